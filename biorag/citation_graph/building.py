@@ -154,7 +154,8 @@ def _add(
         connection.execute("INSERT INTO sources VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
     return rejected
 

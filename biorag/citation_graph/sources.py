@@ -38,25 +38,18 @@ def find_citations(names: Sequence[str]) -> list[Source]:
     Raises `MissingError` if a name is neither a file nor a folder. Raises `BadInputError` if a file has another suffix,
     or a folder holds no file with one of them.
     """
-    sources = []
+    sources: list[Source] = []
     endings = suffixes(CITATIONS)
     for name in names:
         path = Path(name)
-        if path.is_dir():
-            files = files_of(path, endings)
-            if not files:
-                raise BadInputError(f"folder {name} holds no citations: expected names ending in {', '.join(endings)}")
-            sources += [Source(str(file), file) for file in files]
-        elif not path.is_file():
+        if not path.exists():
             raise MissingError(
                 f"{name!r} is not there: name PubMed XML, the Open Citation Collection's CSV, or folders"
             )
-        elif not name.endswith(endings):
-            raise BadInputError(
-                f"{name} is neither {' nor '.join(CITATIONS)}: expected a name ending in {', '.join(endings)}"
-            )
-        else:
-            sources.append(Source(name, path))
+        files = files_of(path, endings) if path.is_dir() else [path] * name.endswith(endings)
+        if not files:
+            raise BadInputError(f"{name} has no citations: expected names ending in {', '.join(endings)}")
+        sources += [Source(str(file) if path.is_dir() else name, file) for file in files]
     return sources
 
 

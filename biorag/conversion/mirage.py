@@ -24,9 +24,9 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[Choices | 
             raise unknown_name("--split", request.split, tasks)
         for task in [request.split] if request.split else tasks:
             for id, record in tasks[task].items():
-                place = f"{source.name}, task {task}, question {id}"
+                named = f"{source.name}, task {task}, question {id}"
                 try:
-                    question = parse_question(id, record, place)
+                    question = parse_question(id, record, named)
                 except BadInputError as error:
                     if on_reject is None:
                         raise BadInputError(f"{error}; {NEXT_STEP}") from None

@@ -41,14 +41,14 @@ class Block(NamedTuple):
     Attributes
     ----------
     article : what its metadata are read from
-    place : "abstract", or `s2p4`: the fourth block of the body's second section, 0 for what precedes all sections
+    position : "abstract", or `s2p4`: the fourth block of the body's second section, 0 for what precedes all sections
     headings : those of its sections, the outer ones first
     anchor : the id in the XML of the block, else of its section
     element : the block; None of an article without any
     """
 
     article: Article
-    place: str
+    position: str
     headings: tuple[str, ...]
     anchor: str
     element: Any
@@ -140,10 +140,10 @@ def parse_block(part: Block) -> Snippet:
     check_entities(element)
     content = _caption(element) if element.tag in FLOATS else _sections(element)
     if not content:
-        raise ValueError(f"{part.place} of article {article.id!r:.100} has no text")
-    place = {"part": part.place, "section": " > ".join(part.headings), "anchor": part.anchor}
-    id = as_id(f"{article.id}#{part.place}", "id")
-    return Snippet(id, article.title, content, article.pmid, {**article.metadata, **with_values(place)})
+        raise ValueError(f"{part.position} of article {article.id!r:.100} has no text")
+    position = {"part": part.position, "section": " > ".join(part.headings), "anchor": part.anchor}
+    id = as_id(f"{article.id}#{part.position}", "id")
+    return Snippet(id, article.title, content, article.pmid, {**article.metadata, **with_values(position)})
 
 
 def _caption(element: Any) -> str:

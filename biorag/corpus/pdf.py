@@ -47,7 +47,7 @@ def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
     """
     if source.bytes > LARGEST_FILE:
         raise DamagedSourceError(source.name, 1, f"more than {LARGEST_FILE >> 20} MiB: split it", "page")
-    found = False
+    has_pages = False
     with faults_named(source, lambda: 1, "page"), opened(source) as stream:
         stream.read1()  # what fails later is not the file's fault
     with opened(source), _reading(source) as lines:
@@ -62,9 +62,9 @@ def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
                 raise DamagedSourceError(source.name, number, TOO_MUCH, "page")
             text, fault = plain(values.get("text", "")), values.get("fault", "")
             if text or fault:
-                found = True
+                has_pages = True
                 yield number, Page(source.label, title, number, pages, text, fault)
-    if not found:
+    if not has_pages:
         yield 1, Page(source.label, title, 1, pages, "", NO_TEXT)
 
 

@@ -165,7 +165,7 @@ def _name(author: Any) -> str:
 def _doi(element: Any, article: Any) -> str:
     """Return the first identifier that has a DOI's form."""
     listed = element.iterfind("PubmedData/ArticleIdList/ArticleId[@IdType='doi']")
-    located = (each for each in article.iterfind("ELocationID[@EIdType='doi']") if each.get("ValidYN") != "N")
+    located = (element for element in article.iterfind("ELocationID[@EIdType='doi']") if element.get("ValidYN") != "N")
     texts = map(_text, [*listed, *located])
     return next((text for text in texts if _DOI.fullmatch(text)), "")
 
@@ -173,7 +173,7 @@ def _doi(element: Any, article: Any) -> str:
 def _pmcid(element: Any) -> str:
     """Return the PMCID without its version."""
     texts = map(_text, element.iterfind("PubmedData/ArticleIdList/ArticleId[@IdType='pmc']"))
-    return next((found[0] for found in map(_PMCID.match, texts) if found), "")
+    return next((match[0] for match in map(_PMCID.match, texts) if match), "")
 
 
 def _notices(citation: Any) -> dict[str, list[int | str]]:

@@ -99,7 +99,7 @@ def parse_ris(reference: ReferenceRecord) -> Snippet:
 def _ris_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
     date = _DATE.search(_first(entry, "publication_year", "year", "date"))
     full = _DATE.search(_first(entry, "date"))
-    written = next((date_of(*found.groups()) for found in (full, date) if found), "")
+    written = next((date_of(*match.groups()) for match in (full, date) if match), "")
     start, end = _first(entry, "start_page"), _first(entry, "end_page")
     journal = _first(entry, "alternate_title3", "journal_name", "secondary_title", "alternate_title2")
     return {
@@ -127,7 +127,7 @@ def _ris_pmid(entry: Mapping[str, Any]) -> str:
         return number
     urls = _PUBMED_URL.search(" ".join(_list(entry, "urls")))
     note = _PMID_NOTE.search(" ".join([number, *_list(entry, "notes", "custom2", "note")]))
-    return next((found[1] for found in (urls, note) if found), "")
+    return next((match[1] for match in (urls, note) if match), "")
 
 
 def _first(entry: Mapping[str, Any], *names: str) -> str:
@@ -215,7 +215,7 @@ def _medline_fields(fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
 def _notices(fields: Mapping[str, Sequence[str]], tag: str) -> list[int | str]:
     """Return the notices of a kind: each one's PMID, else where it was published."""
     return [
-        int(found[1]) if (found := _PMID_NOTE.search(notice)) else notice
+        int(match[1]) if (match := _PMID_NOTE.search(notice)) else notice
         for notice in dict.fromkeys(fields.get(tag, ()))
     ]
 
@@ -229,8 +229,8 @@ def _doi(text: str) -> str:
 
 
 def _match(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.search(text)
-    return found[0] if found else ""
+    match = pattern.search(text)
+    return match[0] if match else ""
 
 
 RIS = Reader(read_ris, parse_ris, lambda record: shown_bytes(record.content))

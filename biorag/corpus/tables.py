@@ -117,8 +117,8 @@ def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
     taken = {"", *chosen, *RECORD_KEYS, *PMID_KEYS}
     fields: list[list[str]] = []
     for index, name in enumerate(columns):
-        given = [field for field, column in chosen.items() if column == index]
-        fields.append(given or [f"column {index + 1}" if name in taken else name])
+        names = [field for field, column in chosen.items() if column == index]
+        fields.append(names or [f"column {index + 1}" if name in taken else name])
         taken.add(name)
     return fields
 

@@ -96,11 +96,11 @@ def parse_passage(passage: TextPassage) -> Snippet:
 
     Raises `ValueError` if the file's name cannot begin an id.
     """
-    place = f"s{passage.section}p{passage.number}" if passage.section else f"p{passage.number}"
-    metadata = {"file": passage.file, "part": place}
+    position = f"s{passage.section}p{passage.number}" if passage.section else f"p{passage.number}"
+    metadata = {"file": passage.file, "part": position}
     if passage.headings:
         metadata["section"] = " > ".join(passage.headings)
-    return Snippet(as_id(f"{passage.file}#{place}", "id"), passage.title, passage.text, None, metadata)
+    return Snippet(as_id(f"{passage.file}#{position}", "id"), passage.title, passage.text, None, metadata)
 
 
 READER = Reader(read_passages, parse_passage, lambda passage: passage.text)

@@ -26,7 +26,7 @@ _GREEK = (
     *("xi", "", "pi", "rho", "varsigma", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega"),
 )
 _MATHEMATICS = {
-    **{chr(0x3B1 + place): name for place, name in enumerate(_GREEK) if name},
+    **{chr(0x3B1 + offset): name for offset, name in enumerate(_GREEK) if name},
     **{"Γ": "Gamma", "Δ": "Delta", "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma"},
     **{"Υ": "Upsilon", "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega"},
     **{"≤": "leq", "≥": "geq", "±": "pm", "×": "times", "≈": "approx", "≠": "neq", "→": "rightarrow", "∞": "infty"},
@@ -81,4 +81,4 @@ def _part(part: str) -> str:
 
 def escaped(text: str) -> str:
     """Return text that LaTeX typesets as it stands."""
-    return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], text)
+    return _SPECIAL.sub(lambda mark: _ESCAPES[mark[0]], text)

@@ -144,9 +144,9 @@ def participants(abstract: str) -> Participants | None:
     """
     for sentence in _SENTENCE.split(abstract[:BEGINNING]):
         if any(character.isdigit() for character in sentence) or _has_number_word(sentence):
-            found = min(_candidates(sentence), default=None)
-            if found is not None:
-                return Participants(found[1], found[2])
+            first = min(_candidates(sentence), default=None)
+            if first is not None:
+                return Participants(first[1], first[2])
     return None
 
 

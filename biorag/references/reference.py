@@ -123,10 +123,10 @@ class Reference:
     @property
     def page_range(self) -> tuple[str, str]:
         """First and last page, the last in full ("284-7" is 284 to 287); empty where there is none."""
-        found = _RANGE.fullmatch(self.pages)
-        if not found:
+        pages = _RANGE.fullmatch(self.pages)
+        if not pages:
             return self.pages, ""
-        first, last = found["first"], found["last"]
+        first, last = pages["first"], pages["last"]
         if first.isdigit() and last.isdigit() and len(last) < len(first):
             last = first[: len(first) - len(last)] + last
         return first, last
@@ -213,10 +213,10 @@ def texts(fields: Mapping[str, Any], *names: str) -> tuple[str, ...]:
     """Return the texts of the first of these fields that is there."""
     value = next((fields[name] for name in names if fields.get(name)), None)
     values = value if isinstance(value, list | tuple) else [value]
-    plain = (one_line(str(each)) for each in values if isinstance(each, str | int) and not isinstance(each, bool))
+    plain = (one_line(str(item)) for item in values if isinstance(item, str | int) and not isinstance(item, bool))
     return tuple(filter(None, plain))
 
 
 def _date(fields: Mapping[str, Any]) -> tuple[int, ...]:
-    found = _DATE.fullmatch(text(fields, "date")) or _DATE.fullmatch(text(fields, "year"))
-    return tuple(int(part) for part in found.groups() if part) if found else ()
+    date = _DATE.fullmatch(text(fields, "date")) or _DATE.fullmatch(text(fields, "year"))
+    return tuple(int(part) for part in date.groups() if part) if date else ()
