@@ -331,7 +331,7 @@ def test_files_are_found(tmp_path):
         (tmp_path / name).write_text("")
     files = find_citations([str(tmp_path / "three.csv"), str(tmp_path)])
     assert [source.path.name for source in files] == ["three.csv", "one.xml", "two.csv.gz", "three.csv"]
-    with pytest.raises(BadInputError, match="notes.txt has no citations: expected names ending in .xml"):
+    with pytest.raises(BadInputError, match=r"notes\.txt has no citations: expected names"):
         find_citations([str(tmp_path / "a" / "notes.txt")])
     with pytest.raises(MissingError, match="is not there: name PubMed XML"):
         find_citations(["absent.csv"])
