@@ -14,8 +14,18 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from biorag.commands.application import ANYWHERE, ANYWHERE_WITH_VALUE, Application, CommandKind, Group, hoisted
-from biorag.commands.mistakes import NO_ARGUMENTS, UnknownCommandError, WrongUsage, sentence
+from biorag.commands.application import (
+    ANYWHERE,
+    ANYWHERE_WITH_VALUE,
+    NO_ARGUMENTS,
+    Application,
+    CommandKind,
+    Group,
+    UnknownCommandError,
+    WrongUsage,
+    hoisted,
+    sentence,
+)
 from biorag.commands.show import ConsoleHandler, ShowingFormatter
 from biorag.errors import BioragError, MissingError, ServiceError, UsageError
 from biorag.utils import secrets

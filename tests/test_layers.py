@@ -21,7 +21,7 @@ LAYERS = [
     ["biorag.indexes", "biorag.generators", "biorag.citation_graph"],
     ["biorag.retrieval"],
     ["biorag.answering"],
-    ["biorag.engine", "biorag.diagnosis"],
+    ["biorag.engine"],
     ["biorag.training"],
     ["biorag.benchmarks"],
     ["biorag.recipes"],

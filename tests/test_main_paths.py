@@ -278,7 +278,7 @@ def test_doctor_names_what_fails_and_goes_on(tmp_path, monkeypatch):
     def broken(settings):
         raise MissingError("no question today")
 
-    monkeypatch.setattr("biorag.diagnosis._question", broken)
+    monkeypatch.setattr("biorag.commands.doctor._question", broken)
     broken_index = tmp_path / "indexes" / "broken"
     broken_index.mkdir(parents=True)
     (broken_index / "manifest.json").write_text("{")

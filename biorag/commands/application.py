@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, cast
@@ -11,11 +11,23 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from biorag.commands import help, mistakes
+from biorag.commands import help
+from biorag.errors import nearest
 from biorag.utils.registry import Kind, Registry
 
 ANYWHERE = ("--offline", "--debug")  # options of the program, taken before and after its command
 ANYWHERE_WITH_VALUE = ("--config",)
+# What Typer raises for a command line that it cannot read; not all versions of it name the class.
+WrongUsage: type[Exception] = typer.BadParameter.__bases__[0]
+NO_ARGUMENTS = "NoArgsIsHelpError"  # whose help is printed already
+
+
+class UnknownCommandError(Exception):
+    """A word that is not a command where one is expected."""
+
+    def __init__(self, ctx: Any, word: str) -> None:
+        super().__init__(word)
+        self.ctx, self.word = ctx, word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +57,7 @@ class Helpful:
         """Read the command line; a mistake on it knows its command."""
         try:
             return super().parse_args(ctx, args)  # type: ignore[misc]
-        except mistakes.WrongUsage as error:
+        except WrongUsage as error:
             vars(error)["ctx"] = getattr(error, "ctx", None) or ctx
             raise
 
@@ -89,7 +101,7 @@ class Group(Helpful, TyperGroup):
         if (longer := " ".join(args[:2])) in self.commands:
             args = [longer, *args[2:]]
         if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise mistakes.UnknownCommandError(ctx, args[0])
+            raise UnknownCommandError(ctx, args[0])
         return super().resolve_command(ctx, args)
 
 
@@ -148,3 +160,38 @@ def hoisted(words: list[str]) -> list[str]:
         else:
             rest.append(word)
     return [*before, *rest]
+
+
+def sentence(error: Any, everywhere: Iterable[str] = ()) -> str:
+    """Return a mistake in one sentence.
+
+    Parameters
+    ----------
+    error : what Typer raised, or an `UnknownCommandError`
+    everywhere : options that every command takes
+    """
+    ctx = error.ctx
+    path = ctx.command_path if ctx else "biorag"
+    if isinstance(error, UnknownCommandError):
+        return _unknown_command(path, error.word, list(ctx.command.commands))
+    if ctx is not None and type(error).__name__ == "NoSuchOption":
+        return _unknown_option(ctx, error.option_name, everywhere)
+    message = " ".join(error.format_message().split()).rstrip(".")
+    return f"{path}: {message[:1].lower()}{message[1:]}: see '{path} --help'"
+
+
+def _unknown_command(path: str, word: str, commands: list[str]) -> str:
+    near = nearest(word, commands)
+    if near:
+        return f"{path} has no command {word!r}: did you mean '{path} {near}'?"
+    listed = f"use one of {', '.join(commands)}" if path != "biorag" else "'biorag --help' lists the commands"
+    return f"{path} has no command {word!r}: {listed}"
+
+
+def _unknown_option(ctx: Any, option: str, everywhere: Iterable[str]) -> str:
+    path = ctx.command_path
+    known = help.spellings(ctx.command.get_params(ctx))
+    near = nearest(option, sorted([*known, *everywhere], key=len))  # the longer of two spellings counts
+    if near:
+        return f"{path} has no option {option}: did you mean {near}?"
+    return f"{path} has no option {option}: '{path} --help-all' lists them"
