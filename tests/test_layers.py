@@ -41,7 +41,6 @@ OWNERS = {
     "datasets": ("biorag.training", "biorag.conversion", "biorag.benchmarks.mteb"),
     "mteb": ("biorag.benchmarks.mteb", "biorag.commands.bench_mteb"),
     "colbert": ("biorag.training",),
-    "datasketch": ("biorag.training",),
     "peft": ("biorag.training",),
     "gguf": ("biorag.training", "biorag.models", "biorag.generators"),
     "gepa": ("biorag.benchmarks.tuning",),

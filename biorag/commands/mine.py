@@ -127,8 +127,7 @@ def mine(
 
       biorag mine pairs.jsonl --negatives random --guard benchmark.json --drop-contaminated --out random.jsonl
     """
-    from biorag.training.negatives.kinds import plan_of
-    from biorag.training.negatives.run import mine_pairs
+    from biorag.training.negatives.kinds import mine_pairs, plan_of
 
     kind = _kind(negatives, {"graph": given.value("graph"), **asdict(walks), **asdict(ranked)})
     ranks = RANKS if ranked.ranks is None else ranked.ranks
@@ -139,7 +138,7 @@ def mine(
 
     def work() -> dict[str, Any]:
         with open_index(searched) as opened:
-            return mine_pairs(pairs, plan, opened, contamination.policy, out, show.progress).to_json()
+            return mine_pairs(pairs, plan, opened, contamination.policy, out, show.progress)
 
     show.outcome(f"{plan.kind} negatives", out, work, as_json, hidden=("input", "matches"))
 
@@ -147,10 +146,7 @@ def mine(
 def _kind(name: str, given: Mapping[str, Any]) -> NegativesKind:
     """Return the kind of negatives of a name.
 
-    Raises
-    ------
-    UsageError
-        If it is not known, or options are given (neither None nor False) that belong to another kind.
+    Raises UsageError if it is not known, or options are given (neither None nor False) that belong to another kind.
     """
     if name not in mined_negatives():
         raise unknown_name("kind of negatives", name, mined_negatives())

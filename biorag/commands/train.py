@@ -397,10 +397,7 @@ def verifier(
 def check(settings: Settings, given: Given) -> None:
     """Refuse an option that another setting leaves without effect.
 
-    Raises
-    ------
-    UsageError
-        Naming both.
+    Raises UsageError naming both.
     """
     values = settings.training.flat()
     for name, other in REPLACED.items():

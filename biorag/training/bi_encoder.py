@@ -132,10 +132,7 @@ def tower_of(model: SentenceTransformer, columns: Iterable[str]) -> Mapping[str,
 def require_single_tower(files: ModelFiles) -> None:
     """Refuse a base with two towers where one transformer reads queries and passages.
 
-    Raises
-    ------
-    MissingError
-        Naming a tower to take.
+    Raises MissingError naming a tower to take.
     """
     if files.has_towers:
         raise MissingError(f"base {files.id!r} has two towers: name one of them, such as {files.reads_passages()}")

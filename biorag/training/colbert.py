@@ -65,10 +65,7 @@ class Style:
     def of(cls, model: MultiVectorEncoder) -> Style:
         """Return the style of a late-interaction model, ColBERT's where it has none.
 
-        Raises
-        ------
-        MissingError
-            If it puts more than one token before texts, which ColBERT's layout cannot express.
+        Raises MissingError if it puts more than one token before texts, which ColBERT's layout cannot express.
         """
         markers = [(model.prompts.get(name) or "").strip() for name in ("query", "document")]
         vocabulary = model.tokenizer.get_vocab()
@@ -85,10 +82,8 @@ class Style:
 def write_base(files: ModelFiles, folder: Path, lengths: Lengths, texts: Sequence[str], seed: int) -> None:
     """Write the checkpoint that training starts from: a ColBERT checkpoint's own, or a base with a new projection.
 
-    Raises
-    ------
-    MissingError
-        If the base does not load, is not an encoder transformer, or has a head that the layout cannot hold.
+    Raises MissingError if the base does not load, is not an encoder transformer, or has a head that the layout cannot
+    hold.
     """
     if is_late_interaction(files):
         save_model(folder, load_model(MultiVectorEncoder, files, "fp32"), lengths)
@@ -154,10 +149,7 @@ def _projection(base: SentenceTransformer, texts: Sequence[str], seed: int) -> t
 def save_model(folder: Path, model: MultiVectorEncoder, lengths: Lengths) -> None:
     """Write a trained model as a checkpoint.
 
-    Raises
-    ------
-    MissingError
-        If it is not a transformer with one linear projection, all that the layout holds.
+    Raises MissingError if it is not a transformer with one linear projection, all that the layout holds.
     """
     projections = [module for module in model if isinstance(module, Dense)]
     if len(projections) != 1 or projections[0].linear.bias is not None:
@@ -198,10 +190,7 @@ def write_checkpoint(
 class ColbertAI:
     """A checkpoint loaded by colbert-ai, the reference implementation, whose scores ours must reproduce.
 
-    Raises
-    ------
-    MissingError
-        If colbert-ai is not installed.
+    Raises MissingError if colbert-ai is not installed.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -9,15 +9,14 @@ spelling is compared: in a long phrase a short name counts little ("Is eteplirse
 Duchenne muscular dystrophy?" matches the same question about golodirsen), short questions tolerate less change than
 long ones, and paraphrases are not found.
 
-Pairs to compare come from MinHash with locality-sensitive hashing (Broder 1997; Indyk & Motwani 1998) and are
-verified by their exact similarity, so that chance decides only whether a pair is compared. Of b bands of r
-hashes, a pair of similarity s is compared with probability 1 − (1 − s^r)^b.
+A query is compared with the questions that share one of its rarest trigrams: a similarity of t to a query of n trigrams
+takes ⌈t·n⌉ shared ones, so that none is missed: the prefix filter of Chaudhuri et al. (2006), Bayardo et al. (2007).
 """
 
 from __future__ import annotations
 
 import json
-import zlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,9 +29,7 @@ from biorag.types import TrainingRow
 from biorag.utils.text import is_whole
 
 SHINGLE = 3
-PERMUTATIONS = 128
-MINHASH_SEED = 1
-RECALL = 0.999  # of pairs at the threshold; above it, more
+ROUNDING = 1e-9
 EXAMPLES = 3
 SHOWN = 100
 SHAPES = (
@@ -78,20 +75,8 @@ class ContaminationDetector:
 
     Parameters
     ----------
-    benchmarks
-        Files or folders that `read_benchmark_questions` reads.
-    threshold
-        The least Jaccard similarity of trigram sets that is a match, above 0 and at most 1. With 0.8, a pair of
-        that similarity is compared with probability 0.9999, a closer one with more.
-
-    Raises
-    ------
-    UsageError
-        If the threshold is out of its range.
-    MissingError
-        If a benchmark does not exist, or the package datasketch is not installed.
-    BadInputError
-        If a benchmark cannot be read.
+    benchmarks : files or folders that `read_benchmark_questions` reads
+    threshold : the least Jaccard similarity of trigram sets that is a match, above 0 and at most 1
     """
 
     def __init__(self, benchmarks: Sequence[Path], threshold: float = 0.8) -> None:
@@ -103,10 +88,11 @@ class ContaminationDetector:
             for question in read_benchmark_questions(path):
                 self._questions.setdefault(normalised(question), (question, str(path)))
         self._texts = list(self._questions)
-        self._minhash, self._index = _empty_index(threshold)
-        self._sizes = [len(shingles(text)) for text in self._texts]
-        for number, text in enumerate(self._texts):
-            self._index.insert(number, self._sketch(text))
+        self._grams = [shingles(text) for text in self._texts]
+        self._postings: dict[str, list[int]] = {}
+        for number, grams in enumerate(self._grams):
+            for gram in grams:
+                self._postings.setdefault(gram, []).append(number)
 
     def matches(self, queries: Iterable[str]) -> list[Match]:
         """Return the best match of each query that has one, in their order.
@@ -129,32 +115,26 @@ class ContaminationDetector:
             yield Match(query, *self._questions[text], 1.0)
             return
         grams = shingles(text)
-        candidates = (number for number in self._index.query(self._sketch(text)) if self._may_match(number, len(grams)))
-        compared = ((-jaccard(grams, shingles(self._texts[number])), number) for number in candidates)
+        compared = ((-jaccard(grams, self._grams[number]), number) for number in self._candidates(grams))
         distance, number = min(compared, default=(0.0, -1))
         if number >= 0 and -distance >= self._threshold:
             yield Match(query, *self._questions[self._texts[number]], -distance)
 
-    def _may_match(self, number: int, size: int) -> bool:
-        """Return whether the sizes of the sets allow a match: they share at most the smaller one."""
-        smaller, larger = sorted((self._sizes[number], size))
-        return smaller / larger >= self._threshold
-
-    def _sketch(self, text: str) -> Any:
-        """Return the MinHash of a normalised text."""
-        minhash = self._minhash.copy()
-        minhash.update_batch([gram.encode("utf-8", "surrogatepass") for gram in shingles(text)])
-        return minhash
+    def _candidates(self, grams: set[str]) -> Iterator[int]:
+        """Yield the questions that may match: of a similar size, with one of so many trigrams that a match has one."""
+        rarest = sorted(grams, key=lambda gram: len(self._postings.get(gram, ())))
+        needed = len(grams) - math.ceil(self._threshold * len(grams) - ROUNDING) + 1
+        for number in {number for gram in rarest[:needed] for number in self._postings.get(gram, ())}:
+            smaller, larger = sorted((len(grams), len(self._grams[number])))
+            if smaller >= self._threshold * larger:
+                yield number
 
 
 @dataclass(frozen=True, slots=True)
 class ContaminationPolicy:
     """Benchmarks whose questions must not be trained on, and whether rows that match one are dropped or refused.
 
-    Raises
-    ------
-    UsageError
-        If rows are to be dropped and no benchmark is given.
+    Raises UsageError if rows are to be dropped and no benchmark is given.
     """
 
     benchmarks: tuple[Path, ...] = ()
@@ -167,10 +147,7 @@ class ContaminationPolicy:
     def apply(self, rows: Sequence[TrainingRow]) -> tuple[list[TrainingRow], list[Match]]:
         """Return the rows whose query matches no benchmark question, and the matches.
 
-        Raises
-        ------
-        ContaminationError
-            If there are matches and they are not to be dropped.
+        Raises ContaminationError if there are matches and they are not to be dropped.
         """
         if not self.benchmarks:
             return list(rows), []
@@ -200,41 +177,13 @@ def jaccard(first: set[str], second: set[str]) -> float:
     return shared / (len(first) + len(second) - shared)
 
 
-def bands(threshold: float) -> tuple[int, int]:
-    """Return the bands, and the hashes in each, of the sharpest search with `RECALL` at the threshold.
-
-    The more hashes a band has, the fewer pairs are compared, and found. 128 bands of one hash are the most there can
-    be; below a threshold of about 0.05 they reach less than `RECALL`.
-    """
-    for rows in range(PERMUTATIONS, 1, -1):
-        count = PERMUTATIONS // rows
-        if count > 1 and 1 - (1 - threshold**rows) ** count >= RECALL:
-            return count, rows
-    return PERMUTATIONS, 1
-
-
-def _empty_index(threshold: float) -> tuple[Any, Any]:
-    """Return an empty MinHash, to be copied, and an empty index."""
-    try:
-        from datasketch import MinHash, MinHashLSH
-    except ImportError:
-        raise MissingError("the contamination guard needs datasketch: run pip install 'biorag[train]'") from None
-    minhash = MinHash(num_perm=PERMUTATIONS, seed=MINHASH_SEED, hashfunc=zlib.crc32)
-    return minhash, MinHashLSH(num_perm=PERMUTATIONS, params=bands(threshold))
-
-
 def read_benchmark_questions(path: Path) -> list[str]:
     """Return the texts of a benchmark's questions, in their order; those without a word are skipped.
 
     The file is MIRAGE's `benchmark.json`, BioASQ's JSON with `questions`, BEIR's `queries.jsonl` (or the folder
     it is in), or JSON Lines with `question` or `query`; any of them may be gzip.
 
-    Raises
-    ------
-    MissingError
-        If it does not exist.
-    BadInputError
-        If it cannot be read, has another shape or has no question.
+    Raises MissingError if it does not exist; BadInputError if it cannot be read, has another shape or has no question.
     """
     file = path
     if path.is_dir():

@@ -121,10 +121,7 @@ def passes(rows: int, weight: float, seed: int, epoch: int) -> Iterator[list[int
 def check_negatives(negatives: str, settings: TrainingSettings, distill: bool = False) -> None:
     """Refuse a kind of negatives that is unknown, or settings that do not go with it.
 
-    Raises
-    ------
-    UsageError
-        Naming the option.
+    Raises UsageError naming the option.
     """
     if negatives not in NEGATIVES:
         raise unknown_name("--negatives", negatives, NEGATIVES)
@@ -141,10 +138,7 @@ def check_negatives(negatives: str, settings: TrainingSettings, distill: bool = 
 def check_mined(negatives: str, settings: TrainingSettings) -> None:
     """Refuse a kind of negatives that is not mined, or settings that do not go with mined ones alone.
 
-    Raises
-    ------
-    UsageError
-        Naming the option.
+    Raises UsageError naming the option.
     """
     if negatives not in own_negatives():
         raise unknown_name("--negatives", negatives, own_negatives())
@@ -167,10 +161,7 @@ def usable(rows: Sequence[TrainingRow], negatives: str, count: int) -> list[Trai
 
     With in-batch negatives, rows are pairs where no row has mined negatives or `count` is 0.
 
-    Raises
-    ------
-    BadInputError
-        If there is no row, or rows have no mined negatives, or were mined in another way.
+    Raises BadInputError if there is no row, or rows have no mined negatives, or were mined in another way.
     """
     if not rows:
         raise BadInputError("no training row is left: give more rows, or a smaller --validation")
@@ -192,10 +183,7 @@ def columns(rows: Sequence[TrainingRow], count: int, distill: bool = False) -> d
     row has, so that losses leave the filling out (`losses.Candidates`). To `distill`, label is a teacher's scores,
     which are `NO_PASSAGE` for the filling.
 
-    Raises
-    ------
-    BadInputError
-        If `distill` is asked and rows lack scores.
+    Raises BadInputError if `distill` is asked and rows lack scores.
     """
     if distill and not all(len(row.scores) == 1 + len(row.negatives) and row.negatives for row in rows):
         raise BadInputError(

@@ -31,10 +31,7 @@ LAST_TOKEN = "lasttoken"
 def write_base(files: ModelFiles, bases: Path) -> ModelFiles:
     """Write a GGUF file's weights (as float32) and tokenizer into a folder of `bases`, once; return it as the base.
 
-    Raises
-    ------
-    MissingError
-        If the package gguf is not installed, or transformers reads no model of its architecture.
+    Raises MissingError if the package gguf is not installed, or transformers reads no model of its architecture.
     """
     folder = bases / files.sha256[:12]
     base = ModelFiles(files.id, files.revision, folder, files.sha256)
@@ -77,12 +74,8 @@ def as_bi_encoder(model: SentenceTransformer, bare: bool, attention: str | None)
 
     `attention` None leaves the base's own.
 
-    Raises
-    ------
-    UsageError
-        If the attention is unknown, or the architecture needs the causal mask.
-    MissingError
-        If the tokenizer cannot append EOS.
+    Raises UsageError if the attention is unknown, or the architecture needs the causal mask; MissingError if the
+    tokenizer cannot append EOS.
     """
     for module in filter(_predicts_next, input_modules(model)):
         if attention is not None:

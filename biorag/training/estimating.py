@@ -111,10 +111,7 @@ def pairs_work(rows: Sequence[TrainingRow], settings: TrainingSettings) -> Train
 def estimate(files: ModelFiles, work: TrainingWork, settings: Settings, epochs: float) -> TrainingEstimate:
     """Return what training takes: memory about, time at least, without evaluations and saving.
 
-    Raises
-    ------
-    ServiceError
-        If the device does not have that much memory.
+    Raises ServiceError if the device does not have that much memory.
     """
     size, tensors, lora = model_size(files), parameters_of(files), work.lora
     parameters = work.copies * size.parameters

@@ -25,10 +25,7 @@ class HeldOutSplit:
     part : of `PARTS`. "held-out" is what training did not see: held out or dropped. "training" is the rest, and
         "dropped" is what was dropped and not held out.
 
-    Raises
-    ------
-    UsageError
-        If dropped questions are to be taken and no benchmark is given.
+    Raises UsageError if dropped questions are to be taken and no benchmark is given.
     """
 
     fraction: float
@@ -43,10 +40,7 @@ class HeldOutSplit:
     def select(self, data: Dataset) -> Dataset:
         """Return the data set with that part of its questions.
 
-        Raises
-        ------
-        BadInputError
-            If no question is in that part.
+        Raises BadInputError if no question is in that part.
         """
         if self.part == ALL:
             return data

@@ -59,12 +59,7 @@ def dataset_key(name: str) -> str:
 def read_tasks(spec: str) -> dict[str, str]:
     """Return data set (`dataset_key` of its name) -> task, of a packaged list or a TOML file `"name" = "task"`.
 
-    Raises
-    ------
-    MissingError
-        If it is neither a name nor a file.
-    BadInputError
-        If the file is not such a list.
+    Raises MissingError if it is neither a name nor a file; BadInputError if the file is not such a list.
     """
     path = Path(spec)
     if spec in TASK_FILES:
@@ -84,12 +79,7 @@ def named_task(task: str) -> str:
 
     `tuned:FOLDER` is the instruction that `biorag tune prompt --out FOLDER` chose.
 
-    Raises
-    ------
-    UsageError
-        If the list has no such data set.
-    MissingError, BadInputError
-        If the folder has no such report.
+    Raises UsageError if the list has no such data set; MissingError, BadInputError if the folder has no such report.
     """
     source, colon, name = task.partition(":")
     if colon and source == TUNED:
@@ -121,14 +111,8 @@ def read_instructions(spec: str, task: str = TASK, drawn: Sequence[str] = ()) ->
     `{task}` becomes the task (see `named_task`), in `Instructions.drawn` each of the tasks `drawn`; the templates end
     with `{query}` and `{passage}`, since a model keeps prefixes.
 
-    Raises
-    ------
-    MissingError
-        If it is neither a name nor a file.
-    BadInputError
-        If the file is not such a template.
-    UsageError
-        If there are tasks to draw from and the template does not have `{task}`.
+    Raises MissingError if it is neither a name nor a file; BadInputError if the file is not such a template; UsageError
+    if there are tasks to draw from and the template does not have `{task}`.
     """
     query, passage = TEMPLATES[spec] if spec in TEMPLATES else _read(spec)
     task = named_task(task)

@@ -140,18 +140,9 @@ class Training(ABC):
     def run(self, out: Path, facts: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
         """Train into the folder `out` and return its manifest, in which `facts` are kept; a killed run resumes.
 
-        Raises
-        ------
-        MissingError
-            If the base does not load, or a package is not installed.
-        UsageError
-            If the options do not fit the base, or each other.
-        BadInputError
-            If no row can be used.
-        MismatchError
-            If `out` holds something else.
-        ServiceError
-            If memory runs out, or the loss is not finite.
+        Raises MissingError if the base does not load, or a package is not installed; UsageError if the options do not
+        fit the base, or each other; BadInputError if no row can be used; MismatchError if `out` holds something else;
+        ServiceError if memory runs out, or the loss is not finite.
         """
         facts = {**facts, "base": self.files.id, **self.facts}
         folder = TrainingRun(out, self._identity())
@@ -212,10 +203,7 @@ def accumulated(settings: TrainingSettings) -> int:
 def require_batch(passes: Sequence[int], settings: TrainingSettings) -> None:
     """Refuse rows that do not fill one batch of all processes: none would be trained on.
 
-    Raises
-    ------
-    BadInputError
-        Naming the options that fix it.
+    Raises BadInputError naming the options that fix it.
     """
     if not _batches(passes, settings):
         raise BadInputError(

@@ -62,10 +62,7 @@ class Mixture(BaseModel):
 def is_mixture(train: Sequence[Path]) -> bool:
     """Return whether training data is the file of a mixture.
 
-    Raises
-    ------
-    UsageError
-        If other paths are given with it.
+    Raises UsageError if other paths are given with it.
     """
     files = [path for path in train if path.suffix == SUFFIX]
     if files and len(train) > 1:
@@ -76,12 +73,8 @@ def is_mixture(train: Sequence[Path]) -> bool:
 def load_mixture(path: Path) -> Mixture:
     """Read a mixture; a set without a name has its first file's.
 
-    Raises
-    ------
-    MissingError
-        If the file, or one that it names, is not there.
-    BadInputError
-        If it is not valid TOML, a key is unknown or has a value that is not allowed, or two sets have the same name.
+    Raises MissingError if the file, or one that it names, is not there; BadInputError if it is not valid TOML, a key is
+    unknown or has a value that is not allowed, or two sets have the same name.
     """
     if not path.is_file():
         raise MissingError(f"mixture {path} is not there: docs/decoders.md has an example")
@@ -118,11 +111,7 @@ def instructions_of(
     The run's template is `instruct`, its task `task` or else that of the first set. What a set does not
     set it takes from the run. Without a template of the run the model keeps the first set's.
 
-    Raises
-    ------
-    UsageError
-        If a set has a task and there is no template for it.
-    As `read_instructions` does.
+    Raises UsageError if a set has a task and there is no template for it. As `read_instructions` does.
     """
     task = task or mixture.sets[0].task or TASK
     instructions: list[Instructions | None] = []

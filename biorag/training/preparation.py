@@ -38,11 +38,8 @@ class Preparation:
     def read(self, train: Sequence[Path], pairs: str = QUESTIONS) -> tuple[Split, dict[str, Any]]:
         """Return the rows of files, folders or (other `pairs`) a corpus, and the facts of the manifest.
 
-        Raises
-        ------
-        UsageError
-            If a file is a mixture, or the kind of pairs is unknown.
-        As `read_rows` and `ContaminationPolicy.apply` do.
+        Raises UsageError if a file is a mixture, or the kind of pairs is unknown. As `read_rows` and
+        `ContaminationPolicy.apply` do.
         """
         if is_mixture(train):
             raise UsageError(f"{train[0]} is a mixture, which 'biorag train retriever' takes: give files of rows here")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from biorag.corpus.datasets import load_dataset
 from biorag.corpus.readers import read_snippets, refuse
@@ -21,11 +22,9 @@ from biorag.corpus.sources import BEIR_CORPUS, Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.types import Fetch, Snippet, TrainingRow
 from biorag.utils.batched import batched
-from biorag.utils.parsing import parse_json
+from biorag.utils.parsing import fault_of, parse_json
 from biorag.utils.text import is_whole
 
-QUERY_KEYS = ("query", "anchor")  # the second is sentence-transformers'
-SCORE_KEYS = ("scores", "label")
 NEXT_STEP = "fix or remove the line"
 FETCHED_AT_ONCE = 1000
 _NUMBERED = re.compile(r"negative_([0-9]{1,9})\Z")
@@ -129,12 +128,8 @@ def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[T
     Rows whose query or positive has no word are dropped, and so are repetitions of a query and positive (both
     `normalised`) in any of the files.
 
-    Raises
-    ------
-    MissingError
-        If a path is not there, or a folder has no corpus and `fetch` is not given.
-    BadInputError
-        Naming file, line and reason; or if no row is left.
+    Raises MissingError if a path is not there, or a folder has no corpus and `fetch` is not given; BadInputError naming
+    file, line and reason; or if no row is left.
     """
     kept = _Kept()
     for path in paths:
@@ -156,10 +151,7 @@ def read_title_abstract(sources: Sequence[Source], seed: int | None = None) -> t
     See `title_abstract_row`. A snippet without a title and of one sentence is dropped and counted as empty. These are
     the pairs of a first, unsupervised phase of training.
 
-    Raises
-    ------
-    BadInputError
-        Naming file, line and reason; or if no row is left.
+    Raises BadInputError naming file, line and reason; or if no row is left.
     """
     kept = _Kept()
     for source in sources:
@@ -259,10 +251,7 @@ def _draw(seed: int, *texts: str) -> int:
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield `(location, object)` for each line of a JSON Lines file, gzip or not; `location` names file and line.
 
-    Raises
-    ------
-    BadInputError
-        Naming file, line and reason.
+    Raises BadInputError naming file, line and reason.
     """
     for number, line in read_lines(Source(str(path), path)):
         location = f"{path}, line {number}"
@@ -314,78 +303,55 @@ def parsed_rows(path: Path) -> Iterator[tuple[TrainingRow, Mapping[str, Any]]]:
             raise BadInputError(f"{location}: {error}; {NEXT_STEP}") from None
 
 
+def _check_whole(text: str) -> str:
+    if not is_whole(text):
+        raise ValueError("it has an unpaired surrogate")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_check_whole)]
+
+
+class RowRecord(BaseModel):
+    """A line of training rows; `negative_1`, `negative_2` … are among its other keys."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    query: Text = Field(validation_alias=AliasChoices("query", "anchor"))  # the second is sentence-transformers'
+    positive: Text
+    negative: Text | None = None
+    negatives: list[Text] | list[dict[str, Any]] = []
+    scores: list[FiniteFloat] = Field([], validation_alias=AliasChoices("scores", "label"))
+    kind: Text = ""
+    query_id: Text = ""
+    positive_id: Text = ""
+
+    def all_negatives(self) -> Iterator[str]:
+        """Yield `negative`, then `negative_1`, `negative_2` … by their numbers, then the texts of `negatives`."""
+        others = self.model_extra or {}
+        numbered = sorted((int(match[1]), key) for key in others if (match := _NUMBERED.match(key)))
+        yield from () if self.negative is None else (self.negative,)
+        for _, key in numbered:
+            if not isinstance(others[key], str):
+                raise ValueError(f"{key}: Input should be a valid string")
+            yield _check_whole(others[key])
+        yield from (text for text in self.negatives if isinstance(text, str))
+
+
 def parse_row(record: Mapping[str, Any]) -> TrainingRow:
     """Return the row of a line; raise ValueError with the reason if it is not one."""
-    query, positive = _required(record, QUERY_KEYS), _required(record, ("positive",))
-    negatives = tuple(_negatives(record))
-    positive_words = normalised(positive)
+    try:
+        row = RowRecord.model_validate({key: value for key, value in record.items() if value is not None})
+    except ValidationError as error:
+        raise ValueError(fault_of(error)) from None
+    negatives = tuple(row.all_negatives())
+    positive_words = normalised(row.positive)
     for negative in map(normalised, negatives):
         if not negative:
             raise ValueError("a negative is empty")
         if negative == positive_words:
             raise ValueError("a negative is the same text as the positive")
-    return TrainingRow(
-        query,
-        positive,
-        negatives,
-        _scores(record, 1 + len(negatives)),
-        kind=_optional(record, "kind"),
-        query_id=_optional(record, "query_id"),
-        positive_id=_optional(record, "positive_id"),
-    )
-
-
-def _required(record: Mapping[str, Any], keys: Sequence[str]) -> str:
-    for key in keys:
-        if key in record:
-            return _text(key, record[key])
-    raise ValueError(f"no {' or '.join(map(repr, keys))}")
-
-
-def _optional(record: Mapping[str, Any], key: str) -> str:
-    return "" if record.get(key) is None else _text(key, record[key])
-
-
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{key!r} is {type(value).__name__}, not a string")
-    if not is_whole(value):
-        raise ValueError(f"{key!r} has an unpaired surrogate")
-    return value
-
-
-def _negatives(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the texts of `negative`, then `negative_1`, `negative_2` … by their numbers, then `negatives`."""
-    numbered = sorted((int(match[1]), key) for key in record if (match := _NUMBERED.match(key)))
-    for key in ("negative", *(key for _, key in numbered)):
-        if record.get(key) is not None:
-            yield _text(key, record[key])
-    texts = record.get("negatives")
-    if texts is None or (isinstance(texts, list) and all(isinstance(value, dict) for value in texts)):
-        return
-    if not isinstance(texts, list) or not all(isinstance(value, str) for value in texts):
-        raise ValueError("'negatives' is neither a list of texts nor a list of objects")
-    for value in texts:
-        yield _text("negatives", value)
-
-
-def _scores(record: Mapping[str, Any], count: int) -> tuple[float, ...]:
-    """Return a teacher's scores, one for each of `count` passages, or none."""
-    key = next((key for key in SCORE_KEYS if record.get(key) is not None), None)
-    if key is None:
-        return ()
-    values = record[key]
-    if not isinstance(values, list) or not all(_is_number(value) for value in values):
-        raise ValueError(f"{key!r} is not a list of finite numbers")
-    if len(values) != count:
-        raise ValueError(f"{key!r} has {len(values)} numbers for {count} passages, the positive and each negative")
-    return tuple(map(float, values))
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer that no float holds
-        return False
+    if row.scores and len(row.scores) != 1 + len(negatives):
+        raise ValueError(f"{len(row.scores)} scores for {1 + len(negatives)} passages, the positive and each negative")
+    ids = {"kind": row.kind, "query_id": row.query_id, "positive_id": row.positive_id}
+    return TrainingRow(row.query, row.positive, negatives, tuple(row.scores), **ids)

@@ -55,10 +55,7 @@ class WeightedBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
 def rows_of_batch(shares: Mapping[str, float], sizes: Mapping[str, int], batch: int) -> dict[str, int]:
     """Return how many rows of a batch are each set's, by largest remainders.
 
-    Raises
-    ------
-    BadInputError
-        If that is none for a set, or more than it has.
+    Raises BadInputError if that is none for a set, or more than it has.
     """
     rows = {name: math.floor(share * batch + ROUNDING) for name, share in shares.items()}
     by_remainder = sorted(shares, key=lambda name: rows[name] - shares[name] * batch)

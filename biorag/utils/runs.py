@@ -40,8 +40,8 @@ class Head(TypedDict):
 class ResumableRun(ABC, Generic[T]):
     """Results at `path` that a killed run resumes; `identity` is everything that determines them.
 
-    They are a directory with the manifest in it; of a `ResumableFile` a file with the manifest beside it. A subclass
-    names its kind of run and its manifest, and reads the result from a manifest.
+    They are a directory with the manifest in it, or a file of `Rows` with the manifest beside it. A subclass names its
+    kind of run and its manifest, and reads the result from a manifest.
     """
 
     path: Path
@@ -65,10 +65,7 @@ class ResumableRun(ABC, Generic[T]):
     def result(self, values: Mapping[str, Any]) -> T | None:
         """Return what a manifest says of a finished run; None if the run is incomplete.
 
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            If it is damaged.
+        Raises ValueError, KeyError, TypeError if it is damaged.
         """
 
     def changed(self, values: Mapping[str, Any]) -> list[str]:
@@ -78,10 +75,7 @@ class ResumableRun(ABC, Generic[T]):
     def finished(self) -> T | None:
         """Return the result of an earlier run of this identity; None if it is incomplete.
 
-        Raises
-        ------
-        MismatchError
-            If the manifest is damaged, or of another identity, naming what differs.
+        Raises MismatchError if the manifest is damaged, or of another identity, naming what differs.
         """
         if (values := self._read_manifest()) is None:
             return None
@@ -111,10 +105,7 @@ class ResumableRun(ABC, Generic[T]):
     def check_nothing_else(self) -> None:
         """Refuse a path that holds files but no manifest: they are not ours.
 
-        Raises
-        ------
-        MismatchError
-            If there is more than the lock, or what a kill left of the first write of the manifest.
+        Raises MismatchError if there is more than the lock, or what a kill left of the first write of the manifest.
         """
         if self.manifest.exists() or not self.path.exists():
             return
@@ -131,10 +122,7 @@ class ResumableRun(ABC, Generic[T]):
     def locked(self) -> Iterator[None]:
         """Keep other processes out of the directory.
 
-        Raises
-        ------
-        ServiceError
-            If another process writes into it.
+        Raises ServiceError if another process writes into it.
         """
         with DirectoryLock(self.path, exclusive=True, what=self.kind):
             yield
@@ -143,10 +131,7 @@ class ResumableRun(ABC, Generic[T]):
     def reading(self) -> DirectoryLock:
         """Keep writers out of the directory.
 
-        Raises
-        ------
-        ServiceError
-            If a process writes into it.
+        Raises ServiceError if a process writes into it.
         """
         return DirectoryLock(self.path, exclusive=False, what=self.kind)
 
@@ -189,12 +174,8 @@ class RunDirectory(ResumableRun[dict[str, Any]]):
     def perform(self, work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """Return the manifest of the complete run; `work` makes the results and returns the facts, unless they exist.
 
-        Raises
-        ------
-        MismatchError
-            If the directory holds something else, or a run of another identity.
-        ServiceError
-            If another process writes into it.
+        Raises MismatchError if the directory holds something else, or a run of another identity; ServiceError if
+        another process writes into it.
         """
         if (manifest := self.finished()) is not None:
             return manifest
@@ -224,71 +205,6 @@ class RunDirectory(ResumableRun[dict[str, Any]]):
         return list(rows.read())
 
 
-class ResumableFile(ResumableRun[T]):
-    """A JSONL file that grows by whole lines; its result is made of the counts in its manifest."""
-
-    @property
-    def manifest(self) -> Path:
-        """Where the identity is kept, and whether the file is complete."""
-        return self.path.with_name(f"{self.path.name}.manifest.json")
-
-    def result(self, values: Mapping[str, Any]) -> T | None:
-        """Return the result of a complete file's counts."""
-        return self.counted(validated(dict[str, Count], values["counts"])) if values["complete"] else None
-
-    @abstractmethod
-    def counted(self, counts: dict[str, int]) -> T:
-        """Return the result of these counts; raise TypeError if they are those of something else."""
-
-    def finished(self) -> T | None:
-        """Return the result of a complete file; None if it is incomplete.
-
-        Raises
-        ------
-        MismatchError
-            As `ResumableRun.finished` does, and if the file has no manifest, or was changed since.
-        """
-        if not self.path.exists():
-            self._read_manifest()  # which may be another file of this name
-            return None
-        if not self.manifest.is_file():
-            raise MismatchError(f"{self.path} exists, but without the manifest of the run that made it: {NEXT_STEP}")
-        result = super().finished()
-        if result is not None and sha256_of(self.path) != (self._read_manifest() or {}).get("sha256"):
-            raise MismatchError(f"{self.path} was changed after it was made: {NEXT_STEP}, or delete it")
-        return result
-
-    def whole_lines(self) -> Iterator[bytes]:
-        """Return the file's complete lines; see `whole_lines`."""
-        return whole_lines(self.path)
-
-    @contextmanager
-    def appending(self) -> Iterator[BinaryIO]:
-        """Write the manifest and open an incomplete file to append to it, as its only writer.
-
-        Raises
-        ------
-        ServiceError
-            If another process is writing it.
-        """
-        self.save(complete=False)
-        with opened_regular(self.path, "ab") as stream:
-            if not try_lock(stream):
-                raise ServiceError(
-                    f"{self.path} is being written by another biorag process: wait for that to end, or {NEXT_STEP}"
-                )
-            yield stream
-
-    def complete(self, counts: Mapping[str, int]) -> None:
-        """Mark the file as complete."""
-        self.save(complete=True, counts=dict(counts), sha256=sha256_of(self.path))
-
-    def remove(self) -> None:
-        """Delete the file, then its manifest."""
-        self.path.unlink(missing_ok=True)
-        self.manifest.unlink(missing_ok=True)
-
-
 def by_id(item: Any, row: Any) -> bool:
     """Return whether a row is an item's: both have an id."""
     return bool(item.id == row["id"])
@@ -302,7 +218,7 @@ class Filled(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rows(ResumableFile[dict[str, int]]):
+class Rows(ResumableRun[dict[str, int]]):
     """A JSON Lines file of results, made item by item in their order; a killed run resumes after its last whole row.
 
     Parameters
@@ -320,9 +236,49 @@ class Rows(ResumableFile[dict[str, int]]):
     tally: Callable[[Iterator[Any]], Mapping[str, int]] = lambda rows: {}
     within: bool = False
 
-    def counted(self, counts: dict[str, int]) -> dict[str, int]:
+    @property
+    def manifest(self) -> Path:
+        """Where the identity is kept, and whether the file is complete."""
+        return self.path.with_name(f"{self.path.name}.manifest.json")
+
+    def result(self, values: Mapping[str, Any]) -> dict[str, int] | None:
         """Return the counts of a complete file."""
+        counts: dict[str, int] = validated(dict[str, Count], values["counts"]) if values["complete"] else {}
+        return counts or None
+
+    def finished(self) -> dict[str, int] | None:
+        """Return the counts of a complete file; None if it is incomplete.
+
+        Raises MismatchError as `ResumableRun.finished` does, and if the file has no manifest, or was changed since.
+        """
+        if not self.path.exists():
+            self._read_manifest()  # which may be another file of this name
+            return None
+        if not self.manifest.is_file():
+            raise MismatchError(f"{self.path} exists, but without the manifest of the run that made it: {NEXT_STEP}")
+        counts = super().finished()
+        if counts is not None and sha256_of(self.path) != (self._read_manifest() or {}).get("sha256"):
+            raise MismatchError(f"{self.path} was changed after it was made: {NEXT_STEP}, or delete it")
         return counts
+
+    @contextmanager
+    def appending(self) -> Iterator[BinaryIO]:
+        """Write the manifest and open an incomplete file to append to it, as its only writer.
+
+        Raises ServiceError if another process is writing it.
+        """
+        self.save(complete=False)
+        with opened_regular(self.path, "ab") as stream:
+            if not try_lock(stream):
+                raise ServiceError(
+                    f"{self.path} is being written by another biorag process: wait for that to end, or {NEXT_STEP}"
+                )
+            yield stream
+
+    def remove(self) -> None:
+        """Delete the file, then its manifest."""
+        self.path.unlink(missing_ok=True)
+        self.manifest.unlink(missing_ok=True)
 
     def read(self) -> Iterator[Any]:
         """Yield the rows that are whole; raises MismatchError naming the line that is damaged."""
@@ -342,12 +298,8 @@ class Rows(ResumableFile[dict[str, int]]):
         work : yields one row for each of the items left, None for an item without one; it is not called if none is left
         batch : number of items whose rows depend on each other: a killed run resumes at a multiple of it
 
-        Raises
-        ------
-        MismatchError
-            If the file is of another identity, was changed, or has a row of none of the items.
-        ServiceError
-            If another process is writing it.
+        Raises MismatchError if the file is of another identity, was changed, or has a row of none of the items;
+        ServiceError if another process is writing it.
         """
         if not self.within and (counts := self.finished()) is not None:
             on_progress(len(items))
@@ -364,8 +316,7 @@ class Rows(ResumableFile[dict[str, int]]):
                     stream.flush()
                 on_progress(1)
             counts = {"items": len(items), "rows": written, **self.tally(self.read())}
-            if not self.within:
-                self.complete(counts)
+            self._complete(counts)
         return Filled(counts, resumed)
 
     def publish(self, lines: Iterable[bytes], counts: Mapping[str, int]) -> None:
@@ -373,11 +324,15 @@ class Rows(ResumableFile[dict[str, int]]):
         self.save(complete=False)
         with replacing(self.path) as stream:
             stream.writelines(lines)
-        self.complete(counts)
+        self._complete(counts)
 
     def save(self, complete: bool, **facts: Any) -> dict[str, Any]:
         """Write the manifest, unless the file is part of a directory, and return its values."""
         return self.values(complete, facts) if self.within else super().save(complete, **facts)
+
+    def _complete(self, counts: Mapping[str, int]) -> None:
+        if not self.within:
+            self.save(complete=True, counts=dict(counts), sha256=sha256_of(self.path))
 
     def _done(self, items: Sequence[Item], batch: int) -> tuple[int, int, int]:
         """Return how many items are done, in whole batches, the number of their rows, and the rows' bytes."""
@@ -400,10 +355,7 @@ class Rows(ResumableFile[dict[str, int]]):
 def whole_lines(path: Path) -> Iterator[bytes]:
     """Yield the complete lines of a file, none if it is not there; a last one without a line end was torn by a kill.
 
-    Raises
-    ------
-    MismatchError
-        If a line is longer than any that biorag writes.
+    Raises MismatchError if a line is longer than any that biorag writes.
     """
     if path.is_file():
         with path.open("rb") as stream:
@@ -419,10 +371,7 @@ def whole_rows(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
 
     Fields that the type does not have are left out.
 
-    Raises
-    ------
-    MismatchError
-        Naming the line that is damaged.
+    Raises MismatchError naming the line that is damaged.
     """
     for number, line in enumerate(whole_lines(path), 1):
         try:

@@ -149,12 +149,7 @@ def mine(
 
     A row for which nothing qualifies is dropped and counted.
 
-    Raises
-    ------
-    MismatchError
-        If the file is of other rows or settings.
-    ServiceError
-        If another process is writing the file.
+    Raises MismatchError if the file is of other rows or settings; ServiceError if another process is writing the file.
     """
     pairs = by_question(rows)
     gold = golds(pairs)

@@ -60,10 +60,7 @@ def highest_score(positive: float | None, margin: float) -> float:
 def parse_ranks(text: str) -> tuple[int, int]:
     """Return the first and the last rank of `FIRST-LAST`.
 
-    Raises
-    ------
-    UsageError
-        If it is not of this form, or the ranks are out of range.
+    Raises UsageError if it is not of this form, or the ranks are out of range.
     """
     match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text.strip())
     first, last = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -75,10 +72,7 @@ def parse_ranks(text: str) -> tuple[int, int]:
 def require_positives(index: Index, rows: Sequence[TrainingRow]) -> None:
     """Check that every positive is in the index, by its id or its text: otherwise it has no score to compare with.
 
-    Raises
-    ------
-    BadInputError
-        Naming how many are missing, and the query of the first.
+    Raises BadInputError naming how many are missing, and the query of the first.
     """
     indexed: set[str] = set()
     for ids in batched({row.positive_id for row in rows} - {""}, BATCH):

@@ -43,12 +43,7 @@ def keep_consistent(
 
     `out` is written at once, at the end.
 
-    Raises
-    ------
-    MissingError
-        If the file is not there.
-    BadInputError
-        Naming file, line and reason.
+    Raises MissingError if the file is not there; BadInputError naming file, line and reason.
     """
     tally = {"read": 0, "kept": 0, "below": 0, "absent": 0, "empty": 0}
     with replacing(out) as stream:

@@ -104,10 +104,8 @@ class GeneratedFile(Generic[S, C]):
     def finished(self) -> C | None:
         """Return the counts of a file that is complete, its drafts deleted; None if there is work left.
 
-        Raises
-        ------
-        MismatchError
-            If the file, or its drafts, are of other settings, were not generated, or were changed since.
+        Raises MismatchError if the file, or its drafts, are of other settings, were not generated, or were changed
+        since.
         """
         counts = self.rows.finished()
         if counts is None:
@@ -123,10 +121,7 @@ class GeneratedFile(Generic[S, C]):
         ----------
         counts : of the subjects
 
-        Raises
-        ------
-        ServiceError
-            If another process is writing the file.
+        Raises ServiceError if another process is writing the file.
         """
 
         def written(left: Sequence[S]) -> Iterator[dict[str, Any]]:

@@ -58,12 +58,7 @@ class Attributes:
 def read_attributes(spec: str, seed: int) -> Attributes:
     """Return BMRetriever's attributes, or those of a TOML file of lists: `clarity = ["clear", "ambiguous"]`.
 
-    Raises
-    ------
-    MissingError
-        If it is neither `bmretriever` nor a file.
-    BadInputError
-        If the file is not of such lists.
+    Raises MissingError if it is neither `bmretriever` nor a file; BadInputError if the file is not of such lists.
     """
     path = Path(spec)
     if spec != BMRETRIEVER and not path.is_file():

@@ -46,12 +46,7 @@ class Listed:
 def read_scenarios(path: Path, limit: int | None = None) -> list[Scenario]:
     """Return the distinct scenarios of a text file, one a line, the first `limit`.
 
-    Raises
-    ------
-    MissingError
-        If the file is not there.
-    BadInputError
-        If it is not UTF-8, or has no scenario.
+    Raises MissingError if the file is not there; BadInputError if it is not UTF-8, or has no scenario.
     """
     if not path.is_file():
         raise MissingError(f"{path} is not there: give a text file with a scenario on each line")
@@ -78,12 +73,8 @@ def draft_form(template: Template, count: int = LISTED) -> DraftForm[Scenario]:
 def listed_scenarios(job: GenerationJob, count: int, opened: OpenGenerator, long: bool) -> Listed:
     """Return the scenarios that the model lists beside the job's rows, or has listed before; in `long` lists or short.
 
-    Raises
-    ------
-    MismatchError
-        If the file of scenarios is of other settings, or was changed since.
-    BadInputError
-        If the model lists none.
+    Raises MismatchError if the file of scenarios is of other settings, or was changed since; BadInputError if the model
+    lists none.
     """
     built_in, per_list = ("scenario_list", LISTED_LONG) if long else ("scenario", LISTED)
     template, seed = load_template(built_in, needed="count", known=("count",)), job.draws.seed
@@ -105,10 +96,7 @@ def list_scenarios(
 ) -> Listed:
     """Ask for `limit` distinct scenarios that are not among the prompt's `examples`; fewer if the model repeats itself.
 
-    Raises
-    ------
-    BadInputError
-        If the model lists none.
+    Raises BadInputError if the model lists none.
     """
     scenarios: list[Scenario] = []
     seen: set[str] = set()

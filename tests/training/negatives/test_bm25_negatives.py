@@ -7,8 +7,7 @@ from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
-from biorag.training.negatives.bm25 import KEPT, TOP, Bm25Negatives
-from biorag.training.negatives.bm25_hits import Bm25Hits
+from biorag.training.negatives import kinds
 from biorag.types import TrainingRow
 from tests.training.negatives.small_corpus import ENCODER, corpus, gold_of, indexed, row, settings
 
@@ -31,7 +30,12 @@ def edge(tmp_path_factory):
 @pytest.fixture(params=["slow", "edge"])
 def kind(request, tmp_path):
     index = REFERENCE if request.param == "slow" else request.getfixturevalue("edge")
-    return Bm25Negatives(Retriever(index, None, None, settings(tmp_path, mode="bm25").retrieval))
+    return miner(kinds.bm25, index, tmp_path)
+
+
+def miner(build, index, folder):
+    retriever = Retriever(index, None, None, settings(folder, mode="bm25").retrieval)
+    return build(None, kinds.Collaborators(index, retriever, [], None))
 
 
 def ranking(query: str) -> list[tuple[str, int, float]]:
@@ -54,7 +58,7 @@ def window(kind, query, *positives: str):
 
 def test_of_the_top_42_the_bottom_32_are_kept(kind):
     whole = ranking(QUERY)
-    assert len(whole) > TOP
+    assert len(whole) > 42
     same(window(kind, QUERY), whole[10:42])
 
 
@@ -62,13 +66,13 @@ def test_of_the_top_42_the_bottom_32_are_kept(kind):
 def test_gold_is_removed_before_the_bottom_is_taken(kind, places):
     whole = ranking(QUERY)
     gold = {whole[place][0] for place in places}
-    left = [one for one in whole[:TOP] if one[0] not in gold]
-    same(window(kind, QUERY, *gold), left[-KEPT:])
+    left = [one for one in whole[:42] if one[0] not in gold]
+    same(window(kind, QUERY, *gold), left[-32:])
 
 
 def test_bm25_hits_are_the_top_ten_without_gold(request, tmp_path):
     for index in (REFERENCE, request.getfixturevalue("edge")):
-        kind = Bm25Hits(Retriever(index, None, None, settings(tmp_path, mode="bm25").retrieval))
+        kind = miner(kinds.bm25_hits, index, tmp_path)
         whole = ranking(QUERY)
         same(window(kind, QUERY), whole[:10])
         gold = [whole[place][0] for place in (0, 4, 30)]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biorag.training.negatives.kinds import RandomNegatives, shuffled
 from biorag.training.negatives.mining import Gold
-from biorag.training.negatives.random import RandomNegatives, shuffled
 from tests.training.negatives.small_corpus import NO_GOLD, corpus, indexed, row
 
 

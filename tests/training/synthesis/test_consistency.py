@@ -86,7 +86,7 @@ def test_passages_are_known_by_id_text_or_document(tmp_path):
 
 
 def test_a_bad_line_is_named_and_nothing_is_written(tmp_path, snippets):
-    with pytest.raises(BadInputError, match=r"rows\.jsonl, line 2: no 'positive'"):
+    with pytest.raises(BadInputError, match=r"rows\.jsonl, line 2: positive: Field required"):
         filtered(tmp_path, [{"query": "a", "positive": "b"}, {"query": "a"}], snippets)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
     with pytest.raises(MissingError, match="is not there"):
