@@ -34,6 +34,7 @@ EXPORTING, PREPARING = "export_snippets_per_second", "prepare_snippets_per_secon
 ENCODING = "encode_snippets_per_second"
 LOADING, LOADING_PLAIN = "load_snippets_per_second", "load_without_tokens_snippets_per_second"
 BUILDING = "build_snippets_per_second"
+ONE_PROCESS = (EXPORTING, LOADING, LOADING_PLAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ class Planner:
     def rate(self, name: str) -> Rate:
         """Return a rate of one machine's cores: its own, or in proportion to the cores and the work measured.
 
-        Loading is one process, whatever the cores.
+        Exporting and loading are one process each, whatever the cores.
         """
         own = getattr(self.machine.rates, name) is not None
         table = self.machine.rates if own else self.reference
@@ -187,7 +188,7 @@ class Planner:
             return Rate(value, "given", f"{name} under [rates]")
         work = self._work(name, table)
         work = 1.0 if math.isclose(work, 1, rel_tol=ALIKE) and name != BUILDING else work
-        cores = 1.0 if name in (LOADING, LOADING_PLAIN) else self.machine.cores / table.cores
+        cores = 1.0 if name in ONE_PROCESS else self.machine.cores / table.cores
         if own and work * cores == 1:
             return Rate(value, "measured", f"{name} under [rates]")
         basis = f"measured on {table.cores} cores" + (", one process" if cores == 1.0 else "")
@@ -241,7 +242,9 @@ class Planner:
         worker = ENCODING_BYTES + WEIGHT_BYTES * max(0, workload.parameters - STARTER_PARAMETERS)
         writing, merging = WRITING_BYTES + held * size.written, held * size.indexed * MERGING
         return (
-            self._stage("export", self.rate(EXPORTING), share, machine.cores * EXPORTING_BYTES, share * size.exported),
+            self._stage(
+                "export", self.rate(EXPORTING), workload.snippets, EXPORTING_BYTES, workload.snippets * size.exported
+            ),
             self._stage(
                 "encode", self.encoding_rate(), share, (machine.gpus or machine.cores) * worker, share * size.encoded
             ),

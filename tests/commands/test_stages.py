@@ -129,7 +129,6 @@ def test_stages_in_the_wrong_order_are_told(tmp_path, staged):
         (("index", "demo", "--ray", "local", "--estimate"), "--estimate"),
         (("index", "a", "b", "--vectors", "v"), "of one export"),
         (("embed", "s", "--out", "v", "--workers", "2"), "--workers counts Ray's workers"),
-        (("corpus", "export", "demo", "--out", "v", "--workers", "2"), "--workers counts Ray's workers"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path, monkeypatch, words, part):

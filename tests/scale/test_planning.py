@@ -38,7 +38,7 @@ MEASURED = Rates(
 )
 MACHINE = MachineKind(name="m", cores=4, memory_gb=10.0, disk_gb=100.0)
 LEAST = 'name = "m"\ncores = 4\nmemory_gb = 16\ndisk_gb = 100\n'
-EXPORTING = "export_snippets_per_second"
+PREPARING = "prepare_snippets_per_second"
 
 
 def planner(work: Workload = WORK, **machine) -> Planner:
@@ -72,12 +72,12 @@ def test_memory_is_that_of_qdrants_rule_and_of_a_measured_million():
 
 
 def test_a_rate_is_given_measured_or_in_proportion_to_cores_and_tokens():
-    given = planner(rates=Rates(export_snippets_per_second=7)).rate(EXPORTING)
-    here = planner(rates=MEASURED, cores=2).rate(EXPORTING)
-    scaled = planner().rate(EXPORTING)
-    longer = planner(replace(WORK, tokens=200)).rate(EXPORTING)
+    given = planner(rates=Rates(prepare_snippets_per_second=7)).rate(PREPARING)
+    here = planner(rates=MEASURED, cores=2).rate(PREPARING)
+    scaled = planner().rate(PREPARING)
+    longer = planner(replace(WORK, tokens=200)).rate(PREPARING)
     rates = [(rate.value, rate.source) for rate in (given, here, scaled, longer)]
-    assert rates == [(7, "given"), (1000, "measured"), (2000, "computed"), (1000, "computed")]
+    assert rates == [(7, "given"), (500, "measured"), (1000, "computed"), (500, "computed")]
 
 
 def test_loading_is_one_process_and_faster_without_token_vectors():
@@ -111,7 +111,7 @@ def test_a_plan_worked_out_by_hand():
     plan = planner(replace(WORK, queries_per_second=1000.0), count=2, price_per_hour=3.6).plan()
     seconds = {stage.name: stage.seconds for stage in plan.stages}
     assert seconds == {
-        "export": 500_000 / 2000,
+        "export": 1_000_000 / 1000,
         "encode": 500_000 / 100,
         "load": 1_000_000 / 200,
         "build": pytest.approx(500_000 / (8000 * math.log(10_000) / math.log(500_000))),
