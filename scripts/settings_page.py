@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from biorag.settings.settings import PLACES, SECTIONS, Place
+from biorag.settings.settings import FIELDS, SECTIONS, SettingField
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 HEAD = """# Settings
@@ -36,16 +36,16 @@ def page() -> str:
     lines = [HEAD]
     for section, title in TITLES.items():
         lines += [f"## {title}", "", "| setting | default | option | meaning |", "|---|---|---|---|"]
-        lines += [_row(name, place) for name, place in PLACES.items() if place.section == section]
+        lines += [_row(name, entry) for name, entry in FIELDS.items() if entry.section == section]
         lines.append("")
     assert set(TITLES) == {None, *SECTIONS}
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _row(name: str, place: Place) -> str:
-    option = f"`{place.flag}`" if place.flag else ""
-    meaning = " ".join(str(place.field.description).split()).replace("|", r"\|")
-    return f"| `{name}` | {_default(place.field.default)} | {option} | {meaning} |"
+def _row(name: str, entry: SettingField) -> str:
+    option = f"`{entry.flag}`" if entry.flag else ""
+    meaning = " ".join(str(entry.field.description).split()).replace("|", r"\|")
+    return f"| `{name}` | {_default(entry.field.default)} | {option} | {meaning} |"
 
 
 def _default(default: Any) -> str:

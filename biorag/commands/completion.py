@@ -34,8 +34,8 @@ def choices_in(target: str) -> dict[str, Any]:
 
     def values(settings: Settings) -> Iterable[str]:
         module, _, name = target.partition(":")
-        found: Iterable[str] = getattr(import_module(module), name)
-        return found
+        listed: Iterable[str] = getattr(import_module(module), name)
+        return listed
 
     return {"autocompletion": completer(values)}
 

@@ -70,8 +70,8 @@ def _result(check: Callable[[Settings], str], settings: Settings) -> dict[str, o
 
 
 def _machine(settings: Settings) -> str:
-    place = f"{platform.platform(terse=True)}, {usable_cores()} cores"
-    return f"Python {platform.python_version()} on {place} ({sys.executable})"
+    machine = f"{platform.platform(terse=True)}, {usable_cores()} cores"
+    return f"Python {platform.python_version()} on {machine} ({sys.executable})"
 
 
 def _packages(settings: Settings) -> str:

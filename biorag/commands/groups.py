@@ -3,8 +3,8 @@
     @groups.expanded
     def search(query: ..., settings: Annotated[Settings, Flags(RetrievalSettings, "name")], filters: Filters) -> None:
 
-Typer reads a function's signature. The one that it is given here has, in the place of `settings`, an option for each
-setting named by `Flags`, and in the place of a dataclass an option for each of its fields.
+Typer reads a function's signature. This one has an option for each setting named by `Flags` instead of `settings`, and
+an option for each field of a dataclass instead of the dataclass.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from biorag.commands.completion import OF_SETTINGS, choices
 from biorag.commands.help import name_of
 from biorag.errors import UsageError
 from biorag.settings.section import Section, choices_of
-from biorag.settings.settings import AN_OPTION, PLACES, SECTIONS, URLS, Place, Settings, checked
+from biorag.settings.settings import AN_OPTION, FIELDS, SECTIONS, URLS, SettingField, Settings, checked
 from biorag.settings.sources import configuration_file, load_settings
 from biorag.utils.network import is_server, restrict
 
@@ -42,8 +42,8 @@ class Flags:
     of : sections, all of whose settings that have a flag are taken, and single settings by their flat names
     but : settings of these sections that are not taken
     model : what is trained, where settings of training are taken; see `Option.models`
-    panel : in place of the panel that the settings name
-    defaults : in place of the configured values, where an option is not given
+    panel : instead of the panel that the settings name
+    defaults : instead of the configured values
     finds_index : whether an index is read, so that the one there is stands in for one that is not named
     """
 
@@ -62,36 +62,36 @@ class Flags:
 
     def parameters(self) -> Iterator[tuple[str, inspect.Parameter]]:
         """Yield the parameter of each option, after the name of its setting."""
-        for name, place in self._places():
-            assert place.flag, f"{name} has no option"
-            if self._model in (place.option.models or (self._model,)):
+        for name, entry in self._places():
+            assert entry.flag, f"{name} has no option"
+            if self._model in (entry.option.models or (self._model,)):
                 default = self._defaults.get(name)
-                kind = _type_of_option(place.field.annotation)
-                annotation: Any = Annotated[kind if default is not None else kind | None, self._option(name, place)]
+                kind = _type_of_option(entry.field.annotation)
+                annotation: Any = Annotated[kind if default is not None else kind | None, self._option(name, entry)]
                 yield name, _parameter(_identifier(name), annotation, default)
 
-    def _places(self) -> Iterator[tuple[str, Place]]:
+    def _places(self) -> Iterator[tuple[str, SettingField]]:
         for part in self._of:
             if isinstance(part, str):
-                yield part, PLACES[part]
+                yield part, FIELDS[part]
                 continue
-            for name, place in PLACES.items():
-                if place.section and SECTIONS[place.section] is part and place.flag and name not in self._but:
-                    yield name, place
+            for name, entry in FIELDS.items():
+                if entry.section and SECTIONS[entry.section] is part and entry.flag and name not in self._but:
+                    yield name, entry
 
-    def _option(self, name: str, place: Place) -> Any:
-        default, option = place.field.default, place.option
+    def _option(self, name: str, entry: SettingField) -> Any:
+        default, option = entry.field.default, entry.option
         shown: str | bool = name in self._defaults
         if not shown and default is not None and option.shows_default:
             shown = str(default).lower() if isinstance(default, bool) else str(default)
         panel = option.panel if self._panel == "" else self._panel
-        kind = choices(values) if (values := choices_of(place.field)) else {}
+        kind = choices(values) if (values := choices_of(entry.field)) else {}
         if name in OF_SETTINGS:
             kind = {"autocompletion": OF_SETTINGS[name]}
-        spellings = [f"{place.flag}/--no-{place.flag[2:]}" if default is True else place.flag, option.short]
+        spellings = [f"{entry.flag}/--no-{entry.flag[2:]}" if default is True else entry.flag, option.short]
         return typer.Option(
             *filter(None, spellings),
-            help=place.field.description,
+            help=entry.field.description,
             show_default=shown,
             rich_help_panel=panel,
             **kind,
@@ -122,7 +122,7 @@ class Given:
 
     def first(self, *settings: str) -> str | None:
         """Return the option of the first of these settings that was given; None for none."""
-        return next((PLACES[setting].flag for setting in self.values if setting in settings), None)
+        return next((FIELDS[setting].flag for setting in self.values if setting in settings), None)
 
     @property
     def configuration(self) -> Path:
@@ -132,7 +132,7 @@ class Given:
     @property
     def options(self) -> list[str]:
         """The options that were given."""
-        return [PLACES[setting].flag for setting in self.values]
+        return [FIELDS[setting].flag for setting in self.values]
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
@@ -170,10 +170,10 @@ class _Part:
 
 class _SettingsPart(_Part):
     def __init__(self, name: str, flags: Collection[Flags]) -> None:
-        found = [option for part in flags for option in part.parameters()]
-        self._names = {setting: option.name for setting, option in found}
+        options = dict(option for part in flags for option in part.parameters())
+        self._names = {setting: option.name for setting, option in options.items()}
         self._finds_index = any(part.finds_index for part in flags)
-        super().__init__(name, {option.name: option for _, option in found})
+        super().__init__(name, {option.name: option for option in options.values()})
 
     def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings that were given as options, by their flat names."""

@@ -25,7 +25,7 @@ OPTIONS, ARGUMENTS, COMMANDS = "Options", "Arguments", "Commands"  # panels
 KINDS = {"int": "INT", "integer": "INT", "float": "NUMBER", "path": "PATH", "str": "TEXT", "text": "TEXT"}
 
 
-class Row(NamedTuple):
+class HelpRow(NamedTuple):
     """A line of help: a name, and what it is."""
 
     name: str
@@ -52,12 +52,12 @@ def lines(command: Any, ctx: Any, width: int, whole: bool) -> Iterator[Text]:
     shown = [parameter for parameter in command.get_params(ctx) if not getattr(parameter, "hidden", False)]
     options = sorted((part for part in shown if part.param_type_name == "option"), key=_rank)
     common = options if whole else [option for option in options if option.required or name_of(option) in COMMON]
-    arguments = [Row(_placeholder(part), _explained(part)) for part in shown if part.param_type_name == "argument"]
-    panels: dict[str, list[Row]] = {ARGUMENTS: arguments, **_commands(command, ctx, whole), OPTIONS: []}
+    arguments = [HelpRow(_placeholder(part), _explained(part)) for part in shown if part.param_type_name == "argument"]
+    panels: dict[str, list[HelpRow]] = {ARGUMENTS: arguments, **_commands(command, ctx, whole), OPTIONS: []}
     for option in common:
         panel = getattr(option, "rich_help_panel", None) if whole else None
         spelled = sorted(option.opts, key=len) + sorted(option.secondary_opts, key=len)
-        row = Row(", ".join(spelled) + _value(option), _explained(option))
+        row = HelpRow(", ".join(spelled) + _value(option), _explained(option))
         panels.setdefault(panel if isinstance(panel, str) else OPTIONS, []).append(row)
     for title, rows in panels.items():
         yield from _panel(title, rows, width)
@@ -136,18 +136,18 @@ def _kinds(command: Any) -> Mapping[str, Any]:
     return getattr(command, "kinds", None) or {}
 
 
-def _commands(command: Any, ctx: Any, whole: bool) -> dict[str, list[Row]]:
+def _commands(command: Any, ctx: Any, whole: bool) -> dict[str, list[HelpRow]]:
     """Return the commands of a group by panel; on a page not the seldom ones, nor two words whose first is one too."""
-    panels: dict[str, list[Row]] = {}
+    panels: dict[str, list[HelpRow]] = {}
     kinds = _kinds(command)
     for name, kind in kinds.items():
         is_second = " " in name and name.partition(" ")[0] in kinds
         if whole or not (is_second or getattr(kind, "seldom", False)):
-            panels.setdefault(getattr(kind, "panel", COMMANDS), []).append(Row(name, kind.summary))
+            panels.setdefault(getattr(kind, "panel", COMMANDS), []).append(HelpRow(name, kind.summary))
     if kinds or not hasattr(command, "commands"):
         return panels
     children = [(name, command.get_command(ctx, name)) for name in command.list_commands(ctx)]
-    return {COMMANDS: [Row(name, _short(child)) for name, child in children if not child.hidden]}
+    return {COMMANDS: [HelpRow(name, _short(child)) for name, child in children if not child.hidden]}
 
 
 def _short(command: Any) -> str:
@@ -159,7 +159,7 @@ def _short(command: Any) -> str:
 _WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
-def _panel(title: str, rows: Sequence[Row], width: int) -> Iterator[Text]:
+def _panel(title: str, rows: Sequence[HelpRow], width: int) -> Iterator[Text]:
     """Yield a heading and its rows: names on the left, texts beside them."""
     if not rows:
         return

@@ -10,7 +10,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, Given, expanded, is_named, overridden, with_index
-from biorag.settings.settings import PLACES, Settings
+from biorag.settings.settings import FIELDS, Settings
 from biorag.utils.progress import reported
 
 APART = ("sources", "metadata", "server")  # what has a table of its own
@@ -63,7 +63,7 @@ def _show_settings(settings: Settings, as_json: bool) -> None:
     if as_json:
         show.print_json(values)
         return
-    rows = [(name, str(values[name]), place.field.description or "") for name, place in PLACES.items()]
+    rows = [(name, str(values[name]), entry.field.description or "") for name, entry in FIELDS.items()]
     show.table(
         "Settings (in the configuration file, or as BIORAG_NAME)",
         ["setting", "value", "meaning"],
@@ -75,10 +75,10 @@ def _show_indexes(settings: Settings, as_json: bool) -> None:
     from biorag.indexes.manifest import read_manifest
     from biorag.indexes.store import index_names
 
-    found = [read_manifest(settings.indexes / name / "manifest.json") for name in index_names(settings)]
+    manifests = [read_manifest(settings.indexes / name / "manifest.json") for name in index_names(settings)]
     if as_json:
-        show.print_json({"home": str(settings.home), "indexes": [manifest.shown() for manifest in found]})
-    elif found:
+        show.print_json({"home": str(settings.home), "indexes": [manifest.shown() for manifest in manifests]})
+    elif manifests:
         columns = ["name", "snippets", "encoder", "similarity", "store", "updated", "complete"]
         rows = [
             (
@@ -90,7 +90,7 @@ def _show_indexes(settings: Settings, as_json: bool) -> None:
                 m.updated,
                 m.complete,
             )
-            for m in found
+            for m in manifests
         ]
         show.table(f"Indexes in {settings.indexes}", columns, rows)
     else:
@@ -173,11 +173,11 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield f"{prefix}{key}", text[:HASH_SHOWN] if HASH.fullmatch(text) else text
 
 
-def _show_metadata(found: Mapping[str, Any]) -> None:
+def _show_metadata(metadata: Mapping[str, Any]) -> None:
     """Print how many of the snippets that were read have each field, and which fields of references none has."""
     from biorag.references.reference import FIELDS
 
-    read, fields = found["read"], found["fields"]
+    read, fields = metadata["read"], metadata["fields"]
     rows = [(name, f"{count / read:.0%}") for name, count in fields.items()]
     title = f"Metadata of {read:,} snippets" if read else "Metadata"
     show.table(title, ["field", "snippets with it"], rows)

@@ -95,8 +95,8 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
             out.print(line, soft_wrap=True)
         return
     shown = Table(title=title, title_justify="left", header_style="bold")
-    for place, (column, width) in enumerate(zip(columns, widths, strict=True)):
-        numeric = bool(rows) and all(isinstance(row[place], int | float) for row in rows)
+    for number, (column, width) in enumerate(zip(columns, widths, strict=True)):
+        numeric = bool(rows) and all(isinstance(row[number], int | float) for row in rows)
         shown.add_column(column, justify="right" if numeric else "left", width=width)
     for row, cells in zip(rows, texts, strict=True):
         shown.add_row(
@@ -137,10 +137,10 @@ def column_widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | None
     least = [max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in columns]
     room = width - BORDER * len(widths) - 1
     while sum(widths) > room:
-        narrower = [place for place, wide in enumerate(widths) if wide > least[place]]
-        if not narrower:
+        wider = [number for number, width in enumerate(widths) if width > least[number]]
+        if not wider:
             return None
-        widths[max(narrower, key=lambda place: widths[place])] -= 1
+        widths[max(wider, key=lambda number: widths[number])] -= 1
     return widths
 
 
@@ -163,17 +163,17 @@ def progress(description: str, total: int | None) -> Iterator[OnProgress]:
     """Show count, rate and time left on stderr: a bar in a terminal, else a line every 30 seconds."""
     with Progress(*_columns(), console=err, disable=not err.is_terminal) as bar:
         task = bar.add_task(description, total=total, rate="")
-        started = said = time.monotonic()
+        started = reported = time.monotonic()
         done = 0
 
         def advance(count: int = 1) -> None:
-            nonlocal said, done
+            nonlocal reported, done
             done += count
             now = time.monotonic()
             rate = done / max(now - started, 1e-9)
             bar.update(task, advance=count, rate=f"{rate:,.0f}/s")
-            if not err.is_terminal and now - said >= QUIET_SECONDS:
-                said = now
+            if not err.is_terminal and now - reported >= QUIET_SECONDS:
+                reported = now
                 left = f" of {total:,}, {(total - done) / rate:,.0f} s left" if total and done else ""
                 err.print(f"{description}: {done:,}{left}, {rate:,.1f}/s")
 

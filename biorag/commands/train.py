@@ -18,7 +18,7 @@ from biorag.errors import UsageError
 from biorag.models.finding import find_base, find_encoder
 from biorag.registries import own_negatives
 from biorag.settings.section import DATA, RUN
-from biorag.settings.settings import PLACES, Settings
+from biorag.settings.settings import FIELDS, Settings
 from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER, RETRIEVER, TrainingSettings
 
 if TYPE_CHECKING:
@@ -403,7 +403,7 @@ def check(settings: Settings, given: Given) -> None:
     for name, other in REPLACED.items():
         if values[name] is not None and given.value(other) is not None:
             raise UsageError(
-                f"{PLACES[name].flag} ({name} = {values[name]}) replaces {PLACES[other].flag}: give one of them"
+                f"{FIELDS[name].flag} ({name} = {values[name]}) replaces {FIELDS[other].flag}: give one of them"
             )
 
 

@@ -126,7 +126,7 @@ class Settings(Section):
         return {**self.training.identity(), "precision": self.retrieval.precision, "seed": self.seed}
 
 
-class Place(NamedTuple):
+class SettingField(NamedTuple):
     """Where a setting stands: in a section, or in `Settings` itself (None), under a name that has no prefix."""
 
     section: str | None
@@ -144,13 +144,13 @@ class Place(NamedTuple):
         return f"--{self.name.replace('_', '-')}" if self.option.flag else ""
 
 
-def _places() -> Iterator[tuple[str, Place]]:
+def _places() -> Iterator[tuple[str, SettingField]]:
     for name, info in Settings.model_fields.items():
         if name not in SECTIONS:
-            yield name, Place(None, name, info)
+            yield name, SettingField(None, name, info)
             continue
         for inner, field in SECTIONS[name].model_fields.items():
-            yield field.alias or inner, Place(name, inner.removesuffix("_"), field)
+            yield field.alias or inner, SettingField(name, inner.removesuffix("_"), field)
 
 
 SECTIONS: Mapping[str, type[Section]] = {
@@ -158,8 +158,8 @@ SECTIONS: Mapping[str, type[Section]] = {
     for name, info in Settings.model_fields.items()
     if isinstance(info.annotation, type) and issubclass(info.annotation, Section)
 }
-PLACES: Mapping[str, Place] = dict(_places())
-SECRETS = frozenset(name for name, place in PLACES.items() if place.field.annotation == SecretStr | None)
+FIELDS: Mapping[str, SettingField] = dict(_places())
+SECRETS = frozenset(name for name, entry in FIELDS.items() if entry.field.annotation == SecretStr | None)
 
 
 def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None) -> Settings:
@@ -172,12 +172,12 @@ def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None)
     """
     sources, nested = sources or {}, dict[str, Any]()
     for name, value in _logins_apart(values).items():
-        if name not in PLACES:
+        if name not in FIELDS:
             raise UsageError(
                 f"unknown setting {name!r}{_set_in(sources.get(name))}: 'biorag info --settings' lists them all"
-                f"{suggestion(name, PLACES)}"
+                f"{suggestion(name, FIELDS)}"
             )
-        section = PLACES[name].section
+        section = FIELDS[name].section
         (nested.setdefault(section, {}) if section else nested)[name] = value
     try:
         return Settings.model_validate(nested)
@@ -191,12 +191,12 @@ def _not_allowed(error: ValidationError, sources: Mapping[str, str]) -> UsageErr
     name, value = str(first["loc"][-1]), first["input"]
     hidden = name in SECRETS or (name in URLS and "@" in str(value))
     shown = "…" if hidden else _cut(repr(without_credentials(str(value)) if name in URLS else value))
-    place = PLACES.get(name)
-    choices = choices_of(place.field) if place else ()
+    entry = FIELDS.get(name)
+    choices = choices_of(entry.field) if entry else ()
     near = suggestion(str(value), choices)
     reason = f"use {or_list(choices)}" if choices else first["msg"].removeprefix("Value error, ")
-    if place and place.flag and sources.get(name) == AN_OPTION:
-        return UsageError(f"{place.flag} {shown}: {reason}{near}")
+    if entry and entry.flag and sources.get(name) == AN_OPTION:
+        return UsageError(f"{entry.flag} {shown}: {reason}{near}")
     return UsageError(f"{name}={shown}{_set_in(sources.get(name))}: {reason}{near}")
 
 

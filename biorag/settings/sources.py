@@ -16,7 +16,7 @@ from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.settings.keys import PREFIX as KEY_PREFIX
 from biorag.settings.keys import variable_of
 from biorag.settings.section import BoundSecret, expanded
-from biorag.settings.settings import AN_OPTION, PLACES, SECRETS, URLS, Settings, checked
+from biorag.settings.settings import AN_OPTION, FIELDS, SECRETS, URLS, Settings, checked
 from biorag.utils.files import write_text
 from biorag.utils.network import is_server, login_apart, origin_of
 from biorag.utils.parsing import parse_toml, read_regular
@@ -59,7 +59,7 @@ def load_settings(
         source_of.update(dict.fromkeys(settings, source))
     for kind, name in CREDENTIALS:
         if isinstance(secret := values.get(name), str):
-            url = sources[source_of[name]].get(kind) or values.get(kind, PLACES[kind].field.default)
+            url = sources[source_of[name]].get(kind) or values.get(kind, FIELDS[kind].field.default)
             if isinstance(url, str) and is_server(url):
                 values[name] = BoundSecret(secret, origin_of(login_apart(url)[0]))
     return checked(values, source_of)
@@ -96,7 +96,7 @@ def for_children(environ: Mapping[str, str]) -> dict[str, str]:
         secret = _from_environment(environ).get(name)
         if not secret or not is_server(url):
             continue
-        for variable in (PREFIX + name.upper(), PLACES[name].option.variable):
+        for variable in (PREFIX + name.upper(), FIELDS[name].option.variable):
             kept.pop(variable, None)
         own = variable_of(origin_of(login_apart(url)[0]))
         if own and name.endswith("_api_key"):
@@ -106,13 +106,13 @@ def for_children(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     values = {}
-    for name, place in PLACES.items():
-        if value := environ.get(PREFIX + name.upper()) or environ.get(place.option.variable):
+    for name, entry in FIELDS.items():
+        if value := environ.get(PREFIX + name.upper()) or environ.get(entry.option.variable):
             values[name] = value
     return values
 
 
-def write_setting(path: Path, name: str, value: float | int, found: str) -> None:
+def write_setting(path: Path, name: str, value: float | int, why: str) -> None:
     """Set `name` in a TOML file, created if needed, with a comment that says how the value was chosen.
 
     A comment that stood there is kept after ours.
@@ -135,7 +135,7 @@ def write_setting(path: Path, name: str, value: float | int, found: str) -> None
     before = document[name].trivia.comment.lstrip("# ") if name in document else ""
     theirs = before.partition(" # ")[2] if before.startswith(TUNED) else before
     item = tomlkit.item(value)
-    item.comment(TUNED + " ".join(showable(found).split()) + (f" # {theirs}" if theirs else ""))
+    item.comment(TUNED + " ".join(showable(why).split()) + (f" # {theirs}" if theirs else ""))
     if name in document:
         document[name] = item
     else:

@@ -185,9 +185,9 @@ def _check(address: Any) -> None:
     known = [ports[_spelled(host)] for ports in (_named or {}, _addresses) if _spelled(host) in ports]
     if known and (port is None or any(port in ports for ports in known)):
         return
-    place = _spelled(host) if port is None or not known else f"{_spelled(host)}:{port}"
+    address = _spelled(host) if port is None or not known else f"{_spelled(host)}:{port}"
     raise OfflineError(
-        f"offline: {place} is not named on this command line, so nothing is sent to it: give its URL there "
+        f"offline: {address} is not named on this command line, so nothing is sent to it: give its URL there "
         "(--qdrant, --llm, --eutils), or turn --offline (BIORAG_OFFLINE) off"
     )
 

@@ -91,7 +91,9 @@ def results_folder(
         target = path / name
         check_is_no_input(target, inputs)
         is_file = target.is_file()  # on a pipe a writer may wait for ever
-        if (target.exists() and not is_file) or (is_file and (found := _beginning(target)) and not is_ours(found)):
+        if (target.exists() and not is_file) or (
+            is_file and (beginning := _beginning(target)) and not is_ours(beginning)
+        ):
             raise UsageError(f"{target} is there, and biorag did not write it: choose another --out")
     with DirectoryLock(path, exclusive=True, what="folder of results"):
         yield

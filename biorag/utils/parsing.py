@@ -150,9 +150,9 @@ def parsed_file(kind: Any, path: Path, error: type[BioragError], advice: str, la
 def fault_of(error: ValidationError) -> str:
     """Return the first fault of a validation in a few words: where, and what is expected."""
     first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"])[:80]
+    field = ".".join(str(part) for part in first["loc"])[:80]
     message = first["msg"][:120]
-    return f"{place}: {message}" if place else message
+    return f"{field}: {message}" if field else message
 
 
 @cache

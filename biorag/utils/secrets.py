@@ -25,9 +25,9 @@ def remember(secret: str) -> None:
     """From now on keep a key, a token or a login (`user:password`) out of texts; a login's password too."""
     plain, coded = set(_plain(secret)), set(_coded(secret))
     for shortest, spellings in _spellings.items():
-        found = {text for text in plain if len(text) >= shortest} | coded
-        if not found <= spellings:
-            spellings |= found
+        new = {text for text in plain if len(text) >= shortest} | coded
+        if not new <= spellings:
+            spellings |= new
             longest_first = sorted(spellings, key=len, reverse=True)
             _patterns[shortest] = re.compile("|".join(map(_matched, longest_first)))
 
@@ -77,7 +77,7 @@ def _quoted(user: str, colon: str = "", password: str = "") -> Iterator[str]:
     """Yield a text, or a login whose colon is left, as URLs have it: with and without spaces as +, / as it is, hex."""
     for quoted in (quote, quote_plus, partial(quote, safe="")):
         text = f"{quoted(user)}{colon}{quoted(password)}"
-        yield from (text, _PERCENT.sub(lambda found: found[0].lower(), text))
+        yield from (text, _PERCENT.sub(lambda match: match[0].lower(), text))
 
 
 def _base64(text: str) -> Iterator[str]:

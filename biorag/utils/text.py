@@ -51,7 +51,7 @@ def escaped(text: str) -> str:
 
 
 def _with_bytes(text: str) -> str:
-    return _BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
+    return _BYTE.sub(lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", text)
 
 
 def showable(text: str) -> str:
@@ -61,7 +61,7 @@ def showable(text: str) -> str:
 
 def showable_json(text: str) -> str:
     """Return JSON that a terminal only shows, without secrets: whatever it could act on is escaped."""
-    return UNSHOWABLE.sub(lambda found: json.dumps(found[0])[1:-1], redacted(text, DATA))
+    return UNSHOWABLE.sub(lambda match: json.dumps(match[0])[1:-1], redacted(text, DATA))
 
 
 def plain_form(text: str) -> str:

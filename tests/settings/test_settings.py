@@ -8,7 +8,7 @@ import pytest
 
 from biorag.errors import BioragError, MissingError, UsageError
 from biorag.settings.section import Effect
-from biorag.settings.settings import PLACES, SECRETS, SECTIONS, Settings
+from biorag.settings.settings import FIELDS, SECRETS, SECTIONS, Settings
 from biorag.settings.sources import configuration_file, load_settings, write_setting
 from scripts.settings_page import PAGE, page
 
@@ -142,12 +142,12 @@ def test_a_file_that_is_not_toml(tmp_path, content):
 
 
 def test_no_number_is_infinite_nan_or_without_bounds():
-    for name, place in PLACES.items():
-        if "float" in str(place.field.annotation):
+    for name, entry in FIELDS.items():
+        if "float" in str(entry.field.annotation):
             for value in (float("nan"), float("inf")):
                 with pytest.raises(UsageError, match=name):
                     Settings.of(**{name: value})
-        elif place.field.annotation in (int, int | None):
+        elif entry.field.annotation in (int, int | None):
             for value in (-(10**18), 2**64):
                 with pytest.raises(UsageError, match=name):
                     Settings.of(**{name: value})
@@ -174,9 +174,9 @@ def test_every_setting_stands_in_one_section_under_one_name_with_one_flag():
     names = [info.alias or name for section in SECTIONS.values() for name, info in section.model_fields.items()]
     assert len(names) == len(set(names))
     everywhere = {*names, "home", "graph", "seed"}
-    assert everywhere == set(PLACES) == set(Settings().flat()) == set(Settings().flat_json())
-    assert all(place.field.description for place in PLACES.values())
-    assert (PLACES["lambda"].flag, PLACES["train_max_tokens"].flag, PLACES["rrf_k"].flag) == (
+    assert everywhere == set(FIELDS) == set(Settings().flat()) == set(Settings().flat_json())
+    assert all(entry.field.description for entry in FIELDS.values())
+    assert (FIELDS["lambda"].flag, FIELDS["train_max_tokens"].flag, FIELDS["rrf_k"].flag) == (
         "--lambda",
         "--max-tokens",
         "",
@@ -214,10 +214,10 @@ def test_secrets_are_in_no_report_no_repr_and_no_message(tmp_path):
 def test_reports_show_neither_secrets_nor_this_machine_nor_training():
     settings = Settings.of(home="/h", timeout=9, llm_api_key="key", qdrant="http://host:1", prompt=Path("p.txt"))
     shown = settings.public()
-    hidden = {name for name, place in PLACES.items() if place.option.effect is Effect.NONE}
+    hidden = {name for name, entry in FIELDS.items() if entry.option.effect is Effect.NONE}
     assert hidden >= SECRETS | {"home", "graph", "timeout", "retries", "threads", "offline", "batch_size", "cache"}
-    training_and_abstention = {name for name, place in PLACES.items() if place.section in ("training", "abstention")}
-    assert set(shown) == set(PLACES) - hidden - training_and_abstention
+    training_and_abstention = {name for name, entry in FIELDS.items() if entry.section in ("training", "abstention")}
+    assert set(shown) == set(FIELDS) - hidden - training_and_abstention
     assert json.loads(json.dumps(shown)) == shown
     assert (shown["qdrant"], shown["k_init"], shown["seed"], shown["lambda"]) == ("http://host:1", 20, 0, 0.03)
 
