@@ -30,7 +30,7 @@ CITES, ABSTRACT = "cites", "abstract"  # kinds of answers
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FilledGraph:
     """The result of filling gaps.
 
     Of the index's papers those that were `lacking` references: `kept` answers were there from before, `asked` were
@@ -57,8 +57,8 @@ class FetchedNeighbourhoods:
     and `asked` were asked for; `without` have no abstract there; `written` are in the file.
     """
 
-    references: Filled
-    further: Filled
+    references: FilledGraph
+    further: FilledGraph
     one_hop: int
     two_hop: int
     kept: int
@@ -83,7 +83,7 @@ def indexed_papers(index: Index) -> Papers:
     return np.array(sorted(pmids), np.uint32)
 
 
-def fill_gaps(folder: Path, papers: Papers, link: EUtils, answers: Answers, on_progress: OnProgress) -> Filled:
+def fill_gaps(folder: Path, papers: Papers, link: EUtils, answers: Answers, on_progress: OnProgress) -> FilledGraph:
     """Add to the graph in a folder the citations of those papers of which it has none.
 
     Raises `ServiceError` if another process writes the graph; or as `EUtils` does.
@@ -96,7 +96,7 @@ def fill_gaps(folder: Path, papers: Papers, link: EUtils, answers: Answers, on_p
     cited = dict(answers.read(CITES, lacking))
     pairs = pairs_of([(pmid, other) for pmid, others in cited.items() for other in others])
     edges = add(folder, SOURCE, pairs) if pairs.size else before
-    return Filled(
+    return FilledGraph(
         papers=papers.size,
         lacking=len(lacking),
         kept=len(lacking) - asked,

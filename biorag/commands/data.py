@@ -37,44 +37,53 @@ class Hub:
     hub_revision: Annotated[str | None, typer.Option(help="Branch, tag or commit.")] = None
 
     def dataset(self, settings: Settings) -> HubDataset | None:
-        """Return the data set; None if none is named.
-
-        Raises
-        ------
-        UsageError
-            If there are options of one, but no name.
-        """
+        """Return the data set, if one is named; raises `UsageError` at options without a name."""
         from biorag.conversion.hub import HubDataset
 
-        if self.hub is None:
-            if self.hub_config or self.hub_split or self.hub_revision:
-                raise UsageError("--hub-config, --hub-split and --hub-revision describe a data set: add --hub NAME")
-            return None
-        return HubDataset(self.hub, self.hub_config, self.hub_split, self.hub_revision, settings.services.offline)
+        if self.hub is not None:
+            return HubDataset(self.hub, self.hub_config, self.hub_split, self.hub_revision, settings.services.offline)
+        if self.hub_config or self.hub_split or self.hub_revision:
+            raise UsageError("--hub-config, --hub-split and --hub-revision describe a data set: add --hub NAME")
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Which part of a set is wanted, and what the parts are."""
+    """The part of a set to convert, and how a set is divided into parts."""
 
     split: Annotated[
         str | None,
         typer.Option(
-            help="One part alone, as qrels/test.tsv: train, test, dev, search, forum, a task.", show_default="all"
+            help="Only this part, as qrels/test.tsv: train, test, dev, search, forum, a task.", show_default="all"
         ),
     ] = None
     test_ids: Annotated[
         Path | None, typer.Option(help="pubmedqa: test_ground_truth.json, the PMIDs of the official test set.")
     ] = None
     last: Annotated[
-        int | None, typer.Option(min=1, help="bioasq: so many questions at the end are for development.")
+        int | None, typer.Option(min=1, help="bioasq: number of questions at the end that are for development.")
     ] = None
     each_context: Annotated[
-        bool, typer.Option("--each-context", help="pubmedqa: each section of an abstract is a passage of its own.")
+        bool, typer.Option("--each-context", help="pubmedqa: make each section of an abstract a passage.")
     ] = False
-    id_prefix: Annotated[
-        str, typer.Option(help="pubmedqa, bioasq, mirage: what stands before a PMID in ids of snippets.")
-    ] = ""
+    id_prefix: Annotated[str, typer.Option(help="pubmedqa, bioasq, mirage: prefix of a PMID in ids of snippets.")] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The records that may or must be drawn."""
+
+    exclude: Annotated[
+        list[Path] | None,
+        typer.Option(help="Draw none of these records (JSONL, or a data folder), by id and PMID. Repeatable."),
+    ] = None
+    keep: Annotated[
+        list[Path] | None,
+        typer.Option(help="Draw all snippets that this BEIR folder judges, into the first sample. Repeatable."),
+    ] = None
+    split: Annotated[
+        str, typer.Option(help="Part of a BEIR folder whose questions are drawn, or whose snippets are kept.")
+    ] = "test"
 
 
 @app.command()
@@ -93,8 +102,8 @@ def convert(
 ) -> None:
     """Convert a published data set: corpus, questions, judgements, answers, golden files, training rows.
 
-    What is written depends on the format (docs/data.md); manifest.json says what it was made of. Of a set with parts
-    each has its judgements, qrels/PART.tsv.
+    The format decides what is written (docs/data.md); manifest.json names the inputs. A set with parts gets judgements
+    for each, qrels/PART.tsv.
 
     Examples:
 
@@ -125,18 +134,8 @@ def sample(
     sizes: Annotated[str, typer.Option(help="Sizes of the samples, separated by commas: 10000,1000000.")],
     out: Out,
     settings: Annotated[Settings, Flags("seed")],
+    selection: Annotated[Selection, Panel("Records")],
     bad_lines: options.BadLines,
-    exclude: Annotated[
-        list[Path] | None,
-        typer.Option(help="Draw none of these records (JSONL, or a data folder), by id and PMID. Repeatable."),
-    ] = None,
-    keep: Annotated[
-        list[Path] | None,
-        typer.Option(help="Draw all snippets that this BEIR folder judges, into the first sample. Repeatable."),
-    ] = None,
-    split: Annotated[
-        str, typer.Option(help="Of a BEIR folder: the part whose questions are drawn, or whose snippets are kept.")
-    ] = "test",
     as_json: options.Json = False,
 ) -> None:
     """Draw disjoint random samples, each into a folder sample-N.
@@ -157,8 +156,10 @@ def sample(
 
     started = time.perf_counter()
     rejects = bad_lines.file(out)
-    inputs, left, kept = tuple(files), tuple(exclude or ()), tuple(keep or ())
-    request = SampleRequest(inputs, sizes_of(sizes), settings.seed, settings.home, left, kept, split, rejects)
+    paths = (tuple(selection.exclude or ()), tuple(selection.keep or ()))
+    request = SampleRequest(
+        tuple(files), sizes_of(sizes), settings.seed, settings.home, *paths, selection.split, rejects
+    )
     with show.progress("Sampling", None) as advance:
         manifest = draw(request, out, advance)
     _print("Sampled", out, manifest, started, as_json)
@@ -166,13 +167,7 @@ def sample(
 
 
 def sizes_of(text: str) -> tuple[int, ...]:
-    """Return the sizes that `--sizes` lists.
-
-    Raises
-    ------
-    UsageError
-        If they are not positive whole numbers.
-    """
+    """Return the sizes that `--sizes` lists; raises `UsageError` if they are not positive whole numbers."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and 0 < len(part) < 13 and int(part) > 0 for part in parts):
         raise UsageError(f"--sizes {text!r} is not a list of positive numbers: write 10000 or 10000,1000000")
@@ -180,14 +175,10 @@ def sizes_of(text: str) -> tuple[int, ...]:
 
 
 def _print(title: str, out: Path, manifest: Mapping[str, Any], started: float, as_json: bool) -> None:
-    report = {
-        "out": str(out),
-        **manifest["counts"],
-        "files": sorted(manifest["files"]),
-        "seconds": round(time.perf_counter() - started, 3),
-    }
+    seconds = round(time.perf_counter() - started, 3)
+    report = {"out": str(out), **manifest["counts"], "files": sorted(manifest["files"]), "seconds": seconds}
     if as_json:
         show.print_json(report)
         return
-    shown = {key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in report.items()}
-    show.table(title, ["", ""], list(shown.items()))
+    rows = ((key, ", ".join(map(str, value)) if isinstance(value, list) else value) for key, value in report.items())
+    show.table(title, ["", ""], list(rows))

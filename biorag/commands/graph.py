@@ -88,23 +88,20 @@ def fill(
     settings: Annotated[Settings, Flags("name", "graph", "eutils", finds_index=True)],
     abstracts: Annotated[
         Path | None,
-        typer.Option(help="JSONL file of the papers that they cite, and that these cite, with abstracts, to write."),
+        typer.Option(help="JSONL file to write: the papers one and two citations away, with abstracts."),
     ] = None,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
     """Ask NCBI's E-utilities for the references of an index's papers that the graph lacks.
 
-    With --abstracts the references of the papers they cite are asked for too, and the abstracts of both, as in BiCA.
-    The file is a corpus: index it with the papers themselves, and 'biorag mine --negatives citation' draws from it.
+    With --abstracts, also for the references of the papers they cite, and the abstracts of both, as in BiCA: a corpus
+    to index with the papers, from which 'biorag mine --negatives citation' draws.
 
-    No other command contacts them. Answers are kept, empty ones too, so an interrupted run resumes and nothing is asked
-    twice. Three requests a second, each for many papers; ten with NCBI_API_KEY. For more than a few thousand papers,
-    build the graph from files instead.
+    Answers are kept, so an interrupted run resumes and nothing is asked twice. Three requests a second, ten with
+    NCBI_API_KEY. For more than a few thousand papers, build the graph from files instead.
 
     Examples:
-
-      biorag graph fill --name pubmed
 
       biorag graph fill --name pubmed --graph pubmed --eutils http://localhost:8000 --json
 

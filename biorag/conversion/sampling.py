@@ -40,7 +40,7 @@ Key = int | str  # a PMID, or an id
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class DrawnRecord:
     """A record that can be drawn: its id, the keys that exclude it, the fields of its line, and whether it is kept."""
 
     id: str
@@ -65,7 +65,7 @@ class Draw:
         self._database.execute("CREATE TABLE drawn (number BLOB PRIMARY KEY, line BLOB)")
         path.unlink()  # it is gone when it is closed, however the process ends
 
-    def add(self, record: Candidate) -> None:
+    def add(self, record: DrawnRecord) -> None:
         """Draw a record, for as long as not enough others come before it."""
         number = (b"\0" if record.kept else b"\1") + number_of(self._seed, record.id)
         if number <= self._last:
@@ -209,11 +209,11 @@ def _sampled(request: SampleRequest, out: Path, on_progress: OnProgress) -> Writ
     return counts | ({"kept": len(kept)} if request.keep else {}), files
 
 
-def _records(request: SampleRequest) -> tuple[str, Iterator[Candidate]]:
+def _records(request: SampleRequest) -> tuple[str, Iterator[DrawnRecord]]:
     """Return the name of the samples' files, and the records to draw from."""
     if request.folder:
         questions = load_dataset(request.folder, request.split).questions
-        return QUERIES, (Candidate(one.id, (one.id,), {"_id": one.id, "text": one.text}) for one in questions)
+        return QUERIES, (DrawnRecord(one.id, (one.id,), {"_id": one.id, "text": one.text}) for one in questions)
     if all(map(_holds_rows, request.sources)):
         return ROWS, _rows(request.sources)
     judgements = [read_qrels(request.qrels(folder), 0) for folder in request.keep]
@@ -257,18 +257,18 @@ def _write_judged(request: SampleRequest, folder: Path, out: Path, drawn: Mappin
     yield from sorted(files.streams)
 
 
-def _snippets(sources: Iterable[Source], rejects: RejectsFile | None, kept: Container[str]) -> Iterator[Candidate]:
+def _snippets(sources: Iterable[Source], rejects: RejectsFile | None, kept: Container[str]) -> Iterator[DrawnRecord]:
     for source in sources:
         for snippet in read_snippets(source, rejects):
             keys: tuple[Key, ...] = (snippet.id,) if snippet.pmid is None else (snippet.id, snippet.pmid)
-            yield Candidate(snippet.id, keys, beir_record(snippet), snippet.id in kept)
+            yield DrawnRecord(snippet.id, keys, beir_record(snippet), snippet.id in kept)
 
 
-def _rows(sources: Iterable[Source]) -> Iterator[Candidate]:
+def _rows(sources: Iterable[Source]) -> Iterator[DrawnRecord]:
     for source in sources:
         for row, fields in parsed_rows(source.path):
             keys = tuple(id for id in (row.query_id, row.positive_id) if id)
-            yield Candidate(json.dumps([row.query, row.positive]), keys, fields)
+            yield DrawnRecord(json.dumps([row.query, row.positive]), keys, fields)
 
 
 def _holds_rows(source: Source) -> bool:

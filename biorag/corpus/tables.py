@@ -41,7 +41,7 @@ _YEAR = re.compile(r"([12][0-9]{3})(?:\.0)?")  # as pandas writes a column of ye
 _FACTS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-class TableRow(NamedTuple):
+class CsvRow(NamedTuple):
     """A row, or what is wrong with it; `names` are the fields of each column, `number` counts rows from 1."""
 
     file: str
@@ -66,7 +66,7 @@ def parse_columns(text: str) -> Columns:
     return columns
 
 
-def read_rows(source: Source) -> Iterator[tuple[int, TableRow]]:
+def read_rows(source: Source) -> Iterator[tuple[int, CsvRow]]:
     """Yield the rows of a table with a header, each with its first line.
 
     The separator is a tab in TSV, else whichever of `, ;` and tab the header has most of. Raises `DamagedSourceError`
@@ -94,7 +94,7 @@ def read_rows(source: Source) -> Iterator[tuple[int, TableRow]]:
             fault = f"a row that cannot be read ({error})"
         if values or fault:
             number += 1
-            yield line, TableRow(source.label, number, names, values, fault)
+            yield line, CsvRow(source.label, number, names, values, fault)
 
 
 def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
@@ -142,7 +142,7 @@ def _chosen(source: Source, columns: Sequence[str]) -> dict[str, int]:
     return chosen
 
 
-def parse_row(row: TableRow) -> Snippet:
+def parse_row(row: CsvRow) -> Snippet:
     """Return the snippet of a row; empty values are left out.
 
     Raises `ValueError` if it cannot be read, is not as long as the header, is not UTF-8, or has no id or text.
@@ -177,7 +177,7 @@ def _checked(text: str) -> str:
     return text_of(text.encode("utf-8", "surrogateescape"))
 
 
-def shown(row: TableRow) -> str:
+def shown(row: CsvRow) -> str:
     """Return the beginning of a row."""
     text = io.StringIO()
     csv.writer(text).writerow(value[:SHOWN] for value in row.values)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.benchmarks.answers.questions import load_answers
-from biorag.conversion.sampling import Candidate, Draw, SampleRequest, number_of, read_keys, sample
+from biorag.conversion.sampling import Draw, DrawnRecord, SampleRequest, number_of, read_keys, sample
 from biorag.corpus.datasets import load_dataset
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.rejects import RejectsFile
@@ -54,7 +54,7 @@ def test_a_draw_is_the_smallest_of_all_whatever_the_order(numbers, total, seed, 
         draw = Draw(total, seed, Path(folder), spare=2)
     shuffled.shuffle(numbers)
     for place, number in enumerate(numbers):
-        draw.add(Candidate(str(number), (), {"id": str(number), "place": place}))
+        draw.add(DrawnRecord(str(number), (), {"id": str(number), "place": place}))
     lines = [tuple(json.loads(line).values()) for line in draw.lines()]
     (smallest,) = expected(list(map(str, numbers)), (total,), seed)
     assert [id for id, _ in lines] == smallest
