@@ -47,26 +47,20 @@ RUN_FIELDS = "six fields: qid Q0 docid rank score tag, with a whole number as ra
 
 
 def check_measure(name: str) -> None:
-    """Refuse a name that is not among `MEASURES`.
-
-    Raises
-    ------
-    UsageError
-        Naming them all.
-    """
+    """Raise UsageError for a name that is not among `MEASURES`."""
     if name not in MEASURES:
         raise unknown_name("measure", name, MEASURES)
 
 
-class Judged(NamedTuple):
-    """How many of the judged snippets an index holds, and how many it lacks."""
+class JudgedCount(NamedTuple):
+    """Numbers of the judged snippets that an index holds and lacks."""
 
     in_index: int
     missing: int
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RetrievalResult:
     """Rankings of a dataset (question -> snippet ids, best first) and what they come to."""
 
     dataset: Dataset
@@ -74,7 +68,7 @@ class Measured:
     metrics: Mapping[str, float]
     per_question: Mapping[str, Mapping[str, float]]
     timings_ms: Mapping[str, Mapping[str, float]]
-    judged: Judged | None = None  # None of another system's run
+    judged: JudgedCount | None = None  # None of another system's run
 
     @property
     def unanswered(self) -> int:
@@ -83,7 +77,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class QuestionDifference:
     """One question's values of a measure in two runs; `difference` is ours − theirs."""
 
     id: str
@@ -94,12 +88,12 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RunComparison:
     """Two runs on the same questions, by some measures; questions won and lost by `LISTED`, the furthest first."""
 
     measures: Mapping[str, Paired]
-    wins: Sequence[Difference]
-    losses: Sequence[Difference]
+    wins: Sequence[QuestionDifference]
+    losses: Sequence[QuestionDifference]
 
 
 def _summary(milliseconds: Sequence[float]) -> dict[str, float]:
@@ -113,12 +107,12 @@ def _summary(milliseconds: Sequence[float]) -> dict[str, float]:
 
 def measure(
     dataset: Dataset, retriever: Retriever, where: tuple[FieldFilter, ...], on_progress: OnProgress
-) -> Measured:
+) -> RetrievalResult:
     """Retrieve the top 100 for each question and compute the measures and the milliseconds of each stage.
 
     A question's time is its share of its batch's. One for which nothing is found counts with zeros.
     """
-    judged = {id for found in dataset.qrels.values() for id in found}
+    judged = {id for grades in dataset.qrels.values() for id in grades}
     run: dict[str, list[str]] = {}
     stages: dict[str, list[float]] = {}
     for question, ranking in search_questions(retriever, dataset.questions, DEPTH, where, on_progress):
@@ -126,24 +120,26 @@ def measure(
         for stage, milliseconds in ranking.timings_ms.items():
             stages.setdefault(stage, []).append(milliseconds)
     metrics, per_question = evaluate(dataset.qrels, run)
-    return Measured(dataset, run, metrics, per_question, {stage: _summary(times) for stage, times in stages.items()})
+    return RetrievalResult(
+        dataset, run, metrics, per_question, {stage: _summary(times) for stage, times in stages.items()}
+    )
 
 
-def judged_in(index: Index, dimension: int, qrels: Qrels) -> Judged:
+def judged_in(index: Index, dimension: int, qrels: Qrels) -> JudgedCount:
     """Return how many judged snippets an index holds, under their ids or, for PubMed records, their PMIDs."""
-    judged = sorted({id for found in qrels.values() for id in found})
+    judged = sorted({id for grades in qrels.values() for id in grades})
     held: set[str] = set()
     for ids in batched(judged, ASKED_AT_ONCE):
         held |= index.digests(ids).keys()
         firsts = {block_id(id, 0): id for id in ids if id not in held}
         held |= {firsts[id] for id in index.digests(list(firsts))}
         held |= held_pmids(index, dimension, [id for id in ids if id not in held]) & set(ids)
-    return Judged(len(held), len(judged) - len(held))
+    return JudgedCount(len(held), len(judged) - len(held))
 
 
 def measure_index(
     dataset: Dataset, ready: OpenIndex, where: tuple[FieldFilter, ...], on_progress: OnProgress
-) -> Measured:
+) -> RetrievalResult:
     """Measure an open index as `measure` does, if it holds enough of the judged snippets; raises as `check_judged`."""
     judged = judged_in(ready.index, ready.manifest.encoder.dimension, dataset.qrels)
     check_judged(judged, dataset.name, ready.manifest.name)
@@ -159,8 +155,8 @@ def held_pmids(index: Index, dimension: int, ids: Iterable[str]) -> set[str]:
     # Several snippets may be of one record, so those found are asked for no more until nothing is left.
     while wanted:
         condition = FieldFilter("pmid", "in", tuple(sorted(wanted)))
-        (found,) = index.search([IndexQuery(probe, len(wanted), (condition,))])
-        pmids = {snippet.pmid for snippet in index.fetch([scored.id for scored in found]).values()} & wanted
+        (hits,) = index.search([IndexQuery(probe, len(wanted), (condition,))])
+        pmids = {snippet.pmid for snippet in index.fetch([scored.id for scored in hits]).values()} & wanted
         if not pmids:
             break
         held |= {str(pmid) for pmid in pmids}
@@ -168,14 +164,8 @@ def held_pmids(index: Index, dimension: int, ids: Iterable[str]) -> set[str]:
     return held
 
 
-def refuse_unjudged(judged: Judged, what: str, index: str) -> None:
-    """Refuse an index that holds hardly any of the judged snippets.
-
-    Raises
-    ------
-    BadInputError
-        If fewer than a tenth are there.
-    """
+def refuse_unjudged(judged: JudgedCount, what: str, index: str) -> None:
+    """Raise BadInputError for an index that holds fewer than a tenth of the judged snippets."""
     total = judged.in_index + judged.missing
     if judged.in_index < LEAST_JUDGED * total:
         raise BadInputError(
@@ -185,8 +175,8 @@ def refuse_unjudged(judged: Judged, what: str, index: str) -> None:
         )
 
 
-def check_judged(judged: Judged, what: str, index: str) -> None:
-    """Warn of judged snippets that are not in the index, which no ranking can find; raises as `refuse_unjudged`."""
+def check_judged(judged: JudgedCount, what: str, index: str) -> None:
+    """Warn of judged snippets that are not in the index, so never found; raises as `refuse_unjudged`."""
     refuse_unjudged(judged, what, index)
     if judged.missing:
         total = judged.in_index + judged.missing
@@ -223,7 +213,7 @@ def evaluate(qrels: Qrels, run: Mapping[str, Sequence[str]]) -> tuple[dict[str, 
     return metrics, per_question
 
 
-def score_run(dataset: Dataset, path: Path) -> Measured:
+def score_run(dataset: Dataset, path: Path) -> RetrievalResult:
     """Compute the measures of another system's run file; the timings are empty.
 
     Its questions that `dataset` does not have are passed over; a question without a ranking counts with zeros.
@@ -240,31 +230,30 @@ def score_run(dataset: Dataset, path: Path) -> Measured:
     if not any(run.values()):
         raise BadInputError(f"no question of {path} has a judgement in {dataset.name}: do the ids belong together?")
     metrics, per_question = evaluate(dataset.qrels, run)
-    return Measured(dataset, run, metrics, per_question, {})
+    return RetrievalResult(dataset, run, metrics, per_question, {})
 
 
-def compare(ours: Measured, theirs: Measured, seed: int) -> Comparison:
+def compare(ours: RetrievalResult, theirs: RetrievalResult, seed: int) -> RunComparison:
     """Compare two runs of the same dataset, question by question, by each measure of `COMPARED`."""
     questions = ours.dataset.questions
 
-    def values(measured: Measured, name: str) -> list[float]:
-        return [measured.per_question[question.id][name] for question in questions]
+    def values(result: RetrievalResult, name: str) -> list[float]:
+        return [result.per_question[question.id][name] for question in questions]
 
     measures = {name: paired(values(ours, name), values(theirs, name), seed) for name in COMPARED}
     mine, others = values(ours, LISTED), values(theirs, LISTED)
     gains = differences(mine, others).tolist()
     rows = [
-        Difference(question.id, question.text, *row)
+        QuestionDifference(question.id, question.text, *row)
         for question, *row in zip(questions, mine, others, gains, strict=True)
     ]
     rows.sort(key=lambda row: -abs(row.difference))
-    return Comparison(
-        measures, [row for row in rows if row.difference > 0], [row for row in rows if row.difference < 0]
-    )
+    wins, losses = ([row for row in rows if sign * row.difference > 0] for sign in (1, -1))
+    return RunComparison(measures, wins, losses)
 
 
-def report(measured: Measured, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `bench retrieval --json` prints; of another system's run, with its unanswered questions."""
+def report(measured: RetrievalResult, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of `bench retrieval --json`; with unanswered questions for another system's run."""
     values = {
         "dataset": measured.dataset.name,
         "questions": len(measured.dataset.questions),
@@ -277,7 +266,7 @@ def report(measured: Measured, config: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "unanswered": measured.unanswered} if "run" in config else values
 
 
-def comparison_report(ours: Measured, theirs: Measured, seed: int) -> dict[str, Any]:
+def comparison_report(ours: RetrievalResult, theirs: RetrievalResult, seed: int) -> dict[str, Any]:
     """Return the comparison of two runs as JSON values; see `compare`."""
     compared = compare(ours, theirs, seed)
     means = {name: {"ours": ours.metrics[name], "theirs": theirs.metrics[name]} for name in compared.measures}
@@ -351,14 +340,14 @@ def read_run(path: Path, depth: int = DEPTH) -> dict[str, list[str]]:
             raise BadInputError(f"{path}, line {number}: expected {RUN_FIELDS}") from None
         if math.isnan(place[0]):
             raise BadInputError(f"{path}, line {number}: the score is no number")
-        found = places.setdefault(question, {})
-        if id in found:
+        ranking = places.setdefault(question, {})
+        if id in ranking:
             raise BadInputError(f"{path}, line {number}: {id} stands a second time in the ranking of {question}")
-        found[id] = place
-    return {question: sorted(found, key=found.__getitem__)[:depth] for question, found in places.items()}
+        ranking[id] = place
+    return {question: sorted(ranking, key=ranking.__getitem__)[:depth] for question, ranking in places.items()}
 
 
-def write_per_question(path: Path, measured: Measured) -> None:
+def write_per_question(path: Path, measured: RetrievalResult) -> None:
     """Write one JSON line per question: its text, its measures and its top ten."""
     with replacing(path) as stream:
         for question in measured.dataset.questions:

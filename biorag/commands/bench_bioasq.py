@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,11 @@ from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
+from biorag.utils.files import write_json
 from biorag.utils.outputs import begins_with_key, results_folder
+
+if TYPE_CHECKING:
+    from biorag.benchmarks.bioasq.golden import GoldenBatch
 
 PHASES = ("a", "b")
 
@@ -74,55 +78,46 @@ def bioasq(
         _answers(golden, settings, answer, out, as_json)
         return
     from biorag.benchmarks.bioasq.golden import read_batches
-    from biorag.benchmarks.bioasq.run import answer as answered
-    from biorag.benchmarks.bioasq.run import check_coverage, chosen_systems, coverage, report, settings_of
-    from biorag.benchmarks.bioasq.submission import write_submission
-    from biorag.utils.files import write_json
+    from biorag.benchmarks.bioasq.run import chosen_systems
 
     systems = chosen_systems(system or ())
     batches = read_batches(golden)
-    changes = {each: settings_of(each, settings.retrieval) for each in systems}
-    rerank = any(change["rerank"] for change in changes.values())
-    modes = {change["mode"] for change in changes.values()}
-    settings = settings.replace(rerank=rerank, mode="bm25" if modes == {"bm25"} else "hybrid")
+    files = {f"{name}/{batch.name}.json": begins_with_key("questions") for name in systems for batch in batches}
+    with results_folder(out, {"report.json": begins_with_key("index"), **files}, golden) if out else nullcontext():
+        document = _documents(batches, systems, settings, whole_records, out)
+        if out:
+            write_json(out / "report.json", document)
+    if as_json:
+        show.print_json(document)
+    else:
+        _print(document)
+
+
+def _documents(
+    batches: Sequence[GoldenBatch], systems: Sequence[str], settings: Settings, whole_records: bool, out: Path | None
+) -> dict[str, Any]:
+    """Measure phase A; write each system's submissions as its questions are answered."""
+    from biorag.benchmarks.bioasq import run
+
+    changes = {name: run.settings_of(name, settings.retrieval) for name in systems}
     questions = sum(len(batch.questions) for batch in batches)
     runs = []
-    written = {f"{each}/{batch.name}.json": begins_with_key("questions") for each in systems for batch in batches}
     with (
-        _held(out, {"report.json": begins_with_key("index"), **written}, golden),
-        open_index(settings) as ready,
+        open_index(run.settings_of_all(systems, settings)) as ready,
         show.progress("Questions", questions * len(systems)) as advance,
     ):
-        covered = coverage(batches, ready)
-        check_coverage(covered, ready)
+        covered = run.coverage(batches, ready)
+        run.check_coverage(covered, ready)
         retriever = ready.retriever.with_cache()
-        for each in systems:
-            runs.append(answered(each, batches, retriever.variant(**changes[each]), whole_records, advance))
-            if out:
-                for batch in batches:
-                    write_submission(out / each / f"{batch.name}.json", batch, runs[-1].responses[batch.name])
+        for name in systems:
+            runs.append(run.answer(name, batches, retriever.variant(**changes[name]), whole_records, advance))
+            for batch in batches if out else ():
+                assert out
+                run.write_submission(out / name / f"{batch.name}.json", batch, runs[-1].responses[batch.name])
         index = ready.fingerprint()
-    determining = {key: value for key, value in settings.public().items() if key not in ("mode", "rerank")}
-    found = {
-        "index": index,
-        "questions": questions,
-        "coverage": covered,
-        "config": determining,
-        **report(batches, runs, settings.seed),
-    }
-    if out:
-        write_json(out / "report.json", found)
-    if as_json:
-        show.print_json(found)
-    else:
-        _print(found)
-
-
-def _held(
-    out: Path | None, files: Mapping[str, Callable[[bytes], bool]], golden: Sequence[Path]
-) -> AbstractContextManager[None]:
-    """Hold the results folder, if there is to be one."""
-    return results_folder(out, files, golden) if out else nullcontext()
+        config = {key: value for key, value in ready.settings.public().items() if key not in ("mode", "rerank")}
+    facts = {"index": index, "questions": questions, "coverage": covered, "config": config}
+    return {**facts, **run.report(batches, runs, settings.seed)}
 
 
 def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path | None, as_json: bool) -> None:
@@ -130,23 +125,22 @@ def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path 
     from biorag.benchmarks.answers.questions import read_golden_answers
     from biorag.benchmarks.answers.run import examine
     from biorag.benchmarks.answers.systems import check_method
-    from biorag.utils.files import write_json
 
     check_method(answer)
     if out is None:
-        raise UsageError("--phase b keeps the answers, so that an interrupted run resumes: give --out FOLDER")
+        raise UsageError("--phase b keeps the answers, so that an interrupted run resumes: add --out FOLDER")
     batches = read_golden_answers(golden)
     questions = sum(len(batch.questions) for batch in batches)
     with (
-        _held(out, {"report.json": begins_with_key("phase")}, golden),
+        results_folder(out, {"report.json": begins_with_key("phase")}, golden),
         open_index(settings) as ready,
         show.progress("Questions", questions) as advance,
     ):
         reports = [examine(batch, ready, answer, out / batch.name, advance) for batch in batches]
-        found = {"phase": "b", "batches": reports}
-        write_json(out / "report.json", found)
+        document = {"phase": "b", "batches": reports}
+        write_json(out / "report.json", document)
     if as_json:
-        show.print_json(found)
+        show.print_json(document)
     else:
         for report in reports:
             print_report(report)
@@ -165,10 +159,10 @@ def _print(report: Mapping[str, Any]) -> None:
         lacking = row["documents"] - row["documents_in_index"]
         if lacking:
             show.err.print(f"{row['batch']}: the index lacks {lacking} of {row['documents']} golden documents")
-    for system, found in report["systems"].items():
-        if found["offsets_unknown"]:
+    for system, values in report["systems"].items():
+        if values["offsets_unknown"]:
             show.err.print(
-                f"{system}: {found['offsets_unknown']} of {found['returned_snippets']} snippets are not submitted: "
+                f"{system}: {values['offsets_unknown']} of {values['returned_snippets']} snippets are not submitted: "
                 "their texts may not be whole records, so they have no offsets"
             )
 
@@ -177,9 +171,9 @@ def _print_measure(report: Mapping[str, Any], batches: Sequence[str], kind: str,
     from biorag.benchmarks.bioasq.run import TITLES
 
     rows = [
-        (TITLES[system], *(f"{each[kind][measure]:.4f}" for each in (*found["batches"], found["mean"])))
-        for system, found in report["systems"].items()
-        if found["mean"][kind]
+        (TITLES[system], *(f"{row[kind][measure]:.4f}" for row in (*values["batches"], values["mean"])))
+        for system, values in report["systems"].items()
+        if values["mean"][kind]
     ]
     if rows:
         show.table(f"{kind.capitalize()}, {measure}", ["system", *batches, "mean"], rows)

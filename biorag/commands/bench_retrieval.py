@@ -18,14 +18,14 @@ from biorag.utils.files import check_replaceable
 from biorag.utils.outputs import is_per_question, is_run
 
 if TYPE_CHECKING:
-    from biorag.benchmarks.retrieval import Measured
+    from biorag.benchmarks.retrieval import RetrievalResult
     from biorag.corpus.datasets import Dataset
 
 SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class _Judged:
     """What to measure: a dataset over an index, or another system's run."""
 
     dataset: Annotated[
@@ -41,12 +41,12 @@ class Judged:
         if self.dataset and self.qrels:
             raise UsageError("DATASET and --qrels both contain judgements: use one of them")
         if not self.run and not self.dataset:
-            raise UsageError("give the folder of a DATASET, or --run FILE with --qrels FILE for another system's run")
+            raise UsageError("name the folder of a DATASET, or another system's run by --run FILE and --qrels FILE")
         if self.run and not self.dataset and not self.qrels:
-            raise UsageError("--run needs judgements: give --qrels FILE or the folder of a DATASET")
+            raise UsageError("--run needs judgements: add --qrels FILE or the folder of a DATASET")
 
     def files(self) -> list[Path | None]:
-        """Return what is read."""
+        """Return the input files."""
         of_dataset = [path for path in self.dataset.rglob("*") if path.is_file()] if self.dataset else []
         return [*of_dataset, self.run, self.qrels]
 
@@ -61,7 +61,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class _Outputs:
     """Output files."""
 
     run_file: Annotated[Path | None, typer.Option(help="Write a TREC run file (top 100).")] = None
@@ -78,14 +78,14 @@ class Written:
 
 @expanded
 def retrieval(
-    judged: Judged,
+    judged: _Judged,
     settings: Annotated[
         Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed"), Flags("train_validation", panel=None)
     ],
     given: Given,
     held_out: options.HeldOut,
     filters: options.Filters,
-    written: Written,
+    written: _Outputs,
     compare: Annotated[
         Path | None, typer.Option(help="TREC run file of another system: paired bootstrap and permutation test.")
     ] = None,
@@ -113,7 +113,7 @@ def retrieval(
         inputs = [*judged.files(), compare, given.configuration, settings.indexes]
         written.check([path for path in inputs if path])
     if held_out.held_out and not judged.dataset:
-        raise UsageError("--held-out needs the questions' texts, which --qrels lacks: give the folder of a DATASET")
+        raise UsageError("--held-out needs the questions' texts, which --qrels lacks: name the folder of a DATASET")
     if judged.run:
         _check_nothing_is_searched(given, filters, written)
     data = held_out.split(settings, given).select(judged.load())
@@ -138,7 +138,7 @@ def retrieval(
         _print(report)
 
 
-def _measured(settings: Settings, data: Dataset, filters: options.Filters) -> Measured:
+def _measured(settings: Settings, data: Dataset, filters: options.Filters) -> RetrievalResult:
     """Measure the configured index."""
     from biorag.benchmarks import retrieval as bench
 
@@ -146,7 +146,7 @@ def _measured(settings: Settings, data: Dataset, filters: options.Filters) -> Me
         return bench.measure_index(data, ready, filters.conditions, advance)
 
 
-def _check_nothing_is_searched(given: Given, filters: options.Filters, written: Written) -> None:
+def _check_nothing_is_searched(given: Given, filters: options.Filters, written: _Outputs) -> None:
     """Refuse options that change how an index is searched or save its results."""
     idle = [flag for flag in given.options if flag not in ("--seed", "--validation")]
     idle += ["--filter"] if filters.where else []
@@ -161,7 +161,7 @@ def _print(report: Mapping[str, Any]) -> None:
     from biorag.retrieval.batches import BATCH
 
     if times := report["timings_ms"]:
-        rows = [(stage, *(f"{value:.1f}" for value in found.values())) for stage, found in times.items()]
+        rows = [(stage, *(f"{value:.1f}" for value in values.values())) for stage, values in times.items()]
         show.table(f"Milliseconds a query, of {BATCH} at once", ["stage", "mean", "p50", "p95"], rows)
     if report.get("unanswered"):
         show.err.print(f"Questions without a ranking in the run, which count as zero: {report['unanswered']}")
@@ -174,17 +174,17 @@ def _print_comparison(comparison: Mapping[str, Any]) -> None:
     means = [
         (
             name,
-            *(f"{found[key]:.4f}" for key in ("ours", "theirs")),
-            f"{found['difference']:+.4f}",
-            f"{found['low']:+.4f} to {found['high']:+.4f}",
-            f"{found['p_value']:.4f}",
+            *(f"{test[key]:.4f}" for key in ("ours", "theirs")),
+            f"{test['difference']:+.4f}",
+            f"{test['low']:+.4f} to {test['high']:+.4f}",
+            f"{test['p_value']:.4f}",
         )
-        for name, found in measures.items()
+        for name, test in measures.items()
     ]
     title = f"Against {comparison['run']}"
     show.table(title, ["measure", "ours", "theirs", "difference", "95 % interval", "p"], means)
     counts = ["wins", "losses", "ties"]
-    rows = [(name, *(found[count] for count in counts)) for name, found in measures.items()]
+    rows = [(name, *(test[count] for count in counts)) for name, test in measures.items()]
     show.table("Questions", ["measure", *counts], rows)
     _print_furthest("Biggest wins", comparison["wins"])
     _print_furthest("Biggest losses", comparison["losses"])

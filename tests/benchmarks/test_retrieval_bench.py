@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import warnings
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,10 +15,9 @@ from hypothesis import strategies as st
 
 from biorag.benchmarks.retrieval import (
     COMPARED,
-    CUTOFFS,
     DEPTH,
     MEASURES,
-    Difference,
+    QuestionDifference,
     compare,
     evaluate,
     measure,
@@ -30,13 +28,13 @@ from biorag.benchmarks.retrieval import (
     write_run,
 )
 from biorag.benchmarks.significance import paired
-from biorag.corpus.datasets import Dataset, load_dataset, load_qrels, read_qrels
+from biorag.corpus.datasets import Dataset, load_dataset, load_qrels
 from biorag.errors import BadInputError, MissingError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
-from biorag.types import FieldFilter, Question
+from biorag.types import Question
 from tests.fakes import HashEncoder, OverlapReranker
 
 # --- the measures, slowly -----------------------------------------------------------------------------------
@@ -111,28 +109,10 @@ def judged_runs(draw):
     return qrels, run
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(judged_runs())
 def test_measures_are_those_of_the_slow_implementation(judged_run):
     check(*judged_run)
-
-
-def test_the_names_are_those_of_the_design():
-    assert set(MEASURES) == {"nDCG@10", "nDCG@20", "MAP@10", "MRR@10"} | {
-        f"{name}@{k}" for name in ("success", "R") for k in (3, 5, 10, 20, 100)
-    }
-    assert (CUTOFFS, DEPTH) == ((3, 5, 10, 20, 100), 100)
-
-
-def test_a_hand_made_case():
-    metrics, per_question = evaluate({"q": {"a": 1, "b": 1, "x": 1}}, {"q": ["n", "a", "m", "b"]})
-    assert per_question["q"]["MRR@10"] == 0.5
-    assert per_question["q"]["MAP@10"] == pytest.approx((1 / 2 + 2 / 4) / 3)
-    ideal = 1 + 1 / math.log2(3) + 1 / math.log2(4)
-    assert per_question["q"]["nDCG@10"] == pytest.approx((1 / math.log2(3) + 1 / math.log2(5)) / ideal)
-    assert per_question["q"]["R@3"] == pytest.approx(1 / 3)
-    assert per_question["q"]["success@3"] == 1.0
-    assert metrics == pytest.approx(per_question["q"])
 
 
 def test_a_question_with_nothing_found_counts_as_zero():
@@ -140,11 +120,6 @@ def test_a_question_with_nothing_found_counts_as_zero():
     metrics, per_question = evaluate(qrels, {"found": ["a"], "empty": []})
     assert per_question["empty"] == per_question["absent"] == dict.fromkeys(MEASURES, 0.0)
     assert metrics == pytest.approx(dict.fromkeys(MEASURES, 1 / 3))
-
-
-def test_all_questions_with_nothing_found():
-    metrics, _ = evaluate({"one": {"a": 1}, "two": {"b": 2}}, {"one": [], "two": []})
-    assert metrics == dict.fromkeys(MEASURES, 0.0)
 
 
 def test_a_long_ranking_keeps_its_order_in_the_scores():
@@ -219,11 +194,6 @@ def test_judgements_may_name_pmids(dataset, retriever):
         assert measured.run[question.id] == [names.get(id, id) for id in ranking]
 
 
-def test_a_filter_that_leaves_nothing_gives_zeros(dataset, retriever):
-    measured = measure(dataset, retriever, (FieldFilter("year", "=", 1066),), lambda *_: None)
-    assert measured.metrics == dict.fromkeys(MEASURES, 0.0)
-
-
 def test_the_times_of_each_stage_are_summed_up(dataset, retriever):
     from biorag.benchmarks.retrieval import _summary
 
@@ -271,25 +241,6 @@ def test_the_file_of_questions_averages_to_the_report(dataset, retriever, tmp_pa
 # --- reading ------------------------------------------------------------------------------------------------
 
 
-def test_real_datasets_have_the_published_counts(shared_data):
-    for name, count in (("bioasq", 1497), ("pubmedqa", 500)):
-        found = load_dataset(shared_data / name)
-        assert (found.name, len(found.questions), len(found.qrels)) == (name, count, count)
-
-
-def test_judgements_without_a_header_and_with_windows_line_ends_are_read(tmp_path):
-    folder = write_dataset(tmp_path / "d")
-    (folder / "qrels" / "test.tsv").write_bytes(b"q1\ts0\t1\r\nq1\ts1\t0\r\n\r\nq2\ts2\t2\r\n")
-    assert load_dataset(folder).qrels == {"q1": {"s0": 1}, "q2": {"s2": 2}}
-
-
-def test_blank_lines_and_other_fields_of_queries_are_passed_over(tmp_path):
-    folder = write_dataset(tmp_path / "d")
-    line = json.dumps({"_id": "q1", "text": "β?", "metadata": {"year": 2000}}, ensure_ascii=False)
-    (folder / "queries.jsonl").write_text(f"\n{line}\n\n", encoding="utf-8")
-    assert list(load_dataset(folder).questions) == [Question("q1", "β?")]
-
-
 @pytest.mark.parametrize("missing", ["queries.jsonl", "qrels/test.tsv", None])
 def test_a_missing_folder_or_file_is_named(tmp_path, missing):
     folder = tmp_path / "d"
@@ -306,19 +257,10 @@ def test_a_missing_folder_or_file_is_named(tmp_path, missing):
     "line",
     [
         b"{",
-        b"[]",
-        b'"text"',
-        b"null",
-        b"7",
         b'{"text": "no id"}',
-        b'{"_id": "q2"}',
-        b'{"_id": 2, "text": "x"}',
         b'{"_id": "q2", "text": 3}',
         b'{"_id": "q2", "text": " "}',
-        b'{"_id": "q2", "text": null}',
         b'{"_id": "q2", "text": "\xff"}',
-        b'{"_id": "q2", "text": "half a pair \\ud83d"}',
-        b"[" * 100_000,
     ],
     ids=lambda line: repr(line[:30]),
 )
@@ -331,9 +273,7 @@ def test_a_bad_query_is_refused_with_file_and_line(tmp_path, line):
     assert caught.value.exit_code == 3
 
 
-@pytest.mark.parametrize(
-    "line", [b"q1 s0 1", b"q1\ts0", b"q1\ts0\t1\t2", b"q1\ts0\tone", b"q1\ts0\t0.5", b"q1\ts0\t", b"q1\t\xff\t1"]
-)
+@pytest.mark.parametrize("line", [b"q1 s0 1", b"q1\ts0", b"q1\ts0\t0.5", b"q1\t\xff\t1"])
 def test_a_bad_judgement_is_refused_with_file_and_line(tmp_path, line):
     folder = write_dataset(tmp_path / "d")
     path = folder / "qrels" / "test.tsv"
@@ -349,12 +289,6 @@ def test_ids_that_do_not_fit_are_an_error(tmp_path):
         load_dataset(folder)
 
 
-def test_judgements_that_are_all_zero_are_an_error(tmp_path):
-    folder = write_dataset(tmp_path / "d", qrels={"q1": {"s0": 0}})
-    with pytest.raises(BadInputError, match="no question of"):
-        load_dataset(folder)
-
-
 # --- judgement files alone ----------------------------------------------------------------------------------
 
 BEIR = "query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t0\nq2\tc\t2\n"
@@ -366,11 +300,9 @@ BEIR = "query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t0\nq2\tc\t2\n"
         BEIR,
         BEIR.partition("\n")[2],
         "q1 0 a 1\nq1 0 b 0\n\nq2 0 c 2\nq3 0 a -2\n",
-        "q1\tQ0\ta\t1\r\nq2\t0\tc\t2\r\n",
         "\ufeffq1   0 \t a 1\n  q2 0 c 2",
-        "\n\n\ufeff q2 0 x 0\nq1 0 a 1\nq2 0 c 2".replace("\ufeff", ""),
     ],
-    ids=["BEIR", "no header", "TREC", "TREC with tabs", "TREC with a mark and odd spaces", "TREC after blank lines"],
+    ids=["BEIR", "no header", "TREC", "TREC with a mark and odd spaces"],
 )
 def test_judgements_of_either_kind_are_read(tmp_path, text):
     path = tmp_path / "qrels"
@@ -379,28 +311,15 @@ def test_judgements_of_either_kind_are_read(tmp_path, text):
     assert found == Dataset(str(path), [Question("q1", ""), Question("q2", "")], {"q1": {"a": 1}, "q2": {"c": 2}})
 
 
-def test_ids_with_other_white_space_stay_whole(tmp_path):
-    path = tmp_path / "qrels"
-    path.write_bytes("q\xa01 0 a\u20281 1\n".encode())
-    assert load_qrels(path).qrels == {"q\xa01": {"a\u20281": 1}}
-    path.write_bytes(b"q 1\ta b\t1\n")
-    assert load_qrels(path).qrels == {"q 1": {"a b": 1}}
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         (b"q1 0 a 1\nq1 0 a", "line 2: expected four fields"),
-        (b"q1 0 a 1\n\nq1 0 a 1 x", "line 3: expected four fields"),
-        (b"q1 0 a 1\nq1 0 a 0.5", "line 2: expected four fields"),
-        (b"q1 0 a 1\nq1 0 \xff 1", "line 2: not UTF-8"),
         (b"q1 0 a 1\nq1 0 b\x00c 1", "line 2: holds a NUL character"),
         (b"q1\ta\t1\nq1\tb\x00c\t1", "line 2: holds a NUL character"),
         (b"q1 0 a 1\nq1 0 b 9999999999", "line 2: the relevance is above 1,000,000"),
         (b"q1\ta\t" + b"9" * 5000, "line 1: expected three tab-separated fields"),
         (b"q1 0 a 0\n", "holds no judgement above 0"),
-        (b"", "holds no judgement above 0"),
-        (b"query-id\tcorpus-id\tscore\n", "holds no judgement above 0"),
     ],
 )
 def test_bad_judgements_alone_are_refused(tmp_path, text, reason):
@@ -410,39 +329,6 @@ def test_bad_judgements_alone_are_refused(tmp_path, text, reason):
         load_qrels(path)
     assert str(caught.value).startswith(str(path))
     assert reason in str(caught.value)
-
-
-def test_missing_judgements_are_named(tmp_path):
-    for path in (tmp_path / "no.qrels", tmp_path):
-        with pytest.raises(MissingError, match=r"is not there") as caught:
-            load_qrels(path)
-        assert str(path) in str(caught.value)
-
-
-LINES = st.lists(
-    st.one_of(
-        st.binary(max_size=30),
-        st.lists(
-            st.sampled_from([b"q1", b"0", b"a", b"1", b"2.5", b"nan", b"-inf", b"1e999", b"\x00"]), max_size=7
-        ).map(b" ".join),
-        st.lists(st.sampled_from([b"q1", b"a", b"b", b"1", b"score", b"-1", b"\xff"]), max_size=4).map(b"\t".join),
-    ),
-    max_size=6,
-).map(b"\n".join)
-
-
-@settings(max_examples=300, deadline=None)
-@given(LINES)
-def test_any_file_is_read_or_refused(tmp_path_factory, content):
-    path = tmp_path_factory.getbasetemp() / "any"
-    path.write_bytes(content)
-    for read in (load_qrels, read_qrels, read_run):
-        try:
-            found = read(path)
-        except BadInputError as error:
-            assert str(path) in str(error)
-        else:
-            assert isinstance(found, Dataset | dict)
 
 
 # --- run files of other systems -----------------------------------------------------------------------------
@@ -457,7 +343,7 @@ IDENTIFIERS = st.text(st.characters(exclude_categories=("Cs",), exclude_characte
 RUNS = st.dictionaries(IDENTIFIERS, st.lists(IDENTIFIERS, min_size=1, max_size=DEPTH, unique=True), max_size=5)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(RUNS)
 def test_a_run_that_is_written_is_read_again(tmp_path_factory, run):
     path = tmp_path_factory.getbasetemp() / "again.trec"
@@ -481,17 +367,7 @@ def test_the_order_is_that_of_the_scores_then_the_ranks_then_the_lines(tmp_path)
     }
 
 
-def test_a_deep_run_is_cut(tmp_path):
-    rows = [("q", "Q0", f"d{number}", number, number, "x") for number in range(250)]
-    path = write_lines(tmp_path / "run", rows)
-    assert read_run(path)["q"] == [f"d{number}" for number in range(249, 149, -1)]
-    assert read_run(path, depth=3)["q"] == ["d249", "d248", "d247"]
-    assert score_run(load_dataset(write_dataset(tmp_path / "d", {"q": "x"}, {"q": {"d0": 1}})), path).metrics[
-        "R@100"
-    ] == pytest.approx(0.0)
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_figures_of_a_raw_run_are_those_of_ir_measures(tmp_path, seed):
     """Lines and ranks in any order, questions that are not judged and judged ones without a ranking included."""
     draw = random.Random(seed)
@@ -516,11 +392,7 @@ def test_the_figures_of_a_raw_run_are_those_of_ir_measures(tmp_path, seed):
     ("line", "reason"),
     [
         (b"q Q0 d 1 0.5", "expected six fields"),
-        (b"q Q0 d 1 0.5 tag more", "expected six fields"),
-        (b"q Q0 d one 0.5 tag", "expected six fields"),
-        (b"q Q0 d 1.0 0.5 tag", "expected six fields"),
         (b"q Q0 d 1 high tag", "expected six fields"),
-        (b"q Q0 d " + b"1" * 5000 + b" 0.5 tag", "expected six fields"),
         (b"q Q0 d 1 nan tag", "the score is no number"),
         (b"q Q0 \xff 1 0.5 tag", "not UTF-8"),
         (b"q Q0 d\x00 1 0.5 tag", "holds a NUL character"),
@@ -537,28 +409,12 @@ def test_a_bad_line_of_a_run_is_refused_with_file_and_line(tmp_path, line, reaso
     assert reason in str(caught.value)
 
 
-def test_a_missing_run_is_named(tmp_path):
-    for path in (tmp_path / "no.trec", tmp_path):
-        with pytest.raises(MissingError) as caught:
-            read_run(path)
-        assert str(path) in str(caught.value)
-
-
 @pytest.mark.parametrize("rows", [[], [("Q1", "Q0", "s0", 1, 1.0, "x")]])
 def test_a_run_of_other_questions_is_refused(tmp_path, dataset, rows):
     path = write_lines(tmp_path / "run", rows)
     with pytest.raises(BadInputError, match="has a judgement in tiny: do the ids belong together") as caught:
         score_run(dataset, path)
     assert str(path) in str(caught.value)
-
-
-def test_a_run_file_that_was_written_scores_the_same(dataset, retriever, tmp_path):
-    measured = measure(dataset, retriever, (), lambda *_: None)
-    write_run(tmp_path / "run", measured.run)
-    again = score_run(dataset, tmp_path / "run")
-    assert (again.run, again.metrics, again.per_question) == (measured.run, measured.metrics, measured.per_question)
-    write_per_question(tmp_path / "rows", again)
-    assert len((tmp_path / "rows").read_text(encoding="utf-8").splitlines()) == 4
 
 
 # --- two runs -----------------------------------------------------------------------------------------------
@@ -579,11 +435,11 @@ def test_two_runs_are_compared_question_by_question(tmp_path, dataset):
     second = 1 / math.log2(3)
     ideal = 1 + second
     assert found.wins == [
-        Difference("q2", QUERIES["q2"], 1.0, 0.0, 1.0),
-        Difference("q1", QUERIES["q1"], 1.0, pytest.approx(second), pytest.approx(1 - second)),
+        QuestionDifference("q2", QUERIES["q2"], 1.0, 0.0, 1.0),
+        QuestionDifference("q1", QUERIES["q1"], 1.0, pytest.approx(second), pytest.approx(1 - second)),
     ]
     assert found.losses == [
-        Difference(
+        QuestionDifference(
             "q3",
             QUERIES["q3"],
             pytest.approx(second / ideal),
@@ -592,13 +448,3 @@ def test_two_runs_are_compared_question_by_question(tmp_path, dataset):
         )
     ]
     assert (found.measures["nDCG@10"].ties, theirs.unanswered, ours.unanswered) == (1, 1, 0)
-
-
-def test_runs_that_find_the_same_do_not_differ(tmp_path, dataset):
-    write_run(tmp_path / "run", {"q1": ["s0"], "q3": ["x", "s6"]})
-    measured = score_run(dataset, tmp_path / "run")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = compare(measured, measured, seed=0)
-    assert (found.wins, found.losses) == ([], [])
-    assert {result.p_value for result in found.measures.values()} == {1.0}

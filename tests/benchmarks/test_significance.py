@@ -41,23 +41,18 @@ def near(share, samples=SAMPLES):
 # --- the permutation test -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("questions", range(1, 11))
+@pytest.mark.parametrize("questions", (1, 4, 9))
 def test_p_values_are_those_of_all_sign_flips(questions):
     for seed in range(3):
         gains = random_gains(10 * questions + seed, questions)
         assert permutation_p_value(gains, seed) == near(every_sign_flip(gains))
 
 
-@pytest.mark.parametrize("unit", [1.0, 0.1, 1 / 3])
+@pytest.mark.parametrize("unit", [0.1, 1 / 3])
 def test_a_flip_just_as_far_counts_whatever_the_order_of_the_sum(unit):
     gains = [unit] * 5 + [-unit]
     assert every_sign_flip(gains) == 14 / 64
     assert permutation_p_value(gains, 0) == near(14 / 64)
-
-
-def test_the_smallest_p_value_counts_what_was_observed():
-    assert permutation_p_value([0.1] * 60, 0) == 1 / (SAMPLES + 1)
-    assert permutation_p_value([0.1] * 60, 0, samples=99) == 1 / 100
 
 
 def test_ties_change_no_p_value_and_alone_give_one():
@@ -66,7 +61,7 @@ def test_ties_change_no_p_value_and_alone_give_one():
     assert permutation_p_value([0.0] * 7, 0) == 1.0
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 1000])
+@pytest.mark.parametrize("chunk", [7, 1000])
 def test_drawing_in_parts_draws_as_many(monkeypatch, chunk):
     gains = random_gains(5, 8)
     monkeypatch.setattr(significance, "CHUNK", chunk)
@@ -94,19 +89,10 @@ def test_p_values_are_those_of_scipy():
         assert ours_own.difference == pytest.approx(theirs_own.statistic)
 
 
-def test_of_equal_systems_few_differ():
-    """Under the null hypothesis p is uniform: about a twentieth lies below 0.05."""
-    generator = np.random.default_rng(0)
-    found = [permutation_p_value(generator.normal(0, 1, 30).tolist(), seed, samples=499) for seed in range(400)]
-    assert sum(value <= 0.05 for value in found) / len(found) == near(0.05, len(found))
-    assert np.mean(found) == pytest.approx(0.5, abs=0.08)
-
-
 # --- the bootstrap ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", [0.5, 0.9, 0.95])
-@pytest.mark.parametrize("questions", [2, 4, 6])
+@pytest.mark.parametrize(("questions", "level"), [(2, 0.5), (6, 0.95)])
 def test_intervals_are_those_of_all_resamples(questions, level):
     """The share of all means that lies below each end is the tail; at an end there may be several means."""
     values = random_gains(questions, questions)
@@ -117,13 +103,6 @@ def test_intervals_are_those_of_all_resamples(questions, level):
     assert (means > high + 1e-9).mean() - 0.01 <= tail <= (means >= high - 1e-9).mean() + 0.01
 
 
-def test_the_interval_of_a_share_is_the_binomial_one():
-    stats = pytest.importorskip("scipy.stats")
-    values = [1.0] * 300 + [0.0] * 700
-    expected = [stats.binom.ppf(tail, 1000, 0.3) / 1000 for tail in (0.025, 0.975)]
-    assert bootstrap_interval(values, 0) == pytest.approx(expected, abs=0.0021)
-
-
 def test_intervals_are_those_of_scipy():
     stats = pytest.importorskip("scipy.stats")
     values = np.random.default_rng(1).beta(0.5, 1, 200)
@@ -132,10 +111,6 @@ def test_intervals_are_those_of_scipy():
             (values,), np.mean, method="percentile", n_resamples=SAMPLES, confidence_level=level, rng=2
         ).confidence_interval
         assert bootstrap_interval(values.tolist(), 0, level=level) == pytest.approx(tuple(expected), abs=0.003)
-
-
-def test_one_question_has_an_interval_of_no_width():
-    assert bootstrap_interval([0.25], 0) == (0.25, 0.25)
 
 
 def test_thousands_of_questions_take_megabytes():
@@ -167,27 +142,3 @@ def test_what_holds_of_any_two_systems(pairs, seed):
     other_way = paired(theirs, ours, seed)
     assert (other_way.wins, other_way.losses, other_way.p_value) == (found.losses, found.wins, found.p_value)
     assert (other_way.low, other_way.high) == pytest.approx((-found.high, -found.low), abs=1e-9)
-
-
-def test_wins_losses_and_ties_are_counted():
-    found = paired([0.5, 0.2, 0.1 + 0.2, 1.0], [0.25, 0.4, 0.3, 0.0], 0)
-    assert (found.questions, found.wins, found.losses, found.ties) == (4, 2, 1, 1), "0.1 + 0.2 is 0.3"
-    assert found.difference == pytest.approx((0.25 - 0.2 + 0 + 1) / 4)
-
-
-def test_a_system_against_itself():
-    values = random_gains(1, 50)
-    found = paired(values, values, 0)
-    assert (found.difference, found.low, found.high, found.p_value, found.ties) == (0.0, 0.0, 0.0, 1.0, 50)
-
-
-def test_the_seed_decides():
-    ours, theirs = random_gains(1, 40), random_gains(2, 40)
-    one, other = paired(ours, theirs, 1), paired(ours, theirs, 2)
-    assert one.difference == other.difference
-    assert (one.low, one.p_value) != (other.low, other.p_value)
-
-
-def test_systems_with_other_questions_cannot_be_compared():
-    with pytest.raises(AssertionError, match="same questions"):
-        paired([0.1, 0.2], [0.1], 0)

@@ -11,7 +11,7 @@ import pytest
 from biorag.benchmarks.bioasq.golden import PUBMED, Span, read_golden
 from biorag.benchmarks.bioasq.measures import score_documents, score_snippets
 from biorag.types import Snippet
-from tests.cli import done, invoke, run, succeeded
+from tests.cli import done, invoke, succeeded
 from tests.conftest import write_medrag
 from tests.pubmed_records import article, file_of
 
@@ -97,15 +97,6 @@ def test_sentences_are_submitted_at_their_place(place, tmp_path):
     assert (found["batches"][1]["documents"]["MAP"], found["mean"]["documents"]["MAP"]) == (1.0, 0.875)
 
 
-def test_passages_have_no_offsets_unless_they_are_said_to_be_whole(place):
-    words = ("--name", "passages", "--system", "bm25", "--json")
-    found = done(bench(place, *words))["systems"]["bm25"]
-    assert found["offsets_unknown"] == found["returned_snippets"] > 0
-    assert (found["mean"]["snippets"], found["mean"]["documents"]["MAP"]) == (None, 0.0)
-    whole = done(bench(place, *words, "--whole-records"))["systems"]["bm25"]
-    assert (whole["offsets_unknown"], whole["mean"]["snippets"]["MAP"]) == (0, 0.0)
-
-
 def test_the_table_has_systems_by_batches(place):
     result = bench(place, "--name", "xml", "--system", "hybrid", "--system", "bm25")
     assert result.exit_code == 0, result.output
@@ -113,27 +104,3 @@ def test_the_table_has_systems_by_batches(place):
     assert [row[0].strip() for row in rows] == ["BM25", "hybrid"] * 3
     assert "hybrid against bm25, MAP:" in result.stdout
     assert "1: the index lacks 1 of 3 golden documents" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "part"),
-    [
-        (("--system", "bm26"), 2, "unknown system 'bm26': use one of bm25, dense, hybrid, hybrid+cross, hybrid+rerank"),
-        (("--name", "nothing"), 4, "nothing"),
-    ],
-)
-def test_what_cannot_be_is_said(place, words, code, part):
-    result = bench(place, *words)
-    assert (result.exit_code, result.stdout) == (code, ""), result.output
-    assert part in result.stderr
-
-
-def test_as_a_program(place, tmp_path):
-    golden = tmp_path / "bad.json"
-    golden.write_text('{"questions": [{"id": "x", "body": "Why?"}]}')
-    command = ["bench", "bioasq", "--name", "xml", "--system", "bm25", "--json"]
-    good = run(*command, place / "1_golden.json", home=place / "home")
-    assert json.loads(good.stdout)["questions"] == 2
-    bad = run(*command, golden, home=place / "home", code=3)
-    assert bad.stdout == ""
-    assert "bad.json, question 1 ('x')" in bad.stderr

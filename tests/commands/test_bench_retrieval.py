@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from biorag.benchmarks.retrieval import COMPARED, MEASURES
+from biorag.benchmarks.retrieval import COMPARED
 from biorag.corpus.datasets import load_dataset
 from tests.cli import done, failed, invoke
 
@@ -63,21 +63,6 @@ def poor(tmp_path):
 # --- scoring ------------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_scored_by_judgements_of_either_kind(dataset, trec_qrels, good):
-    judged = dataset / "qrels" / "test.tsv"
-    found = done(bench("--run", good, "--qrels", judged, "--json"))
-    assert found == {
-        "dataset": str(judged),
-        "questions": 12,
-        "config": {"run": str(good)},
-        "metrics": {name: pytest.approx(11 / 12, abs=1e-6) for name in MEASURES},
-        "timings_ms": {},
-        "unanswered": 1,
-    }
-    assert done(bench("--run", good, "--qrels", trec_qrels, "--json")) == {**found, "dataset": str(trec_qrels)}
-    assert done(bench(dataset, "--run", good, "--json")) == {**found, "dataset": "tiny"}
-
-
 def test_the_table_of_a_scored_run(dataset, good):
     shown = bench(dataset, "--run", good)
     assert shown.exit_code == 0, shown.output
@@ -85,19 +70,6 @@ def test_the_table_of_a_scored_run(dataset, good):
     assert "nDCG@10\t0.9167" in shown.stdout
     assert "Milliseconds" not in shown.stdout, "nothing was searched"
     assert "count as zero: 1" in shown.stderr
-
-
-def test_a_path_is_shown_as_it_is(dataset, good, tmp_path):
-    """Rich would take brackets for its markup, and stop at a closing one."""
-    odd = tmp_path / "[" / "red] [bold].tsv"
-    odd.parent.mkdir()
-    odd.write_text((dataset / "qrels" / "test.tsv").read_text())
-    run = good.rename(odd.with_name("red] run"))
-    shown = bench("--run", run, "--qrels", odd, "--compare", run)
-    assert shown.exit_code == 0, shown.output
-    words = "".join(shown.stdout.split())
-    assert "[/red][bold].tsv:12questions" in words
-    assert "[/red]run" in words
 
 
 def test_measures_of_each_question_are_written(dataset, trec_qrels, good, tmp_path):
@@ -143,15 +115,6 @@ def test_two_runs_are_compared(dataset, good, poor):
     assert (len(turned["wins"]), len(turned["losses"]), turned["unanswered"]) == (1, 11, 1)
 
 
-def test_the_seed_of_a_comparison_may_be_set_by_a_variable(dataset, good, poor):
-    found = [
-        done(bench(dataset, "--run", good, "--compare", poor, "--json", BIORAG_SEED=seed))["comparison"]
-        for seed in ("1", "2")
-    ]
-    assert [comparison["seed"] for comparison in found] == [1, 2]
-    assert found[0]["measures"] != found[1]["measures"]
-
-
 def test_the_tables_of_a_comparison(dataset, trec_qrels, good, poor):
     shown = bench(dataset, "--run", good, "--compare", poor, COLUMNS="120")
     assert shown.exit_code == 0, shown.output
@@ -166,12 +129,6 @@ def test_the_tables_of_a_comparison(dataset, trec_qrels, good, poor):
     same = bench("--run", good, "--qrels", trec_qrels, "--compare", good)
     assert (same.exit_code, "Biggest" in same.stdout) == (0, False)
     assert "in the other run: 1" in same.stderr
-
-
-def test_a_deep_run_is_held_to_the_same_depth(dataset, good, tmp_path):
-    deep = write_run(tmp_path / "deep.trec", {f"q{n}": [f"x{i}" for i in range(100)] + [f"d{n}"] for n in range(12)})
-    found = done(bench(dataset, "--run", good, "--compare", deep, "--json"))
-    assert found["comparison"]["measures"]["R@100"]["theirs"] == 0.0
 
 
 def test_an_index_is_compared_with_its_own_run(demo_home, tmp_path):
@@ -211,43 +168,10 @@ def test_options_that_do_not_go_together(dataset, good, tmp_path):
     "flags",
     [
         ["--run-file", "x.trec"],
-        ["--name", "other"],
-        ["--mode", "bm25"],
-        ["--fusion", "rrf"],
-        ["--lambda", "0"],
-        ["--rerank"],
         ["--no-rerank"],
-        ["--reranker", "encoder"],
-        ["--k-init", "3"],
         ["--filter", "year>2000"],
-        ["--encoder", "starter"],
-        ["--qdrant", "http://localhost:6333"],
     ],
     ids=lambda flags: flags[0],
 )
 def test_a_scored_run_takes_no_option_of_an_index(dataset, good, flags):
     failed(bench(dataset, "--run", good, *flags), 2, flags[0].replace("no-", ""), "leave out one or the other")
-
-
-def test_settings_for_indexes_that_are_in_force_do_not_matter(dataset, good):
-    done(bench(dataset, "--run", good, "--json", BIORAG_MODE="bm25", BIORAG_NAME="other"))
-
-
-def test_files_that_are_not_there(dataset, good, tmp_path):
-    none = tmp_path / "none"
-    failed(bench(dataset, "--run", none), 4, none)
-    failed(bench(dataset, "--run", good, "--compare", none), 4, none)
-    failed(bench("--run", good, "--qrels", none), 4, none)
-    failed(bench(none, "--run", good), 4, none / "queries.jsonl")
-    failed(bench(dataset, "--compare", none), 4, f"run file {none}")
-
-
-def test_files_that_cannot_be_read(dataset, good, tmp_path):
-    bad = tmp_path / "bad"
-    bad.write_text("q1 Q0 d1 1 0.5 x\nq1 Q0 d2\n")
-    failed(bench(dataset, "--run", bad), 3, f"{bad}, line 2: expected six fields")
-    failed(bench(dataset, "--run", good, "--compare", bad), 3, f"{bad}, line 2")
-    failed(bench("--run", good, "--qrels", bad), 3, f"{bad}, line 1: expected four fields")
-    bad.write_text("unknown Q0 d1 1 0.5 x\n")
-    failed(bench(dataset, "--run", bad), 3, bad, "do the ids belong together?")
-    failed(bench(dataset, "--run", good, "--compare", bad), 3, bad, "do the ids belong together?")

@@ -331,7 +331,7 @@ BAD = {
     "pubmedqa": ({"1": {"QUESTION": " ", "CONTEXTS": ["x"]}, **PQAL}, "1: 'QUESTION' is blank", "questions", 3),
     "bioasq": (
         {"questions": [{"id": "b", "body": "What?"}, *bioasq(2)["questions"]]},
-        "'b': there is no 'documents'",
+        "'b': documents: Field required",
         "questions",
         2,
     ),

@@ -5,16 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from biorag.corpus.sources import Source, read_chunks
 from biorag.errors import BadInputError, MissingError
-from biorag.utils.parsing import parse_json
-from biorag.utils.text import is_whole
+from biorag.utils.parsing import parse_json, validated
 
 PUBMED = "http://www.ncbi.nlm.nih.gov/pubmed/"  # BioASQ's evaluator compares whole URLs
 OFFSETS = ("offsetInBeginSection", "offsetInEndSection")
 SECTIONS = ("beginSection", "endSection")
+Text = Annotated[str, Field(pattern=r"\S")]
+Offset = Annotated[int, Field(ge=0)]
+
+
+class _Snippet(TypedDict):
+    document: Text
+    beginSection: Text
+    endSection: Text
+    offsetInBeginSection: Offset
+    offsetInEndSection: Offset
+
+
+class _Question(TypedDict):
+    id: Text
+    body: Text
+    type: NotRequired[str | None]
+    documents: list[Text]
+    snippets: NotRequired[list[_Snippet] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +74,14 @@ class GoldenQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class GoldenBatch:
     """The questions of one golden file; `name` is the file's without "_golden.json"."""
 
     name: str
     questions: Sequence[GoldenQuestion]
 
 
-def read_batches(paths: Iterable[Path]) -> list[Batch]:
+def read_batches(paths: Iterable[Path]) -> list[GoldenBatch]:
     """Read golden files, gzip or not.
 
     Raises
@@ -78,7 +98,7 @@ def read_batches(paths: Iterable[Path]) -> list[Batch]:
     return batches
 
 
-def read_golden(path: Path) -> Batch:
+def read_golden(path: Path) -> GoldenBatch:
     """Read one golden file; see `read_batches`."""
     questions = [_question(path, place, record) for place, record in enumerate(read_questions(path), 1)]
     ids = [question.id for question in questions]
@@ -86,7 +106,7 @@ def read_golden(path: Path) -> Batch:
         twice = next(id for id in ids if ids.count(id) > 1)
         raise BadInputError(f"{path}: two questions have the id {twice!r}")
     name = path.name.removesuffix(".gz").removesuffix(".json")
-    return Batch(name.removesuffix("_golden") or name, questions)
+    return GoldenBatch(name.removesuffix("_golden") or name, questions)
 
 
 def read_questions(path: Path) -> list[Any]:
@@ -107,7 +127,7 @@ def read_questions(path: Path) -> list[Any]:
     except (ValueError, KeyError, TypeError):
         records = None
     if not isinstance(records, list) or not records:
-        raise BadInputError(f"{path} is no golden file of BioASQ: it has no list of 'questions'")
+        raise BadInputError(f"{path} is not a golden file of BioASQ: it has no list of 'questions'")
     return records
 
 
@@ -121,49 +141,22 @@ def _question(path: Path, place: int, record: Any) -> GoldenQuestion:
 
 def parse_question(record: Any) -> GoldenQuestion:
     """Return a question of a golden file; raise ValueError, saying why, if it is not one."""
-    try:
-        return GoldenQuestion(
-            id=_text(_object(record)["id"]),
-            text=_text(record["body"]),
-            type=_text(record.get("type") or "unknown"),
-            documents=list(dict.fromkeys(_last_part(_text(url)) for url in _list(record["documents"]))),
-            snippets=[_span(snippet) for snippet in _list(record.get("snippets") or [])],
-        )
-    except KeyError as error:
-        raise ValueError(f"there is no {error}; a golden file has the answers of a test set") from None
+    values = validated(_Question, record, extra="ignore")
+    return GoldenQuestion(
+        id=values["id"],
+        text=values["body"],
+        type=values.get("type") or "unknown",
+        documents=list(dict.fromkeys(map(_last_part, values["documents"]))),
+        snippets=[_span(snippet) for snippet in values.get("snippets") or []],
+    )
 
 
-def _span(value: Any) -> Span:
-    record = _object(value)
-    begin, end = (_offset(record[name]) for name in OFFSETS)
+def _span(values: _Snippet) -> Span:
     # Files of the first years write "sections.0" and "sections.title".
-    first, last = (_text(record[name]).partition(".") for name in SECTIONS)
-    return Span(_last_part(_text(record["document"])), (first[2] or first[0], last[2] or last[0]), begin, end)
+    first, last = (section.rpartition("sections.")[2] for section in (values["beginSection"], values["endSection"]))
+    offsets = values["offsetInBeginSection"], values["offsetInEndSection"]
+    return Span(_last_part(values["document"]), (first, last), *offsets)
 
 
 def _last_part(url: str) -> str:
     return url.rstrip("/").rsplit("/", 1)[-1]
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip() or not is_whole(value):
-        raise ValueError(f"{value!r:.60} stands where a text should")
-    return value
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{value!r:.60} stands where an object should")
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"{value!r:.60} stands where a list should")
-    return value
-
-
-def _offset(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r:.60} stands where an offset should")
-    return value

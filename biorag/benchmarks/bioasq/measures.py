@@ -20,7 +20,7 @@ MEASURES = ("MAP", "GMAP", "precision", "recall", "F1")
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredDoc:
+class ListScore:
     """One question's values; `average_precision` is NaN where nothing is relevant and so nothing is defined."""
 
     precision: float
@@ -29,7 +29,7 @@ class ScoredDoc:
     average_precision: float
 
 
-def score_documents(golden: Sequence[str], returned: Sequence[str]) -> ScoredDoc:
+def score_documents(golden: Sequence[str], returned: Sequence[str]) -> ListScore:
     """Measure a ranking of at most ten documents.
 
     AP is `Σ_r P(r)·rel(r) / min(10, |golden|)`, as of BioASQ 8. Editions 3 to 7 divide by 10, the first two by
@@ -41,16 +41,16 @@ def score_documents(golden: Sequence[str], returned: Sequence[str]) -> ScoredDoc
     returned : best first, each once
     """
     relevant = set(golden)
-    found = precisions = 0.0
+    hits = precisions = 0.0
     for rank, document in enumerate(returned, 1):
         if document in relevant:
-            found += 1
-            precisions += found / rank
-    precision, recall = _share(found, len(returned)), _share(found, len(golden))
-    return ScoredDoc(precision, recall, _f1(precision, recall), _share(precisions, min(MOST, len(golden))))
+            hits += 1
+            precisions += hits / rank
+    precision, recall = _share(hits, len(returned)), _share(hits, len(golden))
+    return ListScore(precision, recall, _f1(precision, recall), _share(precisions, min(MOST, len(golden))))
 
 
-def score_snippets(golden: Sequence[Span], returned: Sequence[Span]) -> ScoredDoc:
+def score_snippets(golden: Sequence[Span], returned: Sequence[Span]) -> ListScore:
     """Measure a ranking of at most ten snippets by the characters that they share with golden ones.
 
     Overlapping snippets are merged first, on both sides. Precision and recall are shares of all characters
@@ -69,7 +69,7 @@ def score_snippets(golden: Sequence[Span], returned: Sequence[Span]) -> ScoredDo
             precisions += _share(shared, size)
     precision, recall = _share(shared, size), _share(shared, sum(span.size for span in relevant))
     average = precisions / min(MOST, len(relevant)) if relevant else math.nan
-    return ScoredDoc(precision, recall, _f1(precision, recall), average)
+    return ListScore(precision, recall, _f1(precision, recall), average)
 
 
 def merged(spans: Sequence[Span]) -> list[Span]:
@@ -80,13 +80,13 @@ def merged(spans: Sequence[Span]) -> list[Span]:
         if not touching:
             joined.append(span)
             continue
-        begin, end = min(each.begin for each in (*touching, span)), max(each.end for each in (*touching, span))
+        begin, end = min(other.begin for other in (*touching, span)), max(other.end for other in (*touching, span))
         joined[joined.index(touching[0])] = Span(span.document, span.sections, begin, end)
         joined = [other for other in joined if other not in touching[1:]]
     return joined
 
 
-def summary(scores: Sequence[ScoredDoc]) -> dict[str, float]:
+def summary(scores: Sequence[ListScore]) -> dict[str, float]:
     """Return the measures of a set of questions, at least one: `MEASURES`."""
     return {
         "MAP": float(np.mean([defined(score.average_precision) for score in scores])),

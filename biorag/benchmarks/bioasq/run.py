@@ -1,24 +1,27 @@
-"""Systems held against golden files: batch by batch, and over all questions pair by pair."""
+"""Systems compared with golden files, batch by batch and over all questions, and their submissions to phase A."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from biorag.benchmarks.bioasq.golden import Batch
-from biorag.benchmarks.bioasq.measures import MEASURES, ScoredDoc, score_documents, score_snippets, summary
-from biorag.benchmarks.bioasq.submission import Response, response
-from biorag.benchmarks.retrieval import DEPTH, Judged, held_pmids, refuse_unjudged
+from biorag.benchmarks.bioasq.golden import OFFSETS, PUBMED, SECTIONS, GoldenBatch, Span
+from biorag.benchmarks.bioasq.measures import MEASURES, MOST, ListScore, score_documents, score_snippets, summary
+from biorag.benchmarks.retrieval import DEPTH, JudgedCount, held_pmids, refuse_unjudged
 from biorag.benchmarks.significance import paired
+from biorag.corpus.sentences import sentences, terms
 from biorag.engine import OpenIndex
 from biorag.errors import UsageError, unknown_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.retrieval import RetrievalSettings
-from biorag.types import Index, OnProgress, Vectors
+from biorag.settings.settings import Settings
+from biorag.types import Hit, Index, OnProgress, Snippet, Vectors
+from biorag.utils.files import write_json
 
 # Settings of each system, from the paper's parts to the whole.
 SYSTEMS: Mapping[str, Mapping[str, Any]] = {
@@ -41,7 +44,28 @@ COMPARED = (("hybrid", "bm25"), ("hybrid", "dense"), ("hybrid+rerank", "hybrid")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SubmittedPassage:
+    """A sentence of a retrieved document; `span` is None where its place in the record is unknown."""
+
+    text: str
+    span: Span | None
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The documents of one question, PMIDs, best first, and a passage of each."""
+
+    documents: Sequence[str]
+    passages: Sequence[SubmittedPassage]
+
+    @property
+    def spans(self) -> list[Span]:
+        """The passages that can be submitted."""
+        return [passage.span for passage in self.passages if passage.span]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRun:
     """One system's responses, by batch and question id."""
 
     system: str
@@ -77,20 +101,28 @@ def settings_of(system: str, settings: RetrievalSettings) -> Mapping[str, Any]:
     return {"mode": "hybrid", "rerank": True, "k_init": max(settings.k_init, REORDERED), **alone}
 
 
+def settings_of_all(systems: Sequence[str], settings: Settings) -> Settings:
+    """Return the settings to open an index with, so that it has what every system needs."""
+    changes = [settings_of(system, settings.retrieval) for system in systems]
+    bm25_alone = all(change["mode"] == "bm25" for change in changes)
+    return settings.replace(rerank=any(change["rerank"] for change in changes), mode="bm25" if bm25_alone else "hybrid")
+
+
 def answer(
-    system: str, batches: Sequence[Batch], retriever: Retriever, whole_records: bool, on_progress: OnProgress
-) -> Run:
+    system: str, batches: Sequence[GoldenBatch], retriever: Retriever, whole_records: bool, on_progress: OnProgress
+) -> SystemRun:
     """Retrieve for every question of every batch."""
-    found: dict[str, dict[str, Response]] = {}
-    for batch in batches:
-        found[batch.name] = {
+    responses = {
+        batch.name: {
             question.id: response(question.text, ranking.hits, whole_records)
             for question, ranking in search_questions(retriever, batch.questions, DEPTH, on_progress=on_progress)
         }
-    return Run(system, found)
+        for batch in batches
+    }
+    return SystemRun(system, responses)
 
 
-def coverage(batches: Sequence[Batch], opened: OpenIndex) -> list[dict[str, Any]]:
+def coverage(batches: Sequence[GoldenBatch], opened: OpenIndex) -> list[dict[str, Any]]:
     """Return how many golden documents of each batch the index holds."""
     probe = np.ones(opened.manifest.encoder.dimension, np.float32)
     return [
@@ -107,15 +139,15 @@ def coverage(batches: Sequence[Batch], opened: OpenIndex) -> list[dict[str, Any]
 def check_coverage(rows: Sequence[Mapping[str, Any]], opened: OpenIndex) -> None:
     """Refuse an index with hardly any of the golden documents; raises as `refuse_unjudged` does."""
     held, total = (sum(row[key] for row in rows) for key in ("documents_in_index", "documents"))
-    refuse_unjudged(Judged(held, total - held), ", ".join(row["batch"] for row in rows), opened.manifest.name)
+    refuse_unjudged(JudgedCount(held, total - held), ", ".join(row["batch"] for row in rows), opened.manifest.name)
 
 
-def golden_documents(batch: Batch) -> set[str]:
+def golden_documents(batch: GoldenBatch) -> set[str]:
     """Return the golden documents of all questions of a batch."""
     return {document for question in batch.questions for document in question.documents}
 
 
-def indexed_documents(batch: Batch, index: Index, probe: Vectors) -> set[str]:
+def indexed_documents(batch: GoldenBatch, index: Index, probe: Vectors) -> set[str]:
     """Return which of a batch's golden documents the index holds.
 
     Parameters
@@ -126,7 +158,7 @@ def indexed_documents(batch: Batch, index: Index, probe: Vectors) -> set[str]:
     return held_pmids(index, len(probe), golden) & golden
 
 
-def report(batches: Sequence[Batch], runs: Sequence[Run], seed: int) -> dict[str, Any]:
+def report(batches: Sequence[GoldenBatch], runs: Sequence[SystemRun], seed: int) -> dict[str, Any]:
     """Return each system's measures by batch with their unweighted mean, and the comparisons of `COMPARED`."""
     documents = {run.system: _documents(batches, run) for run in runs}
     return {
@@ -139,7 +171,7 @@ def report(batches: Sequence[Batch], runs: Sequence[Run], seed: int) -> dict[str
     }
 
 
-def _documents(batches: Sequence[Batch], run: Run) -> list[list[ScoredDoc]]:
+def _documents(batches: Sequence[GoldenBatch], run: SystemRun) -> list[list[ListScore]]:
     return [
         [
             score_documents(question.documents, run.responses[batch.name][question.id].documents)
@@ -149,8 +181,9 @@ def _documents(batches: Sequence[Batch], run: Run) -> list[list[ScoredDoc]]:
     ]
 
 
-def _system(batches: Sequence[Batch], run: Run, documents: Sequence[Sequence[ScoredDoc]]) -> dict[str, Any]:
-    passages = [found for responses in run.responses.values() for each in responses.values() for found in each.passages]
+def _system(batches: Sequence[GoldenBatch], run: SystemRun, documents: Sequence[Sequence[ListScore]]) -> dict[str, Any]:
+    answered = [response for responses in run.responses.values() for response in responses.values()]
+    passages = [passage for response in answered for passage in response.passages]
     unknown = sum(passage.span is None for passage in passages)
     measured = [summary(scores) for scores in documents]
     placed = [_snippets(batch, run) for batch in batches] if unknown < len(passages) else None
@@ -165,17 +198,79 @@ def _system(batches: Sequence[Batch], run: Run, documents: Sequence[Sequence[Sco
     }
 
 
-def _snippets(batch: Batch, run: Run) -> dict[str, float]:
+def _snippets(batch: GoldenBatch, run: SystemRun) -> dict[str, float]:
     responses = run.responses[batch.name]
     return summary([score_snippets(question.snippets, responses[question.id].spans) for question in batch.questions])
 
 
 def _mean(summaries: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the unweighted mean over the batches."""
-    return {name: float(np.mean([each[name] for each in summaries])) for name in MEASURES}
+    return {name: float(np.mean([summary[name] for summary in summaries])) for name in MEASURES}
 
 
-def _compared(ours: Sequence[Sequence[ScoredDoc]], theirs: Sequence[Sequence[ScoredDoc]], seed: int) -> dict[str, Any]:
+def _compared(ours: Sequence[Sequence[ListScore]], theirs: Sequence[Sequence[ListScore]], seed: int) -> dict[str, Any]:
     """Compare the average precision of documents over the questions of all batches."""
     mine, others = ([score.average_precision for batch in side for score in batch] for side in (ours, theirs))
     return asdict(paired(mine, others, seed))
+
+
+def response(question: str, hits: Sequence[Hit], whole_records: bool) -> Response:
+    """Return the first ten documents of a ranking, and of each the sentence that shares most words with the question.
+
+    Of several hits of one PubMed record the best one stands for it; hits without a PMID are passed over.
+
+    Parameters
+    ----------
+    whole_records : that every snippet's title and content are those of its whole record
+    """
+    first: dict[str, Snippet] = {}
+    for hit in hits:
+        if hit.snippet.pmid is not None:
+            first.setdefault(str(hit.snippet.pmid), hit.snippet)
+    documents = list(first)[:MOST]
+    asked = terms(question)
+    return Response(documents, [_best_passage(first[document], asked, whole_records) for document in documents])
+
+
+def _best_passage(snippet: Snippet, asked: set[str], whole_records: bool) -> SubmittedPassage:
+    known = is_whole_record(snippet) or (whole_records and "block" not in snippet.metadata)
+    section, begin, text = max(_passages(snippet), key=lambda passage: len(terms(passage[2]) & asked))
+    span = Span(str(snippet.pmid), (section, section), begin, begin + len(text))
+    return SubmittedPassage(text, span if known else None)
+
+
+def is_whole_record(snippet: Snippet) -> bool:
+    """Return whether title and content are known to be a record's own: read from PubMed's XML and not split."""
+    return isinstance(snippet.metadata.get("abstract"), bool) and "block" not in snippet.metadata
+
+
+def _passages(snippet: Snippet) -> Iterator[tuple[str, int, str]]:
+    """Yield section, offset and text of each sentence; the abstract's first, which are preferred to the title."""
+    for section, text in (("abstract", snippet.content), ("title", snippet.title)):
+        end = 0
+        for sentence in sentences(text):
+            begin = text.index(sentence, end)
+            end = begin + len(sentence)
+            yield section, begin, sentence
+
+
+def write_submission(path: Path, batch: GoldenBatch, responses: Mapping[str, Response]) -> None:
+    """Write the JSON that BioASQ's evaluator takes; passages whose place is unknown are left out of it."""
+    rows = [
+        {
+            "id": question.id,
+            "body": question.text,
+            "type": question.type,
+            "documents": [PUBMED + document for document in responses[question.id].documents],
+            "snippets": [_snippet(passage) for passage in responses[question.id].passages if passage.span],
+        }
+        for question in batch.questions
+    ]
+    write_json(path, {"questions": rows})
+
+
+def _snippet(passage: SubmittedPassage) -> dict[str, Any]:
+    span = passage.span
+    assert span, "left out before"
+    places = zip((*OFFSETS, *SECTIONS), (span.begin, span.end, *span.sections), strict=True)
+    return {"document": PUBMED + span.document, **dict(places), "text": passage.text}
