@@ -15,7 +15,7 @@ from biorag.utils.registry import or_list
 
 if TYPE_CHECKING:
     from biorag.recipes.plan import RecipePlan
-    from biorag.recipes.run import RecipeReport, StepEstimate
+    from biorag.recipes.run import RecipeReport
 
 Scale = Annotated[str, typer.Option(help="Size: smoke (minutes), cpu (hours) or full (the paper's own setting).")]
 Backbone = Annotated[str | None, typer.Option(help="Model to train, one of the recipe's. Default: the scale's.")]
@@ -106,30 +106,20 @@ def _print(report: RecipeReport) -> None:
 
 
 def _preview(plan: RecipePlan, out: Path, as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from biorag.models.resources import duration
+    from biorag.models.resources import duration, gib
     from biorag.recipes.run import preview
 
     planned = preview(plan, out)
-    steps = list(zip(planned.steps, planned.commands, strict=True))
     if as_json:
-        values = [{**asdict(step), "command": command} for step, command in steps]
-        show.print_json({"scale": plan.scale_name, "steps": values, "missing": dict(planned.missing)})
+        show.print_json(planned)
         return
-    for step, command in steps:
-        show.out.print(f"{step.name}{_estimated(step)}", soft_wrap=True)
-        show.out.print(f"  biorag {shlex.join(command[3:-1])}", soft_wrap=True)
-    total = sum(step.seconds or 0 for step in planned.steps)
-    show.err.print(f"{len(steps)} steps, {duration(total)} or more")
-    for name, path in planned.missing.items():
+    for step in planned["steps"]:
+        known = step["seconds"] is not None and step["bytes"] is not None
+        estimate = f": {duration(step['seconds'])} or more, about {gib(step['bytes'])}" if known else ""
+        show.out.print(f"{step['name']}{estimate}", soft_wrap=True)
+        show.out.print(f"  biorag {shlex.join(step['command'][3:-1])}", soft_wrap=True)
+    total = sum(step["seconds"] or 0 for step in planned["steps"])
+    show.err.print(f"{len(planned['steps'])} steps, {duration(total)} or more")
+    for name, path in planned["missing"].items():
         wanted = plan.recipe.inputs[name]
         show.err.print(f"not there: {path}: {wanted.what} {wanted.get}".rstrip(), soft_wrap=True)
-
-
-def _estimated(step: StepEstimate) -> str:
-    from biorag.models.resources import duration, gib
-
-    if step.seconds is None or step.bytes is None:
-        return ""
-    return f": {duration(step.seconds)} or more, about {gib(step.bytes)}"

@@ -43,15 +43,6 @@ class StepEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
-    """What a run would do: its steps with their commands and estimates, and inputs that are not there."""
-
-    steps: Sequence[StepEstimate]
-    commands: Sequence[Sequence[str]]
-    missing: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class RecipeReport:
     """The results of a run."""
 
@@ -61,11 +52,7 @@ class RecipeReport:
 
     def values(self) -> dict[str, Any]:
         """Return the report as JSON."""
-        return {
-            **self.facts,
-            "tables": [asdict(table) for table in self.tables],
-            "findings": [asdict(finding) for finding in self.findings],
-        }
+        return {**self.facts, **{name: [asdict(row) for row in getattr(self, name)] for name in ("tables", "findings")}}
 
 
 def recipe_of(paper: str) -> Path:
@@ -86,10 +73,14 @@ def plan_of(path: Path, scale: str, backbone: str | None, data: Path) -> RecipeP
     return RecipePlan(load_recipe(path), scale, backbone, data)
 
 
-def preview(plan: RecipePlan, out: Path) -> Preview:
-    """Return what a run would do, without doing it."""
+def preview(plan: RecipePlan, out: Path) -> dict[str, Any]:
+    """Return what a run would do, as JSON: its steps with commands and estimates, and inputs that are not there."""
     workshop = Workshop(out)
-    return Preview(estimates(plan), [workshop.command(step) for step in plan.steps], plan.missing())
+    steps = [
+        {**asdict(estimate), "command": workshop.command(step)}
+        for estimate, step in zip(estimates(plan), plan.steps, strict=True)
+    ]
+    return {"scale": plan.scale_name, "steps": steps, "missing": plan.missing()}
 
 
 def estimates(plan: RecipePlan) -> list[StepEstimate]:

@@ -172,18 +172,13 @@ def _adapted(files: ModelFiles, base: ModelFiles) -> SentenceTransformer:
 
 
 def _facts(model: SentenceTransformer, state: Mapping[str, Vectors]) -> dict[str, Any]:
-    modules = list(model)
-    facts: dict[str, Any] = {"modules": [type(module).__name__ for module in modules]}
-    if has_towers(model):
-        routes = model[0].sub_modules.items()
-        facts["towers"] = {route: [type(module).__name__ for module in tower] for route, tower in routes}
-        modules = [module for _, tower in routes for module in tower] + modules[1:]
-    for number, backbone in enumerate(backbones(model).values()):
-        config = backbone.config.to_dict().items()
-        facts[f"architecture{number or ''}"] = {key: value for key, value in config if key not in PROVENANCE}
-    for number, reader in enumerate(input_modules(model)):
-        facts[f"tokenizer{number or ''}"] = _tokenizing(reader.tokenizer)
-    others = [module for module in modules if module not in input_modules(model)]
+    towers = model[0].sub_modules if has_towers(model) else {"": [model[0]]}
+    facts: dict[str, Any] = {"modules": [type(module).__name__ for module in model]}
+    for tower, modules in towers.items():
+        config = backbones(model)[tower].config.to_dict().items()
+        facts[f"architecture {tower}".strip()] = {key: value for key, value in config if key not in PROVENANCE}
+        facts[f"tokenizer {tower}".strip()] = _tokenizing(modules[0].tokenizer)
+    others = [module for modules in [*towers.values(), list(model)] for module in modules[1:]]
     facts |= {f"{type(module).__name__.lower()} {n}": module.get_config_dict() for n, module in enumerate(others, 1)}
     prompts = {name: prompt for name, prompt in model.prompts.items() if prompt}
     facts["prompts"] = {**prompts, "default": model.default_prompt_name}
@@ -194,9 +189,8 @@ def _facts(model: SentenceTransformer, state: Mapping[str, Vectors]) -> dict[str
 
 def _tokenizing(tokenizer: Any) -> Any:
     """Return what makes tokens of a text; truncation and padding are left to each run."""
-    if (fast := getattr(tokenizer, "backend_tokenizer", None)) is None:
-        return tokenizer.get_vocab()
-    settings = json.loads(fast.to_str())
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    settings = json.loads(fast.to_str()) if fast else tokenizer.get_vocab()
     return {key: value for key, value in settings.items() if key not in ("truncation", "padding")}
 
 
@@ -223,10 +217,11 @@ def _shown(value: Any) -> str:
 
 
 def _base_differences(expert: Expert, base: Expert) -> Iterator[str]:
-    ours, theirs = expert.facts["architecture"], base.facts["architecture"]
-    shared = ours.keys() & theirs.keys()  # training may set more, such as bidirectional attention
-    one, other = ({key: config[key] for key in shared} for config in (ours, theirs))
-    yield from _differences({"architecture": one}, {"architecture": other})
+    for name, ours in expert.facts.items():
+        theirs = base.facts.get(name)
+        if name.startswith("architecture") and theirs:  # training may set more, such as bidirectional attention
+            shared = ours.keys() & theirs.keys()
+            yield from _differences(*({name: {key: config[key] for key in shared}} for config in (ours, theirs)))
     if expert.vocabulary != base.vocabulary:
         yield "vocabulary"
     yield from _differences({"tensors": expert.facts["tensors"]}, {"tensors": base.facts["tensors"]})
