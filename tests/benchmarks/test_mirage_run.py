@@ -149,19 +149,6 @@ def test_every_question_gets_its_file_and_its_evidence(tmp_path, answerer_of):
     ]
 
 
-def test_the_retriever_never_sees_the_options(tmp_path, small_index, settings):
-    queries = []
-
-    class Listening(Retriever):
-        def search_all(self, asked, limit=None, wheres=(), retracted=True):
-            queries.extend(asked)
-            return super().search_all(asked, limit, wheres, retracted)
-
-    answerer = Answerer(Listening(small_index, HashEncoder(), None, settings.retrieval), ScriptedGenerator(), settings)
-    answer_all(BENCHMARK, answerer, plan_in(tmp_path), nothing)
-    assert queries == [question.text for asked in BENCHMARK.values() for question in asked]
-
-
 def test_the_scoring_way_takes_the_likeliest_option(tmp_path, answerer_of):
     generator = ScriptedGenerator(logprobs={"A": -3.0, "B": -0.25, "C": -2.0})
     answer_all(BENCHMARK, answerer_of(generator), plan_in(tmp_path, method="score"), nothing)
@@ -206,14 +193,6 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_bytes(tmp_path, answerer_
     assert first.prompts + second.prompts == whole.prompts, "no question is asked twice, none in another way"
     assert files_under(tmp_path / "parts") == files_under(tmp_path / "whole")
     assert held.items() <= files_under(tmp_path / "parts").items()
-
-
-def test_a_finished_run_asks_nothing_again(tmp_path, answerer_of):
-    answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)
-    before, again = files_under(tmp_path), ScriptedGenerator()
-    work = answer_all(BENCHMARK, answerer_of(again), plan_in(tmp_path), nothing)
-    assert (work["answered"], work["resumed"], again.prompts) == (0, 4, [])
-    assert files_under(tmp_path) == before
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[1]", '["cut of'], ids=lambda text: repr(text))
@@ -372,18 +351,6 @@ def test_replies_kept_from_before_are_counted_and_are_not_the_models_time(tmp_pa
     assert (resumed["answered"], resumed["resumed"], resumed["cached"]) == (0, 4, 4)
 
 
-def test_only_the_questions_selected_are_counted_and_timed(tmp_path, answerer_of):
-    kept = CachedGenerator(ScriptedGenerator(), tmp_path / "cache", {"name": "scripted"})
-    answer_all(BENCHMARK, answerer_of(kept), plan_in(tmp_path / "one"), nothing)
-    answer_all(BENCHMARK, answerer_of(kept), plan_in(tmp_path / "two"), nothing)
-    rows = read_questions(tmp_path / "two")
-    (row,) = (row["timings_ms"] for row in rows if (row["task"], row["id"]) == ("medqa", "q1"))
-    part = {"medqa": BENCHMARK["medqa"][:1]}  # another task has a question of the same id
-    work = answer_all(part, answerer_of(kept), plan_in(tmp_path / "two"), nothing)
-    assert (work["answered"], work["resumed"], work["cached"]) == (0, 1, 1)
-    assert work["seconds"] == {stage: round(ms / 1000, 3) for stage, ms in row.items()}
-
-
 # --- what may come back -------------------------------------------------------------------------------------
 
 
@@ -400,21 +367,6 @@ def test_an_unreadable_reply_is_stored_raw_and_counted_as_mirage_counts_it(tmp_p
     assert values["tasks"]["medmcqa"]["accuracy"] == 0.5
     assert values["tasks"]["medmcqa"]["strict_accuracy"] == 0.0
     assert values["tasks"]["medmcqa"]["parsed"] == 0.5
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        '{"step_by_step_thinking": "half a pair \\ud83d", "answer_choice": "B"}',
-        "no JSON, half a pair \ud83d: B",
-    ],
-)
-def test_half_a_surrogate_pair_in_a_reply_does_not_end_the_run(tmp_path, answerer_of, raw):
-    one = {"medqa": BENCHMARK["medqa"][:1]}
-    answer_all(one, answerer_of(ScriptedGenerator(replies=[raw])), plan_in(tmp_path), nothing)
-    json.loads(LAYOUT.file(tmp_path, "medqa", "q1").read_bytes())
-    (scoring,) = score_all(one, tmp_path)["medqa"]
-    assert scoring.correct
 
 
 def test_a_question_too_long_for_the_window_is_answered_with_that_and_counted(tmp_path, answerer_of):

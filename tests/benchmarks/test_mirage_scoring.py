@@ -15,7 +15,6 @@ from biorag.benchmarks.mirage.questions import load_benchmark
 from biorag.benchmarks.mirage.scoring import (
     Located,
     Scoring,
-    TaskScore,
     average,
     locate,
     paired_bootstrap,
@@ -128,15 +127,6 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("choice", LETTERS)
-@pytest.mark.parametrize("reasoning", HOSTILE)
-def test_a_stored_reply_gives_its_choice_back(choice, reasoning):
-    stored = stored_reply(choice, replied(step_by_step_thinking=reasoning, answer_choice=choice))
-    assert mirage_letter(stored) == (choice, False)
-    assert locate(stored) == Located(choice, False)
-    assert json.loads(stored) == {"step_by_step_thinking": reasoning, "answer_choice": choice}
-
-
 @settings(max_examples=300, deadline=None)
 @given(
     choice=st.sampled_from(LETTERS),
@@ -153,20 +143,10 @@ def test_a_stored_reply_gives_its_choice_back_whatever_stands_beside_it(choice, 
     assert list(json.loads(stored))[-1] == "answer_choice"
 
 
-def test_a_stored_reply_spells_the_choice_as_mirage_reads_it():
-    assert stored_reply("B", replied(answer_choice=" (b). ")) == '{"answer_choice": "B"}'
-    assert stored_reply("C", '{"a":1,"answer_choice":"C"}') == '{"a": 1, "answer_choice": "C"}'
-
-
 @pytest.mark.parametrize("reply", ["I think B", '{"answer_choice": "B"', 'Sure: {"answer_choice": "B"}', "[]", ""])
 def test_what_is_not_the_json_asked_for_is_stored_as_it_came(reply):
     assert stored_reply(None, reply) == reply
     assert stored_reply("B", reply) == reply
-
-
-def test_json_without_a_readable_choice_is_stored_as_it_came():
-    reply = replied(step_by_step_thinking="x", answer_choice="all of them")
-    assert stored_reply(None, reply) == reply
 
 
 # --- score_reply --------------------------------------------------------------------------------------------
@@ -198,28 +178,11 @@ def test_score_reply(reply, correct, strict, forced):
     assert scoring == Scoring(correct, strict, forced)
 
 
-def test_forced_a_is_right_where_a_is_the_answer():
-    question = Question("q", "?", {"A": "a", "B": "b"}, "A")
-    assert score_reply(question, "no idea") == Scoring(correct=True, strict=False, forced=True)
-
-
 JSON_VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), TEXTS),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
     max_leaves=5,
 )
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    st.one_of(TEXTS, JSON_VALUES.map(json.dumps), JSON_VALUES.map(lambda value: json.dumps({"answer_choice": value})))
-)
-def test_any_reply_can_be_scored(reply):
-    letter, forced = mirage_letter(reply)
-    scoring = score_reply(ASKED, reply)
-    assert (scoring.correct, scoring.forced) == (letter == "B", forced)
-    if scoring.strict:
-        assert json.loads(reply)["answer_choice"] in list("ABC")
 
 
 def test_a_run_without_one_readable_reply_scores_40_13_percent_on_the_real_benchmark(shared_data):
@@ -238,24 +201,6 @@ def test_a_run_without_one_readable_reply_scores_40_13_percent_on_the_real_bench
 # --- task_score, average ------------------------------------------------------------------------------------
 
 
-def test_task_score_on_a_hand_made_case():
-    scorings = [
-        Scoring(correct=True, strict=True, forced=False),
-        Scoring(correct=True, strict=False, forced=True),
-        Scoring(correct=False, strict=True, forced=False),
-        Scoring(correct=True, strict=True, forced=False),
-        Scoring(correct=False, strict=False, forced=True),
-    ]
-    assert task_score(scorings) == TaskScore(
-        n=5,
-        accuracy=0.6,
-        std=pytest.approx(0.2190890230),  # sqrt(0.6 * 0.4 / 5)
-        strict_accuracy=0.4,
-        parsed=0.6,
-        forced_A=2,
-    )
-
-
 @given(st.lists(st.builds(Scoring, st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=40))
 def test_task_score_by_counting(scorings):
     right = [scoring for scoring in scorings if scoring.correct]
@@ -267,14 +212,6 @@ def test_task_score_by_counting(scorings):
     assert score.strict_accuracy == pytest.approx(len([s for s in right if s.strict]) / len(scorings))
     assert score.parsed == pytest.approx(len([s for s in scorings if s.strict]) / len(scorings))
     assert score.forced_A == len([s for s in scorings if s.forced])
-
-
-def test_the_average_weighs_tasks_alike():
-    scores = {
-        "small": task_score([Scoring(True, True, False)]),
-        "large": task_score([Scoring(False, True, False)] * 99),
-    }
-    assert average(scores) == 0.5
 
 
 # --- paired_bootstrap ---------------------------------------------------------------------------------------
@@ -298,41 +235,10 @@ def flips(seed, size, share):
     return [draw.random() < share for _ in range(size)]
 
 
-def test_identical_runs_do_not_differ():
-    right = {"one": flips(1, 40, 0.5), "two": flips(2, 30, 0.3)}
-    found = paired_bootstrap(right, right, seed=0)
-    assert (found.questions, found.difference, found.low, found.high, found.p_value) == (70, 0.0, 0.0, 0.0, 1.0)
-
-
-def test_a_clear_gain_has_an_interval_above_zero():
-    found = paired_bootstrap({"t": [True] * 90 + [False] * 10}, {"t": [True] * 40 + [False] * 60}, seed=0)
-    assert found.difference == pytest.approx(0.5)
-    assert 0.35 < found.low < 0.5 < found.high < 0.65
-    assert found.p_value == 0.0
-
-
-def test_one_run_always_right_and_the_other_never():
-    found = paired_bootstrap({"t": [False] * 20}, {"t": [True] * 20}, seed=3)
-    assert (found.difference, found.low, found.high, found.p_value) == (-1.0, -1.0, -1.0, 0.0)
-
-
 def test_the_difference_is_of_task_averages():
     ours = {"small": [True, True], "large": [False] * 98}
     theirs = {"small": [False, False], "large": [False] * 98}
     assert paired_bootstrap(ours, theirs, seed=0).difference == pytest.approx(0.5)
-
-
-def test_turning_the_runs_round_turns_the_sign():
-    ours, theirs = {"t": flips(5, 60, 0.6)}, {"t": flips(6, 60, 0.4)}
-    one, other = paired_bootstrap(ours, theirs, seed=9), paired_bootstrap(theirs, ours, seed=9)
-    assert (one.difference, one.low, one.high) == pytest.approx((-other.difference, -other.high, -other.low))
-    assert one.p_value == pytest.approx(other.p_value, abs=0.02)  # 10,000 draws: a standard error of 0.005
-
-
-def test_the_seed_determines_the_comparison():
-    ours, theirs = {"t": flips(5, 60, 0.6)}, {"t": flips(6, 60, 0.4)}
-    assert paired_bootstrap(ours, theirs, seed=1) == paired_bootstrap(ours, theirs, seed=1)
-    assert paired_bootstrap(ours, theirs, seed=1).difference == paired_bootstrap(ours, theirs, seed=2).difference
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -150,19 +150,6 @@ def test_a_killed_search_goes_on(invoke, place, tmp_path, monkeypatch):
     assert hash_of(tmp_path / "m") == hash_of(tmp_path / "whole")
 
 
-def test_sides_of_the_questions(invoke, place, tmp_path):
-    found = done(
-        invoke(*searched(place, "--method", "linear", "--held-out", "--validation", "0.5", "--out", "m"))
-    )["search"]  # fmt: skip
-    assert found["side"] == "held-out"
-    words = searched(place, "--method", "linear", "--held-out", "--validation", "0.5", "--out", "shown")[:-1]
-    for _ in range(2):  # made, then found
-        shown = invoke(*words)
-        assert shown.exit_code == 0, shown.output
-        assert "the best of 11" in shown.stdout
-    assert 0 < found["questions"]["asked"] < len(QUESTIONS)
-
-
 @pytest.mark.parametrize(
     ("words", "code", "parts"),
     [

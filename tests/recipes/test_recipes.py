@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from biorag.benchmarks.significance import bootstrap_interval, paired
-from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.errors import BadInputError, UsageError
 from biorag.recipes import papers
 from biorag.recipes.plan import RecipePlan
 from biorag.recipes.recipe import load_recipe
@@ -136,29 +136,12 @@ def test_each_step_is_there_once_for_each_point_of_its_axes(file):
     assert steps["measured far, 2"].needs == (steps["index far"],)
 
 
-def test_of_several_conditions_one_is_enough(file):
-    text = file.read_text().replace('run = "bench', 'when = [{kind = ["near"]}, {depth = [2]}]\nrun = "bench')
-    file.write_text(text)
-    measured = [name for name in by_name(plan(file)) if "measured" in name]
-    assert measured == ["measured near, 1", "measured near, 2", "measured far, 2"]
-
-
 def test_files_of_a_step_may_hold_json_and_blanks(file):
     lines = '{"id": "one"} {texts}'
     files = f"files = {{'rows.jsonl' = '{lines}'}}\n"
     file.write_text(file.read_text().replace('name = "model"\n', f'name = "model"\n{files}', 1))
     step = next(step for step in plan(file).steps if step.name == "model near")
     assert dict(step.files) == {"rows.jsonl": lines.replace("{texts}", str(file.parent / "texts.jsonl"))}
-
-
-def test_a_scale_has_axes_settings_and_steps_of_its_own(file):
-    (file.parent / "data").mkdir()
-    text = file.read_text().replace("make {texts} {options} {none}", "make")
-    file.write_text(text.replace("'{words}'", ""))
-    names = list(by_name(plan(file, "cpu")))
-    assert "extra" in names
-    assert "measured near, 2" not in names
-    assert plan(file, "cpu").scale.settings == {"seed": 7}
 
 
 def test_a_step_is_another_when_its_input_its_settings_or_what_it_needs_changes(file):
@@ -218,11 +201,6 @@ def test_what_a_command_may_not_name(file, old, new, message):
     with pytest.raises(BadInputError) as error:
         plan(file)
     assert message in str(error.value)
-
-
-def test_a_recipe_that_is_not_there(tmp_path):
-    with pytest.raises(MissingError, match="is not there"):
-        load_recipe(tmp_path / "none.toml")
 
 
 # --- tables -----------------------------------------------------------------------------------------------------
@@ -300,14 +278,6 @@ def test_a_measure_of_a_task_among_several(figures):
     absent = column.model_copy(update={"value": "tasks.SciFact.measures.ndcg_at_10"})
     with pytest.raises(BadInputError, match=r"no number at 'tasks\.SciFact"):
         found.table(table.model_copy(update={"columns": (absent, absent)}))
-
-
-def test_a_figure_that_no_report_has(figures):
-    found, made, _ = figures
-    table = made.recipe.tables[0]
-    column = table.columns[0].model_copy(update={"value": "metrics.precision"})
-    with pytest.raises(BadInputError, match=r"'measured near, 1' has no number at 'metrics\.precision'"):
-        found.table(table.model_copy(update={"columns": (column, column)}))
 
 
 # --- the commands -----------------------------------------------------------------------------------------------
