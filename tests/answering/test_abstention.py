@@ -100,9 +100,9 @@ def test_coefficients_give_a_probability_by_hand():
     [
         ({"format": 2}, "format"),
         ({"features": ["dense_top"]}, "another version"),
-        ({"weights": [1.0]}, "one mean, scale and weight"),
-        ({"probabilities": [0.0]}, "each knot"),
-        ({"threshold": 2.0}, "between 0 and 1"),
+        ({"weights": [1.0]}, "at least 27 items"),
+        ({"probabilities": [0.0]}, "one probability"),
+        ({"threshold": 2.0}, "threshold"),
         ({"mean": None}, "damaged|holds no coefficients"),
     ],
 )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, FiniteFloat
 from typing_extensions import TypedDict
 
 from biorag.answering.abstention.features import FEATURES, evidence_features
@@ -26,9 +26,11 @@ FORMAT = 1
 NEXT_STEP = "run 'biorag tune abstention' again, or delete the file"
 
 
-class Formatted(TypedDict):
-    """What is read first of a file of coefficients."""
+Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
+PerFeature = Annotated[tuple[FiniteFloat, ...], Field(min_length=len(FEATURES), max_length=len(FEATURES))]
 
+
+class _Formatted(TypedDict):
     format: int
 
 
@@ -53,29 +55,22 @@ class AbstentionCoefficients:
     data: tuple[str, ...]
     questions: int
     command: str
-    threshold: float
+    threshold: Share
     features: tuple[str, ...]
-    mean: tuple[float, ...]
-    scale: tuple[float, ...]
-    weights: tuple[float, ...]
-    intercept: float
-    log_odds: tuple[float, ...]
-    probabilities: tuple[float, ...]
+    mean: PerFeature
+    scale: PerFeature
+    weights: PerFeature
+    intercept: FiniteFloat
+    log_odds: Annotated[tuple[FiniteFloat, ...], Field(min_length=1)]
+    probabilities: tuple[Share, ...]
 
     def __post_init__(self) -> None:
         if self.features != FEATURES:
             raise ValueError("its features are those of another version of biorag")
-        if {len(self.mean), len(self.scale), len(self.weights)} != {len(FEATURES)}:
-            raise ValueError("it has not one mean, scale and weight for each feature")
-        if any(value == 0 for value in self.scale):
+        if not all(self.scale):
             raise ValueError("a scale of it is 0")
-        if any(right < left for left, right in pairwise(self.log_odds)):
-            raise ValueError("the knots of its calibration do not rise")
-        if not self.probabilities or len(self.log_odds) != len(self.probabilities):
-            raise ValueError("its calibration has not one probability for each knot")
-        values = (*self.mean, *self.scale, *self.weights, self.intercept, *self.log_odds)
-        if not all(map(math.isfinite, values)) or not all(0 <= p <= 1 for p in (*self.probabilities, self.threshold)):
-            raise ValueError("a number of it is not finite, or a probability not between 0 and 1")
+        if list(self.log_odds) != sorted(self.log_odds) or len(self.log_odds) != len(self.probabilities):
+            raise ValueError("the knots of its calibration do not rise, or not each has one probability")
 
     def scores(self, rows: Sequence[Sequence[float]] | NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the log-odds before calibration, (questions,), of features (questions, features)."""
@@ -117,7 +112,7 @@ def starter_coefficients() -> AbstentionCoefficients:
 
 
 def _from_json(content: bytes) -> AbstentionCoefficients:
-    format = parsed(Formatted, content, extra="ignore")["format"]
+    format = parsed(_Formatted, content, extra="ignore")["format"]
     if format != FORMAT:
         raise ValueError(f"its format is {format!r:.40}")
     coefficients: AbstentionCoefficients = parsed(AbstentionCoefficients, content, extra="ignore")

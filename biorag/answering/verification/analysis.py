@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, lru_cache
+from typing import Any
 
 from biorag.answering.verification.cues import cues, general, lexicon, rarity, read_list
 from biorag.answering.verification.words import Word, WordKind, stem, words
@@ -24,6 +25,7 @@ SEPARATING = frozenset(",;:.?!()[]–—")
 ALL, BOTH, THAN = "all", "both", "than"
 NEGATING = ("un", "in", "im", "ir", "il", "non", "dis", "ab", "mis", "contra")  # prefixes of which one reverses a word
 SHORTEST_BASE = 5  # letters of a stem from which a prefix is taken to negate it
+COMPARED = (WordKind.CONTENT, WordKind.NAME, WordKind.NUMBER)
 Directions = frozenset[tuple[str, int]]
 
 
@@ -80,7 +82,6 @@ class Analysis:
     scopes : the cues, with positions in `content`
     compared : the positions of the words that follow "than"
     coupled : whether two things are named together or counted
-    soft : whether a word such as "suggest" softens it
     certain : the words such as "prove" and "only", which claim certainty or exclude the rest, or speak of all or both
     """
 
@@ -88,7 +89,6 @@ class Analysis:
     scopes: tuple[Scope, ...] = ()
     compared: tuple[int, ...] = ()
     coupled: bool = False
-    soft: bool = False
     certain: frozenset[str] = frozenset()
 
     @property
@@ -104,29 +104,30 @@ class Analysis:
     def followed_by(self, other: Analysis) -> Analysis:
         """Return this and the next sentence as one."""
         count = len(self.content)
-        segment = max((word.segment for word in self.content), default=0) + 1
-        sentence = max((word.sentence for word in self.content), default=0) + 1
+        segments = max((word.segment for word in self.content), default=0) + 1
+        sentences = max((word.sentence for word in self.content), default=0) + 1
+        moved_words = (
+            replace(word, segment=word.segment + segments, sentence=word.sentence + sentences) for word in other.content
+        )
+        moved_scopes = (replace(scope, targets=tuple(n + count for n in scope.targets)) for scope in other.scopes)
         return Analysis(
-            self.content
-            + tuple(
-                replace(word, segment=word.segment + segment, sentence=word.sentence + sentence)
-                for word in other.content
-            ),
-            self.scopes
-            + tuple(
-                replace(scope, targets=tuple(target + count for target in scope.targets)) for scope in other.scopes
-            ),
-            self.compared + tuple(place + count for place in other.compared),
+            (*self.content, *moved_words),
+            (*self.scopes, *moved_scopes),
+            self.compared + tuple(n + count for n in other.compared),
             self.coupled or other.coupled,
-            self.soft or other.soft,
             self.certain | other.certain,
         )
 
 
 @cache
+def _lists() -> dict[str, Any]:
+    return read_list("direction.toml")
+
+
+@cache
 def _directions() -> dict[str, Directions]:
     directions: dict[str, set[tuple[str, int]]] = {}
-    for axis, sides in read_list("direction.toml")["axes"].items():
+    for axis, sides in _lists()["axes"].items():
         for side, sign in (("up", 1), ("down", -1)):
             for word in sides[side]:
                 directions.setdefault(stem(word), set()).add((axis, sign))
@@ -140,12 +141,7 @@ def directions(word: Word) -> Directions:
 
 def carries_direction(word: Word) -> bool:
     """Return whether a word points on an axis that findings are told by, such as amount or activity."""
-    return any(axis in _core() for axis, _ in directions(word))
-
-
-@cache
-def _core() -> frozenset[str]:
-    return frozenset(read_list("direction.toml")["core"])
+    return any(axis in _lists()["core"] for axis, _ in directions(word))
 
 
 def opposed(one: Word, other: Word) -> bool:
@@ -175,7 +171,7 @@ def analyse(sentence: str) -> Analysis:
     lower = [word.text.lower().replace("’", "'") for word in tokens]
     spans = list(_cue_spans(lower))
     governing = {place for start, length, _ in spans for place in range(start, start + length)}
-    places = [place for place, word in enumerate(tokens) if _is_content(word) and place not in governing]
+    places = [place for place, word in enumerate(tokens) if word.kind in COMPARED and place not in governing]
     scopes = tuple(_scopes(lower, spans, places))
     if lower and lower[-1] == "?":
         scopes += (Scope(CueKind.AIM, tuple(range(len(places)))),)
@@ -184,7 +180,6 @@ def analyse(sentence: str) -> Analysis:
         scopes,
         _compared(lower, places),
         not cues().coupled.isdisjoint(lower),
-        any(cues().soft.match(lower, place) for place in range(len(lower))),
         frozenset(_certain(lower, spans)),
     )
 
@@ -229,10 +224,6 @@ def _quantifier(lower: Sequence[str], place: int) -> str:
 def _compared(lower: Sequence[str], places: Sequence[int]) -> tuple[int, ...]:
     """Return the content word that follows the first "than", if there is one."""
     return (bisect_left(places, lower.index(THAN)),) if THAN in lower else ()
-
-
-def _is_content(word: Word) -> bool:
-    return word.kind in (WordKind.CONTENT, WordKind.NAME, WordKind.NUMBER)
 
 
 def _weight(word: Word) -> float:

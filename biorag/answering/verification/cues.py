@@ -48,7 +48,6 @@ class Cues:
     """
 
     scoped: Mapping[str, Phrases]
-    soft: Phrases
     certain: Phrases
     terminations: frozenset[str]
     universal: frozenset[str]
@@ -63,7 +62,6 @@ def cues() -> Cues:
     lists = read_list("negation.toml") | read_list("modality.toml")
     return Cues(
         {name: Phrases(lists[name]) for name in ("pseudo", "aims", "after", "determiners", "before", "hedges")},
-        soft=Phrases(lists["soft"]),
         certain=Phrases(lists["certain"]),
         terminations=frozenset(lists["terminations"]),
         universal=frozenset(lists["universal"]),

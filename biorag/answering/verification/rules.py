@@ -168,7 +168,8 @@ def _moves_words(pair: ClaimComparison) -> bool:
     words = pair.claim.content
     other_voice = {words[agent].segment for agent, lead in _voices(pair) if 0 <= lead <= CLOSE}
     moved = [words[index].segment for index in misplaced(pair) if _must_stand(words[index])]
-    symmetric = {word.segment for word in words if word.key in _symmetric()}
+    relations = set(map(stem, lexicon().symmetric))
+    symmetric = {word.segment for word in words if word.key in relations}
     compared = {word.segment for word in words if carries_direction(word)}
     exchanged = {segment for segment in symmetric - compared if moved.count(segment) > 1}
     return bool(set(moved) - other_voice - exchanged) or _exchanges_sentences(pair)
@@ -178,10 +179,6 @@ def _exchanges_sentences(pair: ClaimComparison) -> bool:
     """Whether a claim runs from the second sentence into the first: its predicate may belong to another subject."""
     order = [pair.evidence.content[position].sentence for position in pair.owners]
     return len(set(order)) > 1 and order == sorted(order, reverse=True)
-
-
-def _symmetric() -> frozenset[str]:
-    return frozenset(stem(word) for word in lexicon().symmetric)
 
 
 def _changes_polarity(pair: ClaimComparison) -> bool:
@@ -214,10 +211,6 @@ def _agree(same: Sequence[bool]) -> bool:
 def _ungoverned(text: Analysis, matched: set[int]) -> int:
     """Return how many negations govern no word that the other side has."""
     return sum(matched.isdisjoint(scope.targets) for scope in _negations(text))
-
-
-def _points_elsewhere(pair: ClaimComparison) -> bool:
-    return bool(pair.reversals)
 
 
 def _is_more_certain(pair: ClaimComparison) -> bool:
@@ -267,7 +260,7 @@ RULES: Sequence[tuple[Fault, Callable[[ClaimComparison], bool]]] = (
     (Fault.ROLE, _exchanges_roles),
     (Fault.ORDER, _moves_words),
     (Fault.POLARITY, _changes_polarity),
-    (Fault.DIRECTION, _points_elsewhere),
+    (Fault.DIRECTION, lambda pair: bool(pair.reversals)),
     (Fault.HEDGE, _is_more_certain),
     (Fault.AIM, _reports_an_aim),
 )

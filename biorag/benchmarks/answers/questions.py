@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from biorag.benchmarks.bioasq.golden import read_golden, read_questions
 from biorag.corpus.datasets import load_dataset
-from biorag.corpus.sources import Source, read_chunks, read_lines
+from biorag.corpus.sources import Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.utils.parsing import parse_json
 
@@ -102,23 +103,15 @@ def read_golden_answers(paths: Iterable[Path]) -> list[AnswerDataset]:
 
 
 def _golden(path: Path) -> AnswerDataset:
-    if not path.is_file():
-        raise MissingError(f"golden file {path} is not there")
-    name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix("_golden")
-    questions = []
-    try:
-        records = parse_json(b"".join(read_chunks(Source(str(path), path))))["questions"]
-        for record in records:
-            documents = [str(url).rstrip("/").rsplit("/", 1)[-1] for url in record.get("documents") or ()]
-            pmids = tuple(
-                sorted({int(document) for document in documents if document.isdecimal() and len(document) < 19})
-            )
-            questions.append(AnsweredQuestion(str(record["id"]), str(record["body"]), expert_answer(record), (), pmids))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInputError(f"{path}, question {len(questions) + 1}: no golden answer of BioASQ ({error})") from None
-    if not questions:
-        raise BadInputError(f"{path} has no questions")
-    return AnswerDataset(name, questions)
+    batch, questions = read_golden(path), []
+    for golden, record in zip(batch.questions, read_questions(path), strict=True):
+        pmids = sorted({int(document) for document in golden.documents if document.isdecimal() and len(document) < 19})
+        try:
+            expert = expert_answer(record)
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadInputError(f"{path}, question {golden.id}: no golden answer of BioASQ ({error})") from None
+        questions.append(AnsweredQuestion(golden.id, golden.text, expert, (), tuple(pmids)))
+    return AnswerDataset(batch.name, questions)
 
 
 def expert_answer(record: Mapping[str, Any]) -> ExpertAnswer:
