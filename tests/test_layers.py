@@ -40,7 +40,6 @@ OWNERS = {
     "safetensors": ("biorag.models", "biorag.training"),
     "datasets": ("biorag.training", "biorag.conversion", "biorag.benchmarks.mteb"),
     "mteb": ("biorag.benchmarks.mteb", "biorag.commands.bench_mteb"),
-    "colbert": ("biorag.training",),
     "peft": ("biorag.training",),
     "gguf": ("biorag.training", "biorag.models", "biorag.generators"),
     "gepa": ("biorag.benchmarks.tuning",),

@@ -395,10 +395,7 @@ def verifier(
 
 
 def check(settings: Settings, given: Given) -> None:
-    """Refuse an option that another setting leaves without effect.
-
-    Raises UsageError naming both.
-    """
+    """Refuse an option that another setting leaves without effect; raises UsageError naming both."""
     values = settings.training.flat()
     for name, other in REPLACED.items():
         if values[name] is not None and given.value(other) is not None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder
@@ -14,22 +12,22 @@ from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncode
 from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
+from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.loading import load_model
+from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import require_single_tower
-from biorag.training.data import check_mined, labelled_pairs, usable
+from biorag.training.data import Split, check_mined, labelled_pairs, usable
 from biorag.training.estimating import TrainingWork, pairs_work
 from biorag.training.evaluators import METRIC, reranking_validation
-from biorag.training.loop import Job, NoModelCard, Training
+from biorag.training.loop import Job, NoModelCard, Training, require_one_process
 from biorag.training.run_directory import TrainingRun
-from biorag.types import TrainingRow
 
 
 class _Trainer(NoModelCard, CrossEncoderTrainer):  # type: ignore[misc]
     pass
 
 
-@dataclass(frozen=True)
 class CrossEncoderTraining(Training):
     """A cross-encoder, saved as a sentence-transformers directory; a batch is of pairs.
 
@@ -42,44 +40,21 @@ class CrossEncoderTraining(Training):
     negatives : the kind of the mined negatives
     """
 
-    negatives: str = "bm25"
+    kind = "cross-encoder"
 
-    kind: ClassVar[str] = "cross-encoder"
-    one_process: ClassVar[bool] = True
+    def __init__(self, files: ModelFiles, split: Split, settings: Settings, negatives: str) -> None:
+        require_one_process(self.kind)
+        check_mined(negatives, settings.training)
+        require_single_tower(files)
+        count = settings.training.hard_negatives
+        rows = usable(split.training, negatives, count)
+        super().__init__(files, split, settings, rows, negatives=negatives)
+        self.pairs = labelled_pairs(rows, count)
+        self.passes = [len(self.pairs["label"])]
+        self.facts["pairs"] = len(self.pairs["label"])
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_mined(self.negatives, self.settings.training)
-        require_single_tower(self.files)
-
-    @property
-    def choices(self) -> dict[str, Any]:
-        """The kind of negatives."""
-        return {"negatives": self.negatives}
-
-    @cached_property
-    def rows(self) -> Sequence[TrainingRow]:
-        """The rows with mined negatives."""
-        return usable(self.split.training, self.negatives, self.settings.training.hard_negatives)
-
-    @cached_property
-    def pairs(self) -> dict[str, list[Any]]:
-        """The columns of labelled pairs."""
-        return labelled_pairs(self.rows, self.settings.training.hard_negatives)
-
-    @property
-    def passes(self) -> Sequence[int]:
-        """The pairs of an epoch."""
-        return [len(self.pairs["label"])]
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Counts of rows and pairs."""
-        return {**super().facts, "pairs": len(self.pairs["label"])}
-
-    @property
     def work(self) -> TrainingWork:
-        """Each query with its passages."""
+        """Return each query with its passages."""
         return pairs_work(self.rows, self.settings.training)
 
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> Job:

@@ -15,15 +15,10 @@ ALL, HELD_OUT, TRAINING, DROPPED = PARTS = ("all", "held-out", "training", "drop
 
 @dataclass(frozen=True, slots=True)
 class HeldOutSplit:
-    """How training split its questions, and which part of them to take.
+    """How training split its questions (see `biorag.training.rows.split`), and which part of them to take.
 
-    Parameters
-    ----------
-    fraction : share of the questions that training held out, see `biorag.training.rows.split`
-    seed : of the split
-    benchmarks : files whose questions training dropped
-    part : of `PARTS`. "held-out" is what training did not see: held out or dropped. "training" is the rest, and
-        "dropped" is what was dropped and not held out.
+    Training dropped the questions of the `benchmarks`. The part "held-out" is those that training did not see, held out
+    or dropped; "training" is the rest, and "dropped" those that were dropped and not held out.
 
     Raises UsageError if dropped questions are to be taken and no benchmark is given.
     """
@@ -38,10 +33,7 @@ class HeldOutSplit:
             raise UsageError("--dropped takes the questions that --guard FILE dropped: give the benchmark")
 
     def select(self, data: Dataset) -> Dataset:
-        """Return the data set with that part of its questions.
-
-        Raises BadInputError if no question is in that part.
-        """
+        """Return the data set with that part of its questions; raises BadInputError if no question is in that part."""
         if self.part == ALL:
             return data
         held_out = {question.id for question in data.questions if is_held_out(question.text, self.fraction, self.seed)}

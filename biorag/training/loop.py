@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -73,7 +72,6 @@ class Job:
     plain: bool = False
 
 
-@dataclass(frozen=True)
 class Training(ABC):
     """A base model, the rows it is trained on, and the settings; a subclass is a kind of model.
 
@@ -82,48 +80,27 @@ class Training(ABC):
     files : the base
     split : training rows, and rows of held-out questions to choose the best checkpoint by
     settings : precision, seed and the `train_` settings
+    rows : those of the training rows that are used
+    choices : what determines the model besides base, rows and settings
     """
 
-    files: ModelFiles
-    split: Split
-    settings: Settings
-
     kind: ClassVar[str]
-    one_process: ClassVar[bool] = False  # the gradients of several processes would differ from those of one
 
-    def __post_init__(self) -> None:
-        if self.one_process and process_count() > 1:
-            raise UsageError(f"train {self.kind} trains in one process: start it without torchrun or accelerate launch")
-
-    @property
-    def choices(self) -> dict[str, Any]:
-        """What determines the model besides base, rows and settings."""
-        return {}
-
-    @cached_property
-    @abstractmethod
-    def rows(self) -> Sequence[TrainingRow]:
-        """The rows that are trained on; raises BadInputError if none can be."""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Counts of the rows for the manifest."""
-        return {"rows": len(self.rows), "without_negatives": len(self.split.training) - len(self.rows)}
-
-    @property
-    def passes(self) -> Sequence[int]:
-        """The rows of each pass of an epoch."""
-        return [len(self.rows)]
+    def __init__(
+        self, files: ModelFiles, split: Split, settings: Settings, rows: Sequence[TrainingRow], **choices: Any
+    ) -> None:
+        self.files, self.split, self.settings, self.rows, self.choices = files, split, settings, rows, choices
+        self.facts = {"rows": len(rows), "without_negatives": len(split.training) - len(rows)}
+        self.passes: Sequence[int] = [len(rows)]  # rows of each pass of an epoch
 
     @property
     def steps(self) -> int:
         """The optimizer steps of the run."""
         return steps_of(self.passes, self.settings.training)
 
-    @property
     @abstractmethod
     def work(self) -> TrainingWork:
-        """What an estimate is computed from."""
+        """Return what an estimate is computed from."""
 
     def estimate(self) -> TrainingEstimate:
         """Return about how much memory the run takes, and how long at least; raises ServiceError if it does not fit."""
@@ -131,7 +108,7 @@ class Training(ABC):
         epochs = settings.epochs
         if settings.max_steps:
             epochs = settings.max_steps * batch_size(settings) * accumulated(settings) / max(1, sum(self.passes))
-        return estimate(self.files, self.work, self.settings, epochs)
+        return estimate(self.files, self.work(), self.settings, epochs)
 
     @abstractmethod
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> Job:
@@ -145,18 +122,7 @@ class Training(ABC):
         ServiceError if memory runs out, or the loss is not finite.
         """
         facts = {**facts, "base": self.files.id, **self.facts}
-        folder = TrainingRun(out, self._identity())
-        if manifest := folder.finished():
-            return manifest
-        with folder.locked():
-            job = self.job(folder, facts)
-            figures = _run(job, self, folder, facts, on_progress)
-            figures |= job.save(out) if is_first_process() else {}
-            return folder.finish(figures)
-
-    def _identity(self) -> dict[str, Any]:
-        """Return what determines the result."""
-        return {
+        identity = {
             "kind": self.kind,
             "base_sha256": self.files.sha256,
             **self.choices,
@@ -164,6 +130,14 @@ class Training(ABC):
             "settings": self.settings.training_identity(),
             "data": self.split.fingerprint(),
         }
+        folder = TrainingRun(out, identity)
+        if manifest := folder.finished():
+            return manifest
+        with folder.locked():
+            job = self.job(folder, facts)
+            figures = _run(job, self, folder, facts, on_progress)
+            figures |= job.save(out) if is_first_process() else {}
+            return folder.finish(figures)
 
 
 class NoModelCard:
@@ -175,6 +149,12 @@ class NoModelCard:
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         trainer: Any = self
         trainer.model.save(output_dir or trainer.args.output_dir, create_model_card=False)
+
+
+def require_one_process(kind: str) -> None:
+    """Refuse several processes, whose gradients would differ from those of one."""
+    if process_count() > 1:
+        raise UsageError(f"train {kind} trains in one process: start it without torchrun or accelerate launch")
 
 
 def steps_of(passes: Sequence[int], settings: TrainingSettings) -> int:

@@ -60,10 +60,7 @@ class Mixture(BaseModel):
 
 
 def is_mixture(train: Sequence[Path]) -> bool:
-    """Return whether training data is the file of a mixture.
-
-    Raises UsageError if other paths are given with it.
-    """
+    """Return whether training data is the file of a mixture; raises UsageError if other paths are given with it."""
     files = [path for path in train if path.suffix == SUFFIX]
     if files and len(train) > 1:
         raise UsageError(f"{files[0]} is a mixture: list its sets in the file and give no other path")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from biorag.errors import BadInputError
 from biorag.generators.seq2seq import LONGEST_INPUT
+from biorag.models.finding import ModelFiles
 from biorag.models.loading import load_seq2seq
+from biorag.settings.settings import Settings
+from biorag.training.data import Split
 from biorag.training.estimating import TrainingWork, columns_work
-from biorag.training.loop import Job, Training
+from biorag.training.loop import Job, Training, require_one_process
 from biorag.training.run_directory import TrainingRun
 from biorag.types import TrainingRow
 
@@ -31,7 +33,6 @@ class _Trainer(Seq2SeqTrainer):  # type: ignore[misc]
         return output
 
 
-@dataclass(frozen=True)
 class QuestionGeneratorTraining(Training):
     """A question generator, saved as a transformers directory; negatives are not used.
 
@@ -46,24 +47,17 @@ class QuestionGeneratorTraining(Training):
     settings : `max_tokens` is a passage's, at most 512, which `generate queries` reads
     """
 
-    kind: ClassVar[str] = "question-generator"
-    one_process: ClassVar[bool] = True
+    kind = "question-generator"
 
-    @cached_property
-    def rows(self) -> Sequence[TrainingRow]:
-        """All training rows, without negatives."""
-        if not self.split.training:
+    def __init__(self, files: ModelFiles, split: Split, settings: Settings) -> None:
+        require_one_process(self.kind)
+        if not split.training:
             raise BadInputError("no row is left to train on: give more rows, or lower --validation")
-        return [replace(row, negatives=()) for row in self.split.training]
+        super().__init__(files, split, settings, [replace(row, negatives=()) for row in split.training])
+        self.facts = {"rows": len(self.rows)}
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The number of rows."""
-        return {"rows": len(self.rows)}
-
-    @property
     def work(self) -> TrainingWork:
-        """Passages and questions."""
+        """Return passages and questions."""
         return columns_work(self.rows, self.settings.training)
 
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> Job:

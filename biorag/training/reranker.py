@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from sentence_transformers import (
     MultiVectorEncoder,
@@ -24,18 +22,17 @@ from biorag.models.colbert import read_long_queries
 from biorag.models.finding import ModelFiles
 from biorag.models.loading import load_model
 from biorag.registries import NEGATIVES
+from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import require_single_tower
-from biorag.training.colbert import Lengths, largest_difference, save_model, write_base
-from biorag.training.data import IN_BATCH, check_negatives, columns, usable
+from biorag.training.colbert import Lengths, save_model, write_base
+from biorag.training.data import IN_BATCH, Split, check_negatives, columns, usable
 from biorag.training.estimating import TrainingWork, columns_work
 from biorag.training.evaluators import METRIC, reranking_validation
 from biorag.training.loop import Job, NoModelCard, Training
 from biorag.training.losses import Candidates, CandidatesLoss, OwnNegativesLoss, maxsim_scores
 from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
-from biorag.types import TrainingRow
 
 PASSAGE_TOKENS = 256  # a trained reranker reads at least these; training may cut passages shorter for speed
-SAMPLE = 16  # passages on which a saved checkpoint is compared with colbert-ai
 TEMPERATURE = 1.0  # MaxSim sums over the query's tokens, so its scores are spread widely enough
 
 
@@ -43,7 +40,6 @@ class _Trainer(NoModelCard, MultiVectorEncoderTrainer):  # type: ignore[misc]
     pass
 
 
-@dataclass(frozen=True)
 class RerankerTraining(Training):
     """A late-interaction reranker, saved as a ColBERT checkpoint.
 
@@ -51,34 +47,23 @@ class RerankerTraining(Training):
     ----------
     files : a BERT, MiniLM or ModernBERT, a bi-encoder, or a ColBERT checkpoint
     split : held-out questions need mined negatives
-    negatives : "in-batch" (the other rows' passages and a row's own mined negatives), or the kind of the mined
-        negatives, which are then the only ones
+    negatives : as `RetrieverTraining` takes them
     distill : learn the distribution of the rows' teacher scores instead
     """
 
-    negatives: str = IN_BATCH
-    distill: bool = False
+    kind = "reranker"
 
-    kind: ClassVar[str] = "reranker"
+    def __init__(
+        self, files: ModelFiles, split: Split, settings: Settings, negatives: str = IN_BATCH, distill: bool = False
+    ) -> None:
+        check_negatives(negatives, settings.training, distill)
+        require_single_tower(files)
+        self.negatives, self.distill = negatives, distill
+        rows = usable(split.training, negatives, settings.training.hard_negatives)
+        super().__init__(files, split, settings, rows, negatives=negatives, distill=distill)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_negatives(self.negatives, self.settings.training, self.distill)
-        require_single_tower(self.files)
-
-    @property
-    def choices(self) -> dict[str, Any]:
-        """Negatives, and whether scores are learnt."""
-        return {"negatives": self.negatives, "distill": self.distill}
-
-    @cached_property
-    def rows(self) -> Sequence[TrainingRow]:
-        """The rows with the negatives that are asked for."""
-        return usable(self.split.training, self.negatives, self.settings.training.hard_negatives)
-
-    @property
     def work(self) -> TrainingWork:
-        """The columns of the rows."""
+        """Return the columns of the rows."""
         settings = self.settings.training
         return columns_work(self.rows[:: process_count()], settings, settings.query_tokens)
 
@@ -96,8 +81,7 @@ class RerankerTraining(Training):
 
         def save(out: Path) -> dict[str, Any]:
             save_model(out, model, lengths)
-            difference = largest_difference(out, self.rows[0].query, texts["positive"][:SAMPLE])
-            return {"difference_from_colbert_ai": difference}
+            return {}
 
         return Job(
             trainer=_Trainer,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import (
@@ -20,6 +20,7 @@ from biorag.errors import BadInputError, UsageError
 from biorag.models.finding import ADAPTER, ModelFiles
 from biorag.models.loading import has_towers, input_modules
 from biorag.registries import NEGATIVES
+from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import EncoderForm, LoraLayers, tower_of
 from biorag.training.data import IN_BATCH, Split, TrainingSet, check_negatives, columns, mixed, usable
 from biorag.training.decoder import write_base
@@ -30,7 +31,6 @@ from biorag.training.loop import Job, NoModelCard, Training, batch_size, prompts
 from biorag.training.losses import OWN_SCORES, SIMILARITIES, Candidates, CandidatesLoss, OwnNegativesLoss
 from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
 from biorag.training.sampling import RandomPrompts, SharedBatchSampler, WeightedBatchSampler, rows_of_batch
-from biorag.types import TrainingRow
 
 # A cosine, between −1 and 1, is sharpened by sentence-transformers' default; a dot product is not, as in BMRetriever.
 SCALES = {"cosine": 20.0, "dot": 1.0}
@@ -53,7 +53,6 @@ def _lora_trainer(adapter: LoraLayers, base: str) -> type[_Trainer]:
     return LoRATrainer
 
 
-@dataclass(frozen=True)
 class RetrieverTraining(Training):
     """A bi-encoder, saved as a sentence-transformers directory.
 
@@ -67,56 +66,27 @@ class RetrieverTraining(Training):
     form : attention, instructions, LoRA and towers
     """
 
-    negatives: str = IN_BATCH
-    form: EncoderForm = field(default_factory=EncoderForm)
+    kind = "retriever"
 
-    kind: ClassVar[str] = "retriever"
+    def __init__(
+        self,
+        files: ModelFiles,
+        split: Split,
+        settings: Settings,
+        negatives: str = IN_BATCH,
+        form: EncoderForm | None = None,
+    ) -> None:
+        check_negatives(negatives, settings.training)
+        self.negatives, self.form = negatives, form or EncoderForm()
+        self.similarity = settings.index.similarity or "cosine"
+        self.usable = _usable(split, negatives, settings.training.hard_negatives)
+        choices = {"negatives": negatives, "similarity": self.similarity, **self.form.identity()}
+        super().__init__(files, split, settings, self.usable.training, **choices)
+        self.passes = [len(rows) for rows in self.usable.passes(settings.seed)]
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_negatives(self.negatives, self.settings.training)
-
-    @property
-    def similarity(self) -> str:
-        """The similarity of queries and passages."""
-        return self.settings.index.similarity or "cosine"
-
-    @property
-    def choices(self) -> dict[str, Any]:
-        """Negatives, similarity, and the form."""
-        return {"negatives": self.negatives, "similarity": self.similarity, **self.form.identity()}
-
-    @cached_property
-    def usable(self) -> Split:
-        """The split with the training rows that can be trained on, of each set."""
-        count = self.settings.training.hard_negatives
-        if not self.split.sets:
-            return replace(self.split, training=usable(self.split.training, self.negatives, count))
-        sets = []
-        for part in self.split.sets:
-            with _naming(part):
-                sets.append(replace(part, training=usable(part.training, self.negatives, count)))
-        return mixed(sets)
-
-    @property
-    def rows(self) -> Sequence[TrainingRow]:
-        """The usable training rows."""
-        return self.usable.training
-
-    @cached_property
-    def drawn(self) -> list[list[TrainingRow]]:
-        """The rows of each pass of the first epoch."""
-        return self.usable.passes(self.settings.seed)
-
-    @property
-    def passes(self) -> Sequence[int]:
-        """The rows of each pass of an epoch."""
-        return [len(rows) for rows in self.drawn]
-
-    @property
     def work(self) -> TrainingWork:
-        """The columns of the rows that are drawn, and the copies of the base."""
-        rows = [row for rows in self.drawn for row in rows][:: process_count()]
+        """Return the columns of the rows that are drawn, and the copies of the base."""
+        rows = [row for rows in self.usable.passes(self.settings.seed) for row in rows][:: process_count()]
         copies = 2 if self.form.asymmetric and not self.files.has_towers else 1
         return replace(columns_work(rows, self.settings.training), lora=self.form.lora, copies=copies)
 
@@ -254,6 +224,17 @@ class RetrieverTraining(Training):
         else:
             loss = MultipleNegativesRankingLoss(model, scale, candidates, gather_across_devices=gather)
         return CandidatesLoss(loss, candidates)
+
+
+def _usable(split: Split, negatives: str, count: int) -> Split:
+    """Return a split with the training rows that can be trained on, of each set."""
+    if not split.sets:
+        return replace(split, training=usable(split.training, negatives, count))
+    sets = []
+    for part in split.sets:
+        with _naming(part):
+            sets.append(replace(part, training=usable(part.training, negatives, count)))
+    return mixed(sets)
 
 
 @contextmanager

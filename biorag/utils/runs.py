@@ -120,19 +120,13 @@ class ResumableRun(ABC, Generic[T]):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out of the directory.
-
-        Raises ServiceError if another process writes into it.
-        """
+        """Keep other processes out of the directory; raises ServiceError if another process writes into it."""
         with DirectoryLock(self.path, exclusive=True, what=self.kind):
             yield
             (self.path / LOCK).unlink(missing_ok=True)
 
     def reading(self) -> DirectoryLock:
-        """Keep writers out of the directory.
-
-        Raises ServiceError if a process writes into it.
-        """
+        """Keep writers out of the directory; raises ServiceError if a process writes into it."""
         return DirectoryLock(self.path, exclusive=False, what=self.kind)
 
     def save(self, complete: bool, **facts: Any) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from biorag.training import colbert
 from biorag.training.rows import is_held_out, read_rows, split
 from biorag.types import Snippet
 from tests.cli import Ended, done, failed, invoke, run, start, wait_until
@@ -92,8 +91,7 @@ def test_json_is_the_manifest_and_nothing_else(models, stage, mined, tiny_encode
     found = done(result)
     rows, _ = read_rows([mined])
     training, validation = split(rows, 0.2, 0)
-    assert found.keys() - {"difference_from_colbert_ai"} == REPORTED
-    assert ("difference_from_colbert_ai" in found) == (stage == "reranker")
+    assert found.keys() == REPORTED
     assert {"out": str(out), **json.loads((out / "training.json").read_text())} == found
     identity = found["identity"]
     assert (identity["kind"], identity["negatives"]) == (stage, "in-batch")
@@ -116,11 +114,6 @@ def test_json_is_the_manifest_and_nothing_else(models, stage, mined, tiny_encode
     assert (settings["train_batch_size"], settings["train_max_tokens"], settings["precision"]) == (8, 32, "fp32")
     assert {"curves.csv", "curves.png", "model.safetensors", "training.json"} <= {path.name for path in out.iterdir()}
     assert "README.md" not in {path.name for path in out.iterdir()}, "a model card would quote the questions"
-
-
-def test_the_saved_reranker_is_that_of_colbert_ai(models):
-    pytest.importorskip("colbert")
-    assert done(models["reranker"][1])["difference_from_colbert_ai"] < 1e-3
 
 
 def test_a_table_is_shown_without_json(train, pairs, tmp_path):
@@ -233,20 +226,6 @@ def test_what_the_guard_drops_is_in_the_manifest(train, mined, benchmark, tmp_pa
 )
 def test_options_that_do_not_go_together(train, mined, tmp_path, arguments, code, parts):
     failed(train("retriever", mined, *arguments, "--out", tmp_path / "m"), code, *parts)
-
-
-def raising(error):
-    def fail(*_, **__):
-        raise error
-
-    return fail
-
-
-def test_a_colbert_ai_that_fails_costs_no_training(models, monkeypatch):
-    """Installed, but broken, or without this kind of backbone (T5's)."""
-    monkeypatch.setattr(colbert, "find_spec", lambda _: True)
-    monkeypatch.setattr(colbert, "ColbertAI", raising(ImportError("libcudart.so.12")))
-    assert colbert.largest_difference(models["reranker"][0], "a", ["b"]) is None
 
 
 # --- mixtures and drawn prompts -----------------------------------------------------------------------------

@@ -21,12 +21,13 @@ from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import LateInteraction
 from biorag.settings.settings import Settings
 from biorag.training import loop
-from biorag.training.colbert import DOCUMENT_MARKER, QUERY_MARKER, ColbertAI, Lengths, write_base
+from biorag.training.colbert import DOCUMENT_MARKER, QUERY_MARKER, Lengths, write_base
 from biorag.training.data import Split
 from biorag.training.run_directory import TrainingRun
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
 from tests.fakes import scores_of
+from tests.training.colbert_ai import ColbertAI
 from tests.training.trainers import train_reranker, train_retriever
 
 pytestmark = pytest.mark.models
