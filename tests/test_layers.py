@@ -60,7 +60,6 @@ OWNERS = {
     "jinja2": ("biorag.server",),
     "mcp": ("biorag.mcp_server", "biorag.server"),
     "matplotlib": ("biorag.utils.plots",),
-    "tenacity": ("biorag.utils",),
     "tomlkit": ("biorag.settings",),
     "keyring": ("biorag.settings",),
     **dict.fromkeys(("rich", "click", "typer"), ("biorag.commands", "biorag.cli")),

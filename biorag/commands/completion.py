@@ -53,16 +53,10 @@ def completer(values: Callable[[Settings], Iterable[str]]) -> Completer:
     return complete
 
 
-def indexes(settings: Settings) -> list[str]:
-    """Return the names of the indexes."""
+def _indexes(settings: Settings) -> list[str]:
     from biorag.indexes.store import index_names
 
     return index_names(settings)
-
-
-def graphs(settings: Settings) -> list[str]:
-    """Return the names of the citation graphs."""
-    return sorted(path.name for path in settings.graphs.glob("*") if path.is_dir())
 
 
 def encoders(settings: Settings) -> list[str]:
@@ -72,29 +66,22 @@ def encoders(settings: Settings) -> list[str]:
     return [STARTER, *hub_models()]
 
 
-def rerankers(settings: Settings) -> list[str]:
-    """Return the names of rerankers of one stage."""
-    from biorag.models.finding import hub_models
-
-    return ["encoder", *hub_models(), *(f"cross:{name}" for name in hub_models())]
-
-
-def generators(settings: Settings) -> list[str]:
-    """Return the names of generators."""
-    return [STARTER, "none"]
+def _rerankers(settings: Settings) -> list[str]:
+    names = encoders(settings)[1:]
+    return ["encoder", *names, *(f"cross:{name}" for name in names)]
 
 
 def bases(settings: Settings) -> list[str]:
-    """Return the names of what training starts from."""
+    """Return the names of models that training may start from."""
     from biorag.models.finding import STARTER_LLM
 
     return [*encoders(settings), STARTER_LLM]
 
 
 OF_SETTINGS: dict[str, Completer] = {
-    "name": completer(indexes),
-    "graph": completer(graphs),
+    "name": completer(_indexes),
+    "graph": completer(lambda settings: sorted(path.name for path in settings.graphs.glob("*") if path.is_dir())),
     "encoder": completer(encoders),
-    "reranker": completer(rerankers),
-    "llm": completer(generators),
+    "reranker": completer(_rerankers),
+    "llm": completer(lambda settings: (STARTER, "none")),
 }

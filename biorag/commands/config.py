@@ -54,8 +54,7 @@ def key(
     if delete:
         keys.forget_key(name)
     else:
-        keys.require_keyring(name)  # before the key is typed
-        keys.keep_key(name, _asked_key(name))
+        keys.keep_key(name, lambda: _asked_key(name))
     if as_json:
         show.print_json({"host": name, "variable": keys.variable_of(name), "kept": not delete})
     else:

@@ -46,16 +46,13 @@ def info(
 
       biorag info --settings
     """
-    if name is not None:
-        settings = overridden(settings, name=name)
     if list_settings:
         _show_settings(settings, as_json)
-    elif list_fields:
-        _show_fields(with_index(settings) if name is None and not is_named(settings) else settings, as_json)
-    elif name is None and not given.first("qdrant"):
+    elif not (name or list_fields or given.first("qdrant")):
         _show_indexes(settings, as_json)
     else:
-        _show_index(with_index(settings) if name is None and not is_named(settings) else settings, as_json)
+        chosen = overridden(settings, name=name) if name else settings if is_named(settings) else with_index(settings)
+        (_show_fields if list_fields else _show_index)(chosen, as_json)
 
 
 def _show_settings(settings: Settings, as_json: bool) -> None:
@@ -81,15 +78,7 @@ def _show_indexes(settings: Settings, as_json: bool) -> None:
     elif manifests:
         columns = ["name", "snippets", "encoder", "similarity", "store", "updated", "complete"]
         rows = [
-            (
-                m.name,
-                m.snippets,
-                m.encoder.id,
-                m.similarity,
-                m.store.get("url", m.store["kind"]),
-                m.updated,
-                m.complete,
-            )
+            (m.name, m.snippets, m.encoder.id, m.similarity, m.store.get("url", m.store["kind"]), m.updated, m.complete)
             for m in manifests
         ]
         show.table(f"Indexes in {settings.indexes}", columns, rows)
@@ -141,9 +130,7 @@ def _show_index(settings: Settings, as_json: bool) -> None:
     shown = {key: value for key, value in values.items() if key not in APART}
     show.table(f"Index {manifest.name}", ["", ""], list(_flat(shown)))
     _show_metadata(values["metadata"])
-    sources = [
-        (source["name"], source["snippets"], source["bytes"], source["sha256"][:12]) for source in values["sources"]
-    ]
+    sources = [(file["name"], file["snippets"], file["bytes"], file["sha256"][:12]) for file in values["sources"]]
     show.table("Sources", ["file", "snippets", "bytes", "sha256"], sources)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -52,28 +52,19 @@ def hosts_in_keyring() -> list[str]:
     return path.read_text(encoding="utf-8").split() if path.is_file() else []
 
 
-def require_keyring(host: str) -> None:
-    """Check that there is a keyring.
+def keep_key(host: str, ask: Callable[[], str]) -> None:
+    """Store the key that `ask` returns in the keyring; without one nothing is asked.
 
     Raises
     ------
     MissingError
-        If there is none, naming the variable to set instead.
-    """
-    with _keyring(host):
-        pass
-
-
-def keep_key(host: str, key: str) -> None:
-    """Store a key in the keyring.
-
-    Raises
-    ------
-    MissingError
-        As `require_keyring`.
+        If there is no keyring, naming the variable to set instead.
     ServiceError
         If the keyring fails or does not store it.
     """
+    with _keyring(host):
+        pass
+    key = ask()
     with _keyring(host) as ring:
         ring.set_password(SERVICE, host, key)
         stored = ring.get_password(SERVICE, host)

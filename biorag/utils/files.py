@@ -147,17 +147,16 @@ def sha256_of_json(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def check_is_no_folder(*paths: Path | None) -> None:
-    """Refuse files to write that are folders.
+def check_is_no_folder(path: Path | None) -> None:
+    """Refuse a folder where a file is to be written.
 
     Raises
     ------
     UsageError
-        Naming the first that is one.
+        Naming it.
     """
-    for path in paths:
-        if path and path.is_dir():
-            raise UsageError(f"{path} is a folder: name a file to write")
+    if path and path.is_dir():
+        raise UsageError(f"{path} is a folder: name a file to write")
 
 
 def check_replaceable(
@@ -169,7 +168,7 @@ def check_replaceable(
     ----------
     kind : what is written there, for the message
     is_ours : tells from the first 64 KiB of a file whether it is such an output; an empty file may always go
-    inputs : the files that the command reads, and the folders of which it may change none
+    inputs : the files that the command reads, and folders in which it may change none
     force : whether the user allows another file to be replaced; an input never is
 
     Raises
@@ -190,7 +189,7 @@ def check_replaceable(
 
 
 def check_is_no_input(path: Path, inputs: Iterable[Path]) -> None:
-    """Refuse to write what a command reads: a file by any of its names, or a file in a folder of inputs.
+    """Refuse to write a file that a command reads, by any of its names, or a file in a folder of inputs.
 
     Raises
     ------

@@ -14,12 +14,11 @@ from typing import Any
 
 import httpcore
 import httpx
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from biorag.errors import ServiceError
 from biorag.utils.network import proxy_of
 from biorag.utils.parsing import parse_json
-from biorag.utils.secrets import DATA, MESSAGES, redacted
+from biorag.utils.secrets import redacted
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +27,6 @@ PIECE = 1 << 16  # bytes sent at once
 BACKOFF = 0.5  # seconds at most before the first retry, doubled before each further one
 LONGEST = 60.0  # seconds at most between two tries
 SHOWN = 200  # characters of a server's answer
-LARGEST_SEARCHED = 1 << 20  # bytes of an answer that secrets are looked for in
 OF_CONTENT = frozenset({"content-length", "content-encoding", "content-type", "transfer-encoding"})
 EXCERPT = 1 << 16  # bytes of an answer that is not JSON which are looked at
 NOT_NOW = frozenset({408, 429})
@@ -222,21 +220,17 @@ class Retries:
 
     def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
         """Send one request until it is answered; `send` reads the whole answer."""
-        retrying = Retrying(
-            retry=retry_if_exception_type(_TransientError),
-            stop=stop_after_attempt(self._limit + 1),
-            wait=_pause,
-            before_sleep=self._wait,
-            sleep=lambda _: None,  # `_wait` has slept: it knows the fault
-            reraise=True,
-        )
-        try:
-            return retrying(self._try, request, send)
-        except httpx.HTTPError as error:
-            raise ServiceError(f"{self._server} cannot be asked ({error}): {self._advice}") from error
-        except _TransientError as fault:
-            tries = f"{self._limit + 1} times" if self._limit else "once"
-            raise ServiceError(f"{self._server} {fault}{fault.answer}, {tries}: {self._advice}") from None
+        for attempt in range(1, self._limit + 2):
+            try:
+                return self._try(request, send)
+            except httpx.HTTPError as error:
+                raise ServiceError(f"{self._server} cannot be asked ({error}): {self._advice}") from error
+            except _TransientError as fault:
+                if attempt > self._limit:
+                    tries = f"{attempt} times" if self._limit else "once"
+                    raise ServiceError(f"{self._server} {fault}{fault.answer}, {tries}: {self._advice}") from None
+                self._wait(fault, attempt)
+        raise AssertionError("the last attempt returns or raises")
 
     def _try(self, request: httpx.Request, send: Send) -> httpx.Response:
         """Send a request once; raise transient failures as `_TransientError`."""
@@ -261,11 +255,14 @@ class Retries:
         """Return a server's answer as one short line without the secrets, for the error that ends a command."""
         return f"{_status(response)}{_answer(response)}"
 
-    def _wait(self, state: RetryCallState) -> None:
-        """Wait before a retry and log why, without the answer: it may repeat the question."""
-        fault, seconds = _fault_of(state), state.upcoming_sleep
-        attempt = f"({state.attempt_number} of {self._limit})"
-        logger.warning("%s %s; retrying in %.2g s %s", self._server, fault, seconds, attempt)
+    def _wait(self, fault: _TransientError, attempt: int) -> None:
+        """Wait before a retry and log why, without the answer: it may repeat the question.
+
+        The wait is exponential backoff with jitter, and at least as long as the server asks.
+        """
+        backoff = min(BACKOFF * 2 ** (attempt - 1), LONGEST)
+        seconds = max(fault.seconds, backoff * random.uniform(0.5, 1.0))
+        logger.warning("%s %s; retrying in %.2g s (%d of %d)", self._server, fault, seconds, attempt, self._limit)
         stop: threading.Event | None = getattr(_thread, "stop", None)
         if stop is None:
             time.sleep(seconds)
@@ -273,31 +270,14 @@ class Retries:
             raise ServiceError(f"{self._server} {fault}: not retried, since the run was stopped")
 
 
-def _fault_of(state: RetryCallState) -> _TransientError:
-    fault = state.outcome and state.outcome.exception()
-    assert isinstance(fault, _TransientError), "only transient failures are retried"
-    return fault
-
-
-def _pause(state: RetryCallState) -> float:
-    """Return the seconds before a retry: exponential backoff with jitter, and at least what the server asks."""
-    backoff: float = min(BACKOFF * 2 ** (state.attempt_number - 1), LONGEST)
-    return max(_fault_of(state).seconds, backoff * random.uniform(0.5, 1.0))
-
-
 def _answer(response: httpx.Response) -> str:
     return f": {' '.join(excerpt(response).split())[:SHOWN]!r}"
 
 
 def _without_secrets(response: httpx.Response, request: httpx.Request) -> httpx.Response:
-    """Return an answer without the secrets that it repeats: what is made of it may cut them, and half of one stays.
-
-    A large one that succeeded is vectors or snippets, in which to look takes too long.
-    """
-    if response.is_success and len(response.content) > LARGEST_SEARCHED:
-        return response
-    text = response.content.decode("utf-8", "replace")
-    clean = redacted(text, DATA if response.is_success else MESSAGES)
+    """Return a failure without the secrets that it repeats: a message may cut them, and half of one would stay."""
+    text = "" if response.is_success else response.content.decode("utf-8", "replace")
+    clean = redacted(text)
     if clean == text:
         return response
     headers = {name: value for name, value in response.headers.items() if name not in OF_CONTENT}

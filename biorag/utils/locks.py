@@ -7,26 +7,15 @@ import fcntl
 import json
 import os
 import socket
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from biorag.errors import ServiceError
 from biorag.utils.files import timestamp, try_lock
-from biorag.utils.parsing import parsed
 
 LOCK = "lock"
 LONGEST = 4096  # bytes of a lock file
 TRIES = 10  # to lock a file that stays where it is
 _NO_WRITING = (errno.EROFS, errno.EACCES, errno.EPERM)
-
-
-@dataclass(frozen=True, slots=True)
-class _Writer:
-    """Who holds a folder, as the lock file says."""
-
-    pid: int
-    host: str
-    since: str
 
 
 class DirectoryLock:
@@ -53,7 +42,7 @@ class DirectoryLock:
             self._close()
             raise
         if exclusive:
-            self._write(json.dumps(asdict(_Writer(os.getpid(), socket.gethostname(), timestamp(" ")))))
+            self._write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": timestamp(" ")}))
 
     def _take(self, folder: Path, what: str) -> None:
         for _ in range(TRIES):
@@ -89,10 +78,10 @@ class DirectoryLock:
         if try_lock(self._handle, fcntl.LOCK_SH):
             return "read by another biorag process"
         try:
-            writer: _Writer = parsed(_Writer, os.pread(self._handle, LONGEST, 0))
-        except ValueError:
+            writer = dict(json.loads(os.pread(self._handle, LONGEST, 0)))
+            return f"written by process {writer['pid']} on {writer['host']} since {writer['since']}"
+        except (ValueError, TypeError, KeyError, RecursionError):
             return "written by another biorag process"
-        return f"written by process {writer.pid} on {writer.host} since {writer.since}"
 
     def _write(self, text: str) -> None:
         assert self._handle is not None
