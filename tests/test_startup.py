@@ -38,6 +38,18 @@ def test_help_imports_nothing_heavy(arguments):
     assert packages - sys.stdlib_module_names - LIGHT == set()
 
 
+@pytest.mark.models
+def test_a_bm25_search_imports_few_modules(corpus_file, tiny_encoder, tmp_path):
+    home = tmp_path / "home"
+    succeeded(invoke("index", corpus_file, "--encoder", tiny_encoder, home=home))
+    search = ["search", "aspirin", "--mode", "bm25", "--no-rerank", "--json"]
+    command, environment = [sys.executable, "-c", LOOK, json.dumps(search)], {**os.environ, "BIORAG_HOME": str(home)}
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    look = json.loads(ended.stdout.splitlines()[-1])
+    assert look["code"] == 0, ended.stderr
+    assert len([module for module in look["modules"] if module.partition(".")[0] == "biorag"]) <= 80
+
+
 HEAVY = {"torch", "transformers", "sentence_transformers", "scipy", "sklearn", "pandas", "onnx"}
 
 
