@@ -86,16 +86,6 @@ def test_index_prints_json_on_stdout_and_progress_on_stderr(indexed):
 
 
 @pytest.mark.slow
-def test_search(home):
-    ended = run("search", "Why is pyridoxine given with isoniazid?", "--json", home=home)
-    found = json.loads(ended.stdout)
-    assert ended.stderr == "Index 'demo' (the only one)\n"
-    assert (found["mode"], len(found["hits"])) == ("hybrid", 5)
-    assert (found["hits"][0]["id"], found["hits"][0]["rank"]) == ("demo_044", 1)
-    assert set(found["timings_ms"]) == {"encode", "first_stage", "fetch", "rerank", "total"}
-
-
-@pytest.mark.slow
 def test_ask(home):
     ended = run("ask", "How does metformin lower blood glucose?", "--json", home=home)
     found = json.loads(ended.stdout)
@@ -114,7 +104,7 @@ def test_ask(home):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["generate", "score"])
+@pytest.mark.parametrize("way", ["generate", pytest.param("score", marks=pytest.mark.long)])
 def test_bench_mirage(home, tmp_path, way):
     tasks = ["medmcqa", "bioasq"]
     arguments = ["--benchmark", "demo", "--limit", "1", "--answer", way, "--max-tokens", "24", "-k", "1"]
@@ -293,12 +283,6 @@ def test_doctor_names_what_fails_and_goes_on(tmp_path, monkeypatch):
     assert (table.exit_code, "FAILS" in table.stdout) == (4, True)
 
 
-def test_version():
-    result = invoke("--version")
-    assert (result.exit_code, result.stdout.split()[0]) == (0, "biorag")
-    assert result.stdout.split()[1][0].isdigit()
-
-
 # --- mistakes, interrupts and bugs --------------------------------------------------------------------------
 
 
@@ -347,13 +331,6 @@ def test_a_bug_is_one_sentence_and_exit_code_1(monkeypatch, home, capsys):
     index, error = captured.err.splitlines()
     assert index == "Index 'demo' (the only one)"
     assert error.startswith("error: internal error (RuntimeError: boom): run again as 'biorag --debug")
-
-
-def test_main_ends_with_the_code_of_the_error(monkeypatch, capsys):
-    assert call_main(monkeypatch, "info", "nothing") == 4
-    assert capsys.readouterr().err.startswith("error: index 'nothing' is not there")
-    monkeypatch.setattr("biorag.commands.info._show_indexes", raising(KeyboardInterrupt()))
-    assert call_main(monkeypatch, "info") == 130
 
 
 @pytest.mark.models

@@ -38,6 +38,7 @@ def test_every_line_of_the_page_gives_what_it_shows(judged):
     assert not complaints, "".join(complaints)
 
 
+@pytest.mark.long
 def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch):
     notebook = nbformat.read(DOCS / "python.ipynb", as_version=4)
     monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))

@@ -127,10 +127,6 @@ def test_show_counts_the_papers_of_the_graph_that_cite(home, tmp_path):
     assert [fact["cited_by"] for fact in facts] == [3, 1, 0]
 
 
-def test_show_of_nothing(home):
-    failed(run(home, "show", "999", "--name", "papers"), 4, "papers", "999", "id or the PMID")
-
-
 # --- the last hits
 
 
@@ -163,14 +159,8 @@ def test_a_damaged_file_of_last_hits_is_named(home):
     path.write_text('{"index": "papers", "ids": [1], "question": "x"}')
     failed(run(home, "show", 1), 5, "last-hits.json", "delete it")
     path.unlink()
-
-
-def test_hits_that_cannot_be_kept_are_found_all_the_same(home, monkeypatch):
-    def refuse(*_: object) -> None:
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr("biorag.retrieval.last_hits.write_json", refuse)
-    assert searched(home)
+    failed(run(home, "show", "999", "--name", "papers"), 4, "papers", "999", "id or the PMID")
+    failed(run(home, "ask", "x", "--name", "papers", "--format", "ris", "--json"), 2, "--json", "--format")
 
 
 # --- the browser
@@ -223,18 +213,3 @@ def test_csv_has_a_row_a_hit_and_marks_retractions(home):
     rows = {row["id"]: row for row in csv.DictReader(io.StringIO(text))}
     assert (rows["3"]["retracted"], rows["2"]["concern"], rows["1"]["retracted"]) == ("yes", "yes", "")
     assert rows["1"]["authors"] == "O'Byrne, Paul M; Asthma, Lung and Health Group"
-
-
-def test_a_format_is_known_and_alone(home):
-    failed(run(home, "search", "x", "--name", "papers", "--format", "docx"), 2, "docx", "ris")
-    failed(run(home, "ask", "x", "--name", "papers", "--format", "ris", "--json"), 2, "--json", "--format")
-
-
-# --- info
-
-
-def test_info_says_which_fields_are_there(home):
-    found = done(run(home, "info", "papers", "--json"))["metadata"]
-    assert (found["read"], found["fields"]["authors"], found["fields"]["year"]) == (3, 1, 3)
-    shown = succeeded(run(home, "info", "old")).stdout
-    assert "Fields of references that none of them has: authors, doi, pmcid, journal" in shown

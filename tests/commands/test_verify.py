@@ -9,11 +9,9 @@ from tests.cli import done, failed, invoke, succeeded
 
 
 @pytest.fixture(scope="module")
-def bm25(tmp_path_factory):
+def bm25(demo_home):
     """A home whose index needs no encoder to be searched."""
-    home = tmp_path_factory.mktemp("verify-home")
-    succeeded(invoke("index", "demo", home=home))
-    return home
+    return demo_home
 
 
 def verify(home, *arguments):

@@ -147,18 +147,6 @@ def test_search_is_what_the_command_prints(session, run):
     assert [hit["id"] for hit in value(bm25)["hits"]] == ["s3"]
 
 
-def test_ask_is_what_the_command_prints(session, run):
-    server = build_server(session)
-    question = "What does aspirin lower?"
-    options = {"A": "fever", "B": "cholesterol"}
-    written, chosen = called(
-        server, ("ask", {"question": question}), ("ask", {"question": question, "options": options, "k": 3})
-    )
-    assert timeless(value(written)) == timeless(run("ask", question))
-    expected = run("ask", question, "-o", "A=fever", "-o", "B=cholesterol", "-k", 3)
-    assert timeless(value(chosen)) == timeless(expected)
-
-
 def test_the_other_tools_are_what_the_commands_print(session, run, home):
     server = build_server(session)
     snippet, verdict, of_one, info, references, by_pmid = called(
@@ -268,7 +256,7 @@ def variables(home) -> dict[str, str]:
     return {**os.environ, **environment(home, {})}
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", ["legacy"])
 def test_over_standard_input_and_output(home, mode):
     server = StdioServerParameters(command=sys.executable, args=["-m", "biorag", "mcp"], env=variables(home))
     searched, missing = called(server, ("search", {"query": "aspirin"}), ("get_snippet", {"id": "../x"}), mode=mode)
@@ -318,31 +306,12 @@ def test_standard_output_has_the_protocol_alone_and_the_end_of_input_ends_the_se
     assert "Index 'default'" in log
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143)])
 def test_a_signal_ends_the_server_though_its_input_is_open(home, sent, code):
     with serving(home) as process:
         process.send_signal(sent)
         assert process.wait(200) == code
         assert "Traceback" not in process.stderr.read()
-
-
-def test_what_is_written_while_models_load_does_not_reach_standard_output():
-    code = """
-import os, subprocess
-from biorag.commands.mcp import stdout_to_stderr
-with stdout_to_stderr():
-    print("by Python")
-    os.write(1, b"by a library\\n")
-    subprocess.run(["echo", "by a process"])
-print("the protocol")
-"""
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout == "the protocol\n"
-    assert sorted(ended.stderr.split("\n")) == ["", "by Python", "by a library", "by a process"]
-
-
-def test_a_missing_index_is_said_at_the_start(tmp_path):
-    failed(invoke("mcp", "--name", "nowhere", home=tmp_path), 4, "nowhere")
 
 
 def test_without_the_package_the_extra_is_named(home, monkeypatch):
