@@ -55,7 +55,7 @@ MOST = 2**40  # snippets
 
 
 class QdrantServer:
-    """The indexes on a Qdrant server; see `StoreServer`."""
+    """The indexes on a Qdrant server, each with its manifest."""
 
     def __init__(self, server: Server, settings: Settings) -> None:
         self._client = connect(server)

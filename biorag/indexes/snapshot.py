@@ -12,7 +12,7 @@ import os
 import shutil
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from io import BytesIO
@@ -55,7 +55,7 @@ SECTOR = tarfile.BLOCKSIZE
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SnapshotFile:
     """What a snapshot says of one of its files."""
 
     bytes: Count
@@ -68,7 +68,7 @@ class Contents:
 
     format: int
     name: Label
-    files: Annotated[dict[Annotated[str, Field(max_length=LONGEST_NAME)], Part], Field(max_length=MOST_FILES)]
+    files: Annotated[dict[Annotated[str, Field(max_length=LONGEST_NAME)], SnapshotFile], Field(max_length=MOST_FILES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,32 +104,38 @@ def save(store: Store, file: Path, on_progress: OnProgress, force: bool = False)
     check_replaceable(file, "snapshot", _is_snapshot, force=force)
     lock = DirectoryLock(store.folder, exclusive=False)
     try:
-        manifest = store.require_manifest()
-        if manifest.checksums is None:
-            raise MismatchError(
-                f"index {manifest.name!r} is incomplete or has no checksums: run 'biorag index' with its corpus to "
-                "the end, then save it"
-            )
-        written, installed = ((versions or {}).get(ENGINE) for versions in (manifest.versions, installed_versions()))
-        if written != installed:
-            raise MismatchError(
-                f"index {manifest.name!r} was written by {ENGINE} {written}, and {installed} is installed: run 'biorag "
-                "index' with its corpus, then save it"
-            )
-        check_files(store.folder)
+        manifest = _complete(store)
         parts, kept = {}, {}
         for path in (store.folder / MANIFEST, store.folder / CHECKSUMS, *shard_files(store.folder)):
             name = str(path.relative_to(store.folder))
             if path.suffix == ".json":  # a reader that opens the index meanwhile may write it anew
                 kept[name] = path.read_bytes()
-                parts[name] = Part(len(kept[name]), hashlib.sha256(kept[name]).hexdigest())
+                parts[name] = SnapshotFile(len(kept[name]), hashlib.sha256(kept[name]).hexdigest())
             else:
-                parts[name] = Part(path.stat().st_size, sha256_of(path))
+                parts[name] = SnapshotFile(path.stat().st_size, sha256_of(path))
             on_progress(1)
         _write(store.folder, file, manifest, parts, kept, on_progress)
     finally:
         lock.release()
     return Saved(manifest.name, manifest.snippets, len(parts), file.stat().st_size, str(file))
+
+
+def _complete(store: Store) -> Manifest:
+    """Return the manifest of a finished index whose files are as this engine wrote them."""
+    manifest = store.require_manifest()
+    if manifest.checksums is None:
+        raise MismatchError(
+            f"index {manifest.name!r} is incomplete or has no checksums: run 'biorag index' with its corpus to the "
+            "end, then save it"
+        )
+    written, installed = ((versions or {}).get(ENGINE) for versions in (manifest.versions, installed_versions()))
+    if written != installed:
+        raise MismatchError(
+            f"index {manifest.name!r} was written by {ENGINE} {written}, and {installed} is installed: run 'biorag "
+            "index' with its corpus, then save it"
+        )
+    check_files(store.folder)
+    return manifest
 
 
 def _is_snapshot(beginning: bytes) -> bool:
@@ -143,7 +149,7 @@ def _write(
     folder: Path,
     file: Path,
     manifest: Manifest,
-    parts: Mapping[str, Part],
+    parts: Mapping[str, SnapshotFile],
     kept: Mapping[str, bytes],
     on_progress: OnProgress,
 ) -> None:
@@ -194,25 +200,32 @@ def load(settings: Settings, name: str | None, file: Path, on_progress: OnProgre
         if unpacked > DENSEST * file.stat().st_size:
             raise _DamagedError(f"it lists {unpacked:,} bytes, more than it can hold")
         settings = settings.replace(name=name or saved_as)
-        target, folder = Store(settings).folder, settings.home / "loading" / settings.index.name
-        if target.exists():
-            raise UsageError(f"{target} exists already: give another --name, or delete that folder first")
-        lock = DirectoryLock(folder, exclusive=True, what="snapshot")
-        try:
-            _clear(folder)
-            require_room(folder, unpacked)
-            _unpack(folder, islice(members, len(parts) + 1), packed, parts, on_progress)
-            manifest = _verified(folder, settings.index.name)
-            FolderTree(folder).sync()
-            make_folder(target.parent)
-            folder.rename(target)
-            sync_folder(target.parent)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        finally:
-            lock.release()
+        files = islice(members, len(parts) + 1)
+        manifest = _placed(settings, unpacked, lambda folder: _unpack(folder, files, packed, parts, on_progress))
     return Saved(manifest.name, manifest.snippets, len(parts), file.stat().st_size, str(file))
+
+
+def _placed(settings: Settings, size: int, unpack: Callable[[Path], None]) -> Manifest:
+    """Unpack an index of this size beside the others, verify it, and move it to its place."""
+    target, folder = Store(settings).folder, settings.home / "loading" / settings.index.name
+    if target.exists():
+        raise UsageError(f"{target} exists already: give another --name, or delete that folder first")
+    lock = DirectoryLock(folder, exclusive=True, what="snapshot")
+    try:
+        _clear(folder)
+        require_room(folder, size)
+        unpack(folder)
+        manifest = _verified(folder, settings.index.name)
+        FolderTree(folder).sync()
+        make_folder(target.parent)
+        folder.rename(target)
+        sync_folder(target.parent)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        lock.release()
+    return manifest
 
 
 @contextmanager
@@ -277,7 +290,7 @@ def _unpack(
     folder: Path,
     members: Iterator[tuple[str, int]],
     packed: gzip.GzipFile,
-    parts: Mapping[str, Part],
+    parts: Mapping[str, SnapshotFile],
     on_progress: OnProgress,
 ) -> None:
     """Write the listed files, each once and as its hash says."""

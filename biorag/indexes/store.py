@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from biorag.corpus.sources import DEMO
 from biorag.errors import BioragError, MismatchError, MissingError, UsageError, suggestion
@@ -26,27 +26,8 @@ from biorag.utils.files import make_folder, require_room, timestamp, write_json
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.versions import installed_versions
 
-
-class StoreServer(Protocol):
-    """A server that holds indexes, and keeps each one's manifest with it."""
-
-    def read_manifest(self, name: str) -> Manifest | None:
-        """Return the manifest of an index; None if the server has no such index."""
-
-    def write_manifest(self, manifest: Manifest) -> None:
-        """Keep the manifest with its index."""
-
-    def remove(self, name: str) -> None:
-        """Remove an index with all it holds; nothing happens where there is none."""
-
-    def open(self, manifest: Manifest, writable: bool, lock: DirectoryLock | None) -> Index:
-        """Open an index; `lock` keeps other writers of the same home away, and is released when it is closed."""
-
-    def check_layout(self, name: str) -> None:
-        """Check that an index is laid out on the server as the settings ask; raise MismatchError if not."""
-
-    def facts(self, name: str) -> dict[str, Any]:
-        """Return where an index lies on the server and how far the server is with it, as JSON values."""
+if TYPE_CHECKING:
+    from biorag.indexes.server import QdrantServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +184,12 @@ class Store:
             raise UsageError(f"--store {kind.name} is on a server: give its URL with --{kind.server}")
         return {"kind": kind.name, "url": urls[kind.name]} if kind.server else {"kind": kind.name}
 
-    def _server(self, store: Mapping[str, str]) -> StoreServer | None:
+    def _server(self, store: Mapping[str, str]) -> QdrantServer | None:
         """Return the server that holds an index; None for an embedded one."""
         kind = STORES[store["kind"]]
         if not kind.server:
             return None
-        server: StoreServer = kind.load()(self.settings.services.server(store["url"], kind.server), self.settings)
+        server: QdrantServer = kind.load()(self.settings.services.server(store["url"], kind.server), self.settings)
         return server
 
 

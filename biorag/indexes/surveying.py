@@ -110,38 +110,9 @@ def survey(
     BadInputError
         At the first bad line, or if the corpus holds no snippet.
     """
+    tally = Tally(length_of=length_of or LengthCounter())
     with rejects.written([source.path for source in sources]) if rejects else nullcontext():
-        tally = Tally(length_of=length_of or LengthCounter())
-        return _survey(sources, rejects, on_progress, split, taken, tally)
-
-
-def _survey(
-    sources: Sequence[Source],
-    rejects: RejectsFile | None,
-    on_progress: OnProgress,
-    split: Splitter,
-    taken: Sequence[SourceRecord],
-    tally: Tally,
-) -> Survey:
-    """Read the whole corpus once; see `survey`."""
-    before = {record.sha256: record for record in taken}
-    records: list[SourceRecord] = []
-    skipped: dict[Source, SourceRecord] = {}
-    for source in sources:
-        record = SourceRecord(source.name, source.sha256(), source.bytes, 0)
-        known = before.get(record.sha256)
-        if known and reader_of(source).incremental:
-            skipped[source] = known
-            # Its faults are reported again.
-            deque(read_changes(source, rejects, split.check) if known.rejected else (), maxlen=0)
-            continue
-        earlier = tally.snippets, tally.deletions, rejects.count if rejects else 0
-        for change in read_changes(source, rejects, split.check):
-            tally.add(change, split)
-            on_progress(1)
-        counts = tally.snippets, tally.deletions, rejects.count if rejects else 0
-        snippets, deletions, rejected = (now - then for now, then in zip(counts, earlier, strict=True))
-        records.append(replace(record, snippets=snippets, deletions=deletions, rejected=rejected))
+        records, skipped = _read(sources, rejects, on_progress, split, taken, tally)
     if not (tally.ids or skipped) or not (tally.snippets or taken):
         raise BadInputError(f"the corpus {', '.join(source.name for source in sources)} holds no snippet")
     texts = np.frombuffer(tally.texts, np.uint64)
@@ -161,6 +132,36 @@ def _survey(
         skipped=frozenset(skipped),
         known=sum(record.snippets for record in skipped.values()),
     )
+
+
+def _read(
+    sources: Sequence[Source],
+    rejects: RejectsFile | None,
+    on_progress: OnProgress,
+    split: Splitter,
+    taken: Sequence[SourceRecord],
+    tally: Tally,
+) -> tuple[list[SourceRecord], dict[Source, SourceRecord]]:
+    """Add up all sources; return their records, and those of the sources that were taken in before."""
+    before = {record.sha256: record for record in taken}
+    records: list[SourceRecord] = []
+    skipped: dict[Source, SourceRecord] = {}
+    for source in sources:
+        record = SourceRecord(source.name, source.sha256(), source.bytes, 0)
+        known = before.get(record.sha256)
+        if known and reader_of(source).incremental:
+            skipped[source] = known
+            # Its faults are reported again.
+            deque(read_changes(source, rejects, split.check) if known.rejected else (), maxlen=0)
+            continue
+        earlier = tally.snippets, tally.deletions, rejects.count if rejects else 0
+        for change in read_changes(source, rejects, split.check):
+            tally.add(change, split)
+            on_progress(1)
+        counts = tally.snippets, tally.deletions, rejects.count if rejects else 0
+        snippets, deletions, rejected = (now - then for now, then in zip(counts, earlier, strict=True))
+        records.append(replace(record, snippets=snippets, deletions=deletions, rejected=rejected))
+    return records, skipped
 
 
 def _number(snippet: Snippet) -> int:

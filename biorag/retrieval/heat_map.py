@@ -176,39 +176,42 @@ def heat_map(
     in_words = owners != NO_WORD
     matched = owners_of(_placed(passage), passage_words)[places] if len(vectors) else np.full(len(query), NO_WORD)
     of_words, rest = shares(similarities, owners, len(words))
-    given, _ = shares(similarities, np.where(in_words, matched, NO_WORD), len(passage_words))
-    matches = _Matches(similarities, matched, passage_words)
+    parts, _ = shares(similarities, np.where(in_words, matched, NO_WORD), len(passage_words))
     return HeatMap(
         question,
         snippet.id,
         text,
         tuple(
-            _word_match(span, float(of_words[number]), np.flatnonzero(owners == number), matches)
-            for number, span in enumerate(words)
+            _word_match(span, float(share), owners == number, similarities, matched, passage_words)
+            for number, (span, share) in enumerate(zip(words, of_words, strict=True))
         ),
         rest,
         float(of_words.sum() + rest),
-        tuple((passage_words[number], float(given[number])) for number in sorted({*matched[in_words]} - {NO_WORD})),
+        tuple((passage_words[number], float(parts[number])) for number in sorted({*matched[in_words]} - {NO_WORD})),
         stored is not None,
     )
 
 
-class _Matches(NamedTuple):
-    """Of each token of a question how near the best is, and the number of the snippet's word that it is of."""
+def _word_match(
+    span: Span,
+    share: float,
+    own: NDArray[np.bool_],
+    similarities: Vectors,
+    matched: NDArray[np.int64],
+    words: Sequence[Span],
+) -> WordMatch:
+    """Return the match of a word; one beyond the encoder's window has none.
 
-    similarities: Vectors
-    matched: NDArray[np.int64]
-    words: Sequence[Span]
-
-
-def _word_match(span: Span, share: float, tokens: NDArray[np.int64], matches: _Matches) -> WordMatch:
-    """Return the match of a word, some tokens of the question; those beyond the encoder's window have none."""
-    if not len(tokens):
+    Parameters
+    ----------
+    own : (question tokens,), which of them are the word's
+    similarities, matched : (question tokens,), how near the best is, and the number of its word in the snippet
+    """
+    if not own.any():
         return WordMatch(span, share, None, 0.0)
-    best = tokens[int(matches.similarities[tokens].argmax())]
-    owner = int(matches.matched[best])
-    place = None if owner == NO_WORD else matches.words[owner]
-    return WordMatch(span, share, place, float(matches.similarities[best]))
+    best = int(np.where(own, similarities, -np.inf).argmax())
+    owner = int(matched[best])
+    return WordMatch(span, share, None if owner == NO_WORD else words[owner], float(similarities[best]))
 
 
 def _stored_similarities(index: Index, query: Vectors, id: str) -> Vectors:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -187,12 +185,6 @@ def read_table(path: Path, schema: pa.Schema, advice: str = EXPORT_AGAIN) -> pa.
         return table
 
 
-def row_count(path: Path) -> int:
-    """Return how many rows a Parquet file has; raises as `read_table` does."""
-    with _opened(path, EXPORT_AGAIN) as file:
-        return int(file.metadata.num_rows)
-
-
 @contextmanager
 def _opened(path: Path, advice: str) -> Iterator[pq.ParquetFile]:
     try:
@@ -205,16 +197,3 @@ def _opened(path: Path, advice: str) -> Iterator[pq.ParquetFile]:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk or the network, not of the file
             raise
         raise MismatchError(f"{path} is damaged ({first_line(error)}): {advice}") from None
-
-
-def link_or_copy(path: Path, target: Path) -> None:
-    """Give a file another name, or copy it where that is not possible; what has the name already is replaced."""
-    if target.exists() and target.samefile(path):
-        return
-    scratch = target.with_name(f".{target.name}.{os.getpid()}")
-    scratch.unlink(missing_ok=True)
-    try:
-        scratch.hardlink_to(path)
-    except OSError:  # another device, or a file system without links
-        shutil.copyfile(path, scratch)
-    scratch.replace(target)
