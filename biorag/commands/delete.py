@@ -45,12 +45,12 @@ class Removed:
         UsageError
             If none or several are.
         """
-        given = [
+        named = [
             flag for flag, value in (("--id", self.ids), ("--filter", self.where), ("--source", self.source)) if value
         ]
-        if len(given) != 1:
-            said = f"{' and '.join(given)} exclude each other" if given else "nothing says what to remove"
-            raise UsageError(f"{said}: give --id, --filter or --source")
+        if len(named) != 1:
+            fault = f"{' and '.join(named)} exclude each other" if named else "nothing says what to remove"
+            raise UsageError(f"{fault}: give --id, --filter or --source")
         parse_filters(self.where or ())
 
     def select(self, index: Index, manifest: Manifest, settings: Settings) -> Selection:

@@ -26,8 +26,6 @@ from biorag.settings.settings import Settings
 from biorag.utils.versions import require
 
 if TYPE_CHECKING:
-    from biorag.corpus.rejects import RejectsFile
-    from biorag.corpus.sources import Columns
     from biorag.indexes.estimating import IndexEstimate
     from biorag.indexes.writing import IndexReport
 
@@ -50,16 +48,16 @@ class IndexCommand(Command):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PairedModels:
     """An encoder put together of two models."""
 
     query_encoder: Annotated[
         str | None,
-        typer.Option(help="Model for queries, as --encoder names one, beside --passage-encoder (DPR, MedCPT)."),
+        typer.Option(help="Model for queries, beside --passage-encoder (DPR, MedCPT)."),
     ] = None
     passage_encoder: Annotated[str | None, typer.Option(help="Model for passages, beside --query-encoder.")] = None
     pooling: Annotated[
-        str | None, typer.Option(help="Vector of a text by these two: cls, mean or last; by default their own.")
+        str | None, typer.Option(help="Pooling of these two: cls, mean or last. Default: their own.")
     ] = None
     query_prompt: Annotated[str | None, typer.Option(help="Text before queries, for these two.")] = None
     passage_prompt: Annotated[str | None, typer.Option(help="Text before passages, for these two.")] = None
@@ -72,11 +70,11 @@ class Pair:
         UsageError
             If one is missing, or another encoder is named too.
         """
-        values = {name.replace("_", "-"): value for name, value in asdict(self).items() if value is not None}
-        if not values:
+        named = [f"--{name.replace('_', '-')}" for name, value in asdict(self).items() if value is not None]
+        if not named:
             return None
         if self.query_encoder is None or self.passage_encoder is None:
-            raise UsageError(f"--{next(iter(values))} is for two models: give --query-encoder and --passage-encoder")
+            raise UsageError(f"{named[0]} is for two models: give --query-encoder and --passage-encoder")
         if other := given.first("encoder", "revision"):
             raise UsageError(f"{other} names one model, and --query-encoder one of two: leave one of them out")
         texts = {"query": self.query_prompt, "document": self.passage_prompt}
@@ -85,7 +83,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Stages:
+class StageFolders:
     """The folders between a corpus and an index that is made on many machines."""
 
     vectors: Annotated[
@@ -137,9 +135,9 @@ def index(
     ],
     given: Given,
     bad_lines: options.BadLines,
-    pair: Pair,
+    pair: PairedModels,
     cluster: options.EncodingCluster,
-    stages: Stages,
+    stages: StageFolders,
     corpus: Annotated[
         list[str] | None,
         typer.Argument(help=f"Files or folders of {READERS.names()} (.gz too), 'demo', or - for standard input."),
@@ -155,10 +153,8 @@ def index(
 ) -> None:
     """Index a corpus, or bring an index up to date with it.
 
-    Of a folder all files of these kinds are taken; how many, and what was left, is said.
-
     Unchanged snippets are skipped, so an interrupted run resumes where it stopped. Later PubMed files replace and
-    delete records of earlier ones; a file that was indexed before changes nothing.
+    delete records of earlier ones.
 
     Examples:
 
@@ -185,6 +181,31 @@ def index(
     if not is_named(settings):
         settings = settings.replace(name=name_for(settings, corpus))
         show.err.print(f"Index {settings.index.name!r} (choose another with --name)", soft_wrap=True)
+    settings = _models(settings, given, pair, no_store_tokens)
+    named = parse_columns(columns) if columns is not None else ()
+    folder = None if estimate_only else Store(settings).folder
+    rejected = bad_lines.file(folder, [settings.indexes, given.configuration])
+    if estimate_only:
+        with survey_corpus(settings, corpus, rejected, show.progress, columns=named) as surveyed:
+            _print_estimate(surveyed.estimate(), as_json)
+    elif stages.vectors:
+        require("parquet")
+        from biorag.scale.stages import load
+
+        _print_report(load(settings, stages.vectors, Path(corpus[0]) if corpus else None, show.progress), as_json)
+    elif cluster.ray:
+        with cluster.encoders() as encode:
+            from biorag.scale.stages import index_in_stages
+
+            report = index_in_stages(settings, corpus, rejected, encode, show.progress, named, stages.stages)
+        _print_report(report, as_json)
+    else:
+        _print_report(index_corpus(settings, corpus, rejected, show.progress, columns=named), as_json)
+    show.rejected(rejected, "not read" if estimate_only else "skipped", "indexed")
+
+
+def _models(settings: Settings, given: Given, pair: PairedModels, no_store_tokens: bool) -> Settings:
+    """Return the settings with the encoder and the token vectors that are asked for."""
     if no_store_tokens:
         if given.first("store_tokens"):
             raise UsageError(f"{STORE_TOKENS} and {NO_STORE_TOKENS} exclude each other: give one of them")
@@ -194,45 +215,8 @@ def index(
             "--reranker and --token-pooling choose which token vectors are stored, and this index stores none: "
             f"leave them out, or index under another --name with {STORE_TOKENS}"
         )
-    if encoder := pair.encoder(settings, given):
-        settings = overridden(settings, encoder=encoder)
-    named = parse_columns(columns) if columns is not None else ()
-    folder = None if estimate_only else Store(settings).folder
-    rejected = bad_lines.file(folder, [settings.indexes, given.configuration])
-    if estimate_only:
-        with survey_corpus(settings, corpus, rejected, show.progress, columns=named) as surveyed:
-            _print_estimate(surveyed.estimate(), as_json)
-        show.rejected(rejected, "not read", "indexed")
-        return
-    if stages.vectors:
-        report = _loaded(settings, stages.vectors, corpus)
-    elif cluster.ray:
-        report = _staged(settings, corpus, rejected, named, cluster, stages)
-    else:
-        report = index_corpus(settings, corpus, rejected, show.progress, columns=named)
-    _print_report(report, as_json)
-    show.rejected(rejected, "skipped", "indexed")
-
-
-def _loaded(settings: Settings, vectors: Path, corpus: Sequence[str]) -> IndexReport:
-    require("parquet")
-    from biorag.scale.stages import load
-
-    return load(settings, vectors, Path(corpus[0]) if corpus else None, show.progress)
-
-
-def _staged(
-    settings: Settings,
-    corpus: Sequence[str],
-    rejects: RejectsFile | None,
-    columns: Columns,
-    cluster: options.EncodingCluster,
-    stages: Stages,
-) -> IndexReport:
-    with cluster.encoders() as encode:
-        from biorag.scale.stages import index_in_stages
-
-        return index_in_stages(settings, corpus, rejects, encode, show.progress, columns, stages.stages)
+    encoder = pair.encoder(settings, given)
+    return overridden(settings, encoder=encoder) if encoder else settings
 
 
 def _print_report(report: IndexReport, as_json: bool) -> None:
@@ -245,18 +229,18 @@ def _print_report(report: IndexReport, as_json: bool) -> None:
         show.table(f"Index {report.name}", ["", ""], list(values.items()))
 
 
-def _print_estimate(found: IndexEstimate, as_json: bool) -> None:
+def _print_estimate(estimate: IndexEstimate, as_json: bool) -> None:
     if as_json:
-        show.print_json(asdict(found))
+        show.print_json(asdict(estimate))
         return
     rows = [
-        ("snippets", f"{found.snippets:,}"),
-        ("time", str(timedelta(seconds=round(found.seconds)))),
-        ("disk", f"{found.bytes / 1e6:,.0f} MB, twice that while segments are merged"),
-        ("bytes a snippet", f"{found.bytes_per_snippet:,}"),
-        ("memory", f"{found.memory_bytes / 1e6:,.0f} MB"),
+        ("snippets", f"{estimate.snippets:,}"),
+        ("time", str(timedelta(seconds=round(estimate.seconds)))),
+        ("disk", f"{estimate.bytes / 1e6:,.0f} MB, twice that while segments are merged"),
+        ("bytes a snippet", f"{estimate.bytes_per_snippet:,}"),
+        ("memory", f"{estimate.memory_bytes / 1e6:,.0f} MB"),
     ]
-    show.table(f"Index {found.name}, by a sample of {found.sample}", ["", ""], rows)
+    show.table(f"Index {estimate.name}, by a sample of {estimate.sample}", ["", ""], rows)
 
 
 vars(index)["command_class"] = IndexCommand

@@ -61,12 +61,12 @@ def sessions(demo_home, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kept", ["compact", "full", "none"])
-@pytest.mark.parametrize("question", [QUESTION, "metformin in the liver", "β-blockers: what for?"])
+@pytest.mark.parametrize("question", [QUESTION, "β-blockers: what for?"])
 def test_the_sums_are_the_scores_of_the_reranker(sessions, kept, question):
     session = sessions[kept]
-    (reranker,) = session._ready.retriever._rerankers
+    (reranker,) = session._models().retriever._rerankers
     assert type(reranker) is (LateInteraction if kept == "none" else StoredLateInteraction)
-    snippets = [hit.snippet for hit in session.search(question).hits[:5]]
+    snippets = [hit.snippet for hit in session.search(question).hits[:3]]
     scores = reranker.score_all([question], [snippets])[0]
     for snippet, score in zip(snippets, scores, strict=True):
         explained = session.heat_map(question, snippet.id)
@@ -86,7 +86,7 @@ def test_a_word_is_matched_by_itself(sessions):
 def test_a_long_question_and_a_long_snippet_are_cut_as_the_reranker_cuts_them(sessions, session_with_long_snippet):
     session = session_with_long_snippet
     question = "What does pyridoxine prevent in people who take isoniazid? " * 60
-    (reranker,) = session._ready.retriever._rerankers
+    (reranker,) = session._models().retriever._rerankers
     (snippet,) = session.show("long").snippets
     explained = session.heat_map(question, "long")
     assert explained.score == pytest.approx(reranker.score_all([question], [[snippet]])[0][0], abs=1e-4)
