@@ -1,4 +1,4 @@
-"""What a graph holds, and what of it lies within an index."""
+"""The size of a graph, and how much of an index it covers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Coverage:
 
 
 def distribution(values: NDArray[np.integer]) -> Distribution:
-    """Return the distribution of values, (papers,); all 0 where there is none."""
+    """Return the distribution of values, (papers,); all 0 without values."""
     if not values.size:
         return Distribution(0, 0, 0, 0, 0, 0, 0.0)
     low, p10, median, p90, p99, high = np.quantile(values, [0, 0.1, 0.5, 0.9, 0.99, 1], method="nearest").tolist()

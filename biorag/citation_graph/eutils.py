@@ -1,4 +1,4 @@
-"""A client of NCBI's E-utilities, and what they answered, kept on disk so that nothing is asked for twice.
+"""A client of NCBI's E-utilities, and their answers, kept on disk so that nothing is asked for twice.
 
 Entrez Programming Utilities Help, NCBI: `elink`, by id, with the link `pubmed_pubmed_refs`; `esearch`; `efetch`.
 """
@@ -42,7 +42,7 @@ class QueryResult(NamedTuple):
 
 
 class EUtils:
-    """Asks what papers cite, for their records, and for the papers that match a query, no faster than NCBI allows.
+    """Asks for the citations and records of papers, and the papers that match a query, no faster than NCBI allows.
 
     Raises `ServiceError` if the server does not answer, after retries with backoff, or answers something else. Raises
     `OfflineError` in offline mode, unless its URL was named on the command line.
@@ -60,7 +60,7 @@ class EUtils:
         self._xml_retries = Retries(named, advice, server.retries, expected="PubMed XML", is_complete=_is_pubmed_xml)
 
     def cited(self, pmids: Sequence[int]) -> dict[int, list[int]]:
-        """Return what papers cite; those that the answer leaves out are left out."""
+        """Return the papers that each paper cites; those missing from the answer are left out."""
         form = {"dbfrom": "pubmed", "db": "pubmed", "linkname": LINK, "retmode": "json"}
         answer = self._asked_json("elink.fcgi", {**form, "id": list(map(str, pmids))}, _cited, "a list of links")
         return {pmid: answer[pmid] for pmid in pmids if pmid in answer}
@@ -111,7 +111,7 @@ class EUtils:
 
 
 def _cited(answer: Any) -> dict[int, list[int]]:
-    """Return what papers cite, of an answer of elink; nothing of a paper without links of the kind."""
+    """Return the papers that each paper cites, from an answer of elink."""
     cited = {}
     for links in answer["linksets"]:
         groups = [group["links"] for group in links.get("linksetdbs", ()) if group["linkname"] == LINK]
@@ -131,7 +131,7 @@ def _is_pubmed_xml(response: httpx.Response) -> bool:
 
 
 class Answers:
-    """What the E-utilities answered about papers, as JSON by kind and PMID."""
+    """Answers of the E-utilities about papers, as JSON by kind and PMID."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

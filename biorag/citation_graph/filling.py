@@ -1,4 +1,4 @@
-"""What an index's papers cite, and the abstracts of what they cite, asked for from NCBI's E-utilities.
+"""The citations of an index's papers, and the abstracts of the papers they cite, from NCBI's E-utilities.
 
 The neighbourhoods of BiCA (Sinha et al. 2025, arXiv 2511.08029): the references of the seeds, the references of these,
 and the abstracts of both.
@@ -52,7 +52,7 @@ class FilledGraph:
 class FetchedNeighbourhoods:
     """The result of fetching neighbourhoods.
 
-    `references` are the first requests, for what the index's papers cite, `further` those for what these cite. Of the
+    `references` reports on the citations of the index's papers, `further` on those of the papers they cite. Of the
     papers one or two citations away (`one_hop`, `two_hop`) and not in the index, `kept` answers were there from before
     and `asked` were asked for; `without` have no abstract there; `written` are in the file.
     """
@@ -161,7 +161,7 @@ def abstracts(link: EUtils, pmids: Sequence[int]) -> dict[int, dict[str, Any] | 
 
 
 def _cited(folder: Path, papers: Papers) -> Papers:
-    """Return what papers cite, distinct and sorted."""
+    """Return the papers that some papers cite, distinct and sorted."""
     if not (folder / FILE).is_file():
         return papers[:0]
     return distinct(np.concatenate([papers[:0], *map(Graph(folder).cited, papers.tolist())]))

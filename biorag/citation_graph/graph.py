@@ -39,7 +39,7 @@ class CitationSource:
 
 @dataclass(frozen=True, slots=True)
 class GraphHistory:
-    """What a graph was made of: its sources, the seconds that they took, when and with which versions it last grew."""
+    """The sources of a graph, the seconds that they took, and when and with which versions it last grew."""
 
     updated: str | None
     seconds: float
@@ -55,7 +55,7 @@ class Neighbourhood(NamedTuple):
 
 
 class Graph:
-    """A graph opened for reading; a build meanwhile does not change what an open graph says.
+    """A graph opened for reading; a build meanwhile does not change an open graph.
 
     Raises `MissingError` if there is no graph in the folder. Raises `MismatchError` if its file is damaged or of
     another format, here or at a look-up.
@@ -112,7 +112,7 @@ class Graph:
 
     @property
     def history(self) -> GraphHistory:
-        """What the graph was made of."""
+        """The sources of the graph."""
         names = ", ".join(CitationSource.__slots__)
         rows = list(self._rows(f"SELECT {names}, updated, versions FROM sources ORDER BY rowid"))
         sources = tuple(CitationSource(*row[:-2]) for row in rows)

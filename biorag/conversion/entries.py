@@ -39,7 +39,7 @@ class Entry:
             raise ValueError(f"not UTF-8 (byte {error.start})") from None
 
     def value(self) -> Any:
-        """Return the value of JSON; see `parse_json`, and what it raises."""
+        """Return the value of JSON; raises as `parse_json` does."""
         return parse_json(self.text)
 
     def json_object(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def read_each(
     advice: str = NEXT_STEP,
     unit: str = "line",
 ) -> Iterator[T]:
-    """Yield what `parse` makes of each entry of a source; `unit` is what an entry's `line` counts.
+    """Yield what `parse` makes of each entry of a source; `unit` names the unit of an entry's `line`.
 
     An entry at which it raises ValueError stops the reading, or goes to `on_reject` if one is given; so does damage to
     the file, where its reading ends. Raises `BadInputError`, naming file, line, key and reason.
@@ -120,7 +120,7 @@ def _entries(text: _Text, opening: str, closing: str) -> Iterator[Entry]:
 
 
 class _Text:
-    """The text of a file, read piece by piece; what was passed over is dropped."""
+    """The text of a file, read piece by piece; consumed text is dropped."""
 
     def __init__(self, source: Source) -> None:
         self.line = 1

@@ -68,7 +68,7 @@ def _questions(folder: Path, kind: str, on_reject: OnReject | None) -> Iterator[
 
 
 def _read_tsv(path: Path, on_reject: OnReject | None, make: Callable[[str, str], T]) -> Iterator[T]:
-    r"""Yield what is made of each line `id\ttext`."""
+    r"""Yield the result of `make` for each line `id\ttext`."""
 
     def parse(entry: Entry) -> T:
         id, tab, text = entry.text.partition("\t")

@@ -27,7 +27,7 @@ Written = tuple[Mapping[str, Any], Iterable[str]]  # counts, and the paths of th
 
 
 class DataRun(RunDirectory):
-    """A folder of converted or sampled data and its manifest, which says what it was made of, and how."""
+    """A folder of converted or sampled data and its manifest, which names its inputs and options."""
 
     kind = "data set"
     manifest_name = "manifest.json"
@@ -43,7 +43,7 @@ class DataRun(RunDirectory):
         return super().finished()
 
     def begin(self, facts: Mapping[str, Any]) -> None:
-        """Write the manifest of a set that is being made, and delete what a killed run left."""
+        """Write the manifest of a set that is being made, and delete the files that a killed run left."""
         super().begin(facts)
         for path in [*self.path.rglob(".*.*"), *(file for name in WRITTEN for file in self.path.glob(name))]:
             is_temporary = path.name.startswith(".") and path.suffix[1:].isdecimal()

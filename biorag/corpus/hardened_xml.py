@@ -27,7 +27,7 @@ class XmlFormat:
     owner : whose XML it is, for messages: "PubMed"
     roots : the root elements that such files have
     tags : the elements that are read, each whole
-    record_end : what a file is cut after, so that a fault loses no element before it
+    record_end : where a file is cut, so that a fault loses no element before it
     """
 
     owner: str
@@ -37,7 +37,7 @@ class XmlFormat:
 
 
 def read_elements(source: Source, kind: XmlFormat) -> Iterator[Any]:
-    """Yield each element of the kind, in the file's order; see `elements_of`, and `read_chunks` for what it raises."""
+    """Yield each element of the kind, in the file's order; raises as `elements_of` and `read_chunks` do."""
     return elements_of(read_chunks(source), source.name, kind)
 
 

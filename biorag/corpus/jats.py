@@ -16,12 +16,12 @@ from biorag.types import Snippet
 
 ARTICLE = "article"
 JATS = XmlFormat("PMC", (ARTICLE, "pmc-articleset"), (ARTICLE,), record_end=re.compile(rb"(?<=</article>)"))
-# Of a body: what holds blocks, what is one, and whose caption is one.
+# Elements of a body: containers of blocks, blocks, and floats, whose captions are blocks.
 SECTIONS = ("sec", "boxed-text")
 BLOCKS = ("p", "list", "def-list", "disp-quote", "statement", "verse-group")
 FLOATS = ("fig", "table-wrap")
 GROUPS = ("fig-group", "table-wrap-group")
-# What a paragraph is read without: formulas as TeX, marks of references and footnotes, floats, which come on their own.
+# Left out of a paragraph: formulas as TeX, marks of references and footnotes, and floats, which are blocks themselves.
 LEFT_OUT = frozenset(
     {"tex-math", "fn", "table", "graphic", "inline-graphic", "media", "alt-text", "object-id", *FLOATS}
 )
@@ -41,7 +41,7 @@ class Block(NamedTuple):
     Attributes
     ----------
     article : what its metadata are read from
-    position : "abstract", or `s2p4`: the fourth block of the body's second section, 0 for what precedes all sections
+    position : "abstract", or `s2p4`: the fourth block of the body's second section, 0 before all sections
     headings : those of its sections, the outer ones first
     anchor : the id in the XML of the block, else of its section
     element : the block; None of an article without any

@@ -29,7 +29,7 @@ _UNSEEN = re.compile("[\0\u00ad]")
 
 
 class Page(NamedTuple):
-    """The text of a page, or why there is none."""
+    """The text of a page, or why it has none."""
 
     file: str
     title: str
@@ -70,7 +70,7 @@ def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
 
 @contextmanager
 def _reading(source: Source) -> Iterator[IO[bytes]]:
-    """Run `biorag.corpus.pdf_pages` and give what it writes; it is ended with the block."""
+    """Run `biorag.corpus.pdf_pages` and give its output; it is ended with the block."""
     ours, theirs = os.pipe()
     # -P: the working folder is not where modules come from.
     command = [sys.executable, "-P", "-m", "biorag.corpus.pdf_pages", os.fspath(source.path.resolve()), str(theirs)]

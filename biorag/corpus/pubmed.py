@@ -13,7 +13,7 @@ from biorag.corpus.sources import Source
 from biorag.types import Deletion, Snippet
 
 SETS, ARTICLE, BOOK, DELETIONS = "PubmedArticleSet", "PubmedArticle", "PubmedBookArticle", "DeleteCitation"
-NOT_AVAILABLE = "[Not Available]."  # NLM's title where there is none in English
+NOT_AVAILABLE = "[Not Available]."  # NLM's title of a paper without one in English
 NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
 RETRACTED = "Retracted Publication"
 # What a record says of notices about it: the type of the reference, and the metadata field of the notices' PMIDs.
@@ -192,7 +192,7 @@ def _title(article: Any) -> str:
 
 
 def _abstract(article: Any, citation: Any) -> str:
-    """Return the abstract; where there is none, another one (`OtherAbstract`), English before other languages."""
+    """Return the abstract, else another one (`OtherAbstract`), English before other languages."""
     others = sorted(citation.iterfind("OtherAbstract"), key=lambda other: other.get("Language", "eng") != "eng")
     return next(filter(None, map(_sections, [*article.iterfind("Abstract"), *others])), "")
 
@@ -210,7 +210,7 @@ def _section(section: Any) -> str:
 
 
 def _text(element: Any) -> str:
-    """Return an element's text without its markup, white space collapsed, what was escaped twice unescaped."""
+    """Return an element's text without its markup, white space collapsed, double escapes undone."""
     if element is None:
         return ""
     pieces: list[str] = []

@@ -184,7 +184,7 @@ def _check_storable(metadata: Mapping[str, Any]) -> None:
 
 
 def _check_values(value: Any, levels: int) -> None:
-    """Refuse what the stores cannot keep: whole numbers beyond 64 bits, JSON deeper than 128 levels."""
+    """Refuse values that the stores cannot keep: whole numbers beyond 64 bits, JSON deeper than 128 levels."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError("a field has a whole number beyond 64 bits")
     if isinstance(value, dict | list):
@@ -219,7 +219,7 @@ def as_id(value: Any, key: str) -> str:
 
 
 def text_of(content: bytes) -> str:
-    """Return what a file of text says.
+    """Return the content of a text file.
 
     Raises `ValueError` if it is not UTF-8, or has a NUL.
     """

@@ -1,4 +1,4 @@
-"""The file of what could not be read of a corpus or a data set, line by line."""
+"""The file of the records of a corpus or a data set that could not be read."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ CHUNK = 2**16
 MAX_RATIO = 200
 RATIO_FROM = 4 * 2**20
 MAX_UNPACKED = 2**38
-# How files that are not text begin, and what they are.
+# Beginnings of files that are not text, and their formats.
 FOREIGN = {
     GZIP_MAGIC: "gzip inside gzip: unpack it once",
     b"PK\x03\x04": "a zip archive: unpack it",
@@ -51,13 +51,13 @@ FOREIGN = {
 
 
 TEXTS = (".txt", ".txt.gz")  # names that other formats have too, as PubMed's own export
-# What stands beside a corpus and is none, in formats that a corpus may have too.
+# Files beside a corpus that may have its format.
 ABOUT = re.compile(
     r"(readme|licen[cs]e|copying|changelog|changes|contributing|authors|notice|citation)\b.*", re.IGNORECASE
 )
 OWN, BESIDE_BEIR, ABOUT_FILES, HIDDEN = "written by biorag", "beside a BEIR corpus", "READMEs and the like", "hidden"
 LINKED, CLOSED = "links to folders", "folders that cannot be read"
-# The root element, after what may precede it.
+# The root element, after a prologue.
 _ROOT = re.compile(
     r"(?>\s+|<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>\[]*+(?:\[.*?\]\s*+)?>)*+<([A-Za-z_][\w.:-]{0,99})", re.DOTALL
 )
@@ -90,7 +90,7 @@ class Source:
 
     Attributes
     ----------
-    label : what the ids of its snippets begin with, where the file itself has none; by default the file's name
+    label : beginning of the ids of its snippets, if the file has no ids; by default its name
     columns : which column of a table is which field, as the user named them: (field, column)
     """
 
@@ -327,7 +327,7 @@ def read_chunks(source: Source) -> Iterator[bytes]:
     """
     line, started = 1, False
     with faults_named(source, lambda: line), opened(source) as stream:
-        while chunk := stream.read1(CHUNK):  # what precedes damage, in one read
+        while chunk := stream.read1(CHUNK):  # in one read, so that everything before damage is read
             yield chunk if started else _beginning(source, chunk)
             line, started = line + chunk.count(b"\n"), True
 
@@ -377,7 +377,7 @@ class UnpackedTooFarError(Exception):
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a gzip, up to `MAX_UNPACKED` bytes and, from `RATIO_FROM` on, `MAX_RATIO` times what was read."""
+    """The content of a gzip, up to `MAX_UNPACKED` bytes and, from `RATIO_FROM` on, `MAX_RATIO` times the bytes read."""
 
     def __init__(self, packed: BinaryIO) -> None:
         self._packed = packed
@@ -388,7 +388,7 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        content = self._gzip.read1(len(buffer))  # one step, so that what precedes a damaged place is not lost
+        content = self._gzip.read1(len(buffer))  # one step, so that nothing before damage is lost
         buffer[: len(content)] = content
         self._bytes += len(content)
         if self._bytes > MAX_UNPACKED:

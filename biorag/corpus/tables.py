@@ -42,7 +42,7 @@ _FACTS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 
 class CsvRow(NamedTuple):
-    """A row, or what is wrong with it; `names` are the fields of each column, `number` counts rows from 1."""
+    """A row, or its fault; `names` are the fields of each column, `number` counts rows from 1."""
 
     file: str
     number: int
@@ -100,7 +100,7 @@ def read_rows(source: Source) -> Iterator[tuple[int, CsvRow]]:
 def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
     """Return the fields that each column gives, and say so.
 
-    A column that is none of the known ones keeps its name, unless that is what another column gives, or means more
+    An unknown column keeps its name, unless that is the field of another column, or means more
     than a name to `entry_of`: then it is called by its number.
     """
     chosen = _chosen(source, columns)
@@ -124,7 +124,7 @@ def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
 
 
 def _chosen(source: Source, columns: Sequence[str]) -> dict[str, int]:
-    """Return which column each field is: as the user says, else by what the header says."""
+    """Return the column of each field, as the user named it, else as the header does."""
     chosen: dict[str, int] = {}
     for field, column in source.columns:
         if column not in columns:

@@ -1,1 +1,1 @@
-"""References: what a snippet is cited by, in the formats of reference managers, and the facts of evidence."""
+"""References of snippets in the formats of reference managers, and the facts of evidence."""

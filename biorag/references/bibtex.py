@@ -1,4 +1,4 @@
-"""BibTeX in UTF-8: braces balanced, LaTeX's characters escaped, names that are no person's names in braces."""
+"""BibTeX in UTF-8: braces balanced, LaTeX's characters escaped, names of groups in braces."""
 
 from __future__ import annotations
 

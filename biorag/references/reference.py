@@ -15,7 +15,7 @@ from biorag.types import Hit, Snippet
 PUBMED = "https://pubmed.ncbi.nlm.nih.gov"
 RETRACTED, CONCERN = "Retracted article", "Expression of concern"
 _RANGE = re.compile(r"(?P<first>\w+)\s*[-–]\s*(?P<last>\w+)")
-_RESOLVER = re.compile(r"\A(?:https?://(?:dx\.|www\.)?doi\.org/|doi:)\s*", re.IGNORECASE)  # what a DOI may stand after
+_RESOLVER = re.compile(r"\A(?:https?://(?:dx\.|www\.)?doi\.org/|doi:)\s*", re.IGNORECASE)  # may precede a DOI
 _DATE = re.compile(r"(?P<year>[0-9]{4})(?:-(?P<month>0[1-9]|1[0-2])(?:-(?P<day>0[1-9]|[12][0-9]|3[01]))?)?")
 FIELDS = (
     *("authors", "doi", "pmcid", "journal", "journal_abbreviation", "issn", "volume", "issue", "pages", "year", "date"),
@@ -105,7 +105,7 @@ class Reference:
     def key(self) -> str:
         """A key that no other reference has, in ASCII letters, digits and `_`; it stays as the record grows.
 
-        "OByrne2018_29768149": first author, year and PMID; where there is no PMID, a hash of the snippet's id.
+        "OByrne2018_29768149": first author, year and PMID, or, without a PMID, a hash of the snippet's id.
         """
         family = self.authors[0].family if self.authors else ""
         plain = unicodedata.normalize("NFKD", family).encode("ascii", "ignore").decode()
@@ -122,7 +122,7 @@ class Reference:
 
     @property
     def page_range(self) -> tuple[str, str]:
-        """First and last page, the last in full ("284-7" is 284 to 287); empty where there is none."""
+        """First and last page, the last in full ("284-7" is 284 to 287); empty without pages."""
         pages = _RANGE.fullmatch(self.pages)
         if not pages:
             return self.pages, ""
@@ -133,7 +133,7 @@ class Reference:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must be told: that it was retracted, or that there is an expression of concern."""
+        """Warnings to a reader: that it was retracted, or has an expression of concern."""
         return (RETRACTED,) * self.retracted + (CONCERN,) * self.concern
 
 
@@ -195,7 +195,7 @@ GENERAL = ("Journal Article", "Research Support", "English Abstract")
 
 
 def telling_types(types: Sequence[str]) -> list[str]:
-    """Return the publication types without those that all kinds of studies have, unless there are no others."""
+    """Return the publication types without those of all kinds of studies, unless it has no others."""
     return [name for name in types if not name.startswith(GENERAL)] or list(types)[:1]
 
 

@@ -16,7 +16,7 @@ COLUMNS = (
     *("retracted", "concern", "content"),
 )
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~&])")
-_FORMULA = ("=", "+", "-", "@")  # begins what a spreadsheet would compute
+_FORMULA = ("=", "+", "-", "@")  # begin a formula of a spreadsheet
 
 
 def markdown(hits: Sequence[Hit]) -> str:
@@ -71,7 +71,7 @@ def _cells(hit: Hit) -> list[str | int | float]:
 
 
 def _cell(text: str) -> str:
-    """Return a text on one line; a quote before what a spreadsheet would take for a formula."""
+    """Return a text on one line; a quote before a text that a spreadsheet would take for a formula."""
     line = one_line(text)
     return f"'{line}" if line.startswith(_FORMULA) else line
 
