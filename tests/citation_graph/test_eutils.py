@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from biorag.citation_graph import eutils
@@ -12,9 +10,9 @@ from biorag.citation_graph.filling import abstracts, fetch_neighbourhoods, fill_
 from biorag.citation_graph.graph import Graph
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source
-from biorag.errors import MismatchError, OfflineError, ServiceError
+from biorag.errors import MismatchError, ServiceError
 from biorag.types import Snippet
-from biorag.utils.network import Server, restrict
+from biorag.utils.network import Server
 from tests.citation_graph.test_citation_graph import ListedIndex, csv, held, made, nothing
 from tests.entrez import CITED, LINK, Entrez
 
@@ -171,29 +169,8 @@ def test_both_hops_come_with_their_abstracts(entrez, fill, tmp_path, monkeypatch
     assert out.read_bytes() == before
 
 
-def test_interrupted_abstracts_resume(entrez, fill, tmp_path, monkeypatch):
-    monkeypatch.setattr(eutils, "BATCH", 8)
-    out, link = tmp_path / "out.jsonl", entrez.link(retries=0)
-    answered, faults = link.records, [[], [(500, b"", {})]]
-    monkeypatch.setattr(link, "records", lambda pmids: (entrez.faults.extend(faults.pop(0)), answered(pmids))[1])
-    with pytest.raises(ServiceError):
-        fill(link, out)
-    assert not out.exists()
-    resumed = fill(out=out)
-    assert (resumed.kept, resumed.asked) == (8, len(ONE_HOP | TWO_HOP) - 8)
-    assert {json.loads(line)["PMID"] for line in out.read_text().splitlines()} == ONE_HOP | TWO_HOP
-
-
 def test_papers_that_cite_nothing_have_no_neighbours(entrez, fill, tmp_path):
     entrez.left_out = set(SEEDS)
     fetched = fill(out=tmp_path / "out.jsonl")
     assert (fetched.one_hop, fetched.two_hop, fetched.asked, fetched.written) == (0, 0, 0, 0)
     assert entrez.fetched == []
-
-
-def test_offline_mode_lets_only_named_hosts_through(entrez):
-    restrict([])
-    with pytest.raises(OfflineError, match="--eutils"):
-        entrez.link().cited([1])
-    restrict([entrez.url])
-    assert entrez.link().cited([1]) == {1: CITED[1]}

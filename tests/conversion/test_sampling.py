@@ -114,6 +114,8 @@ def test_judged_snippets_are_kept_and_the_rest_is_drawn(tmp_path):
     (tmp_path / "asked" / "queries.jsonl").write_text('{"_id": "q", "text": "?"}\n')
     file, keep = corpus(tmp_path / "c.jsonl", 40), (tmp_path / "asked",)
     manifest = sampled(tmp_path / "out", file, sizes=(8, 4), keep=keep)
+    with pytest.raises(MismatchError, match="was made with other seed, sizes: choose another --out"):
+        sampled(tmp_path / "out", file, sizes=(4,), seed=1, keep=keep)
     assert manifest["counts"]["kept"] == 3
     others = expected([f"s{n}" for n in range(40) if f"s{n}" not in judged], (5, 4), 0)
     assert set(ids(tmp_path / "out" / "sample-1")) == {*judged, *others[0]}
@@ -167,20 +169,6 @@ def test_questions_of_a_beir_folder_take_along_what_belongs_to_them(tmp_path):
         assert [answer.expert.decision for answer in load_answers(here).questions] == ["yes"]
     sampled(tmp_path / "dev", folder, sizes=(2,), split="dev")
     assert load_dataset(tmp_path / "dev" / "sample-1").qrels == load_dataset(folder, "dev").qrels
-
-
-def test_a_sample_is_made_once_and_not_over_another(tmp_path):
-    file = corpus(tmp_path / "corpus.jsonl", 9)
-    manifest = sampled(tmp_path / "out", file, sizes=(3,))
-    before = (tmp_path / "out" / "sample-1" / "corpus.jsonl").stat().st_mtime_ns
-    assert sampled(tmp_path / "out", file, sizes=(3,)) == manifest
-    assert (tmp_path / "out" / "sample-1" / "corpus.jsonl").stat().st_mtime_ns == before
-    with pytest.raises(MismatchError, match="was made with other seed, sizes: choose another --out"):
-        sampled(tmp_path / "out", file, sizes=(4,), seed=1)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("x")
-    with pytest.raises(MismatchError, match="holds something other than a data set"):
-        sampled(tmp_path / "mine", file, sizes=(3,))
 
 
 def test_what_a_killed_run_left_is_removed(tmp_path):

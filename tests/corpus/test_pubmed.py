@@ -196,13 +196,6 @@ def test_a_file_that_is_not_pubmed_s_is_refused_in_a_sentence(tmp_path, kind):
     assert reason in rejects[0].reason and "\n" not in rejects[0].reason and len(rejects[0].reason) < 250
 
 
-def test_an_error_in_one_record_loses_none_before_it(tmp_path):
-    content = file_of(*(article(pmid, f"T{pmid}.") for pmid in range(1, 60))).replace(b"T50.", b"T50</x>")
-    found, rejects = read(written(tmp_path, content))
-    assert [change.id for change in found] == [str(pmid) for pmid in range(1, 50)]
-    assert [(reject.damaged, reject.line) for reject in rejects] == [(True, 52)]
-
-
 def test_a_record_in_wide_characters_is_read(tmp_path):
     content = file_of(article(1, "Ähnlich.")).decode().replace("utf-8", "utf-16").encode("utf-16")
     assert [change.title for change in read(written(tmp_path, content))[0]] == ["Ähnlich."]

@@ -42,7 +42,7 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
-@pytest.mark.parametrize(("change", "skip"), [(grow, False), (shrink, True), (swap, False)])
+@pytest.mark.parametrize(("change", "skip"), [(shrink, True), (swap, False)])
 def test_a_change_between_the_check_and_the_indexing_is_an_error(tmp_path, monkeypatch, tiny_encoder, change, skip):
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(ROWS)
@@ -61,7 +61,7 @@ def test_a_change_between_the_check_and_the_indexing_is_an_error(tmp_path, monke
     monkeypatch.setattr(surveying, "survey", whole)
     again = CliRunner().invoke(app, [*arguments, "--json"])
     assert again.exit_code == 0, again.output
-    assert json.loads(again.stdout)["snippets"] == {grow: 51, shrink: 25, swap: 50}[change]
+    assert json.loads(again.stdout)["snippets"] == {shrink: 25, swap: 50}[change]
 
 
 @pytest.mark.parametrize("change", [grow, shrink, swap, remove])
@@ -104,13 +104,3 @@ def test_a_gzip_is_read_up_to_its_bounds_and_no_further(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MAX_UNPACKED", 50_000)
     with pytest.raises(DamagedSourceError, match="a gzip of more than 0 GiB"):
         list(read_lines(Source("c", path)))
-
-
-def test_the_lines_before_a_damaged_place_are_given(tmp_path):
-    path = tmp_path / "c.gz"
-    noise = [b'{"id": "%d", "content": "%s"}' % (n, random.Random(n).randbytes(200).hex().encode()) for n in range(500)]
-    path.write_bytes(gzip.compress(b"\n".join(noise))[:-1000])
-    found = []
-    with pytest.raises(DamagedSourceError, match="truncated gzip") as caught:
-        found.extend(line for _, line in read_lines(Source("c", path)))
-    assert caught.value.line > 400
