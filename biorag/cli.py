@@ -77,7 +77,7 @@ PROGRAM = Registry(
     [
         *_commands(
             """
-            doctor   | doctor:doctor             | Check what is installed, and that a question works.
+            doctor   | doctor:doctor             | Check the installation, and that a question works.
             index    | index:index               | Index a corpus, or bring its index up to date.
             ask      | ask:ask                   | Answer a question, each sentence checked.
             chat     | chat:chat                 | Ask one question after another.

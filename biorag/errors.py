@@ -74,7 +74,7 @@ class OfflineError(ServiceError):
 
 
 class UnsupportedError(BioragError):
-    """No answer that the evidence supports, where a script asked to fail then."""
+    """No supported answer, and a script asked to fail then."""
 
     exit_code = 7
 

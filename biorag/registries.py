@@ -75,7 +75,7 @@ class RerankerKind(Kind):
     token_model : "module:name" of what gives the token vectors that an index can store, `(ModelFiles, precision) ->
         TokenEncoder`; empty where there are none, or where they are the bi-encoder's
     uses_encoder : whether it works with the bi-encoder's token vectors
-    weights : "module:name" of what hashes its own weights, `(name) -> SHA-256`; empty where it has none
+    weights : "module:name" of the function that hashes its own weights, `(name) -> SHA-256`; empty if it has none
     """
 
     weight: str
@@ -98,7 +98,7 @@ class RerankerKind(Kind):
         return self.uses_encoder or bool(self.token_model)
 
     def weights_hash(self, name: str) -> str | None:
-        """Return the hash of the reranker's own weights, None where it has none."""
+        """Return the hash of the reranker's own weights, None if it has none."""
         return str(self.imported(self.weights)(name)) if self.weights else None
 
     def load_token_model(self) -> Any:
@@ -387,7 +387,7 @@ class GeneratorKind(Kind):
         return spec in self.words or spec.startswith(self.prefixes)
 
     def at_a_time(self, concurrency: int) -> int:
-        """Return the number of concurrent requests, where the settings allow `concurrency`."""
+        """Return the number of concurrent requests if the settings allow `concurrency`."""
         return concurrency if self.remote else 1
 
 

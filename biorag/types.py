@@ -1,4 +1,4 @@
-"""The records that travel between packages, and the protocols of what is passed in."""
+"""Records that travel between packages, and protocols of the objects they are passed to."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ EXTRACT, GENERATE = "extract", "generate"  # what makes an answer
 
 
 class Verdict(StrEnum):
-    """What the evidence at hand says of a sentence; a supported sentence need not be true."""
+    """The verdict of the evidence at hand on a sentence; a supported sentence need not be true."""
 
     SUPPORTED = "supported"
     UNSUPPORTED = "unsupported"
@@ -155,7 +155,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSpan:
-    """What a verdict rests on: `quote` stands verbatim in the contents of the snippet `id`, the `n`-th hit (from 1)."""
+    """The evidence of a verdict: `quote` is verbatim from the contents of snippet `id`, the `n`-th hit (from 1)."""
 
     n: int
     id: str
@@ -166,7 +166,7 @@ class EvidenceSpan:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSentence:
-    """A sentence of an answer, without its marks, and what the evidence says of it.
+    """A sentence of an answer, without its marks, and its verdict.
 
     `citations` are the numbers of the hits that support it, `evidence` the spans that decided.
     """
@@ -183,7 +183,7 @@ class Answer:
 
     `choice` is None where no option could be read from the reply, `parsed` is True where the reply was the
     JSON asked for. `supplied` counts the hits that stood in the prompt; `notes` says what was cut or dropped.
-    `timings_ms` has "cached" in place of "generate" where the reply came from the cache. `answerer` says what
+    `timings_ms` has "cached" instead of "generate" if the reply came from the cache. `answerer` says what
     made the text; `evidence_probability` is that of the index holding an answer, None where it was not estimated, and
     `abstained` is True where it was too low for an answer to be given.
     """
@@ -239,7 +239,7 @@ class TrainingRow:
 
 @dataclass(frozen=True, slots=True)
 class EncoderIdentity:
-    """What an index must be searched with.
+    """The encoder that an index must be searched with.
 
     `sha256` is that of the weights. `configuration` has the SHA-256 of each other part that determines a passage's
     vector, by its name; empty where it was not recorded.
@@ -303,7 +303,7 @@ class SparseText(NamedTuple):
 class Encoded(NamedTuple):
     """Texts' vectors, (texts, dimension), and each text's token vectors, (its tokens, token dimension).
 
-    `terms` are their BM25 vectors where these were made beforehand.
+    `terms` are their BM25 vectors if these were computed beforehand.
     """
 
     vectors: Vectors
@@ -314,7 +314,7 @@ class Encoded(NamedTuple):
 class LocatedTokens(NamedTuple):
     """The token vectors of a passage, (tokens, dim), and the (start, end) of each token in its text.
 
-    A special token's span is empty. There are more spans than vectors where the passage is longer than the window.
+    A special token's span is empty. There are more spans than vectors if the passage is longer than the window.
     """
 
     vectors: Vectors
@@ -333,7 +333,7 @@ GREEDY = Sampling()
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What a generator is asked for: a JSON object of the schema.
+    """A request for a JSON object of the schema.
 
     `max_tokens` caps each of the free texts that the object begins with.
     """
@@ -347,7 +347,7 @@ class GenerationRequest:
 class Generation(NamedTuple):
     """The raw reply, whether the token cap cut a free text of it, and whether it came from the cache.
 
-    The tokens are those of the prompt and of the whole reply, when it was made; 0 where a server does not say.
+    The tokens are those of the prompt and of the whole reply, when it was made; 0 if a server does not say.
     """
 
     text: str
@@ -446,7 +446,7 @@ class Index(Protocol):
         ----------
         vectors : (snippets, dimension)
         tokens : one (tokens, dim) array a snippet, for an index that keeps them
-        terms : their BM25 vectors; computed where they are not given
+        terms : their BM25 vectors; computed by default
         """
 
     def delete(self, ids: Sequence[str]) -> None:
@@ -459,14 +459,14 @@ class Index(Protocol):
         """
 
     def optimize(self) -> None:
-        """Build the search structures and vacuum what is deleted; safe to repeat."""
+        """Build the search structures and vacuum deleted points; safe to repeat."""
 
     def seal(self) -> str | None:
         """End the writing; only `close` may follow.
 
         Returns
         -------
-        The SHA-256 of the record of the files' checksums; None where biorag does not keep the files.
+        The SHA-256 of the record of the files' checksums; None if biorag does not keep the files.
         """
 
     def close(self) -> None:
@@ -477,7 +477,7 @@ class Generator(Protocol):
     """A language model that answers prompts under a JSON schema.
 
     `controls` are the strings that its chat format is made of, as `prompts.fence.control_strings` returns them; none
-    where they are not known.
+    if they are unknown.
     """
 
     name: str
@@ -485,7 +485,7 @@ class Generator(Protocol):
 
     @property
     def controls(self) -> Sequence[str]:
-        """Return what a document must not write."""
+        """Return strings that a document must not contain."""
 
     def count_tokens(self, prompt: Prompt) -> int:
         """Return the number of tokens the prompt takes in the context window."""

@@ -23,7 +23,7 @@ NO_ARGUMENTS = "NoArgsIsHelpError"  # whose help is printed already
 
 
 class UnknownCommandError(Exception):
-    """A word that is not a command where one is expected."""
+    """A word in the place of a command that is none."""
 
     def __init__(self, ctx: Any, word: str) -> None:
         super().__init__(word)

@@ -1,4 +1,4 @@
-"""What the shell completes: the values of choices, and the names of indexes and models."""
+"""Completion in the shell: values of choices, names of indexes and models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
 
-WIDEST = 26  # characters of choices that stand in help for the option's value
+WIDEST = 26  # characters of choices that help shows as the option's value
 Completer = Callable[[typer.Context, str], list[str]]
 
 
@@ -41,10 +41,10 @@ def choices_in(target: str) -> dict[str, Any]:
 
 
 def completer(values: Callable[[Settings], Iterable[str]]) -> Completer:
-    """Return a completer of the values that begin as the word does; none where the settings cannot be read."""
+    """Return a completer of the values that begin as the word does; none if the settings cannot be read."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        logging.disable()  # what is logged would stand amid the user's command line
+        logging.disable()  # a log line would appear amid the user's command line
         with suppress(BioragError, OSError, ImportError):
             settings = load_settings({}, ctx.find_root().params.get("file"))
             return [value for value in values(settings) if value.startswith(incomplete)]

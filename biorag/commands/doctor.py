@@ -30,7 +30,7 @@ from biorag.utils.versions import installed_versions
 
 @expanded
 def doctor(settings: Settings, as_json: options.Json = False) -> None:
-    """Check what is installed, which models are present, and whether a question works from end to end.
+    """Check the installation and the models, and that a question works from end to end.
 
     Examples:
 
@@ -89,7 +89,7 @@ def _starter(path: Path) -> str:
 
 
 def _indexes(settings: Settings) -> str:
-    """Say what is in each index, and what encodes its questions."""
+    """Describe each index and the encoder of its questions."""
     named = [settings.replace(name=name) for name in index_names(settings)]
     indexes = [(index, Store(index).require_manifest()) for index in named]
     return ", ".join(_index(*index) for index in indexes) or "none yet: try 'biorag index demo'"

@@ -107,7 +107,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What this command line gives: the settings that its options set, and the configuration file it names.
+    """The settings that this command line sets by options, and the configuration file that it names.
 
     `parameters` are the names of all parameters that it gives, rather than their defaults.
     """
@@ -126,7 +126,7 @@ class Given:
 
     @property
     def configuration(self) -> Path:
-        """The configuration file that is read, where there is one."""
+        """The configuration file that is read if it exists."""
         return configuration_file(self.file)
 
     @property
@@ -291,7 +291,7 @@ def _identifier(setting: str) -> str:
 
 
 def _type_of_option(annotation: Any) -> Any:
-    """Return what Typer parses: of choices their text, which the settings check, saying where a value was set."""
+    """Return the type that Typer parses: for choices their text, which the settings check, naming the source."""
     if get_origin(annotation) in (Union, UnionType):
         annotation = next(part for part in get_args(annotation) if part is not type(None))
     return str if get_origin(annotation) is Literal else annotation

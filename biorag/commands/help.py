@@ -26,7 +26,7 @@ KINDS = {"int": "INT", "integer": "INT", "float": "NUMBER", "path": "PATH", "str
 
 
 class HelpRow(NamedTuple):
-    """A line of help: a name, and what it is."""
+    """A line of help: a name and its meaning."""
 
     name: str
     text: str
@@ -93,7 +93,7 @@ def _usage(command: Any, ctx: Any) -> Iterator[str]:
 
 
 def _prose(command: Any, width: int, whole: bool) -> Iterator[Text]:
-    """Yield what a command does, and its examples; on a page the first of them."""
+    """Yield a command's description and its examples; on a page the first of them."""
     explained, _, examples = inspect.cleandoc(command.help or "").partition("Examples:")
     for paragraph in explained.strip().split("\n\n"):
         yield Text("")
@@ -109,7 +109,7 @@ def _prose(command: Any, width: int, whole: bool) -> Iterator[Text]:
 
 
 def _continued(example: str, width: int) -> Iterator[str]:
-    r"""Yield the lines of an example, ended by `\` where it is longer than one, so that it can be copied."""
+    r"""Yield the lines of an example, broken by `\` so that it can be copied."""
     line = "  "
     for word in _words(example):
         if len(line) + len(word) + 2 > width and line.strip():
@@ -120,7 +120,7 @@ def _continued(example: str, width: int) -> Iterator[str]:
 
 
 def _words(example: str) -> Iterator[str]:
-    """Yield the words of a shell line; what stands in quotes is one."""
+    """Yield the words of a shell line; a quoted text is one."""
     word = ""
     for part in example.split(" "):
         word = f"{word} {part}" if word else part
@@ -151,7 +151,7 @@ def _commands(command: Any, ctx: Any, whole: bool) -> dict[str, list[HelpRow]]:
 
 
 def _short(command: Any) -> str:
-    """Return what a command does, in a line."""
+    """Return a command's description in a line."""
     first = inspect.cleandoc(command.help or "").partition("\n\n")[0]
     return str(command.short_help or " ".join(first.split()))
 
@@ -177,7 +177,7 @@ def _panel(title: str, rows: Sequence[HelpRow], width: int) -> Iterator[Text]:
 
 
 def _value(option: Any) -> str:
-    """Return what stands for an option's value: its choices, or the kind of it; nothing for a switch."""
+    """Return the placeholder of an option's value: its choices or type; nothing for a switch."""
     if getattr(option, "is_flag", False):
         return ""
     return f" {option.metavar or _kind(option)}"

@@ -13,7 +13,7 @@ from biorag.commands.groups import Flags, Given, expanded, is_named, overridden,
 from biorag.settings.settings import FIELDS, Settings
 from biorag.utils.progress import reported
 
-APART = ("sources", "metadata", "server")  # what has a table of its own
+APART = ("sources", "metadata", "server")  # facts with a table of their own
 HASH = re.compile("[0-9a-f]{64}")
 HASH_SHOWN = 12  # characters
 
@@ -29,7 +29,7 @@ def info(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show what an index holds and what it was made with, or list the indexes, or the settings.
+    """Show the contents and making of an index, or list the indexes, or the settings.
 
     Of an index on a Qdrant server it shows shards, replicas, the optimizer, and what lags behind; with --qdrant the
     name may be left out where the server has one index.
@@ -135,7 +135,7 @@ def _show_index(settings: Settings, as_json: bool) -> None:
 
 
 def _show_server(name: str, facts: Mapping[str, Any]) -> None:
-    """Print where an index lies on a server, and how far the server is with it."""
+    """Print the placement of an index on a server, and the server's progress."""
     lists = {key: ", ".join(map(str, facts[key])) for key in ("payload_indexes", "behind", "transfers")}
     rows = [(key, str(value)) for key, value in {**facts, **lists}.items() if key != "shards"]
     show.table(f"Collection {name}", ["", ""], rows)

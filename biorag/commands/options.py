@@ -38,7 +38,7 @@ RANKING = Flags(RetrievalSettings, but=("precision", "include_retracted"))
 RANKING_OF_ALL = Flags(RetrievalSettings, but=("precision", "include_retracted", "k"))
 GENERATOR = Flags("llm", "llm_model", "cache")
 ANSWER = Flags("include_retracted", "max_tokens", "prompt", AbstentionSettings)  # how one is made
-NAMED_INDEX = Flags("name")  # an index that takes part only where it is named
+NAMED_INDEX = Flags("name")  # an index that takes part only if it is named
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Output = Annotated[str, typer.Option("--format", help=f"{OUTPUTS.listed()}.", **choices(OUTPUTS))]
@@ -115,7 +115,7 @@ class RecordFilters:
 
 @dataclass(frozen=True, slots=True)
 class BadLines:
-    """What becomes of records that cannot be read."""
+    """How records that cannot be read are treated."""
 
     on_bad_line: Annotated[
         str, typer.Option(help="stop, or skip: continue and write a rejects file.", **choices(BAD_LINE))
@@ -282,12 +282,12 @@ def confirm(question: str, yes: bool) -> None:
     Raises
     ------
     UsageError
-        If there is no terminal at which to ask.
+        If there is no terminal to ask at.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"there is no terminal at which to ask {question!r}: give --yes")
+        raise UsageError(f"no terminal to ask {question!r} at: give --yes")
     typer.confirm(showable(question), abort=True, err=True)
 
 

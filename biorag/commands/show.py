@@ -61,7 +61,7 @@ class ShowingFormatter(logging.Formatter):
 
 
 class ConsoleHandler(logging.Handler):
-    """Writes log lines through the console, so that they stand above what is shown while one waits.
+    """Writes log lines through the console, so that they appear above the progress.
 
     What is logged with `extra=ONCE` it writes once.
     """
@@ -106,7 +106,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 
 def report(title: str, values: Mapping[str, Any], as_json: bool) -> None:
-    """Print what a command did, as JSON or as a table of two columns."""
+    """Print the report of a command, as JSON or as a table of two columns."""
     if as_json:
         print_json(dict(values))
     else:

@@ -1,4 +1,4 @@
-"""What an index is, and how it is made."""
+"""Settings of an index and of its making."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT = "default"
 
 
 class IndexSettings(Section):
-    """The index, its encoder, and what is fixed when it is made."""
+    """The index, its encoder, and choices that are fixed when it is made."""
 
     name: str = option(
         DEFAULT,
@@ -34,7 +34,7 @@ class IndexSettings(Section):
     )
     revision: str | None = option(None, "Revision of a Hugging Face encoder.", effect=Effect.NAMES)
     similarity: Literal["cosine", "dot"] | None = option(
-        None, "cosine or dot. Default: the index's own, for a new one what the encoder was trained for."
+        None, "cosine or dot. Default: the index's own, for a new one the encoder's training objective."
     )
     quantize: bool = option(False, "Search int8 copies of the dense vectors, rescore exactly.", shows_default=False)
     store: str | None = option(

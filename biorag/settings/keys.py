@@ -1,4 +1,4 @@
-"""Keys of hosts: in variables that name the host, and in the system's keyring where the package `keyring` is there."""
+"""Keys of hosts: in variables that name the host, and in the system's keyring if the package `keyring` is installed."""
 
 from __future__ import annotations
 

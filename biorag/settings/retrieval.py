@@ -61,7 +61,7 @@ def parse_stages(text: str, k_init: int) -> tuple[Stage, ...]:
 
 
 class FirstStageSettings(Section):
-    """What determines the candidates, before any of them is reranked."""
+    """Settings that determine the candidates, before any of them is reranked."""
 
     precision: Literal["auto", "fp32", "bf16"] = option(
         "auto", "Precision of encoders and rerankers: auto (bf16 if the hardware supports it), fp32 or bf16."
@@ -83,7 +83,7 @@ class FirstStageSettings(Section):
 
 
 class RetrievalSettings(FirstStageSettings):
-    """What determines a ranking over an index."""
+    """Settings that determine a ranking over an index."""
 
     rerank: bool = _retrieval(True, "Rerank the candidates.")
     reranker: str = _retrieval(
@@ -118,7 +118,7 @@ class RetrievalSettings(FirstStageSettings):
         return parse_stages(self.reranker, self.k_init)
 
     def identity(self) -> dict[str, Any]:
-        """Return what determines a ranking; the weight of a cross-encoder only if there is one."""
+        """Return the identity of a ranking; the weight of a cross-encoder only if there is one."""
         values = super().identity()
         weights = {stage.kind.weight for stage in self.stages} if self.rerank else set()
         if "cross_interpolation" not in weights:
@@ -131,5 +131,5 @@ class RetrievalSettings(FirstStageSettings):
         return ",".join(filter(None, (stage.kind.weights_hash(stage.name) for stage in stages))) or None
 
     def first_stage(self) -> dict[str, Any]:
-        """Return what determines the candidates, for the identity of a run without reranking."""
+        """Return the identity of the candidates, for runs without reranking."""
         return self.model_dump(mode="json", by_alias=True, include=set(FirstStageSettings.model_fields))

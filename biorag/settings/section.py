@@ -31,7 +31,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a setting is set besides its name in files, and what it affects.
+    """The option of a setting, and its effect on results.
 
     Attributes
     ----------

@@ -85,7 +85,7 @@ class Settings(Section):
 
     @property
     def encoders(self) -> Path:
-        """The folder of encoders put together of two models; what an index was made with must stay."""
+        """The folder of encoders made of two models; indexes need the ones that they were made with."""
         return self.home / "encoders"
 
     @property

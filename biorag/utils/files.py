@@ -20,7 +20,7 @@ from biorag.errors import ServiceError, UsageError
 from biorag.utils.secrets import FILES, redacted
 from biorag.utils.text import escaped, is_whole
 
-BEGINNING = 64 << 10  # bytes of a file that tell what it is
+BEGINNING = 64 << 10  # bytes of a file that tell its kind
 PIECE = 64 << 10  # bytes read and written at once
 RESERVE = 32 << 20  # bytes left free: the engine extends memory-mapped files, and a full disk then kills the process
 
@@ -148,7 +148,7 @@ def sha256_of_json(values: Any) -> str:
 
 
 def check_is_no_folder(path: Path | None) -> None:
-    """Refuse a folder where a file is to be written.
+    """Refuse a folder as a file to write.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def check_is_no_folder(path: Path | None) -> None:
 def check_replaceable(
     path: Path, kind: str, is_ours: Callable[[bytes], bool], inputs: Iterable[Path] = (), force: bool = False
 ) -> None:
-    """Refuse to write where a file of the user's would be lost: an input, or one that biorag did not write.
+    """Refuse to replace a file of the user's: an input, or one that biorag did not write.
 
     Parameters
     ----------

@@ -176,7 +176,7 @@ def may_pass(response: httpx.Response) -> bool:
 
 
 class _TransientError(Exception):
-    """A transient failure: what the server answered, and the seconds it asks to wait."""
+    """A transient failure: the server's answer, and the seconds it asks to wait."""
 
     def __init__(self, fault: str, answer: str = "", seconds: float = 0.0) -> None:
         super().__init__(fault)

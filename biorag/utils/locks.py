@@ -115,7 +115,7 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 def _opened(folder: Path, exclusive: bool) -> int | None:
-    """Open the lock file of a folder; for a reader who may not write to be read, and None where there is none."""
+    """Open the lock file of a folder, read-only for a reader who may not write; None if such a reader finds none."""
     path, safely = folder / LOCK, os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         folder.mkdir(parents=True, exist_ok=True)

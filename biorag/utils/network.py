@@ -24,10 +24,10 @@ _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _SENT_TO = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _LOOKED_UP = frozenset({"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr", "socket.getnameinfo"})
 
-_PORTS = {"http": {80, 6333}, "https": {443, 6333}}  # where a URL names none; Qdrant's client takes its own
+_PORTS = {"http": {80, 6333}, "https": {443, 6333}}  # if a URL names none; Qdrant's client takes its own
 _named: Mapping[str, frozenset[int]] | None = None  # the hosts let through, with their ports; None: all
 _addresses: dict[str, set[int]] = {}  # those that named hosts were resolved to, with the hosts' ports
-_former: dict[str, str | None] = {}  # what the variables of `_OFFLINE` were before
+_former: dict[str, str | None] = {}  # earlier values of the variables of `_OFFLINE`
 _resolve = socket.getaddrinfo
 _guarded = False
 
@@ -72,7 +72,7 @@ def is_server(text: str) -> bool:
 
 
 def host_of(url: str) -> str:
-    """Return the host of a URL in the guard's spelling; empty where its host or port cannot be read."""
+    """Return the host of a URL in the guard's spelling; empty if its host or port cannot be read."""
     try:
         parts = urlsplit(url)
         return _spelled(parts.hostname or "") if parts.port != 0 else ""
@@ -81,7 +81,7 @@ def host_of(url: str) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Return the host and the port of a URL, `host:port`; empty where they cannot be read."""
+    """Return the host and the port of a URL, `host:port`; empty if they cannot be read."""
     host = host_of(url)
     parts = urlsplit(url) if host else None
     return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}" if parts else ""
@@ -99,7 +99,7 @@ def proxy_of(url: str) -> str:
 
 
 def remember_credentials() -> None:
-    """Keep out of texts what the environment has for others: logins of proxies, tokens of the Hugging Face hub."""
+    """Keep the environment's other secrets out of texts: logins of proxies, tokens of the Hugging Face hub."""
     proxies = [url for name, url in os.environ.items() if name.lower().endswith("_proxy")]
     logins = (login_apart(proxy if "://" in proxy else f"http://{proxy}")[1] for proxy in proxies)
     for secret in (*logins, *map(os.environ.get, _TOKENS)):
@@ -168,7 +168,7 @@ def _give_back() -> None:
 
 
 def _watch(event: str, args: tuple[Any, ...]) -> None:
-    """Audit Python's sockets: raise before a name is looked up, or anything sent, where it is not allowed."""
+    """Audit Python's sockets: raise before a look-up of a name, or a connection, that is not allowed."""
     if _named is None:
         return
     if event in _LOOKED_UP:
@@ -195,7 +195,7 @@ def _check(address: Any) -> None:
 def _recorded(
     host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
 ) -> list[tuple[Any, ...]]:
-    """Look a name up; where it is a named host's, its addresses may be connected to."""
+    """Look a name up; if it is a named host's, its addresses may be connected to."""
     resolved = _resolve(host, port, family, type, proto, flags)
     if _named and host is not None and _spelled(host) in _named:
         for *_, address in resolved:

@@ -17,7 +17,7 @@ RUN_TAG = "biorag"
 # The manifests of run directories.
 MANIFESTS = ("manifest.json", "run.json", "points.json", "training.json", "merge.json", "export.json", "vectors.json")
 DATA_SET = "data_set"  # begins the identity of data that biorag made to be read, as others' data are
-BESIDE = ".manifest.json"  # what a resumable file's manifest is called after the file's name
+BESIDE = ".manifest.json"  # ends the name of a resumable file's manifest
 
 
 def is_rejects(beginning: bytes) -> bool:

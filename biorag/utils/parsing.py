@@ -1,4 +1,4 @@
-"""What comes in from files and servers: bounded, and parsed into the type that it must have."""
+"""Input from files and servers: bounded, and parsed into the type that it must have."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def parsed(kind: Any, content: bytes | str, extra: Literal["forbid", "ignore"] =
 
 
 def validated(kind: Any, values: Any, extra: Literal["forbid", "ignore"] = "forbid") -> Any:
-    """Return the values of JSON as a value of a type; see `parsed`, and what it raises."""
+    """Return the values of JSON as a value of a type; see `parsed`, also for its errors."""
     try:
         text = json.dumps(values)
     except RecursionError:
@@ -148,7 +148,7 @@ def parsed_file(kind: Any, path: Path, error: type[BioragError], advice: str, la
 
 
 def fault_of(error: ValidationError) -> str:
-    """Return the first fault of a validation in a few words: where, and what is expected."""
+    """Return the first fault of a validation in a few words: the field, and the expectation."""
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])[:80]
     message = first["msg"][:120]

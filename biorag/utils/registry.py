@@ -1,4 +1,4 @@
-"""A registry: names of kinds, what imports each when it is used, and what their users must know of them."""
+"""A registry: kinds by name, imported when they are used, with facts that their users need."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from biorag.errors import MissingError, UsageError, unknown_name
 
 @dataclass(frozen=True)
 class Kind:
-    """One entry of a registry; what its users need to know besides stands in the fields of a subclass.
+    """One entry of a registry; a subclass has fields for further facts that its users need.
 
     Attributes
     ----------
-    target : "package.module:name" of what does the work, imported by `load`
+    target : "package.module:name" of the implementation, imported by `load`
     summary : a few words for help texts
     extra : the extra of biorag that installs the packages it needs; None where they are always installed
     """
@@ -96,7 +96,7 @@ class Registry(Mapping[str, K], Generic[K]):
         return self._kinds[name]
 
     def listed(self) -> str:
-        """Return how each is written and what it is, for help texts: `linear (dense + λ·BM25) or rrf (…)`."""
+        """Return the syntax and the summary of each, for help texts: `linear (dense + λ·BM25) or rrf (…)`."""
         return or_list(f"{kind.syntax} ({kind.summary})" for kind in self._kinds.values())
 
     def names(self) -> str:

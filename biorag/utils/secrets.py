@@ -1,4 +1,4 @@
-"""The secrets of a command, and texts without them: what is logged, shown or reported repeats none, in any spelling."""
+"""The secrets of a command: no log, message or report repeats one, in any spelling."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 UNSHOWABLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
 )
-# What has no width: soft hyphens, joiners, marks of direction, variation selectors, tags.
+# Characters without a width: soft hyphens, joiners, marks of direction, variation selectors, tags.
 INVISIBLE = re.compile(
     r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
     r"\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
@@ -65,7 +65,7 @@ def showable_json(text: str) -> str:
 
 
 def plain_form(text: str) -> str:
-    """Return text in NFKC, without what has no width; raised figures and the like, and case, stay as they are.
+    """Return text in NFKC, without characters of no width; raised figures and the like, and case, stay.
 
     "Sjögren" is the same composed or not, `µg` with either mu, "IL-6" with any hyphen; so are "ﬀ" and "ff".
     """

@@ -1,4 +1,4 @@
-"""Packages: the versions that results depend on, and what an extra of biorag still lacks."""
+"""Versions of the packages that results depend on, and missing packages of an extra."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = (
 
 
 def installed_versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
-    """Return the versions of packages, by default those that determine results; what is not installed is left out."""
+    """Return the versions of packages, by default those that determine results; missing ones are left out."""
     versions = {}
     for package in packages:
         try:
