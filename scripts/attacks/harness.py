@@ -5,18 +5,9 @@ An attack is a module with a function `cases(count, seed, work)` that yields `Ca
     if __name__ == "__main__":
         main("manifests", cases)
 
-It is run as `python -m scripts.attacks.NAME --cases 300 --seed 0 --out FILE [--only PART] [--keep FOLDER]`; a test runs
-it with few cases through `attacked` of tests/scripts/test_attacks.py. What an attack may use, and what stays as it is:
-
-- `Case(name, make, environment, fresh, codes, seconds, megabytes)`: `make(folder)` writes the files of the case into
-  its own empty folder, and returns the arguments of biorag. It runs in the warmed process, so it starts no thread and
-  loads no index; `apart` of scripts.faults.runs does such things in a process of its own.
-- `draws(count, seed, label)` yields a number and a `random.Random` for each case, which depend on nothing else: one
-  case can be run alone, by its name.
-- `clean(arguments, work)` runs a command that must succeed, such as the one that makes the index of all cases, in
-  `work`; `index_of(work)` makes a small index once and `copy_home(work, folder)` gives a case its own copy.
-- `mutated(draw, document)`: JSON text of a damaged document; `damaged(draw, content)`: damaged bytes; `hostile(draw)`:
-  one JSON value as text.
+It is run as `python -m scripts.attacks.NAME --cases 300 --seed 0 --out FILE [--only PART]`. `Case.make(folder)` writes
+the files of the case into its own empty folder and returns the arguments of biorag; it runs in the warmed process, so
+it starts no thread and loads no index.
 
 Each case runs in a process forked from one that has loaded the libraries, in its folder, with HOME there,
 BIORAG_HOME=FOLDER/home, one thread and no network but loopback. Held of it are its exit code (one of ours), what it
@@ -71,15 +62,11 @@ Make = Callable[[Path], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One attempt: its files and arguments, its variables (None: not set), its limits, and the codes it may end with.
-
-    A `fresh` case runs in a new interpreter: where the locale or Python's own start is what is attacked.
-    """
+    """One attempt: its files and arguments, its variables (None: not set), limits, and the codes it may end with."""
 
     name: str
     make: Make
     environment: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
-    fresh: bool = False
     codes: frozenset[int] = OURS
     seconds: float = SECONDS
     megabytes: float = MEGABYTES
@@ -133,7 +120,7 @@ def ran(case: Case, folder: Path) -> Outcome:
     started = time.perf_counter()
     pid = os.fork()
     if pid == 0:
-        _become(arguments, folder, output, environment, case.fresh)
+        _become(arguments, folder, output, environment)
     handle = os.pidfd_open(pid)
     in_time = bool(select.select([handle], [], [], 2 * case.seconds)[0])
     if not in_time:
@@ -190,15 +177,12 @@ def copy_home(work: Path, folder: Path) -> Path:
     return folder / "home" / "indexes" / "default"
 
 
-def run(cases: Iterable[Case], work: Path, keep: Path | None = None) -> Iterator[Outcome]:
-    """Run each case in an empty folder below `work`; folders of faulty ones are moved into `keep`."""
+def run(cases: Iterable[Case], work: Path) -> Iterator[Outcome]:
+    """Run each case in an empty folder below `work`."""
     for number, case in enumerate(cases):
         folder = work / f"case{number}"
-        outcome = ran(case, folder)
-        if outcome.fault and keep is not None:
-            shutil.move(folder, keep / f"case{number}")
+        yield ran(case, folder)
         shutil.rmtree(folder, ignore_errors=True)
-        yield outcome
 
 
 def report(attack: str, seed: int, outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -225,16 +209,13 @@ def main(attack: str, cases: Cases) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="JSON report; by default it is only printed")
     parser.add_argument("--only", default="", help="only the cases whose name holds this")
-    parser.add_argument("--keep", type=Path, help="folder that takes the folders of faulty cases")
     asked = parser.parse_args()
     warm()
     outcomes = []
     with tempfile.TemporaryDirectory(prefix=f"biorag-{attack}-", ignore_cleanup_errors=True) as scratch:
         work = Path(scratch)
-        if asked.keep:
-            asked.keep.mkdir(parents=True, exist_ok=True)
         chosen = (case for case in cases(asked.cases, asked.seed, work / "clean") if asked.only in case.name)
-        for outcome in run(chosen, work, asked.keep):
+        for outcome in run(chosen, work):
             outcomes.append(outcome)
             if outcome.fault or asked.only:
                 _print(outcome)
@@ -258,18 +239,8 @@ RAW = (  # JSON values, and what pretends to be one, as text
     *("01", "+1", ".5", "1.", "0x10", "'a'", "undefined", "", ",", '"', "//", "\x00"),
 )
 BYTES = (
-    b"\x00",
-    b"\xff",
-    b"\xfe\xff",
-    b"\xef\xbb\xbf",
-    b"\xed\xa0\x80",
-    b"\n",
-    b"{",
-    b"[",
-    b'"',
-    b"\\",
-    b"}",
-    b"\x1b[2J",
+    *(b"\x00", b"\xff", b"\xfe\xff", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\n"),
+    *(b"{", b"[", b'"', b"\\", b"}", b"\x1b[2J"),
 )
 _MARK = "\ue000raw\ue000"
 
@@ -383,7 +354,7 @@ def _end(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _become(arguments: Sequence[str], folder: Path, output: Path, environment: dict[str, str], fresh: bool) -> None:
+def _become(arguments: Sequence[str], folder: Path, output: Path, environment: dict[str, str]) -> None:
     """Be the process of a case from here on."""
     code = 1
     try:
@@ -396,8 +367,6 @@ def _become(arguments: Sequence[str], folder: Path, output: Path, environment: d
         for stream, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(output / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
         os.chdir(folder)
-        if fresh:
-            os.execve(sys.executable, [sys.executable, "-m", "biorag", *arguments], environment)
         os.environ.clear()
         os.environ.update(environment)
         code = _command(arguments)

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from scripts.faults.runs import apart, copy_index, first_snippets, load_libraries, small_encoder, start, turn
+from scripts.faults.runs import apart, copy_index, first_snippets, load_libraries, small_encoder, start
 
 SIZE = 512 << 20
 FIRST, ALL, BATCH = 500, 4000, 200
@@ -131,7 +131,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with pubmed/snippets.jsonl.gz")
     parser.add_argument("--file-system", default=TMPFS)
     parser.add_argument("--points", type=int, default=20)
-    parser.add_argument("--lock", type=Path, help="lock file to hold")
     options = parser.parse_args()
     load_libraries()
     rows: list[dict[str, Any]] = []
@@ -139,13 +138,10 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="biorag-full-") as work,
         small_disk(Path(work) / "disk", options.file_system) as disk,
     ):
-        with turn(options.lock):
-            trial = Trial(Path(work), disk, options.data)
-            most = needed(trial)
-        while len(rows) < options.points:
-            with turn(options.lock) as lasts:
-                while lasts() and len(rows) < options.points:
-                    rows.append(trial.at(most * len(rows) // (options.points - 1)))
+        trial = Trial(Path(work), disk, options.data)
+        most = needed(trial)
+        for point in range(options.points):
+            rows.append(trial.at(most * point // (options.points - 1)))
     counts = Counter(key for row in rows for key in ("clear", "answers", "as_before", "goes_on") if row[key])
     report = {"file_system": options.file_system, "points": len(rows), "bytes_needed": most, **counts, "rows": rows}
     sys.stdout.write(json.dumps(report, indent=2) + "\n")

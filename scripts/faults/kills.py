@@ -26,7 +26,6 @@ from scripts.faults.runs import (
     load_libraries,
     small_encoder,
     start,
-    turn,
     write_report,
 )
 
@@ -122,7 +121,7 @@ def compared(points: dict[str, str], clean: dict[str, str], acknowledged: list[s
     return {"lost": lost, "other": other, "ahead": ahead}
 
 
-def measure(trial: Trial, kills: int, fresh: int, seed: int, lock: Path | None, out: Path) -> dict[str, Any]:
+def measure(trial: Trial, kills: int, fresh: int, seed: int, out: Path) -> dict[str, Any]:
     """Kill until there were enough kills, then go on to the end."""
     draw = random.Random(seed)
     counts: Counter[str] = Counter()
@@ -140,13 +139,10 @@ def measure(trial: Trial, kills: int, fresh: int, seed: int, lock: Path | None, 
         "ends_equal_to_the_clean_run": 0,
     }
     while report["kills"] < kills:
-        with turn(lock) as lasts:
-            while report["kills"] < kills and lasts():
-                _kill(trial, report, counts, draw, report["kills"] < fresh)
+        _kill(trial, report, counts, draw, report["kills"] < fresh)
         write_report(out, {**report, "killed": dict(counts)})
-    with turn(lock):
-        assert start([*trial.arguments, "--name", "killed"], trial.home, trial.said, fresh=False).wait() == 0
-        _ended(trial, report)
+    assert start([*trial.arguments, "--name", "killed"], trial.home, trial.said, fresh=False).wait() == 0
+    _ended(trial, report)
     write_report(out, {**report, "killed": dict(counts)})
     return report
 
@@ -181,14 +177,12 @@ def main() -> None:
     parser.add_argument("--fresh", type=int, default=20, help="kills of new processes; the others are forked")
     parser.add_argument("--snippets", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--lock", type=Path, help="lock file to hold for one kill at a time")
     parser.add_argument("--out", type=Path, default=Path("kills.json"))
     options = parser.parse_args()
     load_libraries()
     with tempfile.TemporaryDirectory(prefix="biorag-kills-") as work:
-        with turn(options.lock):
-            trial = Trial(Path(work), options.data, options.snippets)
-        report = measure(trial, options.kills, options.fresh, options.seed, options.lock, options.out)
+        trial = Trial(Path(work), options.data, options.snippets)
+        report = measure(trial, options.kills, options.fresh, options.seed, options.out)
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
     failed = report["acknowledged_lost"] or report["points_not_as_in_the_clean_run"]
     raise SystemExit(bool(failed or report["ends_equal_to_the_clean_run"] < report["runs_to_the_end"]))

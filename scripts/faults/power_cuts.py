@@ -21,7 +21,7 @@ from copy import copy
 from pathlib import Path
 
 from scripts.faults.kills import Trial
-from scripts.faults.runs import apart, load_libraries, start, turn
+from scripts.faults.runs import apart, load_libraries, start
 
 SIZE = 768 << 20
 
@@ -69,7 +69,6 @@ def main() -> None:
     parser.add_argument("--snippets", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--file-system", default="ext4")
-    parser.add_argument("--lock", type=Path, help="lock file to hold for a minute at a time")
     options = parser.parse_args()
     load_libraries()
     draw, stages, gone = random.Random(options.seed), Counter[str](), Counter[str]()
@@ -80,14 +79,11 @@ def main() -> None:
             stream.truncate(SIZE)
         subprocess.run([f"mkfs.{options.file_system}", "-q", str(image)], check=True)
         with mounted(image, work / "disk") as disk:
-            with turn(options.lock):
-                trial = Trial(disk, options.data, options.snippets)
+            trial = Trial(disk, options.data, options.snippets)
             while stages.total() - stages["ended"] < options.cuts:
-                with turn(options.lock) as lasts:
-                    while lasts() and stages.total() - stages["ended"] < options.cuts:
-                        stage, found = cut(trial, image, work, draw)
-                        stages[stage] += 1
-                        gone.update(found)
+                stage, differences = cut(trial, image, work, draw)
+                stages[stage] += 1
+                gone.update(differences)
     report = {"cuts": stages.total() - stages["ended"], "file_system": options.file_system, "stages": dict(stages)}
     report |= {"acknowledged_lost": gone["lost"], "points_not_as_in_the_clean_run": gone["other"]}
     report["ends_equal_to_the_clean_run"] = gone["equal_at_the_end"]

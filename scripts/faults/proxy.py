@@ -1,6 +1,6 @@
 """A proxy that fails a share of the requests, and what of biorag's requests arrives through it.
 
-    PYTHONPATH=. python scripts/faults/proxy.py snippets.jsonl.gz
+    python -m scripts.faults.proxy snippets.jsonl.gz
 
 Snippets go through `write_index` and `qdrant-client` to the tests' stand-in for a Qdrant server (or to `--qdrant URL`),
 with vectors drawn from their ids in place of encoded ones; questions go to a scripted OpenAI-compatible server.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import hashlib
 import importlib
@@ -12,8 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from string import ascii_lowercase
@@ -24,7 +22,6 @@ LIBRARIES = [
     *("qdrant_edge", "qdrant_client", "ir_measures", "sklearn", "scipy.stats", "lxml.etree", "tomlkit", "biorag.cli"),
     *("biorag.engine", "biorag.indexes.edge", "biorag.models.colbert", "biorag.models.cross_encoder"),
 ]
-TURN = 75.0  # seconds
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "BIORAG_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 
@@ -182,16 +179,6 @@ def small_encoder(folder: Path, dimension: int = 1024) -> Path:
     model.max_seq_length = 32
     model.save(str(folder / "encoder"))
     return folder / "encoder"
-
-
-@contextmanager
-def turn(lock: Path | None) -> Iterator[Callable[[], bool]]:
-    """Hold a lock file, if one is named, that others measuring on this machine hold too; yield whether time is left."""
-    with nullcontext() if lock is None else lock.open("a") as stream:
-        if stream is not None:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        end = time.monotonic() + TURN
-        yield lambda: time.monotonic() < end
 
 
 def write_report(path: Path, values: dict[str, Any]) -> None:

@@ -1,10 +1,8 @@
 """Many clients at once against `biorag serve`, and a slow one beside them: errors, times, memory.
 
     python -m scripts.faults.serve_load --name demo --clients 50 --seconds 60
-    python -m scripts.faults.serve_load --name demo --clients 4 --seconds 60 --slow 1000
 
-With `--slow` so many connections more are opened, each of which begins a request and never ends it. It starts the
-server itself, on the index that is named, and prints one JSON document.
+It starts the server itself, on the index that is named, and prints one JSON document.
 """
 
 from __future__ import annotations
@@ -76,24 +74,6 @@ class Load:
             except OSError:
                 continue
 
-    def hold(self, count: int) -> None:
-        """Keep connections open that begin a request and never end it; those that were dropped are opened anew."""
-        held: list[socket.socket] = []
-        while time.monotonic() < self.end:
-            for number in range(count):
-                if time.monotonic() > self.end:
-                    break
-                try:
-                    connection = socket.create_connection(("127.0.0.1", self.port), timeout=5)
-                    connection.sendall(b"POST /api/ask HTTP/1.1\r\nHost: 127.0.0.1\r\n" if number % 2 else b"GET")
-                    held.append(connection)
-                    self.slow_connections += 1
-                except OSError:
-                    continue
-            time.sleep(5)
-            while len(held) > count:
-                held.pop(0).close()
-
 
 def memory(pid: int) -> int:
     """Return the resident memory of a process in MB."""
@@ -103,14 +83,12 @@ def memory(pid: int) -> int:
     return int(found[1]) // MEGABYTE
 
 
-def measured(pid: int, port: int, clients: int, seconds: int, slow: int) -> dict[str, object]:
+def measured(pid: int, port: int, clients: int, seconds: int) -> dict[str, object]:
     """Return what so many clients meet with in so many seconds."""
     texts, started = questions(), time.monotonic()
     load = Load(port, started + seconds)
     threads = [threading.Thread(target=load.ask, args=(texts, number * 7)) for number in range(clients)]
     threads.append(threading.Thread(target=load.drip))
-    if slow:
-        threads.append(threading.Thread(target=load.hold, args=(slow,)))
     for thread in threads:
         thread.start()
     resident = {}
@@ -139,7 +117,6 @@ def main() -> None:
     parser.add_argument("--name", default="demo")
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--slow", type=int, default=0)
     options = parser.parse_args()
     command = [sys.executable, "-m", "biorag", "serve", "--name", options.name, "--port", "0", "--rate", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -148,7 +125,7 @@ def main() -> None:
         while address is None:
             address = re.search(r"ready at http://127\.0\.0\.1:(\d+)/", process.stderr.readline())
         try:
-            result = measured(process.pid, int(address[1]), options.clients, options.seconds, options.slow)
+            result = measured(process.pid, int(address[1]), options.clients, options.seconds)
         finally:
             process.terminate()
     print(json.dumps(result, indent=2))  # noqa: T201

@@ -114,7 +114,7 @@ def test_a_second_writer_of_the_same_home_is_refused(server, run, indexed, corpu
     assert run("index", corpus_file, "--name", "wire", "--encoder", tiny_encoder).exit_code == 0
 
 
-# --- a server made to do harm; scripts/attacks/payloads.py tries more
+# --- a server made to do harm
 
 
 def changed_content(result):

@@ -22,7 +22,7 @@ ATTACKS = sorted(
     if 'if __name__ == "__main__":\n    main("' in path.read_text(encoding="utf-8")
 )
 DOCUMENT = {"name": "a", "counts": {"b": 1, "c": 2.5}, "rows": [{"d": True}, {"d": None}]}
-CASES = 3  # of each attack; docs/reliability-hostile.md has the run of 300
+CASES = 3  # of each attack; docs/results/reliability.md has the run of 300
 CASE = Case("case", lambda _: ["info"])
 
 

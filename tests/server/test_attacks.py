@@ -1,4 +1,4 @@
-"""Twenty attacks on `biorag serve`, and that it answers on after each; `docs/reliability-servers.md` lists them."""
+"""Twenty attacks on `biorag serve`, and that it answers on after each; `docs/reliability.md` lists them."""
 
 from __future__ import annotations
 
