@@ -233,8 +233,8 @@ def _leans(rows: Sequence[EvidenceSentence], index: int) -> bool:
 def _repeats(rows: Sequence[EvidenceSentence], index: int, chosen: Sequence[int]) -> bool:
     words = terms(rows[index].text)
     return any(
-        len(words & (other := terms(rows[place].text))) >= REDUNDANCY * max(1, min(len(words), len(other)))
-        for place in chosen
+        len(words & (other := terms(rows[earlier].text))) >= REDUNDANCY * max(1, min(len(words), len(other)))
+        for earlier in chosen
     )
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from biorag.answering.extract import EvidenceSentence, Extractor
 from biorag.answering.verification.analysis import analyse
-from biorag.answering.verification.checker import Checker, citation_of
+from biorag.answering.verification.checker import OPPOSITE, Checker, citation_of
 from biorag.answering.verification.statements import asserted
 from biorag.corpus.sentences import sentences, terms
 from biorag.types import EXTRACT, Answer, CheckedSentence, EvidenceSpan, Hit, Vectors, Verdict
@@ -27,7 +27,8 @@ TOP = 5  # sentences whose polarity counts
 TEMPERATURE = 0.1  # of the weights of these sentences, in units of their scores
 COVERAGE = 0.5  # weight of an option's words beside its MaxSim
 RELEVANCE = 0.3  # weight of a sentence's score for the question alone
-VERDICT = 0.3  # what support adds and contradiction takes away
+BONUS = {Verdict.SUPPORTED: 0.3, Verdict.CONTRADICTED: -0.3, Verdict.UNSUPPORTED: 0.0}  # of the check's verdict
+ChosenOption = tuple[str, EvidenceSentence, Verdict]  # its letter, its evidence, and what the check says
 _ASKED = re.compile(
     r"^.*?\b(?:which|what|who|whom|whose|where|when|how)\b(?:\s+(?:one\s+)?of\s+the\s+following)?", re.IGNORECASE
 )
@@ -61,40 +62,17 @@ def held(question: str, option: str, hits: Sequence[Hit], checker: Checker) -> C
 def by_evidence(answer: Answer, extractor: Extractor, checker: Checker) -> Answer:
     """Return an answer with the option that its hits support best, and the sentence that does as the citation.
 
-    Raises nothing where there is no hit: the answer then has no choice.
+    Without a hit the answer has no choice.
     """
-    question, hits = answer.question, answer.hits
-    rows, relevance = extractor.scored(question.text, hits)
+    question = answer.question
+    rows, relevance = extractor.scored(question.text, answer.hits)
     if not rows:
         return replace(answer, answerer=EXTRACT, notes=(*answer.notes, "no evidence was found to choose an option by"))
     if all(_plain(text) in POLAR for text in question.options.values()):
-        return _polar_choice(answer, rows, relevance, checker)
-    checked = {letter: held(question.text, text, hits, checker).verdict for letter, text in question.options.items()}
-    matrix = option_scores(question.text, list(question.options.values()), rows, relevance, extractor)
-    bonus = {Verdict.SUPPORTED: VERDICT, Verdict.CONTRADICTED: -VERDICT, Verdict.UNSUPPORTED: 0.0}
-    by_letter = dict(zip(question.options, matrix, strict=True))
-    choice = max(by_letter, key=lambda letter: (by_letter[letter].max() + bonus[checked[letter]], -ord(letter)))
-    return _chosen(answer, choice, rows[int(by_letter[choice].argmax())], checked[choice])
-
-
-def _polar_choice(answer: Answer, rows: Sequence[EvidenceSentence], relevance: Vectors, checker: Checker) -> Answer:
-    """Return an answer with the likeliest of "yes", "no" and "maybe", and the best sentence that speaks for it."""
-    question = answer.question
-    top, signs = polarity(question.text, rows, relevance)
-    verdict = held(question.text, "yes", answer.hits, checker).verdict
-    scores = polar_scores(polar_features(relevance[top], signs, verdict))
-    choice = max(question.options, key=lambda letter: scores[POLAR.index(_plain(question.options[letter]))])
-    chosen = _plain(question.options[choice])
-    fits = {"yes": ~signs[:, NEGATED], "no": signs[:, NEGATED], "maybe": signs[:, HEDGED]}[chosen]
-    place = int(np.argmax(fits))  # the first of the most relevant sentences, the most relevant if none fits
-    opposed = {("yes", Verdict.CONTRADICTED), ("no", Verdict.SUPPORTED)}
-    agreed = {("yes", Verdict.SUPPORTED), ("no", Verdict.CONTRADICTED)}
-    own = Verdict.CONTRADICTED if (chosen, verdict) in opposed else Verdict.UNSUPPORTED
-    return _chosen(answer, choice, rows[top[place]], Verdict.SUPPORTED if (chosen, verdict) in agreed else own)
-
-
-def _chosen(answer: Answer, choice: str, row: EvidenceSentence, verdict: Verdict) -> Answer:
-    hit, option = answer.hits[row.n - 1], answer.question.options[choice]
+        choice, row, verdict = _polar_choice(answer, rows, relevance, checker)
+    else:
+        choice, row, verdict = _supported_choice(answer, rows, relevance, extractor, checker)
+    hit, option = answer.hits[row.n - 1], question.options[choice]
     span = EvidenceSpan(row.n, hit.snippet.id, hit.snippet.pmid, row.text, verdict)
     cited = (row.n,) if verdict is Verdict.SUPPORTED else ()
     return replace(
@@ -107,6 +85,33 @@ def _chosen(answer: Answer, choice: str, row: EvidenceSentence, verdict: Verdict
         sentences=(CheckedSentence(option, verdict, cited, (span,)),),
         citations=(citation_of(hit, row.n, row.text),),
     )
+
+
+def _supported_choice(
+    answer: Answer, rows: Sequence[EvidenceSentence], relevance: Vectors, extractor: Extractor, checker: Checker
+) -> ChosenOption:
+    question, options = answer.question, answer.question.options
+    verdicts = {letter: held(question.text, text, answer.hits, checker).verdict for letter, text in options.items()}
+    scores = dict(
+        zip(options, option_scores(question.text, list(options.values()), rows, relevance, extractor), strict=True)
+    )
+    choice = max(options, key=lambda letter: (scores[letter].max() + BONUS[verdicts[letter]], -ord(letter)))
+    return choice, rows[int(scores[choice].argmax())], verdicts[choice]
+
+
+def _polar_choice(
+    answer: Answer, rows: Sequence[EvidenceSentence], relevance: Vectors, checker: Checker
+) -> ChosenOption:
+    """Choose the likeliest of "yes", "no" and "maybe", and the most relevant sentence that fits it."""
+    question = answer.question
+    top, signs = polarity(question.text, rows, relevance)
+    verdict = held(question.text, "yes", answer.hits, checker).verdict
+    scores = polar_scores(polar_features(relevance[top], signs, verdict))
+    choice = max(question.options, key=lambda letter: scores[POLAR.index(_plain(question.options[letter]))])
+    chosen = _plain(question.options[choice])
+    fits = {"yes": ~signs[:, NEGATED], "no": signs[:, NEGATED], "maybe": signs[:, HEDGED]}[chosen]
+    own = {"yes": verdict, "no": OPPOSITE[verdict]}.get(chosen, Verdict.UNSUPPORTED)
+    return choice, rows[top[int(np.argmax(fits))]], own  # the most relevant sentence if none fits
 
 
 def option_scores(

@@ -44,7 +44,9 @@ class Seq2SeqGenerator:
             )
         ends = (written[:, 1:] == self._tokenizer.eos_token_id).any(dim=1).tolist()
         lines = self._tokenizer.batch_decode(written, skip_special_tokens=True)
-        read = [tokens * (not place) for tokens in features["attention_mask"].sum(1).tolist() for place in range(count)]
+        read = [
+            tokens * (not number) for tokens in features["attention_mask"].sum(1).tolist() for number in range(count)
+        ]
         wrote = (((written[:, 1:] == self._tokenizer.eos_token_id).cumsum(1) == 0).sum(1)).tolist()
         drafts = [
             Generation(text, not end, prompt_tokens=asked, completion_tokens=tokens + end)

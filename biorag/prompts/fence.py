@@ -42,8 +42,8 @@ def defused(text: str, controls: tuple[str, ...] = ()) -> str:
         return text
     letters = list(text)
     for start in starts:
-        place = places[start] if places else start
-        letters[place] = DEFUSED + letters[place] if letters[place].isalnum() else DEFUSED
+        position = places[start] if places else start
+        letters[position] = DEFUSED + letters[position] if letters[position].isalnum() else DEFUSED
     return "".join(letters)
 
 
@@ -92,7 +92,7 @@ def _skeleton(text: str) -> tuple[str, list[int]]:
         return text.lower(), []
     letters: list[str] = []
     places: list[int] = []
-    for place, letter in enumerate(text):
+    for position, letter in enumerate(text):
         if letter.isascii():
             seen = letter.lower()
         elif INVISIBLE.match(letter) or unicodedata.combining(letter):
@@ -100,7 +100,7 @@ def _skeleton(text: str) -> tuple[str, list[int]]:
         else:
             seen = _seen(letter)
         letters.append(seen)
-        places += [place] * len(seen)
+        places += [position] * len(seen)
     return "".join(letters), places
 
 

@@ -54,7 +54,9 @@ class ClaimComparison:
     def reversals(self) -> frozenset[int]:
         """The words of the claim whose opposite stands in their place in the evidence."""
         words, theirs = self.claim.content, self.evidence.content
-        return frozenset(n for n in self.missing if any(opposed(words[n], theirs[place]) for place in self.vacant(n)))
+        return frozenset(
+            n for n in self.missing if any(opposed(words[n], theirs[position]) for position in self.vacant(n))
+        )
 
     @cached_property
     def apart(self) -> frozenset[int]:
@@ -75,7 +77,11 @@ class ClaimComparison:
 
     def vacant(self, index: int) -> list[int]:
         """Return the places of the evidence, free of the claim's words, where a word would stand by its neighbours."""
-        return [place for place in gap(index, self.positions, len(self.evidence.content)) if place not in self.owners]
+        return [
+            position
+            for position in gap(index, self.positions, len(self.evidence.content))
+            if position not in self.owners
+        ]
 
     def slot(self, index: int) -> int | None:
         """Return the evidence's own word right before what follows a word of the claim; None if there is none."""
@@ -86,10 +92,8 @@ class ClaimComparison:
         return after - 1
 
     def _is_replaced(self, index: int) -> bool:
-        place = self.slot(index)
-        return (
-            place is not None and is_specific(self.claim.content[index]) and is_specific(self.evidence.content[place])
-        )
+        slot = self.slot(index)
+        return slot is not None and is_specific(self.claim.content[index]) and is_specific(self.evidence.content[slot])
 
     def coverage(self, passed: frozenset[int]) -> float:
         """Return the share of the claim's words that have a position, weighted by rarity, without those `passed`."""

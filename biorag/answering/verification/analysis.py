@@ -170,8 +170,8 @@ def analyse(sentence: str) -> Analysis:
     tokens = words(sentence)
     lower = [word.text.lower().replace("’", "'") for word in tokens]
     spans = list(_cue_spans(lower))
-    governing = {place for start, length, _ in spans for place in range(start, start + length)}
-    places = [place for place, word in enumerate(tokens) if word.kind in COMPARED and place not in governing]
+    governing = {position for start, length, _ in spans for position in range(start, start + length)}
+    places = [position for position, word in enumerate(tokens) if word.kind in COMPARED and position not in governing]
     scopes = tuple(_scopes(lower, spans, places))
     if lower and lower[-1] == "?":
         scopes += (Scope(CueKind.AIM, tuple(range(len(places)))),)
@@ -188,36 +188,38 @@ def _content(
     tokens: Sequence[Word], lower: Sequence[str], places: Sequence[int], scopes: Sequence[Scope]
 ) -> Iterator[ContentWord]:
     """Yield the content words, which stand at these places among the tokens."""
-    marks = [place for place, word in enumerate(tokens) if word.text in SEPARATING]
+    marks = [position for position, word in enumerate(tokens) if word.text in SEPARATING]
     denials = Counter(n for scope in scopes if scope.kind is CueKind.NEGATION for n in scope.targets)
-    for n, (before, place) in enumerate(zip([-1, *places], places, strict=False)):
-        word, between = tokens[place], lower[before + 1 : place]
+    for n, (before, position) in enumerate(zip([-1, *places], places, strict=False)):
+        word, between = tokens[position], lower[before + 1 : position]
         yield ContentWord(
             *(word.text, word.start, word.end, word.key, word.kind, word.negated),
             weight=_weight(word),
             denied=(denials[n] % 2 == 1) != word.negated,
-            segment=bisect_left(marks, place),
-            after_by="by" in lower[max(0, place - 2) : place],
+            segment=bisect_left(marks, position),
+            after_by="by" in lower[max(0, position - 2) : position],
             joined=before >= 0 and bool(between) and JOINING.issuperset(between),
             alternative=between == ["or"],
-            quantifier=_quantifier(lower, place),
+            quantifier=_quantifier(lower, position),
         )
 
 
 def _certain(lower: list[str], spans: Sequence[tuple[int, int, str]]) -> Iterator[str]:
     """Yield the stems of words of certainty, but not that of "only" in "not only"."""
-    passed = {place for start, length, name in spans if name == "pseudo" for place in range(start, start + length)}
-    for place, word in enumerate(lower):
-        if place not in passed and cues().certain.match(lower, place):
+    passed = {
+        position for start, length, name in spans if name == "pseudo" for position in range(start, start + length)
+    }
+    for position, word in enumerate(lower):
+        if position not in passed and cues().certain.match(lower, position):
             yield stem(word)
         elif word in cues().universal or word == BOTH:
             yield BOTH if word == BOTH else ALL
 
 
-def _quantifier(lower: Sequence[str], place: int) -> str:
+def _quantifier(lower: Sequence[str], position: int) -> str:
     """Return the group of the quantifier before a word: right before it, or before its article or "of"."""
-    named = (cues().quantifiers.get(word, "") for word in reversed(lower[max(0, place - 3) : place]))
-    before = lower[place - 1] if place else ""
+    named = (cues().quantifiers.get(word, "") for word in reversed(lower[max(0, position - 3) : position]))
+    before = lower[position - 1] if position else ""
     return next(named, "") if before not in ("of", "the", "these", "those") else next(filter(None, named), "")
 
 
@@ -237,24 +239,25 @@ def _weight(word: Word) -> float:
 
 def _cue_spans(lower: list[str]) -> Iterator[tuple[int, int, str]]:
     """Yield the cues of a sentence: where each begins, how many words it has, and the list that it stands in."""
-    place, negated = 0, False
-    while place < len(lower):
+    position, negated = 0, False
+    while position < len(lower):
         length, name = max(
-            ((phrases.match(lower, place), name) for name, phrases in cues().scoped.items()), key=lambda pair: pair[0]
+            ((phrases.match(lower, position), name) for name, phrases in cues().scoped.items()),
+            key=lambda pair: pair[0],
         )
         # "nor" carries on a negation: "neither A nor B" negates each once. "No, ..." answers a question.
-        carries_on = lower[place] == "nor" and negated
-        answers = lower[place] == "no" and lower[place + 1 : place + 2] == [","]
+        carries_on = lower[position] == "nor" and negated
+        answers = lower[position] == "no" and lower[position + 1 : position + 2] == [","]
         if length and not carries_on and not answers:
-            yield place, length, name
-        negated = (negated and lower[place] not in CLOSING) or (length > 0 and name in ("before", "determiners"))
-        place += max(length, 1)
+            yield position, length, name
+        negated = (negated and lower[position] not in CLOSING) or (length > 0 and name in ("before", "determiners"))
+        position += max(length, 1)
 
 
 def _scopes(lower: list[str], spans: Sequence[tuple[int, int, str]], places: Sequence[int]) -> Iterator[Scope]:
     kinds = {"hedges": CueKind.HEDGE, "aims": CueKind.AIM}
     # A scope ends with its clause, and before a termination.
-    ends = [place for place, word in enumerate(lower) if word in CLOSING or word in cues().terminations]
+    ends = [position for position, word in enumerate(lower) if word in CLOSING or word in cues().terminations]
     # "No nucleus and cannot divide": the next cue of a list begins a scope of its own.
     listed = [start for start, _, name in spans if name != "pseudo" and start and lower[start - 1] in LISTING]
     for start, length, name in spans:
@@ -280,7 +283,7 @@ def _next(places: Sequence[int], start: int, otherwise: int) -> int:
 
 
 def _restricts(lower: list[str], start: int) -> bool:
-    """Whether a relative clause without a comma before it leads to a place: "schizophrenia that has not responded"."""
+    """Whether a relative clause without a comma before it leads there: "schizophrenia that has not responded"."""
     before = lower[max(0, start - RELATIVE) : start]
-    places = [place for place, word in enumerate(before) if word in ("that", "who", "whose", "which")]
+    places = [position for position, word in enumerate(before) if word in ("that", "who", "whose", "which")]
     return bool(places) and places[-1] > 0 and SEPARATING.isdisjoint(before[places[-1] - 1 :])

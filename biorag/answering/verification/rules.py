@@ -112,17 +112,17 @@ def _must_stand(word: ContentWord) -> bool:
 
 def _replaces(pair: ClaimComparison, index: int) -> bool:
     """Whether a specific word stands where the evidence has another."""
-    others = (pair.evidence.content[place] for place in pair.vacant(index))
+    others = (pair.evidence.content[position] for position in pair.vacant(index))
     return is_specific(pair.claim.content[index]) and any(map(is_specific, others))
 
 
 def _takes_place(pair: ClaimComparison, index: int) -> bool:
     """Whether a word stands in the place of a rare one, right before the same word: "loop" or "thiazide diuretics"."""
-    words, place = pair.claim.content, pair.slot(index)
-    if place is None or words[index].segment != words[index + 1].segment:
+    words, slot = pair.claim.content, pair.slot(index)
+    if slot is None or words[index].segment != words[index + 1].segment:
         return False
     is_word = words[index].kind is WordKind.CONTENT and words[index].weight > REPORTING_WEIGHT
-    return is_word and pair.evidence.content[place].weight >= RARE
+    return is_word and pair.evidence.content[slot].weight >= RARE
 
 
 def _exchanges_roles(pair: ClaimComparison) -> bool:

@@ -80,10 +80,10 @@ class ListScore(NamedTuple):
 
 def listed(names: Sequence[str], expected: Sequence[Synonyms]) -> ListScore:
     """Score the names of one list answer; a thing that is named twice is found once."""
-    found = {place for place, synonyms in enumerate(expected) for name in names if same_name(name, synonyms)}
-    precision = len(found) / len(names) if names else 0.0
-    recall = len(found) / len(expected) if expected else 0.0
-    return ListScore(precision, recall, 2 * precision * recall / (precision + recall) if found else 0.0)
+    right = {number for number, synonyms in enumerate(expected) for name in names if same_name(name, synonyms)}
+    precision = len(right) / len(names) if names else 0.0
+    recall = len(right) / len(expected) if expected else 0.0
+    return ListScore(precision, recall, 2 * precision * recall / (precision + recall) if right else 0.0)
 
 
 class Rouge(NamedTuple):
@@ -120,8 +120,8 @@ def _rouge(text: str, references: Sequence[str], units_of: Callable[[Sequence[st
     units = units_of(tokens(text))
     others = [units_of(tokens(reference)) for reference in references]
     matched = sum((units & other).total() for other in others)
-    wanted, given = sum(other.total() for other in others), units.total() * len(others)
-    recall, precision = matched / wanted if wanted else 0.0, matched / given if given else 0.0
+    wanted, offered = sum(other.total() for other in others), units.total() * len(others)
+    recall, precision = matched / wanted if wanted else 0.0, matched / offered if offered else 0.0
     f1 = 2 * recall * precision / (recall + precision) if matched else 0.0
     return Rouge(recall, precision, f1)
 
