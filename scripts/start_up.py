@@ -1,4 +1,4 @@
-"""How long `biorag --help` takes: the median of a few runs. What it imports is held by tests/test_startup.py.
+"""How long `biorag --help` takes: the median of a few runs. What it imports is held by tests/test_command_line.py.
 
 Run as `python -m scripts.start_up [--times 9]`.
 """

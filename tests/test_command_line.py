@@ -1,0 +1,136 @@
+"""The command line: pages of help, options that stand anywhere, completion, panics, and what a start imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from biorag.cli import app
+from biorag.commands.application import hoisted
+from biorag.utils.panics import PanicError, panics_raised
+from tests.cli import environment, failed, invoke, succeeded
+
+PAGE = 45  # lines
+LIGHT = {
+    *("annotated_doc", "annotated_types", "biorag", "click", "markdown_it", "mdurl", "platformdirs", "pydantic"),
+    *("pydantic_core", "pygments", "rich", "shellingham", "typer", "typing_extensions", "typing_inspection"),
+}
+HEAVY = {"torch", "transformers", "sentence_transformers", "scipy", "sklearn", "pandas", "onnx"}
+MOST = 80  # modules of biorag that a BM25 search imports
+LOOK = """
+import json, sys
+before = set(sys.modules)
+from biorag.cli import app
+try:
+    app(json.loads(sys.argv[1]))
+except SystemExit as end:
+    code = end.code
+print(json.dumps({"code": code, "modules": sorted(set(sys.modules) - before)}))
+"""
+PanicException = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+
+
+@pytest.mark.parametrize("words", [[], ["ask"], ["search"], ["index"], ["train", "retriever"], ["bench", "mirage"]])
+def test_help_is_a_page_of_80_columns_and_help_all_has_every_option(words):
+    def lines(option: str) -> list[str]:
+        shown = CliRunner().invoke(app, [*words, option], env={"COLUMNS": "80", "TERM": "dumb"})
+        assert shown.exit_code == 0, shown.output
+        return shown.stdout.splitlines()
+
+    page = lines("--help")
+    assert len(page) <= PAGE
+    assert max(map(len, page)) <= 80
+    assert "<bool>" not in "\n".join(page)
+    assert "[default: (" not in "\n".join(page)
+    assert len(lines("--help-all")) >= len(page)
+
+
+def test_every_command_is_imported_and_has_help():
+    def check(command, path):
+        assert command.help, path
+        for name, child in getattr(command, "commands", {}).items():
+            check(child, f"{path} {name}")
+
+    check(typer.main.get_command(app), "biorag")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["ask", "--config", "a.toml", "why", "--debug"], ["--config", "a.toml", "--debug", "ask", "why"]),
+        (["ask", "--config=a.toml", "why"], ["--config=a.toml", "ask", "why"]),
+        (["ask", "--", "--offline"], ["ask", "--", "--offline"]),
+        (["ask", "--config"], ["--config", "ask"]),
+    ],
+)
+def test_options_of_the_program_stand_anywhere(words, expected):
+    assert hoisted(words) == expected
+
+
+@pytest.mark.parametrize(("words", "expected"), [("biorag search x --mode h", "hybrid"), ("biorag se", "search")])
+def test_the_shell_completes_commands_and_values(tmp_path, words, expected):
+    asked = {"_BIORAG_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    code = "import sys; sys.argv = ['biorag']; from biorag.cli import app; app(prog_name='biorag')"
+    variables = {**os.environ, **environment(tmp_path, {}), **asked}
+    ended = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
+    assert expected in ended.stdout.split(), (ended.stdout, ended.stderr)
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_panic_of_the_engine_is_one_sentence(monkeypatch, tmp_path, debug):
+    def panics(*_: object) -> None:
+        raise PanicException("index out of bounds: the len is 3 but the index is 7")
+
+    monkeypatch.setattr("biorag.indexes.store.Store.require_manifest", panics)
+    result = invoke(*["--debug"] * debug, "search", "fever", home=tmp_path)
+    if debug:
+        assert (result.exit_code, "Traceback" in result.stderr) == (6, True)
+    else:
+        failed(result, 6, "the engine failed (index out of bounds", "biorag doctor")
+
+
+def test_a_panic_is_raised_without_what_rust_prints_and_other_output_is_kept(capfd):
+    with pytest.raises(PanicError, match="index out of bounds"), panics_raised():
+        os.write(2, b"thread '<unnamed>' panicked at lib.rs:1:2\n")
+        raise PanicException("index out of bounds")
+    with pytest.raises(ValueError, match="another"), panics_raised():
+        os.write(2, b"kept\n")
+        raise ValueError("another")
+    with panics_raised(), panics_raised():
+        sys.stderr.write("and this\n")
+    assert capfd.readouterr().err == "kept\nand this\n"
+
+
+def looked(*arguments: str, **variables: str) -> set[str]:
+    """Return the modules that a command imports in a process of its own."""
+    command = [sys.executable, "-c", LOOK, json.dumps(arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **variables})
+    look = json.loads(ended.stdout.splitlines()[-1])
+    assert look["code"] == 0, ended.stderr
+    return set(look["modules"])
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["bench", "mirage", "--help"]], ids=" ".join)
+def test_help_imports_nothing_heavy(arguments):
+    modules = looked(*arguments)
+    assert "biorag.commands.search" not in modules, "a command is imported when it runs"
+    packages = {module.partition(".")[0] for module in modules if not module.startswith("_sysconfigdata")}
+    assert packages - sys.stdlib_module_names - LIGHT == set()
+
+
+@pytest.mark.models
+def test_a_question_imports_no_torch_and_a_bm25_search_few_modules(corpus_file, tiny_encoder, tmp_path, own_exports):
+    home = tmp_path / "home"
+    succeeded(invoke("index", corpus_file, "--encoder", tiny_encoder, home=home))
+    for words in (["search", "aspirin and fever"], ["ask", "Which drug lowers fever?"]):
+        packages = {module.partition(".")[0] for module in looked(*words, "--json", BIORAG_HOME=str(home))}
+        assert "onnxruntime" in packages
+        assert packages & HEAVY == set()
+    modules = looked("search", "aspirin", "--mode", "bm25", "--no-rerank", BIORAG_HOME=str(home))
+    assert len({module for module in modules if module.partition(".")[0] == "biorag"}) <= MOST
