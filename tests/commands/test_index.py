@@ -207,7 +207,7 @@ def test_a_later_run_keeps_the_projection_of_the_first(run, tmp_path):
 def test_token_vectors_cannot_be_added_to_an_index(run, corpus_file, tiny_encoder):
     done(run("index", corpus_file, "--encoder", tiny_encoder, "--no-store-tokens", "--json"))
     failed(run("index", corpus_file, "--store-tokens"), 5, "was made with no token vectors", "--name")
-    stored = run("search", "aspirin", "--json", BIORAG_STORE_TOKENS="1")
+    stored = run("search", "aspirin", "--json", BIORAG_STORE_TOKENS="compact")
     assert done(stored)["hits"], "what a new index is to store is no matter of searching"
 
 

@@ -81,19 +81,6 @@ def test_the_manifest_has_the_files_in_order_and_the_blocks(home, corpus):
     assert manifest["blocks"] == {"tokens": 40, "overlap": 8}
 
 
-FILTERS = {
-    "year>=2015": {"2", "3", "5"},
-    "mesh:Aspirin": {"1"},
-    "mesh:aspirin": {"1"},
-    'type:"Randomized Controlled Trial"': {"5"},
-    "retracted": {"3"},
-    "not retracted": {"1", "2", "5"},
-    "abstract": {"1", "2", "3"},
-    'year>=2015 and mesh:Asthma and not retracted and not type:"Randomized Controlled Trial"': {"2"},
-    "revised:2024-03-01": {"2"},
-}
-
-
 def test_retracted_articles_are_marked(home):
     hits = {hit["id"]: hit for hit in done(invoke("search", "asthma", "-k", "10", "--json", home=home))["hits"]}
     assert [id for id, hit in hits.items() if hit.get("retracted")] == ["3"]

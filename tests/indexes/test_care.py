@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from biorag.indexes.catalogue import last_used
 from biorag.indexes.deleting import delete_documents, select_ids
 from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.fields import field_counts, fields_of
+from biorag.indexes.fields import field_counts
 from biorag.indexes.store import Store
 from biorag.types import IndexQuery, Snippet
 from biorag.utils.locks import DirectoryLock
 from tests.cli import done, failed, invoke, succeeded
 from tests.fakes import HashEncoder
-from tests.indexes.test_pubmed import BLOCKS, bring
 from tests.indexes.test_writing import Run, corpus
 
 
@@ -162,16 +161,6 @@ def test_a_file_of_a_folder_is_removed_and_none_of_its_name_elsewhere(settings, 
     assert done(invoke("delete", "--source", two, "--yes", "--json", home=settings.home))["deleted"] == 1
 
 
-def test_a_document_in_blocks_goes_whole(settings, tmp_path):
-    long = corpus(tmp_path / "long.jsonl", [Snippet("d", "", "a b c d e f " * 40), Snippet("e", "", "x")])
-    bring(settings.replace(block_tokens=6, block_overlap=1), long, split=BLOCKS)
-    before = held(settings)
-    assert len([id for id in before if id.startswith("d#")]) > 2
-    report = done(invoke("delete", "--id", "d#1", "--yes", "--json", home=settings.home))
-    assert (report["documents"], report["deleted"]) == (1, len(before) - 1)
-    assert held(settings) == ["e"]
-
-
 def test_a_deletion_that_is_killed_is_completed_by_the_same_command(indexed, settings, monkeypatch):
     monkeypatch.setattr(EdgeIndex, "optimize", _fails)
     words = ("delete", "--filter", "year<2006", "--yes", "--json")
@@ -241,16 +230,6 @@ def test_a_number_is_not_compared_with_texts(settings, tmp_path):
     for condition, count in {"n>=5": 0, 'volume="12" and n=3': 0, "n=4": 1, 'volume="12"': 1}.items():
         words = ("delete", "--filter", condition, "--yes", "--json")
         assert done(invoke(*words, home=settings.home))["deleted"] == count
-
-
-def test_fields_in_lists_and_objects_are_named_as_filters_name_them():
-    snippet = Snippet("a", "", "text", None, {"mesh": ["Asthma", "Child"], "dates": {"year": 2001}, "empty": []})
-    assert dict(fields_of(snippet)) == {
-        "id": ["a"],
-        "content": ["text"],
-        "mesh": ["Asthma", "Child"],
-        "dates.year": [2001],
-    }
 
 
 VALUES = st.one_of(st.integers(-3, 3), st.sampled_from(["a", "b"]), st.booleans())

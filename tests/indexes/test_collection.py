@@ -170,17 +170,6 @@ def test_a_load_that_was_killed_ends_with_the_graph_and_all_payload_indexes(serv
     assert server.engine.get_collection(NAME).config.hnsw_config.m == 16
 
 
-def test_an_update_of_a_finished_collection_keeps_its_graph(server):
-    with closing(opened(server)) as index:
-        index.optimize()
-    server.engine._schema[NAME].clear()  # as one of an earlier version
-    server.bodies.clear()
-    with closing(opened(server, manifest=replace(MANIFEST, complete=True))) as index:
-        index.upsert(SNIPPETS[:5], VECTORS[:5])
-        index.optimize()
-    assert [path for verb, path, *_ in server.bodies if verb in ("PUT", "PATCH")] == [f"/collections/{NAME}/points"]
-
-
 @pytest.mark.parametrize(("shards", "streams"), [(1, 4), (3, 3)])
 def test_points_go_in_batches_in_a_stream_for_each_shard(server, shards, streams):
     """The barrier is passed by as many requests at a time as there are streams; one more would be counted."""
@@ -226,13 +215,6 @@ def test_only_what_was_not_acknowledged_is_sent_again(server):
     assert sorted(Counter(sent).values()) in ([1, 2, 2], [1, 1, 3]), (
         "two requests were refused, and repeated as they were"
     )
-
-
-def test_a_deletion_is_acknowledged(server):
-    with closing(opened(server)) as index:
-        index.delete(["s1"])
-    assert bodies(server, "POST", "/points/delete") == [{"points": [str(point_id("s1"))]}]
-    assert queries(server, "POST", "/points/delete") == [{"wait": "true", "ordering": "weak"}]
 
 
 # --- waiting
@@ -284,27 +266,6 @@ def test_waiting_without_progress_ends(clock, status="yellow"):
     with pytest.raises(ServiceError, match=f"no progress for 60 s \\({status}: 0 vectors of 0 points") as caught:
         bulk_load.wait_until_green(engine(*[status] * 1000), NAME, 60)
     assert 60 < clock.now < 70 and "give the same command again" in str(caught.value)
-
-
-def test_progress_is_said_and_lengthens_the_waiting(clock, caplog):
-    client = engine(*["yellow"] * 40)
-    client.get_collection = growing(client)
-    with caplog.at_level("INFO", "biorag.indexes.bulk_load"):
-        bulk_load.wait_until_green(client, NAME, 20)
-    assert clock.now > 100
-    assert len(caplog.messages) == 4, "after 10, 30, 70 and 150 seconds"
-    assert "is being optimized, yellow: 900 vectors of 0 points indexed" in caplog.text
-
-
-def growing(client):
-    plain, indexed = client.get_collection, 0
-
-    def get_collection(name):
-        nonlocal indexed
-        indexed += 100
-        return plain(name).model_copy(update={"indexed_vectors_count": indexed, "points_count": 0})
-
-    return get_collection
 
 
 def test_a_failed_optimizer_is_an_error_at_once(clock):

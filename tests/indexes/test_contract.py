@@ -25,7 +25,6 @@ from biorag.indexes.connection import connect
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest, TokenParameters
 from biorag.indexes.server import ServerIndex, ServerOptions
-from biorag.retrieval.filters import exclude_pmids
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, ScoredDoc, Snippet
 from biorag.utils.network import Server
 from tests.qdrant_standin import MemoryEngine
@@ -222,24 +221,6 @@ def test_ids_lists_every_snippet_once(index, snippets, monkeypatch):
     assert list(index.ids()) == list(index.ids())
 
 
-def test_nothing_to_upsert_changes_nothing(index):
-    index.upsert([], random_vectors(0))
-    assert index.count() == 12
-
-
-def test_upserting_again_is_idempotent(index, snippets):
-    probes = [IndexQuery("glucose liver", 12), IndexQuery(random_vectors(1, seed=5)[0], 12)]
-    before = index.search(probes)
-    index.upsert(snippets, random_vectors(len(snippets)))
-    index.optimize()
-    index.upsert(snippets[:3], random_vectors(len(snippets))[:3])
-    assert index.count() == len(snippets)
-    assert index.fetch([s.id for s in snippets]) == {s.id: s for s in snippets}
-    for now, then in zip(index.search(probes), before, strict=True):
-        assert [scored.id for scored in now] == [scored.id for scored in then]
-        assert [scored.score for scored in now] == pytest.approx([scored.score for scored in then], rel=1e-6)
-
-
 @pytest.mark.parametrize("optimized", [False, True])
 def test_a_deleted_snippet_is_gone_everywhere(index, snippets, optimized):
     vectors = random_vectors(len(snippets))
@@ -360,13 +341,6 @@ def test_the_length_counter_counts_the_terms(snippets):
     assert (length_of(""), length_of("the of in and"), length_of("liver " * 5000)) == (0, 0, 5000)
 
 
-@settings(derandomize=True, deadline=None, max_examples=25)
-@given(words=st.lists(st.sampled_from(VOCABULARY) | st.text("abcé5-", min_size=1, max_size=6), max_size=60))
-def test_the_length_counter_counts_any_words(words):
-    text = " ".join(words)
-    assert LengthCounter()(text) == len(terms(text))
-
-
 BM25_QUERIES = [
     "liver",
     "Livers LIVER",
@@ -386,10 +360,6 @@ def test_bm25_search_is_the_formula(make_index, avg_len):
     docs = {s.id: s.contents for s in given}
     for limit, query in product([3, 100], BM25_QUERIES):
         assert_top(index.search([IndexQuery(query, limit)])[0], reference_bm25(docs, query, avg_len), limit)
-
-
-def test_a_query_without_known_terms_finds_nothing(index):
-    assert index.search([IndexQuery(query, 5) for query in ("", "  ", "the of and", "?!", "zzzz")]) == [[]] * 5
 
 
 # --- restrictions
@@ -506,16 +476,6 @@ def test_all_conditions_must_hold(fielded):
         assert [s.id for s in found] == ["f2"]
 
 
-def test_excluded_pmids_are_left_out_and_scores_stay(fielded):
-    query = random_vectors(1, seed=6)[0]
-    everything, some = fielded.search(
-        [IndexQuery(query, 9), IndexQuery(query, 9, where=exclude_pmids((101, 103, 555)))]
-    )
-    assert some == [scored for scored in everything if scored.id not in ("f1", "f3")]
-    assert "f5" in {scored.id for scored in some}  # no PMID at all
-    assert exclude_pmids(()) == ()
-
-
 def test_numbers_beyond_64_bits_are_compared_as_numbers(fielded):
     numbers = {id for id, fields in FIELDS.items() if isinstance(fields.get("year"), int)}
     for op, value, expected in (
@@ -527,13 +487,6 @@ def test_numbers_beyond_64_bits_are_compared_as_numbers(fielded):
     ):
         (found,) = fielded.search([IndexQuery("liver", 9, where=(FieldFilter("year", op, value),))])
         assert {scored.id for scored in found} == expected
-
-
-def test_limit_keeps_the_best(fielded):
-    query = random_vectors(1, seed=8)[0]
-    everything, *best = fielded.search([IndexQuery(query, limit) for limit in (6, 1, 3, 50)])
-    assert len(everything) == 6
-    assert best == [everything[:1], everything[:3], everything]
 
 
 def test_equal_scores_come_in_the_order_of_ids(make_index):

@@ -18,8 +18,8 @@ from biorag.indexes import edge
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.checksums import SHARD
 from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.manifest import Bm25Parameters, Manifest, TokenParameters
-from biorag.indexes.points import PAYLOAD_INDEXES, search_width
+from biorag.indexes.manifest import Bm25Parameters, Manifest
+from biorag.indexes.points import PAYLOAD_INDEXES
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, Snippet
 
 DIMENSION = 16
@@ -183,13 +183,6 @@ def test_a_damaged_shard_is_a_service_error_and_frees_the_lock(written):
         assert caught.value.exit_code == 6
 
 
-def test_a_vector_of_another_dimension_is_a_service_error(written):
-    index = EdgeIndex(written, manifest())
-    with pytest.raises(ServiceError, match="dim"):
-        index.search([IndexQuery(np.zeros(DIMENSION // 2, np.float32), 1)])
-    index.close()
-
-
 # --- who may open it
 
 
@@ -349,13 +342,6 @@ for batch in range(30):
     index.close()
 
 
-@pytest.mark.parametrize(
-    ("snippets", "limit", "width"), [(0, 10, 128), (15_000, 10, 244), (10**6, 20, 2000), (15_000, 100, 500)]
-)
-def test_the_graph_is_searched_the_wider_the_more_snippets_there_are(snippets, limit, width):
-    assert search_width(snippets, limit) == width
-
-
 # --- deleted points
 
 
@@ -404,22 +390,6 @@ def test_after_deletions_scores_are_those_of_a_fresh_index(tmp_path, dimension, 
         assert reader.deleted_share() == 0.0
 
 
-def test_replaced_snippets_are_counted_once(tmp_path):
-    index = filled(tmp_path / "changed", range(400))
-    for _ in range(3):
-        index.upsert([rare(n) for n in range(100)], np.ones((100, DIMENSION), np.float32))
-    index.upsert([rare(n) for n in range(400, 450)], np.ones((50, DIMENSION), np.float32))
-    index.close()
-    index = EdgeIndex(tmp_path / "changed", manifest(), writable=True)
-    index.optimize()
-    fresh = filled(tmp_path / "fresh", range(450))
-    assert (index.count(), index.deleted_share()) == (450, 0.0)
-    for query in ("rareword", "common", "liver heart"):
-        assert best(index, query) == pytest.approx(best(fresh, query), rel=1e-6)
-    index.close()
-    fresh.close()
-
-
 def test_a_large_index_is_vacuumed_from_a_share_on(tmp_path, monkeypatch):
     monkeypatch.setattr(edge, "VACUUMED_ALWAYS", 100)
     index = filled(tmp_path / "changed", range(400))
@@ -436,17 +406,6 @@ def test_a_large_index_is_vacuumed_from_a_share_on(tmp_path, monkeypatch):
     index.close()
 
 
-def test_deletions_of_everything_leave_an_empty_index_that_can_be_filled(tmp_path):
-    index = filled(tmp_path / "changed", range(50))
-    index.delete([f"k{n}" for n in range(50)])
-    index.optimize()
-    assert (index.count(), index.deleted_share()) == (0, 0.0)
-    index.upsert([rare(1)], np.ones((1, DIMENSION), np.float32))
-    index.optimize()
-    assert best(index, "rareword").keys() == {"k1"}
-    index.close()
-
-
 # --- segments of bounded size
 
 SEGMENTED = 4096  # the engine builds a graph from 10 MB of vectors on, here 640
@@ -458,17 +417,6 @@ SEGMENTED = 4096  # the engine builds a graph from 10 MB of vectors on, here 640
 def test_a_segment_takes_192_mb_of_vectors_and_merges_with_half_as_many_again(dimension, points, kilobytes):
     made = manifest(dimension)
     assert (edge.segment_points(made), edge.segment_kilobytes(made)) == (points, kilobytes)
-
-
-def test_token_vectors_count_where_they_are_the_larger():
-    tokens = TokenParameters("encoder", "", "f" * 64, 128, 1)
-    made = replace(manifest(384), tokens=tokens)
-    assert edge.segment_kilobytes(made) == int(1.5 * 131_072 * 4 * 256 * 128 / 1024)
-
-
-@pytest.mark.parametrize(("points", "number"), [(0, 2), (131_073, 3), (1_000_000, 9)])
-def test_there_is_a_segment_for_each_full_one_and_one_to_write_to(points, number):
-    assert edge.segment_number(manifest(384), points) == number
 
 
 @pytest.mark.parametrize(

@@ -171,17 +171,6 @@ def test_torn_blocks_without_their_first_are_removed_whatever_comes_next(setting
     assert list(held(settings)) == ["2"]
 
 
-def test_an_estimate_counts_what_is_left(settings, tmp_path):
-    path = written(tmp_path, "1.xml", deletions(5), deletions(5), article(1, "T.", numbered(15)), deletions(5))
-    found = survey(find_sources([str(path)], settings.home), None, lambda count: None, BLOCKS)
-    assert (found.blocks, len(found.superseded)) == (3, 2)
-
-
-def test_bm25_s_mean_length_is_that_of_the_blocks(settings, tmp_path):
-    bring(settings, written(tmp_path, "a.xml", article(1, "Title.", numbered(10))), split=BLOCKS)
-    assert Store(settings).require_manifest().bm25.avg_len == 6.5  # 1 + 6 and 1 + 5 words, one shared
-
-
 # --- any order of files, runs and faults, against a slow reference
 
 

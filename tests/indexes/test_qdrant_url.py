@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from biorag.cli import app
-from biorag.errors import ServiceError
 from biorag.indexes.store import Store
 from biorag.settings.settings import Settings
 from tests.qdrant_standin import StandIn
@@ -45,13 +44,6 @@ def test_index_writes_every_snippet_and_the_manifest(server, indexed, snippets):
     manifest = server.engine.get_collection("wire").config.metadata["biorag"]
     assert manifest["snippets"] == len(snippets) and manifest["complete"] is True
     assert "secret-key" not in json.dumps(manifest)
-
-
-@pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
-def test_search_by_name_alone_finds_the_server(indexed, run, mode, snippets):
-    result = run("search", snippets[2].contents, "--name", "wire", "--mode", mode, "--json")
-    assert result.exit_code == 0, result.stderr
-    assert json.loads(result.stdout)["hits"][0]["id"] == "s2"
 
 
 def test_another_machine_needs_only_the_url(server, indexed, run, monkeypatch, tmp_path):
@@ -186,22 +178,6 @@ def test_what_a_server_must_not_answer_is_one_sentence(server, indexed, run, mon
     result = run("search", "malaria parasites", "--name", "wire", "--mode", "bm25", "--no-rerank", "-k", "3")
     assert (result.exit_code in (5, 6), result.stdout) == (True, ""), result.stderr
     assert says in result.stderr and "internal error" not in result.stderr and "Traceback" not in result.stderr
-
-
-def test_a_list_of_ids_without_an_end_is_noticed(server, indexed, run, monkeypatch, tmp_path):
-    honest = server._scroll
-
-    def endless(name, body):
-        result = honest(name, body)
-        return {**result, "next_page_offset": result["points"][0]["id"]}
-
-    monkeypatch.setattr(server, "_scroll", endless)
-    server.api_key = None
-    store = Store(Settings.of(home=os.environ["BIORAG_HOME"], name="wire", qdrant=server.url, retries=0))
-    index = store.open(store.require_manifest())
-    with pytest.raises(ServiceError, match="a list of ids without an end"):
-        list(index.ids())
-    index.close()
 
 
 @pytest.mark.parametrize("compressed", [False, True])

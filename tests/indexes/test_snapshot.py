@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError, UsageError
+from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.indexes import snapshot
 from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, IndexQuery, Snippet
-from biorag.utils.locks import DirectoryLock
 
 VECTORS = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
 SNIPPETS = [Snippet(f"s{n}", f"Title {n}", f"liver word{n} naïve") for n in range(30)]
@@ -87,30 +84,12 @@ def test_what_was_saved_comes_back(made, tmp_path, name):
     index.close()
 
 
-def test_the_same_index_gives_the_same_file(made, tmp_path):
-    store, file = made
-    snapshot.save(store, tmp_path / "again.tar.gz", quiet)
-    assert (tmp_path / "again.tar.gz").read_bytes() == file.read_bytes()
-
-
 def test_holes_stay_holes(made, tmp_path):
     _, file = made
     snapshot.load(Settings.of(home=tmp_path), None, file, quiet)
     files = [path.stat() for path in (tmp_path / "indexes" / "pubmed").rglob("*") if path.is_file()]
     assert sum(found.st_size for found in files) > 50e6
     assert sum(found.st_blocks * 512 for found in files) < 5e6
-
-
-def test_a_reader_beside_it_does_not_matter_and_a_writer_is_named(made, tmp_path):
-    store, _ = made
-    reader = DirectoryLock(store.folder, exclusive=False)
-    snapshot.save(store, tmp_path / "s.tar.gz", quiet)
-    reader.release()
-    writer = DirectoryLock(store.folder, exclusive=True)
-    with pytest.raises(ServiceError, match=f"is being written by process {os.getpid()}"):
-        snapshot.save(store, tmp_path / "t.tar.gz", quiet)
-    writer.release()
-    assert [path.name for path in tmp_path.iterdir()] == ["s.tar.gz"]
 
 
 def test_an_unfinished_index_and_one_on_a_server_are_not_saved(settings, tmp_path):
@@ -296,13 +275,6 @@ def test_sizes_that_the_file_cannot_hold_are_refused_before_anything_is_unpacked
         with pytest.raises(BadInputError, match=r"it lists [\d,]+ bytes, more than it can hold"):
             snapshot.load(Settings.of(home=tmp_path / "home"), None, packed(tmp_path / "s", crafted), quiet)
         assert not (tmp_path / "home").exists()
-
-
-def test_a_snapshot_without_room_for_it_is_not_unpacked(made, tmp_path, monkeypatch):
-    monkeypatch.setattr("biorag.utils.files.shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 60 << 20))
-    with pytest.raises(ServiceError, match="is full"):
-        snapshot.load(Settings.of(home=tmp_path), None, made[1], quiet)
-    assert nothing_is_left(tmp_path)
 
 
 @pytest.mark.parametrize(

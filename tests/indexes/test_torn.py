@@ -15,7 +15,6 @@ from biorag.indexes.progress import PROGRESS, read_progress
 from biorag.indexes.store import Store
 from biorag.types import Snippet
 from tests.cli import invoke
-from tests.fakes import HashEncoder
 from tests.indexes.test_pubmed import BLOCKS, bring, held, numbered
 from tests.pubmed_records import article, deletions, file_of
 
@@ -125,33 +124,6 @@ def test_a_deletion_that_was_interrupted(settings, tmp_path, other):
     assert bring(settings, paths[0], other, split=BLOCKS).torn == ("1",), "it was indexed before, and is skipped"
     assert bring(settings, paths[1], split=BLOCKS).complete
     assert list(held(settings)) == ["2", "other"]
-
-
-def test_an_older_record_leaves_a_torn_one_torn(settings, tmp_path):
-    def day(number: int, words: int) -> Path:
-        path = tmp_path / f"{number}.xml"
-        path.write_bytes(file_of(article(1, f"T{number}.", numbered(words), f"2024-01-{number:02}")))
-        return path
-
-    bring(settings, day(2, 20), split=BLOCKS)
-    with killed("upsert", half=True):
-        bring(settings, day(3, 20), split=BLOCKS)
-    assert bring(settings, day(1, 20), split=BLOCKS).torn == ("1",)
-    assert bring(settings, day(4, 20), split=BLOCKS).complete
-
-
-def test_nothing_is_torn_before_anything_is_written(settings, tmp_path, other):
-    class Dies(HashEncoder):
-        def encode_snippets(self, texts):
-            raise KilledError("while it encodes")
-
-    bring(settings, version(tmp_path, "before.jsonl", 20, "old"), split=BLOCKS)
-    before = held(settings)
-    with pytest.raises(KilledError):
-        bring(settings, version(tmp_path, "after.jsonl", 9), split=BLOCKS, encoder=Dies())
-    assert not Store(settings).require_manifest().complete
-    assert bring(settings, other, split=BLOCKS).complete
-    assert held(settings) == {**before, "other": "Another corpus."}
 
 
 def test_info_and_a_search_say_what_is_torn(settings, tmp_path, other):

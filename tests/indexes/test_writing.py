@@ -1,6 +1,5 @@
 """Bringing a corpus into an index: what is encoded, what is skipped, duplicates, rejects, resuming."""
 
-import gzip
 import hashlib
 import json
 import logging
@@ -13,7 +12,6 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,16 +20,14 @@ from qdrant_edge import Bm25, Bm25Config
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import Source, find_sources
 from biorag.errors import BadInputError, MismatchError, ServiceError
-from biorag.indexes import server
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import SourceRecord
 from biorag.indexes.progress import IndexingProgress, read_progress
 from biorag.indexes.store import Store
-from biorag.indexes.surveying import SAMPLE, Survey, survey
+from biorag.indexes.surveying import Survey, survey
 from biorag.indexes.writing import EncodeSnippets, IndexReport, _still_fits, surveyed_changes, write_index
-from biorag.types import IndexQuery, Snippet
+from biorag.types import Snippet
 from tests.fakes import HashEncoder, encoding_snippets
-from tests.qdrant_standin import MemoryEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
 
@@ -109,20 +105,6 @@ def test_a_second_run_encodes_nothing_and_does_not_load_the_encoder(settings, co
     assert (again.loads, again.encoder.encoded, again.written) == (0, [], 12)
 
 
-def test_the_same_snippets_from_another_format_are_unchanged(settings, corpus_file, snippets, tmp_path):
-    Run(settings, corpus_file)
-    lines = [
-        {"_id": s.id, "title": s.title, "text": s.content, "metadata": {"pmid": str(s.pmid), **s.metadata}}
-        for s in snippets
-    ]
-    (tmp_path / "beir").mkdir()
-    path = tmp_path / "beir" / "corpus.jsonl.gz"
-    path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
-    again = Run(settings, path.parent)
-    assert counts(again.report) == {"unchanged": 12, "snippets": 12}
-    assert again.loads == 0
-
-
 def test_changed_and_new_snippets_and_they_alone_are_encoded(settings, corpus_file, snippets, tmp_path):
     Run(settings, corpus_file)
     changed = {
@@ -138,24 +120,6 @@ def test_changed_and_new_snippets_and_they_alone_are_encoded(settings, corpus_fi
     assert run.encoder.encoded == [snippet.contents for snippet in [*changed.values(), *new]]
     assert run.loads == 1
     assert held(settings, [snippet.id for snippet in now]) == {snippet.id: snippet for snippet in now}
-
-
-def test_an_index_on_a_server_is_brought_up_to_date_likewise(settings, corpus_file, snippets, tmp_path, monkeypatch):
-    class Kept(MemoryEngine):
-        def close(self, *args, **kwargs):
-            """A real server keeps its points when a client goes."""
-
-    client = Kept()
-    monkeypatch.setattr(server, "connect", lambda reached: client)
-    remote = settings.replace(qdrant="http://qdrant.test:6333")
-    assert counts(Run(remote, corpus_file).report) == {"added": 12, "snippets": 12}
-    again = Run(remote, corpus_file)
-    assert (counts(again.report), again.loads) == ({"unchanged": 12, "snippets": 12}, 0)
-    changed = replace(snippets[0], content="Changed.")
-    third = Run(remote, corpus(tmp_path / "now.jsonl", [changed, *snippets[1:]]))
-    assert counts(third.report) == {"updated": 1, "unchanged": 11, "snippets": 12}
-    assert held(settings, [s.id for s in snippets]) == {s.id: s for s in [changed, *snippets[1:]]}
-    assert Store(remote).require_manifest().snippets == 12
 
 
 # --- duplicates
@@ -234,15 +198,6 @@ def test_a_corpus_without_a_snippet_is_bad_input(settings, tmp_path):
 
 
 # --- interrupted runs
-
-
-class Breaks(HashEncoder):
-    """An encoder that fails at its third batch."""
-
-    def encode_snippets(self, texts):
-        if len(self.encoded) >= 8:
-            raise RuntimeError("the machine is out of memory")
-        return super().encode_snippets(texts)
 
 
 KILLED = """
@@ -351,21 +306,6 @@ def test_no_room_stops_a_run_before_anything_is_written_and_it_goes_on(settings,
     assert counts(Run(settings, other).report) == {"added": 1, "snippets": 13}
 
 
-def test_a_resumed_index_searches_as_one_made_at_once(settings, corpus_file):
-    with pytest.raises(RuntimeError):
-        Run(settings.replace(batch_size=4), corpus_file, encoder=Breaks())
-    Run(settings.replace(batch_size=4), corpus_file)
-    Run(settings.replace(name="whole"), corpus_file)
-    vector = HashEncoder().encode_queries(["glucose in the liver"])[0]
-    found = []
-    for name in ("test", "whole"):
-        store = Store(settings.replace(name=name))
-        index = store.open(store.require_manifest())
-        found.append(index.search([IndexQuery(vector, 12), IndexQuery("glucose in the liver", 12)]))
-        index.close()
-    assert found[0] == found[1]
-
-
 # --- the manifest
 
 
@@ -457,42 +397,6 @@ def test_survey_is_the_obvious_one(tmp_path_factory, files):
         blocks=len(flat) - len(superseded),
     )
     assert rejects.count == bad == (len(rejects.path.read_text().splitlines()) if bad else 0)
-
-
-def test_the_sample_is_drawn_from_all_of_a_corpus_and_again_the_same(tmp_path):
-    path = tmp_path / "many.jsonl"
-    path.write_bytes(b"".join(row(Snippet(f"s{number}", "", "liver")) for number in range(2000)))
-    first, again = (survey([Source(path.name, path)], None, lambda n: None).sample for _ in range(2))
-    assert first == again
-    numbers = sorted({int(snippet.id[1:]) for snippet in first})
-    assert len(numbers) == SAMPLE
-    assert 850 < np.mean(numbers) < 1150
-
-
-@settings(derandomize=True, deadline=None, max_examples=5)
-@given(first=st.lists(rows, min_size=1, max_size=10), second=st.lists(rows, min_size=1, max_size=10))
-def test_two_runs_leave_the_last_of_every_id(tmp_path_factory, first, second):
-    from biorag.settings.settings import Settings
-
-    folder = tmp_path_factory.mktemp("runs")
-    settings = Settings.of(home=folder / "home", name="test", batch_size=3)
-    before = {snippet.id: snippet for snippet in first}
-    now = {snippet.id: snippet for snippet in second}
-    Run(settings, corpus(folder / "1.jsonl", first))
-    run = Run(settings, corpus(folder / "2.jsonl", second))
-    assert held(settings, before | now) == before | now
-    assert counts(run.report) == {
-        name: count
-        for name, count in {
-            "added": len(now.keys() - before.keys()),
-            "updated": sum(id in before and before[id] != snippet for id, snippet in now.items()),
-            "unchanged": sum(before.get(id) == snippet for id, snippet in now.items()),
-            "duplicates": len(second) - len(now),
-            "snippets": len(before | now),
-        }.items()
-        if count
-    }
-    assert len(run.encoder.encoded) == run.report.added + run.report.updated
 
 
 def test_an_index_made_meanwhile_with_other_settings_is_not_mixed(settings):

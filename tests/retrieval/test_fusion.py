@@ -12,7 +12,6 @@ from biorag.types import ScoredDoc
 IDS = st.sampled_from([f"s{number}" for number in range(12)] + ["S1", "é", ""])
 SCORES = st.dictionaries(IDS, st.floats(-100, 100))
 # Few distinct values, so that ties are common.
-TIED = st.dictionaries(IDS, st.sampled_from([0.0, 0.5, 1.0]))
 RANKINGS = st.lists(IDS, unique=True).map(lambda ids: [ScoredDoc(id, -float(n)) for n, id in enumerate(ids)])
 
 

@@ -19,7 +19,7 @@ from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
 from biorag.scale.embedding import encode_on_gpus
-from biorag.scale.parquet import KEYS, NAMES, key_of, read_table
+from biorag.scale.parquet import KEYS, NAMES, read_table
 from biorag.scale.snippet_folder import SnippetFolder
 from biorag.scale.vector_folder import StoredVectors, VectorFolder, among
 from biorag.types import Snippet
@@ -106,13 +106,6 @@ def test_changed_and_new_snippets_alone_are_encoded(settings, pipeline, tmp_path
     assert set(expected(pipeline)) < set(stored(pipeline))
     assert len(stored(pipeline)) == 12
     check_vectors(pipeline, manifest)
-
-
-def test_what_is_known_needs_no_vector(settings, pipeline):
-    known = np.unique(np.array([key_of(one.id, one.digest) for one in snippets_of(pipeline)[2:7]], np.uint64))
-    report = pipeline.embed(pipeline.manifest(settings), known=known)
-    assert (report.encoded, report.unchanged) == (5, 5)
-    assert pipeline.load.encoded() == ["d0", "d1", "d7", "d8", "d9"]
 
 
 def test_keys_are_found_among_sorted_ones():

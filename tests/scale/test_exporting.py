@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -125,13 +124,3 @@ def test_a_killed_export_is_not_finished_and_the_next_one_is_whole(tmp_path, lin
     (pipeline.snippets / ".part-00000-00000.parquet.123").write_text("half")
     assert pipeline.export(*paths) == Pipeline(tmp_path / "fresh").export(*paths)
     assert list(pipeline.snippets.rglob(".*")) == []
-
-
-def test_a_part_of_another_export_is_refused(tmp_path, lines):
-    pipeline = Pipeline(tmp_path)
-    pipeline.export(lines("1.jsonl", ("a", "x"), ("b", "y")))
-    other = Pipeline(tmp_path / "other")
-    other.export(lines("2.jsonl", ("c", "x")))
-    shutil.copy(other.snippets / "part-00000-00000.parquet", pipeline.snippets)
-    with pytest.raises(MismatchError, match=r"part-00000-00000.parquet is of another export"):
-        documents(pipeline.snippets)
