@@ -150,7 +150,7 @@ class BadLines:
 
 @dataclass(frozen=True, slots=True)
 class EncodingCluster:
-    """What encodes: this process and its GPUs, or the workers of a Ray cluster."""
+    """What encodes: this process, or the workers of a Ray cluster."""
 
     ray: Annotated[
         str | None,
@@ -166,7 +166,7 @@ class EncodingCluster:
     ] = None
     gpus: Annotated[
         int | None,
-        typer.Option(min=1, help="GPUs to encode on, here or in the cluster.", rich_help_panel=WORKERS),
+        typer.Option(min=1, help="GPUs of the cluster to encode on.", rich_help_panel=WORKERS),
     ] = None
 
     def encoders(self) -> AbstractContextManager[Encode]:

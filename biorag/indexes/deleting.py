@@ -55,10 +55,10 @@ def select_ids(index: Index, manifest: Manifest, ids: Iterable[str]) -> Selectio
     documents: dict[str, None] = {}
     missing: list[str] = []
     for batch in batched(asked, SCROLL):
-        found = index.fetch(batch)
-        firsts = index.fetch([block_id(id, 0) for id in batch if id not in found]) if manifest.blocks else {}
+        snippets = index.fetch(batch)
+        firsts = index.fetch([block_id(id, 0) for id in batch if id not in snippets]) if manifest.blocks else {}
         for id in batch:
-            snippet = found.get(id) or firsts.get(block_id(id, 0))
+            snippet = snippets.get(id) or firsts.get(block_id(id, 0))
             if snippet is None:
                 missing.append(id)
             else:

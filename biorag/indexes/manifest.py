@@ -164,8 +164,8 @@ class Manifest:
         if not isinstance(values, dict):
             raise MismatchError(f"{source} is damaged (not a JSON object): {AGAIN}")
         if values.get("format") != FORMAT:
-            found = repr(values.get("format"))[:40]
-            raise MismatchError(f"{source} is of format {found}, this biorag reads {FORMAT}: {AGAIN}")
+            version = repr(values.get("format"))[:40]
+            raise MismatchError(f"{source} is of format {version}, this biorag reads {FORMAT}: {AGAIN}")
         try:
             manifest: Manifest = validated(cls, values)
             if manifest.tokens:

@@ -125,14 +125,14 @@ def _stored(kind: type[Stored], payloads: Iterable[Any]) -> list[Stored]:
 def snippets_of(payloads: Iterable[Any]) -> dict[str, Snippet]:
     """Return the snippets of payloads by their ids; raises `StoredError`."""
     return {
-        found.id: Snippet(found.id, found.title, found.content, found.pmid, found.metadata or {})
-        for found in _stored(_StoredSnippet, payloads)
+        point.id: Snippet(point.id, point.title, point.content, point.pmid, point.metadata or {})
+        for point in _stored(_StoredSnippet, payloads)
     }
 
 
 def digests_of(payloads: Iterable[Any]) -> dict[str, str]:
     """Return the digests in payloads by the ids of their snippets; raises `StoredError`."""
-    return {found.id: found.digest for found in _stored(_StoredDigest, payloads)}
+    return {point.id: point.digest for point in _stored(_StoredDigest, payloads)}
 
 
 def dense_by_id(records: Sequence[Any], dimension: int) -> dict[str, Vectors]:

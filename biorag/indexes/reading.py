@@ -30,8 +30,8 @@ def stored_snippets(index: Index) -> Iterator[Snippet]:
 
 def document(index: Index, id: str) -> Snippet | None:
     """Return a stored snippet by its id, a long document put together of its blocks; None if there is none."""
-    if found := index.fetch([id]).get(id):
-        return found
+    if snippet := index.fetch([id]).get(id):
+        return snippet
     first = index.fetch([block_id(id, 0)]).get(block_id(id, 0))
     if first is None or first.document != id:
         return None
@@ -66,13 +66,13 @@ def of_pmid(index: Index, pmid: int, dimension: int) -> list[Snippet]:
     (hits,) = index.search([probe])
     snippets = index.fetch([hit.id for hit in hits])
     ids = sorted({snippet.document for snippet in snippets.values()})
-    return [found for id in ids if (found := document(index, id))]
+    return [snippet for id in ids if (snippet := document(index, id))]
 
 
 def named_snippets(index: Index, name: str, dimension: int) -> list[Snippet]:
     """Return the snippet of an id, else those of a PMID; `dimension` is that of the index's dense vectors."""
-    if found := document(index, name):
-        return [found]
+    if snippet := document(index, name):
+        return [snippet]
     is_pmid = name.isascii() and name.isdigit() and len(name) <= PMID_DIGITS
     return of_pmid(index, int(name), dimension) if is_pmid else []
 

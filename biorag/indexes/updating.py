@@ -212,7 +212,7 @@ class Updater:
 
     def _remove_orphans(self) -> None:
         """Remove blocks to be written again that come after those which their document's first block counts."""
-        places = {id: place for id in self.again if (place := self._place(id))[1]}
+        places = {id: located for id in self.again if (located := self._place(id))[1]}
         firsts = self._index.fetch([block_id(document, 0) for document, _ in places.values()])
         counts = {first.document: _blocks_of(first) for first in firsts.values()}
         orphans = sorted(id for id, (document, number) in places.items() if (number or 0) >= counts.get(document, 0))

@@ -160,11 +160,6 @@ def best_device() -> str:
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def use_gpu(number: int) -> None:
-    """Let this thread load and run its models on the GPU of this number, from 0."""
-    torch.cuda.set_device(number)
-
-
 def uses_bf16(precision: str) -> bool:
     """Return whether the best device computes in bfloat16 under this precision setting."""
     return _dtype(precision, best_device()) == torch.bfloat16

@@ -101,19 +101,19 @@ def best_of_all(
     dense, bm25 : the two probes of each query; their limits are the first depth
     fuse : joins true scores of both sides; must not fall when either rises, and count an absent BM25 score as 0
     """
-    found: dict[int, Fused] = {}
+    fused: dict[int, Fused] = {}
     depths = [max(limit, vector.limit, text.limit) for vector, text in zip(dense, bm25, strict=True)]
-    while pending := [place for place in range(len(dense)) if place not in found]:
-        vectors = [replace(dense[place], limit=depths[place], exact=True) for place in pending]
-        texts = [replace(bm25[place], limit=depths[place]) for place in pending]
+    while pending := [number for number in range(len(dense)) if number not in fused]:
+        vectors = [replace(dense[number], limit=depths[number], exact=True) for number in pending]
+        texts = [replace(bm25[number], limit=depths[number]) for number in pending]
         by_vector, by_word = _lists(index, vectors, texts)
         by_both = zip(*_completed(index, vectors, texts, by_vector, by_word), strict=True)
-        for turn, (place, sides) in enumerate(zip(pending, by_both, strict=True)):
+        for turn, (number, sides) in enumerate(zip(pending, by_both, strict=True)):
             best = ranked(fuse(*sides), limit)
-            if _is_final(best, by_vector[turn], by_word[turn], limit, depths[place], fuse):
-                found[place] = Fused(best, by_vector[turn], by_word[turn])
-            depths[place] *= 2
-    return [found[place] for place in range(len(dense))]
+            if _is_final(best, by_vector[turn], by_word[turn], limit, depths[number], fuse):
+                fused[number] = Fused(best, by_vector[turn], by_word[turn])
+            depths[number] *= 2
+    return [fused[number] for number in range(len(dense))]
 
 
 def _is_final(
@@ -147,8 +147,8 @@ def _completed(
         frozenset(id for id, _ in other).difference(id for id, _ in own)
         for own, other in zip(rankings, others, strict=True)
     ]
-    incomplete = [place for place, ids in enumerate(lacking) if ids]
-    missing = [IndexQuery(probes[place].query, len(lacking[place]), among=lacking[place]) for place in incomplete]
+    incomplete = [number for number, ids in enumerate(lacking) if ids]
+    missing = [IndexQuery(probes[number].query, len(lacking[number]), among=lacking[number]) for number in incomplete]
     scores = dict(zip(incomplete, index.search(missing) if missing else (), strict=True))
-    whole = [[*ranking, *scores.get(place, ())] for place, ranking in enumerate(rankings)]
+    whole = [[*ranking, *scores.get(number, ())] for number, ranking in enumerate(rankings)]
     return whole[: len(dense)], whole[len(dense) :]

@@ -220,7 +220,7 @@ def _stored_similarities(index: Index, query: Vectors, id: str) -> Vectors:
     MaxSim of a single token is its best match, so each token is asked for alone; what the engine keeps are four bits a
     number, which it compares in its own way.
     """
-    probes = [IndexQuery(query[place : place + 1], 1, among=frozenset([id])) for place in range(len(query))]
+    probes = [IndexQuery(query[token : token + 1], 1, among=frozenset([id])) for token in range(len(query))]
     scored = index.search(probes)
     if not all(scored):
         raise MismatchError(f"the index holds no token vectors of {id!r}: index the corpus again")

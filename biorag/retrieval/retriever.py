@@ -220,9 +220,9 @@ class Retriever:
         kind = FUSIONS[self._settings.fusion]
         fuse = partial(kind.load(), **{name: getattr(self._settings, name) for name in kind.parameters})
         search = best_of_all if kind.exhaustive else partial(best_of_lists, true_scores=kind.true_scores)
-        found = search(self._index, dense, bm25, limit, fuse)
+        fused = search(self._index, dense, bm25, limit, fuse)
         read = dense[0].limit if dense else 0
-        return [FirstStageCandidates(one.ranking, Sides(one.dense[:read], one.bm25[:read])) for one in found]
+        return [FirstStageCandidates(one.ranking, Sides(one.dense[:read], one.bm25[:read])) for one in fused]
 
     def _rerank(
         self, queries: Sequence[str], candidates: list[list[ScoredDoc]], snippets: dict[str, Snippet]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -77,35 +74,6 @@ Encode = Callable[[Job, Sequence[Batch]], Iterator[int]]  # encodes batches; giv
 def encode_here(job: Job, batches: Sequence[Batch]) -> Iterator[int]:
     """Encode in this process, on its best device."""
     return map(BatchEncoder(job), batches)
-
-
-def encode_on_gpus(count: int) -> Encode:
-    """Return what encodes in this process on so many GPUs, a thread and a model each."""
-
-    def encode(job: Job, batches: Sequence[Batch]) -> Iterator[int]:
-        from biorag.models.loading import use_gpu
-
-        worker, numbers = threading.local(), iter(range(count))
-
-        def work(batch: Batch) -> int:
-            if not hasattr(worker, "encode"):  # not in the pool's initializer, which hides what it raises
-                use_gpu(next(numbers))
-                worker.encode = BatchEncoder(job)
-            return int(worker.encode(batch))
-
-        with ThreadPoolExecutor(count) as pool:
-            under_way: deque[Future[int]] = deque()
-            try:
-                for batch in batches:
-                    under_way.append(pool.submit(work, batch))
-                    if len(under_way) > 2 * count:
-                        yield under_way.popleft().result()
-                for future in under_way:
-                    yield future.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
-
-    return encode
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from biorag.indexes.surveying import survey
 from biorag.indexes.token_vectors import token_files
 from biorag.indexes.writing import IndexReport
 from biorag.models.finding import ModelFiles
-from biorag.scale.embedding import NONE, Embedding, EmbedReport, Encode, encode_here, encode_on_gpus
+from biorag.scale.embedding import NONE, Embedding, EmbedReport, Encode, encode_here
 from biorag.scale.exporting import export_corpus
 from biorag.scale.loading import Loading
 from biorag.scale.parquet import KEY, KEYS, NAMES
@@ -46,7 +46,7 @@ PAGE = 4096  # snippets asked for at once
 
 @contextmanager
 def encoders(ray: str | None, count: int | None, gpus: int | None) -> Iterator[Encode]:
-    """Give what encodes: this process, its GPUs, or the workers of a Ray cluster, whose session is open meanwhile.
+    """Give what encodes: this process, or the workers of a Ray cluster, whose session is open meanwhile.
 
     Parameters
     ----------
@@ -56,16 +56,16 @@ def encoders(ray: str | None, count: int | None, gpus: int | None) -> Iterator[E
     Raises
     ------
     UsageError
-        If workers are counted without Ray.
+        If workers or GPUs are counted without Ray.
     MissingError
         If Ray is not installed.
     ServiceError
         If it does not answer, or its workers fail.
     """
     if ray is None:
-        if count:
-            raise UsageError("--workers counts Ray's workers: name a cluster, or start one here with --ray local")
-        yield encode_on_gpus(gpus) if gpus else encode_here
+        if count or gpus:
+            raise UsageError("--workers and --gpus are for --ray: name a cluster, or start one here with --ray local")
+        yield encode_here
         return
     require("ray")
     from biorag.scale.ray_cluster import cluster_cores, encode_by_ray, ray_session
@@ -91,12 +91,12 @@ def export(
         form, split = replace(form, encoder=files.sha256), engine.splitter(settings, files, manifest)
         length_of = engine.length_counter(settings.replace(bm25_terms=terms), files)
     with TemporaryDirectory(prefix="biorag-") as spool:
-        found = find_files(corpus, Path(spool) / "standard-input", settings.home, columns)
-        check_kinds(found.sources)
+        files_found = find_files(corpus, Path(spool) / "standard-input", settings.home, columns)
+        check_kinds(files_found.sources)
         with progress("Checking", None) as advance:
-            surveyed = survey(found.sources, rejects, advance, split, (), length_of)
+            surveyed = survey(files_found.sources, rejects, advance, split, (), length_of)
         with progress("Exporting", surveyed.changes) as advance:
-            return export_corpus(out, found, surveyed, split, form, rejects is not None, advance)
+            return export_corpus(out, files_found, surveyed, split, form, rejects is not None, advance)
 
 
 def _told(settings: Settings) -> dict[str, Any]:
@@ -253,14 +253,14 @@ def index_in_stages(
     if current:
         check_settings(current, settings)
     store.check_layout(current)
-    place = folder or settings.home / STAGES / settings.index.name
-    snippets, vectors = place / "snippets", place / "vectors"
+    between = folder or settings.home / STAGES / settings.index.name
+    snippets, vectors = between / "snippets", between / "vectors"
     try:
         export(settings, corpus, snippets, rejects, progress, columns, current)
         embed(settings, snippets, vectors, encode, progress, current)
     except MismatchError as error:
-        raise MismatchError(f"{error}; what an earlier run left is in {place}: remove it to begin anew") from None
+        raise MismatchError(f"{error}; what an earlier run left is in {between}: remove it to begin anew") from None
     report = load(settings, vectors, snippets, progress)
     if folder is None:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(between, ignore_errors=True)
     return report

@@ -85,14 +85,14 @@ class VectorFolder(RunDirectory):
 
     def done(self) -> np.ndarray:
         """Return the keys of the snippets that have vectors, sorted; a batch that is damaged is removed."""
-        found = [np.empty(0, np.uint64)]
+        keys = [np.empty(0, np.uint64)]
         for path in self.batches():
             try:
-                found.append(read_table(path, KEYS, EMBED_AGAIN).column(KEY).to_numpy())
+                keys.append(read_table(path, KEYS, EMBED_AGAIN).column(KEY).to_numpy())
             except MismatchError as error:
                 logger.warning("%s; its snippets are encoded again", error)
                 path.unlink()
-        return np.unique(np.concatenate(found))
+        return np.unique(np.concatenate(keys))
 
     def batches(self) -> list[Path]:
         """Return the files of encoded snippets."""
@@ -120,9 +120,9 @@ class StoredVectors:
         self._path = folder.path
         keys = [read_table(path, KEYS, EMBED_AGAIN).column(KEY).to_numpy() for path in self._batches]
         lengths = [len(part) for part in keys]
-        found = np.concatenate([np.empty(0, np.uint64), *keys])
-        order = np.argsort(found, kind="stable")
-        self.keys = found[order]
+        all_keys = np.concatenate([np.empty(0, np.uint64), *keys])
+        order = np.argsort(all_keys, kind="stable")
+        self.keys = all_keys[order]
         self._files = np.repeat(np.arange(len(keys), dtype=np.int32), lengths)[order]
         rows = [np.arange(length, dtype=np.int32) for length in lengths]
         self._rows = np.concatenate([np.empty(0, np.int32), *rows])[order]
@@ -140,15 +140,15 @@ class StoredVectors:
         """
         wanted = np.array([key_of(snippet.id, snippet.digest) for snippet in snippets], np.uint64)
         places = np.searchsorted(self.keys, wanted)
-        found = [self._row(snippet, int(place)) for snippet, place in zip(snippets, places, strict=True)]
-        vectors = np.stack([batch.vectors[row] for batch, row in found])
-        tokens = [batch.tokens[row] for batch, row in found] if self._tokens else []
-        return Encoded(vectors, tokens, [batch.terms[row] for batch, row in found])
+        rows = [self._row(snippet, int(position)) for snippet, position in zip(snippets, places, strict=True)]
+        vectors = np.stack([batch.vectors[row] for batch, row in rows])
+        tokens = [batch.tokens[row] for batch, row in rows] if self._tokens else []
+        return Encoded(vectors, tokens, [batch.terms[row] for batch, row in rows])
 
-    def _row(self, snippet: Snippet, place: int) -> tuple[Encoded, int]:
-        if place < len(self.keys) and self.keys[place] == key_of(snippet.id, snippet.digest):
-            row = int(self._rows[place])
-            names, encoded = self._batch(int(self._files[place]))
+    def _row(self, snippet: Snippet, position: int) -> tuple[Encoded, int]:
+        if position < len(self.keys) and self.keys[position] == key_of(snippet.id, snippet.digest):
+            row = int(self._rows[position])
+            names, encoded = self._batch(int(self._files[position]))
             if names[row] == (snippet.id, snippet.digest):
                 return encoded, row
         raise MissingError(f"snippet {snippet.id!r} has no vector in {self._path}: run 'biorag embed' to the end")

@@ -128,7 +128,7 @@ def test_stages_in_the_wrong_order_are_told(tmp_path, staged):
         (("index", "--vectors", "v", "--estimate"), "--estimate"),
         (("index", "demo", "--ray", "local", "--estimate"), "--estimate"),
         (("index", "a", "b", "--vectors", "v"), "of one export"),
-        (("embed", "s", "--out", "v", "--workers", "2"), "--workers counts Ray's workers"),
+        (("embed", "s", "--out", "v", "--workers", "2"), "--workers and --gpus are for --ray"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path, monkeypatch, words, part):

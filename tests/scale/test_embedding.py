@@ -6,25 +6,22 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from biorag.errors import MismatchError, MissingError, ServiceError
+from biorag.errors import MismatchError
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
-from biorag.scale.embedding import encode_on_gpus
 from biorag.scale.parquet import KEYS, NAMES, read_table
 from biorag.scale.snippet_folder import SnippetFolder
 from biorag.scale.vector_folder import StoredVectors, VectorFolder, among
 from biorag.types import Snippet
 from tests.fakes import HashEncoder
-from tests.scale.stages import HashLoad, Pipeline
+from tests.scale.stages import Pipeline
 
 TEXTS = [(f"d{number}", f"text of number {number}") for number in range(10)]
 
@@ -203,68 +200,3 @@ def test_a_folder_has_vectors_of_one_kind(settings, pipeline, part):
         pipeline.embed(others(manifest)[part])
     assert (pipeline.vectors / "vectors.json").read_bytes() == before
     assert pipeline.embed(replace(manifest, name="other", sources=(), seconds=3.0)).encoded == 0
-
-
-# --- GPUs
-
-
-@dataclass
-class Gpus:
-    """Which GPU each thread chose, in place of CUDA."""
-
-    chosen: dict[int, int]
-
-    def use(self, number: int) -> None:
-        assert threading.get_ident() not in self.chosen
-        self.chosen[threading.get_ident()] = number
-
-
-@pytest.fixture
-def gpus(monkeypatch) -> Gpus:
-    gpus = Gpus({})
-    monkeypatch.setitem(sys.modules, "biorag.models.loading", SimpleNamespace(use_gpu=gpus.use))  # torch takes seconds
-    return gpus
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_gpus_encode_all_batches_once(settings, pipeline, gpus, count):
-    manifest = pipeline.manifest(settings)
-    report = pipeline.embed(manifest, batch_size=1, encode=encode_on_gpus(count))
-    assert (report.encoded, sorted(pipeline.load.encoded())) == (10, [id for id, _ in TEXTS])
-    assert sorted(gpus.chosen.values()) == list(range(len(gpus.chosen)))
-    assert 1 <= len(gpus.chosen) == pipeline.load.loads() <= count
-    assert stored(pipeline) == expected(pipeline)
-    check_vectors(pipeline, manifest)
-    assert not {thread.ident for thread in threading.enumerate()} & gpus.chosen.keys()
-
-
-@dataclass(frozen=True)
-class Failing(HashLoad):
-    """Cannot load its model, or encode one snippet."""
-
-    at: str = ""
-
-    def __call__(self, manifest):
-        if not self.at:
-            raise MissingError("the model is not there")
-        encoding = super().__call__(manifest)
-
-        def encode(snippets):
-            if any(snippet.id == self.at for snippet in snippets):
-                raise ServiceError("the GPU has fallen off the bus")
-            return encoding(snippets)
-
-        return encode
-
-
-@pytest.mark.parametrize(("at", "error"), [("", MissingError), ("d4", ServiceError)])
-def test_errors_on_gpus_come_through_and_end_the_threads(settings, pipeline, gpus, at, error):
-    manifest = pipeline.manifest(settings)
-    load = Failing(pipeline.load.log, at=at)
-    before = threading.active_count()
-    with pytest.raises(error, match=r"the model is not there|has fallen off the bus"):
-        pipeline.embed(manifest, 1, lambda job, batches: encode_on_gpus(2)(replace(job, load=load), batches))
-    assert threading.active_count() == before
-    assert len(stored(pipeline)) < 10
-    pipeline.embed(manifest)
-    assert stored(pipeline) == expected(pipeline)
