@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from biorag.citation_graph.building import add
-from biorag.citation_graph.coverage import paper_of
 from biorag.citation_graph.eutils import Answers, EUtils
-from biorag.citation_graph.graph import FILE, Graph, Papers, among, distinct
+from biorag.citation_graph.graph import FILE, Graph, Papers, among, distinct, paper_of
 from biorag.citation_graph.sources import pairs_of
 from biorag.corpus.pubmed import parse_record
 from biorag.indexes.reading import stored_snippets

@@ -67,8 +67,7 @@ def info(
 
       biorag graph info --graph pubmed --name pubmed --json
     """
-    from biorag.citation_graph.coverage import cover, measure
-    from biorag.citation_graph.graph import open_graph
+    from biorag.citation_graph.graph import cover, measure, open_graph
     from biorag.engine import open_index
 
     graph = open_graph(settings)

@@ -22,8 +22,7 @@ from typing import Any
 
 from biorag.benchmarks.answers.questions import FILES as ANSWER_FILES
 from biorag.conversion.items import WHOLE
-from biorag.conversion.run import DataRun, Written, hashes_of
-from biorag.conversion.writing import ANSWERS, CORPUS, QUERIES, ROWS, DataFiles
+from biorag.conversion.run import ANSWERS, CORPUS, QUERIES, ROWS, DataFiles, DataRun, Written, hashes_of
 from biorag.corpus.datasets import QRELS_HEADER, load_dataset, read_qrels
 from biorag.corpus.readers import PMID_KEYS, beir_record, read_snippets
 from biorag.corpus.rejects import RejectsFile

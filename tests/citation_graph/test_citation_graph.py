@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from biorag.citation_graph import building, sources
 from biorag.citation_graph.building import add, build
-from biorag.citation_graph.coverage import cover, measure
-from biorag.citation_graph.graph import FILE, LARGEST, Graph, open_graph
+from biorag.citation_graph.graph import FILE, LARGEST, Graph, cover, measure, open_graph
 from biorag.citation_graph.sources import find_citations, pairs_of, read_edges
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, BioragError, MismatchError, MissingError, ServiceError

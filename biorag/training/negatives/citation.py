@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.citation_graph.coverage import paper_of
-from biorag.citation_graph.graph import Graph, Papers, among
+from biorag.citation_graph.graph import Graph, Papers, among, paper_of
 from biorag.indexes.reading import stored_snippets
 from biorag.models.token_projection import unit
 from biorag.training.negatives.mining import Gold, Walk, by_question, eligible
