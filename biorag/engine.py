@@ -423,13 +423,7 @@ def generator_identity(settings: Settings, generator: Generator) -> dict[str, An
 
 
 def require_generator(settings: Settings, at_a_time: int = 1) -> Generator:
-    """Load the generator where one is needed.
-
-    Raises
-    ------
-    UsageError
-        For `--llm none`.
-    """
+    """Load the generator where one is needed; raise `UsageError` for `--llm none`."""
     generator = load_generator(settings, at_a_time)
     if generator is None:
         raise UsageError("this command needs a generator: give --llm something other than 'none'")
@@ -446,13 +440,7 @@ class OpenGenerator:
 
 
 def open_generator(settings: Settings) -> OpenGenerator:
-    """Load the configured generator, or reach its server.
-
-    Raises
-    ------
-    UsageError
-        For `--llm none`.
-    """
+    """Load the configured generator, or reach its server; raise `UsageError` for `--llm none`."""
     at_a_time = generator_of(settings.generation.generator).at_a_time(settings.generation.concurrency)
     generator = require_generator(settings, at_a_time)
     return OpenGenerator(generator, at_a_time, generator_identity(settings, generator))

@@ -281,3 +281,12 @@ def demo_home(tmp_path_factory) -> Path:
     home = tmp_path_factory.mktemp("demo-home")
     succeeded(invoke("index", "demo", "--name", "default", home=home))
     return home
+
+
+@pytest.fixture(scope="session")
+def small_home(tmp_path_factory, snippets, tiny_encoder) -> Path:
+    """A home whose index `default` holds the twelve snippets under the tiny encoder; tests do not write to it."""
+    home = tmp_path_factory.mktemp("small-home")
+    corpus = write_medrag(home / "corpus.jsonl", snippets)
+    succeeded(invoke("index", corpus, "--encoder", tiny_encoder, home=home))
+    return home

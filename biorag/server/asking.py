@@ -39,13 +39,7 @@ class WorkQueue:
         self._most, self._pending = most, 0
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Run a call in a thread, once there is one.
-
-        Raises
-        ------
-        RefusedError
-            If too many wait already.
-        """
+        """Run a call in a thread, once there is one; raise `RefusedError` if too many wait already."""
         if self._pending >= self._most:
             headers = {"Retry-After": str(RETRY_SECONDS)}
             sentence = "the server has all the questions that it can take: ask again in a few seconds"

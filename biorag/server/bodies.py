@@ -73,13 +73,7 @@ class HeatMapBody(_Body):
 
 
 async def form_fields(request: Request) -> dict[str, str]:
-    """Return the filled fields of a form; the last one of each name.
-
-    Raises
-    ------
-    UsageError
-        If it is not a form.
-    """
+    """Return the filled fields of a form; the last one of each name; raise `UsageError` if it is not a form."""
     try:
         fields = parse_qs((await request.body()).decode("utf-8"), max_num_fields=FIELDS)
     except ValueError:
@@ -96,13 +90,7 @@ def ask_body(fields: Mapping[str, str]) -> AskBody:
 
 
 def validated(kind: type[B], values: Mapping[str, Any]) -> B:
-    """Return a body of these values.
-
-    Raises
-    ------
-    UsageError
-        Naming the first field that is wrong.
-    """
+    """Return a body of these values; raise `UsageError`, naming the first field that is wrong, otherwise."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:

@@ -94,13 +94,7 @@ class LastKept(Generic[T]):
         return name
 
     def get(self, name: str) -> T:
-        """Return the value of this name.
-
-        Raises
-        ------
-        MissingError
-            If it is no longer kept.
-        """
+        """Return the value of this name; raise `MissingError` if it is no longer kept."""
         if name not in self._values:
             raise MissingError("this answer is no longer kept: ask the question again")
         return self._values[name]

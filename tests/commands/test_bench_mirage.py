@@ -9,19 +9,9 @@ from html import escape
 
 import pytest
 
-from tests.cli import done, failed, invoke, succeeded
-from tests.conftest import write_medrag
+from tests.cli import done, failed, invoke
 from tests.fakes import ScriptedGenerator
 from tests.loopback import Script
-
-
-@pytest.fixture(scope="module")
-def small_home(tmp_path_factory, snippets, tiny_encoder):
-    """A home whose index `default` holds the twelve snippets under the tiny encoder; tests only read it."""
-    home = tmp_path_factory.mktemp("small-home")
-    corpus = write_medrag(home / "corpus.jsonl", snippets)
-    succeeded(invoke("index", corpus, "--encoder", tiny_encoder, home=home))
-    return home
 
 
 @pytest.fixture

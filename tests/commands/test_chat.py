@@ -15,7 +15,6 @@ import pytest
 from biorag.retrieval.last_hits import last_hits
 from biorag.settings.settings import Settings
 from tests.cli import environment, invoke, start, succeeded, wait_until
-from tests.conftest import write_medrag
 from tests.loopback import Script
 
 SECONDS = 200
@@ -24,12 +23,8 @@ ASPIRIN = "Does aspirin lower fever?"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, snippets, tiny_encoder):
-    """A home whose index `default` holds the twelve snippets; its last hits change."""
-    home = tmp_path_factory.mktemp("home")
-    corpus = write_medrag(home / "corpus.jsonl", snippets)
-    succeeded(invoke("index", corpus, "--encoder", tiny_encoder, home=home))
-    return home
+def home(small_home):
+    return small_home
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from biorag.settings.settings import Settings
 from biorag.utils.secrets import remember
 from tests import cli
 from tests.cli import done, environment, failed, invoke, succeeded
-from tests.conftest import write_medrag
 from tests.loopback import Script
 
 NAMES = {"search", "get_snippet", "ask", "verify_claim", "cite", "index_info"}
@@ -30,24 +29,13 @@ CLAIM = "Aspirin lowers fever and relieves pain."
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, snippets, tiny_encoder):
-    """A home whose index `default` holds the twelve snippets under the tiny encoder; tests only read it."""
-    home = tmp_path_factory.mktemp("home")
-    corpus = write_medrag(home / "corpus.jsonl", snippets)
-    succeeded(invoke("index", corpus, "--encoder", tiny_encoder, home=home))
-    return home
-
-
-@pytest.fixture
-def session(home):
-    """An open index, with the same export of its encoder as the commands have in a test."""
-    with Session(Settings.of(home=home, name="default")) as session:
-        yield session
+def home(small_home):
+    return small_home
 
 
 @pytest.fixture(scope="module")
-def one_session(home):
-    """An open index for tests that compare no scores."""
+def session(home):
+    """An open index, shared."""
     with Session(Settings.of(home=home, name="default")) as session:
         yield session
 
@@ -107,25 +95,25 @@ def test_the_tools_are_read_only_typed_and_say_that_they_quote(session):
         assert "\n" not in tool.description
 
 
-def test_every_text_list_and_number_has_a_bound(session):
+def test_every_text_and_list_has_a_bound(session):
     async def listed():
         async with Client(build_server(session)) as client:
             return (await client.list_tools()).tools
 
-    def unbounded(schema, name=""):
-        bounds = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
-        kind = schema.get("type")
-        if "enum" not in schema and kind in bounds and bounds[kind] not in schema:
-            yield name
+    def parts(schema):
+        yield schema
         for part in schema.get("anyOf", []):
-            yield from unbounded(part, name)
+            yield from parts(part)
 
-    found = {
-        f"{tool.name}.{name}": list(unbounded(field))
+    bounds = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
+    unbounded = {
+        f"{tool.name}.{name}"
         for tool in anyio.run(listed)
         for name, field in tool.input_schema["properties"].items()
+        for part in parts(field)
+        if "enum" not in part and bounds.get(part.get("type"), "type") not in part and "type" in part
     }
-    assert {name for name, faults in found.items() if faults} == set()
+    assert unbounded == set()
 
 
 # --- the same as the command line ---------------------------------------------------------------------------
@@ -195,8 +183,8 @@ def test_the_other_tools_are_what_the_commands_print(session, run, home):
         ("delete", {}, "Unknown tool"),
     ],
 )
-def test_what_cannot_be_used_is_an_error_of_one_line(one_session, name, arguments, part):
-    server = build_server(one_session)
+def test_what_cannot_be_used_is_an_error_of_one_line(session, name, arguments, part):
+    server = build_server(session)
     refused, afterwards = called(server, (name, arguments), ("search", {"query": "aspirin", "k": 1}))
     assert part in refusal(refused)
     assert len(value(afterwards)["hits"]) == 1, "the server answers on"
