@@ -386,9 +386,7 @@ def load_rerankers(
 
 
 def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
-    """Load or reach the generator, the starter where none is named; None for `--llm none`.
-
-    Its replies are kept if the settings say so.
+    """Load or reach the generator, by default the starter; None for `--llm none`. Its replies are cached if set so.
 
     `at_a_time` is the number of concurrent requests to a server.
     """
@@ -400,11 +398,6 @@ def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
     from biorag.generators.cache import CachedGenerator
 
     return CachedGenerator(generator, settings.cache / "replies", generator_identity(settings, generator))
-
-
-def named_generator(settings: Settings) -> Generator | None:
-    """Load or reach the generator that is named; None where none is, or `--llm none`."""
-    return load_generator(settings) if settings.generation.llm else None
 
 
 def generator_identity(settings: Settings, generator: Generator) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import typer
 
+from biorag.api.session import Session
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
 from biorag.corpus.sources import DEMO
-from biorag.engine import encoder_files, index_corpus, named_generator, open_index
+from biorag.engine import encoder_files, index_corpus
 from biorag.errors import BioragError
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import Store, index_names
@@ -22,7 +23,6 @@ from biorag.models.exports import RUNTIME, export_folder, fault_of, read_record
 from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
-from biorag.types import Question
 from biorag.utils.cores import usable_cores
 from biorag.utils.files import sha256_of
 from biorag.utils.versions import installed_versions
@@ -120,8 +120,7 @@ def _question(settings: Settings) -> str:
         changes = {"name": "doctor", "qdrant": None, "store_tokens": "none", "max_tokens": 32}
         scratch = settings.replace(home=Path(home), **changes)
         report = index_corpus(scratch, [DEMO])
-        with open_index(scratch) as opened:
-            answerer = opened.answerer(named_generator(scratch))
-            answer = answerer.answer(Question("doctor", "Why is pyridoxine given together with isoniazid?"))
+        with Session(scratch) as session:
+            answer = session.ask("Why is pyridoxine given together with isoniazid?", answer_anyway=True)
     top = answer.hits[0].snippet.title if answer.hits else "nothing"
     return f"found “{top}” in {report.snippets} snippets, answered in {time.perf_counter() - started:.1f} s"

@@ -88,16 +88,19 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
             out.file.write(f"{line}\n")
         out.file.flush()
         return
-    widths = column_widths([columns, *texts], out.width)
-    if widths is None:
+    longest_words = [
+        max(cell_len(word) for cell in cells for word in cell.split() or [""])
+        for cells in zip(columns, *texts, strict=True)
+    ]
+    if sum(longest_words) + BORDER * len(columns) + 1 > out.width:
         out.print(Text(title, style="italic"))
         for line in records(columns, texts):
             out.print(line, soft_wrap=True)
         return
     shown = Table(title=title, title_justify="left", header_style="bold")
-    for number, (column, width) in enumerate(zip(columns, widths, strict=True)):
+    for number, (column, width) in enumerate(zip(columns, longest_words, strict=True)):
         numeric = bool(rows) and all(isinstance(row[number], int | float) for row in rows)
-        shown.add_column(column, justify="right" if numeric else "left", width=width)
+        shown.add_column(column, justify="right" if numeric else "left", min_width=width)
     for row, cells in zip(rows, texts, strict=True):
         shown.add_row(
             *(value if isinstance(value, Text) else Text(cell) for value, cell in zip(row, cells, strict=True))
@@ -118,30 +121,6 @@ def tab_separated(title: str, columns: Sequence[str], rows: Sequence[Sequence[st
     yield f"# {' '.join(title.split())}"
     for row in [columns, *rows] if any(columns) else rows:
         yield "\t".join(" ".join(cell.split()) for cell in row)
-
-
-def column_widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
-    """Return the widths of columns with which a table is as wide as a terminal and no word is broken.
-
-    Parameters
-    ----------
-    rows : the cells, those of the header among them
-    width : characters of a line
-
-    Returns
-    -------
-    One width a column, the widest made narrower first; None where the words do not fit.
-    """
-    columns = list(zip(*rows, strict=True))
-    widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in columns]
-    least = [max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in columns]
-    room = width - BORDER * len(widths) - 1
-    while sum(widths) > room:
-        wider = [number for number, width in enumerate(widths) if width > least[number]]
-        if not wider:
-            return None
-        widths[max(wider, key=lambda number: widths[number])] -= 1
-    return widths
 
 
 def records(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

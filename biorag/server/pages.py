@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 from base64 import b64encode
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from hashlib import sha256
 from http import HTTPStatus
@@ -82,28 +81,22 @@ class LastKept(Generic[T]):
     """The last things kept, by unguessable names."""
 
     def __init__(self, most: int = KEPT) -> None:
-        self._values: OrderedDict[str, T] = OrderedDict()
+        self._values: dict[str, T] = {}
         self._most = most
 
     def keep(self, value: T) -> str:
-        """Keep a value, the oldest going where there are too many; return its name."""
+        """Keep a value, dropping the oldest of too many; return its name."""
         name = secrets.token_urlsafe(16)
         self._values[name] = value
-        while len(self._values) > self._most:
-            self._values.popitem(last=False)
+        if len(self._values) > self._most:
+            del self._values[next(iter(self._values))]
         return name
 
-    def get(self, name: str) -> T:
-        """Return the value of this name; raise `MissingError` if it is no longer kept."""
+    def get(self, name: str, *, take: bool = False) -> T:
+        """Return the value of this name, no longer keeping it if asked; raise `MissingError` if it is not kept."""
         if name not in self._values:
             raise MissingError("this answer is no longer kept: ask the question again")
-        return self._values[name]
-
-    def take(self, name: str) -> T:
-        """Return the value of this name, and keep it no longer; raise as `get` does."""
-        value = self.get(name)
-        del self._values[name]
-        return value
+        return self._values.pop(name) if take else self._values[name]
 
 
 def page_routes(
@@ -173,7 +166,7 @@ class Pages:
 
     async def events(self, request: Request) -> Response:
         """Show an answer as it is written, then as it was verified."""
-        body = self._waiting.take(request.path_params["name"])
+        body = self._waiting.get(request.path_params["name"], take=True)
         return StreamingResponse(self._written(body), media_type="text/event-stream")
 
     async def export(self, request: Request) -> Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,6 @@ from biorag.server.app import create_app
 from biorag.server.options import ServeOptions
 
 BACKLOG = 2048
-FILES = 4096  # open at a time: a connection is one
 GRACE_SECONDS = 3
 
 
@@ -121,7 +119,6 @@ def serve(session: Session, options: ServeOptions, ready: Callable[[str], None])
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     with _listening(options) as listener:
-        _raise_file_limit()
         _Server(config, lambda: ready(address(options, listener.getsockname()[1]))).run([listener])
 
 
@@ -146,18 +143,3 @@ def _listening(options: ServeOptions) -> Iterator[socket.socket]:
             ) from None
         listener.listen(BACKLOG)
         yield listener
-
-
-def _raise_file_limit() -> None:
-    """Let the process open as many files as its connections need, where the system lets it."""
-    try:
-        import resource
-    except ImportError:
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError):
-            logging.getLogger(__name__).debug("the limit of open files stays at %d", soft)

@@ -39,13 +39,6 @@ def test_a_narrow_terminal_has_rows_below_one_another(terminal):
     assert not any("│" in line for line in lines)
 
 
-def test_the_widest_columns_become_narrower_first():
-    rows = [COLUMNS, *[[str(cell) for cell in row] for row in ROWS]]
-    assert show.column_widths(rows, 80) == [30, 21, 2]
-    assert show.column_widths(rows, 50) == [17, 21, 2]
-    assert show.column_widths(rows, 40) is None
-
-
 def test_elsewhere_a_table_has_tabs(capsys):
     show.table("Times", COLUMNS, [["a\tb\nc", "\x1b[31m", 1]])
     printed = capsys.readouterr().out.splitlines()

@@ -38,7 +38,7 @@ def test_only_the_last_are_kept():
     kept = LastKept[int](2)
     names = [kept.keep(number) for number in range(3)]
     assert [kept.get(name) for name in names[1:]] == [1, 2]
-    assert kept.take(names[2]) == 2
+    assert kept.get(names[2], take=True) == 2
     for name in (names[0], names[2], "x"):
         with pytest.raises(MissingError, match="no longer kept"):
             kept.get(name)
