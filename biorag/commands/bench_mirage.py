@@ -41,10 +41,40 @@ class QuestionChoice:
         return questions.select(questions.load_benchmark(path), self.task or (), self.limit, seed)
 
 
+@dataclass(frozen=True, slots=True)
+class HowAnswered:
+    """How the questions are answered, and which run to compare with."""
+
+    answer: Annotated[
+        str,
+        typer.Option(
+            help="generate (JSON reply), score (compare log-likelihoods), or evidence (no language model).",
+            **choices_in("biorag.answering.answerer:METHODS"),
+        ),
+    ] = "generate"
+    mode: Annotated[
+        str | None,
+        typer.Option(help="none (closed book), bm25, dense or hybrid.", rich_help_panel=RETRIEVAL),
+    ] = None
+    exclude_source: Annotated[
+        bool, typer.Option("--exclude-source", help="Exclude the records that a question was made from.")
+    ] = False
+    compare: Annotated[Path | None, typer.Option(help="Output folder of another run: paired bootstrap.")] = None
+
+    def check(self) -> None:
+        """Refuse what does not go together."""
+        from biorag.answering.answerer import METHODS, WITHOUT_GENERATOR
+
+        if self.answer not in METHODS:
+            raise unknown_name("way to answer", self.answer, METHODS)
+        if self.answer in WITHOUT_GENERATOR and self.mode == NO_RETRIEVAL:
+            raise UsageError(f"--answer {self.answer} answers from the evidence: leave --mode none out")
+
+
 @expanded
 def mirage(
     asked: QuestionChoice,
-    out: Annotated[Path, typer.Option(help="Folder of result files and report.json; an interrupted run resumes.")],
+    out: Annotated[Path, typer.Option(help="Folder for result files and report.json; an interrupted run resumes.")],
     settings: Annotated[
         Settings,
         options.INDEX,
@@ -53,21 +83,7 @@ def mirage(
         Flags("max_tokens", "prompt", "concurrency", "seed"),
     ],
     filters: options.Filters,
-    answer: Annotated[
-        str,
-        typer.Option(
-            help="generate (JSON reply), score (compare log-likelihoods), or evidence (no language model).",
-            **choices_in("biorag.answering.answerer:METHODS"),
-        ),
-    ] = "generate",
-    mode: Annotated[
-        str | None,
-        typer.Option(help="none (closed book), bm25, dense or hybrid.", rich_help_panel=RETRIEVAL),
-    ] = None,
-    exclude_source: Annotated[
-        bool, typer.Option("--exclude-source", help="Exclude the records that a question was made from.")
-    ] = False,
-    compare: Annotated[Path | None, typer.Option(help="Output folder of another run: paired bootstrap.")] = None,
+    how: HowAnswered,
     as_json: options.Json = False,
 ) -> None:
     """Answer MIRAGE's questions, zero-shot, and score them as MIRAGE's own script does.
@@ -82,33 +98,36 @@ def mirage(
 
       biorag bench mirage --benchmark benchmark.json --limit 20 --answer evidence --out runs/evidence
     """
-    from biorag.answering.answerer import METHODS, WITHOUT_GENERATOR, Answerer
-    from biorag.benchmarks.mirage import run
-
-    if answer not in METHODS:
-        raise unknown_name("way to answer", answer, METHODS)
-    if answer in WITHOUT_GENERATOR and mode == NO_RETRIEVAL:
-        raise UsageError(f"--answer {answer} answers from the evidence: leave --mode none out")
-    settings = overridden(settings, mode=None if mode == NO_RETRIEVAL else mode, llm=settings.generation.generator)
-    chosen = asked.questions(settings.seed)
-    others = run.score_finished(chosen, compare) if compare else None
-    total = sum(len(questions) for questions in chosen.values())
-    with nullcontext(None) if mode == NO_RETRIEVAL else open_index(settings) as opened:
-        generator = None
-        if answer not in WITHOUT_GENERATOR:
-            generator = require_generator(settings, settings.generation.concurrency)
-        where = opened.checked(filters.conditions) if opened else filters.conditions
-        method = run.MirageMethod(answer, exclude_source, where)
-        planned = run.plan_run(settings, opened, generator, out, method)
-        answerer = opened.answerer(generator) if opened else Answerer(None, generator, settings)
-        with show.progress("Questions", total) as advance:
-            work = run.answer_all(chosen, answerer, planned, advance)
-    shown = {**settings.public(), "mode": mode or settings.retrieval.mode}
-    report = run.write_report(chosen, planned, shown, work, others)
+    how.check()
+    mode = None if how.mode == NO_RETRIEVAL else how.mode
+    report = _answered(asked, out, overridden(settings, mode=mode, llm=settings.generation.generator), filters, how)
     if as_json:
         show.print_json(report)
     else:
         _print(report)
+
+
+def _answered(
+    asked: QuestionChoice, out: Path, settings: Settings, filters: options.Filters, how: HowAnswered
+) -> dict[str, Any]:
+    from biorag.answering.answerer import WITHOUT_GENERATOR, Answerer
+    from biorag.benchmarks.mirage import run
+
+    chosen = asked.questions(settings.seed)
+    others = run.score_finished(chosen, how.compare) if how.compare else None
+    total = sum(len(questions) for questions in chosen.values())
+    with nullcontext(None) if how.mode == NO_RETRIEVAL else open_index(settings) as opened:
+        generator = None
+        if how.answer not in WITHOUT_GENERATOR:
+            generator = require_generator(settings, settings.generation.concurrency)
+        where = opened.checked(filters.conditions) if opened else filters.conditions
+        method = run.MirageMethod(how.answer, how.exclude_source, where)
+        planned = run.plan_run(settings, opened, generator, out, method)
+        answerer = opened.answerer(generator) if opened else Answerer(None, generator, settings)
+        with show.progress("Questions", total) as advance:
+            work = run.answer_all(chosen, answerer, planned, advance)
+    shown = {**settings.public(), "mode": how.mode or settings.retrieval.mode}
+    return run.write_report(chosen, planned, shown, work, others)
 
 
 def _print(report: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,8 +18,9 @@ from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from biorag.benchmarks.tuning.merging import WeightSearch
-    from biorag.training.held_out import HeldOutSplit
+    from biorag.benchmarks.tuning.merging import DevelopmentCorpus, DevelopmentSample, WeightSearch
+    from biorag.corpus.datasets import Dataset
+    from biorag.training.merging.arithmetic import MergeRecipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,18 @@ class Method:
         float, typer.Option(min=0.0, max=1.0, help="ties: share of each task vector's values to keep.")
     ] = 0.5
     scale: Annotated[float, typer.Option(help="ties: λ, the weight of the merged task vector.")] = 1.0
+
+    def recipe(self, experts: int) -> MergeRecipe:
+        """Return the recipe for so many experts."""
+        from biorag.training.merging.arithmetic import TIES, recipe_of
+
+        recipe = recipe_of(self.method, experts, self.weights, self.density, self.scale)
+        if self.method == TIES and self.base is None:
+            raise UsageError(
+                "--method ties merges what training changed: name the model that the experts were trained from with "
+                "--base"
+            )
+        return recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +127,12 @@ def merge(
 
       biorag merge runs/a runs/b --method linear --search data/bioasq --name pubmed --held-out --out runs/merged
     """
-    from biorag.training.merging.arithmetic import TIES, recipe_of
     from biorag.training.merging.experts import load_experts, merge_experts
 
-    recipe = recipe_of(how.method, len(expert), how.weights, how.density, how.scale)
-    if how.method == TIES and how.base is None:
-        raise UsageError(
-            "--method ties merges what training changed: name the model that the experts were trained from with --base"
-        )
-    if search.search and (how.weights or len(expert) < 2):
-        raise UsageError("--search chooses the weights of two experts or more: leave --weights out")
+    recipe = how.recipe(len(expert))
     if not search.search:
-        part = development.part
-        asked = {**search.idle, "--name": given.value("name"), f"--{part}": part != "all"}
-        if idle := next((flag for flag, value in asked.items() if value), None):
-            raise UsageError(f"{idle} needs --search DATASET: add it")
-    split = development.split(settings, given, *(() if search.search else ("--search DATASET",)))
-    choice = _choice(search, split, settings, given) if search.search else None
-    if choice:
-        number = len(choice.candidates(len(expert), how.base is not None, recipe))
-        show.err.print(f"{number:,} candidates, each of which encodes the passages once")
+        _refuse_idle(search, development, settings, given)
+    choice = _choice(search, how, recipe, development, settings, given)
     experts = load_experts([find_encoder(spec) for spec in expert], find_encoder(how.base) if how.base else None)
     report = merge_experts(out, experts, recipe, choice, show.progress)
     if as_json:
@@ -142,31 +141,70 @@ def merge(
         _print(out, report)
 
 
-def _choice(search: SearchOptions, split: HeldOutSplit, settings: Settings, given: Given) -> WeightSearch:
-    """Return the search of the weights, its passages in memory."""
+def _refuse_idle(search: SearchOptions, development: options.Development, settings: Settings, given: Given) -> None:
+    """Refuse options that only a search of the weights needs."""
+    part = development.part
+    asked = {**search.idle, "--name": given.value("name"), f"--{part}": part != "all"}
+    if idle := next((flag for flag, value in asked.items() if value), None):
+        raise UsageError(f"{idle} needs --search DATASET: add it")
+    development.split(settings, given, "--search DATASET")
+
+
+def _choice(
+    search: SearchOptions,
+    how: Method,
+    recipe: MergeRecipe,
+    development: options.Development,
+    settings: Settings,
+    given: Given,
+) -> WeightSearch | None:
+    """Return the search of the weights, its passages in memory; None where none is asked for."""
     from biorag.benchmarks.retrieval import check_measure
-    from biorag.benchmarks.tuning.merging import DevelopmentCorpus, DevelopmentSample, WeightSearch
+    from biorag.benchmarks.tuning.merging import DevelopmentSample, WeightSearch
     from biorag.benchmarks.tuning.study import load_development
-    from biorag.corpus.datasets import corpus_file
     from biorag.utils.plots import require_matplotlib
 
+    if not search.search:
+        return None
+    experts = len(recipe.weights)
+    if how.weights or experts < 2:
+        raise UsageError("--search chooses the weights of two experts or more: leave --weights out")
+    split = development.split(settings, given)
     check_measure(search.by)
     require_matplotlib()
-    name, folders = given.value("name"), search.search or []
     sample = DevelopmentSample(search.sample_questions, search.sample_passages, settings.seed)
-    datasets = [sample.dataset(data) for data in load_development(folders, split, search.judgements)]
+    datasets = [sample.dataset(data) for data in load_development(search.search, split, search.judgements)]
+    searched = _passages(search, sample, datasets, settings, given.value("name"))
+    choice = WeightSearch(searched, split.part, search.by, settings.retrieval.precision, search.full)
+    number = len(choice.candidates(experts, how.base is not None, recipe))
+    show.err.print(f"{number:,} candidates, each of which encodes the passages once")
+    return choice
+
+
+def _passages(
+    search: SearchOptions,
+    sample: DevelopmentSample,
+    datasets: Sequence[Dataset],
+    settings: Settings,
+    name: str | None,
+) -> list[tuple[DevelopmentCorpus, Sequence[Dataset]]]:
+    """Return the passages to search, and the data sets whose questions are searched in them."""
+    from biorag.benchmarks.tuning.merging import DevelopmentCorpus
+    from biorag.corpus.datasets import corpus_file
+
     if search.own_corpus and (search.corpus or name):
         raise UsageError("--own-corpus, --corpus and --name say where the snippets are: give one of them")
-    groups = [(search.corpus or [], datasets)]
+    groups = [(search.corpus or [], list(datasets))]
     if search.own_corpus:
+        folders = search.search or []
         groups = [([str(corpus_file(folder))], [data]) for folder, data in zip(folders, datasets, strict=True)]
-    searched = []
+    searched: list[tuple[DevelopmentCorpus, Sequence[Dataset]]] = []
     for corpus, group in groups:
         with open_snippets(settings, corpus, name) as (source, snippets):
             passages = DevelopmentCorpus.of(sample.snippets(snippets, group), {**source, **sample.identity})
         passages.check(group)
         searched.append((passages, group))
-    return WeightSearch(searched, split.part, search.by, settings.retrieval.precision, search.full)
+    return searched
 
 
 def _print(out: Path, report: Mapping[str, Any]) -> None:

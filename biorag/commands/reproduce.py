@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.groups import expanded
 from biorag.errors import UsageError
 from biorag.recipes import papers
 from biorag.utils.registry import or_list
@@ -17,25 +19,32 @@ if TYPE_CHECKING:
     from biorag.recipes.plan import RecipePlan
     from biorag.recipes.run import RecipeReport
 
-Scale = Annotated[str, typer.Option(help="Size: smoke (minutes), cpu (hours) or full (the paper's own setting).")]
-Backbone = Annotated[str | None, typer.Option(help="Model to train, one of the recipe's. Default: the scale's.")]
-Data = Annotated[Path, typer.Option(help="Folder of the inputs, {data} in recipes.")]
-Out = Annotated[
-    Path | None,
-    typer.Option(help="Folder for models, indexes and the report; finished steps are reused. [required]"),
-]
-Jobs = Annotated[int, typer.Option(min=1, help="Steps that run in parallel, each in its own process.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="List the steps with estimated time and memory, and stop.")]
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How to run a recipe."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for models, indexes and the report; finished steps are reused. [required]"),
+    ] = None
+    scale: Annotated[
+        str, typer.Option(help="Size: smoke (minutes), cpu (hours) or full (the paper's own setting).")
+    ] = "smoke"
+    backbone: Annotated[str | None, typer.Option(help="Model to train, one of the recipe's. Default: the scale's.")] = (
+        None
+    )
+    data: Annotated[Path, typer.Option(help="Folder of the inputs, {data} in recipes.")] = Path("data")
+    jobs: Annotated[int, typer.Option(min=1, help="Steps that run in parallel, each in its own process.")] = 1
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the steps with estimated time and memory, and stop.")
+    ] = False
 
 
+@expanded
 def reproduce(
     paper: Annotated[str, typer.Argument(help=f"Recipe: {or_list(papers())}.")],
-    out: Out = None,
-    scale: Scale = "smoke",
-    backbone: Backbone = None,
-    data: Data = Path("data"),
-    jobs: Jobs = 1,
-    dry_run: DryRun = False,
+    asked: RunOptions,
     as_json: options.Json = False,
 ) -> None:
     """Run a paper's recipe and set its tables beside the paper's own.
@@ -50,19 +59,15 @@ def reproduce(
 
       biorag reproduce modernbert-colbert --scale full --dry-run
     """
-    from biorag.recipes.run import plan_of, recipe_of
+    from biorag.recipes.run import recipe_of
 
-    _run(plan_of(recipe_of(paper), scale, backbone, data), out, jobs, dry_run, as_json)
+    _run(recipe_of(paper), asked, as_json)
 
 
+@expanded
 def run(
     recipe: Annotated[Path, typer.Argument(help="TOML file of the recipe; docs/recipes.md explains it.")],
-    out: Out = None,
-    scale: Scale = "smoke",
-    backbone: Backbone = None,
-    data: Data = Path("data"),
-    jobs: Jobs = 1,
-    dry_run: DryRun = False,
+    asked: RunOptions,
     as_json: options.Json = False,
 ) -> None:
     """Run a recipe of your own: steps, the values they are repeated for, and tables.
@@ -73,25 +78,24 @@ def run(
 
       biorag run recipe.toml --scale full --dry-run --json
     """
-    from biorag.recipes.run import plan_of
-
-    _run(plan_of(recipe, scale, backbone, data), out, jobs, dry_run, as_json)
+    _run(recipe, asked, as_json)
 
 
-def _run(plan: RecipePlan, out: Path | None, jobs: int, dry_run: bool, as_json: bool) -> None:
-    if dry_run:
-        _preview(plan, out or Path("OUT"), as_json)
+def _run(recipe: Path, asked: RunOptions, as_json: bool) -> None:
+    from biorag.recipes.run import plan_of, run_recipe
+
+    plan = plan_of(recipe, asked.scale, asked.backbone, asked.data)
+    if asked.dry_run:
+        _preview(plan, asked.out or Path("OUT"), as_json)
         return
-    if out is None:
+    if asked.out is None:
         raise UsageError("a run needs a folder for its models and report: give --out, or --dry-run to list the steps")
-    from biorag.recipes.run import run_recipe
-
-    report = run_recipe(plan, out, jobs, show.progress)
+    report = run_recipe(plan, asked.out, asked.jobs, show.progress)
     if as_json:
         show.print_json(report.values())
     else:
         _print(report)
-        show.err.print(f"report and the commands of every step: {out}")
+        show.err.print(f"report and the commands of every step: {asked.out}")
 
 
 def _print(report: RecipeReport) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,48 +18,49 @@ from biorag.engine import open_index
 from biorag.settings.settings import Settings
 from biorag.settings.sources import PREFIX, load_settings
 
+if TYPE_CHECKING:
+    from biorag.benchmarks.tuning.run import DevelopmentData, TuningPlan
+
 
 @dataclass(frozen=True, slots=True)
-class Values:
-    """Which values to measure."""
+class Tuned:
+    """Which setting to choose, among which values, by which measure."""
 
-    low: Annotated[float | None, typer.Option("--from", help="Lowest value; by default the parameter's own.")] = None
-    high: Annotated[float | None, typer.Option("--to", help="Highest value.")] = None
-    points: Annotated[int | None, typer.Option(min=2, max=1000, help=f"Number of values; by default {POINTS}.")] = None
-    values: Annotated[str | None, typer.Option(help="Values to measure, separated by commas, instead of a range.")] = (
-        None
-    )
-
-
-@expanded
-def tune(
-    dataset: Annotated[list[Path], typer.Argument(help="Folders in BEIR layout; the mean of several counts.")],
     param: Annotated[
         str,
         typer.Option(
             help="lambda, k_init, interpolation or cross_interpolation.",
             **choices_in("biorag.benchmarks.tuning.parameters:PARAMETERS"),
         ),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of the curve and the points; an interrupted run resumes.")],
+    ]
+    low: Annotated[float | None, typer.Option("--from", help="Lowest value. Default: the parameter's own.")] = None
+    high: Annotated[float | None, typer.Option("--to", help="Highest value.")] = None
+    points: Annotated[int | None, typer.Option(min=2, max=1000, help=f"Number of values. Default: {POINTS}.")] = None
+    values: Annotated[str | None, typer.Option(help="Values to measure, separated by commas, instead of a range.")] = (
+        None
+    )
+    by: options.Measure = "nDCG@10"
+    write: Annotated[bool, typer.Option("--write/--no-write", help="Set the best value in the configuration file.")] = (
+        True
+    )
+
+
+@expanded
+def tune(
+    dataset: Annotated[list[Path], typer.Argument(help="Folders in BEIR layout; the mean of several counts.")],
+    tuned: Tuned,
+    out: Annotated[Path, typer.Option(help="Folder for the curve and the points; an interrupted run resumes.")],
     settings: Annotated[
         Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed"), Flags("train_validation", panel=None)
     ],
     given: Given,
-    values: Values,
     development: options.Development,
     filters: options.Filters,
-    by: options.Measure = "nDCG@10",
-    write: Annotated[
-        bool, typer.Option("--write/--no-write", help="Set the best value in the configuration file.")
-    ] = True,
     as_json: options.Json = False,
 ) -> None:
     """Choose one setting of retrieval on development questions, and write it to the configuration file.
 
-    The value in use is measured too. Tune with --training and measure with bench retrieval --held-out: a measure on
-    the questions that a value was chosen on is too high.
-
+    Tune with --training, measure with bench retrieval --held-out: measures on the questions chosen on are too high.
     'biorag tune prompt' chooses the instruction before a query; write a folder of that name as ./prompt.
 
     Examples:
@@ -69,36 +70,45 @@ def tune(
       biorag tune data/bioasq data/pubmedqa --param interpolation --training --from 0 --to 1 --out runs/weight
 
       biorag tune data/bioasq --param k_init --values 10,20,50,100 --out runs/k_init --no-write --json
-
-      biorag tune prompt data/bioasq --budget light --name decoder --out runs/prompt
     """
     from biorag.benchmarks.tuning import run
     from biorag.benchmarks.tuning.study import load_development
-    from biorag.utils.files import write_json
-    from biorag.utils.plots import require_matplotlib
 
-    request = run.TuningRequest(param, by, values.low, values.high, values.points, values.values)
+    request = run.TuningRequest(tuned.param, tuned.by, tuned.low, tuned.high, tuned.points, tuned.values)
     plan = request.plan(settings)
-    setting = plan.parameter.setting
-    for value in (*plan.values, plan.current) if write else ():
-        load_settings({setting: value}, given.file)  # the file may name another chain of rerankers
-    require_matplotlib()
+    for value in (*plan.values, plan.current) if tuned.write else ():
+        load_settings({plan.parameter.setting: value}, given.file)  # the file may name another chain of rerankers
     split = development.split(settings, given)
-    chosen_on = run.DevelopmentData(load_development(dataset, split), split.part, filters.conditions)
-    with open_index(settings) as opened:
-        opened.checked(filters.conditions)
-        report = run.tune(plan, chosen_on, opened, out, show.progress)
-    path = given.configuration
-    report["written"] = str(path) if write else None
-    if write:
-        run.write_best(path, report)
-        if os.environ.get(variable := PREFIX + plan.parameter.name.upper()):
-            show.err.print(f"note: the variable {variable} is set, and takes precedence over {path}")
-    write_json(out / "report.json", report)
+    data = run.DevelopmentData(load_development(dataset, split), split.part, filters.conditions)
+    report = _tuned(plan, data, settings, out)
+    _write(report, out, given.configuration if tuned.write else None)
     if as_json:
         show.print_json(report)
     else:
         _print(report)
+
+
+def _tuned(plan: TuningPlan, chosen_on: DevelopmentData, settings: Settings, out: Path) -> dict[str, Any]:
+    from biorag.benchmarks.tuning.run import tune
+    from biorag.utils.plots import require_matplotlib
+
+    require_matplotlib()
+    with open_index(settings) as opened:
+        opened.checked(chosen_on.where)
+        return tune(plan, chosen_on, opened, out, show.progress)
+
+
+def _write(report: dict[str, Any], out: Path, configuration: Path | None) -> None:
+    """Write the report, and the best value into a configuration file."""
+    from biorag.benchmarks.tuning.run import write_best
+    from biorag.utils.files import write_json
+
+    report["written"] = str(configuration) if configuration else None
+    if configuration:
+        write_best(configuration, report)
+        if os.environ.get(variable := PREFIX + report["param"].upper()):
+            show.err.print(f"note: the variable {variable} is set, and takes precedence over {configuration}")
+    write_json(out / "report.json", report)
 
 
 def _print(report: Mapping[str, Any]) -> None:

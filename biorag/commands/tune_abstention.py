@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,22 @@ from biorag.settings.settings import Settings
 from biorag.utils.outputs import begins_with_key, is_plot, results_folder
 
 
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What to fit and report on, and where to store the coefficients."""
+
+    outside: Annotated[
+        list[Path] | None,
+        typer.Option(help="JSONL file of questions (_id, text) that the index cannot answer. Repeatable."),
+    ] = None
+    report_share: Annotated[
+        float, typer.Option(min=0.05, max=0.95, help="Share of the questions to report on; the rest is fitted on.")
+    ] = 0.5
+    write: Annotated[
+        bool, typer.Option("--write/--no-write", help="Store the coefficients beside the index, where ask uses them.")
+    ] = True
+
+
 @expanded
 def abstention(
     dataset: Annotated[list[Path], typer.Argument(help="Folders in BEIR layout, whose snippets the index holds.")],
@@ -26,16 +43,7 @@ def abstention(
         Flags(RetrievalSettings, but=("precision", "mode", "k", "include_retracted")),
         Flags("seed"),
     ],
-    outside: Annotated[
-        list[Path] | None,
-        typer.Option(help="JSONL file of questions (_id, text) that the index cannot answer. Repeatable."),
-    ] = None,
-    report_share: Annotated[
-        float, typer.Option(min=0.05, max=0.95, help="Share of the questions to report on; the rest is fitted on.")
-    ] = 0.5,
-    write: Annotated[
-        bool, typer.Option("--write/--no-write", help="Store the coefficients beside the index, where ask uses them.")
-    ] = True,
+    fit: Fit,
     as_json: options.Json = False,
 ) -> None:
     """Fit when ask withholds an answer, on questions with their gold snippets in the index and out of it.
@@ -50,6 +58,14 @@ def abstention(
 
       biorag tune abstention data/bioasq --outside elsewhere.jsonl --out runs/abstention --no-write --json
     """
+    report = _tuned(dataset, out, settings, fit)
+    if as_json:
+        show.print_json(report)
+    else:
+        _print(report)
+
+
+def _tuned(dataset: list[Path], out: Path, settings: Settings, fit: Fit) -> dict[str, Any]:
     from biorag.answering.abstention.estimator import FILE
     from biorag.benchmarks.tuning import abstention as tuning
     from biorag.corpus.datasets import load_dataset
@@ -57,45 +73,41 @@ def abstention(
     from biorag.utils.plots import require_matplotlib
 
     require_matplotlib()
-    data = tuning.AbstentionData([load_dataset(path) for path in dataset], tuning.read_outside(outside or ()))
+    outside = fit.outside or []
+    data = tuning.AbstentionData([load_dataset(path) for path in dataset], tuning.read_outside(outside))
     files = {FILE: begins_with_key("format"), "report.json": begins_with_key("questions"), "curves.png": is_plot}
+    words = [
+        "biorag tune abstention",
+        *(path.name for path in dataset),
+        *(f"--outside {path.name}" for path in outside),
+    ]
+    command = " ".join([*words, f"--report-share {fit.report_share:g}", f"--seed {settings.seed}"])
     with (
-        results_folder(out, files, [*dataset, *(outside or ())]),
+        results_folder(out, files, [*dataset, *outside]),
         open_index(settings.replace(mode="hybrid")) as opened,
     ):
         with show.progress("Questions", data.searches) as advance:
-            parts = tuning.split(tuning.examples(data, opened, advance), report_share, settings.seed)
-        command = " ".join(
-            ["biorag tune abstention", *(path.name for path in dataset), *_flags(outside, report_share, settings)]
-        )
-        found = tuning.coefficients(parts, opened, data.names, command)
+            parts = tuning.split(tuning.examples(data, opened, advance), fit.report_share, settings.seed)
+        fitted = tuning.coefficients(parts, opened, data.names, command)
+        stored = [out / FILE, *([opened.folder / FILE] if fit.write else [])]
+        for path in stored:
+            fitted.save(path)
         report = {
-            **tuning.report(found, parts.reported, settings.seed),
+            **tuning.report(fitted, parts.reported, settings.seed),
             "config": settings.public(),
             "command": command,
+            "written": str(stored[-1]) if fit.write else None,
         }
-        found.save(out / FILE)
-        if write:
-            found.save(opened.folder / FILE)
-        report["written"] = str(opened.folder / FILE) if write else None
-        tuning.write_curves(out / "curves.png", found, parts.reported)
+        tuning.write_curves(out / "curves.png", fitted, parts.reported)
         write_json(out / "report.json", report)
-    if as_json:
-        show.print_json(report)
-    else:
-        _print(report)
-
-
-def _flags(outside: list[Path] | None, report_share: float, settings: Settings) -> list[str]:
-    files = [f"--outside {path.name}" for path in outside or ()]
-    return [*files, f"--report-share {report_share:g}", f"--seed {settings.seed}"]
+    return report
 
 
 def _print(report: Mapping[str, Any]) -> None:
     rows = [
-        (part, name, f"{found['value']:.4f}", " to ".join(f"{end:.4f}" for end in found["interval"] or ()))
+        (part, name, f"{measured['value']:.4f}", " to ".join(f"{end:.4f}" for end in measured["interval"] or ()))
         for part, measures in report["measures"].items()
-        for name, found in measures.items()
+        for name, measured in measures.items()
     ]
     show.table("Questions that were not fitted on", ["questions", "measure", "value", "95 % interval"], rows)
     answered = [(name, f"{share:.1%}") for name, share in report["answered"].items()]

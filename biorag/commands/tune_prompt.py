@@ -24,7 +24,7 @@ COPY = "encoder"
 
 @dataclass(frozen=True, slots=True)
 class SearchEffort:
-    """Where the search starts, and how long it takes."""
+    """Where the search starts, how long it takes, and what becomes of the winner."""
 
     budget: Annotated[str, typer.Option(help="light, medium or heavy.")] = "light"
     calls: Annotated[
@@ -43,6 +43,14 @@ class SearchEffort:
             help="stm: questions, questions shown at a time, temperature and cap of Synthesize-Train-Merge's budgets."
         ),
     ] = None
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write/--no-write",
+            help="Set the winner as the encoder's query prompt: in its directory, else in a copy, OUT/encoder.",
+        ),
+    ] = True
+    dropped: options.DroppedPart = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +81,6 @@ def prompt(
     effort: SearchEffort,
     divided: options.Divided,
     reflection: ReflectionOptions,
-    write: Annotated[
-        bool,
-        typer.Option(
-            "--write/--no-write",
-            help="Set the winner as the encoder's query prompt: in its directory, else in a copy, OUT/encoder.",
-        ),
-    ] = True,
-    dropped: options.DroppedPart = False,
     as_json: options.Json = False,
 ) -> None:
     """Optimise the instruction before a query by GEPA, and write the winner into the encoder's configuration.
@@ -99,6 +99,22 @@ def prompt(
 
       biorag tune prompt data/bioasq --seed-prompt "Retrieve abstracts that answer" --no-write --out runs/prompt
     """
+    report = _tuned(dataset, out, settings, given, effort, divided, reflection)
+    if as_json:
+        show.print_json(report)
+    else:
+        _print(report)
+
+
+def _tuned(
+    dataset: Path,
+    out: Path,
+    settings: Settings,
+    given: Given,
+    effort: SearchEffort,
+    divided: options.Divided,
+    reflection: ReflectionOptions,
+) -> dict[str, Any]:
     from biorag.benchmarks.tuning.evolution import metric_calls, require_gepa, spending
     from biorag.benchmarks.tuning.instruction import PromptTarget
     from biorag.benchmarks.tuning.prompt import PromptQuestions, PromptTuning, ReflectionModel
@@ -114,10 +130,10 @@ def prompt(
     require_gepa()
     require_matplotlib()
     settings = settings.replace(mode="dense", rerank=False)
-    split = divided.split(DROPPED if dropped else TRAINING, settings, given, "")
+    split = divided.split(DROPPED if effort.dropped else TRAINING, settings, given, "")
     questions = PromptQuestions.draw(load_dataset(dataset), split, work.questions)
     with open_index(settings) as opened:
-        target = PromptTarget.of(encoder_files(settings, opened.manifest), out / COPY) if write else None
+        target = PromptTarget.of(encoder_files(settings, opened.manifest), out / COPY) if effort.write else None
         template = load_template("reflection", reflection.template, "examples", ("instruction", "examples"))
         draws = Draws(1, work.max_tokens, work.temperature, settings.seed)
         model = ReflectionModel.of(open_generator(settings), template, draws, settings.retrieval.precision)
@@ -127,11 +143,7 @@ def prompt(
             f"about {calls:,} metric calls, one searched question each, and at most {tuning.most_replies:,} replies of "
             f"{model.name}"
         )
-        report = tuning.run(None if effort.calls else effort.budget, target, show.progress)
-    if as_json:
-        show.print_json(report)
-    else:
-        _print(report)
+        return tuning.run(None if effort.calls else effort.budget, target, show.progress)
 
 
 def _overridden(work: Spending, effort: SearchEffort, reflection: ReflectionOptions) -> Spending:

@@ -29,7 +29,7 @@ SweepRow = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class CellSteps:
     """The steps that measure one cell: one for each data set, and MIRAGE's where the sweep asks for it."""
 
     cell: Cell
@@ -42,7 +42,7 @@ class Measurement:
         return (*self.retrieval.values(), *([self.mirage] if self.mirage else []))
 
 
-def measurements_of(sweep: Sweep) -> list[Measurement]:
+def measurements_of(sweep: Sweep) -> list[CellSteps]:
     """Return the steps that measure each cell of a sweep, the baselines first."""
     plan = RecipePlan(recipe_of(sweep), SCALE, None, Path("data"))
     measurements = []
@@ -52,7 +52,7 @@ def measurements_of(sweep: Sweep) -> list[Measurement]:
         measured = plan.at(f"retrieval-{name}", point)
         retrieval = {Path(str(dict(instance.at)["dataset"])).name: instance.step for instance in measured}
         mirage = [instance.step for instance in plan.at(f"mirage-{name}", point)]
-        measurements.append(Measurement(cell, retrieval, mirage[0] if mirage else None))
+        measurements.append(CellSteps(cell, retrieval, mirage[0] if mirage else None))
     return measurements
 
 
@@ -77,7 +77,7 @@ def run_sweep(path: Path, out: Path, jobs: int, progress: Progress) -> tuple[dic
     return facts, tables
 
 
-def rows_of(measurements: Sequence[Measurement], workshop: Workshop, dataset: str, seed: int) -> list[SweepRow]:
+def rows_of(measurements: Sequence[CellSteps], workshop: Workshop, dataset: str, seed: int) -> list[SweepRow]:
     """Return one row per cell: measures with 95 % intervals, and paired tests against the base and the best cell.
 
     The best cell is that of the highest nDCG@10; both tests are on nDCG@10 of the same questions.
@@ -115,7 +115,7 @@ def _values(workshop: Workshop, step: Step) -> dict[str, list[float]]:
 
 
 def _row(
-    measurement: Measurement, workshop: Workshop, dataset: str, values: Mapping[str, Sequence[float]], seed: int
+    measurement: CellSteps, workshop: Workshop, dataset: str, values: Mapping[str, Sequence[float]], seed: int
 ) -> SweepRow:
     cell, step = measurement.cell, measurement.retrieval[dataset]
     names = (*SHOWN, *(f"success@{k}" for k in SUCCESS))
