@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from functools import partial
 from pathlib import Path
@@ -117,12 +116,8 @@ def test_a_sequence_to_sequence_model_writes_questions(generate, invoke, tiny_t5
         (["demo", "--model", "t5"], 2, "seq2seq:ID"),
         (["demo", "--model", "seq2seq:/nowhere/at-all"], 4, "/nowhere/at-all"),
         (["demo", "--model", "seq2seq:x", "--llm", "starter"], 2, "--model replaces --llm"),
-        (["demo", "--model", "seq2seq:x", "--llm-model", "m"], 2, "--model replaces --llm"),
         (["demo", "--name", "default"], 2, "give one of them"),
-        (["--name", "absent"], 4, "absent"),
-        (["/no/such/corpus"], 4, "/no/such/corpus"),
         (["demo", "--llm", "none"], 2, "--llm"),
-        (["demo", "--llm", "/no/such.gguf"], 4, "/no/such.gguf"),
         (["demo", "--prompt", "/no/such.txt"], 4, "/no/such.txt"),
     ],
 )
@@ -131,27 +126,6 @@ def test_what_cannot_be_done_is_said(invoke, tmp_path, arguments, code, said, mo
     failed(invoke("queries", *arguments, "--out", tmp_path / "q.jsonl"), code, said)
     assert list(tmp_path.glob("q.jsonl*")) == []
     failed(invoke("queries", "demo", "--out", tmp_path), 2, "is a folder")
-
-
-def test_a_killed_run_goes_on_to_the_same_bytes(generate, server, tmp_path, demo_home):
-    server.rule = about
-    asked = ["queries", "--llm", server.url, "--llm-model", "m", "--no-cache", "--per-snippet", "2", "--out"]
-    killed_and_resumed(generate, asked, tmp_path, demo_home)
-
-
-def killed_and_resumed(generate, asked, tmp_path, home):
-    """Kill a run in a process of its own, go on with it, and hold its file against an unbroken run's."""
-    whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
-    drafts = Path(f"{parts}.drafts")
-    with cli.start("generate", *asked, parts, home=home) as process:
-        cli.wait_until(process, lambda: drafts.is_file() and drafts.read_bytes().count(b"\n") >= BATCH)
-        process.send_signal(signal.SIGKILL)
-        assert process.communicate().code == -signal.SIGKILL
-    assert not parts.exists()
-    resumed = generate(*asked, parts)
-    assert 0 < resumed["resumed"] < resumed["generated"]
-    generate(*asked, whole)
-    assert parts.read_bytes() == whole.read_bytes()
 
 
 def test_the_filter_keeps_what_search_finds(generate, invoke, demo_home, tmp_path):
@@ -296,18 +270,6 @@ def test_attributes_and_the_name_of_a_data_set_are_in_the_prompts(generate, serv
     server.rule = lambda body: json.dumps({"question": "What is known about it?"})
     generate("queries", "demo", *model, "--dataset", "{Meadow}", "--limit", 1, "--out", tmp_path / "q.jsonl")
     assert "this document of {Meadow} is relevant" in server.bodies[-1]["messages"][1]["content"]
-
-
-def test_pairs_of_scenarios_from_a_file(generate, invoke, server, tmp_path):
-    server.rule = beside
-    file, out = tmp_path / "tasks.txt", tmp_path / "p.jsonl"
-    file.write_text("Given a drug, find trials.\n\ngiven a DRUG, find trials\nGiven a gene, find its disease.\n")
-    asked = ["pairs", "--scenario-file", file, "--llm", server.url, "--llm-model", "m", "--out", out]
-    report = generate(*asked)
-    assert (report["scenarios"], report["rows"], len(server.bodies)) == (2, 2, 2)
-    assert not Path(f"{out}.scenarios.txt").exists()
-    file.write_text("Given a gene, find its disease.\n")
-    failed(invoke(*asked), 5, "other scenarios:")
 
 
 @pytest.mark.slow

@@ -7,8 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from biorag.commands.groups import Flags, Given, Panel, expanded, overridden
-from biorag.errors import UsageError
+from biorag.commands.groups import Flags, Given, Panel, expanded
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.settings.training import QUESTION_GENERATOR, RETRIEVER, TrainingSettings
@@ -77,12 +76,6 @@ def test_the_command_gets_settings_groups_and_its_own_options(run, got):
     )
 
 
-def test_a_group_s_option_without_a_default_is_required(run):
-    result = run("x")
-    assert result.exit_code == 2
-    assert "--number" in result.output
-
-
 def test_options_take_precedence_over_the_file_and_defaults_of_a_command_too(run, got, tmp_path):
     file = tmp_path / "settings.toml"
     file.write_text('k_init = 9\ndepth = 30\nllm = "starter"\n')
@@ -98,12 +91,6 @@ def test_a_command_knows_which_settings_were_given_and_by_which_option(run, got)
     assert given.options == ["--rerank", "--k-init", "--name", "--llm"]
     assert given.first("depth", "k_init") == "--k-init"
     assert given.first("mode") is None
-
-
-def test_a_value_that_is_not_allowed_names_the_setting_and_the_option_as_its_source(run):
-    result = run("x", "--number", 1, "--mode", "sparse")
-    assert isinstance(result.exception, UsageError)
-    assert str(result.exception).startswith("--mode 'sparse': use bm25, dense or hybrid")
 
 
 def test_help_shows_the_settings_own_words_defaults_and_panels(run):
@@ -142,13 +129,6 @@ def test_training_offers_what_applies_to_a_model(model, own):
     common |= {"evaluations", "max_steps", "warmup_steps", "eval_steps", "patience", "gradient_accumulation"}
     offered = dict(Flags(TrainingSettings, model=model).parameters())
     assert set(offered) == {f"train_{name}" for name in common} | own
-
-
-def test_overridden_checks_names_the_source_and_leaves_what_was_not_given():
-    settings = Settings.of(mode="bm25", k=3)
-    assert overridden(settings, mode=None, k=4) == settings.replace(k=4)
-    with pytest.raises(UsageError, match="--mode 'sparse': use bm25"):
-        overridden(settings, mode="sparse")
 
 
 @pytest.mark.parametrize(

@@ -116,16 +116,6 @@ def test_json_is_the_manifest_and_nothing_else(models, stage, mined, tiny_encode
     assert "README.md" not in {path.name for path in out.iterdir()}, "a model card would quote the questions"
 
 
-def test_a_table_is_shown_without_json(train, pairs, tmp_path):
-    result = train("retriever", pairs, "--out", tmp_path / "model")
-    assert result.exit_code == 0, result.output
-    held = json.loads((tmp_path / "model" / "training.json").read_text())
-    assert f"Retriever{tmp_path / 'model'}" in "".join(result.stdout.split())
-    assert f"{held['final_loss']:.4f}" in result.stdout
-    assert f"{held['best']['value']:.4f} at step {held['best']['step']}" in result.stdout
-    assert f"curves:{tmp_path / 'model' / 'curves.png'}" in "".join(result.stderr.split())
-
-
 def beir(path: Path, corpus: bool) -> Path:
     """Write the pairs in BEIR's layout; judgement d0 of the first question again, and one of no known snippet."""
     write_jsonl(path / "queries.jsonl", [{"_id": f"q{n}", "text": pair["query"]} for n, pair in enumerate(PAIRS)])
@@ -163,24 +153,6 @@ def test_a_beir_folder_gives_the_rows_that_a_file_gives(train, pairs, home, tmp_
         # The same texts in the same order: the ids alone are more than the file has.
         assert each["final_loss"] == pytest.approx(plain["final_loss"], abs=1e-6)
     assert found[0]["identity"]["data"] == found[1]["identity"]["data"]
-
-
-def test_titles_are_the_queries_of_a_corpus(train, tmp_path):
-    snippets = [Snippet(f"s{n}", pair["query"], pair["positive"]) for n, pair in enumerate(PAIRS)]
-    corpus = write_medrag(tmp_path / "corpus.jsonl", [*snippets, Snippet("bare", "", "no title.")])
-    found = done(train("retriever", corpus, "--pairs", "title-abstract", "--out", tmp_path / "m", "--json"))
-    assert (found["data"]["pairs"], found["data"]["rows"], found["data"]["empty"]) == ("title-abstract", len(PAIRS), 1)
-    rows, _ = read_rows([write_jsonl(tmp_path / "pairs.jsonl", PAIRS)])
-    assert found["identity"]["data"]["training_rows"] == len(split(rows, 0.2, 0)[0])
-
-
-def test_the_positives_of_a_question_are_capped(train, tmp_path):
-    rows = [{"query": pair["query"], "positive": f"{pair['positive']} {n}"} for pair in PAIRS[:20] for n in range(3)]
-    rows = write_jsonl(tmp_path / "rows.jsonl", rows)
-    found = done(train("retriever", rows, "--max-positives", 2, "--out", tmp_path / "m", "--json"))
-    held_out = sum(is_held_out(pair["query"], 0.2, 0) for pair in PAIRS[:20])
-    assert found["rows"] == 2 * (20 - held_out)
-    assert found["identity"]["data"]["validation_rows"] == 3 * held_out, "held-out rows are all kept"
 
 
 # --- the guard ----------------------------------------------------------------------------------------------
@@ -284,6 +256,7 @@ def stopped(sent: signal.Signals, out: Path, *arguments: object) -> Ended:
         return process.communicate()
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on_to_the_same_loss(train, tiny_encoder, pairs, tmp_path):
     """Killed, then interrupted, then let finish; against a run in one piece."""
     arguments = [pairs, "--base", tiny_encoder, *FAST, "--epochs", 60, "--evaluations", 15, "--learning-rate", 1e-3]

@@ -64,19 +64,6 @@ def test_the_two_weights_add_up(home, tiny_cross_encoder):
         assert at_last[id] == pytest.approx(log_odds + 3 * (maxsim + 0.5 * first), abs=1e-4)
 
 
-def test_retrieval_is_measured_with_a_chain_as_searched(home, tiny_cross_encoder, tmp_path):
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": QUERY}))
-    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td3\t1\n")
-    chain = ["--name", "small", "--k-init", 12, "--reranker", f"encoder,cross:{tiny_cross_encoder}@6"]
-    weights = ["--cross-interpolation", 0.5, "--interpolation", 0]
-    run = tmp_path / "run.trec"
-    found = done(invoke("bench", "retrieval", tmp_path, *chain, *weights, "--run-file", run, "--json", home=home))
-    searched = done(invoke("search", QUERY, *chain, *weights, "-k", 12, "--json", home=home))
-    assert [line.split()[2] for line in run.read_text().splitlines()][:12] == [id for id, _ in hits(searched)]
-    assert (found["config"]["cross_interpolation"], found["config"]["reranker"]) == (0.5, chain[-1])
-
-
 def test_mirage_files_belong_to_the_weights_of_every_stage(home, tiny_cross_encoder, tmp_path, monkeypatch):
     generator = ScriptedGenerator()
     monkeypatch.setattr("biorag.commands.bench_mirage.require_generator", lambda settings, at_a_time: generator)
@@ -90,22 +77,6 @@ def test_mirage_files_belong_to_the_weights_of_every_stage(home, tiny_cross_enco
     plain = done(invoke(*asked, "--out", tmp_path / "plain", home=home))["manifest"]
     assert plain["reranker"] is None and "cross_interpolation" not in plain["settings"]
     failed(invoke(*asked, "--reranker", chain, "--out", tmp_path / "plain", home=home), 5, "plain")
-
-
-def test_an_index_stores_the_token_vectors_of_a_chains_first_stage_that_has_them(
-    home, tiny_encoder, tiny_cross_encoder
-):
-    stored = ["index", home / "corpus.jsonl", "--encoder", tiny_encoder, "--store-tokens"]
-    chain = f"encoder,cross:{tiny_cross_encoder}"
-    done(invoke(*stored, "--name", "stored", "--reranker", chain, "--json", home=home))
-    assert done(invoke("info", "stored", "--json", home=home))["tokens"]["reranker"] == "encoder"
-    found = [
-        hits(done(invoke("search", QUERY, "--name", name, "--reranker", chain, "--json", home=home)))
-        for name in ("small", "stored")
-    ]
-    assert [id for id, _ in found[0]] == [id for id, _ in found[1]]
-    alone = invoke(*stored, "--name", "none", "--reranker", f"cross:{tiny_cross_encoder}", home=home)
-    failed(alone, 2, "--store-tokens", "has none: name 'encoder'")
 
 
 @pytest.mark.parametrize(

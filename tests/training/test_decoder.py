@@ -16,8 +16,6 @@ from transformers import AutoModel, AutoTokenizer
 
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_base, find_encoder
-from biorag.models.loading import load_model
-from biorag.training.decoder import as_bi_encoder
 from tests.cli import done, invoke
 from tests.conftest import WORDS
 
@@ -88,14 +86,6 @@ def test_vectors_are_those_of_the_last_token_by_hand_in_biorag_and_in_sentence_t
         np.testing.assert_allclose(library, reference, atol=1e-5)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_vectors_do_not_depend_on_the_batch_or_the_side_of_padding(model, side):
-    loaded = SentenceTransformer(str(model), device="cpu")
-    alone = np.concatenate([loaded.encode([text]) for text in TEXTS])
-    loaded.tokenizer.padding_side = side
-    np.testing.assert_allclose(loaded.encode(TEXTS, batch_size=len(TEXTS)), alone, atol=1e-5)
-
-
 def test_the_saved_directory_says_it_all_to_other_programs(causal, bidirectional):
     for folder, said in ((causal, None), (bidirectional, False)):
         tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -154,17 +144,6 @@ def test_the_training_is_the_same_after_an_interruption(pairs, tiny_decoder, tmp
     assert resumed["resumed_from_step"] > 0
     whole, cut = (SentenceTransformer(str(tmp_path / name), device="cpu").encode(TEXTS) for name in ("whole", "cut"))
     np.testing.assert_array_equal(whole, cut)
-
-
-@pytest.mark.parametrize("settings", [{"add_bos_token": True, "add_eos_token": False}, {"add_bos_token": False}])
-def test_eos_is_kept_where_the_tokenizers_settings_speak(tiny_decoder, tmp_path, settings):
-    folder = shutil.copytree(tiny_decoder, tmp_path / "base")
-    said = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(said | settings))
-    model = as_bi_encoder(load_model(SentenceTransformer, find_encoder(str(folder)), "fp32"), True, None)
-    model.save(str(tmp_path / "saved"))
-    base, saved = (AutoTokenizer.from_pretrained(path)("fever").input_ids for path in (folder, tmp_path / "saved"))
-    assert (saved, base[-1] == 1) == ([*base, 1], False)
 
 
 def test_what_cannot_be_is_said(pairs, tiny_encoder, tiny_decoder, tmp_path, monkeypatch):

@@ -107,13 +107,6 @@ def searched(validation):
     return set(inner.corpus), dict(zip(inner.queries, map(inner.relevant_docs.get, inner.queries_ids), strict=True))
 
 
-def test_all_positives_of_a_question_are_relevant_and_its_negatives_are_not():
-    corpus, relevant = searched(retrieval_validation(HELD_OUT, [], "cosine", "fp32", 0))
-    assert relevant == positives_of(HELD_OUT)
-    assert any(len(found) > 1 for found in relevant.values())
-    assert corpus == {row.positive for row in HELD_OUT} | {text for row in HELD_OUT for text in row.negatives}
-
-
 @pytest.mark.parametrize("most", [30, 40, 1000])
 def test_other_passages_fill_up_to_a_cap(most, monkeypatch):
     monkeypatch.setattr(evaluators, "PASSAGES", most)
@@ -123,20 +116,6 @@ def test_other_passages_fill_up_to_a_cap(most, monkeypatch):
     assert own <= corpus
     assert len(corpus) == min(most, len(own) + 100)
     assert corpus - own <= {row.positive for row in others}
-
-
-def drawn(monkeypatch, rows, seed, questions=6):
-    monkeypatch.setattr(evaluators, "QUESTIONS", questions)
-    return searched(retrieval_validation(rows, TRAINING, "cosine", "fp32", seed))
-
-
-def test_questions_are_drawn_with_the_seed_and_keep_all_their_rows(monkeypatch):
-    rows = [TrainingRow(f"q{place}", f"p{place} {copy}") for place in range(40) for copy in range(3)]
-    first, again = (drawn(monkeypatch, rows, 0)[1] for _ in range(2))
-    assert len(first) == 6
-    assert first == again == {query: {f"p{query[1:]} {copy}" for copy in range(3)} for query in first}
-    assert drawn(monkeypatch, rows[::-1], 0)[1] == first, "whatever the order of the rows"
-    assert drawn(monkeypatch, rows, 1)[1] != first
 
 
 # --- reranking ----------------------------------------------------------------------------------------------
@@ -161,15 +140,6 @@ def test_reranking_is_measured_as_ir_measures_measures_it(colbert):
 
 def samples_of(validation):
     return {sample["query"]: sample for sample in validation._inner.samples}
-
-
-def test_a_question_is_one_list_of_its_positives_and_negatives():
-    samples = samples_of(reranking_validation(HELD_OUT, "fp32", 0))
-    assert samples.keys() == positives_of(HELD_OUT).keys()
-    for query, sample in samples.items():
-        mine = [row for row in HELD_OUT if row.query == query]
-        assert sample["positive"] == list(dict.fromkeys(row.positive for row in mine))
-        assert sample["negative"] == list(dict.fromkeys(text for row in mine for text in row.negatives))
 
 
 def test_questions_without_negatives_cannot_be_ordered():

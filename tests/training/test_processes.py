@@ -133,21 +133,6 @@ def test_only_the_first_writes(second, tmp_path, monkeypatch):
     assert [path.name for path in folder.path.iterdir()] == ["checkpoints"]
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "part"),
-    [
-        (["--batch-size", "17"], 3, "2 processes take 34 rows at a step, and there are 32"),
-        (["--batch-size", "4", "--mini-batch-size", "2"], 2, "train --asymmetric in one process"),
-    ],
-)
-def test_what_processes_cannot_share_is_said(arguments, second, monkeypatch, tmp_path, options, code, part):
-    monkeypatch.setattr("biorag.training.run_directory.wait_for_processes", lambda: None)
-    result = CliRunner().invoke(app, [*arguments, *options, "--out", str(tmp_path / "m")])
-    assert result.exit_code == code, result.output
-    assert part in result.stderr
-    assert result.stdout == ""
-
-
 def test_several_processes_go_on_within_an_epoch_with_its_own_batches():
     """What accelerate makes of a sampler on going on is neither the sampler nor its share."""
     from accelerate.data_loader import prepare_data_loader, skip_first_batches

@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Router
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from biorag.errors import MissingError, UsageError
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import LateInteraction
@@ -137,35 +134,6 @@ def test_late_interaction_takes_a_querys_tokens_from_its_tower(towers, snippets)
     unit = [tokens / np.linalg.norm(tokens, axis=1, keepdims=True) for tokens in (query, *passages)]
     slow = [np.mean([max(float(token @ other) for other in passage) for token in unit[0]]) for passage in unit[1:]]
     np.testing.assert_allclose(LateInteraction(encoder).score_all(["heart"], [snippets[:3]])[0], slow, atol=1e-5)
-
-
-def saved(folder, query, document):
-    SentenceTransformer(modules=[Router.for_query_document(query, document)], device="cpu").save(str(folder))
-    return find_encoder(str(folder))
-
-
-def test_a_static_query_tower_beside_a_transformer_searches_and_has_no_tokens(tiny_encoder, tmp_path):
-    model = SentenceTransformer(str(tiny_encoder), device="cpu")
-    static = StaticEmbedding(model.tokenizer, embedding_dim=32)
-    files = saved(tmp_path / "m", [static], list(model))
-    encoder, library = BiEncoder(files, "cosine", "fp32"), SentenceTransformer(str(tmp_path / "m"), device="cpu")
-    theirs = library.encode_query(TEXTS[:4], normalize_embeddings=True)
-    np.testing.assert_allclose(encoder.encode_queries(TEXTS[:4]), theirs, atol=1e-5)
-    np.testing.assert_allclose(
-        encoder.encode_snippets(TEXTS), model.encode(TEXTS, normalize_embeddings=True), atol=1e-5
-    )
-    with pytest.raises(UsageError, match="no token vectors to rerank by"):
-        encoder.query_tokens(["a"])
-
-
-def test_towers_that_do_not_go_together_are_refused(tiny_encoder, tiny_modernbert, tmp_path):
-    small, large = (SentenceTransformer(str(path), device="cpu") for path in (tiny_encoder, tiny_modernbert))
-    with pytest.raises(MissingError, match="queries in 32 dimensions and passages in 48"):
-        BiEncoder(saved(tmp_path / "m", list(small), list(large)))
-    router = Router({"question": list(small), "answer": list(small)}, allow_empty_key=False)
-    SentenceTransformer(modules=[router], device="cpu").save(str(tmp_path / "n"))
-    with pytest.raises(MissingError, match="does not encode both queries and passages"):
-        BiEncoder(find_encoder(str(tmp_path / "n")))
 
 
 @pytest.mark.parametrize("kind", ["reranker", "cross-encoder"])

@@ -132,18 +132,6 @@ def test_papers_may_be_excluded(graphed):
     assert kind.window(asked, NO_GOLD) == []
 
 
-def test_a_paper_of_several_snippets_is_its_first(graphed):
-    fields = {"document": "d", "blocks": 11}
-    blocks = [Snippet(f"d#{n}", "", f"Fever {n}.", 7, {**fields, "block": n}) for n in (10, 2, 0, 1)]
-    snippets = [*blocks, Snippet("b", "", "Pain.", 8), Snippet("a", "", "Ache.", 8), Snippet("p", "", "Heart.", 9)]
-    asked = row("why?", "Heart.", "p")
-    _, kind = mined(snippets, graphed([(9, 7), (9, 8)]), [asked])
-    assert {(one.id, one.text) for one in kind.window(asked, NO_GOLD)} == {("d", "Fever 0."), ("a", "Ache.")}
-    by_block = row("why?", "Fever 2.", "d")
-    cited, _ = mined(snippets, graphed([(9, 7), (7, 8)]), [by_block])
-    assert cited.of(by_block) == (("a",), 1)
-
-
 def test_positives_are_found_by_id_or_text_and_counted(graphed):
     snippets = [*papers(10), Snippet("none", "", "No PMID.")]
     graph = graphed([(100, 101), (102, 999), (103, 998), (998, 104)])

@@ -4,7 +4,6 @@ import json
 import random
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +12,6 @@ from biorag.training.negatives.mining import (
     MiningPlan,
     MiningReport,
     as_negatives,
-    by_question,
     drawn,
     eligible,
     golds,
@@ -112,17 +110,6 @@ def test_a_query_is_searched_once_while_its_rows_come_together():
     assert retriever.asked == ["a", "b", "a"]
 
 
-def test_rows_of_a_query_are_brought_together_where_its_first_stands():
-    rows = [row("b", "1"), row("a", "2"), row("b", "3"), row("c", "4"), row("a", "5")]
-    assert [(one.query, one.positive) for one in by_question(rows)] == [
-        ("b", "1"),
-        ("b", "3"),
-        ("a", "2"),
-        ("a", "5"),
-        ("c", "4"),
-    ]
-
-
 # --- mining ---
 
 
@@ -164,16 +151,6 @@ def test_rows_are_written_with_texts_ids_ranks_and_scores(tmp_path):
     ]
     assert "β".encode() in out.path.read_bytes()
     assert out.finished() == {"items": 3, "rows": 2, "negatives": 5}
-
-
-@pytest.mark.parametrize("order", range(5))
-def test_a_rows_negatives_do_not_depend_on_the_order(tmp_path, order):
-    rows = [row(f"question {number % 7}", f"positive {number}") for number in range(20)]
-    kind = Scripted([f"text {n}" for n in range(30)])
-    mine(rows, kind, PLAN, straight := mined_file(tmp_path / "straight.jsonl", {}), lambda _: None)
-    random.Random(order).shuffle(rows)
-    mine(rows, kind, PLAN, shuffled := mined_file(tmp_path / "shuffled.jsonl", {}), lambda _: None)
-    assert sorted(straight.path.read_bytes().splitlines()) == sorted(shuffled.path.read_bytes().splitlines())
 
 
 def test_the_positives_of_other_rows_of_a_question_are_no_negatives(tmp_path):

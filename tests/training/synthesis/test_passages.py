@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import strategies as st
 
-from biorag.training.synthesis.drafts import NEAR, passage_fault, word_overlap
+from biorag.training.synthesis.drafts import passage_fault
 
 POSITIVE = "Aspirin lowers fever: it blocks cyclooxygenase, an enzyme that makes prostaglandins from arachidonic acid."
 MINED = "Heparin."
@@ -34,9 +34,3 @@ def test_faults_of_passages(passage, capped, fault):
 
 
 WORDS = st.lists(st.sampled_from("abcdefgh"), max_size=12)
-
-
-def test_exactly_nine_tenths_is_no_near_copy():
-    nine = " ".join("abcdefghi")
-    assert word_overlap(nine, f"{nine} j") == NEAR
-    assert passage_fault(f"j {' '.join('ihgfedcba')}", False, [nine]) is None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from biorag.errors import MismatchError, UsageError
+from biorag.errors import MismatchError
 from biorag.prompts.template import load_template
 from biorag.training.rows import read_rows
 from biorag.training.synthesis.drafts import GeneratedFile
@@ -191,13 +191,3 @@ def test_each_question_is_asked_for_with_its_own_seed():
     again = ScriptedGenerator()
     PromptedWriter(again, ASKED, Draws(1, 48, 0.5, seed=3))([HEPARIN])
     assert again.samplings[0] == (0.5, seeds[2]), "whatever stands around it"
-
-
-def test_a_long_snippet_is_cut_to_the_window():
-    generator = ScriptedGenerator(context_window=400)
-    snippet = Snippet("l", "", "word " * 5000)
-    PromptedWriter(generator, ASKED, Draws(1, 48, 0.5, 0))([snippet])
-    room = 400 - 48 - 64
-    assert room / 2 < generator.count_tokens(generator.prompts[0]) <= room
-    with pytest.raises(UsageError, match="window of 128 tokens"):
-        PromptedWriter(ScriptedGenerator(context_window=128), ASKED, Draws(1, 48, 0.5, 0))([snippet])
