@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,15 +10,10 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, Panel, expanded
-from biorag.corpus.sources import DEMO
-from biorag.errors import UsageError
 from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from biorag.scale.machine import MachineKind
     from biorag.scale.planning import ScalePlan, Workload
-
-SAVED = "# Measured by biorag plan.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,74 +48,43 @@ class Spread:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """The measurement of this machine."""
-
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Measure how fast this machine encodes and loads, in under a minute.")
-    ] = False
-    save: Annotated[Path | None, typer.Option(help="Write this machine and its rates as a machine's TOML file.")] = None
-
-
 @expanded
 def plan(
     snippets: Annotated[int, typer.Option(min=1, max=10**12, help="Snippets of the corpus.")],
     settings: Annotated[Settings, Flags("encoder", "revision", "store_tokens", "quantize")],
     average: Annotated[AverageSnippet, Panel("Texts and encoder")],
     spread: Annotated[Spread, Panel("Cluster")],
-    measurement: Annotated[Measurement, Panel("Measuring")],
-    corpus: Annotated[
-        list[str] | None, typer.Argument(help="Corpus to measure with, as for 'biorag index'. Default: demo.")
-    ] = None,
-    machine: Annotated[
-        list[Path] | None,
-        typer.Option(help="TOML file of a machine; repeat to compare. --measure adds this one."),
-    ] = None,
-    force: options.Force = False,
+    machine: Annotated[list[Path], typer.Option(help="TOML file of a machine; repeat to compare.")],
     as_json: options.Json = False,
 ) -> None:
     """Compute time, memory, disk, machines and cost of indexing and searching a large corpus.
 
-    Rates are marked: (m) measured on that machine, (g) given in its file, (c) computed from a packaged measurement, in
-    proportion to the cores. docs/scale.md has the formulas.
+    Rates are marked: (g) given in the machine's file, (c) computed from a packaged measurement. docs/scale.md has the
+    formulas.
 
     Examples:
 
       biorag plan --snippets 24000000 --machine docs/machines/one-gpu.toml
 
       biorag plan --snippets 24000000 --machine one-gpu.toml --machine cpus.toml --quantize --json
-
-      biorag plan --snippets 24000000 --measure --save here.toml pubmed/chunk/
     """
-    from biorag.scale.machine import load_machine, reference
+    from biorag.scale.machine import load_machine
     from biorag.scale.planning import Planner, sizes
 
-    _check(measurement, corpus, machine)
-    machines = [load_machine(path) for path in machine or ()]
+    machines = [load_machine(path) for path in machine]
     workload = _workload(snippets, settings, average, spread)
-    if measurement.measure:
-        machines.append(_measured(settings, corpus or [DEMO], measurement.save, machine or [], force))
-    plans = [Planner(workload, kind, reference()).plan() for kind in machines]
+    plans = [Planner(workload, kind).plan() for kind in machines]
     if as_json:
         bytes_of = {f"{name}_bytes": value for name, value in asdict(sizes(workload)).items()}
         show.print_json({"workload": asdict(workload), "sizes": bytes_of, "machines": list(map(_json, plans))})
         return
     show.table(
-        f"{snippets:,} snippets: (m) measured, (g) given, (c) computed",
+        f"{snippets:,} snippets: (g) given, (c) computed",
         ["", *(f"{kind.count} × {kind.name}" for kind in machines)],
         [[rows[0][0], *(text for _, text in rows)] for rows in zip(*map(_rows, plans), strict=True)],
     )
     for note in (note for computed in plans for note in computed.notes):
         show.err.print(note, soft_wrap=True)
-
-
-def _check(measurement: Measurement, corpus: Sequence[str] | None, machines: Sequence[Path] | None) -> None:
-    if not measurement.measure and (measurement.save or corpus):
-        named = f"--save {measurement.save}" if measurement.save else f"CORPUS {corpus[0]!r}" if corpus else ""
-        raise UsageError(f"{named} is for a measurement: add --measure")
-    if not (measurement.measure or machines):
-        raise UsageError("no machine is described: give --machine FILE.toml, or --measure for this machine")
 
 
 def _workload(snippets: int, settings: Settings, average: AverageSnippet, spread: Spread) -> Workload:
@@ -142,23 +105,6 @@ def _workload(snippets: int, settings: Settings, average: AverageSnippet, spread
         quantized=settings.index.quantize,
         **asdict(spread),
     )
-
-
-def _measured(
-    settings: Settings, corpus: list[str], save: Path | None, inputs: Sequence[Path], force: bool
-) -> MachineKind:
-    from biorag.scale.machine import write_machine
-    from biorag.scale.measuring import measure
-    from biorag.utils.files import check_replaceable
-
-    if save:
-        check_replaceable(
-            save, "file of a machine", lambda beginning: beginning.startswith(SAVED.encode()), inputs, force
-        )
-    machine = measure(settings, corpus)
-    if save:
-        write_machine(save, machine, SAVED)
-    return machine
 
 
 def _json(plan: ScalePlan) -> dict[str, Any]:

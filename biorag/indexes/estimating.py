@@ -19,7 +19,7 @@ from biorag.indexes.points import payload
 from biorag.indexes.store import open_embedded
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import EncodeSnippets
-from biorag.types import Encoded, Snippet
+from biorag.types import Snippet
 
 OPTIMIZE_SECONDS = 5e-4  # of one snippet
 TERM_BYTES, OVERHEAD_BYTES = 16, 120  # of a BM25 term, and of a point's ids and links
@@ -41,35 +41,9 @@ class IndexEstimate:
     memory_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimedSample:
-    """An encoded sample, the seconds and the CPU seconds of encoding it, and the seconds of writing it."""
-
-    encoded: Encoded
-    encoding: float
-    encoding_cpu: float
-    writing: float
-
-
 def index_bytes(dimension: int, quantized: bool, terms: float, text_bytes: float, token_bytes: float) -> float:
     """Return the bytes on disk of one snippet: vector, int8 copy, ids and links, BM25 terms, text and token vectors."""
     return dimension * (5 if quantized else 4) + OVERHEAD_BYTES + TERM_BYTES * terms + text_bytes + token_bytes
-
-
-def timed_sample(manifest: Manifest, snippets: Sequence[Snippet], encode: EncodeSnippets) -> TimedSample:
-    """Encode snippets and write them into an embedded scratch index."""
-    encode(snippets[:8])  # loading and compiling at the first call do not belong to the rate
-    started, cpu = time.perf_counter(), time.process_time()
-    encoded = encode(snippets)
-    encoding, encoding_cpu = time.perf_counter() - started, time.process_time() - cpu
-    with (
-        tempfile.TemporaryDirectory(prefix="biorag-estimate-") as folder,
-        closing(open_embedded(Path(folder), manifest, writable=True)) as scratch,
-    ):
-        started = time.perf_counter()
-        scratch.upsert(snippets, encoded.vectors, encoded.tokens)
-        writing = time.perf_counter() - started
-    return TimedSample(encoded, encoding, encoding_cpu, writing)
 
 
 def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_size: int) -> IndexEstimate:
@@ -85,9 +59,16 @@ def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_s
     if not survey.sample:
         raise BadInputError(f"nothing is new in this corpus: index {manifest.name!r} holds it already")
     size, count = len(survey.sample), survey.blocks
-    timed = timed_sample(manifest, survey.sample, encode)
-    numbers = sum(rows.size for rows in timed.encoded.tokens)
-    dimension = timed.encoded.vectors.shape[1]
+    encode(survey.sample[:8])  # loading and compiling at the first call do not belong to the rate
+    started = time.perf_counter()
+    vectors, tokens, _ = encode(survey.sample)
+    with (
+        tempfile.TemporaryDirectory(prefix="biorag-estimate-") as folder,
+        closing(open_embedded(Path(folder), manifest, writable=True)) as scratch,
+    ):
+        scratch.upsert(survey.sample, vectors, tokens)
+    seconds = (time.perf_counter() - started) / size + OPTIMIZE_SECONDS
+    numbers, dimension = sum(rows.size for rows in tokens), vectors.shape[1]
     snippet_bytes = _snippet_bytes(manifest, survey.sample, dimension, numbers)
     unwritten = 4 * numbers * max(0, batch_size - size) // size  # a batch's token vectors, until they are written
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -95,7 +76,7 @@ def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_s
         name=manifest.name,
         snippets=count,
         sample=size,
-        seconds=round(((timed.encoding + timed.writing) / size + OPTIMIZE_SECONDS) * count, 1),
+        seconds=round(seconds * count, 1),
         bytes=snippet_bytes * count,
         bytes_per_snippet=snippet_bytes,
         memory_bytes=peak + unwritten + dimension * 4 * count,

@@ -1,18 +1,14 @@
-"""A machine as its TOML file describes it: its hardware, its price, and its rates."""
+"""A kind of machine as its TOML file describes it: its hardware, its price, and its rates."""
 
 from __future__ import annotations
 
-import json
-from importlib import resources
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
 from biorag.errors import BadInputError, MissingError, suggestion
-from biorag.utils.files import write_text
 from biorag.utils.parsing import parse_toml, read_regular
 
-REFERENCE = "reference.toml"  # the packaged measurement, for rates that a machine's file does not give
 GIGABYTE = 1e9
 
 
@@ -21,24 +17,15 @@ class _Table(BaseModel):
 
 
 class Rates(_Table):
-    """Speeds of a machine; with GPUs, `encode_snippets_per_second` is one GPU's.
+    """What is known of a machine's speed; with GPUs, `encode_snippets_per_second` is one GPU's."""
 
-    Rates that were measured hold for so many `cores`, an encoder with `multiplied` parameters in its linear layers,
-    snippets of `tokens` on average, and a graph of `built` snippets; without these they hold for any work.
-    """
-
-    cores: int | None = Field(default=None, ge=1)
-    multiplied: int = Field(default=0, ge=0)
-    tokens: float = Field(default=0, ge=0)
-    built: int = Field(default=0, ge=0)
-    export_snippets_per_second: float | None = Field(default=None, gt=0)
-    prepare_snippets_per_second: float | None = Field(default=None, gt=0)
-    encode_snippets_per_second: float | None = Field(default=None, gt=0)
-    load_snippets_per_second: float | None = Field(default=None, gt=0)
-    load_without_tokens_snippets_per_second: float | None = Field(default=None, gt=0)
-    build_snippets_per_second: float | None = Field(default=None, gt=0)
-    question_milliseconds: float | None = Field(default=None, gt=0)
-    first_stage_milliseconds_per_million: float | None = Field(default=None, gt=0)
+    export_snippets_per_second: PositiveFloat | None = None
+    prepare_snippets_per_second: PositiveFloat | None = None
+    encode_snippets_per_second: PositiveFloat | None = None
+    load_snippets_per_second: PositiveFloat | None = None
+    build_snippets_per_second: PositiveFloat | None = None
+    question_milliseconds: PositiveFloat | None = None
+    first_stage_milliseconds_per_million: PositiveFloat | None = None
 
 
 class MachineKind(_Table):
@@ -46,11 +33,11 @@ class MachineKind(_Table):
 
     name: str = Field(min_length=1)
     count: int = Field(default=1, ge=1, le=100_000)
-    cores: int = Field(ge=1)
-    memory_gb: float = Field(gt=0)
-    disk_gb: float = Field(gt=0)
+    cores: PositiveInt
+    memory_gb: PositiveFloat
+    disk_gb: PositiveFloat
     gpus: int = Field(default=0, ge=0)
-    gpu_tflops: float | None = Field(default=None, gt=0)
+    gpu_tflops: PositiveFloat | None = None
     gpu_utilisation: float = Field(default=0.2, gt=0, le=1)  # an assumption: small encoders reach a small share
     price_per_hour: float | None = Field(default=None, ge=0)
     currency: str = "USD"
@@ -92,20 +79,3 @@ def _fault(error: ValidationError) -> str:
         return f"{name} = {first['input']!r} cannot be used: {first['msg']}"
     known = (Rates if tables else MachineKind).model_fields
     return f"there is no key {name!r}: use one of {', '.join(known)}{suggestion(key, known)}"
-
-
-def reference() -> Rates:
-    """Return the packaged measurement."""
-    return load_machine(Path(str(resources.files("biorag") / "scale" / REFERENCE))).rates
-
-
-def write_machine(path: Path, machine: MachineKind, heading: str) -> None:
-    """Write a machine's file under a heading; values that are not set are left out."""
-    values = machine.model_dump(exclude_none=True, exclude_defaults=True)
-    rates = values.pop("rates", {})
-    lines = [*_lines(values), "", "[rates]", *_lines(rates)]
-    write_text(path, heading + "".join(f"{line}\n" for line in lines))
-
-
-def _lines(values: dict[str, object]) -> list[str]:
-    return [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from biorag.errors import BadInputError
 from biorag.indexes.estimating import index_bytes
 from biorag.models.resources import FORWARD, WEIGHT_BYTES
 from biorag.scale.machine import GIGABYTE, MachineKind, Rates
@@ -30,11 +29,21 @@ EXPORTING_BYTES = 45_000_000  # of a process that reads a corpus: 42 MiB measure
 HOURS_OF_A_MONTH = 730
 SECONDS_OF_AN_HOUR = 3600
 
-EXPORTING, PREPARING = "export_snippets_per_second", "prepare_snippets_per_second"
-ENCODING = "encode_snippets_per_second"
-LOADING, LOADING_PLAIN = "load_snippets_per_second", "load_without_tokens_snippets_per_second"
-BUILDING = "build_snippets_per_second"
-ONE_PROCESS = (EXPORTING, LOADING, LOADING_PLAIN)
+# Rates measured on two cores of an AMD EPYC, for machines whose files give none (docs/scale.md).
+CORES = 2
+MULTIPLIED = 10_764_288  # parameters of the encoder's linear layers
+TOKENS = 238.0  # of a snippet
+BUILT = 16_384  # snippets in the graph
+MEASURED = Rates(
+    export_snippets_per_second=15_025.0,  # a corpus is read twice; two processes that read once made 60,100
+    prepare_snippets_per_second=3854.0,
+    encode_snippets_per_second=50.04,
+    load_snippets_per_second=573.4,
+    build_snippets_per_second=6667.0,
+    question_milliseconds=6.7,
+    first_stage_milliseconds_per_million=8.6,
+)
+LOADED_WITHOUT_TOKENS = 7746.0  # snippets a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +87,10 @@ class SnippetSizes:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Snippets a second, and the basis: measured on that machine, given in its file, or computed."""
+    """Snippets a second: given in the machine's file, or computed, and from what."""
 
     value: float
-    source: Literal["measured", "given", "computed"]
+    source: Literal["given", "computed"]
     basis: str
 
 
@@ -141,14 +150,13 @@ def sizes(workload: Workload) -> SnippetSizes:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """A workload on machines of one kind, with a measurement for the rates that the machine's file does not give."""
+    """A workload on machines of one kind."""
 
     workload: Workload
     machine: MachineKind
-    reference: Rates
 
     def plan(self) -> ScalePlan:
-        """Return the plan; raises BadInputError if a rate is not known."""
+        """Return the plan."""
         stages, machines = self._stages(), self._machines()
         seconds, needed = sum(stage.seconds for stage in stages), max(machines.values())
         slowest = max(stages, key=lambda stage: stage.seconds)
@@ -174,63 +182,56 @@ class Planner:
         """Machines that hold a part of the index; a shard or its replica lies on one machine."""
         return min(self.machine.count, self.shards * self.workload.replicas)
 
-    def rate(self, name: str) -> Rate:
-        """Return a rate of one machine's cores: its own, or in proportion to the cores and the work measured.
+    def _rate(self, name: str, scale: float, basis: str) -> Rate:
+        """Return a rate as the machine's file gives it, else the measured one times `scale`."""
+        key = f"{name}_snippets_per_second"
+        own: float | None = getattr(self.machine.rates, key)
+        if own is not None:
+            return Rate(own, "given", f"{key} under [rates]")
+        return Rate(getattr(MEASURED, key) * scale, "computed", f"measured on {CORES} cores, {basis}")
 
-        Exporting and loading are one process each, whatever the cores.
-        """
-        own = getattr(self.machine.rates, name) is not None
-        table = self.machine.rates if own else self.reference
-        value: float | None = getattr(table, name)
-        if value is None:
-            raise BadInputError(f"machine {self.machine.name!r}: {name} is not known: add it under [rates]")
-        if table.cores is None:
-            return Rate(value, "given", f"{name} under [rates]")
-        work = self._work(name, table)
-        work = 1.0 if math.isclose(work, 1, rel_tol=ALIKE) and name != BUILDING else work
-        cores = 1.0 if name in ONE_PROCESS else self.machine.cores / table.cores
-        if own and work * cores == 1:
-            return Rate(value, "measured", f"{name} under [rates]")
-        basis = f"measured on {table.cores} cores" + (", one process" if cores == 1.0 else "")
-        if work != 1:
-            parameters = f" and {table.multiplied:,} parameters" if name == ENCODING else ""
-            basis += (
-                f", of {table.built:,} snippets" if name == BUILDING else f", with {table.tokens:g} tokens{parameters}"
-            )
-        return Rate(value * work * cores, "computed", basis)
+    @property
+    def _text(self) -> float:
+        """Tokens of a snippet measured over those of this workload's; alike ones count as equal."""
+        ratio = TOKENS / self.workload.tokens
+        return 1.0 if math.isclose(ratio, 1, rel_tol=ALIKE) else ratio
 
-    def _work(self, name: str, table: Rates) -> float:
-        """Return the measured work of a snippet over that of this workload."""
-        if name == BUILDING:  # a graph of n points takes n ln n
-            points = max(table.built, self.workload.snippets / self.shards)
-            return math.log(table.built) / math.log(points)
-        tokens = table.tokens / self.workload.tokens
-        return tokens * table.multiplied / self.workload.multiplied if name == ENCODING else tokens
+    @property
+    def _cores(self) -> float:
+        return self.machine.cores / CORES
 
-    def loading_rate(self) -> Rate:
-        """Return the snippets a second that are loaded, of an index without token vectors by a rate of its own."""
+    def export_rate(self) -> Rate:
+        """Return the snippets a second that one process exports."""
+        return self._rate("export", self._text, "one process, by tokens")
+
+    def load_rate(self) -> Rate:
+        """Return the snippets a second that one process loads; an index without token vectors loads faster."""
         plain = self.workload.store_tokens == "none"
-        known = self.machine.rates.load_snippets_per_second is None or self.machine.rates.cores
-        return self.rate(LOADING_PLAIN if plain and known else LOADING)
+        faster = LOADED_WITHOUT_TOKENS / (MEASURED.load_snippets_per_second or 1) if plain else 1.0
+        return self._rate("load", faster * self._text, "one process, by tokens")
 
-    def encoding_rate(self) -> Rate:
+    def build_rate(self) -> Rate:
+        """Return the snippets a second whose graph one machine builds: a graph of n points takes n ln n."""
+        points = max(BUILT, self.workload.snippets / self.shards)
+        return self._rate("build", self._cores * math.log(BUILT) / math.log(points), f"by cores, n ln n from {BUILT:,}")
+
+    def encode_rate(self) -> Rate:
         """Return the snippets a second that one machine encodes: with GPUs no more than its cores tokenize."""
-        gpus = self.machine.gpus
+        gpus, workload = self.machine.gpus, self.workload
         if gpus == 0:
-            return self.rate(ENCODING)
+            work = MULTIPLIED * TOKENS / (workload.multiplied * workload.tokens)
+            work = 1.0 if math.isclose(work, 1, rel_tol=ALIKE) else work
+            return self._rate("encode", self._cores * work, "by cores, parameters and tokens")
         one = self._gpu_rate()
-        feeding = self.rate(PREPARING)
+        feeding = self._rate("prepare", self._cores * self._text, "by cores and tokens")
         if feeding.value < gpus * one.value:
             return Rate(feeding.value, "computed", f"{self.machine.cores} cores tokenize no faster; {feeding.basis}")
         return one if gpus == 1 else Rate(gpus * one.value, "computed", f"{gpus} GPUs: {one.basis}")
 
     def _gpu_rate(self) -> Rate:
-        machine, rates = self.machine, self.machine.rates
-        if rates.encode_snippets_per_second is not None:
-            work = self._work(ENCODING, rates) if rates.cores else 1.0
-            return Rate(work * rates.encode_snippets_per_second, "given", f"{ENCODING} under [rates]")
-        if machine.gpu_tflops is None:
-            raise BadInputError(f"machine {machine.name!r} has GPUs of unknown speed: add gpu_tflops to its file")
+        machine = self.machine
+        if machine.gpu_tflops is None or machine.rates.encode_snippets_per_second:
+            return self._rate("encode", 1.0, "one GPU")
         operations = FORWARD * self.workload.multiplied * self.workload.tokens
         basis = f"{machine.gpu_tflops:g} TFLOPS × {machine.gpu_utilisation:g} / {operations:.3g} operations"
         return Rate(machine.gpu_tflops * 1e12 * machine.gpu_utilisation / operations, "computed", basis)
@@ -243,13 +244,13 @@ class Planner:
         writing, merging = WRITING_BYTES + held * size.written, held * size.indexed * MERGING
         return (
             self._stage(
-                "export", self.rate(EXPORTING), workload.snippets, EXPORTING_BYTES, workload.snippets * size.exported
+                "export", self.export_rate(), workload.snippets, EXPORTING_BYTES, workload.snippets * size.exported
             ),
             self._stage(
-                "encode", self.encoding_rate(), share, (machine.gpus or machine.cores) * worker, share * size.encoded
+                "encode", self.encode_rate(), share, (machine.gpus or machine.cores) * worker, share * size.encoded
             ),
-            self._stage("load", self.loading_rate(), workload.snippets, writing, merging),
-            self._stage("build", self.rate(BUILDING), held, writing, merging),
+            self._stage("load", self.load_rate(), workload.snippets, writing, merging),
+            self._stage("build", self.build_rate(), held, writing, merging),
         )
 
     def _stage(self, name: str, rate: Rate, snippets: float, memory: float, disk: float) -> StagePlan:
@@ -264,7 +265,7 @@ class Planner:
     def _question(self) -> tuple[float, float]:
         """Return a question's milliseconds beside the first stage, and those of the first stage."""
         fixed, slope = (
-            getattr(self.machine.rates, name) or getattr(self.reference, name)
+            getattr(self.machine.rates, name) or getattr(MEASURED, name)
             for name in ("question_milliseconds", "first_stage_milliseconds_per_million")
         )
         return fixed, slope * self.workload.snippets / 1e6
