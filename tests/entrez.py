@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
 from biorag.citation_graph.eutils import LINK, EUtils
 from biorag.utils.network import Server
+from tests.loopback import Loopback
 from tests.pubmed_records import HEAD
 
 CITED = {n: list(range(n + 100, n + 100 + n % 4)) for n in range(1, 500)}  # some cite nothing
 
 
-class Entrez:
+class Entrez(Loopback):
     """Answers elink by `CITED`, efetch with an abstract of each paper, and any search with the papers `found`.
 
     First come the faults that are queued, of which None is none.
@@ -31,12 +30,11 @@ class Entrez:
         self.left_out: set[int] = set()
         self.books: set[int] = set()
         self.untold: set[int] = set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        super().__init__()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/entrez/eutils"
+        return f"{super().url}/entrez/eutils"
 
     @property
     def asked(self) -> list[list[int]]:
@@ -44,10 +42,6 @@ class Entrez:
 
     def link(self, key: str | None = None, retries: int = 4) -> EUtils:
         return EUtils(Server(self.url, 5.0, retries, key))
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def answer(self, pmids: list[int]) -> bytes:
         sets = []
@@ -79,32 +73,18 @@ class Entrez:
         result = {"count": str(len(self.found)), "idlist": [str(pmid) for pmid in self.found[:most]]}
         return json.dumps({"header": {"type": "esearch", "version": "0.3"}, "esearchresult": result}).encode()
 
-    def _handler(entrez):  # noqa: N805
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_):
-                pass
-
-            def do_POST(self):
-                form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                tool = self.path.removeprefix("/entrez/eutils/")
-                assert tool in ("elink.fcgi", "esearch.fcgi", "efetch.fcgi")
-                if tool == "esearch.fcgi":
-                    entrez.searched.append(form)
-                    body = entrez.search(int(form["retmax"][0]))
-                elif tool == "efetch.fcgi":
-                    entrez.fetched.append(form)
-                    body = entrez.records([int(id) for id in form["id"][0].split(",")])
-                else:
-                    entrez.forms.append(form)
-                    body = entrez.answer([int(id) for id in form["id"]])
-                status, headers = 200, {}
-                if entrez.faults and (fault := entrez.faults.pop(0)):
-                    status, body, headers = fault
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-        return Handler
+    def respond(self, method, path, headers, body):
+        form = parse_qs(body.decode())
+        tool = path.removeprefix("/entrez/eutils/")
+        if tool == "esearch.fcgi":
+            self.searched.append(form)
+            answer = self.search(int(form["retmax"][0]))
+        elif tool == "efetch.fcgi":
+            self.fetched.append(form)
+            answer = self.records([int(id) for id in form["id"][0].split(",")])
+        else:
+            assert tool == "elink.fcgi"
+            self.forms.append(form)
+            answer = self.answer([int(id) for id in form["id"]])
+        fault = self.faults.pop(0) if self.faults else None
+        return fault or (200, answer, {})

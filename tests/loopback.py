@@ -1,9 +1,10 @@
-"""An OpenAI-compatible server on a loopback port, with scripted answers."""
+"""Servers on a loopback port: one base of them, and an OpenAI-compatible one with scripted answers."""
 
 import json
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
@@ -18,8 +19,45 @@ class Asked(NamedTuple):
     body: dict | None
 
 
-class Script:
-    """A loopback server that answers with the given (status, body) pairs in turn and keeps the requests."""
+class Loopback:
+    """A server on a loopback port, whose subclasses answer each request: status, body, headers."""
+
+    def __init__(self) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def respond(self, method: str, path: str, headers: Message, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        raise NotImplementedError
+
+    def _handler(loopback):  # noqa: N805
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def _answer(self):
+                content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                status, body, headers = loopback.respond(self.command, self.path, self.headers, content)
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815
+
+        return Handler
+
+
+class Script(Loopback):
+    """An OpenAI-compatible server that answers with the given (status, body) pairs in turn and keeps the requests."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, bytes]] = []
@@ -28,12 +66,7 @@ class Script:
         self.at_a_time = 0  # requests being answered now, and the most there have been
         self.most = 0
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__()
 
     @property
     def bodies(self) -> list[dict]:
@@ -58,32 +91,13 @@ class Script:
         reached = {"timeout": 5.0, "retries": 4, **options}
         return ServerGenerator(Server(self.url, api_key=key, **reached), model, 4096)
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _handler(script):  # noqa: N805
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_):
-                pass
-
-            def _answer(self):
-                length = int(self.headers.get("Content-Length") or 0)
-                body = json.loads(self.rfile.read(length)) if length else None
-                script.asked.append(Asked(self.command, self.path, dict(self.headers), body))
-                with script.counted():
-                    if script.rule:
-                        status, text = encoded(script.rule(body))
-                    else:
-                        status, text = script.answers.pop(0) if script.answers else (599, b"nothing was scripted")
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            do_GET = do_POST = _answer  # noqa: N815
-
-        return Handler
+    def respond(self, method, path, headers, body):
+        values = json.loads(body) if body else None
+        self.asked.append(Asked(method, path, dict(headers), values))
+        with self.counted():
+            if self.rule:
+                return *encoded(self.rule(values)), {}
+            return *(self.answers.pop(0) if self.answers else (599, b"nothing was scripted")), {}
 
 
 def encoded(answer) -> tuple[int, bytes]:

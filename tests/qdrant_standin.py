@@ -6,12 +6,14 @@ import json
 import re
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from email.message import Message
 from typing import Any
 from urllib.parse import parse_qsl
 
 from pydantic import TypeAdapter
 from qdrant_client import QdrantClient, models
+
+from tests.loopback import Loopback
 
 POINTS = TypeAdapter(list[models.PointStruct])
 QUERIES = TypeAdapter(list[models.QueryRequest])
@@ -100,7 +102,7 @@ class MemoryEngine(QdrantClient):
         )
 
 
-class StandIn:
+class StandIn(Loopback):
     """Serves one in-memory engine; `refuse` may answer a request with a status instead; keeps the requests."""
 
     def __init__(self, api_key: str | None = None) -> None:
@@ -110,16 +112,7 @@ class StandIn:
         self.bodies: list[tuple[str, str, dict[str, str], Any]] = []  # with each request's query and body
         self.refuse: Callable[[str, str], int | None] = lambda method, path: None
         self._turn = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__()
 
     def has(self, path: str) -> bool:
         return self.engine.collection_exists(path.rpartition("/")[2])
@@ -177,41 +170,19 @@ class StandIn:
         answers = self.engine.query_batch_points(name, QUERIES.validate_python(body["searches"]))
         return [answer.model_dump(mode="json") for answer in answers]
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        stand_in = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def _serve(self) -> None:
-                path, _, query = self.path.partition("?")
-                length = int(self.headers.get("Content-Length") or 0)
-                body = json.loads(self.rfile.read(length)) if length else None
-                stand_in.requests.append((self.command, path))
-                stand_in.bodies.append((self.command, path, dict(parse_qsl(query)), body))
-                status = stand_in.refuse(self.command, path)
-                if stand_in.api_key and self.headers.get("api-key") != stand_in.api_key:
-                    status = 401
-                if self.command == "PUT" and not path.endswith(("/points", "/index")) and stand_in.has(path):
-                    status = 409
-                if status:
-                    self._send(status, {"status": {"error": "refused"}, "time": 0.0})
-                    return
-                with stand_in._turn:
-                    result = stand_in.answer(self.command, path, body)
-                self._send(200, {"result": result, "status": "ok", "time": 0.0})
-
-            def _send(self, status: int, body: Any) -> None:
-                data = json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                for name, value in HEADERS.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(data)
-
-            do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815
-
-            def log_message(self, *arguments: object) -> None:
-                pass
-
-        return Handler
+    def respond(self, method: str, path: str, headers: Message, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        path, _, query = path.partition("?")
+        values = json.loads(body) if body else None
+        self.requests.append((method, path))
+        self.bodies.append((method, path, dict(parse_qsl(query)), values))
+        status = self.refuse(method, path)
+        if self.api_key and headers.get("api-key") != self.api_key:
+            status = 401
+        if method == "PUT" and not path.endswith(("/points", "/index")) and self.has(path):
+            status = 409
+        if status:
+            reply = {"status": {"error": "refused"}, "time": 0.0}
+        else:
+            with self._turn:
+                reply = {"result": self.answer(method, path, values), "status": "ok", "time": 0.0}
+        return status or 200, json.dumps(reply).encode(), {"Content-Type": "application/json", **HEADERS}
