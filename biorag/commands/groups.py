@@ -17,8 +17,8 @@ from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import MappingProxyType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -135,6 +135,21 @@ class Given:
         return [FIELDS[setting].flag for setting in self.values]
 
 
+Options = Mapping[str, inspect.Parameter]
+Values = Mapping[str, Any]
+
+
+class _Part(NamedTuple):
+    """A parameter of a command: its options by name, and its argument made of their values.
+
+    `names` are those of the options that set settings, by the setting.
+    """
+
+    options: Options
+    argument: Callable[[Values, Given], Any]
+    names: Mapping[str, str] = MappingProxyType({})
+
+
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command for Typer: with the options of its groups, which the function gets made and checked.
 
@@ -142,71 +157,22 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """
     own = inspect.signature(command, eval_str=True).parameters
     parts = {name: _part(parameter) for name, parameter in own.items()}
-    settings = next((part for part in parts.values() if isinstance(part, _SettingsPart)), None)
+    names = {setting: name for part in parts.values() for setting, name in part.names.items()}
 
     @wraps(command)
     def run(**values: Any) -> None:
         _check_numbers(values)
-        given = settings.given(values) if settings else {}
-        command(**{name: part.made(values, given) for name, part in parts.items()})
-
-    options = _options_of(parts.values())
-    context = _parameter(CONTEXT, typer.Context, inspect.Parameter.empty)
-    run.__dict__["__signature__"] = inspect.Signature(list({CONTEXT: context, **options}.values()))
-    run.__annotations__ = {CONTEXT: typer.Context, **{name: option.annotation for name, option in options.items()}}
-    return run
-
-
-class _Part:
-    """A parameter of a command as it stands: the options that it comes to, and its argument made of their values."""
-
-    def __init__(self, name: str, options: Mapping[str, inspect.Parameter]) -> None:
-        self.name, self.options = name, options
-
-    def made(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-        """Return the argument; `given` are the settings given as options."""
-        return values[self.name]
-
-
-class _SettingsPart(_Part):
-    def __init__(self, name: str, flags: Collection[Flags]) -> None:
-        options = dict(option for part in flags for option in part.parameters())
-        self._names = {setting: option.name for setting, option in options.items()}
-        self._finds_index = any(part.finds_index for part in flags)
-        super().__init__(name, {option.name: option for option in options.values()})
-
-    def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings that were given as options, by their flat names."""
-        return {setting: values[name] for setting, name in self._names.items() if values[name] is not None}
-
-    def made(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Settings:
-        context = values[CONTEXT].obj
-        settings = load_settings({"offline": context["offline"], **given}, context["config"])
-        named = [given[name] for name in URLS if is_server(given.get(name, ""))]
-        restrict(named if settings.services.offline else None)
-        return with_index(settings) if self._finds_index and not is_named(settings) else settings
-
-
-class _GroupPart(_Part):
-    def __init__(self, name: str, kind: type[Any], panel: Panel | None) -> None:
-        annotations = get_type_hints(kind, include_extras=True)
-        self._kind = kind
-        self._parts = {}
-        for field in fields(kind):
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            self._parts[field.name] = _part(_parameter(field.name, _in_panel(annotations[field.name], panel), default))
-        super().__init__(name, _options_of(self._parts.values()))
-
-    def made(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-        return self._kind(**{name: part.made(values, given) for name, part in self._parts.items()})
-
-
-class _GivenPart(_Part):
-    def made(self, values: Mapping[str, Any], given: Mapping[str, Any]) -> Given:
         context = values[CONTEXT]
         sources = {name: context.get_parameter_source(name) for name in values if name != CONTEXT}
         parameters = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
-        return Given(given, context.obj["config"], parameters)
+        settings = {setting: values[name] for setting, name in names.items() if values[name] is not None}
+        line = Given(settings, context.obj["config"], parameters)
+        command(**{name: part.argument(values, line) for name, part in parts.items()})
+
+    options = {CONTEXT: _parameter(CONTEXT, typer.Context), **_options_of(parts.values())}
+    run.__dict__["__signature__"] = inspect.Signature(list(options.values()))
+    run.__annotations__ = {name: option.annotation for name, option in options.items()}
+    return run
 
 
 def _part(parameter: inspect.Parameter) -> _Part:
@@ -214,12 +180,39 @@ def _part(parameter: inspect.Parameter) -> _Part:
     marks = getattr(annotation, "__metadata__", ())
     kind = get_args(annotation)[0] if marks else annotation
     if kind is Settings:
-        return _SettingsPart(name, marks)
+        return _settings_part(marks)
     if kind is Given:
-        return _GivenPart(name, {})
+        return _Part({}, lambda values, line: line)
     if isinstance(kind, type) and is_dataclass(kind):
-        return _GroupPart(name, kind, next(iter(marks), None))
-    return _Part(name, {name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)})
+        return _group_part(kind, next(iter(marks), None))
+    return _Part({name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)}, lambda values, line: values[name])
+
+
+def _settings_part(flags: Collection[Flags]) -> _Part:
+    options = dict(option for part in flags for option in part.parameters())
+    finds_index = any(part.finds_index for part in flags)
+
+    def argument(values: Values, line: Given) -> Settings:
+        settings = load_settings({"offline": values[CONTEXT].obj["offline"], **line.values}, line.file)
+        named = [line.values[name] for name in URLS if is_server(line.values.get(name, ""))]
+        restrict(named if settings.services.offline else None)
+        return with_index(settings) if finds_index and not is_named(settings) else settings
+
+    names = {setting: option.name for setting, option in options.items()}
+    return _Part({option.name: option for option in options.values()}, argument, names)
+
+
+def _group_part(kind: type[Any], panel: Panel | None) -> _Part:
+    annotations = get_type_hints(kind, include_extras=True)
+    parts = {}
+    for field in fields(kind):
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        parts[field.name] = _part(_parameter(field.name, _in_panel(annotations[field.name], panel), default))
+
+    def argument(values: Values, line: Given) -> Any:
+        return kind(**{name: part.argument(values, line) for name, part in parts.items()})
+
+    return _Part(_options_of(parts.values()), argument)
 
 
 def _check_numbers(values: Mapping[str, Any]) -> None:
@@ -270,7 +263,7 @@ def _options_of(parts: Iterable[_Part]) -> dict[str, inspect.Parameter]:
     return {name: option for part in parts for name, option in part.options.items()}
 
 
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
