@@ -21,9 +21,9 @@ from biorag.errors import BadInputError, MissingError, unknown_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.types import FieldFilter, Hit, Index, IndexQuery, OnProgress, block_id
-from biorag.utils.batched import batched
 from biorag.utils.files import json_line, replacing
 from biorag.utils.outputs import RUN_TAG
+from biorag.utils.progress import batched
 
 logger = logging.getLogger(__name__)
 

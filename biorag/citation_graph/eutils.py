@@ -21,11 +21,11 @@ from biorag.corpus.pubmed import PUBMED
 from biorag.corpus.sources import DamagedSourceError
 from biorag.errors import BadInputError, MismatchError, ServiceError
 from biorag.types import OnProgress
-from biorag.utils.batched import batched
 from biorag.utils.files import make_folder
 from biorag.utils.http import BoundedTransport, Retries
 from biorag.utils.network import Server, without_credentials
 from biorag.utils.parsing import parse_json
+from biorag.utils.progress import batched
 
 LINK = "pubmed_pubmed_refs"
 BATCH = 200  # papers of one request

@@ -100,8 +100,8 @@ def verify(
 def _many(asked: Claims, session: Session, filters: options.RecordFilters) -> dict[str, int]:
     """Judge the claims of a file; return how many got each verdict."""
     from biorag.api.session import conditions
-    from biorag.utils.batched import batched
     from biorag.utils.files import sha256_of
+    from biorag.utils.progress import batched
     from biorag.utils.runs import Rows
 
     assert asked.claims and asked.out, "checked before"

@@ -17,8 +17,8 @@ from biorag.indexes.progress import IndexingProgress, clear_progress, read_progr
 from biorag.indexes.store import Store
 from biorag.indexes.updating import EncodeSnippets, Updater, Winner
 from biorag.types import Deletion, FieldFilter, Index, IndexQuery, OnProgress, Snippet, block_id
-from biorag.utils.batched import batched
 from biorag.utils.files import sha256_of_json, timestamp
+from biorag.utils.progress import batched
 from biorag.utils.versions import installed_versions
 
 BY_HAND = "biorag delete"  # the source of such deletions, as the manifest records them

@@ -11,8 +11,8 @@ from biorag.indexes.manifest import Manifest
 from biorag.indexes.progress import read_progress
 from biorag.indexes.store import Store
 from biorag.types import FieldFilter, Index, IndexQuery, Snippet, block_id
-from biorag.utils.batched import batched
 from biorag.utils.files import disk_bytes
+from biorag.utils.progress import batched
 
 FETCHED_AT_ONCE = 1000
 MOST_OF_PMID = 1000  # snippets of one paper that are listed

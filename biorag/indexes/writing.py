@@ -22,8 +22,8 @@ from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import EncodeSnippets, Split, Updater, Winner
 from biorag.types import Encoded, Encoder, OnProgress, Progress, Snippet
-from biorag.utils.batched import batched
 from biorag.utils.files import timestamp
+from biorag.utils.progress import batched
 from biorag.utils.versions import installed_versions
 
 logger = logging.getLogger(__name__)

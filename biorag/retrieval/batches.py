@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.types import FieldFilter, OnProgress
-from biorag.utils.batched import batched
+from biorag.utils.progress import batched
 
 BATCH = 32  # questions searched at once
 T = TypeVar("T")

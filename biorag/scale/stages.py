@@ -33,9 +33,8 @@ from biorag.scale.snippet_folder import Export, ExportForm, SnippetFolder
 from biorag.scale.vector_folder import NAME, StoredVectors, VectorFolder
 from biorag.settings.settings import Settings
 from biorag.types import Progress
-from biorag.utils.batched import batched
 from biorag.utils.cores import usable_cores
-from biorag.utils.progress import silent
+from biorag.utils.progress import batched, silent
 from biorag.utils.versions import require
 
 # What a worker is told of the settings: no servers, no keys. Models are found where it runs, and not downloaded.

@@ -21,8 +21,8 @@ from biorag.corpus.sentences import sentence_starts
 from biorag.corpus.sources import BEIR_CORPUS, Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.types import Fetch, Snippet, TrainingRow
-from biorag.utils.batched import batched
 from biorag.utils.parsing import fault_of, parse_json
+from biorag.utils.progress import batched
 from biorag.utils.text import is_whole
 
 NEXT_STEP = "fix or remove the line"

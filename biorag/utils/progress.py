@@ -1,9 +1,10 @@
-"""Progress that is not shown, that counts towards a stage already shown, or that is told now and then."""
+"""Work in batches, and progress that is not shown, that counts towards a stage already shown, or told now and then."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import TypeVar
 
 from biorag.types import OnProgress, Progress
@@ -36,3 +37,10 @@ def reported(items: Iterable[T], advance: OnProgress) -> Iterator[T]:
         if number % STEP == 0:
             advance(STEP)
     advance(number % STEP)
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `size`, in order: `itertools.batched`, which Python has from 3.12 on."""
+    remaining = iter(items)
+    while batch := list(islice(remaining, size)):
+        yield batch

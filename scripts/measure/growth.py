@@ -38,9 +38,9 @@ from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
 from biorag.types import FieldFilter, Index, IndexQuery, Vectors
-from biorag.utils.batched import batched
 from biorag.utils.files import disk_bytes, write_json, write_text
 from biorag.utils.plots import PlotPanel, write_plot
+from biorag.utils.progress import batched
 from scripts.measure.memory import anonymous_bytes, memory_peaks, reset_peak
 from scripts.measure.processes import log
 from scripts.measure.summary import markdown

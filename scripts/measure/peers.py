@@ -27,7 +27,7 @@ from biorag.engine import OpenIndex, encoder_files, load_encoder, open_index
 from biorag.models.finding import ModelFiles
 from biorag.settings.sources import load_settings
 from biorag.types import Encoder, IndexQuery, Vectors
-from biorag.utils.batched import batched
+from biorag.utils.progress import batched
 from scripts.measure.summary import markdown
 from scripts.measure.synthetic import exact_top, recall
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from biorag.corpus.sentences import sentences
 from biorag.types import Encoder, FieldFilter, Snippet, Vectors
-from biorag.utils.batched import batched
+from biorag.utils.progress import batched
 
 BATCH = 1024  # drawn from one state of the generator, so that a smaller corpus is the start of a larger one
 # Snippets per encoded one whose vectors are perturbed copies; further vectors lie between two encoded ones. With more

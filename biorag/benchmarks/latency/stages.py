@@ -36,7 +36,7 @@ from biorag.types import (
     Snippet,
     Vectors,
 )
-from biorag.utils.batched import batched
+from biorag.utils.progress import batched
 
 MODES = ("bm25", "dense", "hybrid")
 FETCH = 1000  # snippets fetched at once

@@ -31,9 +31,8 @@ from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.settings import Settings
 from biorag.training.instructions import dataset_key
 from biorag.types import Encoder, Index, IndexQuery, OnProgress, Question, ScoredDoc, Snippet, Vectors
-from biorag.utils.batched import batched
 from biorag.utils.files import make_folder
-from biorag.utils.progress import counting
+from biorag.utils.progress import batched, counting
 from biorag.utils.versions import installed_versions
 
 logger = logging.getLogger(__name__)

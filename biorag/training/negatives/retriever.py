@@ -12,7 +12,7 @@ from biorag.retrieval.retriever import Retriever
 from biorag.training.negatives.mining import Gold, as_negatives, eligible, ranking
 from biorag.training.rows import normalised
 from biorag.types import Hit, Index, Negative, TrainingRow, block_id
-from biorag.utils.batched import batched
+from biorag.utils.progress import batched
 
 DEEPEST = 10_000
 BATCH = 1024

@@ -15,8 +15,8 @@ from biorag.errors import MissingError
 from biorag.retrieval.retriever import Retriever
 from biorag.training.rows import normalised, parsed_rows
 from biorag.types import Index, OnProgress, TrainingRow, block_id
-from biorag.utils.batched import batched
 from biorag.utils.files import json_line, replacing
+from biorag.utils.progress import batched
 
 BATCH = 32
 

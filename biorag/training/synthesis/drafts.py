@@ -18,8 +18,8 @@ from biorag.training.contamination import jaccard
 from biorag.training.rows import normalised
 from biorag.training.synthesis.writers import DraftSubject, Draws, Writer
 from biorag.types import Generation, OnProgress, Progress
-from biorag.utils.batched import batched
 from biorag.utils.files import check_is_no_folder, json_line
+from biorag.utils.progress import batched
 from biorag.utils.runs import Rows
 from biorag.utils.text import whole
 
