@@ -331,15 +331,6 @@ def test_a_chain_adds_the_weighted_score_of_the_stage_before(index, reference, s
     same(found, slow_chain(first, stages, CHAIN, text_of, {False: 0.5, True: 3.0}))
 
 
-def test_many_queries_are_reranked_in_turns_with_the_scores_of_one_at_a_time(index, settings, monkeypatch):
-    settings = settings.replace(reranker="encoder,cross:x")
-    retriever = Retriever(index, ENCODER, [OverlapReranker(), LengthReranker()], settings.retrieval)
-    queries = [QUERY, "fever in the liver", "kidney and heart"]
-    alone = [pairs(retriever.search(query)) for query in queries]
-    monkeypatch.setattr("biorag.retrieval.retriever.CANDIDATES", 25)
-    assert [pairs(ranking) for ranking in retriever.search_all(queries)] == alone
-
-
 def test_timings_name_the_stages_and_add_up(index, settings):
     for rerankers, stages in (
         (None, ["encode", "first_stage", "fetch"]),
@@ -515,22 +506,6 @@ def test_where_no_generator_is_named_the_answer_is_an_extract(answerer):
     assert sentence.text in answer.hits[citation.n - 1].snippet.contents
     assert (sentence.verdict, sentence.citations) == ("supported", (citation.n,))
     assert "extract" in answer.timings_ms
-
-
-def test_without_a_retriever_the_model_answers_alone(settings):
-    generator = ScriptedGenerator([reply(step_by_step_thinking="B6.", answer_choice="B")])
-    answer = Answerer(None, generator, settings).answer(CHOICE)
-    assert generator.prompts == [load_template("closed_book").render(CHOICE, [])]
-    assert list(generator.schemas[0]["properties"]) == ["step_by_step_thinking", "answer_choice"]
-    assert (answer.choice, answer.parsed, answer.hits, answer.supplied, answer.notes) == ("B", True, (), 0, ())
-
-
-def test_an_open_question_without_evidence_is_not_put_to_the_generator(answerer):
-    generator = ScriptedGenerator()
-    answer = answerer(generator).answer(OPEN, where=parse_filter("year>=3000"))
-    assert generator.prompts == []
-    assert (answer.text, answer.hits) == ("", ())
-    assert any("no evidence was found" in note for note in answer.notes)
 
 
 def test_an_unknown_way_to_answer_names_the_known_ones(answerer, library):

@@ -90,7 +90,7 @@ def test_phase_b_of_a_golden_file(invoke, tmp_path):
     }
     (tmp_path / "1B_golden.json").write_text(json.dumps({"questions": [question]}))
     phase = partial(invoke, "bench", "bioasq", "1B_golden.json", "--phase")
-    assert "give --out" in failed(phase("b"), 2)
+    assert "--out" in failed(phase("b"), 2)
     assert "unknown phase 'c'" in failed(phase("c"), 2)
     report = done(phase("b", "--answer", "oracle", "--out", "out", "--json"))
     (batch,) = report["batches"]

@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -146,13 +145,6 @@ def test_a_reply_without_a_json_object_is_asked_for_again(folder, bad):
     assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)) == Generation(reply(0), False, cached=True)
 
 
-def test_no_scores_are_asked_for_again(folder):
-    made = Counting(folder)
-    for _ in range(2):
-        assert made.cached.score(PROMPT, []) == ({}, False)
-    assert entries(folder) == []
-
-
 def test_replies_that_cannot_be_kept_are_warned_of_and_given(tmp_path, caplog):
     (tmp_path / "file").write_text("in the way")
     made = Counting(tmp_path / "file" / "replies")
@@ -160,15 +152,6 @@ def test_replies_that_cannot_be_kept_are_warned_of_and_given(tmp_path, caplog):
         assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text == reply(0)
         assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text == reply(1)
     assert "--no-cache" in caplog.text
-
-
-def test_threads_may_ask_for_the_same(folder):
-    made = Counting(folder)
-    with ThreadPoolExecutor(8) as pool:
-        replies = list(pool.map(lambda _: made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text, range(50)))
-    (entry,) = entries(folder)
-    assert json.loads(entry.read_bytes())["text"] in replies
-    assert [path for path in folder.rglob("*") if path.is_file()] == [entry], "nothing else is left behind"
 
 
 # --- as the commands build it ---

@@ -16,7 +16,7 @@ from biorag.errors import MissingError
 from biorag.models.finding import find_gguf
 from biorag.prompts.grammar import growing_text
 from biorag.prompts.template import schema_for
-from biorag.types import GenerationRequest, Prompt, Question, Sampling
+from biorag.types import GenerationRequest, Prompt, Question
 
 llama_cpp = pytest.importorskip("llama_cpp")
 from biorag.generators.llama import LlamaGenerator  # noqa: E402
@@ -103,24 +103,6 @@ TEXTS = {
 }
 
 
-def test_a_cap_of_exactly_the_texts_length(generator):
-    """One token less cuts the text, and the reply is JSON at each cap around its end."""
-    schema = schema_for(CHOICE, 2)
-    whole = generator.generate(GenerationRequest(PROMPT, schema, 100))
-    text = checked(whole.text, schema)["step_by_step_thinking"]
-    capped = []
-    length = len(generator._llama.tokenize(text.encode(), add_bos=False))
-    for cap in range(max(length - 2, 1), length + 4):
-        generation = generator.generate(GenerationRequest(PROMPT, schema, cap))
-        assert text.startswith(checked(generation.text, schema)["step_by_step_thinking"])
-        capped.append(generation.capped)
-        if not generation.capped:
-            assert generation == whole
-    assert capped == sorted(capped, reverse=True)
-    assert capped[0]
-    assert not capped[-1]
-
-
 @pytest.fixture
 def leaning(generator, monkeypatch):
     """Gives the starter a liking for some tokens or, with a negative one, a distaste."""
@@ -149,17 +131,6 @@ def verbose_model(leaning):
     return leaning(lambda piece: b"]" in piece, -1e6)
 
 
-@pytest.mark.parametrize("cap", [2, 3])
-def test_a_text_that_is_cut_inside_an_escape_is_closed(leaning, cap):
-    generator = leaning(lambda piece: piece == b"\\", 1e6)
-    schema = schema_for(CHOICE, 2)
-    seen = []
-    generation = generator.generate(GenerationRequest(PROMPT, schema, cap), seen.append)
-    assert generation.capped
-    assert checked(generation.text, schema)["step_by_step_thinking"] == "\\" * (cap // 2)
-    assert [growing_text(text) for text in seen] == ["\\" * (n // 2) for n in [*range(1, cap + 1), cap]]
-
-
 def test_the_margin_that_the_pipeline_keeps_is_enough_for_the_longest_list(verbose_model):
     """A window filled to the brim by the prompt, the cap and `ANSWER_MARGIN`."""
     schema, cap, room = schema_for(OPEN, 30), 3, WINDOW - 3 - ANSWER_MARGIN
@@ -186,14 +157,6 @@ def test_equal_prompts_get_equal_replies_whatever_came_before(generator):
     assert (
         LlamaGenerator(find_gguf("starter"), WINDOW, threads=1).generate(GenerationRequest(PROMPT, schema, 20)) == first
     )
-
-
-def test_sampled_texts_are_the_seeds(generator):
-    schema = schema_for(OPEN, 0)
-    texts = [generator.generate(GenerationRequest(PROMPT, schema, 20, Sampling(1.0, seed))).text for seed in (1, 2, 1)]
-    assert texts[0] == texts[2] != texts[1]
-    greedy = generator.generate(GenerationRequest(PROMPT, schema, 20))
-    assert generator.generate(GenerationRequest(PROMPT, schema, 20, Sampling(0.0, 7))) == greedy
 
 
 # --- what many prompts share is evaluated once ---
@@ -235,6 +198,7 @@ def test_what_stands_before_the_users_text_is_evaluated_once(generator, plain, e
     assert sum(evaluated) == generator.count_tokens(OTHER), "another prefix takes the place of the one held"
 
 
+@pytest.mark.long
 def test_logits_are_the_same_to_the_last_bit_in_any_order(generator):
     """Each first in a fresh context; then after others that share its prefix, and after others that do not."""
     cold = {}
@@ -250,16 +214,6 @@ def test_logits_are_the_same_to_the_last_bit_in_any_order(generator):
         for prompt in order:
             assert generator.generate(GenerationRequest(prompt, schema_for(CHOICE, 2), 12)) == cold[prompt][1]
             assert generator.score(prompt, LETTERS) == cold[prompt][0]
-
-
-def test_an_interrupted_reply_does_no_harm_to_the_next(generator):
-    def interrupt(text):
-        raise KeyboardInterrupt
-
-    expected = generator.generate(GenerationRequest(PROMPT, schema_for(CHOICE, 2), 12))
-    with pytest.raises(KeyboardInterrupt):
-        generator.generate(GenerationRequest(PROMPT, schema_for(CHOICE, 2), 12), interrupt)
-    assert generator.generate(GenerationRequest(PROMPT, schema_for(CHOICE, 2), 12)) == expected
 
 
 # --- greedy ---

@@ -33,13 +33,6 @@ def test_sampled_texts_are_the_seeds(generator):
     assert {word for text in texts for word in text.split()} <= {*WORDS, "<unk>"}
 
 
-def test_a_text_is_cut_at_the_cap_and_says_so(generator):
-    drafts = [draft for group in generator.sample(TEXTS, 40, 6, Sampling(1.0, 0)) for draft in group]
-    assert {len(draft.text.split()) <= 6 for draft in drafts} == {True}
-    assert {draft.capped for draft in drafts} == {True, False}
-    assert all(len(draft.text.split()) < 6 for draft in drafts if not draft.capped)
-
-
 def test_tokens_of_passages_and_texts_are_counted(generator, folder):
     from transformers import AutoTokenizer
 

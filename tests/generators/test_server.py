@@ -81,13 +81,6 @@ def test_a_server_without_models_is_told_how_to_name_one(server, listed):
     assert "--llm-model" in str(failing(lambda: server.generator(model=None)))
 
 
-@pytest.mark.parametrize(("key", "header"), [("s3cret", "Bearer s3cret"), (None, None)])
-def test_the_api_key_is_sent_as_a_bearer_token(server, key, header):
-    server.will((200, {"data": [{"id": "m"}]}), REPLY)
-    server.generator(model=None, key=key).generate(GenerationRequest(PROMPT, SCHEMA, 10))
-    assert [asked.headers.get("Authorization") for asked in server.asked] == [header, header]
-
-
 # --- faults ---
 
 
@@ -237,14 +230,6 @@ def test_tokens_are_those_that_the_server_says(server):
     assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 9))[3:] == (81, 17), "those of both requests"
 
 
-def test_several_texts_share_their_caps_and_stay_cut(server):
-    text = {"type": "string"}
-    schema = {"type": "object", "properties": {"query": text, "found": {"type": "array", "items": text, "maxItems": 2}}}
-    server.will((200, completion('{"query": "Is it', "length")))
-    assert server.generator().generate(GenerationRequest(PROMPT, schema, 50)) == Generation('{"query": "Is it', True)
-    assert [body["max_tokens"] for body in server.bodies] == [150]
-
-
 # --- capped replies ---
 
 REST = '{"relevant_context": "NOT", "answer_choice": "B"}'
@@ -287,17 +272,6 @@ def test_the_rest_of_a_capped_reply_is_asked_for_and_joined(server, partial, tex
         "required": ["relevant_context", "answer_choice"],
         "additionalProperties": False,
     }
-
-
-@pytest.mark.parametrize(
-    ("partial", "text"), [(p.replace("step_by_step_thinking", "answer"), t) for p, t in CAPPED[:7]]
-)
-def test_a_capped_reply_with_one_field_is_closed_without_asking_again(server, partial, text):
-    server.will((200, completion(partial, "length")))
-    generation = server.generator().generate(GenerationRequest(PROMPT, schema_for(OPEN, 0), 7))
-    assert generation.capped
-    assert json.loads(generation.text) == {"answer": text}
-    assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize("rest", ["no JSON", "[1]"])
@@ -390,6 +364,7 @@ def llama_server(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_real_server_gives_replies_of_the_schema_and_log_probabilities(llama_server):
     generator = ServerGenerator(Server(llama_server, 240.0, 1), None, 2048)
     assert generator.name
