@@ -230,22 +230,6 @@ def test_info_of_an_index_is_its_manifest(home):
     assert [(index["name"], index["snippets"]) for index in listed["indexes"]] == [("demo", 263)]
 
 
-def test_info_without_indexes_says_how_to_make_one(tmp_path):
-    result = invoke("info", home=tmp_path)
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert "biorag index demo" in " ".join(result.stderr.split())
-    failed(invoke("info", "other", "--json", home=tmp_path), 4, "index 'other'")
-
-
-def test_settings_are_listed_without_secrets():
-    secrets = {"QDRANT_API_KEY": "hush-qdrant", "BIORAG_LLM_API_KEY": "hush-llm"}
-    as_json, table = invoke("info", "--settings", "--json", **secrets), invoke("info", "--settings", **secrets)
-    found = done(as_json)
-    assert (found["k_init"], found["k"], found["lambda"], found["mode"]) == (20, 5, 0.03, "hybrid")
-    assert "k_init" in table.stdout
-    assert not any(secret in result.output for secret in secrets.values() for result in (as_json, table))
-
-
 def test_models_lists_the_starters():
     found = done(invoke("models", "--json"))
     assert [(model["name"], model["role"]) for model in found][:2] == [
@@ -284,21 +268,6 @@ def test_doctor_names_what_fails_and_goes_on(tmp_path, monkeypatch):
 
 
 # --- mistakes, interrupts and bugs --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["serch", "x"], "serch"),
-        (["search"], "QUERY"),
-        (["search", "x", "-k", "many"], "--k 'many': "),
-        (["bench", "mirage", "--benchmark", "demo"], "--out"),
-    ],
-)
-def test_what_the_parser_refuses(arguments, part):
-    result = invoke(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert part.lower() in result.stderr.lower() and "Traceback" not in result.stderr
 
 
 def raising(error):

@@ -320,15 +320,6 @@ def test_an_index_is_not_opened_with_another_encoder(run, small_home, other_enco
     assert done(run("info", "default", "--json", home=small_home)) == before
 
 
-@pytest.mark.parametrize("command", [["search", "x"], ["index", "demo", "--name", "default"], ["info"]], ids=" ".join)
-def test_a_damaged_manifest_is_refused_and_left_alone(run, tmp_path, command):
-    path = tmp_path / "home" / "indexes" / "default" / "manifest.json"
-    path.parent.mkdir(parents=True)
-    path.write_text("{")
-    failed(run(*command, "--json"), 5, path, "is damaged", "index the corpus again")
-    assert path.read_bytes() == b"{"
-
-
 def test_servers_that_do_not_answer(run, small_home, closed_port):
     url = f"http://127.0.0.1:{closed_port}"
     failed(run("ask", "aspirin", "--mode", "bm25", "--no-rerank", "--llm", url, home=small_home), 6, url, "check --llm")
@@ -350,19 +341,3 @@ def test_an_index_can_be_read_while_it_is_read_and_not_while_it_is_written(run, 
         failed(run("index", corpus_file, "--json"), 6, "is being read by another biorag process")
     finally:
         lock.release()
-
-
-def test_a_flag_goes_before_a_variable_before_the_file_before_the_default(run, search_small, small_home, tmp_path):
-    file = tmp_path / "biorag.toml"
-    file.write_text('mode = "bm25"\nk = 2\nrerank = false\n')
-
-    def mode_and_k(*flags, config=(), **env):
-        found = done(run(*config, "search", "aspirin warfarin heparin", *flags, "--json", home=small_home, **env))
-        return found["mode"], len(found["hits"])
-
-    config = ["--config", file]
-    assert mode_and_k() == ("hybrid", 5)
-    assert mode_and_k(config=config) == ("bm25", 2)
-    assert mode_and_k(config=config, BIORAG_K="1") == ("bm25", 1)
-    assert mode_and_k("-k", "3", config=config, BIORAG_K="1") == ("bm25", 3)
-    assert mode_and_k("--mode", "dense", config=config, BIORAG_MODE="hybrid") == ("dense", 2)

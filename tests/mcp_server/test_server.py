@@ -21,7 +21,7 @@ from biorag.mcp_server.tools import QUOTED
 from biorag.settings.settings import Settings
 from biorag.utils.secrets import remember
 from tests import cli
-from tests.cli import done, environment, failed, invoke, succeeded
+from tests.cli import done, environment, invoke, succeeded
 from tests.loopback import Script
 
 NAMES = {"search", "get_snippet", "ask", "verify_claim", "cite", "index_info"}
@@ -300,9 +300,3 @@ def test_a_signal_ends_the_server_though_its_input_is_open(home, sent, code):
         process.send_signal(sent)
         assert process.wait(200) == code
         assert "Traceback" not in process.stderr.read()
-
-
-def test_without_the_package_the_extra_is_named(home, monkeypatch):
-    monkeypatch.delitem(sys.modules, "biorag.mcp_server.server")
-    monkeypatch.setitem(sys.modules, "mcp.server", None)
-    failed(invoke("mcp", home=home), 4, "pip install 'biorag[mcp]'")
