@@ -12,19 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biorag.benchmarks.bioasq.golden import PUBMED, GoldenBatch, GoldenQuestion, Span, read_batches, read_golden
+from biorag.benchmarks.bioasq.golden import PUBMED, GoldenBatch, GoldenQuestion, Span, read_golden
 from biorag.benchmarks.bioasq.measures import merged, score_documents, score_snippets, summary
 from biorag.benchmarks.bioasq.run import (
     SYSTEMS,
     answer,
-    chosen_systems,
     indexed_documents,
     report,
     response,
     settings_of,
     write_submission,
 )
-from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.errors import BadInputError, UsageError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
 from biorag.retrieval.retriever import Retriever
@@ -68,14 +67,6 @@ def test_a_ranking_by_hand():
     found = score_documents(["a", "b", "c"], ["a", "x", "b", "y"])
     assert found.average_precision == pytest.approx((1 + 2 / 3) / 3)
     assert (found.precision, found.recall, found.f1) == pytest.approx((2 / 4, 2 / 3, 4 / 7))
-
-
-def test_nothing_found_and_nothing_to_find():
-    assert score_documents(["a"], []) == score_documents(["a"], ["x"]) == score_documents([], ["x"])
-    assert math.isnan(score_snippets([], []).average_precision)
-    scores = [score_documents(["a"], []), score_documents(["a"], ["a"])]
-    assert summary(scores)["GMAP"] == pytest.approx(math.sqrt(1e-5 * (1 + 1e-5)))
-    assert summary([score_snippets([], [])])["GMAP"] == 1.0
 
 
 def characters(span: Span) -> set[tuple]:
@@ -179,24 +170,6 @@ def test_what_is_no_golden_file_is_said(tmp_path, content, parts):
     with pytest.raises(BadInputError) as caught:
         read_golden(path)
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
-
-
-def test_a_snippet_that_ends_before_it_begins_has_no_characters():
-    damaged, whole = (Span("1", ("abstract", "abstract"), begin, 9) for begin in (30, 0))
-    found = score_snippets([damaged, whole], [whole])
-    assert (found.precision, found.recall) == (1.0, 1.0)
-    assert score_snippets([whole], [damaged]).precision == 0.0
-
-
-def test_files_that_are_missing_or_named_alike(tmp_path):
-    with pytest.raises(MissingError, match="nothing"):
-        read_golden(tmp_path / "nothing.json")
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        written(tmp_path / folder / "8B1_golden.json", {"questions": [record()]})
-    with pytest.raises(BadInputError, match="8B1"):
-        read_batches([tmp_path / folder / "8B1_golden.json" for folder in "ab"])
-    assert read_golden(written(tmp_path / "_golden.json", {"questions": [record()]})).name == "_golden"
 
 
 # --- what a system submits -----------------------------------------------------------------------------------
@@ -329,10 +302,3 @@ def test_hybrid_rerank_orders_the_best_ten_by_the_cross_encoder_alone(index, set
     assert [hit.score for hit in ours[:10]] == [1000.0 * len(hit.snippet.contents) for hit in expected]
     with pytest.raises(UsageError, match="--reranker cross:ID"):
         settings_of("hybrid+cross", settings.retrieval)
-
-
-def test_systems_are_taken_in_the_papers_order():
-    assert chosen_systems(["hybrid+cross", "hybrid", "bm25", "hybrid"]) == ["bm25", "hybrid", "hybrid+cross"]
-    assert chosen_systems([]) == list(SYSTEMS)
-    with pytest.raises(UsageError, match="hybrid\\+rerank"):
-        chosen_systems(["bm26"])

@@ -12,7 +12,7 @@ import pytest
 
 from biorag.errors import BadInputError, UsageError
 from biorag.settings.settings import Settings
-from biorag.types import IndexQuery, ScoredDoc, Snippet
+from biorag.types import ScoredDoc, Snippet
 from tests.fakes import HashEncoder
 
 pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
@@ -26,15 +26,13 @@ from biorag.benchmarks.mteb.local import (
     read_pairs,
 )
 from biorag.benchmarks.mteb.models import (
-    CandidateIndex,
     EncoderModel,
     PipelineModel,
     Searchable,
     TaskPrompts,
-    document_of,
     model_meta,
 )
-from biorag.benchmarks.mteb.run import _measures, find_group, measured
+from biorag.benchmarks.mteb.run import find_group, measured
 from biorag.retrieval.retriever import Retriever
 from biorag.training.instructions import dataset_key, read_tasks
 
@@ -95,12 +93,6 @@ def test_a_bad_pair_is_named_with_its_line(tmp_path, line):
         read_pairs(path)
 
 
-def test_pairs_of_one_score_have_no_correlation(tmp_path):
-    (tmp_path / "pairs.tsv").write_text("a\tb\t1\nc\td\t1\n")
-    with pytest.raises(BadInputError, match="two different scores"):
-        read_pairs(tmp_path / "pairs.tsv")
-
-
 @pytest.mark.parametrize(
     ("mention", "reason"),
     [
@@ -139,14 +131,6 @@ def test_documents_are_encoded_as_they_are_indexed(model):
     assert np.array_equal(found, HashEncoder().encode_snippets(texts))
     queries = model.encode([{"text": ["A b"]}], prompt_type=PromptType.query)
     assert np.array_equal(queries, HashEncoder().encode_queries(["A b"]))
-
-
-def test_similarities_are_products(model):
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(3, 5)).astype(np.float32), rng.normal(size=(3, 5)).astype(np.float32)
-    every = [[sum(x * y for x, y in zip(u, v, strict=True)) for v in b] for u in a]
-    assert np.allclose(model.similarity(a, b), every, atol=1e-6)
-    assert np.allclose(model.similarity_pairwise(a, b), [every[n][n] for n in range(3)], atol=1e-6)
 
 
 class WordIndex:
@@ -210,17 +194,6 @@ def test_candidates_are_searched_by_their_blocks():
     where = {"task_metadata": metadata, "hf_split": "test", "hf_subset": "en"}
     found = model.search([{"id": "q", "text": "a b c"}], top_k=9, top_ranked={"q": ["d", "e"]}, **where)
     assert found == {"q": {"d": 1.0, "e": 0.5}}
-
-
-def test_candidates_narrow_what_a_probe_asks_for():
-    index = CandidateIndex(WordIndex([Snippet(id, "", "a") for id in "xyz"]), frozenset("xy"))
-    plain, narrowed = index.search([IndexQuery("a", 9), IndexQuery("a", 9, among=frozenset("yz"))])
-    assert ([found.id for found in plain], [found.id for found in narrowed]) == (["x", "y"], ["y"])
-
-
-@pytest.mark.parametrize(("id", "document"), [("d", "d"), ("d#3", "d"), ("C1#0", "C1#0"), ("other", "other")])
-def test_a_blocks_document_is_the_one_of_the_corpus(id, document):
-    assert document_of(id, {"d", "C1#0"}) == document
 
 
 def test_what_determines_results_determines_the_revision():
@@ -300,12 +273,6 @@ def test_similarity_is_spearmans_correlation(tmp_path, model):
     assert abs(expected) < 1
 
 
-def test_two_local_tasks_of_one_name_are_refused(tmp_path, snippets):
-    folders = [write_task(tmp_path / side / "same", snippets, {"q": "x"}, {"q": {snippets[0].id: 1}}) for side in "ab"]
-    with pytest.raises(UsageError, match="'same'"):
-        local_tasks({"local": folders})
-
-
 def test_groups_name_tasks_that_mteb_has():
     sizes = {"medical": 12, "stm": 12, "bmretriever": 5, "beir-14": 14, "lotte": 1}
     assert {name: len(group.tasks) for name, group in GROUPS.items()} == sizes
@@ -337,12 +304,6 @@ def test_a_groups_averages_are_those_of_its_paper():
     assert group.means(rows[1:]) == {"medical": None, "general": pytest.approx(0.5146), "all": None}
 
 
-def test_what_mteb_does_not_have_is_named_until_a_file_gives_it():
-    group = GROUPS["bmretriever"]
-    assert group.missing(["NFCorpus"]) == group.local
-    assert "BioASQ" not in group.missing(["bio-asq"])
-
-
 def test_an_aggregate_is_the_mean_of_its_parts(model, tmp_path, monkeypatch):
     values = {"one": {"ndcg_at_10": 0.2, "ndcg_at_20": 0.3}, "two": {"ndcg_at_10": 0.6, "ndcg_at_20": 0.5}}
 
@@ -358,13 +319,6 @@ def test_an_aggregate_is_the_mean_of_its_parts(model, tmp_path, monkeypatch):
     found = measured(both, model, tmp_path, True)
     assert found["measures"] == {"ndcg_at_10": pytest.approx(0.4), "ndcg_at_20": pytest.approx(0.4)}
     assert (found["subsets"], found["main"]) == (values, "ndcg_at_10")
-
-
-def test_only_the_tasks_own_splits_and_subsets_count():
-    task = SimpleNamespace(hf_subsets=["a", "b"], eval_splits=["test"])
-    rows = [{"hf_subset": name, "m": value} for name, value in (("a", 0.2), ("b", 0.4), ("c", 9.0))]
-    result = SimpleNamespace(scores={"test": rows, "dev": [{"hf_subset": "a", "m": 9.0}]})
-    assert _measures(task, result, ("m", "other")) == {"a": {"m": 0.2}, "b": {"m": 0.4}}
 
 
 class Instructed(HashEncoder):

@@ -95,12 +95,3 @@ def test_sentences_are_submitted_at_their_place(place, tmp_path):
     assert malaria.snippets[0] == Span("3", ("abstract", "abstract"), begin, len(ABSTRACTS[3][1]))
     assert found["batches"][1]["snippets"]["recall"] == 1.0
     assert (found["batches"][1]["documents"]["MAP"], found["mean"]["documents"]["MAP"]) == (1.0, 0.875)
-
-
-def test_the_table_has_systems_by_batches(place):
-    result = bench(place, "--name", "xml", "--system", "hybrid", "--system", "bm25")
-    assert result.exit_code == 0, result.output
-    rows = [line.split("\t") for line in result.stdout.splitlines() if line.startswith(("BM25\t", "hybrid\t"))]
-    assert [row[0].strip() for row in rows] == ["BM25", "hybrid"] * 3
-    assert "hybrid against bm25, MAP:" in result.stdout
-    assert "1: the index lacks 1 of 3 golden documents" in result.stderr

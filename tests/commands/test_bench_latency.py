@@ -15,7 +15,7 @@ from biorag.engine import SnippetEncoders
 from biorag.indexes.manifest import TokenParameters
 from biorag.models.finding import ModelFiles
 from biorag.models.late_interaction import StoredLateInteraction
-from tests.cli import failed, invoke
+from tests.cli import invoke
 
 pytestmark = pytest.mark.models
 
@@ -75,18 +75,6 @@ def test_everything_is_measured_and_written(home, tmp_path):
 
 
 @pytest.mark.slow
-def test_tables_name_the_machine_the_index_and_the_questions(home, dataset):
-    result = bench(*QUICK, "--questions", dataset, "--no-rerank", "--mode", "bm25", **home)
-    assert result.exit_code == 0, result.output
-    for part in ("Machine: ", "CPU flags: ", "Index default: 263 snippets", "Questions: 3, asked", "Memory of this"):
-        assert part in result.stdout
-    for title in ("Indexing 12 snippets", "Encoding questions, and the first stage", "One question at a time, bm25"):
-        assert title in result.stdout
-    assert "rerank" not in result.stdout
-    assert "Generation" not in result.stdout
-
-
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_generator_is_measured_where_one_is_named(home):
     result = bench(*QUICK, "--llm", "starter", "--max-tokens", "8", "--k", "1", "--json", BIORAG_THREADS="1", **home)
@@ -117,7 +105,3 @@ def test_a_reranker_that_was_loaded_to_index_with_is_not_loaded_again(settings, 
     assert reranker._encoder is (anew if loaded else tokens)
     assert isinstance(reranker, StoredLateInteraction) == (not loaded)
     assert engine.load_rerankers(settings.replace(rerank=False), None, index, manifest, {}) == []
-
-
-def test_batch_sizes_are_whole_numbers():
-    failed(bench("--batch-sizes", "1,x"), 2, "--batch-sizes '1,x'", "1,10,2000")

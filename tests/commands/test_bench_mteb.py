@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 
-from biorag.benchmarks.tuning.instruction import write_query_prompt
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source, demo_file
 from tests.cli import done, failed, invoke
@@ -136,17 +134,6 @@ def test_result_files_are_mtebs_and_a_task_done_stays_done(demo_task, tmp_path, 
     assert mteb.results.TaskResult.from_disk(path).dataset_revision != kept.dataset_revision
 
 
-def test_another_query_prompt_is_measured_anew(demo_task, tmp_path, tiny_encoder):
-    """`tune prompt` writes one into the encoder's directory; its weights stay."""
-    encoder = shutil.copytree(tiny_encoder, tmp_path / "encoder")
-    arguments = ("bench", "mteb", "--local", demo_task, "--encoder", encoder, "--out", tmp_path / "out")
-    plain = report(*arguments)
-    write_query_prompt(encoder, "fever " * 200)  # leaves no room for the question
-    prompted = report(*arguments)
-    assert prompted["average"] != plain["average"]
-    assert prompted["model"] == {**plain["model"], "query_prompt": "fever " * 200}
-
-
 def test_an_index_of_another_corpus_is_refused(demo_task, tmp_path, tiny_encoder, corpus_file):
     report("index", corpus_file, "--name", "other", "--encoder", tiny_encoder, home=tmp_path)
     result = invoke(
@@ -169,16 +156,3 @@ def test_an_index_of_another_corpus_is_refused(demo_task, tmp_path, tiny_encoder
 )
 def test_tasks_and_systems_are_checked_first(tmp_path, arguments, parts):
     failed(invoke("bench", "mteb", *arguments, "--out", tmp_path), 2, *parts)
-
-
-@pytest.mark.parametrize(
-    ("offline", "code", "parts"),
-    [
-        (["--offline"], 4, ["needs data that is not on this machine", "--local"]),
-        ([], 6, ["could not be downloaded", "--local"]),
-    ],
-)
-def test_a_named_task_without_its_data_is_one_sentence(tmp_path, tiny_encoder, offline, code, parts):
-    """The tests' own environment has the libraries ask nothing."""
-    arguments = ("bench", "mteb", "--task", "NFCorpus", "--encoder", tiny_encoder, "--out", tmp_path)
-    failed(invoke(*offline, *arguments), code, "'NFCorpus'", *parts)

@@ -63,26 +63,6 @@ def poor(tmp_path):
 # --- scoring ------------------------------------------------------------------------------------------------
 
 
-def test_the_table_of_a_scored_run(dataset, good):
-    shown = bench(dataset, "--run", good)
-    assert shown.exit_code == 0, shown.output
-    assert "tiny: 12 questions" in shown.stdout
-    assert "nDCG@10\t0.9167" in shown.stdout
-    assert "Milliseconds" not in shown.stdout, "nothing was searched"
-    assert "count as zero: 1" in shown.stderr
-
-
-def test_measures_of_each_question_are_written(dataset, trec_qrels, good, tmp_path):
-    path = tmp_path / "new" / "questions.jsonl"
-    done(bench(dataset, "--run", good, "--per-question", path, "--json"))
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [row["id"] for row in rows] == [f"q{n}" for n in range(12)]
-    assert (rows[3]["text"], rows[3]["top"], rows[3]["metrics"]["MRR@10"]) == ("question [3]?", ["d3", "e3", "x"], 1.0)
-    assert (rows[11]["top"], rows[11]["metrics"]["MRR@10"]) == ([], 0.0)
-    done(bench("--run", good, "--qrels", trec_qrels, "--per-question", path, "--json"))
-    assert {json.loads(line)["text"] for line in path.read_text().splitlines()} == {""}
-
-
 # --- comparing ----------------------------------------------------------------------------------------------
 
 
@@ -162,16 +142,3 @@ def test_options_that_do_not_go_together(dataset, good, tmp_path):
     failed(bench(dataset, "--run", good, "--qrels", qrels), 2, "DATASET and --qrels")
     failed(bench(dataset, "--qrels", qrels), 2, "DATASET and --qrels")
     failed(bench(dataset, "--run", good, "--per-question", tmp_path), 2, f"{tmp_path} is a folder")
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--run-file", "x.trec"],
-        ["--no-rerank"],
-        ["--filter", "year>2000"],
-    ],
-    ids=lambda flags: flags[0],
-)
-def test_a_scored_run_takes_no_option_of_an_index(dataset, good, flags):
-    failed(bench(dataset, "--run", good, *flags), 2, flags[0].replace("no-", ""), "leave out one or the other")

@@ -44,18 +44,6 @@ def test_fp32_vectors_are_those_of_sentence_transformers(files, reference, simil
         np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
-def test_the_order_of_texts_is_kept_whatever_their_length_and_number(files):
-    encoder = BiEncoder(files, "cosine", "fp32")
-    texts = [f"{'fever ' * (number % 7)}gene {number}" for number in range(70)]
-    together = encoder.encode_snippets(texts)
-    for place in (0, 1, 31, 32, 69):
-        np.testing.assert_allclose(together[place], encoder.encode_snippets([texts[place]])[0], atol=1e-5)
-
-
-def test_no_texts_give_no_vectors(files):
-    assert BiEncoder(files, "cosine", "fp32").encode_snippets([]).shape == (0, 32)
-
-
 def test_the_models_own_prompts_are_used(tiny_encoder, reference, tmp_path):
     folder = tmp_path / "prompted"
     shutil.copytree(tiny_encoder, folder)

@@ -2,12 +2,10 @@
 
 import json
 import shutil
-from functools import partial
 
 import numpy as np
 import pytest
 
-from biorag.engine import export_models
 from biorag.models import exporting
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.colbert import ColBERT
@@ -15,8 +13,6 @@ from biorag.models.exported import MANY, ExportedColBERT, ExportedEncoder, load_
 from biorag.models.exporting import LARGEST_DIFFERENCE, NotExportableError, export_model
 from biorag.models.exports import GRAPH, RECORD, export_folder, fault_of, is_settled, read_record
 from biorag.models.finding import find_encoder
-from biorag.utils.locks import DirectoryLock
-from tests.cli import done, invoke
 from tests.models.test_late_interaction import stanford  # noqa: F401  a fixture
 
 pytestmark = pytest.mark.models
@@ -135,7 +131,7 @@ def test_vectors_and_tokens_are_those_of_torch(model, similarity, tmp_path):
     assert ours.encode_snippets([]).shape == (0, ours.identity.dimension)
 
 
-@pytest.mark.parametrize("layout", ["stanford", "sentence-transformers", "pylate"])
+@pytest.mark.parametrize("layout", ["stanford", "pylate"])
 def test_a_colberts_tokens_are_those_of_torch(stanford, layout, tmp_path):  # noqa: F811
     from sentence_transformers import MultiVectorEncoder
 
@@ -212,15 +208,6 @@ def test_a_changed_encoder_has_no_export(tiny, exports, tmp_path):
     assert isinstance(load_bi_encoder(find_encoder(str(folder)), "cosine", "fp32", exports), BiEncoder)
 
 
-def test_a_tuned_query_prompt_is_read_from_the_encoder(tiny, exports, tmp_path):
-    folder = shutil.copytree(tiny.path, tmp_path / "model")
-    change(folder / "config_sentence_transformers.json", prompts={"query": "liver and kidney: "})
-    files = find_encoder(str(folder))
-    encoder = load_bi_encoder(files, "cosine", "fp32", exports)
-    assert (type(encoder), encoder.query_prompt) == (ExportedEncoder, "liver and kidney: ")
-    near(encoder.encode_queries(TEXTS), BiEncoder(files, "cosine", "fp32").encode_queries(TEXTS))
-
-
 def test_a_graph_with_other_vectors_is_refused(tiny, tmp_path, monkeypatch):
     """As where a tracer took for constant what is not."""
     unscaled = exporting.largest_difference
@@ -266,24 +253,3 @@ def test_another_tokenization_than_the_librarys_is_refused(tiny, tmp_path, monke
     assert "tokenization" in record.reason
     with pytest.raises(NotExportableError):
         exporting._check_kind([None])
-
-
-def test_indexing_goes_on_where_nothing_can_be_exported(corpus_file, tiny_encoder, settings, tmp_path, own_exports):
-    home = tmp_path / "home"
-    run = partial(invoke, home=home)
-    home.mkdir()
-    (home / "exports").write_text("a file where the folder would be")
-    assert done(run("index", corpus_file, "--encoder", tiny_encoder, "--json"))["added"] == 12
-    (home / "exports").unlink()
-
-    files = find_encoder(str(tiny_encoder))
-    folder = export_folder(home / "exports", files, "bi-encoder")
-    folder.mkdir(parents=True)
-    settings = settings.replace(home=home, name="default", encoder=str(tiny_encoder))
-    with DirectoryLock(folder, exclusive=True):
-        export_models(settings)
-    assert read_record(folder) is None
-    done(run("index", corpus_file, "--json"))  # nothing is new, and the export is made
-    assert is_settled(folder, read_record(folder))
-    details = {check["name"]: check["detail"] for check in json.loads(run("doctor", "--json").stdout)["checks"]}
-    assert "default (12 snippets; questions encoded by onnxruntime, exported" in details["indexes"]

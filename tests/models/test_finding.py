@@ -1,7 +1,6 @@
 """Finding models: packaged starters held to their checksums, directories, the hub."""
 
 import hashlib
-import os
 import sys
 from dataclasses import replace
 
@@ -15,7 +14,6 @@ from biorag.models.finding import (
     StarterModel,
     find_encoder,
     find_gguf,
-    sha256_of,
     weights_hash,
 )
 
@@ -88,16 +86,6 @@ def test_a_starter_that_is_not_installed_names_the_extra(model):
     assert caught.value.exit_code == 4
 
 
-def test_a_directory_is_an_encoder_named_by_its_path(tmp_path, monkeypatch):
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "model.safetensors").write_bytes(WEIGHTS)
-    files = find_encoder(str(folder))
-    assert (files.id, files.revision, files.sha256) == (str(folder), "", sha256(WEIGHTS))
-    monkeypatch.chdir(tmp_path)
-    assert find_encoder("mine").id == str(folder), "the same model from anywhere"
-
-
 def test_a_pickled_checkpoint_is_refused(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(WEIGHTS)
     (tmp_path / "config.json").write_text("{}")
@@ -139,19 +127,3 @@ def test_a_gguf_that_cannot_be_had_is_one_sentence(spec, tmp_path, monkeypatch):
     assert caught.value.exit_code == 4
     assert spec in str(caught.value)
     assert one_sentence(caught.value)
-
-
-def test_a_hash_is_computed_once_for_as_long_as_the_file_stays_as_it_is(tmp_path, monkeypatch):
-    hashed = []
-    monkeypatch.setattr("biorag.models.finding.sha256_of", lambda path: hashed.append(path) or sha256_of(path))
-    file = tmp_path / "model.gguf"
-    file.write_bytes(WEIGHTS)
-    assert generator_source(str(file)).sha256() == generator_source(str(file)).sha256() == sha256(WEIGHTS)
-    assert len(hashed) == 1
-    changed = file.stat().st_mtime_ns + 1
-    file.write_bytes(WEIGHTS[::-1])
-    os.utime(file, ns=(changed, changed))
-    assert generator_source(str(file)).sha256() == sha256(WEIGHTS[::-1])
-    file.write_bytes(WEIGHTS * 2)
-    os.utime(file, ns=(changed, changed))
-    assert generator_source(str(file)).sha256() == sha256(WEIGHTS * 2)

@@ -89,8 +89,6 @@ def test_an_error_in_one_batch_comes_out(model, monkeypatch):
     ("prompts", "default", "query", "document"),
     [
         ({"query": "q: ", "document": "d: ", "passage": "p: "}, None, "q: ", "d: "),
-        ({"query": "q: ", "passage": "p: ", "corpus": "c: "}, None, "q: ", "p: "),
-        ({"query": "", "document": ""}, None, "", ""),
         ({"other": "o: "}, "other", "o: ", "o: "),
         ({}, None, None, None),
     ],

@@ -15,7 +15,7 @@ from biorag.errors import MissingError
 from biorag.indexes.manifest import TokenParameters
 from biorag.indexes.store import Store
 from biorag.models.bi_encoder import BiEncoder
-from biorag.models.colbert import ColBERT, pooled
+from biorag.models.colbert import ColBERT
 from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import LateInteraction, StoredLateInteraction, mean_maxsim
 from biorag.settings.settings import Settings
@@ -65,19 +65,6 @@ def test_mean_maxsim_is_the_triple_loop_over_the_query_tokens(bag):
     np.testing.assert_allclose(scores, slow, atol=1e-3, rtol=1e-4)
 
 
-def test_mean_maxsim_by_hand():
-    query = np.array([[1, 0], [0, 1]], dtype=np.float32)
-    documents = [
-        np.array([[1, 0]], dtype=np.float32),
-        np.zeros((0, 2), dtype=np.float32),
-        np.array([[0.5, 0.5], [0.0, 2.0]], dtype=np.float32),
-        np.array([[-1, -1]], dtype=np.float32),
-    ]
-    assert mean_maxsim(query, documents).tolist() == [0.5, 0.0, 1.25, -1.0]
-    assert mean_maxsim(query, []).tolist() == []
-    assert mean_maxsim(query, documents[1:2]).tolist() == [0.0]
-
-
 @pytest.fixture(scope="module")
 def tiny(tiny_encoder) -> BiEncoder:
     return BiEncoder(find_encoder(str(tiny_encoder)), "cosine", "fp32")
@@ -99,30 +86,6 @@ def test_over_encoder_compares_the_encoders_token_vectors(tiny):
     assert scores.shape == (len(TEXTS),)
     np.testing.assert_allclose(scores, by_hand(tiny.model, QUERY, TEXTS), atol=1e-4)
     assert np.ptp(scores) > 0.01, "the texts are told apart"
-
-
-def test_scores_do_not_depend_on_the_other_texts(tiny):
-    reranker = LateInteraction(tiny)
-    many = TEXTS * 10
-    together = scores_of(reranker, QUERY, many)
-    alone = [scores_of(reranker, QUERY, [text])[0] for text in TEXTS]
-    np.testing.assert_allclose(together, alone * 10, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_the_starters_token_vectors_by_hand_and_in_bf16():
-    texts = [
-        "Isoniazid depletes pyridoxine, and neuropathy follows.",
-        "Warfarin blocks vitamin K recycling and thins the blood.",
-    ]
-    query = "Which vitamin prevents neuropathy under isoniazid?"
-    files = find_encoder("starter")
-    encoder = BiEncoder(files, "cosine", "fp32")
-    scores = scores_of(LateInteraction(encoder), query, texts)
-    np.testing.assert_allclose(scores, by_hand(encoder.model, query, texts), atol=1e-4)
-    assert scores[0] > scores[1] + 0.1
-    rough = scores_of(LateInteraction(BiEncoder(files, "cosine", "bf16")), query, texts)
-    np.testing.assert_allclose(rough, scores, atol=0.02)
 
 
 # --- a checkpoint as Stanford's ColBERT writes it ---
@@ -207,15 +170,6 @@ def test_a_stanford_checkpoint_scores_as_colbert_defines(stanford, query):
     np.testing.assert_allclose(scores_of(reranker, query, TEXTS), reference.scores(query, TEXTS), atol=1e-4)
 
 
-def test_a_saved_multi_vector_encoder_scores_the_same(stanford, tmp_path):
-    from sentence_transformers import MultiVectorEncoder
-
-    folder, reference = stanford
-    MultiVectorEncoder(str(folder), device="cpu").save(str(tmp_path / "saved"))
-    reranker = LateInteraction(ColBERT(find_encoder(str(tmp_path / "saved")), "fp32"))
-    np.testing.assert_allclose(scores_of(reranker, QUERY, TEXTS), reference.scores(QUERY, TEXTS), atol=1e-4)
-
-
 def test_a_bi_encoder_is_refused_since_its_projection_would_be_random(tiny_encoder):
     """sentence-transformers would take it and put an untrained projection on top."""
     with pytest.raises(MissingError, match="not a ColBERT checkpoint"):
@@ -261,13 +215,3 @@ def test_queries_just_encoded_are_not_encoded_again(tiny, monkeypatch):
     np.testing.assert_array_equal(tiny.encode_queries(QUERIES), vectors)
     monkeypatch.undo()
     assert len(tiny.query_tokens(["fever"])) == 1
-
-
-def test_pooling_keeps_a_share_of_the_tokens_and_their_length(tiny):
-    tokens = tiny.snippet_tokens(TEXTS)
-    assert all(same is own for same, own in zip(pooled(tokens, 1), tokens, strict=True))
-    for own, merged in zip(tokens, pooled(tokens, 3), strict=True):
-        assert 1 <= len(merged) <= max(2, math.ceil(len(own) / 3) + 1)
-        assert merged.shape[1] == own.shape[1]
-    query = tiny.query_tokens([QUERY])[0]
-    assert np.corrcoef(mean_maxsim(query, tokens), mean_maxsim(query, pooled(tokens, 2)))[0, 1] > 0.9

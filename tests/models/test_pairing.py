@@ -116,7 +116,6 @@ def test_an_index_of_two_models_is_searched_by_both(published, tmp_path, monkeyp
     failed(invoke(*base, *swapped[0], *swapped[1]), 5, "was made with encoder", "dpr-question+dpr-context")
 
 
-DPR = ["--query-encoder", "dpr-question", "--passage-encoder", "dpr-context"]
 MIXED = ["--query-encoder", "dpr-question", "--passage-encoder", "medcpt-article", "--pooling", "cls"]
 
 
@@ -124,8 +123,6 @@ MIXED = ["--query-encoder", "dpr-question", "--passage-encoder", "medcpt-article
     ("words", "code", "part"),
     [
         (["--query-encoder", "dpr-question"], 2, "--passage-encoder"),
-        (["--pooling", "cls"], 2, "--query-encoder and --passage-encoder"),
-        ([*DPR, "--encoder", "starter"], 2, "--encoder"),
         (["--query-encoder", "medcpt-query", "--passage-encoder", "medcpt-article"], 2, "--pooling cls"),
         (MIXED, 4, "8 numbers"),
     ],

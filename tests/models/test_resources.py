@@ -17,9 +17,8 @@ from biorag.generators.llama import LlamaGenerator
 from biorag.models import resources
 from biorag.models.finding import find_encoder, find_gguf
 from biorag.models.loading import load_model
-from biorag.models.resources import operations
 from tests.cli import invoke
-from tests.hostile.tiny_gguf import U32, Typed, tiny_llama
+from tests.hostile.tiny_gguf import tiny_llama
 
 pytestmark = pytest.mark.models
 
@@ -84,21 +83,6 @@ def test_a_gguf_takes_what_llama_cpp_says(caplog):
         assert (cache + compute) * MIB <= found.working <= 1.1 * (cache + compute) * MIB
 
 
-def test_sizes_of_a_gguf_that_are_not_said_follow_from_others(tmp_path):
-    """4 heads of 32 / 2 = 16 by default; keys and values by their own lengths; lists (one a layer) as no fewer."""
-    plain = tiny_llama()
-    buffers = resources.of_gguf(plain.write(tmp_path / "a.gguf"), 256).working - 2 * 2 * 16 * 256 * 2
-    for keys, cell in (
-        ({"llama__attention__head_count_kv": None}, 2 * 2 * 16),
-        ({"llama__attention__head_count_kv": Typed(U32, 1)}, 2 * 16),
-        ({"llama__attention__head_count_kv": Typed(U32, [1, 0, 1])}, 2 * 2 * 16),
-        ({"llama__attention__key_length": Typed(U32, 24), "llama__attention__value_length": Typed(U32, 8)}, 2 * 32),
-        ({"llama__block_count": Typed(U32, 3)}, 3 * 2 * 2 * 16),
-    ):
-        path = plain.keyed(**keys).write(tmp_path / "b.gguf")
-        assert resources.of_gguf(path, 200).working - cell * 256 * 2 == pytest.approx(buffers, rel=0.2), keys
-
-
 # --- what is free ---
 
 
@@ -137,19 +121,6 @@ def test_free_is_the_least_that_system_and_control_groups_leave(tmp_path, monkey
     monkeypatch.setattr(resources, "PROC", tmp_path / "proc")
     monkeypatch.setattr(resources, "CGROUPS", tmp_path / "sys")
     assert resources.free_bytes() == free
-
-
-def test_a_gpus_free_memory_counts_where_the_model_runs_there(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (12_345, 99_999))
-    assert resources.free_bytes("cuda") == 12_345 != resources.free_bytes("cpu")
-
-
-def test_speeds_are_what_is_done_in_the_shortest_time(monkeypatch):
-    times = iter([0, 8, 10, 12, 20, 24, 30, 34, 40, 48, *(0, 8, 10, 12, 20, 24, 30, 31, 40, 46)])
-    monkeypatch.setattr(resources.time, "perf_counter", lambda: next(times))
-    assert resources.read_speed(2) == 2 * resources.BLOCK / 2.0
-    assert operations("cpu", torch.float32) == 2 * resources.SIDE**3 / 1.0
 
 
 # --- told and refused ---

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from sklearn.decomposition import TruncatedSVD
 
-from biorag.models.late_interaction import mean_maxsim
-from biorag.models.token_projection import ProjectedTokens, fitted, from_text, projected, to_text
+from biorag.models.token_projection import fitted, from_text, projected, to_text
 
 DIM, KEPT = 48, 16
 
@@ -45,19 +44,3 @@ def test_each_text_is_projected_to_unit_length_by_itself(texts):
         assert rows == pytest.approx(alone, abs=1e-6)
         assert np.linalg.norm(rows, axis=1) == pytest.approx(1, abs=1e-5)
         assert rows.shape == (len(alone), KEPT)
-
-
-def test_projected_scores_rank_as_whole_vectors_do(texts):
-    class Known:
-        def query_tokens(self, names):
-            return [texts[int(name)] for name in names]
-
-        snippet_tokens = query_tokens
-
-    compact = ProjectedTokens(Known(), fitted(texts, KEPT))
-    names = [str(number) for number in range(len(texts))]
-    for name in names[:20]:
-        whole = mean_maxsim(texts[int(name)], texts)
-        ours = mean_maxsim(*compact.query_tokens([name]), compact.snippet_tokens(names))
-        assert np.corrcoef(whole, ours)[0, 1] > 0.8
-        assert ours.argmax() == whole.argmax() == int(name)
