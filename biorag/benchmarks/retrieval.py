@@ -335,15 +335,15 @@ def read_run(path: Path, depth: int = DEPTH) -> dict[str, list[str]]:
     for number, fields in trec_rows(path):
         try:
             question, _, id, rank, score, _ = fields
-            place = (-float(score), int(rank))
+            position = (-float(score), int(rank))
         except ValueError:
             raise BadInputError(f"{path}, line {number}: expected {RUN_FIELDS}") from None
-        if math.isnan(place[0]):
+        if math.isnan(position[0]):
             raise BadInputError(f"{path}, line {number}: the score is no number")
         ranking = places.setdefault(question, {})
         if id in ranking:
             raise BadInputError(f"{path}, line {number}: {id} stands a second time in the ranking of {question}")
-        ranking[id] = place
+        ranking[id] = position
     return {question: sorted(ranking, key=ranking.__getitem__)[:depth] for question, ranking in places.items()}
 
 

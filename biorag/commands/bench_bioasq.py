@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,30 @@ if TYPE_CHECKING:
 PHASES = ("a", "b")
 
 
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What is measured."""
+
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="bm25, dense, hybrid, hybrid+rerank, all four by default; or hybrid+cross, a cross-encoder alone over "
+            "the best 10. Repeatable."
+        ),
+    ] = None
+    phase: Annotated[
+        str, typer.Option(help="a: documents and snippets; b: exact and ideal answers.", **choices(PHASES))
+    ] = "a"
+    answer: Answering = "extract"
+    whole_records: Annotated[
+        bool,
+        typer.Option(
+            "--whole-records",
+            help="The index's texts are whole titles and abstracts, so offsets are known; implied by PubMed's XML.",
+        ),
+    ] = False
+
+
 @expanded
 def bioasq(
     golden: Annotated[list[Path], typer.Argument(help="Golden files of test batches, JSON, plain or gzipped.")],
@@ -36,25 +61,8 @@ def bioasq(
         options.GENERATOR,
         Flags("max_tokens", "seed"),
     ],
-    system: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="bm25, dense, hybrid, hybrid+rerank, all four by default; or hybrid+cross, a cross-encoder alone over "
-            "the best 10. Repeatable."
-        ),
-    ] = None,
+    measured: _Measured,
     out: Annotated[Path | None, typer.Option(help="Folder for the submissions or answers, and report.json.")] = None,
-    phase: Annotated[
-        str, typer.Option(help="a: documents and snippets; b: exact and ideal answers.", **choices(PHASES))
-    ] = "a",
-    answer: Answering = "extract",
-    whole_records: Annotated[
-        bool,
-        typer.Option(
-            "--whole-records",
-            help="The index's texts are whole titles and abstracts, so offsets are known; implied by PubMed's XML.",
-        ),
-    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Measure retrieval, or answers, on BioASQ's test batches, as BioASQ's evaluator does (task B, phases A and B).
@@ -72,19 +80,19 @@ def bioasq(
 
       biorag bench bioasq 8B1_golden.json --phase b --answer extract --name pubmed --out runs/phase-b
     """
-    if phase not in PHASES:
-        raise unknown_name("phase", phase, PHASES)
-    if phase == "b":
-        _answers(golden, settings, answer, out, as_json)
+    if measured.phase not in PHASES:
+        raise unknown_name("phase", measured.phase, PHASES)
+    if measured.phase == "b":
+        _answers(golden, settings, measured.answer, out, as_json)
         return
     from biorag.benchmarks.bioasq.golden import read_batches
     from biorag.benchmarks.bioasq.run import chosen_systems
 
-    systems = chosen_systems(system or ())
+    systems = chosen_systems(measured.system or ())
     batches = read_batches(golden)
     files = {f"{name}/{batch.name}.json": begins_with_key("questions") for name in systems for batch in batches}
     with results_folder(out, {"report.json": begins_with_key("index"), **files}, golden) if out else nullcontext():
-        document = _documents(batches, systems, settings, whole_records, out)
+        document = _documents(batches, systems, settings, measured.whole_records, out)
         if out:
             write_json(out / "report.json", document)
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from biorag.errors import UsageError
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils.outputs import begins_with_key, is_plot, results_folder
+
+if TYPE_CHECKING:
+    from biorag.benchmarks.latency.run import LatencyRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,15 @@ class _Measured:
     seconds: Annotated[
         float, typer.Option(min=0, help="Stop timing a figure after this many seconds (but at least three calls).")
     ] = 20.0
+
+    def request(self) -> LatencyRequest:
+        """Return what to measure; UsageError for batch sizes that are not numbers."""
+        from biorag.benchmarks.latency.run import LatencyRequest
+        from biorag.benchmarks.latency.timing import Repetition
+
+        repetition = Repetition(self.repetitions, self.warm_up, self.seconds)
+        sizes = _batch_sizes(self.batch_sizes)
+        return LatencyRequest(self.questions, self.limit, self.index_limit, sizes, repetition)
 
 
 @expanded
@@ -60,17 +72,10 @@ def latency(
       biorag bench latency --name pubmed --llm starter --json
     """
     from biorag.benchmarks.latency.report import facts, tables
-    from biorag.benchmarks.latency.run import LatencyRequest, measure_latency
-    from biorag.benchmarks.latency.timing import Repetition
+    from biorag.benchmarks.latency.run import measure_latency
     from biorag.utils.plots import require_matplotlib
 
-    request = LatencyRequest(
-        questions=measured.questions,
-        limit=measured.limit,
-        index_limit=measured.index_limit,
-        batch_sizes=_batch_sizes(measured.batch_sizes),
-        repetition=Repetition(measured.repetitions, measured.warm_up, measured.seconds),
-    )
+    request = measured.request()
     if out:
         require_matplotlib()
     files = {"latency.json": begins_with_key("machine"), "latency.png": is_plot}

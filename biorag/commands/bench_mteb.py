@@ -105,6 +105,15 @@ def mteb(
     """
     require("mteb")
     settings = _configured(settings, given, tasks, system)
+    document = _measured(settings, tasks, system, bool(given.value("name")), out)
+    if as_json:
+        show.print_json(document)
+    else:
+        _print(document)
+
+
+def _measured(settings: Settings, tasks: _Tasks, system: str, of_index: bool, out: Path) -> dict[str, Any]:
+    """Measure every task and write the report; `of_index`: with the encoder of the named index."""
     from biorag.benchmarks.mteb.models import model_of
     from biorag.benchmarks.mteb.run import chosen_tasks, find_group, measured, report
     from biorag.training.instructions import read_tasks
@@ -112,16 +121,13 @@ def mteb(
     group = find_group(tasks.group) if tasks.group else None
     instructions = read_tasks(tasks.instructions) if tasks.instructions else None
     chosen = chosen_tasks(tasks.task or (), group, tasks.language or (), tasks.paths)
-    manifest = Store(settings).require_manifest() if given.value("name") else None
+    manifest = Store(settings).require_manifest() if of_index else None
     with results_folder(out, {"report.json": begins_with_key("model")}), show.progress("Texts", None) as advance:
         model, identity = model_of(settings, manifest, system, out, advance, instructions)
         rows = [measured(task, model, out, settings.services.offline, group) for task in chosen]
         document = report(rows, identity, group)
         write_json(out / "report.json", document)
-    if as_json:
-        show.print_json(document)
-    else:
-        _print(document)
+    return document
 
 
 def _configured(settings: Settings, given: Given, tasks: _Tasks, system: str) -> Settings:

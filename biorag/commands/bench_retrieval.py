@@ -36,8 +36,10 @@ class _Judged:
         Path | None, typer.Option(help="Judgements for --run without DATASET: BEIR's tab-separated file or TREC's.")
     ] = None
 
-    def check(self) -> None:
+    def check(self, held_out: bool) -> None:
         """Refuse options that exclude each other."""
+        if held_out and not self.dataset:
+            raise UsageError("--held-out needs the questions' texts, which --qrels lacks: name the folder of a DATASET")
         if self.dataset and self.qrels:
             raise UsageError("DATASET and --qrels both contain judgements: use one of them")
         if not self.run and not self.dataset:
@@ -75,6 +77,15 @@ class _Outputs:
         if self.per_question:
             check_replaceable(self.per_question, "file of measures", is_per_question, inputs, self.force)
 
+    def write(self, measured: RetrievalResult) -> None:
+        """Write the files that are asked for."""
+        from biorag.benchmarks.retrieval import write_per_question, write_run
+
+        if self.per_question:
+            write_per_question(self.per_question, measured)
+        if self.run_file:
+            write_run(self.run_file, measured.run)
+
 
 @expanded
 def retrieval(
@@ -93,8 +104,8 @@ def retrieval(
 ) -> None:
     """Measure retrieval on judged questions: nDCG@10, nDCG@20, MAP@10, MRR@10, success@k, Recall@k.
 
-    success@k, at least one relevant snippet in the top k, is what the M+C paper calls Recall@k.
-    Run files are read to a depth of 100, ordered by score; ties keep the order of their ranks.
+    success@k, at least one relevant snippet in the top k, is the M+C paper's Recall@k. Run files are read to a depth of
+    100, ordered by score; ties keep the order of their ranks.
 
     Examples:
 
@@ -108,12 +119,9 @@ def retrieval(
     """
     from biorag.benchmarks import retrieval as bench
 
-    judged.check()
-    if written.run_file or written.per_question:
-        inputs = [*judged.files(), compare, given.configuration, settings.indexes]
-        written.check([path for path in inputs if path])
-    if held_out.held_out and not judged.dataset:
-        raise UsageError("--held-out needs the questions' texts, which --qrels lacks: name the folder of a DATASET")
+    judged.check(held_out.held_out)
+    inputs = [*judged.files(), compare, given.configuration, settings.indexes]
+    written.check([path for path in inputs if path])
     if judged.run:
         _check_nothing_is_searched(given, filters, written)
     data = held_out.split(settings, given).select(judged.load())
@@ -123,12 +131,8 @@ def retrieval(
     if judged.run:
         measured, how = bench.score_run(data, judged.run), {"run": str(judged.run)}
     else:
-        measured = _measured(settings, data, filters)
-        how = settings.public()
-    if written.per_question:
-        bench.write_per_question(written.per_question, measured)
-    if written.run_file:
-        bench.write_run(written.run_file, measured.run)
+        measured, how = _measured(settings, data, filters), settings.public()
+    written.write(measured)
     report = bench.report(measured, how)
     if other:
         report["comparison"] = {"run": str(compare), **bench.comparison_report(measured, other, settings.seed)}

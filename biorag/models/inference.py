@@ -37,29 +37,23 @@ def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Fe
     """Return what `rows` makes of the model's output for each text, in the order of the texts.
 
     On a CPU batches run side by side, each on one thread: a small model spends much of its time between matrix
-    products, where a second thread of the same batch has nothing to do. Only the tokenizer takes turns. Passages are
-    not padded there, where the model's architecture allows it.
+    products, where a second thread of the same batch is idle. Only the tokenizer takes turns. Passages are not padded
+    there, if the model's architecture allows it.
 
     Parameters
     ----------
     model : a sentence-transformers model; its `preprocess` and `forward` are called
-    task : what the texts are; None for pairs
-    rows : given the model's features for a batch, tensors of shape (batch, …), returns one result per text
+    task : the kind of the texts; None for pairs
+    rows : from the model's features for a batch, tensors of shape (batch, …), to one result per text
     """
     if not texts:
         return []
-    prompt = prompt_of(model, task)
     workers = torch.get_num_threads() if model.device.type == "cpu" else 1
     without_padding = task == "document" and reads_unpadded(model)
     results: list[Any] = [None] * len(texts)
 
     def work(batch: Sequence[int]) -> None:
-        with TOKENIZING:
-            features = model.preprocess([texts[index] for index in batch], prompt=prompt, task=task)
-        features = {
-            name: value.to(model.device) if isinstance(value, torch.Tensor) else value
-            for name, value in features.items()
-        }
+        features = _features(model, [texts[index] for index in batch], task)
         with torch.inference_mode():
             features = unpadded(features) if without_padding else features
             batch_results = rows(_finite(model(features, task=task)))[: len(batch)]
@@ -80,6 +74,15 @@ def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Fe
             list(pool.map(work, batches))
         torch.set_num_threads(workers)  # threads started later take over the last number set, in whatever thread
     return results
+
+
+def _features(model: Any, texts: Sequence[Text], task: Task | None) -> dict[str, Any]:
+    """Return the model's inputs for a batch, on its device."""
+    with TOKENIZING:
+        features = model.preprocess(list(texts), prompt=prompt_of(model, task), task=task)
+    return {
+        name: value.to(model.device) if isinstance(value, torch.Tensor) else value for name, value in features.items()
+    }
 
 
 def _finite(features: Features) -> Features:

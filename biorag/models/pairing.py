@@ -175,13 +175,13 @@ def with_projection(model: SentenceTransformer, dimension: int, seed: int) -> Se
     modules = list(model)
     if any(isinstance(module, Dense) for module in modules):
         raise UsageError("--projection: the base has a projection, which is trained further: leave the option out")
-    place = next((number for number, module in enumerate(modules) if isinstance(module, Pooling)), None)
-    if place is None:
+    position = next((number for number, module in enumerate(modules) if isinstance(module, Pooling)), None)
+    if position is None:
         raise UsageError("--projection: the base has no pooling whose vector could be projected: name a transformer")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        layer = Dense(modules[place].get_embedding_dimension(), dimension, activation_function=None)
-    return _of_modules(model, [*modules[: place + 1], layer, *modules[place + 1 :]])
+        layer = Dense(modules[position].get_embedding_dimension(), dimension, activation_function=None)
+    return _of_modules(model, [*modules[: position + 1], layer, *modules[position + 1 :]])
 
 
 def _require_one_tower(model: SentenceTransformer, option: str) -> None:

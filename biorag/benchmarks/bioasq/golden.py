@@ -100,7 +100,7 @@ def read_batches(paths: Iterable[Path]) -> list[GoldenBatch]:
 
 def read_golden(path: Path) -> GoldenBatch:
     """Read one golden file; see `read_batches`."""
-    questions = [_question(path, place, record) for place, record in enumerate(read_questions(path), 1)]
+    questions = [_question(path, number, record) for number, record in enumerate(read_questions(path), 1)]
     ids = [question.id for question in questions]
     if len(set(ids)) < len(ids):
         twice = next(id for id in ids if ids.count(id) > 1)
@@ -131,12 +131,12 @@ def read_questions(path: Path) -> list[Any]:
     return records
 
 
-def _question(path: Path, place: int, record: Any) -> GoldenQuestion:
+def _question(path: Path, number: int, record: Any) -> GoldenQuestion:
     try:
         return parse_question(record)
     except ValueError as error:
         named = f" ({record.get('id')!r:.60})" if isinstance(record, dict) else ""
-        raise BadInputError(f"{path}, question {place}{named}: {error}") from None
+        raise BadInputError(f"{path}, question {number}{named}: {error}") from None
 
 
 def parse_question(record: Any) -> GoldenQuestion:

@@ -20,7 +20,7 @@ MEASURES = ("MAP", "GMAP", "precision", "recall", "F1")
 
 
 @dataclass(frozen=True, slots=True)
-class ListScore:
+class RankingScore:
     """One question's values; `average_precision` is NaN where nothing is relevant and so nothing is defined."""
 
     precision: float
@@ -29,7 +29,7 @@ class ListScore:
     average_precision: float
 
 
-def score_documents(golden: Sequence[str], returned: Sequence[str]) -> ListScore:
+def score_documents(golden: Sequence[str], returned: Sequence[str]) -> RankingScore:
     """Measure a ranking of at most ten documents.
 
     AP is `Σ_r P(r)·rel(r) / min(10, |golden|)`, as of BioASQ 8. Editions 3 to 7 divide by 10, the first two by
@@ -47,10 +47,10 @@ def score_documents(golden: Sequence[str], returned: Sequence[str]) -> ListScore
             hits += 1
             precisions += hits / rank
     precision, recall = _share(hits, len(returned)), _share(hits, len(golden))
-    return ListScore(precision, recall, _f1(precision, recall), _share(precisions, min(MOST, len(golden))))
+    return RankingScore(precision, recall, _f1(precision, recall), _share(precisions, min(MOST, len(golden))))
 
 
-def score_snippets(golden: Sequence[Span], returned: Sequence[Span]) -> ListScore:
+def score_snippets(golden: Sequence[Span], returned: Sequence[Span]) -> RankingScore:
     """Measure a ranking of at most ten snippets by the characters that they share with golden ones.
 
     Overlapping snippets are merged first, on both sides. Precision and recall are shares of all characters
@@ -69,7 +69,7 @@ def score_snippets(golden: Sequence[Span], returned: Sequence[Span]) -> ListScor
             precisions += _share(shared, size)
     precision, recall = _share(shared, size), _share(shared, sum(span.size for span in relevant))
     average = precisions / min(MOST, len(relevant)) if relevant else math.nan
-    return ListScore(precision, recall, _f1(precision, recall), average)
+    return RankingScore(precision, recall, _f1(precision, recall), average)
 
 
 def merged(spans: Sequence[Span]) -> list[Span]:
@@ -86,7 +86,7 @@ def merged(spans: Sequence[Span]) -> list[Span]:
     return joined
 
 
-def summary(scores: Sequence[ListScore]) -> dict[str, float]:
+def summary(scores: Sequence[RankingScore]) -> dict[str, float]:
     """Return the measures of a set of questions, at least one: `MEASURES`."""
     return {
         "MAP": float(np.mean([defined(score.average_precision) for score in scores])),

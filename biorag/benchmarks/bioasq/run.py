@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from biorag.benchmarks.bioasq.golden import OFFSETS, PUBMED, SECTIONS, GoldenBatch, Span
-from biorag.benchmarks.bioasq.measures import MEASURES, MOST, ListScore, score_documents, score_snippets, summary
+from biorag.benchmarks.bioasq.measures import MEASURES, MOST, RankingScore, score_documents, score_snippets, summary
 from biorag.benchmarks.retrieval import DEPTH, JudgedCount, held_pmids, refuse_unjudged
 from biorag.benchmarks.significance import paired
 from biorag.corpus.sentences import sentences, terms
@@ -42,10 +42,12 @@ TITLES = {
 }
 COMPARED = (("hybrid", "bm25"), ("hybrid", "dense"), ("hybrid+rerank", "hybrid"), (CROSS, "hybrid"))
 
+BatchScores = Sequence[Sequence[RankingScore]]  # of each question of each batch
+
 
 @dataclass(frozen=True, slots=True)
 class SubmittedPassage:
-    """A sentence of a retrieved document; `span` is None where its place in the record is unknown."""
+    """A sentence of a retrieved document; `span` is None where its offsets in the record are unknown."""
 
     text: str
     span: Span | None
@@ -171,7 +173,7 @@ def report(batches: Sequence[GoldenBatch], runs: Sequence[SystemRun], seed: int)
     }
 
 
-def _documents(batches: Sequence[GoldenBatch], run: SystemRun) -> list[list[ListScore]]:
+def _documents(batches: Sequence[GoldenBatch], run: SystemRun) -> list[list[RankingScore]]:
     return [
         [
             score_documents(question.documents, run.responses[batch.name][question.id].documents)
@@ -181,7 +183,9 @@ def _documents(batches: Sequence[GoldenBatch], run: SystemRun) -> list[list[List
     ]
 
 
-def _system(batches: Sequence[GoldenBatch], run: SystemRun, documents: Sequence[Sequence[ListScore]]) -> dict[str, Any]:
+def _system(
+    batches: Sequence[GoldenBatch], run: SystemRun, documents: Sequence[Sequence[RankingScore]]
+) -> dict[str, Any]:
     answered = [response for responses in run.responses.values() for response in responses.values()]
     passages = [passage for response in answered for passage in response.passages]
     unknown = sum(passage.span is None for passage in passages)
@@ -189,8 +193,8 @@ def _system(batches: Sequence[GoldenBatch], run: SystemRun, documents: Sequence[
     placed = [_snippets(batch, run) for batch in batches] if unknown < len(passages) else None
     return {
         "batches": [
-            {"batch": batch.name, "documents": measured[place], "snippets": placed[place] if placed else None}
-            for place, batch in enumerate(batches)
+            {"batch": batch.name, "documents": measured[number], "snippets": placed[number] if placed else None}
+            for number, batch in enumerate(batches)
         ],
         "mean": {"documents": _mean(measured), "snippets": _mean(placed) if placed else None},
         "returned_snippets": len(passages),
@@ -208,7 +212,9 @@ def _mean(summaries: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([summary[name] for summary in summaries])) for name in MEASURES}
 
 
-def _compared(ours: Sequence[Sequence[ListScore]], theirs: Sequence[Sequence[ListScore]], seed: int) -> dict[str, Any]:
+def _compared(
+    ours: Sequence[Sequence[RankingScore]], theirs: Sequence[Sequence[RankingScore]], seed: int
+) -> dict[str, Any]:
     """Compare the average precision of documents over the questions of all batches."""
     mine, others = ([score.average_precision for batch in side for score in batch] for side in (ours, theirs))
     return asdict(paired(mine, others, seed))
@@ -255,7 +261,7 @@ def _passages(snippet: Snippet) -> Iterator[tuple[str, int, str]]:
 
 
 def write_submission(path: Path, batch: GoldenBatch, responses: Mapping[str, Response]) -> None:
-    """Write the JSON that BioASQ's evaluator takes; passages whose place is unknown are left out of it."""
+    """Write the JSON that BioASQ's evaluator takes; passages without known offsets are left out of it."""
     rows = [
         {
             "id": question.id,

@@ -273,25 +273,24 @@ def model_of(
         "precision": settings.retrieval.precision,
         "versions": installed_versions(),
         "query_prompt": encoder.query_prompt,
+        **(_of_pipeline(settings, manifest) if system != "encoder" else {}),
+        **({"instructions": dict(instructions)} if instructions else {}),
     }
-    if system != "encoder":
-        identity |= {
-            "settings": settings.retrieval.identity(),
-            "reranker": settings.retrieval.rerankers_hash(),
-            "index": manifest.fingerprint() if manifest else None,
-        }
-    if instructions:
-        identity["instructions"] = dict(instructions)
     meta = model_meta(files.id, identity)
     prompts = TaskPrompts(encoder, instructions) if instructions else None
     if system == "encoder":
         return EncoderModel(encoder, meta, on_progress, prompts), identity
-    opener = (
-        _stored(settings, manifest, encoder)
-        if manifest
-        else _indexed(settings, encoder, out / "indexes" / str(meta.revision), on_progress)
-    )
+    indexes = out / "indexes" / str(meta.revision)
+    opener = _stored(settings, manifest, encoder) if manifest else _indexed(settings, encoder, indexes, on_progress)
     return PipelineModel(encoder, meta, on_progress, opener, prompts), identity
+
+
+def _of_pipeline(settings: Settings, manifest: Manifest | None) -> dict[str, Any]:
+    return {
+        "settings": settings.retrieval.identity(),
+        "reranker": settings.retrieval.rerankers_hash(),
+        "index": manifest.fingerprint() if manifest else None,
+    }
 
 
 @contextmanager
