@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.bench_answers import Answering, print_report
 from biorag.commands.completion import choices
-from biorag.commands.examining import Answering, print_report
 from biorag.commands.groups import Flags, expanded
 from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name

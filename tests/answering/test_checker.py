@@ -8,9 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from biorag.answering.verification.checker import Checker, marked_sentences
+from biorag.answering.verification.checker import Checker, asserted, is_polar, leading_answer, marked_sentences
 from biorag.answering.verification.quotes import find_quote
-from biorag.answering.verification.statements import asserted, is_polar, leading_answer
 from biorag.corpus.sentences import sentences
 from biorag.corpus.sources import demo_file
 from biorag.prompts.parse import CitedNumber

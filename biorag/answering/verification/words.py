@@ -13,7 +13,7 @@ from typing import Any
 import Stemmer
 from tokenizers import Regex, pre_tokenizers
 
-from biorag.answering.verification.cues import cues, lexicon, units
+from biorag.answering.verification.cues import Unit, cues, lexicon, units
 from biorag.utils.text import plain_form
 
 HYPHENS = "-\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{MINUS SIGN}"
@@ -25,7 +25,8 @@ DIGITS = 40  # no number of medicine is longer
 _SPLIT = re.compile(f"[{HYPHENS}]")
 _NUMBER = re.compile(r"\d+(?:[.,·]\d+)*")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-COMPARATORS = {"<": "<", ">": ">", "≤": "≤", "≥": "≥"}
+COMPARATORS = frozenset("<>≤≥")
+NO_UNIT = Unit("", Decimal(1))
 
 
 class WordKind(StrEnum):
@@ -145,34 +146,26 @@ def _value(piece: str) -> Decimal | None:
     return None if lower == "one" else lexicon().numbers.get(lower)
 
 
-def _unit(pieces: Sequence[tuple[str, int]], position: int) -> tuple[tuple[str, Decimal], int]:
+def _unit(pieces: Sequence[tuple[str, int]], position: int) -> tuple[Unit, int]:
     """Return the unit that begins at a position, with how many pieces it takes: `mg`, `-week`, `mg/kg per day`."""
-    taken = 1 if position + 1 < len(pieces) and pieces[position][0] in HYPHENS else 0
-    if position + taken >= len(pieces):
-        return ("", Decimal(1)), 0
-    unit = _unit_named(pieces[position + taken][0])
+    taken = int(position + 1 < len(pieces) and pieces[position][0] in HYPHENS)
+    piece = pieces[position + taken][0] if position + taken < len(pieces) else ""
+    unit = units().get(piece) or units().get(piece.lower().replace("μ", "µ"))
     if unit is None:
-        return ("", Decimal(1)), 0
-    dimension, size = unit
+        return NO_UNIT, 0
+    dimension = unit.dimension
     taken += 1
     while position + taken + 1 < len(pieces) and pieces[position + taken][0].lower() in ("/", "per"):
         divisor = pieces[position + taken + 1][0].lower()
         dimension += f"/{divisor.removesuffix('s')}"
         taken += 2
-    return (dimension, size), taken
+    return Unit(dimension, unit.size), taken
 
 
-def _unit_named(piece: str) -> tuple[str, Decimal] | None:
-    known = units().get(piece) or units().get(piece.lower().replace("μ", "µ"))
-    return (known.dimension, known.size) if known else None
-
-
-def _unit_of_range(pieces: Sequence[tuple[str, int]], position: int) -> tuple[str, Decimal]:
+def _unit_of_range(pieces: Sequence[tuple[str, int]], position: int) -> Unit:
     """Return the unit of the second number of a range, which is the first one's too: `20 to 30 mg`."""
     joins = position + 1 < len(pieces) and pieces[position][0].lower() in (*HYPHENS, "to", "and", "or")
-    if not joins or _value(pieces[position + 1][0]) is None:
-        return "", Decimal(1)
-    return _unit(pieces, position + 2)[0]
+    return _unit(pieces, position + 2)[0] if joins and _value(pieces[position + 1][0]) is not None else NO_UNIT
 
 
 def _sign(text: str, pieces: Sequence[tuple[str, int]], position: int) -> str:
@@ -181,15 +174,14 @@ def _sign(text: str, pieces: Sequence[tuple[str, int]], position: int) -> str:
         return ""
     before, start = pieces[position - 1]
     if before in COMPARATORS:
-        return COMPARATORS[before]
+        return before
     leads = start == 0 or text[start - 1] in " (=["
     return "-" if before in HYPHENS and leads and pieces[position][1] == start + 1 else ""
 
 
-def _scaled(value: Decimal, unit: tuple[str, Decimal]) -> str:
-    dimension, size = unit
-    scaled = (value * size).normalize()
-    return f"{scaled:f}{dimension}" if abs(scaled.adjusted()) <= DIGITS else f"{scaled}{dimension}"
+def _scaled(value: Decimal, unit: Unit) -> str:
+    scaled = (value * unit.size).normalize()
+    return f"{scaled:f}{unit.dimension}" if abs(scaled.adjusted()) <= DIGITS else f"{scaled}{unit.dimension}"
 
 
 def _word(piece: str, start: int, first: bool, negated: bool) -> Word:
