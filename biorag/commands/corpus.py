@@ -43,8 +43,6 @@ def export_(
 
     Examples:
 
-      biorag corpus export baseline/ updatefiles/ --out snippets
-
       biorag corpus export baseline/ updatefiles/ --out snippets --on-bad-line skip
 
       biorag corpus export full-text/ --out snippets --encoder starter --block-tokens 300 --json

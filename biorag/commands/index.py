@@ -48,8 +48,8 @@ class IndexCommand(Command):
 
 
 @dataclass(frozen=True, slots=True)
-class PairedModels:
-    """An encoder put together of two models."""
+class ModelChoice:
+    """An encoder put together of two models, and whether token vectors are stored."""
 
     query_encoder: Annotated[
         str | None,
@@ -61,6 +61,9 @@ class PairedModels:
     ] = None
     query_prompt: Annotated[str | None, typer.Option(help="Text before queries, for these two.")] = None
     passage_prompt: Annotated[str | None, typer.Option(help="Text before passages, for these two.")] = None
+    no_store_tokens: Annotated[
+        bool, typer.Option(NO_STORE_TOKENS, help="As --store-tokens none: reranking encodes the candidates too.")
+    ] = False
 
     def encoder(self, settings: Settings, given: Given) -> str | None:
         """Return the encoder of the two models; None if none are named.
@@ -70,7 +73,8 @@ class PairedModels:
         UsageError
             If one is missing, or another encoder is named too.
         """
-        named = [f"--{name.replace('_', '-')}" for name, value in asdict(self).items() if value is not None]
+        values = {name: value for name, value in asdict(self).items() if name != "no_store_tokens"}
+        named = [f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None]
         if not named:
             return None
         if self.query_encoder is None or self.passage_encoder is None:
@@ -81,10 +85,24 @@ class PairedModels:
         prompts = {name: text for name, text in texts.items() if text is not None}
         return paired_encoder(settings, self.query_encoder, self.passage_encoder, self.pooling, prompts)
 
+    def chosen(self, settings: Settings, given: Given) -> Settings:
+        """Return the settings with this encoder, and with token vectors or without; raises UsageError."""
+        if self.no_store_tokens:
+            if given.first("store_tokens"):
+                raise UsageError(f"{STORE_TOKENS} and {NO_STORE_TOKENS} exclude each other: give one of them")
+            settings = overridden(settings, store_tokens="none")
+        if given.first("reranker", "token_pooling") and not stores_tokens(settings):
+            raise UsageError(
+                "--reranker and --token-pooling choose which token vectors are stored, and this index stores none: "
+                f"leave them out, or index under another --name with {STORE_TOKENS}"
+            )
+        encoder = self.encoder(settings, given)
+        return overridden(settings, encoder=encoder) if encoder else settings
+
 
 @dataclass(frozen=True, slots=True)
-class StageFolders:
-    """The folders between a corpus and an index that is made on many machines."""
+class IndexingRun(options.EncodingCluster):
+    """How a corpus gets into an index: directly, by the stages of many machines, or as an estimate alone."""
 
     vectors: Annotated[
         Path | None,
@@ -101,7 +119,11 @@ class StageFolders:
         ),
     ] = None
 
-    def check(self, corpus: Sequence[str], cluster: options.EncodingCluster, given: Given, estimate_only: bool) -> None:
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Estimate time, disk and memory of a new index; write nothing.")
+    ] = False
+
+    def check(self, corpus: Sequence[str], given: Given) -> None:
         """Hold that what is given fits together.
 
         Raises
@@ -109,14 +131,14 @@ class StageFolders:
         UsageError
             If there is nothing to index, or options of two ways are given.
         """
-        if estimate_only and (self.vectors or cluster.ray):
+        if self.estimate and (self.vectors or self.ray):
             raise UsageError("--estimate is of a run without --ray and --vectors: leave them out, or --estimate")
         if self.vectors is None:
             if not corpus:
                 raise UsageError("nothing says what to index: name CORPUS, as in 'biorag index demo'")
-            if cluster.ray is None and (self.stages or cluster.workers or cluster.gpus):
+            if self.ray is None and (self.stages or self.workers or self.gpus):
                 raise UsageError("--stages, --workers and --gpus are for --ray: add it, or leave them out")
-        elif cluster.ray or self.stages:
+        elif self.ray or self.stages:
             raise UsageError("--vectors are encoded already, and --ray and --stages encode: leave one of them out")
         elif exported := set(given.parameters) & {"columns", "on_bad_line"}:
             option = "--" + min(exported).replace("_", "-")
@@ -135,20 +157,13 @@ def index(
     ],
     given: Given,
     bad_lines: options.BadLines,
-    pair: PairedModels,
-    cluster: options.EncodingCluster,
-    stages: StageFolders,
+    models: ModelChoice,
+    run: IndexingRun,
     corpus: Annotated[
         list[str] | None,
         typer.Argument(help=f"Files or folders of {READERS.names()} (.gz too), 'demo', or - for standard input."),
     ] = None,
-    no_store_tokens: Annotated[
-        bool, typer.Option(NO_STORE_TOKENS, help="As --store-tokens none: reranking encodes the candidates too.")
-    ] = False,
     columns: options.Columns = None,
-    estimate_only: Annotated[
-        bool, typer.Option("--estimate", help="Estimate time, disk and memory of a new index; write nothing.")
-    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Index a corpus, or bring an index up to date with it.
@@ -160,11 +175,9 @@ def index(
 
       biorag index demo
 
-      biorag index pubmed/ --name pubmed --on-bad-line skip
-
       biorag index pubmed/ --name pubmed --store-tokens full --token-pooling 2 --estimate
 
-      biorag index baseline/ updatefiles/ --name pubmed --block-tokens 300
+      biorag index baseline/ updatefiles/ --name pubmed --on-bad-line skip --block-tokens 300
 
       biorag index pubmed/ --name dpr --query-encoder models/question --passage-encoder models/context --similarity dot
 
@@ -177,46 +190,31 @@ def index(
       biorag index --vectors vectors --name pubmed
     """
     corpus = corpus or []
-    stages.check(corpus, cluster, given, estimate_only)
+    run.check(corpus, given)
     if not is_named(settings):
         settings = settings.replace(name=name_for(settings, corpus))
         show.err.print(f"Index {settings.index.name!r} (choose another with --name)", soft_wrap=True)
-    settings = _models(settings, given, pair, no_store_tokens)
+    settings = models.chosen(settings, given)
     named = parse_columns(columns) if columns is not None else ()
-    folder = None if estimate_only else Store(settings).folder
+    folder = None if run.estimate else Store(settings).folder
     rejected = bad_lines.file(folder, [settings.indexes, given.configuration])
-    if estimate_only:
+    if run.estimate:
         with survey_corpus(settings, corpus, rejected, show.progress, columns=named) as surveyed:
             _print_estimate(surveyed.estimate(), as_json)
-    elif stages.vectors:
+    elif run.vectors:
         require("parquet")
         from biorag.scale.stages import load
 
-        _print_report(load(settings, stages.vectors, Path(corpus[0]) if corpus else None, show.progress), as_json)
-    elif cluster.ray:
-        with cluster.encoders() as encode:
+        _print_report(load(settings, run.vectors, Path(corpus[0]) if corpus else None, show.progress), as_json)
+    elif run.ray:
+        with run.encoders() as encode:
             from biorag.scale.stages import index_in_stages
 
-            report = index_in_stages(settings, corpus, rejected, encode, show.progress, named, stages.stages)
+            report = index_in_stages(settings, corpus, rejected, encode, show.progress, named, run.stages)
         _print_report(report, as_json)
     else:
         _print_report(index_corpus(settings, corpus, rejected, show.progress, columns=named), as_json)
-    show.rejected(rejected, "not read" if estimate_only else "skipped", "indexed")
-
-
-def _models(settings: Settings, given: Given, pair: PairedModels, no_store_tokens: bool) -> Settings:
-    """Return the settings with the encoder and the token vectors that are asked for."""
-    if no_store_tokens:
-        if given.first("store_tokens"):
-            raise UsageError(f"{STORE_TOKENS} and {NO_STORE_TOKENS} exclude each other: give one of them")
-        settings = overridden(settings, store_tokens="none")
-    if given.first("reranker", "token_pooling") and not stores_tokens(settings):
-        raise UsageError(
-            "--reranker and --token-pooling choose which token vectors are stored, and this index stores none: "
-            f"leave them out, or index under another --name with {STORE_TOKENS}"
-        )
-    encoder = pair.encoder(settings, given)
-    return overridden(settings, encoder=encoder) if encoder else settings
+    show.rejected(rejected, "not read" if run.estimate else "skipped", "indexed")
 
 
 def _print_report(report: IndexReport, as_json: bool) -> None:

@@ -44,8 +44,7 @@ def build_graph(client: QdrantClient, collection: str) -> None:
 def wait_until_green(client: QdrantClient, collection: str, patience: float) -> None:
     """Wait until a collection has been optimized for `SETTLED` seconds; log how far it is.
 
-    A grey collection has optimizations pending that a restart of the server left: an update of the configuration starts
-    them.
+    An update of the configuration wakes a grey collection, whose optimizations a restart of the server left pending.
 
     Parameters
     ----------

@@ -13,9 +13,10 @@ from biorag.corpus.readers import read_changes, refuse
 from biorag.corpus.sources import Source
 from biorag.indexes.manifest import Manifest, SourceRecord
 from biorag.indexes.points import SCROLL
-from biorag.indexes.progress import IndexingProgress, clear_progress, read_progress, write_progress
+from biorag.indexes.progress import IndexingProgress, read_progress, write_progress
 from biorag.indexes.store import Store
 from biorag.indexes.updating import EncodeSnippets, Updater, Winner
+from biorag.indexes.writing import end_writing
 from biorag.types import Deletion, FieldFilter, Index, IndexQuery, OnProgress, Snippet, block_id
 from biorag.utils.files import sha256_of_json, timestamp
 from biorag.utils.progress import batched
@@ -142,11 +143,7 @@ def delete_documents(store: Store, selection: Selection, on_progress: OnProgress
         only_torn = bool(before.torn) and not before.batch and not before.done
         complete = not updater.torn and (manifest.complete or only_torn)
         finished = replace(_finished(manifest, selection, snippets), complete=complete)
-        store.save(replace(finished, checksums=index.seal()))
-        if not (updater.again or updater.torn):
-            clear_progress(store.folder)
-        else:
-            write_progress(store.folder, replace(updater.progress, done=before.done))
+        end_writing(store, index, updater, finished, replace(updater.progress, done=before.done))
     finally:
         index.close()
     seconds = round(time.perf_counter() - started, 3)

@@ -101,9 +101,8 @@ def survey(
 ) -> Survey:
     """Read the whole corpus once, so that nothing bad is indexed and the statistics are known.
 
-    Memory: 16 bytes a change, and a sample. Bad lines raise, or go to `rejects` if it is given. Files of an
-    incremental format that stand in `taken`, what the index was made from, are not read again: later ones may have
-    changed them. `length_of` counts BM25 terms; words where it is not given.
+    Memory: 16 bytes a change, and a sample. Files of an incremental format that stand in `taken`, what the index was
+    made from, are not read again: later ones may have changed them. `length_of` counts BM25 terms, by default words.
 
     Raises
     ------

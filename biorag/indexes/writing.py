@@ -17,11 +17,11 @@ from biorag.corpus.sources import FoundFiles, Source
 from biorag.errors import MismatchError
 from biorag.indexes.estimating import IndexEstimate, estimate
 from biorag.indexes.manifest import Manifest, SourceRecord, TokenParameters
-from biorag.indexes.progress import clear_progress, read_progress, torn_note, write_progress
+from biorag.indexes.progress import IndexingProgress, clear_progress, read_progress, torn_note, write_progress
 from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import EncodeSnippets, Split, Updater, Winner
-from biorag.types import Encoded, Encoder, OnProgress, Progress, Snippet
+from biorag.types import Encoded, Encoder, Index, OnProgress, Progress, Snippet
 from biorag.utils.files import timestamp
 from biorag.utils.progress import batched
 from biorag.utils.versions import installed_versions
@@ -91,8 +91,7 @@ def write_index(
 ) -> IndexReport:
     """Bring changes into the index; what it holds unchanged is neither encoded nor written.
 
-    Every batch is durable when it is counted and in the progress record, so a killed run resumes where it stopped:
-    it writes again what the record names as being written.
+    Every batch is durable when it is counted, so a killed run resumes where its progress record stopped.
 
     Raises
     ------
@@ -116,9 +115,7 @@ def write_index(
         snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
         finished = replace(_finished(manifest, incoming.sources, snippets, seconds), complete=not updater.torn)
-        store.save(replace(finished, checksums=index.seal()))
-        if not (updater.again or updater.torn):
-            clear_progress(store.folder)
+        end_writing(store, index, updater, finished, updater.progress)
     finally:
         index.close()
     if updater.torn:
@@ -136,6 +133,15 @@ def write_index(
         complete=finished.complete,
         torn=tuple(sorted(updater.torn)),
     )
+
+
+def end_writing(store: Store, index: Index, updater: Updater, finished: Manifest, progress: IndexingProgress) -> None:
+    """Seal an index and save its manifest; the record of progress goes where nothing is to be written again."""
+    store.save(replace(finished, checksums=index.seal()))
+    if updater.again or updater.torn:
+        write_progress(store.folder, progress)
+    else:
+        clear_progress(store.folder)
 
 
 def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:

@@ -68,23 +68,33 @@ def export_corpus(
         rows = [document._asdict() for document in changed]
         write_table(out / DELETIONS, pa.Table.from_pylist(rows, DELETION_COLUMNS))
         write_table(out / SAMPLE, snippet_table(surveyed.sample))
-        deletions = sum(not document.restored for document in changed)
-        export = Export(
-            sources=_sources(files, surveyed),
-            parts=tuple(parts),
-            documents=surveyed.changes - deletions,
-            rows=sum(part.rows for part in parts),
-            deletions=deletions,
-            duplicates=len(surveyed.superseded),
-            rejected=surveyed.rejected,
-            avg_len=surveyed.avg_len,
-            blocks=form.blocks,
-            terms=form.terms,
-            encoder=form.encoder,
-            files={"taken": dict(files.taken), "left": dict(files.left)},
-        )
+        export = _described(files, surveyed, form, parts, changed)
         folder.finish({"export": export.to_json(), "made": timestamp(), "versions": installed_versions()})
     return export
+
+
+def _described(
+    files: FoundFiles,
+    surveyed: Survey,
+    form: ExportForm,
+    parts: Sequence[SnippetFile],
+    changed: Sequence[ChangedDocument],
+) -> Export:
+    deletions = sum(not document.restored for document in changed)
+    return Export(
+        sources=_sources(files, surveyed),
+        parts=tuple(parts),
+        documents=surveyed.changes - deletions,
+        rows=sum(part.rows for part in parts),
+        deletions=deletions,
+        duplicates=len(surveyed.superseded),
+        rejected=surveyed.rejected,
+        avg_len=surveyed.avg_len,
+        blocks=form.blocks,
+        terms=form.terms,
+        encoder=form.encoder,
+        files={"taken": dict(files.taken), "left": dict(files.left)},
+    )
 
 
 def _sources(files: FoundFiles, surveyed: Survey) -> tuple[ExportedSource, ...]:

@@ -110,11 +110,7 @@ def embed(
     progress: Progress = silent,
     index: Manifest | None = None,
 ) -> EmbedReport:
-    """Encode an export; see `Embedding.run`.
-
-    Parameters
-    ----------
-    index : the manifest of the index that the vectors are for; None if it is yet to be made
+    """Encode an export, for the `index` with this manifest, or for one yet to be made; see `Embedding.run`.
 
     Raises
     ------
