@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,15 +25,13 @@ SCENARIOS = 100
 PASSAGE, LONG_PASSAGE = 128, 768  # tokens; BMRetriever's passages have up to 400 words
 TEMPERATURE = 0.7
 LLM_TEMPERATURE, SEQ2SEQ_TEMPERATURE = 0.3, 1.0
-ROWS = "Rows"  # a panel
 
-PassageTokens = Annotated[
-    int, typer.Option("--max-tokens", min=16, max=1024, help="Cap on each text.", rich_help_panel=GENERATION)
-]
+_rows, _generation = (partial(typer.Option, rich_help_panel=panel) for panel in ("Rows", GENERATION))
+PassageTokens = Annotated[int, _generation("--max-tokens", min=16, max=1024, help="Cap on each text.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class GeneratedOutput:
     """Where the rows go, what the prompt is, and how the run is reported."""
 
     out: Annotated[Path, typer.Option("--out", help="JSONL file to write; an interrupted run resumes.")]
@@ -57,14 +56,13 @@ def negatives(
     rows: Annotated[
         list[Path], typer.Argument(help="JSONL as 'biorag mine' writes it (.gz too), or folders in BEIR layout.")
     ],
-    output: Output,
+    output: GeneratedOutput,
     settings: Annotated[Settings, Flags("name", "seed"), options.GENERATOR],
     given: Given,
-    per_row: Annotated[int, typer.Option(min=1, max=100, help="Negatives of a row.", rich_help_panel=ROWS)] = 1,
-    keep_mined: Annotated[
-        bool,
-        typer.Option("--keep-mined", help="Append a row's own negatives to the generated ones.", rich_help_panel=ROWS),
-    ] = False,
+    per_row: Annotated[int, _rows(min=1, max=100, help="Negatives of a row.")] = 1,
+    keep_mined: Annotated[bool, _rows("--keep-mined", help="Append a row's own negatives to the generated ones.")] = (
+        False
+    ),
     temperature: options.Temperature = TEMPERATURE,
     passage_tokens: PassageTokens = PASSAGE,
 ) -> None:
@@ -78,9 +76,7 @@ def negatives(
 
     Examples:
 
-      biorag generate negatives hard.jsonl --out synthetic.jsonl
-
-      biorag generate negatives hard.jsonl --llm http://localhost:8080 --per-row 4 --out synthetic.jsonl --json
+      biorag generate negatives hard.jsonl --llm http://localhost:8080 --per-row 4 --out synthetic.jsonl
     """
     from biorag.training.synthesis.negatives import generate_negatives
 
@@ -88,34 +84,29 @@ def negatives(
     output.report("Generated negatives", lambda: generate_negatives(job, rows, given.value("name"), keep_mined))
 
 
+@dataclass(frozen=True, slots=True)
+class ScenarioOptions:
+    """Which scenarios pairs are generated for, and how many."""
+
+    scenarios: Annotated[
+        int | None,
+        _rows(min=1, max=100_000, help="Number of scenarios.", show_default=f"{SCENARIOS}; with --scenario-file all"),
+    ] = None
+    scenario_file: Annotated[
+        Path | None, _rows(help="Text file with one scenario a line, instead of asking the model.")
+    ] = None
+    per_scenario: Annotated[int, _rows(min=1, max=1000, help="Pairs of a scenario.")] = 1
+    attributes: Annotated[
+        str | None, _rows(help="Draw attributes of each pair into its prompt: bmretriever, or a TOML file of lists.")
+    ] = None
+
+
 @expanded
 def pairs(
-    output: Output,
+    output: GeneratedOutput,
     settings: Annotated[Settings, Flags("seed"), options.GENERATOR],
     given: Given,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "--scenarios",
-            min=1,
-            max=100_000,
-            help="Number of scenarios.",
-            show_default=f"{SCENARIOS}; with --scenario-file all",
-            rich_help_panel=ROWS,
-        ),
-    ] = None,
-    scenario_file: Annotated[
-        Path | None,
-        typer.Option(help="Text file with one scenario a line, instead of asking the model.", rich_help_panel=ROWS),
-    ] = None,
-    per_scenario: Annotated[int, typer.Option(min=1, max=1000, help="Pairs of a scenario.", rich_help_panel=ROWS)] = 1,
-    attributes: Annotated[
-        str | None,
-        typer.Option(
-            help="Draw attributes of each pair into its prompt: bmretriever, or a TOML file of lists.",
-            rich_help_panel=ROWS,
-        ),
-    ] = None,
+    chosen: ScenarioOptions,
     temperature: options.Temperature = TEMPERATURE,
     passage_tokens: PassageTokens = PASSAGE,
 ) -> None:
@@ -133,59 +124,52 @@ def pairs(
       biorag generate pairs --scenarios 100 --per-scenario 5 --out pairs.jsonl
 
       biorag generate pairs --attributes bmretriever --llm http://localhost:8080 --out pairs.jsonl
-
-      biorag generate pairs --scenario-file tasks.txt --llm http://localhost:8080 --out pairs.jsonl --json
     """
     from biorag.training.synthesis.pairs import generate_pairs, read_attributes
 
-    longer = attributes and "passage_tokens" not in given.parameters
-    job = output.job(settings, per_scenario, LONG_PASSAGE if longer else passage_tokens, temperature)
-    drawn = read_attributes(attributes, settings.seed) if attributes else None
-    wanted = count or (None if scenario_file else SCENARIOS)
-    output.report("Generated pairs", lambda: generate_pairs(job, scenario_file, wanted, drawn))
+    longer = chosen.attributes and "passage_tokens" not in given.parameters
+    job = output.job(settings, chosen.per_scenario, LONG_PASSAGE if longer else passage_tokens, temperature)
+    drawn = read_attributes(chosen.attributes, settings.seed) if chosen.attributes else None
+    count = chosen.scenarios or (None if chosen.scenario_file else SCENARIOS)
+    output.report("Generated pairs", lambda: generate_pairs(job, chosen.scenario_file, count, drawn))
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionOptions:
+    """Which model writes questions, how many, and of what."""
+
+    per_snippet: Annotated[int, _rows(min=1, max=100, help="Questions of a snippet.")] = 1
+    limit: Annotated[int | None, _rows(min=1, help="Number of snippets, drawn with --seed.")] = None
+    model: Annotated[
+        str | None, _generation(help="seq2seq:ID, a doc2query-T5 by Hugging Face id or directory, instead of --llm.")
+    ] = None
+    dataset: Annotated[
+        str | None, _rows(help="Name of the snippets' source, put into the prompt as BMRetriever does.")
+    ] = None
+    temperature: Annotated[
+        float | None,
+        _generation(
+            min=0,
+            max=2,
+            help="Sampling temperature; 0 is greedy.",
+            show_default=f"{LLM_TEMPERATURE}, for seq2seq {SEQ2SEQ_TEMPERATURE}",
+        ),
+    ] = None
+    question_tokens: Annotated[int, _generation("--max-tokens", min=4, max=512, help="Cap on a question.")] = 48
 
 
 @expanded
 def queries(
-    output: Output,
+    output: GeneratedOutput,
     settings: Annotated[Settings, Flags("name", "seed", "qdrant"), options.GENERATOR],
     given: Given,
+    chosen: QuestionOptions,
     corpus: Annotated[
         list[str] | None,
         typer.Argument(
             help="Files or folders, as 'biorag index' reads them; by default the index --name.", metavar="CORPUS"
         ),
     ] = None,
-    per_snippet: Annotated[int, typer.Option(min=1, max=100, help="Questions of a snippet.", rich_help_panel=ROWS)] = 1,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Number of snippets, drawn with --seed.", rich_help_panel=ROWS)
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="seq2seq:ID, a doc2query-T5 by Hugging Face id or directory, instead of --llm.",
-            rich_help_panel=GENERATION,
-        ),
-    ] = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the snippets' source, put into the prompt as BMRetriever does.", rich_help_panel=ROWS
-        ),
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=2,
-            help="Sampling temperature; 0 is greedy.",
-            show_default=f"{LLM_TEMPERATURE}, for seq2seq {SEQ2SEQ_TEMPERATURE}",
-            rich_help_panel=GENERATION,
-        ),
-    ] = None,
-    question_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=4, max=512, help="Cap on a question.", rich_help_panel=GENERATION)
-    ] = 48,
 ) -> None:
     """Generate questions that snippets answer, as rows that 'biorag train' reads: each question with its snippet.
 
@@ -200,19 +184,20 @@ def queries(
       biorag generate queries --name pubmed --limit 2000 --out queries.jsonl
 
       biorag generate queries pubmed/ --model seq2seq:models/doc2query-t5 --per-snippet 3 --out queries.jsonl --json
-
-      biorag generate queries --name pubmed --llm http://localhost:8080 --prompt question.txt --out queries.jsonl
     """
     from biorag.training.synthesis.questions import generate_questions
 
+    model, dataset, temperature = chosen.model, chosen.dataset, chosen.temperature
     if model is not None and (given.first("llm", "llm_model") or output.template is not None or dataset):
         raise UsageError("--model replaces --llm, --llm-model, --prompt and --dataset: leave out one or the other")
     if temperature is None:
         temperature = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
     if not corpus and not is_named(settings):
         settings = with_index(settings)
-    job, name = output.job(settings, per_snippet, question_tokens, temperature), given.value("name")
-    output.report("Generated questions", lambda: generate_questions(job, corpus or (), name, limit, model, dataset))
+    job, name = output.job(settings, chosen.per_snippet, chosen.question_tokens, temperature), given.value("name")
+    output.report(
+        "Generated questions", lambda: generate_questions(job, corpus or (), name, chosen.limit, model, dataset)
+    )
 
 
 @expanded
@@ -233,9 +218,7 @@ def keep_consistent(
 
     Examples:
 
-      biorag generate filter queries.jsonl --name pubmed --out kept.jsonl
-
-      biorag generate filter queries.jsonl --name pubmed --mode hybrid --keep-top 1 --out kept.jsonl --json
+      biorag generate filter queries.jsonl --name pubmed --mode hybrid --keep-top 1 --out kept.jsonl
     """
     from biorag.training.synthesis import consistency
 
@@ -245,8 +228,6 @@ def keep_consistent(
 
     def work() -> dict[str, Any]:
         with open_index(searched) as ready, show.progress("Filtering", None) as advance:
-            counts = consistency.keep_consistent(rows, out, ready.index, ready.retriever, keep_top, advance)
-        share = round(counts.kept / counts.read, 4) if counts.read else 0.0
-        return {"keep_top": keep_top, **asdict(counts), "share_kept": share}
+            return {"keep_top": keep_top, **consistency.keep_consistent(rows, out, ready, keep_top, advance)}
 
     show.outcome("Consistency filter", out, work, as_json)

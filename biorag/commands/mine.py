@@ -39,7 +39,7 @@ def _defaults() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankOptions:
     """Which of the retriever's passages to draw from."""
 
     ranks: Annotated[
@@ -52,6 +52,18 @@ class Ranked:
     mode: Annotated[
         str | None, typer.Option(help="retriever: dense or hybrid.", show_default=options.DENSE_MODES[0])
     ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mined:
+    """Where the rows go, and how many negatives of each are kept."""
+
+    out: Annotated[Path, typer.Option(help="JSONL file to write; an interrupted run resumes.")]
+    per_row: Annotated[
+        int | None,
+        typer.Option(min=1, help="Negatives of a row, drawn from the qualifying ones.", show_default=_defaults()),
+    ] = None
+    as_json: options.Json = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +89,9 @@ class Walks:
         """Return the walk."""
         from biorag.training.negatives.mining import Walk
 
-        steps: dict[str, Any] = {
-            "paths": self.paths,
-            "length": self.path_length,
-            "top": self.top,
-            "max_similarity": self.max_similarity,
-        }
-        named = {name: value for name, value in steps.items() if value is not None}
-        return Walk(exclude_citing=self.exclude_citing, **named)
+        values = asdict(self)
+        values["length"] = values.pop("path_length")
+        return Walk(**{name: value for name, value in values.items() if value is not None})
 
 
 @expanded
@@ -96,17 +103,12 @@ def mine(
     negatives: Annotated[
         str, typer.Option(help=f"{or_list(map(_described, mined_negatives()))}.", **choices(mined_negatives()))
     ],
-    out: Annotated[Path, typer.Option(help="JSONL file to write; an interrupted run resumes.")],
+    mined: Mined,
     settings: Annotated[Settings, Flags("name", "graph", "seed", "encoder", "qdrant", finds_index=True)],
     given: Given,
-    ranked: Ranked,
+    ranked: RankOptions,
     walks: Annotated[Walks, Panel("Citation walks")],
     contamination: options.Contamination,
-    per_row: Annotated[
-        int | None,
-        typer.Option(min=1, help="Negatives of a row, drawn from the qualifying ones.", show_default=_defaults()),
-    ] = None,
-    as_json: options.Json = False,
 ) -> None:
     """Mine negatives: for each pair of query and positive, passages of the index that do not answer the query.
 
@@ -121,26 +123,24 @@ def mine(
 
       biorag mine data/bioasq --negatives bm25 --name pubmed --per-row 32 --out bm25.jsonl
 
-      biorag mine pairs.jsonl --negatives retriever --ranks 10-60 --margin 0.05 --out hard.jsonl --json
-
       biorag mine pairs.jsonl --negatives citation --graph pubmed --name pubmed --out citation.jsonl
 
-      biorag mine pairs.jsonl --negatives random --guard benchmark.json --drop-contaminated --out random.jsonl
+      biorag mine pairs.jsonl --negatives retriever --ranks 10-60 --margin 0.05 --out hard.jsonl --json
     """
     from biorag.training.negatives.kinds import mine_pairs, plan_of
 
     kind = _kind(negatives, {"graph": given.value("graph"), **asdict(walks), **asdict(ranked)})
     ranks = RANKS if ranked.ranks is None else ranked.ranks
-    plan = plan_of(negatives, settings.seed, per_row or kind.per_row, ranks, ranked.margin, walks.walk)
+    plan = plan_of(negatives, settings.seed, mined.per_row or kind.per_row, ranks, ranked.margin, walks.walk)
     searched = settings.replace(mode=_mode(kind, ranked.mode), rerank=False)
 
-    check_is_no_folder(out)
+    check_is_no_folder(mined.out)
 
     def work() -> dict[str, Any]:
         with open_index(searched) as opened:
-            return mine_pairs(pairs, plan, opened, contamination.policy, out, show.progress)
+            return mine_pairs(pairs, plan, opened, contamination.policy, mined.out, show.progress)
 
-    show.outcome(f"{plan.kind} negatives", out, work, as_json, hidden=("input", "matches"))
+    show.outcome(f"{plan.kind} negatives", mined.out, work, mined.as_json, hidden=("input", "matches"))
 
 
 def _kind(name: str, given: Mapping[str, Any]) -> NegativesKind:

@@ -38,16 +38,8 @@ REPLACED = {
 Rows = Annotated[
     list[Path],
     typer.Argument(
-        help="JSONL of query, positive[, negative_1 ...], or BEIR folders; with --pairs title-abstract a corpus.",
-        metavar="TRAIN...",
-        show_default=False,
-    ),
-]
-RowsOrMixture = Annotated[
-    list[Path],
-    typer.Argument(
-        help="JSONL of query, positive[, negative_1 ...], or BEIR folders; or one TOML file of a mixture of such sets; "
-        "with --pairs title-abstract a corpus.",
+        help="JSONL of query, positive[, negative_1 ...], or BEIR folders; with --pairs title-abstract a corpus. For a "
+        "retriever also one TOML file of a mixture of such sets.",
         metavar="TRAIN...",
         show_default=False,
     ),
@@ -77,7 +69,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RowLimits:
     """Which rows are left out."""
 
     contamination: Annotated[options.Contamination, Panel(DATA)]
@@ -163,9 +155,10 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Which rows to train on."""
+class Pairs:
+    """Which rows to train on, and against which negatives."""
 
+    negatives: Negatives = "in-batch"
     pairs: Annotated[
         str,
         typer.Option(
@@ -185,12 +178,12 @@ class Choice:
 
 @expanded
 def retriever(
-    train: RowsOrMixture,
+    train: Rows,
     result: Result,
     settings: Annotated[Common, Flags(TrainingSettings, model=RETRIEVER), Flags("similarity")],
     given: Given,
-    limits: Limits,
-    rows: Annotated[Choice, Panel(DATA)],
+    limits: RowLimits,
+    rows: Annotated[Pairs, Panel(DATA)],
     form: Form,
     base: Annotated[
         str,
@@ -200,7 +193,6 @@ def retriever(
             autocompletion=completer(bases),
         ),
     ] = "starter",
-    negatives: Negatives = "in-batch",
 ) -> None:
     """Train a bi-encoder, which 'biorag index --encoder DIR' and sentence-transformers load.
 
@@ -208,19 +200,11 @@ def retriever(
 
     Examples:
 
-      biorag train retriever pairs.jsonl --out models/retriever
-
       biorag train retriever pubmed/ --pairs title-abstract --out models/pretrained
 
       biorag train retriever data/bioasq --name pubmed --base models/pretrained --out models/retriever
 
-      biorag train retriever pairs.jsonl --base starter-llm --lora --out models/decoder
-
       biorag train retriever mix.toml --base starter-llm --lora --instruct bmretriever --out models/mixed
-
-      biorag train retriever pairs.jsonl --asymmetric --out models/towers
-
-      biorag train retriever pairs.jsonl --base bert --pooling cls --projection 768 --similarity dot --out models/de
     """
     drawn = form.drawn(settings.seed)
     files = find_base(base)
@@ -229,13 +213,13 @@ def retriever(
     from biorag.training.retriever import RetrieverTraining
 
     made = EncoderForm(form.attention, instructions, form.lora, form.asymmetric, form.pooling, form.projection)
-    _run(RetrieverTraining(files, split, settings, negatives, made), facts, result)
+    _run(RetrieverTraining(files, split, settings, rows.negatives, made), facts, result)
 
 
 def _rows_of_retriever(
     train: Sequence[Path],
-    limits: Limits,
-    rows: Choice,
+    limits: RowLimits,
+    rows: Pairs,
     form: Form,
     drawn: Sequence[str],
     settings: Settings,
@@ -244,7 +228,7 @@ def _rows_of_retriever(
     """Return the rows, the facts of the manifest, and the instructions that the model keeps."""
     from biorag.training.data import sampled_split
     from biorag.training.instructions import TASK, read_instructions
-    from biorag.training.mixture import is_mixture
+    from biorag.training.preparation import is_mixture
 
     if is_mixture(train):
         if rows.pairs != "questions":
@@ -267,7 +251,7 @@ def reranker(
     result: Result,
     settings: Annotated[Common, Flags(TrainingSettings, model=RERANKER)],
     given: Given,
-    limits: Limits,
+    limits: RowLimits,
     base: Base = "starter",
     negatives: Negatives = "in-batch",
     distill: Annotated[
@@ -282,8 +266,6 @@ def reranker(
     Examples:
 
       biorag train reranker triplets.jsonl --base models/retriever --out models/reranker
-
-      biorag train reranker triplets.jsonl --base colbert-ir/colbertv2.0 --epochs 2 --out models/colbert
     """
     files = find_encoder(base)
     split, facts = limits.read(train, settings, given)
@@ -298,7 +280,7 @@ def cross_encoder(
     result: Result,
     settings: Annotated[Common, Flags(TrainingSettings, model=CROSS_ENCODER)],
     given: Given,
-    limits: Limits,
+    limits: RowLimits,
     base: Base = "starter",
     negatives: Annotated[
         str,
@@ -310,8 +292,6 @@ def cross_encoder(
     It reads a question and a passage together, which is slow: let it rerank the best few of an earlier stage.
 
     Examples:
-
-      biorag train cross-encoder triplets.jsonl --out models/cross-encoder
 
       biorag train cross-encoder triplets.jsonl --negatives retriever --hard-negatives 4 --out models/cross-encoder
     """
@@ -328,7 +308,7 @@ def question_generator(
     result: Result,
     settings: Annotated[Common, Flags(TrainingSettings, model=QUESTION_GENERATOR)],
     given: Given,
-    limits: Limits,
+    limits: RowLimits,
     base: Annotated[
         str, typer.Option("--base", help="Sequence-to-sequence model: a directory, or a Hugging Face id such as T5's.")
     ],
@@ -344,8 +324,6 @@ def question_generator(
     Examples:
 
       biorag train question-generator data/bioasq --name pubmed --base google-t5/t5-small --epochs 3 --out models/asker
-
-      biorag train question-generator pubmed/ --pairs title-abstract --base google-t5/t5-small --out models/titles
     """
     files = find_encoder(base)
     split, facts = limits.read(train, settings, given, pairs)
@@ -375,8 +353,6 @@ def verifier(
     Examples:
 
       biorag train verifier data/bioasq --name pubmed --out models/verifier
-
-      biorag train verifier data/bioasq --name pubmed --base models/cross-encoder --epochs 2 --out models/verifier
     """
     from biorag.benchmarks.verification.claims import SYNTHETIC, read_claims, training_rows
 

@@ -20,7 +20,7 @@ from biorag.training.bi_encoder import require_single_tower
 from biorag.training.data import Split, check_mined, labelled_pairs, usable
 from biorag.training.estimating import TrainingWork, pairs_work
 from biorag.training.evaluators import METRIC, reranking_validation
-from biorag.training.loop import Job, NoModelCard, Training, require_one_process
+from biorag.training.loop import NoModelCard, TrainerJob, Training, require_one_process
 from biorag.training.run_directory import TrainingRun
 
 
@@ -57,7 +57,7 @@ class CrossEncoderTraining(Training):
         """Return each query with its passages."""
         return pairs_work(self.rows, self.settings.training)
 
-    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> Job:
+    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Load the base with one output, and return its job."""
         settings = self.settings
         torch.manual_seed(settings.seed)  # of the new head
@@ -70,7 +70,7 @@ class CrossEncoderTraining(Training):
             model.save(str(out), create_model_card=False)
             return {}
 
-        return Job(
+        return TrainerJob(
             trainer=_Trainer,
             arguments=CrossEncoderTrainingArguments,
             model=model,

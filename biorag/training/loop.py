@@ -48,7 +48,7 @@ FIRST_COLUMNS = ("step", "epoch", "loss", "learning_rate", "grad_norm")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainerJob:
     """What a trainer of the library takes: classes, model, loss, columns of texts, evaluator.
 
     `save` writes the trained model into a folder and returns more facts of the manifest.
@@ -111,7 +111,7 @@ class Training(ABC):
         return estimate(self.files, self.work(), self.settings, epochs)
 
     @abstractmethod
-    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> Job:
+    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Load the base and return what the trainer takes."""
 
     def run(self, out: Path, facts: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
@@ -192,7 +192,9 @@ def require_batch(passes: Sequence[int], settings: TrainingSettings) -> None:
         )
 
 
-def _run(job: Job, training: Training, folder: TrainingRun, facts: Mapping[str, Any], on_progress: OnProgress) -> Any:
+def _run(
+    job: TrainerJob, training: Training, folder: TrainingRun, facts: Mapping[str, Any], on_progress: OnProgress
+) -> Any:
     """Train to the end, from the last whole checkpoint if there is one, and return the manifest's figures.
 
     The same data, settings and seed on the same machine give the same weights, interrupted or not.
@@ -232,7 +234,7 @@ def _run(job: Job, training: Training, folder: TrainingRun, facts: Mapping[str, 
     }
 
 
-def _check_schedule(steps: int, job: Job, settings: TrainingSettings) -> None:
+def _check_schedule(steps: int, job: TrainerJob, settings: TrainingSettings) -> None:
     if settings.warmup_steps is not None and settings.warmup_steps >= steps:
         raise UsageError(
             f"--warmup-steps {settings.warmup_steps} is not less than the {steps} steps of the run: the learning rate "
@@ -252,7 +254,7 @@ def _stopped_by(state: TrainerState, settings: TrainingSettings) -> str:
     return "max_steps" if settings.max_steps else "epochs"
 
 
-def _trainer(job: Job, training: Training, out: Path, resumes: bool) -> Any:
+def _trainer(job: TrainerJob, training: Training, out: Path, resumes: bool) -> Any:
     """Return the library's trainer of a job."""
     dataset_class = _datasets()
     args = job.arguments(**_arguments(job, training, out, resumes))
@@ -271,7 +273,7 @@ def _trainer(job: Job, training: Training, out: Path, resumes: bool) -> Any:
     return trainer
 
 
-def _arguments(job: Job, training: Training, out: Path, resumes: bool) -> dict[str, Any]:
+def _arguments(job: TrainerJob, training: Training, out: Path, resumes: bool) -> dict[str, Any]:
     """Return the arguments of the library's trainer."""
     settings, precision = training.settings.training, training.settings.retrieval.precision
     logging_steps, saving_steps = _intervals(training.steps, settings)

@@ -1,4 +1,4 @@
-"""From files to the rows of a run: read, checked for contamination, split and capped."""
+"""From files to the rows of a run: read, checked for contamination, split and capped; and mixtures of sets in TOML."""
 
 from __future__ import annotations
 
@@ -8,16 +8,127 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
 from biorag.corpus.sources import find_sources
-from biorag.errors import UsageError, unknown_name
+from biorag.errors import BadInputError, MissingError, UsageError, unknown_name
 from biorag.training.contamination import ContaminationPolicy
 from biorag.training.data import Split, TrainingSet, mixed
-from biorag.training.instructions import Instructions
-from biorag.training.mixture import instructions_of, is_mixture, load_mixture
+from biorag.training.instructions import TASK, Instructions, read_instructions
 from biorag.training.rows import cap_positives, read_rows, read_title_abstract, split
 from biorag.types import Fetch, TrainingRow
+from biorag.utils.parsing import parse_toml
 
 QUESTIONS, TITLE_ABSTRACT, TITLE_PASSAGES = PAIRS = ("questions", "title-abstract", "title-passages")
+SUFFIX = ".toml"
+ROUNDING = 1e-6
+OF_OWN_BATCHES = {"weight": 1.0, "temperature": None, "task": None, "instruct": None}  # and their defaults
+
+
+class SetFile(BaseModel):
+    """One set: its files, and how it is trained on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = ""
+    rows: tuple[Path, ...] = Field(min_length=1)
+    weight: float = Field(1.0, gt=0, le=1000)
+    share: float | None = Field(None, gt=0, lt=1)
+    temperature: float | None = Field(None, gt=0, allow_inf_nan=False)
+    task: str | None = None
+    instruct: str | None = None
+
+    @field_validator("rows", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+
+class Mixture(BaseModel):
+    """The sets. Paths in the file are relative to it.
+
+    Sets with a `share` go into the same batches, of which each has that share of the rows.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sets: tuple[SetFile, ...] = Field(min_length=1)
+
+    @field_validator("sets")
+    @classmethod
+    def _share_batches(cls, sets: tuple[SetFile, ...]) -> tuple[SetFile, ...]:
+        shares = [listed.share for listed in sets if listed.share is not None]
+        if not shares:
+            return sets
+        if len(shares) < len(sets) or abs(sum(shares) - 1) > ROUNDING:
+            raise ValueError("every set needs a share of the batches, and the shares must add up to 1")
+        if any(getattr(listed, name) != default for listed in sets for name, default in OF_OWN_BATCHES.items()):
+            raise ValueError(f"sets that share batches have no {', '.join(OF_OWN_BATCHES)} of their own")
+        return sets
+
+
+def is_mixture(train: Sequence[Path]) -> bool:
+    """Return whether training data is the file of a mixture; raises UsageError if other paths are given with it."""
+    files = [path for path in train if path.suffix == SUFFIX]
+    if files and len(train) > 1:
+        raise UsageError(f"{files[0]} is a mixture: list its sets in the file and give no other path")
+    return bool(files)
+
+
+def load_mixture(path: Path) -> Mixture:
+    """Read a mixture; a set without a name has its first file's.
+
+    Raises MissingError if the file, or one that it names, is not there; BadInputError if it is not valid TOML, a key is
+    unknown or has a value that is not allowed, or two sets have the same name.
+    """
+    if not path.is_file():
+        raise MissingError(f"mixture {path} is not there: docs/decoders.md has an example")
+    try:
+        mixture = Mixture.model_validate(parse_toml(path.read_bytes(), str(path)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise BadInputError(f"{path}: {key or 'the file'}: {first['msg']} (it has {first['input']!r})") from None
+    sets = [_placed(listed, path.parent) for listed in mixture.sets]
+    for file in [file for listed in sets for file in listed.rows]:
+        if not file.exists():
+            raise MissingError(f"{path} names {file}, which is not there")
+    names = [listed.name for listed in sets]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise BadInputError(f"{path}: two sets have the name {repeated!r}: rename one")
+    return Mixture(sets=tuple(sets))
+
+
+def _placed(listed: SetFile, folder: Path) -> SetFile:
+    """Return a set whose paths do not depend on where the mixture's file lies, with its name."""
+    rows = tuple(folder / file for file in listed.rows)
+    stem = rows[0].name.removesuffix(".gz").removesuffix(".jsonl")
+    template = listed.instruct and folder / listed.instruct
+    instruct = str(template) if template and template.is_file() else listed.instruct
+    return listed.model_copy(update={"rows": rows, "name": listed.name or stem, "instruct": instruct})
+
+
+def instructions_of(
+    mixture: Mixture, instruct: str | None, task: str | None, drawn: Sequence[str] = ()
+) -> tuple[Instructions | None, list[Instructions | None]]:
+    """Return the instructions that the model keeps, and those of each set; None for the base's own.
+
+    The run's template is `instruct`, its task `task` or else that of the first set. What a set does not
+    set it takes from the run. Without a template of the run the model keeps the first set's.
+
+    Raises UsageError if a set has a task and there is no template for it. As `read_instructions` does.
+    """
+    task = task or mixture.sets[0].task or TASK
+    instructions: list[Instructions | None] = []
+    for listed in mixture.sets:
+        template = listed.instruct or instruct
+        if listed.task is not None and template is None:
+            raise UsageError(
+                f"the task of set {listed.name!r} is part of an instruction: set its instruct too, or give --instruct"
+            )
+        instructions.append(None if template is None else read_instructions(template, listed.task or task, drawn))
+    kept = instruct or mixture.sets[0].instruct
+    return (None if kept is None else read_instructions(kept, task, drawn)), instructions
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from biorag.models.loading import load_seq2seq
 from biorag.settings.settings import Settings
 from biorag.training.data import Split
 from biorag.training.estimating import TrainingWork, columns_work
-from biorag.training.loop import Job, Training, require_one_process
+from biorag.training.loop import TrainerJob, Training, require_one_process
 from biorag.training.run_directory import TrainingRun
 from biorag.types import TrainingRow
 
@@ -60,7 +60,7 @@ class QuestionGeneratorTraining(Training):
         """Return passages and questions."""
         return columns_work(self.rows, self.settings.training)
 
-    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> Job:
+    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Load the base, and return its job."""
         model, tokenizer = load_seq2seq(self.files, "fp32")
         longest = min(self.settings.training.max_tokens, LONGEST_INPUT)
@@ -71,7 +71,7 @@ class QuestionGeneratorTraining(Training):
             tokenizer.save_pretrained(str(out))
             return {}
 
-        return Job(
+        return TrainerJob(
             trainer=_Trainer,
             arguments=Seq2SeqTrainingArguments,
             model=model,

@@ -28,7 +28,7 @@ from biorag.training.colbert import Lengths, save_model, write_base
 from biorag.training.data import IN_BATCH, Split, check_negatives, columns, usable
 from biorag.training.estimating import TrainingWork, columns_work
 from biorag.training.evaluators import METRIC, reranking_validation
-from biorag.training.loop import Job, NoModelCard, Training
+from biorag.training.loop import NoModelCard, TrainerJob, Training
 from biorag.training.losses import Candidates, CandidatesLoss, OwnNegativesLoss, maxsim_scores
 from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
 
@@ -67,7 +67,7 @@ class RerankerTraining(Training):
         settings = self.settings.training
         return columns_work(self.rows[:: process_count()], settings, settings.query_tokens)
 
-    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> Job:
+    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Write the base in ColBERT's layout, load it, and return its job."""
         settings, precision = self.settings.training, self.settings.retrieval.precision
         texts = columns(self.rows, settings.hard_negatives, self.distill)
@@ -83,7 +83,7 @@ class RerankerTraining(Training):
             save_model(out, model, lengths)
             return {}
 
-        return Job(
+        return TrainerJob(
             trainer=_Trainer,
             arguments=MultiVectorEncoderTrainingArguments,
             model=model,

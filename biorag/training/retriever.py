@@ -27,7 +27,7 @@ from biorag.training.decoder import write_base
 from biorag.training.estimating import TrainingWork, columns_work
 from biorag.training.evaluators import METRIC, SetsValidation, retrieval_validation
 from biorag.training.instructions import Instructions
-from biorag.training.loop import Job, NoModelCard, Training, batch_size, prompts_of, require_batch
+from biorag.training.loop import NoModelCard, TrainerJob, Training, batch_size, prompts_of, require_batch
 from biorag.training.losses import OWN_SCORES, SIMILARITIES, Candidates, CandidatesLoss, OwnNegativesLoss
 from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
 from biorag.training.sampling import RandomPrompts, SharedBatchSampler, WeightedBatchSampler, rows_of_batch
@@ -90,7 +90,7 @@ class RetrieverTraining(Training):
         copies = 2 if self.form.asymmetric and not self.files.has_towers else 1
         return replace(columns_work(rows, self.settings.training), lora=self.form.lora, copies=copies)
 
-    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> Job:
+    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Return the job of a model in the form, for rows, sets with batches of their own, or sets that share them."""
         model = self.form.apply(self._base(folder, facts), self.similarity, self.settings.seed)
         adapter = LoraLayers(model, self.settings) if self.form.lora else None
@@ -108,7 +108,7 @@ class RetrieverTraining(Training):
             return {}
 
         parts = self._of_shares if self.split.shares else self._of_sets if self.split.sets else self._of_rows
-        return Job(
+        return TrainerJob(
             trainer=_lora_trainer(adapter, self.files.id) if adapter else _Trainer,
             arguments=SentenceTransformerTrainingArguments,
             model=model,

@@ -20,7 +20,7 @@ from biorag.training.bi_encoder import EncoderForm
 from biorag.training.data import TrainingSet, mixed, passes, sampled, sampled_split
 from biorag.training.evaluators import METRIC, SetsValidation, retrieval_validation
 from biorag.training.instructions import TASK, Instructions, read_instructions
-from biorag.training.mixture import instructions_of, load_mixture
+from biorag.training.preparation import instructions_of, load_mixture
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
 from tests.training.trainers import train_retriever

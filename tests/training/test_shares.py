@@ -12,7 +12,7 @@ from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training import retriever
 from biorag.training.data import TrainingSet, columns, mixed
-from biorag.training.mixture import load_mixture
+from biorag.training.preparation import load_mixture
 from biorag.training.sampling import SharedBatchSampler, rows_of_batch
 from biorag.types import TrainingRow
 from tests.conftest import WORDS

@@ -6,11 +6,10 @@ keeps a generated question whose passage is among the top 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
 from pathlib import Path
-from typing import Any
 
+from biorag.engine import OpenIndex
 from biorag.errors import MissingError
 from biorag.retrieval.retriever import Retriever
 from biorag.training.rows import normalised, parsed_rows
@@ -21,41 +20,29 @@ from biorag.utils.progress import batched
 BATCH = 32
 
 
-@dataclass(frozen=True, slots=True)
-class ConsistencyReport:
-    """The counts of the filter: rows `read`, `kept`, and dropped.
-
-    `below` rows have their passage below the top ranks, the passages of `absent` ones are not in the index, and `empty`
-    ones have a query without a word.
-    """
-
-    read: int
-    kept: int
-    below: int
-    absent: int
-    empty: int
-
-
 def keep_consistent(
-    path: Path, out: Path, index: Index, retriever: Retriever, keep_top: int, on_progress: OnProgress
-) -> ConsistencyReport:
-    """Write the rows whose passage is among the best `keep_top` for their query, unchanged, and count.
+    path: Path, out: Path, opened: OpenIndex, keep_top: int, on_progress: OnProgress
+) -> dict[str, int | float]:
+    """Write the rows whose passage is among the best `keep_top` for their query, unchanged and at once; return counts.
 
-    `out` is written at once, at the end.
+    Of the rows `read` some are `kept`. Of the others, `below` rows have their passage below the top ranks, the passages
+    of `absent` ones are not in the index, and `empty` ones have a query without a word.
 
     Raises MissingError if the file is not there; BadInputError naming file, line and reason.
     """
+    if not path.is_file():
+        raise MissingError(f"{path} is not there: give a JSON Lines file of query and positive")
     tally = {"read": 0, "kept": 0, "below": 0, "absent": 0, "empty": 0}
     with replacing(out) as stream:
-        for batch in batched(_read(path), BATCH):
-            batch_verdicts = verdicts([row for row, _ in batch], index, retriever, keep_top)
+        for batch in batched(parsed_rows(path), BATCH):
+            batch_verdicts = verdicts([row for row, _ in batch], opened.index, opened.retriever, keep_top)
             for (_, record), verdict in zip(batch, batch_verdicts, strict=True):
                 tally["read"] += 1
                 tally[verdict] += 1
                 if verdict == "kept":
                     stream.write(json_line(record))
             on_progress(len(batch))
-    return ConsistencyReport(**tally)
+    return {**tally, "share_kept": round(tally["kept"] / tally["read"], 4) if tally["read"] else 0.0}
 
 
 def is_kept(beginning: bytes) -> bool:
@@ -91,9 +78,3 @@ def _documents(index: Index, ids: Set[str]) -> dict[str, str]:
     snippets = index.fetch(sorted({*ids, *(block_id(id, 0) for id in ids)}))
     cut = {id: id for id in ids if block_id(id, 0) in snippets}
     return cut | {id: snippets[id].document for id in ids if id in snippets}
-
-
-def _read(path: Path) -> Iterator[tuple[TrainingRow, Mapping[str, Any]]]:
-    if not path.is_file():
-        raise MissingError(f"{path} is not there: give a JSON Lines file of query and positive")
-    yield from parsed_rows(path)

@@ -3,13 +3,14 @@
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from biorag.errors import BadInputError, MissingError
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
-from biorag.training.synthesis.consistency import BATCH, ConsistencyReport, keep_consistent
+from biorag.training.synthesis.consistency import BATCH, keep_consistent
 from biorag.types import Snippet
 from tests.answering.test_pipeline import MemoryIndex
 from tests.fakes import HashEncoder
@@ -20,9 +21,8 @@ WORDS = [f"word{n}" for n in range(60)]
 
 def indexed(snippets):
     index = MemoryIndex(snippets, ENCODER.encode_snippets([snippet.contents for snippet in snippets]))
-    return index, Retriever(
-        index, ENCODER, None, Settings.of(home=Path("unused"), mode="dense", rerank=False).retrieval
-    )
+    retrieval = Settings.of(home=Path("unused"), mode="dense", rerank=False).retrieval
+    return SimpleNamespace(index=index, retriever=Retriever(index, ENCODER, None, retrieval))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def written(path, rows):
 
 def filtered(tmp_path, rows, snippets, keep_top=3):
     out = tmp_path / "kept.jsonl"
-    counts = keep_consistent(written(tmp_path / "rows.jsonl", rows), out, *indexed(snippets), keep_top, lambda _: None)
+    counts = keep_consistent(written(tmp_path / "rows.jsonl", rows), out, indexed(snippets), keep_top, lambda _: None)
     return counts, [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
 
 
@@ -50,7 +50,7 @@ def test_what_is_kept_is_what_searching_row_by_row_finds(tmp_path, snippets, kee
         snippet = draw.choice(snippets)
         query = " ".join([*draw.sample(snippet.content.split(), 3), *draw.choices(WORDS, k=3)])
         rows.append({"query": query, "positive": snippet.contents, "positive_id": snippet.id, "extra": [n, "é"]})
-    _, retriever = indexed(snippets)
+    retriever = indexed(snippets).retriever
     slow = []
     for row in rows:
         found = [hit.snippet.id for hit in retriever.search(row["query"], len(snippets)).hits]
@@ -58,7 +58,10 @@ def test_what_is_kept_is_what_searching_row_by_row_finds(tmp_path, snippets, kee
             slow.append(row)
     counts, kept = filtered(tmp_path, rows, snippets, keep_top)
     assert kept == slow
-    assert counts == ConsistencyReport(len(rows), len(slow), len(rows) - len(slow), 0, 0)
+    assert counts == {
+        **{"read": len(rows), "kept": len(slow), "below": len(rows) - len(slow), "absent": 0, "empty": 0},
+        "share_kept": round(len(slow) / len(rows), 4),
+    }
     assert 0 < len(slow) < len(rows)
 
 
@@ -82,7 +85,7 @@ def test_passages_are_known_by_id_text_or_document(tmp_path):
     }
     counts, kept = filtered(tmp_path, rows.values(), blocks, keep_top=1)
     assert kept == list(rows.values())[:5]
-    assert counts == ConsistencyReport(read=9, kept=5, below=2, absent=1, empty=1)
+    assert counts == {"read": 9, "kept": 5, "below": 2, "absent": 1, "empty": 1, "share_kept": 0.5556}
 
 
 def test_a_bad_line_is_named_and_nothing_is_written(tmp_path, snippets):
@@ -90,4 +93,4 @@ def test_a_bad_line_is_named_and_nothing_is_written(tmp_path, snippets):
         filtered(tmp_path, [{"query": "a", "positive": "b"}, {"query": "a"}], snippets)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
     with pytest.raises(MissingError, match="is not there"):
-        keep_consistent(tmp_path / "no.jsonl", tmp_path / "out", *indexed(snippets), 3, lambda _: None)
+        keep_consistent(tmp_path / "no.jsonl", tmp_path / "out", indexed(snippets), 3, lambda _: None)
