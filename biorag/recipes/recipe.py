@@ -1,4 +1,4 @@
-"""What a recipe file says: inputs, steps, axes, the tables that the steps fill, and the paper's own figures."""
+"""The contents of a recipe file: inputs, steps, axes, the tables that the steps fill, and the paper's own figures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Part(BaseModel):
 
 
 class Input(_Part):
-    """A data set that the steps read: what it is, how to get it, and how large it is at each scale."""
+    """A data set that the steps read: its description, where to get it, and its size at each scale."""
 
     what: str
     get: str = ""
@@ -80,7 +80,7 @@ class Scale(_Part):
 
 
 class StepWork(_Part):
-    """What a step computes, for its estimate: texts of an input, or so many, encoded or trained on."""
+    """The work of a step, for its estimate: texts of an input, or a number of them, encoded or trained on."""
 
     kind: Literal["encode", "train"]
     of: str | int

@@ -1,4 +1,4 @@
-"""A recipe from its file to its tables: what it takes, the steps, the report."""
+"""A recipe from its file to its tables: the estimate, the steps, the report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPERATIONS = {"encode": FORWARD, "train": TRAINING}
 
 @dataclass(frozen=True, slots=True)
 class StepEstimate:
-    """What a step takes: seconds at the speed of large matrix products, so a lower bound, and about how many bytes.
+    """The cost of a step: seconds at the speed of large matrix products, a lower bound, and bytes, roughly.
 
     None if not known.
     """
@@ -74,7 +74,7 @@ def plan_of(path: Path, scale: str, backbone: str | None, data: Path) -> RecipeP
 
 
 def preview(plan: RecipePlan, out: Path) -> dict[str, Any]:
-    """Return what a run would do, as JSON: its steps with commands and estimates, and inputs that are not there."""
+    """Return the steps of a run as JSON, with commands and estimates, and the missing inputs."""
     workshop = Workshop(out)
     steps = [
         {**asdict(estimate), "command": workshop.command(step)}

@@ -141,7 +141,7 @@ def reported(workshop: Workshop, step: Step, path: str) -> float:
 
 
 class QuestionMeasures(TypedDict):
-    """What is read of a question's row of measures."""
+    """The part of a question's row of measures that is read."""
 
     id: str
     metrics: dict[str, float]

@@ -91,7 +91,7 @@ class RetrievedHit(TypedDict):
 
 
 class SentenceVerdict(TypedDict):
-    """A sentence of an answer, and what the evidence says of it."""
+    """A sentence of an answer, and the verdict of the evidence."""
 
     text: str
     verdict: str

@@ -86,7 +86,7 @@ class MirageRun:
 def plan_run(
     settings: Settings, opened: OpenIndex | None, generator: Generator | None, out: Path, method: MirageMethod
 ) -> MirageRun:
-    """Return how the questions are answered and what that depends on; without an index from the model alone.
+    """Return the run, with all that its answers depend on; without an index the model answers alone.
 
     Without a generator the method stands in its place.
     """
@@ -133,7 +133,7 @@ def answer_all(benchmark: Benchmark, answerer: Answerer, run: MirageRun, on_prog
     """Answer every question that has no result file yet; each file is written as its question ends.
 
     Evidence is retrieved for `BATCH` questions of a task at a time, the same ones however often a run was
-    interrupted, and no answer depends on what is asked beside it, so that an interrupted run gives the same bytes as
+    interrupted, and no answer depends on the questions asked beside it: an interrupted run gives the same bytes as
     another of the same selection on the same number of threads. After an error nothing new is asked, and the answers
     under way are kept.
 
@@ -319,13 +319,13 @@ def compare(ours: Scorings, theirs: Scorings, seed: int) -> AccuracyComparison:
 
 
 class RecordedManifest(TypedDict):
-    """What is read of a report's manifest."""
+    """The part of a report's manifest that is read."""
 
     layout: Layout
 
 
 class RecordedReport(TypedDict):
-    """What is read of another run's report."""
+    """The part of another run's report that is read."""
 
     manifest: RecordedManifest
 

@@ -46,7 +46,7 @@ SAMPLE, PERIOD, TRIALS_EACH = 35, 5, 5  # dspy's minibatch, trials between full 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What a search works with.
+    """Settings of a search.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ RECIPES = {"stm": STM}
 
 
 def spending(recipe: str | None, budget: str) -> Spending:
-    """Return what a recipe works with at a budget; without a recipe biorag's own settings.
+    """Return a recipe's settings for a budget; without a recipe biorag's own.
 
     Raises
     ------
@@ -128,7 +128,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Reflection:
-    """What a model writes a better instruction from: an instruction and its trials; `number` tells repeats apart."""
+    """An instruction and its trials, from which a model writes a better one; `number` tells repeats apart."""
 
     instruction: str
     trials: Sequence[Trial]
@@ -152,7 +152,7 @@ class Searcher:
     dataset: Dataset
 
     def __call__(self, instruction: str, questions: Sequence[Question]) -> list[Trial]:
-        """Search questions of the dataset and score what is found."""
+        """Return the trials of questions of the dataset."""
         self.encoder.query_prompt = self.form.prompt(instruction)
         run: dict[str, list[str]] = {}
         snippets: dict[str, dict[str, Snippet]] = {}
@@ -270,7 +270,7 @@ def evolve(
 
 
 class InstructionAdapter:
-    """What GEPA asks of us: scores of an instruction's questions, and a better instruction.
+    """Gives GEPA the scores of an instruction's questions, and a better instruction.
 
     Parameters
     ----------
@@ -318,17 +318,17 @@ class InstructionAdapter:
         return {INSTRUCTION: instruction_of(reply) or candidate[INSTRUCTION]}
 
     def get_adapter_state(self) -> dict[str, Any]:
-        """Return what GEPA keeps with its own state."""
+        """Return the counts that GEPA keeps with its own state."""
         return dict(self._spent)
 
     def set_adapter_state(self, state: dict[str, Any]) -> None:
-        """Take over what an interrupted search had spent."""
+        """Take over the counts of an interrupted search."""
         if state:
             self._on_progress(state["calls"] - self._spent["calls"])
             self._spent = dict(state)
 
     def spent(self) -> dict[str, Any]:
-        """Return how many replies the search took, how many of them are new, and the tokens of all."""
+        """Return the replies that the search took, the new ones among them, and their tokens."""
         tokens = {name: self._spent[name] for name in ("prompt", "completion")}
         return {"lm_calls": self._spent["replies"], "new_lm_calls": self._new, "tokens": tokens}
 
@@ -368,7 +368,7 @@ def instruction_of(reply: Generation) -> str:
 
 
 def draft_form(template: Template) -> DraftForm[Reflection]:
-    """Return what a model is asked for: a better instruction."""
+    """Return the form of the request for a better instruction."""
 
     def prompts(subject: Reflection, number: int) -> Iterator[Prompt]:
         for length in LENGTHS:
@@ -379,7 +379,7 @@ def draft_form(template: Template) -> DraftForm[Reflection]:
 
 
 def _example(number: int, trial: Trial, length: int) -> str:
-    """Return what the model is shown of a question."""
+    """Return a question as the model sees it."""
     parts = [f"Question {number}: {trial.question.text}", "Found first:", _documents(trial.found, length)]
     if trial.missed:
         parts += ["Missed:", _documents([missed.snippet for missed in trial.missed], length)]

@@ -63,7 +63,7 @@ def full_grid(experts: int, free: bool) -> list[tuple[float, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentSample:
-    """How many questions of a data set are drawn, and how many passages beside those judged; None: all.
+    """The number of questions drawn of a data set, and of passages beside the judged ones; None: all.
 
     The draw is a hash of the seed and the id, so that a larger number adds to a smaller one's.
     """
@@ -99,7 +99,7 @@ class DevelopmentSample:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What determines the passages that are drawn; nothing where none are."""
+        """All that determines the drawn passages; empty if none are drawn."""
         return {} if self.passages is None else {"sample_passages": self.passages, "seed": self.seed}
 
     def _hash_of(self, drawn: Question | Snippet) -> bytes:
@@ -110,7 +110,7 @@ class DevelopmentSample:
 class DevelopmentCorpus:
     """The passages that a development set's questions are searched in, of each its document's id and its PMID.
 
-    `source` is what determines them.
+    `source` determines them.
     """
 
     texts: Sequence[str]
@@ -167,7 +167,7 @@ class WeightSearch:
     ----------
     searched : corpora, and the data sets whose questions are searched in each, with the part that weights are chosen on
     part : which part of the questions it is
-    measure : what is to be highest
+    measure : the measure to maximise
     precision : of the merged encoders
     full : whether the full grid of Synthesize-Train-Merge is measured, in place of `shares`
     """
@@ -179,7 +179,7 @@ class WeightSearch:
     full: bool = False
 
     def identity(self, method: str) -> dict[str, Any]:
-        """Return what determines the measures of a candidate besides the experts."""
+        """Return all that determines the measures of a candidate besides the experts."""
         datasets = [data for _, searched in self.searched for data in searched]
         sources = [corpus.source for corpus, _ in self.searched]
         return {

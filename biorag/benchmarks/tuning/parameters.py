@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from biorag.errors import UsageError
 from biorag.registries import FUSIONS
 from biorag.settings.retrieval import DEEPEST
@@ -46,19 +48,11 @@ class Parameter:
             raise UsageError(f"{self.name} is spaced by ratio: give --from above 0, or name 0 among --values")
         return changed
 
-    def at(self, share: float) -> float:
-        """Return the value at a share (0 to 1) of the way from `low` to `high`, rounded."""
-        if self.logarithmic:
-            return self.rounded(self.low * (self.high / self.low) ** share)
-        return self.rounded(self.low + (self.high - self.low) * share)
-
-    def rounded(self, value: float) -> float:
-        """Return a value as it is written: whole numbers as such, others to four significant digits."""
-        return round(value) if self.whole else float(f"{value:.{DIGITS}g}")
-
     def grid(self, points: int) -> list[float]:
-        """Return evenly spaced values of the range, rising, each once; at least two points."""
-        return sorted({self.at(place / (points - 1)) for place in range(points)})
+        """Return evenly spaced values of the range, rising, each once: whole numbers, or four significant digits."""
+        spaced = np.geomspace if self.logarithmic else np.linspace
+        values = spaced(self.low, self.high, points).tolist()
+        return sorted({round(value) if self.whole else float(f"{value:.{DIGITS}g}") for value in values})
 
     def parse(self, text: str) -> list[float]:
         """Return the values of a list such as "0.01,0.03,0.1", rising, each once.
@@ -113,8 +107,8 @@ def _cross(settings: Settings) -> str:
 
 
 PARAMETERS: Mapping[str, Parameter] = {
-    each.name: each
-    for each in (
+    parameter.name: parameter
+    for parameter in (
         Parameter("lambda", "lambda_", 0.003, 0.3, logarithmic=True, whole=False, needs=_lambda),
         Parameter("k_init", "k_init", 5, 100, logarithmic=True, whole=True, needs=_depth),
         Parameter("interpolation", "interpolation", 0.0, 2.0, logarithmic=False, whole=False, needs=_late),

@@ -1,4 +1,4 @@
-"""Tuning an encoder's query prompt: which questions it is developed on, the search for it, and what it brings."""
+"""Tuning an encoder's query prompt: the questions, the search for an instruction, and its gain."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STATE = "gepa"  # folder of GEPA's own state
 
 @dataclass(frozen=True, slots=True)
 class PromptQuestions:
-    """Those that the model reflects on, those that instructions are chosen by, and those measured at the end."""
+    """Questions to reflect on, questions to choose instructions by, and held-out questions to measure at the end."""
 
     data: Dataset
     feedback: Sequence[Question]
@@ -70,19 +70,19 @@ class PromptQuestions:
 
     @property
     def uses(self) -> dict[str, Sequence[Question]]:
-        """The questions by what they are for."""
+        """The questions by their use."""
         return {"feedback": self.feedback, "validation": self.validation, "held_out": self.held_out}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What determines the measures on them."""
+        """All that determines the measures on them."""
         ids = {use: [question.id for question in questions] for use, questions in self.uses.items()}
         return {"dataset": dataset_hash(self.data), "questions": ids}
 
 
 @dataclass(frozen=True, slots=True)
 class ReflectionModel:
-    """The language model under a template: its name, what writes, and all that determines what is written."""
+    """The language model under a template: its name, its writer, and all that determines the replies."""
 
     name: str
     writer: PromptedWriter[Reflection]

@@ -1,4 +1,4 @@
-"""Tuning one setting of retrieval: which values are measured, on what, and what comes of it."""
+"""Tuning one setting of retrieval: the values to measure, the measuring, the report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from biorag.utils.versions import installed_versions
 
 @dataclass(frozen=True, slots=True)
 class TuningRequest:
-    """What was asked for: None where it was not. `values` is a list with commas, in place of the range."""
+    """The request of a user: None where it has no such part. `values` is a list with commas, in place of the range."""
 
     parameter: str
     measure: str
@@ -33,7 +33,7 @@ class TuningRequest:
     values: str | None = None
 
     def plan(self, settings: Settings) -> TuningPlan:
-        """Return which values are to be measured.
+        """Return the values to measure.
 
         Raises
         ------
@@ -48,7 +48,7 @@ class TuningRequest:
         if fault := parameter.needs(settings):
             raise UsageError(f"--param {parameter.name} would change nothing: {fault}")
         if self.values and (self.low, self.high, self.points) != (None, None, None):
-            raise UsageError("--values names what is measured: leave --from, --to and --points out")
+            raise UsageError("--values lists the values to measure: leave --from, --to and --points out")
         parameter = parameter.within(self.low, self.high)
         values = parameter.parse(self.values) if self.values else parameter.grid(self.points or POINTS)
         current = getattr(settings.retrieval, parameter.setting)
@@ -76,7 +76,7 @@ class TuningPlan:
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentData:
-    """What values are chosen on: data sets with a part of their questions, and conditions on the snippets."""
+    """The data that values are chosen on: data sets with a part of their questions, and conditions on the snippets."""
 
     datasets: Sequence[Dataset]
     part: str
@@ -113,7 +113,7 @@ def tune(
 
 
 def _identity(parameter: Parameter, settings: Settings, development: DevelopmentData) -> dict[str, Any]:
-    """Return what determines the measures besides the parameter's value and the index."""
+    """Return all that determines the measures besides the parameter's value and the index."""
     determining = settings.retrieval.identity().items()
     return {
         "parameter": parameter.name,

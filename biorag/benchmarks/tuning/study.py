@@ -48,7 +48,7 @@ class RecordedPoint(TypedDict):
 
 
 class RecordedStudy(TypedDict):
-    """What a study's manifest has."""
+    """The manifest of a study."""
 
     identity: dict[str, Any]
     points: list[RecordedPoint]
@@ -63,7 +63,7 @@ class TuningRun(ResumableRun[list[Point[Value]]], Generic[Value]):
 
     @property
     def named(self) -> Path:
-        """What messages name."""
+        """The path that messages name."""
         return self.manifest
 
     def result(self, values: Mapping[str, Any]) -> list[Point[Value]]:
@@ -91,7 +91,7 @@ class Study(Generic[Value]):
         self.points: dict[Value, Point[Value]] = {point.value: point for point in self.run.finished() or ()}
 
     def at(self, value: Value) -> Point[Value]:
-        """Return the measures at a value; what is measured anew is saved before it is returned."""
+        """Return the measures at a value; new ones are saved before they are returned."""
         if value not in self.points:
             self.points[value] = Point(value, self._measure(value))
             points = [asdict(point) for point in self.ordered()]
