@@ -216,13 +216,7 @@ def _group_part(kind: type[Any], panel: Panel | None) -> _Part:
 
 
 def _check_numbers(values: Mapping[str, Any]) -> None:
-    """Refuse numbers that the checks of single options let pass, and that no computation takes.
-
-    Raises
-    ------
-    UsageError
-        Naming the option.
-    """
+    """Refuse numbers that the checks of single options let pass, and that no computation takes."""
     options = {parameter.name: parameter for parameter in values[CONTEXT].command.params}
     for name, value in values.items():
         for number in value if isinstance(value, list | tuple) else (value,):

@@ -128,15 +128,12 @@ class BadLines:
     def file(self, folder: Path | None, kept: Sequence[Path] = ()) -> RejectsFile | None:
         """Return the rejects file, in `folder` unless another is named; None if a bad line stops the command.
 
+        Raises `UsageError` if the choice is unknown.
+
         Parameters
         ----------
         folder : where the result lies; None if nothing is written
         kept : files and folders that a named rejects file may not take the place of
-
-        Raises
-        ------
-        UsageError
-            If the choice is unknown.
         """
         from biorag.corpus.rejects import REJECTS, RejectsFile
 
@@ -211,10 +208,7 @@ class Divided:
     def split(self, part: str, settings: Settings, given: Given, needed: str) -> HeldOutSplit:
         """Return how training split its questions, and the part to use.
 
-        Raises
-        ------
-        UsageError
-            If `--guard` or `--validation` is given without a part; `needed` names the flags to add.
+        Raises `UsageError` if `--guard` or `--validation` is given without a part; `needed` names the flags to add.
         """
         from biorag.training.held_out import ALL, HeldOutSplit
 
@@ -256,10 +250,7 @@ class Development:
     def part(self) -> str:
         """The part to use.
 
-        Raises
-        ------
-        UsageError
-            If more than one is named.
+        Raises `UsageError` if more than one is named.
         """
         from biorag.training.held_out import ALL, DROPPED, HELD_OUT, TRAINING
 
@@ -279,10 +270,7 @@ class Development:
 def confirm(question: str, yes: bool) -> None:
     """Ask before something is lost, unless `--yes` is given; "no" ends the command.
 
-    Raises
-    ------
-    UsageError
-        If there is no terminal to ask at.
+    Raises `UsageError` if there is no terminal to ask at.
     """
     if yes:
         return
@@ -294,10 +282,7 @@ def confirm(question: str, yes: bool) -> None:
 def dense_mode(mode: str | None) -> str:
     """Return the first stage of a command that needs the encoder; dense by default.
 
-    Raises
-    ------
-    UsageError
-        If it is neither dense nor hybrid.
+    Raises `UsageError` if it is neither dense nor hybrid.
     """
     if mode is not None and mode not in DENSE_MODES:
         raise unknown_name("--mode", mode, DENSE_MODES)
@@ -307,10 +292,7 @@ def dense_mode(mode: str | None) -> str:
 def output_format(name: str, as_json: bool) -> str | None:
     """Return the format in which hits are written; None for the terminal, and for `--json`.
 
-    Raises
-    ------
-    UsageError
-        If it is unknown, or given beside `--json`.
+    Raises `UsageError` if it is unknown, or given beside `--json`.
     """
     kind = OUTPUTS.named(name)
     if kind.name == TERMINAL:

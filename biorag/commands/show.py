@@ -193,15 +193,12 @@ def outcome(
 def rejected(rejects: RejectsFile | None, what: str, done: str) -> None:
     """Report bad lines; a file that could not be read to its end is still an error.
 
+    Raises `BadInputError` naming the files that break off.
+
     Parameters
     ----------
     what : what became of them
     done : what became of the lines before one that could not be read
-
-    Raises
-    ------
-    BadInputError
-        Naming the files that break off.
     """
     if rejects is None:
         return

@@ -55,12 +55,8 @@ def hosts_in_keyring() -> list[str]:
 def keep_key(host: str, ask: Callable[[], str]) -> None:
     """Store the key that `ask` returns in the keyring; without one nothing is asked.
 
-    Raises
-    ------
-    MissingError
-        If there is no keyring, naming the variable to set instead.
-    ServiceError
-        If the keyring fails or does not store it.
+    Raises `MissingError` if there is no keyring, naming the variable to set instead; `ServiceError` if the keyring
+    fails or does not store it.
     """
     with _keyring(host):
         pass
@@ -76,10 +72,7 @@ def keep_key(host: str, ask: Callable[[], str]) -> None:
 def forget_key(host: str) -> None:
     """Delete a key from the keyring.
 
-    Raises
-    ------
-    MissingError
-        If there is none for the host.
+    Raises `MissingError` if there is none for the host.
     """
     hosts = hosts_in_keyring()
     if host not in hosts:
@@ -92,10 +85,7 @@ def forget_key(host: str) -> None:
 def checked_host(text: str) -> str:
     """Return a host, or a host and port, as keys are stored under it; of a URL its host and port.
 
-    Raises
-    ------
-    UsageError
-        If it is neither.
+    Raises `UsageError` if it is neither.
     """
     is_url = is_server(text)
     host = host_of(text if is_url else f"//{text}")

@@ -33,10 +33,8 @@ class Stage:
 def parse_stages(text: str, k_init: int) -> tuple[Stage, ...]:
     """Return the stages of a chain: the first orders `k_init` candidates, each later one 10, or N if it ends in @N.
 
-    Raises
-    ------
-    ValueError
-        If a stage has no name, reranks nothing, or looks deeper than the one before it or than `k_init`.
+    Raises `ValueError` if a stage has no name, reranks nothing, or looks deeper than the one before it or than
+    `k_init`.
     """
     stages: list[Stage] = []
     for part in map(str.strip, text.split(",")):

@@ -61,10 +61,7 @@ class Settings(Section):
     def of(cls, **values: Any) -> Settings:
         """Return the settings of values by their flat names; `lambda` may be written `lambda_`.
 
-        Raises
-        ------
-        UsageError
-            Naming a setting that is unknown or has a value that is not allowed.
+        Raises `UsageError` naming a setting that is unknown or has a value that is not allowed.
         """
         return checked(_spelled(values))
 
@@ -165,10 +162,7 @@ SECRETS = frozenset(name for name, entry in FIELDS.items() if entry.field.annota
 def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None) -> Settings:
     """Return the settings of these values, by their flat names.
 
-    Raises
-    ------
-    UsageError
-        Naming the setting, where it was set (`sources`), its value and what is allowed.
+    Raises `UsageError` naming the setting, where it was set (`sources`), its value and what is allowed.
     """
     sources, nested = sources or {}, dict[str, Any]()
     for name, value in _logins_apart(values).items():

@@ -38,12 +38,8 @@ def load_settings(
     `flags` whose value is None were not given. The file is that of `configuration_file`; only the one in the home may
     be missing.
 
-    Raises
-    ------
-    MissingError
-        If a file was named and is not there.
-    UsageError
-        If a file is not valid TOML, or a setting is unknown or out of range.
+    Raises `MissingError` if a file was named and is not there; `UsageError` if a file is not valid TOML, or a setting
+    is unknown or out of range.
     """
     environ = os.environ if environ is None else environ
     path = configuration_file(file, environ)
@@ -117,10 +113,7 @@ def write_setting(path: Path, name: str, value: float | int, why: str) -> None:
 
     A comment that stood there is kept after ours.
 
-    Raises
-    ------
-    UsageError
-        If the file is not valid TOML, or nobody may write it: replacing it would pass that over.
+    Raises `UsageError` if the file is not valid TOML, or nobody may write it: replacing it would pass that over.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError

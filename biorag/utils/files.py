@@ -100,10 +100,7 @@ def copy_with_holes(
 
     The file is to be truncated to its size at the end.
 
-    Raises
-    ------
-    EOFError
-        If there are fewer.
+    Raises `EOFError` if there are fewer.
     """
     zeros = bytes(PIECE)
     for start in range(0, size, PIECE):
@@ -150,10 +147,7 @@ def sha256_of_json(values: Any) -> str:
 def check_is_no_folder(path: Path | None) -> None:
     """Refuse a folder as a file to write.
 
-    Raises
-    ------
-    UsageError
-        Naming it.
+    Raises `UsageError` naming it.
     """
     if path and path.is_dir():
         raise UsageError(f"{path} is a folder: name a file to write")
@@ -164,17 +158,14 @@ def check_replaceable(
 ) -> None:
     """Refuse to replace a file of the user's: an input, or one that biorag did not write.
 
+    Raises `UsageError` naming the file, and what to do.
+
     Parameters
     ----------
     kind : what is written there, for the message
     is_ours : tells from the first 64 KiB of a file whether it is such an output; an empty file may always go
     inputs : the files that the command reads, and folders in which it may change none
     force : whether the user allows another file to be replaced; an input never is
-
-    Raises
-    ------
-    UsageError
-        Naming the file, and what to do.
     """
     check_is_no_folder(path)
     check_is_no_input(path, inputs)
@@ -191,10 +182,7 @@ def check_replaceable(
 def check_is_no_input(path: Path, inputs: Iterable[Path]) -> None:
     """Refuse to write a file that a command reads, by any of its names, or a file in a folder of inputs.
 
-    Raises
-    ------
-    UsageError
-        Naming the file.
+    Raises `UsageError` naming the file.
     """
     target = Path(os.path.realpath(path))  # `Path.resolve` fails at a link to itself
     for read in inputs:
@@ -262,10 +250,7 @@ class FolderTree:
 def require_room(folder: Path, needed: int) -> None:
     """Check that the disk of a folder has `needed` bytes and the reserve.
 
-    Raises
-    ------
-    ServiceError
-        Saying how much is free, how much is needed, and what to do.
+    Raises `ServiceError` saying how much is free, how much is needed, and what to do.
     """
     free = shutil.disk_usage(folder).free
     if free < needed + RESERVE:

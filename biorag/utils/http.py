@@ -44,6 +44,8 @@ class ReplyRefusedError(httpx.TransportError):
 class BoundedTransport(httpx.HTTPTransport):
     """Sends requests to one server, uncompressed; a reply that is not complete in time is a time-out.
 
+    Raises `ReplyRefusedError` when a reply has more bytes.
+
     Parameters
     ----------
     url : of the server, for which the environment may name a proxy
@@ -51,11 +53,6 @@ class BoundedTransport(httpx.HTTPTransport):
     largest : bytes of a reply
     larger : bytes of the reply to a request whose path ends so, if it may have more
     options : see `httpx.HTTPTransport`
-
-    Raises
-    ------
-    ReplyRefusedError
-        When a reply has more bytes.
     """
 
     def __init__(
@@ -187,6 +184,9 @@ class _TransientError(Exception):
 class Retries:
     """Sends idempotent requests; returns each answer that is valid JSON, and each that is a permanent failure.
 
+    Raises `ServiceError` if the last try fails too, or at once where another one cannot help: the certificate is
+    refused, the reply too large, or the server asks to be left alone for more than `LONGEST` seconds.
+
     Parameters
     ----------
     server : what the server is called in messages, without credentials
@@ -194,12 +194,6 @@ class Retries:
     limit : how often a request is retried
     transient : which answers to retry
     expected, is_complete : what an answer that succeeded is, and whether one is that; another one is retried
-
-    Raises
-    ------
-    ServiceError
-        If the last try fails too, or at once where another one cannot help: the certificate is refused, the reply too
-        large, or the server asks to be left alone for more than `LONGEST` seconds.
     """
 
     def __init__(

@@ -24,13 +24,8 @@ class DirectoryLock:
     The kernel frees it however the process ends. A reader needs no right to write: where the folder has no lock file,
     and none can be made, no writer can be there either.
 
-    Raises
-    ------
-    ServiceError
-        At once, naming the writer that holds the folder, or saying that readers do; or if the lock file is taken away
-        again and again.
-    OSError
-        If the lock file is a link, or cannot be opened.
+    Raises `ServiceError` at once, naming the writer that holds the folder, or saying that readers do; or if the lock
+    file is taken away again and again; `OSError` if the lock file is a link, or cannot be opened.
     """
 
     def __init__(self, folder: Path, exclusive: bool, what: str = "index") -> None:

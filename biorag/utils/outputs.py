@@ -74,16 +74,12 @@ def results_folder(
 ) -> Iterator[None]:
     """Hold a folder that one process at a time writes results into, others' files beside them.
 
+    Raises `UsageError` if it is no folder, or one of the files is an input, or biorag did not write it; `ServiceError`
+    if another process writes into it.
+
     Parameters
     ----------
     files : what is written or replaced, by its path in the folder, and what tells from its beginning that it is ours
-
-    Raises
-    ------
-    UsageError
-        If it is no folder, or one of the files is an input, or biorag did not write it.
-    ServiceError
-        If another process writes into it.
     """
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file: name a folder with --out")

@@ -26,12 +26,8 @@ _HUGE = re.compile(rb"\d[eE]\+?\d{3}")  # of numbers beyond the range of floats,
 def read_regular(path: Path, largest: int = LARGEST) -> bytes:
     """Return a file's bytes; a pipe or a device, on which a reader may wait for ever, is refused.
 
-    Raises
-    ------
-    FileNotFoundError
-        If it is not there.
-    BadInputError
-        If it is not a regular file, or has more than `largest` bytes.
+    Raises `FileNotFoundError` if it is not there; `BadInputError` if it is not a regular file, or has more than
+    `largest` bytes.
     """
     content = read_beginning(path, largest + 1)
     if len(content) > largest:
@@ -66,10 +62,8 @@ def _without_waiting(path: str, flags: int) -> int:
 def parse_json(content: bytes | str) -> Any:
     """Return the values of JSON text.
 
-    Raises
-    ------
-    ValueError
-        If it is not valid JSON, in UTF-8, or has NaN, an infinity, half a surrogate pair, or more than 200 levels.
+    Raises `ValueError` if it is not valid JSON, in UTF-8, or has NaN, an infinity, half a surrogate pair, or more than
+    200 levels.
     """
     values = from_json(content, allow_inf_nan=False)
     if _HUGE.search(content.encode() if isinstance(content, str) else content):
@@ -80,10 +74,7 @@ def parse_json(content: bytes | str) -> Any:
 def parse_toml(content: bytes, name: str) -> dict[str, Any]:
     """Return the values of a TOML file.
 
-    Raises
-    ------
-    BadInputError
-        If it is not valid TOML in UTF-8, naming the file as `name`.
+    Raises `BadInputError` if it is not valid TOML in UTF-8, naming the file as `name`.
     """
     try:
         return tomllib.loads(content.decode("utf-8"))
@@ -97,10 +88,8 @@ def parsed(kind: Any, content: bytes | str, extra: Literal["forbid", "ignore"] =
     Types are not converted, but for JSON's arrays into tuples and integers into floats. `extra` says what becomes of
     fields that the type does not have.
 
-    Raises
-    ------
-    ValueError
-        As of `parse_json`; and if a value does not fit, naming the first field at fault and what it must be.
+    Raises `ValueError` as of `parse_json`; and if a value does not fit, naming the first field at fault and what it
+    must be.
     """
     parse_json(content)
     try:
@@ -132,12 +121,8 @@ def typed(kind: Any, values: Any) -> Any:
 def parsed_file(kind: Any, path: Path, error: type[BioragError], advice: str, largest: int = LARGEST) -> Any:
     """Return a JSON file as a value of a type.
 
-    Raises
-    ------
-    MissingError
-        If it is not there.
-    BioragError
-        Of the class `error`, with `advice`, if it is not what it must be.
+    Raises `MissingError` if it is not there; `BioragError` of the class `error`, with `advice`, if it is not what it
+    must be.
     """
     try:
         return parsed(kind, read_regular(path, largest))

@@ -30,10 +30,7 @@ class PlotPanel:
 def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
     """Draw the panels side by side, replacing the file atomically.
 
-    Raises
-    ------
-    MissingError
-        If matplotlib is not installed.
+    Raises `MissingError` if matplotlib is not installed.
     """
     figure = _figure(6 * len(panels))
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -68,10 +65,7 @@ def _figure(width: float) -> Any:
 def require_matplotlib() -> None:
     """Check that matplotlib is installed.
 
-    Raises
-    ------
-    MissingError
-        Naming the extra that installs it.
+    Raises `MissingError` naming the extra that installs it.
     """
     try:
         import matplotlib.figure  # noqa: F401

@@ -38,10 +38,7 @@ class Kind:
     def imported(self, target: str) -> Any:
         """Import "package.module:name".
 
-        Raises
-        ------
-        MissingError
-            If a package that it needs is not installed.
+        Raises `MissingError` if a package that it needs is not installed.
         """
         module, _, name = target.partition(":")
         try:
@@ -74,10 +71,7 @@ class Registry(Mapping[str, K], Generic[K]):
     def register(self, kind: K) -> None:
         """Add a kind, which help texts, checks, sweeps and tuning know from then on.
 
-        Raises
-        ------
-        UsageError
-            If there is one of that name.
+        Raises `UsageError` if there is one of that name.
         """
         if kind.name in self._kinds:
             raise UsageError(f"the {self.what} {kind.name!r} is registered twice: choose another name")
@@ -86,10 +80,7 @@ class Registry(Mapping[str, K], Generic[K]):
     def named(self, name: str) -> K:
         """Return the kind that a user asked for.
 
-        Raises
-        ------
-        UsageError
-            Naming those there are.
+        Raises `UsageError` naming those there are.
         """
         if name not in self._kinds:
             raise unknown_name(self.what, name, self._kinds)

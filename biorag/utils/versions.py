@@ -41,10 +41,7 @@ def lacking(extra: str) -> list[str]:
 def require(extra: str) -> None:
     """Check that the packages of an extra are installed.
 
-    Raises
-    ------
-    MissingError
-        Naming the first that is not, and how to install it.
+    Raises `MissingError` naming the first that is not, and how to install it.
     """
     if missing := lacking(extra):
         raise MissingError(f"this needs the package {missing[0]!r}: run pip install 'biorag[{extra}]'")
