@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, cast
@@ -10,12 +9,12 @@ from typing import Any, NamedTuple, NoReturn, cast
 from biorag.corpus.sources import DamagedSourceError, Source, read_lines, reader_of
 from biorag.errors import BadInputError
 from biorag.types import Change, Deletion, Snippet
-from biorag.utils.text import has_control, is_whole
+from biorag.utils.parsing import parse_json
+from biorag.utils.text import has_control
 
 PMID_KEYS = ("PMID", "pmid")
 RECORD_KEYS = ("id", "_id", "title", "content")  # what makes a snippet of a record, and is not metadata
 MAX_DEPTH = 64
-MAX_DIGITS = 4000  # Python itself refuses to read more
 LONGEST_ID = 1024
 LONGEST_TEXT = 2**20
 SHOWN = 2000  # bytes or characters of a bad record in the rejects file
@@ -93,19 +92,11 @@ def refuse(reject: Reject) -> NoReturn:
 
 
 def parse_snippet(line: bytes) -> Snippet:
-    """Return the snippet of one JSON line, in MedRAG's form or BEIR's.
-
-    Raises `ValueError`, with the reason, if the line is not UTF-8, not a JSON object, names a field twice, or lacks an
-    id or text.
-    """
+    """Return the snippet of a line of JSON, in MedRAG's form or BEIR's; raises `ValueError`, saying why."""
     try:
-        record = json.loads(line.decode("utf-8"), object_pairs_hook=_without_repeats, parse_int=_whole_number)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 (byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON ({error.msg} at character {error.pos})") from None
-    except RecursionError:
-        raise ValueError("JSON nested too deeply") from None
+        record = parse_json(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error})") from None
     if not isinstance(record, dict):
         raise ValueError(f"not a JSON object but {type(record).__name__}")
     return snippet_of(record)
@@ -129,27 +120,12 @@ def beir_record(snippet: Snippet) -> dict[str, Any]:
     return {**record, "metadata": metadata} if metadata else record
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; of two values for one name, readers differ in which they take."""
-    record = dict(pairs)
-    if len(record) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} appears twice")
-    return record
-
-
-def _whole_number(digits: str) -> int:
-    if len(digits) > MAX_DIGITS:
-        raise ValueError("a field has a whole number beyond 64 bits")
-    return int(digits)
-
-
 def _from_beir(record: Mapping[str, Any]) -> Snippet:
     extra = record.get("metadata") or {}
     if not isinstance(extra, dict):
         raise ValueError(f"'metadata' is {type(extra).__name__}, not an object")
     others = {key: value for key, value in record.items() if key not in ("_id", "title", "text", "metadata")}
-    return _snippet(_id(record, "_id"), _text(record, "title"), _text(record, "text"), {**others, **extra})
+    return _snippet(as_id(record.get("_id"), "_id"), _text(record, "title"), _text(record, "text"), {**others, **extra})
 
 
 def _from_medrag(record: Mapping[str, Any]) -> Snippet:
@@ -158,29 +134,18 @@ def _from_medrag(record: Mapping[str, Any]) -> Snippet:
         # `contents` is title and content in one; where only it is given, it is the text.
         title, content = "", _text(record, "contents")
     others = {key: value for key, value in record.items() if key not in ("id", "title", "content", "contents")}
-    return _snippet(_id(record, "id"), title, content, others)
+    return _snippet(as_id(record.get("id"), "id"), title, content, others)
 
 
 def _snippet(id: str, title: str, content: str, others: Mapping[str, Any]) -> Snippet:
     if not content.strip():
         raise ValueError(f"snippet {id!r} has no text")
     metadata = {key: value for key, value in others.items() if key not in PMID_KEYS}
-    _check_storable(metadata)
+    _check_values(metadata, MAX_DEPTH)
     snippet = Snippet(id=id, title=title, content=content, pmid=_pmid(others), metadata=metadata)
     if snippet.document != id:
         raise ValueError(f"'document' and 'block' make snippet {id!r} a block, which biorag makes itself")
     return snippet
-
-
-def _check_storable(metadata: Mapping[str, Any]) -> None:
-    """Refuse what fits no store: NaN and infinity, which Python's JSON reader lets through, half surrogates."""
-    _check_values(metadata, MAX_DEPTH)
-    try:
-        json.dumps(metadata, allow_nan=False, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError("a field has an unpaired surrogate") from None
-    except ValueError:
-        raise ValueError("a field is NaN or infinite") from None
 
 
 def _check_values(value: Any, levels: int) -> None:
@@ -194,15 +159,10 @@ def _check_values(value: Any, levels: int) -> None:
             _check_values(inner, levels - 1)
 
 
-def _id(record: Mapping[str, Any], key: str) -> str:
-    return as_id(record.get(key), key)
-
-
 def as_id(value: Any, key: str) -> str:
     """Return an id that a record has under a key: a text, or a whole number.
 
-    Raises `ValueError`, naming the key, if there is none, or it has a control character, an unpaired surrogate or more
-    than 1,024 characters.
+    Raises `ValueError`, naming the key, if it is missing, or has a control character or more than 1,024 characters.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -215,7 +175,7 @@ def as_id(value: Any, key: str) -> str:
         raise ValueError(f"{key!r} has a control character")
     if len(value) > LONGEST_ID:
         raise ValueError(f"{key!r} is longer than {LONGEST_ID:,} characters")
-    return _encodable(key, value)
+    return value
 
 
 def text_of(content: bytes) -> str:
@@ -245,12 +205,6 @@ def _text(record: Mapping[str, Any], key: str) -> str:
         raise ValueError(f"{key!r} is {type(value).__name__}, not a string")
     if len(value) > LONGEST_TEXT:
         raise ValueError(f"{key!r} is longer than {LONGEST_TEXT:,} characters: split it")
-    return _encodable(key, value)
-
-
-def _encodable(key: str, value: str) -> str:
-    if not is_whole(value):
-        raise ValueError(f"{key!r} has an unpaired surrogate")
     return value
 
 
