@@ -217,6 +217,14 @@ def test_task_score_by_counting(scorings):
 # --- paired_bootstrap ---------------------------------------------------------------------------------------
 
 
+def test_the_average_weighs_tasks_alike():
+    scores = {
+        "small": task_score([Scoring(True, True, False)]),
+        "large": task_score([Scoring(False, True, False)] * 99),
+    }
+    assert average(scores) == 0.5
+
+
 def slow_bootstrap(ours, theirs, samples, seed):
     """Resample questions within each task, one by one; return the differences of the task averages."""
     draw = random.Random(seed)

@@ -136,6 +136,23 @@ def test_each_step_is_there_once_for_each_point_of_its_axes(file):
     assert steps["measured far, 2"].needs == (steps["index far"],)
 
 
+def test_of_several_conditions_one_is_enough(file):
+    text = file.read_text().replace('run = "bench', 'when = [{kind = ["near"]}, {depth = [2]}]\nrun = "bench')
+    file.write_text(text)
+    measured = [name for name in by_name(plan(file)) if "measured" in name]
+    assert measured == ["measured near, 1", "measured near, 2", "measured far, 2"]
+
+
+def test_a_scale_has_axes_settings_and_steps_of_its_own(file):
+    (file.parent / "data").mkdir()
+    text = file.read_text().replace("make {texts} {options} {none}", "make")
+    file.write_text(text.replace("'{words}'", ""))
+    names = list(by_name(plan(file, "cpu")))
+    assert "extra" in names
+    assert "measured near, 2" not in names
+    assert plan(file, "cpu").scale.settings == {"seed": 7}
+
+
 def test_files_of_a_step_may_hold_json_and_blanks(file):
     lines = '{"id": "one"} {texts}'
     files = f"files = {{'rows.jsonl' = '{lines}'}}\n"
