@@ -44,12 +44,8 @@ class RecipePlan:
     backbone : name of one of the recipe's; the scale's own for None
     data : folder that `{data}` stands for in the paths of inputs
 
-    Raises
-    ------
-    UsageError
-        If there is no such scale or backbone.
-    BadInputError
-        If a command names what the recipe does not have.
+    Raises UsageError if there is no such scale or backbone; BadInputError if a command names what the recipe does not
+    have.
     """
 
     def __init__(self, recipe: ExperimentRecipe, scale: str, backbone: str | None, data: Path) -> None:

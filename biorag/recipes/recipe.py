@@ -200,12 +200,8 @@ def _check_known(where: str, kind: str, names: Iterable[str], known: Container[s
 def load_recipe(path: Path) -> ExperimentRecipe:
     """Read a recipe file.
 
-    Raises
-    ------
-    MissingError
-        If it is not there.
-    BadInputError
-        If it is not valid TOML, or a key is unknown or has a value that is not allowed.
+    Raises MissingError if it is not there; BadInputError if it is not valid TOML, or a key is unknown or has a value
+    that is not allowed.
     """
     if not path.is_file():
         raise MissingError(f"recipe {path} is not there: `biorag reproduce` has those of {', '.join(papers())}")
@@ -218,10 +214,7 @@ def load_recipe(path: Path) -> ExperimentRecipe:
 def read_toml(path: Path, kind: type[M]) -> M:
     """Read a file that is there.
 
-    Raises
-    ------
-    BadInputError
-        If it is not valid TOML, or a key is unknown or has a value that is not allowed.
+    Raises BadInputError if it is not valid TOML, or a key is unknown or has a value that is not allowed.
     """
     try:
         return kind.model_validate(parse_toml(path.read_bytes(), str(path)))
@@ -240,10 +233,7 @@ def check_no_secrets(path: Path, settings: Mapping[str, SettingValue], urls: Map
     ----------
     urls : settings that may be URLs, beside those in `settings`
 
-    Raises
-    ------
-    BadInputError
-        Naming the variable in which the secret belongs.
+    Raises BadInputError naming the variable in which the secret belongs.
     """
     named = [*((name, str(settings.get(name, ""))) for name in URLS), *urls.items()]
     logins = [f"{name}_login" for name, url in named if is_server(url) and login_apart(url)[1] is not None]

@@ -58,10 +58,7 @@ class RecipeReport:
 def recipe_of(paper: str) -> Path:
     """Return the packaged recipe of a paper.
 
-    Raises
-    ------
-    UsageError
-        If there is none.
+    Raises UsageError if there is none.
     """
     if paper not in papers():
         raise UsageError(f"there is no recipe of {paper!r}: use {or_list(papers())}, or `biorag run` with a file")
@@ -117,12 +114,7 @@ def _estimate(plan: RecipePlan, instance: Instance, training: TrainingSettings, 
 def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> RecipeReport:
     """Run the steps that have not finished, and write `report.json` and `report.md` into `out`.
 
-    Raises
-    ------
-    MissingError
-        If inputs or packages are not there.
-    BioragError
-        Of the first step that fails.
+    Raises MissingError if inputs or packages are not there; the BioragError of the first step that fails.
     """
     if missing := plan.missing():
         raise MissingError(_sentence(plan.recipe, missing))

@@ -111,12 +111,7 @@ class Workshop:
     def held(self, settings: Mapping[str, object]) -> Iterator[None]:
         """Hold the folder, making it if it is not there, with the settings of all steps in it.
 
-        Raises
-        ------
-        MismatchError
-            If it holds something else.
-        ServiceError
-            If another process writes into it.
+        Raises MismatchError if it holds something else; ServiceError if another process writes into it.
         """
         run = StepsRun(self._folder, {})
         run.check_nothing_else()
@@ -138,10 +133,7 @@ class Workshop:
     def finished(self, step: Step) -> StepRecord | None:
         """Return the record of a finished step; None if it has not finished.
 
-        Raises
-        ------
-        MismatchError
-            If the record is damaged.
+        Raises MismatchError if the record is damaged.
         """
         path = self._record_file(step)
         try:
@@ -165,10 +157,8 @@ class Workshop:
         -------
         the seconds this took now, those of all steps, and the cores
 
-        Raises
-        ------
-        BioragError
-            With the sentence and the exit code of the first step that failed; the others under way finish first.
+        Raises a BioragError with the sentence and the exit code of the first step that failed; the others under way
+        finish first.
         """
         needed, started = unique(steps), time.perf_counter()
         with progress("Steps", len(needed)) as advance:

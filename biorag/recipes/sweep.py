@@ -109,12 +109,8 @@ class Sweep(BaseModel):
 def load_sweep(path: Path) -> Sweep:
     """Read a sweep file.
 
-    Raises
-    ------
-    MissingError
-        If the file, or one that it names, is not there.
-    BadInputError
-        If it is not valid TOML, or a key is unknown or has a value that is not allowed.
+    Raises MissingError if the file, or one that it names, is not there; BadInputError if it is not valid TOML, or a key
+    is unknown or has a value that is not allowed.
     """
     if not path.is_file():
         raise MissingError(f"sweep {path} is not there: docs/ablation.md has one to start from")

@@ -82,10 +82,7 @@ def rows_of(measurements: Sequence[CellSteps], workshop: Workshop, dataset: str,
 
     The best cell is that of the highest nDCG@10; both tests are on nDCG@10 of the same questions.
 
-    Raises
-    ------
-    BadInputError
-        If a step's report or its measures by question lack a figure.
+    Raises BadInputError if a step's report or its measures by question lack a figure.
     """
     values = [_values(workshop, measurement.retrieval[dataset]) for measurement in measurements]
     rows = [

@@ -79,10 +79,7 @@ class Figures:
     def table(self, table: PaperTable) -> FilledTable:
         """Return a table with our figures; rows without any, and without the paper's, are left out.
 
-        Raises
-        ------
-        BadInputError
-            If a report does not have a figure.
+        Raises BadInputError if a report does not have a figure.
         """
         filled = [FilledRow(row.title, tuple(self._cells(table, row))) for row in table.rows]
         rows = [row for row in filled if any(cell.value is not None or cell.paper is not None for cell in row.cells)]
@@ -124,10 +121,7 @@ class Figures:
 def reported(workshop: Workshop, step: Step, path: str) -> float:
     """Return a number of a finished step's report; its path is keys joined by dots.
 
-    Raises
-    ------
-    BadInputError
-        If the report does not have it.
+    Raises BadInputError if the report does not have it.
     """
     value: Any = workshop.record(step)["report"]
     for key in path.split("."):

@@ -25,12 +25,8 @@ Benchmark = Mapping[str, Sequence[Question]]
 def load_benchmark(path: Path) -> Benchmark:
     """Return the questions by task, in the order of their ids, as MIRAGE has them.
 
-    Raises
-    ------
-    MissingError
-        If the file is not there.
-    BadInputError
-        Naming task, question and reason, if it is not MIRAGE's format.
+    Raises MissingError if the file is not there; BadInputError naming task, question and reason, if it is not MIRAGE's
+    format.
     """
     return {
         task: [
@@ -86,10 +82,7 @@ def select(benchmark: Benchmark, tasks: Sequence[str], limit: int | None, seed: 
 
     A question's place in the sample depends on the seed alone: a larger limit keeps the smaller one's.
 
-    Raises
-    ------
-    UsageError
-        If a task is unknown, or nothing is left to ask.
+    Raises UsageError if a task is unknown, or nothing is left to ask.
     """
     for task in tasks:
         if task not in benchmark:

@@ -65,10 +65,7 @@ def write_result(path: Path, reply: str) -> None:
 def read_result(path: Path) -> str | None:
     """Return the reply of a question's file; None if it is not answered yet.
 
-    Raises
-    ------
-    BadInputError
-        If the file is there but is not a JSON list that begins with a string.
+    Raises BadInputError if the file is there but is not a JSON list that begins with a string.
     """
     try:
         replies = parsed(Annotated[list[Any], Field(min_length=1)], read_regular(path))
@@ -191,12 +188,7 @@ def questions_file(run: Path) -> Path:
 def read_questions(run: Path) -> list[QuestionRow]:
     """Return the questions of a run, whose folder or file is named.
 
-    Raises
-    ------
-    MissingError
-        If there are none.
-    BadInputError
-        Naming the line that is damaged.
+    Raises MissingError if there are none; BadInputError naming the line that is damaged.
     """
     path = questions_file(run)
     if not path.is_file():
@@ -213,10 +205,7 @@ def read_questions(run: Path) -> list[QuestionRow]:
 def chosen_rows(rows: Sequence[QuestionRow], tasks: Iterable[str], wrong: bool) -> list[QuestionRow]:
     """Return the questions of these tasks (none: of all), only those answered wrong if asked.
 
-    Raises
-    ------
-    UsageError
-        If a task is not in the run.
+    Raises UsageError if a task is not in the run.
     """
     known = {row["task"] for row in rows}
     wanted = set(tasks)

@@ -210,10 +210,7 @@ def each_answered(
 ) -> None:
     """Answer the items in up to `at_a_time` threads; items are drawn and answers saved in the calling thread.
 
-    Raises
-    ------
-    BaseException
-        The first that an answer raised, or an interruption, once the answers under way have ended and are saved.
+    Raises the first error of an answer, or an interruption, once the answers under way have ended and are saved.
     """
     if at_a_time == 1:
         for item in items:
@@ -263,10 +260,7 @@ def _seconds(rows: Iterable[QuestionRow]) -> dict[str, float]:
 def score_all(benchmark: Benchmark, out: Path, layout: Layout) -> dict[str, list[Scoring]]:
     """Score the result files of all questions.
 
-    Raises
-    ------
-    BadInputError
-        If a question has no result file.
+    Raises BadInputError if a question has no result file.
     """
     return {
         task: [_score(layout.file(out, task, question.id), task, question) for question in questions]
@@ -333,12 +327,8 @@ class RecordedReport(TypedDict):
 def score_finished(benchmark: Benchmark, out: Path) -> dict[str, list[Scoring]]:
     """Score another run's questions from its output folder.
 
-    Raises
-    ------
-    MissingError
-        If the folder holds no finished run.
-    BadInputError
-        If its report is damaged, or the run lacks one of the questions.
+    Raises MissingError if the folder holds no finished run; BadInputError if its report is damaged, or the run lacks
+    one of the questions.
     """
     if not (out / REPORT).is_file():
         raise MissingError(f"{out} holds no report.json of a finished 'bench mirage' run to compare with")

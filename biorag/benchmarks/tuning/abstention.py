@@ -69,12 +69,7 @@ class AbstentionData:
 def read_outside(paths: Iterable[Path]) -> dict[str, list[Question]]:
     """Read files of questions that the index cannot answer, `queries.jsonl` by their form.
 
-    Raises
-    ------
-    MissingError
-        If a file is not there.
-    BadInputError
-        If a line is no question, or two files have one name.
+    Raises MissingError if a file is not there; BadInputError if a line is no question, or two files have one name.
     """
     sets: dict[str, list[Question]] = {}
     for path in paths:
@@ -137,10 +132,7 @@ class AbstentionSplit(NamedTuple):
 def split(rows: Iterable[AbstentionExample], reported_share: float, seed: int) -> AbstentionSplit:
     """Split by question, as training holds questions out: a question's examples stay together.
 
-    Raises
-    ------
-    BadInputError
-        If a part lacks answerable or unanswerable questions.
+    Raises BadInputError if a part lacks answerable or unanswerable questions.
     """
     fitted: list[AbstentionExample] = []
     reported: list[AbstentionExample] = []

@@ -73,10 +73,7 @@ RECIPES = {"stm": STM}
 def spending(recipe: str | None, budget: str) -> Spending:
     """Return a recipe's settings for a budget; without a recipe biorag's own.
 
-    Raises
-    ------
-    UsageError
-        If there is no such recipe or budget.
+    Raises UsageError if there is no such recipe or budget.
     """
     if budget not in CANDIDATES:
         raise unknown_name("--budget", budget, CANDIDATES)
@@ -216,10 +213,7 @@ class Evolution:
 def require_gepa() -> None:
     """Refuse to go on without the package.
 
-    Raises
-    ------
-    MissingError
-        Naming the extra that brings it.
+    Raises MissingError naming the extra that brings it.
     """
     try:
         import gepa  # noqa: F401

@@ -65,12 +65,7 @@ class PromptTarget:
     def of(cls, files: ModelFiles, copy: Path) -> PromptTarget:
         """Return the encoder's directory, or `copy` where it is not the user's.
 
-        Raises
-        ------
-        MissingError
-            If the encoder cannot keep a prompt.
-        MismatchError
-            If something else is where the copy is to be.
+        Raises MissingError if the encoder cannot keep a prompt; MismatchError if something else has the copy's name.
         """
         target = cls(files, files.path if is_the_users(files) else copy)
         if not (files.path / MODULE_LIST).is_file():

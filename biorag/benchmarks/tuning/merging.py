@@ -127,10 +127,7 @@ class DevelopmentCorpus:
     def check(self, datasets: Iterable[Dataset]) -> None:
         """Refuse a corpus in which nothing could be found.
 
-        Raises
-        ------
-        BadInputError
-            If it holds no snippet that a data set judges.
+        Raises BadInputError if it holds no snippet that a data set judges.
         """
         held = {id for document, pmid in self.ids for id in (document, str(pmid))}
         for data in datasets:

@@ -36,10 +36,7 @@ class Parameter:
     def within(self, low: float | None, high: float | None) -> Parameter:
         """Return the parameter with another range.
 
-        Raises
-        ------
-        UsageError
-            If the range is empty, or begins at 0 where values are spaced by their ratio.
+        Raises UsageError if the range is empty, or begins at 0 where values are spaced by their ratio.
         """
         changed = replace(self, low=self.low if low is None else low, high=self.high if high is None else high)
         if not changed.low < changed.high < math.inf:
@@ -57,10 +54,7 @@ class Parameter:
     def parse(self, text: str) -> list[float]:
         """Return the values of a list such as "0.01,0.03,0.1", rising, each once.
 
-        Raises
-        ------
-        UsageError
-            If one is no number, or no whole one where it must be.
+        Raises UsageError if one is not a number, or not a whole one where it must be.
         """
         try:
             values = [float(part) for part in text.split(",")]

@@ -52,10 +52,7 @@ class PromptQuestions:
     def draw(cls, data: Dataset, split: HeldOutSplit, number: int) -> PromptQuestions:
         """Draw questions of a part with the split's seed; measured are those that training held out.
 
-        Raises
-        ------
-        BadInputError
-            If there are too few.
+        Raises BadInputError if there are too few.
         """
         benchmarks = () if split.part == DROPPED else split.benchmarks
         development = split.select(data).questions
@@ -127,10 +124,7 @@ class PromptTuning:
     seed_prompt : the instruction to begin with; None for the encoder's own
     calls, minibatch : metric calls to spend, and questions that the model is shown at a time, see `evolve`
 
-    Raises
-    ------
-    MismatchError
-        If the folder holds another search.
+    Raises MismatchError if the folder holds another search.
     """
 
     def __init__(

@@ -35,11 +35,8 @@ class TuningRequest:
     def plan(self, settings: Settings) -> TuningPlan:
         """Return the values to measure.
 
-        Raises
-        ------
-        UsageError
-            If something is not one of its choices, two do not go together, a value is not allowed, or the parameter
-            changes nothing with these settings.
+        Raises UsageError if something is not one of its choices, two do not go together, a value is not allowed, or the
+        parameter changes nothing with these settings.
         """
         if self.parameter not in PARAMETERS:
             raise unknown_name("parameter", self.parameter, PARAMETERS)

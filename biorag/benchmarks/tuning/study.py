@@ -79,10 +79,7 @@ class Study(Generic[Value]):
     identity : all that determines the measures besides the value; JSON
     measure : gives the measures of every data set at a value
 
-    Raises
-    ------
-    MismatchError
-        If the folder holds the points of another study.
+    Raises MismatchError if the folder holds the points of another study.
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], measure: Callable[[Value], Metrics]) -> None:
@@ -118,10 +115,7 @@ def load_development(folders: Sequence[Path], split: HeldOutSplit, judgements: s
     ----------
     judgements : the file that judges them, qrels/NAME.tsv
 
-    Raises
-    ------
-    UsageError
-        If two folders have the same name, which curves go by.
+    Raises UsageError if two folders have the same name, which curves go by.
     """
     data = [load_dataset(folder, judgements) for folder in folders]
     names = [dataset.name for dataset in data]

@@ -40,10 +40,7 @@ def recipe_of(method: str, experts: int, weights: str | None, density: float, sc
     ----------
     weights : numbers separated by commas, one per expert
 
-    Raises
-    ------
-    UsageError
-        If a value is not allowed.
+    Raises UsageError if a value is not allowed.
     """
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)

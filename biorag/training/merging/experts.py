@@ -77,10 +77,7 @@ class Experts:
     def write(self, folder: Path, recipe: MergeRecipe, on_progress: OnProgress) -> None:
         """Write the merged encoder, in the type of the first expert's weights.
 
-        Raises
-        ------
-        ServiceError
-            If the disk has no room for it.
+        Raises ServiceError if the disk has no room for it.
         """
         merged = {}
         for name, first in self.experts[0].state.items():
@@ -100,16 +97,9 @@ def load_experts(experts: Sequence[ModelFiles], base: ModelFiles | None) -> Expe
 
     A base shares architecture, vocabulary and tensors with them; it may lack pooling and prompts.
 
-    Raises
-    ------
-    BadInputError
-        If they cannot be merged, naming what differs.
-    UsageError
-        If one is an adapter, and there is no base.
-    MissingError
-        If the base is an adapter itself, or an encoder cannot be loaded.
-    ServiceError
-        If they do not fit into memory.
+    Raises BadInputError if they cannot be merged, naming what differs; UsageError if one is an adapter, and there is no
+    base; MissingError if the base is an adapter itself, or an encoder cannot be loaded; ServiceError if they do not fit
+    into memory.
     """
     if base and _is_adapter(base):
         raise MissingError(f"--base {base.path} is an adapter: give the encoder that it adapts")
@@ -251,12 +241,8 @@ def merge_experts(
 ) -> dict[str, Any]:
     """Write the merged encoder into the folder `out`, resuming an interrupted merge; return its manifest.
 
-    Raises
-    ------
-    MismatchError
-        If the folder holds something else, or another merge.
-    ServiceError
-        If another process merges into the folder, or memory or disk have no room.
+    Raises MismatchError if the folder holds something else, or another merge; ServiceError if another process merges
+    into the folder, or memory or disk have no room.
     """
     started = time.perf_counter()
     run = MergeRun(out, {**asdict(recipe), **experts.hashes, **(choice.identity(recipe.method) if choice else {})})
