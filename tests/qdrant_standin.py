@@ -17,7 +17,6 @@ from tests.loopback import Loopback
 
 POINTS = TypeAdapter(list[models.PointStruct])
 QUERIES = TypeAdapter(list[models.QueryRequest])
-HEADERS: dict[str, str] = {}  # of every answer, besides its own
 DEFAULT_LINKS = 16  # `m`, where a collection's maker does not say
 
 
@@ -126,7 +125,7 @@ class StandIn(Loopback):
         engine = self.engine
         routes: dict[tuple[str, str], Callable[[], Any]] = {
             ("GET", "/exists"): lambda: {"exists": engine.collection_exists(name)},
-            ("GET", ""): lambda: engine.get_collection(name).model_dump(mode="json"),
+            ("GET", ""): lambda: self._info(name, body),
             ("GET", "/cluster"): lambda: engine.collection_cluster_info(name).model_dump(mode="json"),
             ("PUT", ""): lambda: self._create(name, models.CreateCollection.model_validate(body)),
             ("PATCH", ""): lambda: self._patch(name, models.UpdateCollection.model_validate(body)),
@@ -134,7 +133,7 @@ class StandIn(Loopback):
             ("PUT", "/index"): lambda: self._index(name, body),
             ("PUT", "/points"): lambda: self._done(engine.upsert(name, POINTS.validate_python(body["points"]))),
             ("POST", "/points"): lambda: self._retrieve(name, body),
-            ("POST", "/points/count"): lambda: engine.count(name).model_dump(mode="json"),
+            ("POST", "/points/count"): lambda: self._count(name, body),
             ("POST", "/points/scroll"): lambda: self._scroll(name, body),
             ("POST", "/points/delete"): lambda: self._done(engine.delete(name, body["points"])),
             ("POST", "/points/query/batch"): lambda: self._query(name, body),
@@ -156,6 +155,12 @@ class StandIn(Loopback):
     def _index(self, name: str, body: Any) -> Any:
         schema = models.PayloadSchemaType(body["field_schema"])
         return self.engine.create_payload_index(name, body["field_name"], schema).model_dump(mode="json")
+
+    def _info(self, name: str, body: Any) -> Any:
+        return self.engine.get_collection(name).model_dump(mode="json")
+
+    def _count(self, name: str, body: Any) -> Any:
+        return self.engine.count(name).model_dump(mode="json")
 
     def _retrieve(self, name: str, body: Any) -> Any:
         options = {"with_payload": body.get("with_payload", True), "with_vectors": body.get("with_vector", False)}
@@ -185,4 +190,4 @@ class StandIn(Loopback):
         else:
             with self._turn:
                 reply = {"result": self.answer(method, path, values), "status": "ok", "time": 0.0}
-        return status or 200, json.dumps(reply).encode(), {"Content-Type": "application/json", **HEADERS}
+        return status or 200, json.dumps(reply).encode(), {"Content-Type": "application/json"}

@@ -15,7 +15,7 @@ from biorag.types import Change, Deletion, Encoded, Index, Snippet, block_id
 EncodeSnippets = Callable[[Sequence[Snippet]], Encoded]
 
 
-class Split(Protocol):
+class BlockSplit(Protocol):
     """Gives a document's blocks of up to `tokens` tokens, 0 where documents stay whole."""
 
     @property
@@ -80,7 +80,7 @@ class Updater:
         self,
         index: Index,
         load_encoder: Callable[[], EncodeSnippets],
-        split: Split,
+        split: BlockSplit,
         progress: IndexingProgress,
         record: Callable[[IndexingProgress], None],
     ) -> None:

@@ -20,7 +20,7 @@ from biorag.indexes.manifest import Manifest, SourceRecord, TokenParameters
 from biorag.indexes.progress import IndexingProgress, clear_progress, read_progress, torn_note, write_progress
 from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import Survey
-from biorag.indexes.updating import EncodeSnippets, Split, Updater, Winner
+from biorag.indexes.updating import BlockSplit, EncodeSnippets, Updater, Winner
 from biorag.types import Encoded, Encoder, Index, OnProgress, Progress, Snippet
 from biorag.utils.files import timestamp
 from biorag.utils.progress import batched
@@ -61,7 +61,7 @@ class Incoming:
     """
 
     winners: Iterable[Winner]
-    split: Split
+    split: BlockSplit
     sources: tuple[SourceRecord, ...]
     rejected: int = 0
     duplicates: int = 0

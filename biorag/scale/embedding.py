@@ -25,7 +25,7 @@ NONE = np.empty(0, np.uint64)
 Load = Callable[[Manifest], SnippetEncoding]  # loads the models; called once in each worker
 
 
-class Batch(NamedTuple):
+class SnippetBatch(NamedTuple):
     """Rows of a part that are encoded together, and so come out the same wherever that is done."""
 
     part: str
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class EncodingJob:
     """What workers need to encode batches of `snippets` into `out`; travels to other processes and machines.
 
     `manifest` is that of the index of these vectors.
@@ -46,18 +46,18 @@ class Job:
 
 
 class BatchEncoder:
-    """Encodes batches, each into a file of its own; see `Job`.
+    """Encodes batches, each into a file of its own; see `EncodingJob`.
 
     A batch that is there already, since its worker was lost before it could say so, is left as it is.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: EncodingJob) -> None:
         self._job = job
         self._encode = job.load(job.manifest)
         self._bm25 = Bm25Encoder.of(job.manifest)
         self._part = lru_cache(1)(lambda name: read_table(job.snippets / name, SNIPPETS))
 
-    def __call__(self, batch: Batch) -> int:
+    def __call__(self, batch: SnippetBatch) -> int:
         """Encode a batch; return how many snippets it has."""
         rows: pa.Table = self._part(batch.part).take(pa.array(batch.rows))
         path = batch_path(self._job.out, rows.column(KEY).to_numpy())
@@ -68,10 +68,12 @@ class BatchEncoder:
         return len(batch.rows)
 
 
-Encode = Callable[[Job, Sequence[Batch]], Iterator[int]]  # encodes batches; gives the size of each that is done
+Encode = Callable[
+    [EncodingJob, Sequence[SnippetBatch]], Iterator[int]
+]  # encodes batches; gives the size of each that is done
 
 
-def encode_here(job: Job, batches: Sequence[Batch]) -> Iterator[int]:
+def encode_here(job: EncodingJob, batches: Sequence[SnippetBatch]) -> Iterator[int]:
     """Encode in this process, on its best device."""
     return map(BatchEncoder(job), batches)
 
@@ -117,7 +119,7 @@ class Embedding:
             self.folder.tidy()
             batches = self._batches(export, known)
             total = sum(len(batch.rows) for batch in batches)
-            job = Job(self.snippets.path.resolve(), self.folder.path.resolve(), self.manifest, self.load)
+            job = EncodingJob(self.snippets.path.resolve(), self.folder.path.resolve(), self.manifest, self.load)
             with progress("Encoding", total) as advance:
                 for count in encode(job, batches) if batches else ():
                     advance(count)
@@ -127,13 +129,14 @@ class Embedding:
         seconds = round(time.perf_counter() - started, 3)
         return EmbedReport(str(self.folder.path), export.rows, total, export.rows - total, seconds)
 
-    def _batches(self, export: Export, known: np.ndarray) -> list[Batch]:
+    def _batches(self, export: Export, known: np.ndarray) -> list[SnippetBatch]:
         """Return the snippets without vectors in batches, none of more than one part."""
         done = np.union1d(self.folder.done(), known)
-        batches: list[Batch] = []
+        batches: list[SnippetBatch] = []
         for part in export.parts:
             rows = np.flatnonzero(~among(self.snippets.keys(part), done))
             batches += [
-                Batch(part.name, rows[start:][: self.batch_size]) for start in range(0, len(rows), self.batch_size)
+                SnippetBatch(part.name, rows[start:][: self.batch_size])
+                for start in range(0, len(rows), self.batch_size)
             ]
         return batches

@@ -21,7 +21,7 @@ from biorag.types import Deletion, Encoded, Progress, Snippet
 
 @dataclass(frozen=True, slots=True)
 class GivenBlocks:
-    """Gives the blocks that documents were split into before: a `Split` of the documents that are written next."""
+    """Gives the blocks that documents were split into before: a `BlockSplit` of the documents that are written next."""
 
     tokens: int
     blocks: dict[str, list[Snippet]]

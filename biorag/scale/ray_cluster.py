@@ -17,7 +17,7 @@ import numpy as np
 from biorag import errors
 from biorag.errors import BioragError, ServiceError
 from biorag.models.finding import first_line
-from biorag.scale.embedding import Batch, BatchEncoder, Encode, Job
+from biorag.scale.embedding import BatchEncoder, Encode, EncodingJob, SnippetBatch
 
 LOCAL = "local"
 # Ray reports its use to its makers unless it is told not to, before it is imported; and warns of what it does itself.
@@ -90,14 +90,14 @@ class _Worker:
     What it raises is returned, for of an exception Ray Data passes on no more than that there was one.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: EncodingJob) -> None:
         self._job = job
         self._encode: BatchEncoder | None = None
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         try:
             self._encode = self._encode or BatchEncoder(self._job)
-            count = self._encode(Batch(item["part"], np.frombuffer(item["rows"], np.int64)))
+            count = self._encode(SnippetBatch(item["part"], np.frombuffer(item["rows"], np.int64)))
         except Exception as error:
             ours = as_ours(error)
             return {"count": 0, "error": type(ours).__name__, "message": str(ours)}
@@ -117,7 +117,7 @@ def encode_by_ray(workers: int, gpus: int) -> Encode:
     A worker that dies is replaced, and its batch is given to another one.
     """
 
-    def encode(job: Job, batches: Sequence[Batch]) -> Iterator[int]:
+    def encode(job: EncodingJob, batches: Sequence[SnippetBatch]) -> Iterator[int]:
         import ray.data
 
         context = ray.data.DataContext.get_current()

@@ -121,24 +121,12 @@ def no_payload(result):
     result[0]["payload"] = None
 
 
-def a_number_for_a_text(result):
-    result[0]["payload"]["title"] = 7
-
-
 def not_a_number(result):
     result[0]["points"][0]["score"] = float("nan")
 
 
-def a_hit_twice(result):
-    result[0]["points"].append(result[0]["points"][0])
-
-
 def too_many_hits(result):
     result[0]["points"] *= 10_000
-
-
-def manifest_in(result):
-    return result["config"]["metadata"]["biorag"]
 
 
 def no_answers(result):
@@ -151,9 +139,7 @@ def no_answers(result):
         ("_retrieve", changed_content, "that differs from its digest"),
         ("_retrieve", another_id, "'other' that was not asked for"),
         ("_retrieve", no_payload, "payload 0"),
-        ("_retrieve", a_number_for_a_text, "title"),
         ("_query", not_a_number, "JSON"),
-        ("_query", a_hit_twice, "hits that were not asked for"),
         ("_query", too_many_hits, "hits that were not asked for"),
         ("_query", no_answers, "0 answers to"),
         ("_count", lambda result: result.update(count=-5), "a count of -5 snippets"),
@@ -162,7 +148,6 @@ def no_answers(result):
             lambda result: result["config"]["metadata"]["biorag"].update(snippets="many"),
             "is damaged (snippets",
         ),
-        ("_info", lambda result: result["config"]["metadata"]["biorag"]["bm25"].update(k=-1), "is damaged (bm25.k"),
         ("_info", lambda result: result["config"]["metadata"].update(biorag=[[[]]]), "not a JSON object"),
     ],
 )
@@ -180,12 +165,7 @@ def test_what_a_server_must_not_answer_is_one_sentence(server, indexed, run, mon
     assert says in result.stderr and "internal error" not in result.stderr and "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("compressed", [False, True])
-def test_a_reply_has_bounds(server, indexed, run, monkeypatch, compressed):
-    if compressed:
-        monkeypatch.setattr("tests.qdrant_standin.HEADERS", {"Content-Encoding": "gzip"})
-    else:
-        monkeypatch.setattr("biorag.indexes.connection.LARGEST_REPLY", 20)
+def test_a_reply_has_bounds(indexed, run, monkeypatch):
+    monkeypatch.setattr("biorag.indexes.connection.LARGEST_REPLY", 20)
     result = run("search", "malaria", "--name", "wire", "--mode", "bm25", "--no-rerank")
-    assert result.exit_code == 6
-    assert ("cannot be unpacked" if compressed else "more than 20 bytes") in result.stderr
+    assert (result.exit_code, "more than 20 bytes" in result.stderr) == (6, True)
