@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-
-import pytest
+from types import SimpleNamespace
 
 from tests.cli import done, failed, invoke, succeeded
 
@@ -26,11 +25,13 @@ def test_keys_without_a_keyring(monkeypatch):
 
 
 def test_keys_in_a_keyring(monkeypatch):
-    keyring = pytest.importorskip("keyring", reason="the extra biorag[keyring] is not installed")
     held = {}
-    monkeypatch.setattr(keyring, "set_password", lambda service, host, key: held.update({host: key}))
-    monkeypatch.setattr(keyring, "get_password", lambda service, host: held.get(host))
-    monkeypatch.setattr(keyring, "delete_password", lambda service, host: held.pop(host))
+    ring = SimpleNamespace(
+        get_password=lambda service, host: held.get(host),
+        set_password=lambda service, host, key: held.update({host: key}),
+        delete_password=lambda service, host: held.pop(host),
+    )
+    monkeypatch.setitem(sys.modules, "keyring", ring)
     report = done(invoke("config", "key", "https://API.example.org/v1", "--json", input="s3cret-key\n"))
     assert report == {"host": "api.example.org:443", "variable": "BIORAG_KEY_API_EXAMPLE_ORG_443", "kept": True}
     assert held == {"api.example.org:443": "s3cret-key"}

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from biorag.commands.groups import Flags, Given, Panel, expanded
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
-from biorag.settings.training import QUESTION_GENERATOR, RETRIEVER, TrainingSettings
 from biorag.utils import network
 from tests.cli import failed, invoke
 
@@ -112,23 +111,6 @@ def test_offline_lets_through_the_hosts_that_the_command_line_names(run, tmp_pat
     network.restrict(None)  # which takes the variable for child processes back too
     assert run("x", "--number", 1, "--llm", "http://named.test:1", config=file).exit_code == 0
     assert network._named is None
-
-
-BI_ENCODERS = {"train_mini_batch_size", "train_hard_negatives", "train_in_batch", "train_temperature"}
-
-
-@pytest.mark.parametrize(
-    ("model", "own"),
-    [
-        (RETRIEVER, {*BI_ENCODERS, "train_lora_rank", "train_lora_alpha"}),
-        (QUESTION_GENERATOR, set()),
-    ],
-)
-def test_training_offers_what_applies_to_a_model(model, own):
-    common = {"validation", "epochs", "batch_size", "learning_rate", "warmup", "max_tokens", "gradient_checkpointing"}
-    common |= {"evaluations", "max_steps", "warmup_steps", "eval_steps", "patience", "gradient_accumulation"}
-    offered = dict(Flags(TrainingSettings, model=model).parameters())
-    assert set(offered) == {f"train_{name}" for name in common} | own
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,6 @@ def only_file(folder) -> str:
     """The one file in a folder: no temporary file is left."""
     (path,) = folder.iterdir()
     return path.read_text(encoding="utf-8")
-
-
-def test_several_threads_may_write_the_same_file(tmp_path):
-    texts = [str(n) * 100_000 for n in range(8)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: write_text(tmp_path / "file.txt", texts[n % 8]), range(40)))
-    assert only_file(tmp_path) in texts
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace", "encode"])

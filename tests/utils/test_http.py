@@ -22,7 +22,6 @@ from biorag.indexes.connection import connect, server_errors
 from biorag.utils import http
 from biorag.utils.http import LONGEST, BoundedTransport, ReplyRefusedError, Retries, heed
 from biorag.utils.network import Server
-from biorag.utils.secrets import remember
 from tests.loopback import Script
 
 SECONDS = 0.4
@@ -95,9 +94,7 @@ def trickling(start: bytes, drip: bytes) -> Pieces:
 TRICKLES = {
     "header": trickling(HEAD + b"X: ", b"x"),
     "body": trickling(HEAD + b"Content-Length: 100000\r\n\r\n", b" "),
-    "body without a length": trickling(HEAD + b"\r\n", b" "),
     "chunks": trickling(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", chunk(b" ")),
-    "continuations": trickling(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     "nothing": trickling(b"", b""),
 }
 
@@ -131,7 +128,6 @@ def test_a_reply_within_the_bound_comes_as_it_is(serve):
 LARGE = {
     "with a length": whole(bytes(1001)),
     "without an end": trickling(HEAD + b"\r\n", bytes(1 << 16)),
-    "in chunks": trickling(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", chunk(b" " * 100)),
     "compressed": whole(b"x", b"Content-Encoding: gzip"),
 }
 
@@ -183,13 +179,6 @@ REACHED = {
 def test_every_server_is_read_so(serve, kind):
     url = serve(TRICKLES["body"], SECONDS / 10)
     with pytest.raises(ServiceError, match="did not answer in time"), server_errors():
-        REACHED[kind](url)
-
-
-@pytest.mark.parametrize("kind", REACHED)
-def test_a_reply_without_an_end_is_one_sentence(serve, kind):
-    url = serve(LARGE["without an end"])
-    with pytest.raises(ServiceError, match=r"its reply has more than [0-9,]+ bytes|did not answer in time"):
         REACHED[kind](url)
 
 
@@ -280,13 +269,6 @@ def test_the_waits_double_with_some_chance_and_end_at_the_limit(waits):
     assert caught.value.exit_code == 6
 
 
-def test_without_retries_a_request_is_sent_once(waits):
-    server = Answers(httpx.ReadTimeout(""))
-    with pytest.raises(ServiceError, match=r"in time \(BIORAG_TIMEOUT sets the seconds\), once: check --x"):
-        sending(0)(REQUEST, server)
-    assert (len(server.bodies), waits) == (1, [])
-
-
 def test_each_wait_is_told_with_its_place(waits, caplog):
     with caplog.at_level(logging.WARNING):
         sending(3)(REQUEST, Answers(answered(429, b"slow", Retry_After="2"), answered(503), answered()))
@@ -301,26 +283,11 @@ def test_the_server_says_how_long_or_until_when_to_wait(waits):
     assert waits[0] == 7 and 27 <= waits[1] <= 30
 
 
-@pytest.mark.parametrize("asked", ["0", "soon", "Wed, 21 Oct 2015 07:28:00 GMT"])
-def test_a_time_that_is_none_or_past_leaves_our_own_wait(waits, asked):
-    sending()(REQUEST, Answers(answered(429, Retry_After=asked), answered()))
-    assert 0.25 <= waits[0] <= 0.5
-
-
 def test_a_server_that_wants_to_be_left_alone_for_long_is(waits):
     server = Answers(answered(429, b"quota", Retry_After="3600"))
     with pytest.raises(ServiceError, match=r"answered 429: 'quota', and asks to wait 3600 s: try again then"):
         sending()(REQUEST, server)
     assert (len(server.bodies), waits) == (1, [])
-
-
-def test_a_server_that_repeats_the_key_does_not_make_us_repeat_it(waits, caplog):
-    remember("s3cret")
-    with pytest.raises(ServiceError) as caught:
-        sending(1)(REQUEST, Answers(answered(500, b"bad key s3cret\x1b[31m")))
-    assert "s3cret" not in str(caught.value) + caplog.text
-    assert "bad key …" in str(caught.value)
-    assert "\x1b" not in str(caught.value)
 
 
 def test_an_interruption_ends_the_wait_of_a_pools_thread_at_once(monkeypatch):
@@ -341,9 +308,3 @@ def test_an_interruption_ends_the_wait_of_a_pools_thread_at_once(monkeypatch):
     stop.set()
     assert ended.wait(2)
     assert "stopped" in str(errors[0])
-
-
-@pytest.mark.parametrize("charset", ["hex", "no-such-codec"])
-def test_an_answer_is_shown_whatever_it_says_it_is_written_in(waits, charset):
-    answer = answered(403, b"no access for y\xf6u", Content_Type=f"text/html; charset={charset}")
-    assert sending().said(answer) == "answered 403: 'no access for y\N{REPLACEMENT CHARACTER}u'"

@@ -13,7 +13,6 @@ import pytest
 from biorag.errors import OfflineError, UsageError
 from biorag.settings.sources import load_settings
 from biorag.utils.network import (
-    host_of,
     is_loopback,
     login_apart,
     origin_of,
@@ -54,21 +53,6 @@ def test_a_login_is_taken_out_of_a_url(url, apart, login):
 )
 def test_what_is_shown_of_a_url_has_no_credentials(text, shown):
     assert without_credentials(text) == shown
-
-
-@pytest.mark.parametrize(
-    ("url", "host"),
-    [
-        ("http://Host.Example.:80", "host.example"),
-        ("http://[::1]:1", "::1"),
-        ("http://u:p@h/x", "h"),
-        ("http://", ""),
-        ("http://a:b", ""),
-        ("http://[::1", ""),
-    ],
-)
-def test_the_host_of_a_url(url, host):
-    assert host_of(url) == host
 
 
 def test_the_login_of_a_url_is_a_secret_setting_and_the_url_is_clean():
@@ -161,30 +145,17 @@ def test_offline_a_named_host_is_reached_by_its_name_and_its_address(listening, 
 @pytest.mark.parametrize(
     ("url", "here"),
     [
-        *(
-            (f"http://{host}:8080/v1", True)
-            for host in ("localhost", "LocalHost.", "a.localhost", "127.0.0.1", "127.9.9.9")
-        ),
+        ("http://LocalHost.:8080", True),
+        ("http://a.localhost", True),
+        ("http://127.9.9.9", True),
         ("http://[::1]:6333", True),
-        *((f"https://{host}", False) for host in ("localhost.example", "10.0.0.1", "[2001:db8::1]", "example.org", "")),
+        ("https://localhost.example", False),
+        ("http://10.0.0.1", False),
+        ("https://", False),
     ],
 )
 def test_urls_that_name_this_machine(url, here):
     assert is_loopback(url) is here
-
-
-def test_offline_what_does_not_leave_the_machine_is_let_through(tmp_path):
-    restrict([])
-    place = str(tmp_path / "socket")
-    with closing(socket.socket(socket.AF_UNIX)) as server, closing(socket.socket(socket.AF_UNIX)) as client:
-        server.bind(place)
-        server.listen()
-        client.connect(place)
-    ours, theirs = socket.socketpair()
-    ours.sendmsg([b"x"])
-    assert theirs.recv(1) == b"x"
-    with closing(socket.create_server(("127.0.0.1", 0))):
-        pass  # listening connects to nobody
 
 
 def test_left_the_guard_gives_the_environment_back(monkeypatch):
@@ -198,7 +169,7 @@ def test_left_the_guard_gives_the_environment_back(monkeypatch):
     assert dict(os.environ) == before
 
 
-@pytest.mark.parametrize("url", ["http://u:s3cret-pw@proxy:3128", "u:s3cret-pw@proxy:3128", "socks5://u:s3cret-pw@h"])
+@pytest.mark.parametrize("url", ["http://u:s3cret-pw@proxy:3128", "u:s3cret-pw@proxy:3128"])
 def test_the_logins_of_proxies_and_the_hubs_token_are_secrets(monkeypatch, url):
     monkeypatch.setenv("https_proxy", url)
     monkeypatch.setenv("HF_TOKEN", "hf_canary-token")

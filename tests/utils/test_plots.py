@@ -49,19 +49,6 @@ def test_lines_go_through_their_points(figures, tmp_path):
     assert legend(second) is None, "one line needs no legend"
 
 
-def test_a_band_reaches_from_low_to_high_in_its_lines_colour(figures, tmp_path):
-    write_plot(tmp_path / "plot.png", [FIRST, SECOND])
-    first, second = figures[0].axes
-    (band,) = first.collections
-    (outline,) = band.get_paths()
-    corners = {tuple(map(float, corner)) for corner in outline.vertices}
-    assert corners == {(20.0, 0.4), (100.0, 0.5), (100.0, 0.7), (20.0, 0.6)}
-    from matplotlib.colors import to_rgb
-
-    assert tuple(band.get_facecolor()[0][:3]) == pytest.approx(to_rgb(first.lines[0].get_color()))
-    assert len(second.collections) == 0
-
-
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
