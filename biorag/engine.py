@@ -6,7 +6,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
@@ -86,9 +86,9 @@ class OpenIndex:
             return None
         from biorag.answering.abstention.estimator import EvidenceEstimator, coefficients_of
 
-        found = coefficients_of(self.folder, self.manifest.encoder, self.manifest.similarity)
+        coefficients = coefficients_of(self.folder, self.manifest.encoder, self.manifest.similarity)
         threshold = self.settings.abstention.evidence_threshold
-        return EvidenceEstimator(found, self.encoder, threshold) if found else None
+        return EvidenceEstimator(coefficients, self.encoder, threshold) if coefficients else None
 
     def checked(self, conditions: tuple[FieldFilter, ...]) -> tuple[FieldFilter, ...]:
         """Return conditions, once it is known that snippets have the fields they name; see `check_fields`."""
@@ -448,23 +448,19 @@ def survey_corpus(
     encoder: TextEncoder | None = None,
     columns: Columns = (),
 ) -> Iterator[SurveyedCorpus]:
-    """Find a corpus and read it once, for the configured index, or for a new one.
+    """Read a corpus once, for the configured index or a new one.
 
     Parameters
     ----------
     corpus : files, folders, "demo", or - for standard input
-    rejects : takes the bad lines; None: the first one stops the reading
-    encoder : the configured encoder where it is loaded already
-    columns : which column of a table is which field; by default the header says
+    rejects : collects the bad lines; None stops at the first one
+    encoder : the configured encoder, if it is loaded already
+    columns : the columns of tables by their fields; by default the header names them
 
     Raises
     ------
-    BadInputError
-        At a file of an unknown kind, at the first bad line if there are no rejects, or if there is no snippet.
-    MismatchError
-        If the index was made with another encoder, or other settings.
-    MissingError
-        If a file or a model is not there.
+    BadInputError, MismatchError, MissingError
+        If the corpus is unreadable or empty, the index was made with other settings, or a file or model is missing.
     """
     from biorag.corpus.sources import check_kinds, find_files
     from biorag.indexes.surveying import survey
@@ -477,13 +473,6 @@ def survey_corpus(
     if manifest:
         check_settings(manifest, settings)
     files = encoder_files(settings, manifest)
-    if manifest and not manifest.encoder.configuration:
-        logger.warning(
-            "index %r was made when only its encoder's weights were recorded: from now on its tokenizer, pooling, "
-            "prompts and maximum length are held to what they are now",
-            manifest.name,
-        )
-        manifest = replace(manifest, encoder=replace(manifest.encoder, configuration=files.configuration()))
     token_model = token_files(settings, manifest, files)
     if manifest is None and settings.index.similarity is None:
         settings = settings.replace(similarity=files.similarity())
@@ -491,17 +480,16 @@ def survey_corpus(
 
     @cache
     def encoding() -> SnippetEncoders:
-        return snippet_encoders(settings, files, token_model, similarity, manifest, encoder, found.sample)
+        return snippet_encoders(settings, files, token_model, similarity, manifest, encoder, surveyed.sample)
 
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-        found_files = find_files(corpus, Path(spool) / "standard-input", settings.home, columns)
-        check_kinds(found_files.sources)
+        corpus_files = find_files(corpus, Path(spool) / "standard-input", settings.home, columns)
+        check_kinds(corpus_files.sources)
         split = splitter(settings, files, manifest)
         with progress("Checking", None) as advance:
-            length_of = length_counter(settings, files)
-            taken = manifest.sources if manifest else ()
-            found = survey(found_files.sources, rejects, advance, split, taken, length_of)
-        yield SurveyedCorpus(Store(settings), manifest, found_files, found, split, encoding, rejects)
+            known = manifest.sources if manifest else ()
+            surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_counter(settings, files))
+        yield SurveyedCorpus(Store(settings), manifest, corpus_files, surveyed, split, encoding, rejects)
 
 
 def index_corpus(

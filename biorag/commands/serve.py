@@ -45,10 +45,10 @@ class Serving:
 
     def options(self) -> ServeOptions:
         """Return the server's options."""
-        from biorag.server.options import Limits, ServeOptions
+        from biorag.server.options import ServeOptions, ServerLimits
 
         token = self.token or os.environ.get(TOKEN_VARIABLE) or None
-        limits = Limits(rate=self.rate, queue=self.queue)
+        limits = ServerLimits(rate=self.rate, queue=self.queue)
         return ServeOptions(self.host, self.port, token, tuple(self.allowed_host or ()), self.runs, limits)
 
 

@@ -65,8 +65,7 @@ def verify(
 ) -> None:
     """Judge claims by the evidence of an index: supported, unsupported or contradicted, and by which sentence.
 
-    The index is searched for each claim, unless a snippet is named. A verdict says what the snippets at hand say; a
-    supported claim need not be true.
+    Each claim is searched for, unless a snippet is named. A supported claim need not be true.
 
     Examples:
 
@@ -87,8 +86,7 @@ def verify(
             verdict = session.verify(asked.claim, snippet=asked.snippet, **filters.arguments)
             supported = verdict.checked.verdict is Verdict.SUPPORTED
     if asked.claim is None:
-        report = {"out": str(asked.out), "claims": sum(counts.values()), **counts}
-        show.report("Verdicts", report, as_json)
+        show.report("Verdicts", {"out": str(asked.out), "claims": sum(counts.values()), **counts}, as_json)
     elif as_json:
         show.print_json(verdict.to_json())
     else:

@@ -29,7 +29,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Ranked(_Body):
+class RankedBody(_Body):
     """How snippets are found; by default as the server was started."""
 
     filter: Conditions = []
@@ -40,13 +40,13 @@ class Ranked(_Body):
     rerank: bool | None = Field(default=None, description="Whether candidates are reranked.")
 
 
-class SearchBody(Ranked):
+class SearchBody(RankedBody):
     """A search."""
 
     query: Text
 
 
-class AskBody(Ranked):
+class AskBody(RankedBody):
     """A question."""
 
     question: Text

@@ -220,14 +220,14 @@ async def _whole_body(scope: Scope, receive: Receive, options: ServeOptions) -> 
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return what gives a body that was read, and after it what comes from the client."""
-    given = False
+    """Return a `receive` that yields a body that was read, and after it the messages of the client."""
+    is_sent = False
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
+        nonlocal is_sent
+        if is_sent:
             return await receive()
-        given = True
+        is_sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay

@@ -13,8 +13,8 @@ LEAST_TOKEN = 16  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits for one client, and for all together.
+class ServerLimits:
+    """ServerLimits for one client, and for all together.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class ServeOptions:
     token: str | None = None
     allowed_hosts: tuple[str, ...] = ()
     runs: Path | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: ServerLimits = field(default_factory=ServerLimits)
 
     def __post_init__(self) -> None:
         if not self.token and not is_loopback_name(self.host):

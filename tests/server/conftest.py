@@ -25,7 +25,7 @@ pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 from starlette.testclient import TestClient
 
 from biorag.server.app import create_app
-from biorag.server.options import Limits, ServeOptions
+from biorag.server.options import ServeOptions, ServerLimits
 
 QUESTION = "Why is pyridoxine given together with isoniazid?"
 BASE = "http://127.0.0.1:8765"
@@ -60,7 +60,7 @@ def client(session) -> Iterator[TestClient]:
 
 def client_of(session: Session, token: str | None = None, runs: Path | None = None, **limits) -> TestClient:
     """Return a client of an application, as curl is one: without the headers of browsers."""
-    options = ServeOptions(token=token, runs=runs, limits=replace(Limits(rate=0), **limits))
+    options = ServeOptions(token=token, runs=runs, limits=replace(ServerLimits(rate=0), **limits))
     return TestClient(create_app(session, options), base_url=BASE, follow_redirects=False)
 
 

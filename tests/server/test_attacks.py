@@ -261,14 +261,14 @@ def test_17_a_body_that_drips_is_given_up(session, demo_home):
 
     from biorag.errors import BioragError
     from biorag.server.guards import _whole_body
-    from biorag.server.options import Limits, ServeOptions
+    from biorag.server.options import ServeOptions, ServerLimits
 
     async def drip():
         await anyio.sleep(0.01)
         return {"type": "http.request", "body": b"x", "more_body": True}
 
     async def read():
-        options = ServeOptions(limits=Limits(body_seconds=0.05))
+        options = ServeOptions(limits=ServerLimits(body_seconds=0.05))
         await _whole_body({"type": "http", "headers": []}, drip, options)
 
     with pytest.raises(BioragError, match="too slowly"):
