@@ -17,7 +17,7 @@ from biorag.retrieval.filters import parse_filters
 from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from biorag.indexes.deleting import Selection
+    from biorag.indexes.deleting import RemovedDocuments
     from biorag.indexes.manifest import Manifest
     from biorag.types import Index
 
@@ -53,7 +53,7 @@ class Removed:
             raise UsageError(f"{fault}: give --id, --filter or --source")
         parse_filters(self.where or ())
 
-    def select(self, index: Index, manifest: Manifest, settings: Settings) -> Selection:
+    def select(self, index: Index, manifest: Manifest, settings: Settings) -> RemovedDocuments:
         """Return what to remove of an open index."""
         from biorag.corpus.sources import find_sources
         from biorag.indexes.deleting import select_ids, select_source, select_where

@@ -26,7 +26,7 @@ BY_HAND = "biorag delete"  # the source of such deletions, as the manifest recor
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RemovedDocuments:
     """What is to be removed: documents, how many snippets they are, and the ids asked for that are not there.
 
     `source` is the SHA-256 of the corpus file that they are all of; empty for none.
@@ -50,7 +50,7 @@ class DeletionReport:
     seconds: float
 
 
-def select_ids(index: Index, manifest: Manifest, ids: Iterable[str]) -> Selection:
+def select_ids(index: Index, manifest: Manifest, ids: Iterable[str]) -> RemovedDocuments:
     """Return the documents of these ids, each that of a snippet, a block of a document or a document in blocks."""
     asked = tuple(dict.fromkeys(ids))
     documents: dict[str, None] = {}
@@ -64,10 +64,10 @@ def select_ids(index: Index, manifest: Manifest, ids: Iterable[str]) -> Selectio
                 missing.append(id)
             else:
                 documents[snippet.document] = None
-    return Selection(tuple(documents), _snippets_of(index, manifest, tuple(documents)), tuple(missing))
+    return RemovedDocuments(tuple(documents), _snippets_of(index, manifest, tuple(documents)), tuple(missing))
 
 
-def select_where(index: Index, manifest: Manifest, where: tuple[FieldFilter, ...]) -> Selection:
+def select_where(index: Index, manifest: Manifest, where: tuple[FieldFilter, ...]) -> RemovedDocuments:
     """Return the documents of which a snippet fulfils all conditions; the store evaluates them."""
     probe = np.ones(manifest.encoder.dimension, np.float32)
     documents: dict[str, None] = {}
@@ -76,10 +76,10 @@ def select_where(index: Index, manifest: Manifest, where: tuple[FieldFilter, ...
         matching = [hit.id for hit in hits]
         snippets = index.fetch(matching) if manifest.blocks else {}
         documents |= dict.fromkeys(snippets[id].document if id in snippets else id for id in matching)
-    return Selection(tuple(documents), _snippets_of(index, manifest, tuple(documents)))
+    return RemovedDocuments(tuple(documents), _snippets_of(index, manifest, tuple(documents)))
 
 
-def select_source(index: Index, manifest: Manifest, source: Source) -> Selection:
+def select_source(index: Index, manifest: Manifest, source: Source) -> RemovedDocuments:
     """Return the documents that a corpus file has and the index holds, whichever file they came from last.
 
     An id that begins with the file's label, of a folder that was indexed its path there, is looked for by every such
@@ -108,7 +108,7 @@ def _snippets_of(index: Index, manifest: Manifest, documents: Sequence[str]) -> 
     return count
 
 
-def delete_documents(store: Store, selection: Selection, on_progress: OnProgress) -> DeletionReport:
+def delete_documents(store: Store, selection: RemovedDocuments, on_progress: OnProgress) -> DeletionReport:
     """Remove documents from an index, batch by batch; a killed run is completed by the same command.
 
     Vacuuming afterwards leaves BM25 the frequencies of what remains. The manifest records the deletion, and forgets a
@@ -154,7 +154,7 @@ def _no_encoder() -> EncodeSnippets:
     raise AssertionError("a deletion encodes nothing")
 
 
-def _finished(manifest: Manifest, selection: Selection, snippets: int) -> Manifest:
+def _finished(manifest: Manifest, selection: RemovedDocuments, snippets: int) -> Manifest:
     """Return the manifest after a deletion, which is recorded among the sources by the hash of what was removed."""
     deletion = SourceRecord(BY_HAND, sha256_of_json(sorted(selection.documents)), 0, 0, len(selection.documents))
     kept = [record for record in manifest.sources if record.sha256 not in (selection.source, deletion.sha256)]
