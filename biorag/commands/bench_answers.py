@@ -25,12 +25,8 @@ Answering = Annotated[
 
 @expanded
 def answers(
-    dataset: Annotated[
-        Path, typer.Argument(help="Folder with queries.jsonl, qrels/test.tsv and answers.jsonl, plain or gzipped.")
-    ],
-    out: Annotated[
-        Path, typer.Option(help="Folder to write the answers and report.json to; an interrupted run resumes.")
-    ],
+    dataset: Annotated[Path, typer.Argument(help="Folder with queries.jsonl, qrels/test.tsv, answers.jsonl[.gz].")],
+    out: Annotated[Path, typer.Option(help="Folder for the answers and report.json; an interrupted run resumes.")],
     settings: Annotated[
         Settings,
         options.INDEX,
@@ -44,10 +40,9 @@ def answers(
 ) -> None:
     """Measure answers on questions that experts answered: BioASQ's measures, citations, abstention.
 
-    Exact answers: accuracy and macro F1 of yes/no, accuracy and MRR of factoids, F1 of lists. Ideal answers: ROUGE-2
-    and ROUGE-SU4. Sentences: the share that the evidence supports, and ALCE's citation recall and precision.
-    Abstention: how well the estimate tells a question from the same one without its gold documents. No answer is
-    withheld here.
+    Exact answers: accuracy and macro F1 of yes/no, accuracy and MRR of factoids, F1 of lists. Ideal answers: ROUGE.
+    Sentences: the share that the evidence supports, and ALCE's citation recall and precision. Abstention: how well the
+    estimate tells a question from the same one without its gold documents. No answer is withheld.
 
     Examples:
 

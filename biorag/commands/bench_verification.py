@@ -16,13 +16,9 @@ from biorag.settings.settings import Settings
 @expanded
 def verification(
     dataset: Annotated[Path, typer.Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz].")],
-    out: Annotated[
-        Path, typer.Option(help="Folder to write claims.jsonl and report.json to; an interrupted run resumes.")
-    ],
+    out: Annotated[Path, typer.Option(help="Folder for claims.jsonl and report.json; an interrupted run resumes.")],
     settings: Annotated[Settings, Flags("name", "qdrant", "seed", finds_index=True)],
-    half: Annotated[
-        str, typer.Option(help="Questions to use: all, development or test, as a hash of their ids decides.")
-    ] = "all",
+    half: Annotated[str, typer.Option(help="all, development or test questions, by a hash of their ids.")] = "all",
     verifier: options.Verifier = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Largest number of questions.")] = None,
     as_json: options.Json = False,

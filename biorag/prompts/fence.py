@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 
 from biorag.utils.text import INVISIBLE
@@ -37,7 +37,11 @@ def defused(text: str, controls: tuple[str, ...] = ()) -> str:
     controls : the model's own, as `control_strings` returns them
     """
     skeleton, places = _skeleton(text)
-    starts = {match.start() for match in _KNOWN.finditer(skeleton)} | set(_found(skeleton, controls))
+    starts = {match.start() for match in _KNOWN.finditer(skeleton)}
+    if controls:  # some begin a line; then the letter after the line's end is meant
+        lines = f"\n{skeleton}"
+        beginnings = (match.start() for match in _beginnings(controls).finditer(lines))
+        starts |= {start - (lines[start] != "\n") for start in beginnings}
     if not starts:
         return text
     letters = list(text)
@@ -68,22 +72,11 @@ def _is_control(string: str) -> bool:
     return fits and not string.isalnum() and any(letter.isalnum() for letter in string)
 
 
-def _found(skeleton: str, controls: tuple[str, ...]) -> Iterator[int]:
-    """Yield where a control string begins; the letter after the line's end, for what begins a line."""
-    if not controls:
-        return
-    begins, lengths, strings = _lookup(controls)
-    lines = f"\n{skeleton}"
-    for match in begins.finditer(lines):
-        start = match.start()
-        if any(lines[start : start + length] in strings for length in lengths):
-            yield start - (lines[start] != "\n")
-
-
 @lru_cache(maxsize=8)
-def _lookup(controls: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[int, ...], frozenset[str]]:
-    begins = "".join(sorted({re.escape(string[0]) for string in controls}))
-    return re.compile(f"[{begins}]"), tuple(sorted({len(string) for string in controls})), frozenset(controls)
+def _beginnings(controls: tuple[str, ...]) -> re.Pattern[str]:
+    """Return what matches, without width, where a control string begins; its first letter is looked at first."""
+    first = "".join(sorted({re.escape(string[0]) for string in controls}))
+    return re.compile(f"(?=[{first}])(?={'|'.join(map(re.escape, controls))})")
 
 
 def _skeleton(text: str) -> tuple[str, list[int]]:

@@ -81,19 +81,19 @@ def templates_hash(file: Path | None = None) -> str:
     return hashlib.sha256("\0".join(part for t in templates for part in (t.system, t.user)).encode()).hexdigest()
 
 
-def parse_template(text: str, place: str, needed: str = "question", known: Sequence[str] = FIELDS) -> Template:
+def parse_template(text: str, source: str, needed: str = "question", known: Sequence[str] = FIELDS) -> Template:
     """Return the template of a file's text; see `load_template` for what is raised."""
     match = _SECTIONS.match(text.replace("\r\n", "\n").lstrip("\ufeff\n"))
     if not match:
-        raise BadInputError(f"prompt template {place} must start with a line [system] and have a line [user]")
+        raise BadInputError(f"prompt template {source} must start with a line [system] and have a line [user]")
     template = Template(match["system"].strip(), match["user"].strip())
-    _check_fields(template.system, place, known)
-    if needed not in _check_fields(template.user, place, known):
-        raise BadInputError(f"prompt template {place} has no {{{needed}}} in its [user] section")
+    _check_fields(template.system, source, known)
+    if needed not in _check_fields(template.user, source, known):
+        raise BadInputError(f"prompt template {source} has no {{{needed}}} in its [user] section")
     return template
 
 
-def _check_fields(text: str, place: str, known: Sequence[str]) -> set[str]:
+def _check_fields(text: str, source: str, known: Sequence[str]) -> set[str]:
     """Return the names of a text's fields; a field is a bare name, without format or conversion."""
     names: set[str] = set()
     try:
@@ -101,10 +101,10 @@ def _check_fields(text: str, place: str, known: Sequence[str]) -> set[str]:
             if name is not None:
                 names.add(name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else ""))
     except ValueError as error:
-        raise BadInputError(f"prompt template {place}: {error}; write {{{{ and }}}} for braces") from None
+        raise BadInputError(f"prompt template {source}: {error}; write {{{{ and }}}} for braces") from None
     if unknown := sorted(names - set(known)):
         fields = ", ".join(f"{{{name}}}" for name in known)
-        raise BadInputError(f"prompt template {place} has the unknown field {{{unknown[0]}}}: the fields are {fields}")
+        raise BadInputError(f"prompt template {source} has the unknown field {{{unknown[0]}}}: the fields are {fields}")
     return names
 
 

@@ -26,7 +26,7 @@ def find_quote(quote: str, text: str) -> tuple[int, int] | None:
     """
     bare = quote.strip().strip("\"'“”‘’«»").strip().rstrip(".")
     wanted = _plain(bare) if len(bare) <= LONGEST else ""
-    plain = _plain(text)
+    plain = _plain_text(text)
     start = plain.find(wanted) if wanted else -1
     while start >= 0:
         if _BEGIN.match(plain, start) and _END.match(plain, start + len(wanted)):
@@ -36,16 +36,18 @@ def find_quote(quote: str, text: str) -> tuple[int, int] | None:
     return None
 
 
-@lru_cache(maxsize=1 << 7)
 def _plain(text: str) -> str:
     return " ".join(comparable(text).split())
+
+
+_plain_text = lru_cache(maxsize=1 << 7)(_plain)  # a snippet is searched for several quotes
 
 
 def _span(text: str, start: int, end: int) -> tuple[int, int]:
     """Return where in a text a part of its plain form stands."""
     begin, position = 0, 0
     for word in re.finditer(r"\S+", text):
-        length = len(_plain_word(word[0]))
+        length = len(_plain(word[0]))
         if position <= start < position + length:
             begin = word.start() + _offset(word[0], start - position)
         if end <= position + length:
@@ -54,12 +56,8 @@ def _span(text: str, start: int, end: int) -> tuple[int, int]:
     return begin, len(text)
 
 
-def _plain_word(word: str) -> str:
-    return " ".join(comparable(word).split())
-
-
 def _offset(word: str, plain: int) -> int:
     """Return how many characters of a word make so many of its plain form, with what is written over the last one."""
     if word.isascii():
         return plain
-    return bisect_right(range(len(word) + 1), plain, key=lambda length: len(_plain_word(word[:length]))) - 1
+    return bisect_right(range(len(word) + 1), plain, key=lambda length: len(_plain(word[:length]))) - 1
