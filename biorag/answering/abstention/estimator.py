@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, FiniteFloat
-from typing_extensions import TypedDict
 
 from biorag.answering.abstention.features import FEATURES, evidence_features
 from biorag.errors import MismatchError
@@ -22,16 +21,11 @@ from biorag.utils.files import write_json
 from biorag.utils.parsing import parsed, read_regular
 
 FILE = "abstention.json"  # beside an index's manifest
-FORMAT = 1
 NEXT_STEP = "run 'biorag tune abstention' again, or delete the file"
 
 
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 PerFeature = Annotated[tuple[FiniteFloat, ...], Field(min_length=len(FEATURES), max_length=len(FEATURES))]
-
-
-class _Formatted(TypedDict):
-    format: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +57,7 @@ class AbstentionCoefficients:
     intercept: FiniteFloat
     log_odds: Annotated[tuple[FiniteFloat, ...], Field(min_length=1)]
     probabilities: tuple[Share, ...]
+    format: Literal[1] = 1
 
     def __post_init__(self) -> None:
         if self.features != FEATURES:
@@ -88,7 +83,7 @@ class AbstentionCoefficients:
 
     def save(self, path: Path) -> None:
         """Write them as JSON."""
-        write_json(path, {"format": FORMAT, **asdict(self)})
+        write_json(path, asdict(self))
 
 
 def read_coefficients(path: Path) -> AbstentionCoefficients:
@@ -100,21 +95,16 @@ def read_coefficients(path: Path) -> AbstentionCoefficients:
         If the file is damaged or of another version.
     """
     try:
-        return _from_json(read_regular(path))
+        coefficients: AbstentionCoefficients = parsed(AbstentionCoefficients, read_regular(path), extra="ignore")
     except ValueError as error:
         raise MismatchError(f"{path} holds no coefficients that this version reads ({error}): {NEXT_STEP}") from None
+    return coefficients
 
 
 @cache
 def starter_coefficients() -> AbstentionCoefficients:
     """Return the packaged coefficients, those of the starter encoder."""
-    return _from_json(files("biorag.answering.abstention").joinpath("starter.json").read_bytes())
-
-
-def _from_json(content: bytes) -> AbstentionCoefficients:
-    format = parsed(_Formatted, content, extra="ignore")["format"]
-    if format != FORMAT:
-        raise ValueError(f"its format is {format!r:.40}")
+    content = files("biorag.answering.abstention").joinpath("starter.json").read_bytes()
     coefficients: AbstentionCoefficients = parsed(AbstentionCoefficients, content, extra="ignore")
     return coefficients
 
