@@ -9,12 +9,12 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from biorag.citation_graph.graph import FILE, FORMAT, PACKED, CitationSource, connected, distinct, faults_named
+from biorag.citation_graph.graph import FILE, FORMAT, PACKED, connected, distinct, faults_named
 from biorag.citation_graph.sources import Edges, Pairs, read_edges
 from biorag.corpus.sources import Source
 from biorag.types import OnProgress
@@ -36,23 +36,8 @@ MERGE = "INSERT INTO papers VALUES (?, ?) ON CONFLICT (pmid) DO UPDATE SET cited
 _SHIFT = np.uint64(32)
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """The result of a build: the graph's size, new edges, files read now and files known before."""
-
-    graph: str
-    papers: int
-    edges: int
-    added: int
-    read: int
-    known: int
-    rejected: int
-    bytes: int
-    seconds: float
-
-
-def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnProgress) -> Built:
-    """Add the citations of files to the graph in a folder, which is made if it is not there.
+def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnProgress) -> dict[str, Any]:
+    """Add the citations of files to the graph in a folder, which is made if it is not there, and report its size.
 
     A record given again adds to what its paper cites; nothing is ever taken away. A file takes effect as a whole, and
     is known by its SHA-256: one that is in the graph, as of an interrupted build, is not read again. Raises
@@ -70,17 +55,17 @@ def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnPr
                 rejected += _add(connection, source.name, source.bytes, sha256, edges, on_progress)
                 read += 1
         papers, after = _size(connection)
-    return Built(
-        graph=folder.name,
-        papers=papers,
-        edges=after,
-        added=after - before,
-        read=read,
-        known=len(sources) - read,
-        rejected=rejected,
-        bytes=disk_bytes(folder),
-        seconds=round(time.perf_counter() - started, 3),
-    )
+    return {
+        "graph": folder.name,
+        "papers": papers,
+        "edges": after,
+        "added": after - before,
+        "read": read,
+        "known": len(sources) - read,
+        "rejected": rejected,
+        "bytes": disk_bytes(folder),
+        "seconds": round(time.perf_counter() - started, 3),
+    }
 
 
 def add(folder: Path, name: str, pairs: Pairs) -> int:
@@ -149,8 +134,7 @@ def _add(
         if blocks:
             _merge(connection, np.concatenate(blocks))
         seconds = round(time.perf_counter() - started, 3)
-        source = CitationSource(name, size, sha256, rows, rejected, seconds)
-        values = (*astuple(source), timestamp(), json.dumps(installed_versions()))
+        values = (name, size, sha256, rows, rejected, seconds, timestamp(), json.dumps(installed_versions()))
         connection.execute("INSERT INTO sources VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
         connection.execute("COMMIT")
     except BaseException:

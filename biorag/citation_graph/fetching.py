@@ -6,9 +6,8 @@ import gzip
 import io
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from biorag.citation_graph.eutils import Answers, EUtils, QueryResult
 from biorag.corpus.hardened_xml import source_text
@@ -24,25 +23,6 @@ TAIL = b"</PubmedArticleSet>\n"
 RECORD = "record"  # the kind of answers: the XML of an article, "" for the chapter of a book
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedRecords:
-    """The result of a fetch.
-
-    Of the records that the query `found`, `asked` were asked for: `records` are in the file, of which `kept` were there
-    from an interrupted run; `books` are chapters, which have no abstract in PubMed's form, and `missing` did not come.
-    """
-
-    query: str
-    out: str
-    found: int
-    asked: int
-    records: int
-    kept: int
-    books: int
-    missing: int
-    seconds: float
-
-
 def is_fetched(beginning: bytes) -> bool:
     """Return whether a file that begins so holds records that biorag fetched."""
     if beginning.startswith(GZIP_MAGIC):
@@ -55,8 +35,11 @@ def is_fetched(beginning: bytes) -> bool:
 
 def fetch_query(
     query: str, out: Path, limit: int | None, link: EUtils, answers: Answers, progress: Progress
-) -> FetchedRecords:
-    """Write the records that match a query, or the first of them; a killed run asks only for those it lacks.
+) -> dict[str, Any]:
+    """Write the records that match a query, or the first of them, and report; a killed run asks only for the rest.
+
+    Of the records that the query `found`, `asked` were asked for: `records` are in the file, of which `kept` were there
+    from an interrupted run; `books` are chapters, which have no abstract in PubMed's form, and `missing` did not come.
 
     Records are kept until the file is written, and no longer, since PubMed revises them.
 
@@ -80,17 +63,17 @@ def fetch_query(
         records = _write(stream, out.name.endswith(".gz"), (xml for _, xml in answers.read(RECORD, pmids) if xml))
     books = sum(not xml for _, xml in answers.read(RECORD, pmids))
     answers.forget(RECORD, pmids)
-    return FetchedRecords(
-        query=query,
-        out=str(out),
-        found=result.matches,
-        asked=len(pmids),
-        records=records,
-        kept=kept,
-        books=books,
-        missing=len(pmids) - records - books,
-        seconds=round(time.perf_counter() - started, 3),
-    )
+    return {
+        "query": query,
+        "out": str(out),
+        "found": result.matches,
+        "asked": len(pmids),
+        "records": records,
+        "kept": kept,
+        "books": books,
+        "missing": len(pmids) - records - books,
+        "seconds": round(time.perf_counter() - started, 3),
+    }
 
 
 def _checked(query: str, result: QueryResult, limit: int | None) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,45 +27,6 @@ SOURCE = "E-utilities"
 CITES, ABSTRACT = "cites", "abstract"  # kinds of answers
 
 
-@dataclass(frozen=True, slots=True)
-class FilledGraph:
-    """The result of filling gaps.
-
-    Of the index's papers those that were `lacking` references: `kept` answers were there from before, `asked` were
-    asked for, `unanswered` left out of the answers. `empty` have no references there either.
-    """
-
-    papers: int
-    lacking: int
-    kept: int
-    asked: int
-    unanswered: int
-    empty: int
-    edges: int
-    added: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedNeighbourhoods:
-    """The result of fetching neighbourhoods.
-
-    `references` reports on the citations of the index's papers, `further` on those of the papers they cite. Of the
-    papers one or two citations away (`one_hop`, `two_hop`) and not in the index, `kept` answers were there from before
-    and `asked` were asked for; `without` have no abstract there; `written` are in the file.
-    """
-
-    references: FilledGraph
-    further: FilledGraph
-    one_hop: int
-    two_hop: int
-    kept: int
-    asked: int
-    without: int
-    written: int
-    seconds: float
-
-
 def is_abstracts(beginning: bytes) -> bool:
     """Return whether a file that begins so holds abstracts that biorag fetched."""
     try:
@@ -82,8 +42,11 @@ def indexed_papers(index: Index) -> Papers:
     return np.array(sorted(pmids), np.uint32)
 
 
-def fill_gaps(folder: Path, papers: Papers, link: EUtils, answers: Answers, on_progress: OnProgress) -> FilledGraph:
-    """Add to the graph in a folder the citations of those papers of which it has none.
+def fill_gaps(folder: Path, papers: Papers, link: EUtils, answers: Answers, on_progress: OnProgress) -> dict[str, Any]:
+    """Add to the graph in a folder the citations of those papers of which it has none, and report.
+
+    Of the papers those `lacking` references: `kept` answers were there from before, `asked` were asked for,
+    `unanswered` are missing from the answers, `empty` have no references there either.
 
     Raises `ServiceError` if another process writes the graph; or as `EUtils` does.
     """
@@ -95,23 +58,27 @@ def fill_gaps(folder: Path, papers: Papers, link: EUtils, answers: Answers, on_p
     cited = dict(answers.read(CITES, lacking))
     pairs = pairs_of([(pmid, other) for pmid, others in cited.items() for other in others])
     edges = add(folder, SOURCE, pairs) if pairs.size else before
-    return FilledGraph(
-        papers=papers.size,
-        lacking=len(lacking),
-        kept=len(lacking) - asked,
-        asked=asked,
-        unanswered=len(lacking) - len(cited),
-        empty=sum(not others for others in cited.values()),
-        edges=edges,
-        added=edges - before,
-        seconds=round(time.perf_counter() - started, 3),
-    )
+    return {
+        "papers": papers.size,
+        "lacking": len(lacking),
+        "kept": len(lacking) - asked,
+        "asked": asked,
+        "unanswered": len(lacking) - len(cited),
+        "empty": sum(not others for others in cited.values()),
+        "edges": edges,
+        "added": edges - before,
+        "seconds": round(time.perf_counter() - started, 3),
+    }
 
 
 def fetch_neighbourhoods(
     folder: Path, seeds: Papers, link: EUtils, answers: Answers, out: Path, on_progress: OnProgress
-) -> FetchedNeighbourhoods:
-    """Write the abstracts of the papers one and two citations away from an index's papers, the seeds.
+) -> dict[str, Any]:
+    """Write the abstracts of the papers one and two citations away from an index's papers, the seeds, and report.
+
+    `references` reports on the citations of the seeds, `further` on those of the papers they cite. Of the papers
+    `one_hop` and `two_hop` away, `kept` answers were there from before, `asked` were asked for; `without` have no
+    abstract there; `written` are in the file.
 
     The graph in the folder gets the references of the seeds and of the papers they cite, where it lacks them. The file
     is written whole at the end, from the answers kept; a killed run resumes where they end. Raises as `fill_gaps`.
@@ -129,17 +96,17 @@ def fetch_neighbourhoods(
             if snippet is not None:
                 stream.write(json_line(snippet))
                 written += 1
-    return FetchedNeighbourhoods(
-        references=references,
-        further=further,
-        one_hop=one_hop.size,
-        two_hop=two_hop.size,
-        kept=len(wanted) - asked,
-        asked=asked,
-        without=len(wanted) - written,
-        written=written,
-        seconds=round(time.perf_counter() - started, 3),
-    )
+    return {
+        "references": references,
+        "further": further,
+        "one_hop": one_hop.size,
+        "two_hop": two_hop.size,
+        "kept": len(wanted) - asked,
+        "asked": asked,
+        "without": len(wanted) - written,
+        "written": written,
+        "seconds": round(time.perf_counter() - started, 3),
+    }
 
 
 def abstracts(link: EUtils, pmids: Sequence[int]) -> dict[int, dict[str, Any] | None]:

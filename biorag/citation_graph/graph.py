@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,28 +25,6 @@ LARGEST = 2**32 - 1  # the largest PMID that a graph can hold
 PACKED = np.dtype("<u4")
 
 Papers = NDArray[np.uint32]
-
-
-@dataclass(frozen=True, slots=True)
-class CitationSource:
-    """A file whose citations are in the graph; `edges` counts its rows, repetitions too."""
-
-    name: str
-    bytes: int
-    sha256: str
-    edges: int
-    rejected: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class GraphHistory:
-    """The sources of a graph, the seconds that they took, and when and with which versions it last grew."""
-
-    updated: str | None
-    seconds: float
-    versions: Mapping[str, str]
-    sources: tuple[CitationSource, ...]
 
 
 class Neighbourhood(NamedTuple):
@@ -113,19 +91,19 @@ class Graph:
         return np.frombuffer(b"".join(cited for (cited,) in self._rows("SELECT cited FROM papers")), PACKED)
 
     @property
-    def history(self) -> GraphHistory:
-        """The sources of the graph."""
-        names = ", ".join(CitationSource.__slots__)
-        rows = list(self._rows(f"SELECT {names}, updated, versions FROM sources ORDER BY rowid"))
-        sources = tuple(CitationSource(*row[:-2]) for row in rows)
+    def history(self) -> dict[str, Any]:
+        """When and with which versions the graph last grew, the seconds that it took in all, and its sources."""
+        names = ("name", "bytes", "sha256", "edges", "rejected", "seconds")  # edges: rows, repetitions too
+        rows = list(self._rows(f"SELECT {', '.join(names)}, updated, versions FROM sources ORDER BY rowid"))
+        sources = [dict(zip(names, row, strict=False)) for row in rows]
         updated, versions = rows[-1][-2:] if rows else (None, "{}")
-        seconds = round(sum(source.seconds for source in sources), 3)
-        return GraphHistory(updated, seconds, json.loads(versions), sources)
+        seconds = round(sum(source["seconds"] for source in sources), 3)
+        return {"updated": updated, "seconds": seconds, "versions": json.loads(versions), "sources": sources}
 
     @property
     def sha256(self) -> str:
         """A hash of the hashes of the files that the graph was made of."""
-        return sha256_of_json(sorted(source.sha256 for source in self.history.sources))
+        return sha256_of_json(sorted(source["sha256"] for source in self.history["sources"]))
 
     def _rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         with faults_named(self._path):
@@ -191,80 +169,48 @@ def open_graph(settings: Settings) -> Graph:
     return Graph(folder)
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """The spread of a number over papers; a quantile is the number of the paper at that rank."""
-
-    min: int
-    p10: int
-    median: int
-    p90: int
-    p99: int
-    max: int
-    mean: float
+def distribution(values: NDArray[np.integer]) -> dict[str, float]:
+    """Return the spread of values, (papers,); a quantile is the value at that rank, all are 0 without values."""
+    shares = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+    values = values if values.size else np.zeros(1, np.int64)
+    quantiles = np.quantile(values, list(shares.values()), method="nearest").tolist()
+    return {**dict(zip(shares, quantiles, strict=True)), "mean": round(float(values.mean()), 2)}
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Papers that cite, papers in all, edges; references of those that cite, citations of those that are cited."""
+def measure(graph: Graph) -> dict[str, Any]:
+    """Return the size of a graph: papers that cite, papers in all, edges, and the spread of references and citations.
 
-    citing: int
-    papers: int
-    edges: int
-    out_degree: Distribution
-    in_degree: Distribution
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """Of an index's snippets those with a PMID, with references, and with one- and two-hop papers in the index."""
-
-    snippets: int
-    with_pmid: int
-    with_references: int
-    with_one_hop: int
-    with_two_hop: int
-
-
-def distribution(values: NDArray[np.integer]) -> Distribution:
-    """Return the distribution of values, (papers,); all 0 without values."""
-    if not values.size:
-        return Distribution(0, 0, 0, 0, 0, 0, 0.0)
-    low, p10, median, p90, p99, high = np.quantile(values, [0, 0.1, 0.5, 0.9, 0.99, 1], method="nearest").tolist()
-    return Distribution(low, p10, median, p90, p99, high, round(float(values.mean()), 2))
-
-
-def measure(graph: Graph) -> Size:
-    """Return the size of a graph. Memory: some copies of the edges' ends."""
+    Memory: some copies of the edges' ends.
+    """
     pmids, targets = graph.pmids(), np.sort(graph.targets())
     firsts = np.flatnonzero(np.diff(targets, prepend=np.uint32(0)))  # no PMID is 0
     cited, cites = targets[firsts], np.diff(firsts, append=targets.size)
-    return Size(
-        citing=pmids.size,
-        papers=int(pmids.size + cited.size - among(cited, pmids).sum()),
-        edges=targets.size,
-        out_degree=distribution(graph.out_degrees()),
-        in_degree=distribution(cites),
-    )
+    return {
+        "citing": pmids.size,
+        "papers": int(pmids.size + cited.size - among(cited, pmids).sum()),
+        "edges": targets.size,
+        "out_degree": distribution(graph.out_degrees()),
+        "in_degree": distribution(cites),
+    }
 
 
-def cover(graph: Graph, index: Index, on_progress: OnProgress) -> Coverage:
-    """Return how much of an index's snippets the graph covers."""
+def cover(graph: Graph, index: Index, on_progress: OnProgress) -> dict[str, int]:
+    """Return how many of an index's snippets have a PMID, references, and one- and two-hop papers in the index."""
     pmids: list[int] = []
-    snippets = 0
+    counts = Counter({"snippets": 0, "with_pmid": 0, "with_references": 0, "with_one_hop": 0, "with_two_hop": 0})
     for snippet in stored_snippets(index):
-        snippets += 1
+        counts["snippets"] += 1
         pmid = paper_of(snippet)
         pmids += [pmid] if pmid is not None else []
         on_progress(1)
-    papers, counts = np.unique(np.array(pmids, np.uint32), return_counts=True)
-    referring = one = two = 0
-    for pmid, count in zip(papers.tolist(), counts.tolist(), strict=True):
+    counts["with_pmid"] = len(pmids)
+    papers, repeats = np.unique(np.array(pmids, np.uint32), return_counts=True)
+    for pmid, count in zip(papers.tolist(), repeats.tolist(), strict=True):
         hops = graph.neighbourhood(pmid)
-        referring += count * bool(hops.one_hop.size)
-        one += count * bool(among(hops.one_hop, papers).any())
-        two += count * bool(among(hops.two_hop, papers).any())
-    return Coverage(snippets, len(pmids), referring, one, two)
+        counts["with_references"] += count * bool(hops.one_hop.size)
+        counts["with_one_hop"] += count * bool(among(hops.one_hop, papers).any())
+        counts["with_two_hop"] += count * bool(among(hops.two_hop, papers).any())
+    return dict(counts)
 
 
 def paper_of(snippet: Snippet) -> int | None:

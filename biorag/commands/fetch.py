@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -49,7 +48,7 @@ def fetch(
     check_replaceable(out, "file of PubMed records", is_fetched, (), force)
     link = EUtils(settings.services.server(settings.services.eutils, "eutils"))
     with kept_answers(settings.cache / "eutils.sqlite") as answers:
-        report = asdict(fetch_query(query, out, limit, link, answers, show.progress))
+        report = fetch_query(query, out, limit, link, answers, show.progress)
     if as_json:
         show.print_json(report)
     else:

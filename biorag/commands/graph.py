@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,7 +48,7 @@ def build(
     files = find_citations([str(source) for source in sources])
     with show.progress("Reading citations", None) as advance:
         built = building.build(settings.graphs / settings.graph, files, on_bad_line == "skip", advance)
-    _print(f"Graph {built.graph}", asdict(built), as_json)
+    _print(f"Graph {built['graph']}", built, as_json)
 
 
 @app.command()
@@ -71,14 +70,14 @@ def info(
     from biorag.engine import open_index
 
     graph = open_graph(settings)
-    values: dict[str, Any] = {"graph": settings.graph, **asdict(measure(graph))}
+    values: dict[str, Any] = {"graph": settings.graph, **measure(graph)}
     if given.value("name"):
         with (
             open_index(settings.replace(**UNENCODED)) as ready,
             show.progress("Reading the index", ready.index.count()) as advance,
         ):
-            values["index"] = {"name": settings.index.name, **asdict(cover(graph, ready.index, advance))}
-    _print(f"Graph {settings.graph}", values | asdict(graph.history), as_json)
+            values["index"] = {"name": settings.index.name, **cover(graph, ready.index, advance)}
+    _print(f"Graph {settings.graph}", values | graph.history, as_json)
 
 
 @app.command()
@@ -123,10 +122,10 @@ def fill(
     ):
         papers = filling.indexed_papers(ready.index)
         if abstracts is None:
-            report |= asdict(filling.fill_gaps(folder, papers, link, answers, advance))
+            report |= filling.fill_gaps(folder, papers, link, answers, advance)
         else:
             fetched = filling.fetch_neighbourhoods(folder, papers, link, answers, abstracts, advance)
-            report |= {"out": str(abstracts), **asdict(fetched)}
+            report |= {"out": str(abstracts), **fetched}
     _print(f"Graph {settings.graph}", report, as_json)
 
 

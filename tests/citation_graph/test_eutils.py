@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from biorag.citation_graph import eutils
@@ -37,7 +39,8 @@ def fill(entrez, tmp_path):
     def fill(link=None, out=None, on_progress=nothing):
         with kept_answers(tmp_path / "cache" / "answers.sqlite") as answers:
             arguments = (tmp_path / "g", PAPERS, link or entrez.link(), answers)
-            return fetch_neighbourhoods(*arguments, out, on_progress) if out else fill_gaps(*arguments, on_progress)
+            report = fetch_neighbourhoods(*arguments, out, on_progress) if out else fill_gaps(*arguments, on_progress)
+            return SimpleNamespace(**report)
 
     return fill
 

@@ -176,12 +176,12 @@ def test_skipped_lines_are_counted_and_written_with_reasons(settings, mixed, sni
     assert held(settings, [s.id for s in snippets]) == {s.id: s for s in snippets}
     lines = (settings.indexes / "test" / "rejects.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == [
-        {"file": str(mixed), "line": 3, "reason": "not JSON (Expecting value at character 0)", "text": "not JSON"},
+        {"file": str(mixed), "line": 3, "reason": "not JSON (expected ident at line 1 column 2)", "text": "not JSON"},
         {"file": str(mixed), "line": 5, "reason": "snippet 'x' has no text", "text": '{"id": "x"}'},
         {
             "file": str(mixed),
             "line": 6,
-            "reason": "not UTF-8 (byte 26)",
+            "reason": "not JSON (invalid unicode code point at line 1 column 27)",
             "text": '{"id": "y", "content": "na\ufffdve"}',
         },
     ]
