@@ -113,14 +113,14 @@ def convert(
 
       biorag data convert beir --hub mteb/nfcorpus --split dev --out data/nfcorpus-dev --json
     """
-    from biorag.conversion.run import Conversion, convert, request_of
+    from biorag.conversion.run import convert, request_of
 
     started = time.perf_counter()
     kind = FORMATS.named(format)
     request = request_of(kind, files or [], hub.dataset(settings), settings.home, **asdict(parts))
     rejects = bad_lines.file(out)
     with show.progress("Converting", None) as advance:
-        manifest = convert(Conversion(kind.name, request, out, rejects), advance)
+        manifest = convert(kind.name, request, out, rejects, advance)
     _print(f"Converted {kind.name}", out, manifest, started, as_json)
     show.rejected(rejects, "skipped", "converted")
 

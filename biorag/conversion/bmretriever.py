@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from biorag.conversion.entries import Entry, read_array_or_lines
-from biorag.conversion.items import ConvertedRow, Dropped, Request
+from biorag.conversion.items import Request
 from biorag.corpus.readers import OnReject
 from biorag.training.rows import normalised
 
@@ -26,7 +26,7 @@ _QUERY_TEMPLATE = re.compile(r"\s*(?:Instruct:\s*)?(?P<instruction>[^\n]*?)\s*\n
 _PASSAGE_TEMPLATE = re.compile(r"\s*Represent this passage\.?\s*\n\s*passage:\s*", re.IGNORECASE)
 
 
-def convert(request: Request, on_reject: OnReject | None) -> Iterator[ConvertedRow | Dropped]:
+def convert(request: Request, on_reject: OnReject | None) -> Iterator[Mapping[str, Any] | None]:
     """Yield a row for each query and positive, with all negatives of the query.
 
     A negative without words, or with the words of the positive, is left out; a record with an empty side is dropped
@@ -35,7 +35,7 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[ConvertedR
     return chain.from_iterable(request.read(read_array_or_lines, _rows, on_reject))
 
 
-def _rows(entry: Entry) -> list[ConvertedRow | Dropped]:
+def _rows(entry: Entry) -> list[Mapping[str, Any] | None]:
     record = entry.json_object()
     (query,) = _texts(record, QUERY)[:1] or [""]
     instruction = next((record[key] for key in INSTRUCTION if isinstance(record.get(key), str)), "")
@@ -43,13 +43,13 @@ def _rows(entry: Entry) -> list[ConvertedRow | Dropped]:
         instruction, query = match["instruction"], match["query"]
     positives = [_PASSAGE_TEMPLATE.sub("", text, count=1) for text in _texts(record, POSITIVE)]
     negatives = [_PASSAGE_TEMPLATE.sub("", text, count=1) for text in _texts(record, NEGATIVE, needed=False)]
-    rows: list[ConvertedRow | Dropped] = []
+    rows: list[Mapping[str, Any] | None] = []
     for positive in positives or [""]:
         if normalised(query) and (words := normalised(positive)):
             distinct = [text for text in dict.fromkeys(negatives) if normalised(text) not in ("", words)]
-            rows.append(ConvertedRow({"query": query, "positive": positive, **_optional(distinct, instruction)}))
+            rows.append({"query": query, "positive": positive, **_optional(distinct, instruction)})
         else:
-            rows.append(Dropped(str(entry.line)))
+            rows.append(None)
     return rows
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from biorag.conversion.entries import read_each
-from biorag.conversion.items import ConvertedRow, Dropped, JudgedQuestion, Request
+from biorag.conversion.items import Item, JudgedQuestion, Request
 from biorag.corpus.readers import OnReject, read_snippets, snippet_of
 from biorag.training.rows import normalised, title_abstract_row
 from biorag.types import Snippet
@@ -20,7 +20,7 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[Snippet]:
     return chain.from_iterable(read_snippets(source, on_reject) for source in request.sources)
 
 
-def convert_pairs(request: Request, on_reject: OnReject | None) -> Iterator[ConvertedRow | JudgedQuestion | Dropped]:
+def convert_pairs(request: Request, on_reject: OnReject | None) -> Iterator[Item]:
     """Yield a row for each snippet, its title the query, its abstract the positive: M+C, 3.2.1; BMRetriever, 3.2.
 
     A title is a question too, to which its own snippet is relevant (known-item search). A snippet without a title is
@@ -29,8 +29,8 @@ def convert_pairs(request: Request, on_reject: OnReject | None) -> Iterator[Conv
     for snippet in convert(request, on_reject):
         row = title_abstract_row(snippet)
         if normalised(row.query) and normalised(row.positive):
-            yield ConvertedRow({"query": row.query, "positive": row.positive, "positive_id": row.positive_id})
+            yield {"query": row.query, "positive": row.positive, "positive_id": row.positive_id}
             if snippet.title:
                 yield JudgedQuestion(snippet.id, snippet.title, relevant={snippet.id: 1})
         else:
-            yield Dropped(snippet.id)
+            yield None

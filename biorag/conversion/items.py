@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from biorag.conversion.entries import Entry, read_each
 from biorag.corpus.readers import OnReject
@@ -29,6 +29,7 @@ class JudgedQuestion:
     relevant : relevance by snippet id
     answer : the experts' answer as `answers.jsonl` has it, without id and question; empty for none
     golden : the question as BioASQ's golden files have it; empty for none
+    choices : id and record of the question in MIRAGE's `benchmark.json`, whose task is the part; None for none
     snippets : passages that come with the question
     """
 
@@ -38,30 +39,13 @@ class JudgedQuestion:
     relevant: Mapping[str, int] = field(default_factory=dict)
     answer: Mapping[str, Any] = field(default_factory=dict)
     golden: Mapping[str, Any] = field(default_factory=dict)
+    choices: tuple[str, Mapping[str, Any]] | None = None
     snippets: tuple[Snippet, ...] = ()
 
 
-class ConvertedRow(NamedTuple):
-    """A training row as a line of JSON Lines has it."""
-
-    fields: Mapping[str, Any]
-
-
-class Dropped(NamedTuple):
-    """A record that can be read, but that makes no item."""
-
-    id: str
-
-
-class Choices(NamedTuple):
-    """A multiple-choice question as MIRAGE's `benchmark.json` has it."""
-
-    task: str
-    id: str
-    fields: Mapping[str, Any]
-
-
-Item: TypeAlias = Snippet | JudgedQuestion | ConvertedRow | Dropped | Choices
+Item: TypeAlias = (
+    Snippet | JudgedQuestion | Mapping[str, Any] | None
+)  # a mapping is a training row, None a dropped record
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +83,6 @@ class Request:
             yield from read_each(source.name, entries(source), parse, on_reject)
 
 
-class Format(Protocol):
-    """A published format: yields the items of its files, in their order."""
-
-    def __call__(self, request: Request, on_reject: OnReject | None) -> Iterator[Item]:
-        """Yield the items; a bad record raises `BadInputError`, or goes to `on_reject` if one is given."""
-
-
-def text_of(record: Mapping[str, Any], key: str) -> str:
-    """Return a text of a record that must be there and not be blank.
-
-    Raises `ValueError`, naming the key.
-    """
-    value = record.get(key)
-    if value is None:
-        raise ValueError(f"no {key!r}")
-    if not isinstance(value, str):
-        raise ValueError(f"{key!r} is {type(value).__name__}, not a string")
-    if not value.strip():
-        raise ValueError(f"{key!r} is blank")
-    return value
+# A published format: yields the items of its files, in their order; a bad record raises `BadInputError`, or goes to
+# `OnReject` if one is given.
+Format: TypeAlias = Callable[[Request, OnReject | None], Iterator[Item]]

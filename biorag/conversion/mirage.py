@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from biorag.benchmarks.mirage.questions import parse_question, read_tasks
 from biorag.conversion.entries import NEXT_STEP
-from biorag.conversion.items import Choices, JudgedQuestion, Request
+from biorag.conversion.items import JudgedQuestion, Request
 from biorag.corpus.readers import SHOWN, OnReject, Reject
 from biorag.errors import BadInputError, unknown_name
 from biorag.utils.files import json_text
 
 
-def convert(request: Request, on_reject: OnReject | None) -> Iterator[Choices | JudgedQuestion]:
+def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestion]:
     """Yield each question with its options, and as a judged one; its task is its part.
 
     Ids are `TASK_ID`, since tasks share ids. Questions for which MIRAGE names no PMID have nothing relevant. Raises
@@ -33,6 +33,5 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[Choices | 
                     reason = str(error).removeprefix(f"{source.name}, ")
                     on_reject(Reject(source.name, 1, reason, json_text(record)[:SHOWN]))
                     continue
-                yield Choices(task, id, record)
                 relevant = {f"{request.id_prefix}{pmid}": 1 for pmid in question.pmids}
-                yield JudgedQuestion(f"{task}_{id}", question.text, task, relevant)
+                yield JudgedQuestion(f"{task}_{id}", question.text, task, relevant, choices=(id, record))

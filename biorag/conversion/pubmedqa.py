@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from biorag.conversion.entries import Entry, read_object
-from biorag.conversion.items import WHOLE, JudgedQuestion, Request, text_of
+from biorag.conversion.items import WHOLE, JudgedQuestion, Request
 from biorag.corpus.readers import OnReject, as_id, snippet_of
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, MissingError, UsageError
@@ -67,7 +67,10 @@ def _pmid(record: Mapping[str, Any], key: str) -> str:
 
 
 def _question(pmid: str, record: Mapping[str, Any], request: Request, test: frozenset[str] | None) -> JudgedQuestion:
-    question = text_of(record, "QUESTION" if "QUESTION" in record else "question")
+    key = "QUESTION" if "QUESTION" in record else "question"
+    question = record.get(key)
+    if not isinstance(question, str) or not question.strip():
+        raise ValueError(f"{key!r} is not a text, or blank")
     snippets = _snippets(pmid, _contexts(record), request)
     return JudgedQuestion(
         id=pmid,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from biorag.conversion.hub import HubDataset
-from biorag.conversion.items import WHOLE, Choices, ConvertedRow, Dropped, Item, JudgedQuestion, Request
+from biorag.conversion.items import WHOLE, Item, JudgedQuestion, Request
 from biorag.corpus.datasets import QRELS_HEADER
 from biorag.corpus.readers import beir_record
 from biorag.corpus.rejects import RejectsFile
@@ -85,11 +84,9 @@ class DataFolder(DataFiles):
             self._line(CORPUS, beir_record(item), "snippets")
         elif isinstance(item, JudgedQuestion):
             self._question(item)
-        elif isinstance(item, ConvertedRow):
-            self._line(ROWS, item.fields, "rows")
-        elif isinstance(item, Choices):
-            self._tasks.setdefault(item.task, {})[item.id] = item.fields
-        elif isinstance(item, Dropped):
+        elif item is not None:
+            self._line(ROWS, item, "rows")
+        else:
             self.counts["dropped"] += 1
 
     def _question(self, question: JudgedQuestion) -> None:
@@ -116,6 +113,9 @@ class DataFolder(DataFiles):
         for snippet, relevance in question.relevant.items():
             qrels.write(f"{question.id}\t{snippet}\t{relevance}\n".encode())
             self.counts["judgements"] += 1
+        if question.choices:
+            id, record = question.choices
+            self._tasks.setdefault(question.part, {})[id] = record
         if question.golden:
             self._golden.setdefault(part, []).append(question.golden)
 
@@ -151,14 +151,7 @@ class DataRun(RunDirectory):
     def made(self, write: Callable[[], Written], rejects: RejectsFile | None, inputs: Sequence[Path]) -> dict[str, Any]:
         """Return the manifest of the complete set; `write` makes it unless it is there.
 
-        Raises
-        ------
-        BadInputError
-            As `write` does; the rejects are kept.
-        MismatchError
-            If the folder holds something else.
-        ServiceError
-            If another process writes into it.
+        Raises `BadInputError` as `write` does, keeping the rejects, and as `RunDirectory.perform` does.
         """
 
         def facts() -> dict[str, Any]:
@@ -201,59 +194,45 @@ def request_of(kind: FormatKind, names: Sequence[str], hub: HubDataset | None, h
     return Request(tuple(map(Path, names)), sources, hub, **options)
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
-    """A set to convert by `biorag data convert`."""
-
-    format: str
-    request: Request
-    out: Path
-    rejects: RejectsFile | None = None
-
-    def identity(self) -> dict[str, Any]:
-        """Return everything that determines the result."""
-        request = self.request
-        options = {name: getattr(request, name) for name in OPTIONS if getattr(request, name)}
-        if request.test_ids:
-            options["test_ids"] = sha256_of(request.test_ids)
-        return {
-            DATA_SET: self.format,
-            "inputs": hashes_of(self.inputs()),
-            "hub": request.hub.identity() if request.hub else None,
-            "split": request.split,
-            "options": options,
-            "on_bad_line": "skip" if self.rejects else "stop",
-        }
-
-    def inputs(self) -> list[Path]:
-        """Return the files that are read, those of a folder that a format reads as it is among them."""
-        folders = [path for path in self.request.paths if path.is_dir()]
-        return [source.path for source in self.request.sources] or sorted(
-            file for folder in folders for file in folder.rglob("*") if file.is_file()
-        )
-
-
-def convert(conversion: Conversion, on_progress: OnProgress) -> dict[str, Any]:
+def convert(
+    format: str, request: Request, out: Path, rejects: RejectsFile | None, on_progress: OnProgress
+) -> dict[str, Any]:
     """Convert a set and return its manifest; a complete one of the same inputs and options is left as it is.
 
-    Raises `BadInputError` at a bad record if there are no rejects, or if nothing is left. Raises MismatchError,
-    ServiceError as `DataRun.made` does.
+    Raises `BadInputError` at a bad record if there are no rejects, or if nothing is left; else as `DataRun.made` does.
     """
-    run = DataRun(conversion.out, conversion.identity())
-    return run.made(lambda: _written(conversion, on_progress), conversion.rejects, conversion.inputs())
+    # Of a folder that a format reads as it is, all files count.
+    folders = [path for path in request.paths if path.is_dir()]
+    inputs = [source.path for source in request.sources] or sorted(
+        file for folder in folders for file in folder.rglob("*") if file.is_file()
+    )
+    options = {name: getattr(request, name) for name in OPTIONS if getattr(request, name)}
+    if request.test_ids:
+        options["test_ids"] = sha256_of(request.test_ids)
+    identity = {
+        DATA_SET: format,
+        "inputs": hashes_of(inputs),
+        "hub": request.hub.identity() if request.hub else None,
+        "split": request.split,
+        "options": options,
+        "on_bad_line": "skip" if rejects else "stop",
+    }
+
+    def write() -> Written:
+        items = reported(FORMATS[format].load()(request, rejects), on_progress)
+        return _written(format, request, out, items)
+
+    return DataRun(out, identity).made(write, rejects, inputs)
 
 
-def _written(conversion: Conversion, on_progress: OnProgress) -> Written:
-    request = conversion.request
-    items = FORMATS[conversion.format].load()(request, conversion.rejects)
-    with DataFolder(conversion.out, request.split) as folder:
-        for item in reported(items, on_progress):
+def _written(format: str, request: Request, out: Path, items: Iterable[Item]) -> Written:
+    with DataFolder(out, request.split) as folder:
+        for item in items:
             folder.add(item)
         if not folder.counts["questions"] and request.split and folder.parts:
-            raise BadInputError(
-                f"no question is in --split {request.split}: there is {', '.join(sorted(folder.parts))}"
-            )
+            parts = ", ".join(sorted(folder.parts))
+            raise BadInputError(f"no question is in --split {request.split}: there is {parts}")
         if not any(folder.counts[name] for name in ("snippets", "questions", "rows")):
             named = request.hub.shown if request.hub else ", ".join(map(str, request.paths))
-            raise BadInputError(f"nothing to convert in {named}: check that it is format {conversion.format}")
+            raise BadInputError(f"nothing to convert in {named}: check that it is format {format}")
     return folder.counts, sorted(folder.streams)

@@ -15,7 +15,7 @@ from biorag.benchmarks.answers.questions import load_answers, read_golden_answer
 from biorag.benchmarks.bioasq.golden import read_golden
 from biorag.benchmarks.mirage.questions import load_benchmark
 from biorag.conversion.hub import HubDataset
-from biorag.conversion.run import Conversion, convert, request_of
+from biorag.conversion.run import convert, request_of
 from biorag.corpus.datasets import load_dataset, read_qrels
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.rejects import RejectsFile
@@ -44,7 +44,7 @@ def write(path: Path, record: Any) -> Path:
 def converted(format: str, out: Path, *names: Path, hub: HubDataset | None = None, skip: bool = False, **options: Any):
     rejects = RejectsFile(out / "rejects.jsonl") if skip else None
     request = request_of(FORMATS[format], [str(name) for name in names], hub, out / "home", **options)
-    return convert(Conversion(format, request, out, rejects), lambda count: None)
+    return convert(format, request, out, rejects, lambda count: None)
 
 
 def snippets(folder: Path) -> list[Snippet]:
@@ -328,7 +328,12 @@ def test_pairs_of_bmretriever_are_rows(tmp_path, record, as_array):
 
 
 BAD = {
-    "pubmedqa": ({"1": {"QUESTION": " ", "CONTEXTS": ["x"]}, **PQAL}, "1: 'QUESTION' is blank", "questions", 3),
+    "pubmedqa": (
+        {"1": {"QUESTION": " ", "CONTEXTS": ["x"]}, **PQAL},
+        "'QUESTION' is not a text",
+        "questions",
+        3,
+    ),
     "bioasq": (
         {"questions": [{"id": "b", "body": "What?"}, *bioasq(2)["questions"]]},
         "'b': documents: Field required",
