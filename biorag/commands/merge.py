@@ -127,7 +127,8 @@ def merge(
 
       biorag merge runs/a runs/b --method linear --search data/bioasq --name pubmed --held-out --out runs/merged
     """
-    from biorag.training.merging.experts import load_experts, merge_experts
+    from biorag.benchmarks.tuning.merging import merge_experts
+    from biorag.training.merging.experts import load_experts
 
     recipe = how.recipe(len(expert))
     if not search.search:

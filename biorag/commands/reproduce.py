@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +18,6 @@ from biorag.utils.registry import or_list
 
 if TYPE_CHECKING:
     from biorag.recipes.plan import RecipePlan
-    from biorag.recipes.run import RecipeReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +92,21 @@ def _run(recipe: Path, asked: RunOptions, as_json: bool) -> None:
         raise UsageError("a run needs a folder for its models and report: give --out, or --dry-run to list the steps")
     report = run_recipe(plan, asked.out, asked.jobs, show.progress)
     if as_json:
-        show.print_json(report.values())
+        show.print_json(report)
     else:
         _print(report)
         show.err.print(f"report and the commands of every step: {asked.out}")
 
 
-def _print(report: RecipeReport) -> None:
+def _print(report: Mapping[str, Any]) -> None:
     from biorag.recipes.tables import cell_text, finding_texts
 
-    for table in report.tables:
-        rows = [(row.title, *map(cell_text, row.cells)) for row in table.rows]
-        show.table(f"{table.title} (ours / the paper's)", ["", *table.columns], rows)
-    if report.findings:
+    for table in report["tables"]:
+        rows = [(row["title"], *map(cell_text, row["cells"])) for row in table["rows"]]
+        show.table(f"{table['title']} (ours / the paper's)", ["", *table["columns"]], rows)
+    if report["findings"]:
         columns = ["finding", "difference", "95 % interval", ""]
-        show.table("Findings", columns, [finding_texts(finding) for finding in report.findings])
+        show.table("Findings", columns, [finding_texts(finding) for finding in report["findings"]])
 
 
 def _preview(plan: RecipePlan, out: Path, as_json: bool) -> None:

@@ -74,8 +74,8 @@ def tune(
     from biorag.benchmarks.tuning import run
     from biorag.benchmarks.tuning.study import load_development
 
-    request = run.TuningRequest(tuned.param, tuned.by, tuned.low, tuned.high, tuned.points, tuned.values)
-    plan = request.plan(settings)
+    spread = tuned.low, tuned.high, tuned.points
+    plan = run.TuningPlan.of(tuned.param, tuned.by, settings, spread, tuned.values)
     for value in (*plan.values, plan.current) if tuned.write else ():
         load_settings({plan.parameter.setting: value}, given.file)  # the file may name another chain of rerankers
     split = development.split(settings, given)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from biorag.recipes import PAPERS, SUFFIX, papers
 from biorag.recipes.plan import Instance, RecipePlan
 from biorag.recipes.recipe import ExperimentRecipe, load_recipe
 from biorag.recipes.steps import Workshop
-from biorag.recipes.tables import CheckedFinding, Figures, FilledTable, findings_markdown, markdown
+from biorag.recipes.tables import Figures, findings_markdown, markdown
 from biorag.settings.services import announce
 from biorag.settings.settings import checked
 from biorag.settings.training import TrainingSettings
@@ -28,31 +27,6 @@ ACTIVATIONS = 18  # numbers that a layer's linear layers read and write, for eac
 PROGRAM_BYTES = 700_000_000  # Python with its libraries
 DEFAULT_TOKENS = 128  # of a text, where a recipe does not say
 OPERATIONS = {"encode": FORWARD, "train": TRAINING}
-
-
-@dataclass(frozen=True, slots=True)
-class StepEstimate:
-    """The cost of a step: seconds at the speed of large matrix products, a lower bound, and bytes, roughly.
-
-    None if not known.
-    """
-
-    name: str
-    seconds: float | None
-    bytes: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class RecipeReport:
-    """The results of a run."""
-
-    facts: Mapping[str, Any]
-    tables: Sequence[FilledTable]
-    findings: Sequence[CheckedFinding]
-
-    def values(self) -> dict[str, Any]:
-        """Return the report as JSON."""
-        return {**self.facts, **{name: [asdict(row) for row in getattr(self, name)] for name in ("tables", "findings")}}
 
 
 def recipe_of(paper: str) -> Path:
@@ -74,14 +48,17 @@ def preview(plan: RecipePlan, out: Path) -> dict[str, Any]:
     """Return the steps of a run as JSON, with commands and estimates, and the missing inputs."""
     workshop = Workshop(out)
     steps = [
-        {**asdict(estimate), "command": workshop.command(step)}
-        for estimate, step in zip(estimates(plan), plan.steps, strict=True)
+        {"name": step.name, "seconds": seconds, "bytes": needed, "command": workshop.command(step)}
+        for step, (seconds, needed) in zip(plan.steps, estimates(plan), strict=True)
     ]
     return {"scale": plan.scale_name, "steps": steps, "missing": plan.missing()}
 
 
-def estimates(plan: RecipePlan) -> list[StepEstimate]:
-    """Return the estimate of each step of a plan."""
+def estimates(plan: RecipePlan) -> list[tuple[float | None, int | None]]:
+    """Return the seconds and bytes of each step, None if not known.
+
+    The seconds are a lower bound, at the speed of large matrix products; the bytes are rough.
+    """
     import torch
 
     from biorag.models.loading import best_device, uses_bf16
@@ -92,10 +69,12 @@ def estimates(plan: RecipePlan) -> list[StepEstimate]:
     return [_estimate(plan, instance, settings.training, speed) for instance in plan.instances]
 
 
-def _estimate(plan: RecipePlan, instance: Instance, training: TrainingSettings, speed: float) -> StepEstimate:
+def _estimate(
+    plan: RecipePlan, instance: Instance, training: TrainingSettings, speed: float
+) -> tuple[float | None, int | None]:
     work, model = instance.template.work, plan.backbone
     if work is None or not model.parameters:
-        return StepEstimate(instance.step.name, None, None)
+        return None, None
     source = None if isinstance(work.of, int) else plan.recipe.inputs[work.of]
     rows = source.size.get(plan.scale_name) if source else int(work.of)
     tokens = work.tokens or (source.tokens if source else DEFAULT_TOKENS)
@@ -106,12 +85,12 @@ def _estimate(plan: RecipePlan, instance: Instance, training: TrainingSettings, 
         trained, stored = model.parameters, activation_bytes(ACTIVATIONS * model.layers * model.hidden, batch)
     needed = PROGRAM_BYTES + training_bytes(model.parameters, trained) + stored
     if rows is None:
-        return StepEstimate(instance.step.name, None, needed)
+        return None, needed
     passes = OPERATIONS[work.kind] * (training.epochs if work.kind == "train" else 1)
-    return StepEstimate(instance.step.name, passes * model.multiplied * rows * work.texts * tokens / speed, needed)
+    return passes * model.multiplied * rows * work.texts * tokens / speed, needed
 
 
-def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> RecipeReport:
+def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> dict[str, Any]:
     """Run the steps that have not finished, and write `report.json` and `report.md` into `out`.
 
     Raises MissingError if inputs or packages are not there; the BioragError of the first step that fails.
@@ -129,7 +108,7 @@ def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> Re
                 announce(value, name)  # which the steps say in their logs alone
         times = workshop.run(plan.steps, progress)
         report = _report(plan, workshop, times)
-        write_json(out / f"{REPORT}.json", report.values())
+        write_json(out / f"{REPORT}.json", report)
         write_text(out / f"{REPORT}.md", report_markdown(report))
     return report
 
@@ -142,10 +121,11 @@ def _sentence(recipe: ExperimentRecipe, missing: Mapping[str, str]) -> str:
     return f"inputs are not there: {', '.join(wanted)}: put them there, or name their folder by --data"
 
 
-def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> RecipeReport:
+def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> dict[str, Any]:
     figures = Figures(plan, workshop, checked(plan.scale.settings).seed)
     records = [workshop.record(step) for step in plan.steps]
-    facts = {
+    tables = map(figures.table, plan.recipe.tables)
+    return {
         "title": plan.recipe.title,
         "paper": plan.recipe.paper,
         "scale": plan.scale_name,
@@ -153,22 +133,21 @@ def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> R
         "backbone": plan.backbone.model,
         **times,
         "steps": [{key: record[key] for key in ("name", "command", "seconds")} for record in records],
+        "tables": [table for table in tables if table["rows"]],
+        "findings": [figures.finding(finding) for finding in plan.recipe.findings],
     }
-    tables = [table for table in map(figures.table, plan.recipe.tables) if table.rows]
-    return RecipeReport(facts, tables, [figures.finding(finding) for finding in plan.recipe.findings])
 
 
-def report_markdown(report: RecipeReport) -> str:
+def report_markdown(report: Mapping[str, Any]) -> str:
     """Return a report as Markdown: ours / the paper's."""
-    facts = report.facts
     head = [
-        f"# {facts['title']}",
+        f"# {report['title']}",
         "",
-        f"Scale {facts['scale']}: {facts['about']} Encoder {facts['backbone']}. {len(facts['steps'])} steps, "
-        f"{facts['seconds_of_steps'] / 60:.1f} minutes on {facts['cpus']} cores.",
+        f"Scale {report['scale']}: {report['about']} Encoder {report['backbone']}. {len(report['steps'])} steps, "
+        f"{report['seconds_of_steps'] / 60:.1f} minutes on {report['cpus']} cores.",
         "",
         "Each cell: our figure (95 % interval over questions) / the paper's.",
         "",
     ]
-    parts = [*map(markdown, report.tables), *([findings_markdown(report.findings)] if report.findings else [])]
-    return "\n".join([*head, *parts])
+    findings = [findings_markdown(report["findings"])] if report["findings"] else []
+    return "\n".join([*head, *map(markdown, report["tables"]), *findings])

@@ -247,33 +247,35 @@ def figures(file) -> tuple[Figures, RecipePlan, dict[str, np.ndarray]]:
 
 def test_cells_are_means_with_intervals_beside_the_papers(figures):
     found, made, values = figures
-    near, both, extra = found.table(made.recipe.tables[0]).rows
-    recall, ms = near.cells
-    assert recall.value == pytest.approx(values["measured near, 1"].mean())
-    assert (recall.low, recall.high) == bootstrap_interval(values["measured near, 1"].tolist(), 0)
-    assert (recall.runs, recall.paper) == (1, 0.5)
-    assert (ms.value, ms.low, ms.paper) == (40.0, None, None)
+    near, both, extra = found.table(made.recipe.tables[0])["rows"]
+    recall, ms = near["cells"]
+    assert recall["value"] == pytest.approx(values["measured near, 1"].mean())
+    assert (recall["low"], recall["high"]) == bootstrap_interval(values["measured near, 1"].tolist(), 0)
+    assert (recall["runs"], recall["paper"]) == (1, 0.5)
+    assert (ms["value"], ms["low"], ms["paper"]) == (40.0, None, None)
     mean = (values["measured far, 1"] + values["measured far, 2"]) / 2
-    assert both.cells[0].value == pytest.approx(mean.mean())
-    assert (both.cells[0].low, both.cells[0].high) == pytest.approx(bootstrap_interval(mean.tolist(), 0))
-    assert both.cells[0].runs == 2
-    assert [(cell.value, cell.runs, cell.paper) for cell in extra.cells] == [(None, 0, None), (None, 0, 3)]
+    averaged = both["cells"][0]
+    assert averaged["value"] == pytest.approx(mean.mean())
+    assert (averaged["low"], averaged["high"]) == pytest.approx(bootstrap_interval(mean.tolist(), 0))
+    assert averaged["runs"] == 2
+    unknown = [(cell["value"], cell["runs"], cell["paper"]) for cell in extra["cells"]]
+    assert unknown == [(None, 0, None), (None, 0, 3)]
 
 
 def test_findings_are_decided_by_paired_intervals(figures):
     found, made, values = figures
     near, slower, absent = map(found.finding, made.recipe.findings)
     compared = paired(values["measured near, 1"].tolist(), values["measured far, 1"].tolist(), 0)
-    assert (near.difference, near.low, near.high) == (compared.difference, compared.low, compared.high)
-    assert near.verdict == "holds"
-    assert (slower.difference, slower.low, slower.verdict) == (20.0, None, "higher, without an interval")
-    assert (absent.difference, absent.verdict) == (None, "not measured at this scale")
+    assert (near["difference"], near["low"], near["high"]) == (compared.difference, compared.low, compared.high)
+    assert near["verdict"] == "holds"
+    assert (slower["difference"], slower["low"], slower["verdict"]) == (20.0, None, "higher, without an interval")
+    assert (absent["difference"], absent["verdict"]) == (None, "not measured at this scale")
     swapped = made.recipe.findings[0].model_copy(
         update={"higher": made.recipe.findings[0].lower, "lower": made.recipe.findings[0].higher}
     )
-    assert found.finding(swapped).verdict == "does not hold"
+    assert found.finding(swapped)["verdict"] == "does not hold"
     same = swapped.model_copy(update={"lower": swapped.higher})
-    assert found.finding(same).verdict == "cannot be seen at this size"
+    assert found.finding(same)["verdict"] == "cannot be seen at this size"
 
 
 def test_tables_in_markdown(figures):
@@ -291,7 +293,7 @@ def test_a_measure_of_a_task_among_several(figures):
     table = made.recipe.tables[0]
     column = table.columns[0].model_copy(update={"value": "tasks.NFCorpus.measures.ndcg_at_10"})
     filled = found.table(table.model_copy(update={"columns": (column, column)}))
-    assert [row.cells[0].value for row in filled.rows] == [4 / 8, 6.5 / 8, None]
+    assert [row["cells"][0]["value"] for row in filled["rows"]] == [4 / 8, 6.5 / 8, None]
     absent = column.model_copy(update={"value": "tasks.SciFact.measures.ndcg_at_10"})
     with pytest.raises(BadInputError, match=r"no number at 'tasks\.SciFact"):
         found.table(table.model_copy(update={"columns": (absent, absent)}))

@@ -8,8 +8,9 @@ import itertools
 import json
 import math
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,7 +26,9 @@ from biorag.models.finding import find_encoder
 from biorag.training.merging.arithmetic import LINEAR, TIES, MergeRecipe
 from biorag.training.merging.experts import Experts
 from biorag.types import Encoder, OnProgress, Progress, Question, Snippet, Vectors
+from biorag.utils.network import command_line
 from biorag.utils.plots import PlotPanel, write_plot
+from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
 
 STEPS = {2: 10, 3: 6}  # from no weight to all of it, by the number of experts; of more experts as many as there are
@@ -158,7 +161,7 @@ class DevelopmentCorpus:
 
 @dataclass(frozen=True, slots=True)
 class WeightSearch:
-    """Chooses the weights, and TIES' density, of merged experts on development sets: a `WeightChoice`.
+    """Chooses the weights, and TIES' density, of merged experts on development sets.
 
     Parameters
     ----------
@@ -230,6 +233,45 @@ class WeightSearch:
             for corpus, datasets in self.searched:
                 measures |= corpus.measures(datasets, encoder, advance)
         return measures
+
+
+class MergeRun(RunDirectory):
+    """The directory of a merged encoder."""
+
+    kind = "merge"
+    manifest_name = "merge.json"
+
+
+def merge_experts(
+    out: Path, experts: Experts, recipe: MergeRecipe, search: WeightSearch | None, progress: Progress
+) -> dict[str, Any]:
+    """Write the merged encoder into the folder `out`, resuming an interrupted merge; return its manifest.
+
+    Raises MismatchError if the folder holds something else, or another merge; ServiceError if another process merges
+    into the folder, or memory or disk have no room.
+    """
+    started = time.perf_counter()
+    run = MergeRun(out, {**asdict(recipe), **experts.hashes, **(search.identity(recipe.method) if search else {})})
+    if (report := run.finished()) is not None:
+        return report
+    with run.locked():
+        run.begin({})
+        best, points = search.choose(out, experts, recipe, progress) if search else (recipe, None)
+        with progress("Merging", experts.tensors) as advance:
+            experts.write(out, best, advance)
+        merged = zip(experts.experts, best.weights, strict=True)
+        facts = {
+            **asdict(best),
+            "experts": [
+                {"id": expert.files.id, "sha256": expert.files.sha256, "adapter": expert.adapted, "weight": weight}
+                for expert, weight in merged
+            ],
+            "base": {"id": experts.base.files.id, "sha256": experts.base.files.sha256} if experts.base else None,
+            "search": points,
+            "command": command_line(),
+            "versions": installed_versions(),
+        }
+        return run.finish({**facts, "seconds": round(time.perf_counter() - started, 3)})
 
 
 def _with(recipe: MergeRecipe, candidate: Weighting) -> MergeRecipe:

@@ -22,39 +22,6 @@ from biorag.utils.versions import installed_versions
 
 
 @dataclass(frozen=True, slots=True)
-class TuningRequest:
-    """The request of a user: None where it has no such part. `values` is a list with commas, in place of the range."""
-
-    parameter: str
-    measure: str
-    low: float | None = None
-    high: float | None = None
-    points: int | None = None
-    values: str | None = None
-
-    def plan(self, settings: Settings) -> TuningPlan:
-        """Return the values to measure.
-
-        Raises UsageError if something is not one of its choices, two do not go together, a value is not allowed, or the
-        parameter changes nothing with these settings.
-        """
-        if self.parameter not in PARAMETERS:
-            raise unknown_name("parameter", self.parameter, PARAMETERS)
-        check_measure(self.measure)
-        parameter = PARAMETERS[self.parameter]
-        if fault := parameter.needs(settings):
-            raise UsageError(f"--param {parameter.name} would change nothing: {fault}")
-        if self.values and (self.low, self.high, self.points) != (None, None, None):
-            raise UsageError("--values lists the values to measure: leave --from, --to and --points out")
-        parameter = parameter.within(self.low, self.high)
-        values = parameter.parse(self.values) if self.values else parameter.grid(self.points or POINTS)
-        current = getattr(settings.retrieval, parameter.setting)
-        for value in (*values, current):
-            settings.replace(**{parameter.setting: value})  # says what is allowed
-        return TuningPlan(parameter, self.measure, current, tuple(values))
-
-
-@dataclass(frozen=True, slots=True)
 class TuningPlan:
     """The values of a parameter to measure, beside the `current` one, to find that of the highest `measure`."""
 
@@ -62,6 +29,41 @@ class TuningPlan:
     measure: str
     current: float
     values: Sequence[float]
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        measure: str,
+        settings: Settings,
+        spread: tuple[float | None, float | None, int | None],
+        values: str | None,
+    ) -> TuningPlan:
+        """Return the plan for a parameter of this name.
+
+        Parameters
+        ----------
+        spread : the lowest and the highest value and how many there are; None for the parameter's own
+        values : a list with commas, in place of the range
+
+        Raises UsageError if something is not one of its choices, two do not go together, a value is not allowed, or the
+        parameter changes nothing with these settings.
+        """
+        if name not in PARAMETERS:
+            raise unknown_name("parameter", name, PARAMETERS)
+        check_measure(measure)
+        parameter = PARAMETERS[name]
+        if fault := parameter.needs(settings):
+            raise UsageError(f"--param {name} would change nothing: {fault}")
+        if values and spread != (None, None, None):
+            raise UsageError("--values lists the values to measure: leave --from, --to and --points out")
+        low, high, points = spread
+        parameter = parameter.within(low, high)
+        planned = parameter.parse(values) if values else parameter.grid(points or POINTS)
+        current = getattr(settings.retrieval, parameter.setting)
+        for value in (*planned, current):
+            settings.replace(**{parameter.setting: value})  # says what is allowed
+        return cls(parameter, measure, current, tuple(planned))
 
     def best(self, study: Study[float]) -> float:
         """Measure the values; return the best in the study: of equal ones the current, else the lowest."""

@@ -17,6 +17,7 @@ from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.errors import UsageError
 from biorag.training.held_out import HeldOutSplit
 from biorag.utils.files import sha256_of_json, write_json, write_text
+from biorag.utils.parsing import validated
 from biorag.utils.plots import PlotPanel, write_plot
 from biorag.utils.runs import ResumableRun
 
@@ -40,21 +41,14 @@ class Point(Generic[Value]):
         return {"mean": self.mean(name), "datasets": {data: metrics[name] for data, metrics in self.metrics.items()}}
 
 
-class RecordedPoint(TypedDict):
-    """A point as the manifest has it: a value, or several settings'."""
-
-    value: float | list[float]
-    metrics: dict[str, dict[str, float]]
-
-
 class RecordedStudy(TypedDict):
     """The manifest of a study."""
 
     identity: dict[str, Any]
-    points: list[RecordedPoint]
+    points: list[Point[Any]]
 
 
-class TuningRun(ResumableRun[list[Point[Value]]], Generic[Value]):
+class TuningRun(ResumableRun[list[Point[Any]]]):
     """A directory whose manifest has the points measured so far."""
 
     kind = "tuning run"
@@ -66,9 +60,10 @@ class TuningRun(ResumableRun[list[Point[Value]]], Generic[Value]):
         """The path that messages name."""
         return self.manifest
 
-    def result(self, values: Mapping[str, Any]) -> list[Point[Value]]:
-        """Return the points."""
-        return [Point(_hashable(point["value"]), point["metrics"]) for point in values["points"]]
+    def result(self, values: Mapping[str, Any]) -> list[Point[Any]]:
+        """Return the points; of several settings the value is a tuple."""
+        points: list[Point[Any]] = validated(list[Point[float] | Point[tuple[float, ...]]], values["points"])
+        return points
 
 
 class Study(Generic[Value]):
@@ -83,7 +78,7 @@ class Study(Generic[Value]):
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], measure: Callable[[Value], Metrics]) -> None:
-        self.run: TuningRun[Value] = TuningRun(folder, identity)
+        self.run = TuningRun(folder, identity)
         self._measure: Callable[[Value], Metrics] = measure
         self.points: dict[Value, Point[Value]] = {point.value: point for point in self.run.finished() or ()}
 
@@ -102,10 +97,6 @@ class Study(Generic[Value]):
     def best(self, values: Iterable[Value], measure: str) -> Value:
         """Measure values; return the one of highest mean, of equals the first."""
         return max(values, key=lambda value: self.at(value).mean(measure))
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def load_development(folders: Sequence[Path], split: HeldOutSplit, judgements: str = "test") -> list[Dataset]:

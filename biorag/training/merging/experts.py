@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -19,11 +18,8 @@ from biorag.models.formats.directory import MODULE_LIST
 from biorag.models.loading import has_towers, input_modules, load_model
 from biorag.training.bi_encoder import backbones
 from biorag.training.merging.arithmetic import MergeRecipe
-from biorag.types import OnProgress, Progress, Vectors
+from biorag.types import OnProgress, Vectors
 from biorag.utils.files import require_room
-from biorag.utils.network import command_line
-from biorag.utils.runs import RunDirectory
-from biorag.utils.versions import installed_versions
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"  # as peft names them
 # Where weights come from and how they are stored or trained, not what they compute.
@@ -215,54 +211,3 @@ def _base_differences(expert: Expert, base: Expert) -> Iterator[str]:
     if expert.vocabulary != base.vocabulary:
         yield "vocabulary"
     yield from _differences({"tensors": expert.facts["tensors"]}, {"tensors": base.facts["tensors"]})
-
-
-class WeightChoice(Protocol):
-    """Chooses the weights of experts by the quality of the merged encoder."""
-
-    def identity(self, method: str) -> Mapping[str, Any]:
-        """Return what determines the choice besides the experts and the starting recipe."""
-
-    def choose(
-        self, out: Path, experts: Experts, recipe: MergeRecipe, progress: Progress
-    ) -> tuple[MergeRecipe, Mapping[str, Any]]:
-        """Return the recipe with the best weights, and the report of the search."""
-
-
-class MergeRun(RunDirectory):
-    """The directory of a merged encoder."""
-
-    kind = "merge"
-    manifest_name = "merge.json"
-
-
-def merge_experts(
-    out: Path, experts: Experts, recipe: MergeRecipe, choice: WeightChoice | None, progress: Progress
-) -> dict[str, Any]:
-    """Write the merged encoder into the folder `out`, resuming an interrupted merge; return its manifest.
-
-    Raises MismatchError if the folder holds something else, or another merge; ServiceError if another process merges
-    into the folder, or memory or disk have no room.
-    """
-    started = time.perf_counter()
-    run = MergeRun(out, {**asdict(recipe), **experts.hashes, **(choice.identity(recipe.method) if choice else {})})
-    if (report := run.finished()) is not None:
-        return report
-    with run.locked():
-        run.begin({})
-        best, search = choice.choose(out, experts, recipe, progress) if choice else (recipe, None)
-        with progress("Merging", experts.tensors) as advance:
-            experts.write(out, best, advance)
-        merged = zip(experts.experts, best.weights, strict=True)
-        facts = {
-            **asdict(best),
-            "experts": [
-                {"id": expert.files.id, "sha256": expert.files.sha256, "adapter": expert.adapted, "weight": weight}
-                for expert, weight in merged
-            ],
-            "base": {"id": experts.base.files.id, "sha256": experts.base.files.sha256} if experts.base else None,
-            "search": search,
-            "command": command_line(),
-            "versions": installed_versions(),
-        }
-        return run.finish({**facts, "seconds": round(time.perf_counter() - started, 3)})
