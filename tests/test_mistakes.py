@@ -51,6 +51,7 @@ MISTAKES = {
         Mistake("search x --format bibtx", "(did you mean bibtex?)"),
         Mistake("search x --k five", "invalid value for '--k'"),
         Mistake("search x --k 0", "--k 0: Input should be greater than or equal to 1"),
+        Mistake("ask x --llm startr", "(did you mean starter?)", 4),
         Mistake("search x --name pubmde", "index 'pubmde' is not there (there are pubmed) (did you mean pubmed?)", 4),
     ],
     "Settings in the configuration file": [
