@@ -526,30 +526,18 @@ def swept_negatives() -> list[str]:
     return [kind.name for kind in NEGATIVES.values() if kind.swept]
 
 
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkKind(Kind):
-    """A benchmark: its target is the command, whose signature gives its options and whose docstring its help."""
-
-
+# A benchmark's target is its command, whose signature gives its options and whose docstring its help.
 BENCHMARKS = Registry(
     "benchmark",
     [
-        BenchmarkKind(
-            "retrieval", "biorag.commands.bench_retrieval:retrieval", "Measure retrieval on judged questions."
-        ),
-        BenchmarkKind("answers", "biorag.commands.bench_answers:answers", "Compare answers with those of experts."),
-        BenchmarkKind(
-            "mirage", "biorag.commands.bench_mirage:mirage", "Answer the multiple-choice questions of MIRAGE."
-        ),
-        BenchmarkKind("latency", "biorag.commands.bench_latency:latency", "Time each stage of a question."),
-        BenchmarkKind(
-            "bioasq", "biorag.commands.bench_bioasq:bioasq", "Score BioASQ's test batches by its own measures."
-        ),
-        BenchmarkKind(
-            "verification", "biorag.commands.bench_verification:verification", "Judge true and falsified claims."
-        ),
-        BenchmarkKind("show", "biorag.commands.bench_show:show_run", "Show the questions of a MIRAGE run."),
-        BenchmarkKind("mteb", "biorag.commands.bench_mteb:mteb", "Run retrieval tasks of MTEB.", extra="mteb"),
+        Kind("retrieval", "biorag.commands.bench_retrieval:retrieval", "Measure retrieval on judged questions."),
+        Kind("answers", "biorag.commands.bench_answers:answers", "Compare answers with those of experts."),
+        Kind("mirage", "biorag.commands.bench_mirage:mirage", "Answer the multiple-choice questions of MIRAGE."),
+        Kind("latency", "biorag.commands.bench_latency:latency", "Time each stage of a question."),
+        Kind("bioasq", "biorag.commands.bench_bioasq:bioasq", "Score BioASQ's test batches by its own measures."),
+        Kind("verification", "biorag.commands.bench_verification:verification", "Judge true and falsified claims."),
+        Kind("show", "biorag.commands.bench_show:show_run", "Show the questions of a MIRAGE run."),
+        Kind("mteb", "biorag.commands.bench_mteb:mteb", "Run retrieval tasks of MTEB.", extra="mteb"),
     ],
 )
 

@@ -20,7 +20,6 @@ from biorag.registries import (
     READERS,
     RERANKERS,
     STORES,
-    BenchmarkKind,
     FormatKind,
     FusionKind,
     GeneratorKind,
@@ -31,6 +30,7 @@ from biorag.registries import (
     StoreKind,
 )
 from biorag.types import Hit, Negative, ScoredDoc, Snippet, TrainingRow, Vectors
+from biorag.utils.registry import Kind
 
 if TYPE_CHECKING:
     from biorag.conversion.items import Request
@@ -64,7 +64,7 @@ def register() -> None:
         FormatKind(name="tabs", target=here + "tabs", summary="id and text", files="x.tabs", splits=("train", "test"))
     )
     OUTPUTS.register(OutputKind(name="ids", target=here + "listed", summary="an id a line"))
-    BENCHMARKS.register(BenchmarkKind(name="count", target=here + "count", summary="letters"))
+    BENCHMARKS.register(Kind(name="count", target=here + "count", summary="letters"))
 
 
 def highest(dense: Sequence[ScoredDoc], bm25: Sequence[ScoredDoc]) -> dict[str, float]:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from biorag.cli import app
@@ -49,15 +48,6 @@ def test_help_is_a_page_of_80_columns_and_help_all_has_every_option(words):
     assert "<bool>" not in "\n".join(page)
     assert "[default: (" not in "\n".join(page)
     assert len(lines("--help-all")) >= len(page)
-
-
-def test_every_command_is_imported_and_has_help():
-    def check(command, path):
-        assert command.help, path
-        for name, child in getattr(command, "commands", {}).items():
-            check(child, f"{path} {name}")
-
-    check(typer.main.get_command(app), "biorag")
 
 
 @pytest.mark.parametrize(
