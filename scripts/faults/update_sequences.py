@@ -18,6 +18,7 @@ import re
 import signal
 import sys
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,7 +48,6 @@ KILLABLE = [
     (edge.EdgeIndex, "upsert", 3),
     (edge.EdgeIndex, "delete", 2),
     (edge.EdgeIndex, "_flush", 5),
-    (edge.EdgeIndex, "_expect_vacuum", 1),
     (edge.EdgeIndex, "optimize", 1),
     (edge.EdgeIndex, "seal", 1),
     (Store, "save", 2),
@@ -225,6 +225,8 @@ def _index_and_exit(settings: Settings, paths: list[Path], split: Splitter, seed
         incoming = writing.surveyed_changes(sources, found, None, split)
         writing.write_index(store, manifest, incoming, load, lambda count: None)
         code = 0
+    except Exception:
+        traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(code)
@@ -334,14 +336,8 @@ def _with_graphs(plain: Callable[..., Any]) -> Callable[..., Any]:
     """Return a configuration by which segments of few vectors are indexed as large ones are."""
     import qdrant_edge as qe
 
-    def config(*arguments: Any) -> Any:
-        usual = plain(*arguments)
-        return qe.EdgeConfig(
-            usual.vectors,
-            usual.sparse_vectors,
-            optimizers=qe.EdgeOptimizersConfig(indexing_threshold=INDEXED_FROM),
-            wal_enabled=False,
-        )
+    def config(manifest: Any, optimizers: Any = None) -> Any:
+        return plain(manifest, optimizers or qe.EdgeOptimizersConfig(indexing_threshold=INDEXED_FROM))
 
     return config
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from scripts.attacks.harness import Case, Outcome, damaged, draws, fault_of, mutated
+from scripts.attacks.harness import Case, Outcome, draws, fault_of, mutated
 
 pytestmark = pytest.mark.long
 
@@ -52,25 +51,15 @@ def test_an_attack_is_the_same_each_time_and_a_case_does_not_depend_on_those_bef
     assert some(5) != [mutated(draw, DOCUMENT) for _, draw in draws(5, 8, "manifests")]
 
 
-def test_damaged_bytes_differ_from_the_whole_ones():
-    content = b'{"a": 1, "b": [1, 2, 3]}' * 5
-    kinds = {damaged(random.Random(n), content) for n in range(200)}
-    assert b"" in kinds
-    assert len(kinds - {content}) > 100
-
-
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
         ({}, ""),
         ({"code": 3, "stderr": "error: bad"}, ""),
         ({"code": 3, "stderr": ""}, "no error message"),
-        ({"code": 1, "stderr": "error: bad"}, "exit code 1"),
         ({"code": -11, "stderr": "error: bad"}, "exit code -11"),
         ({"code": None}, "no end"),
         ({"stderr": "Traceback (most recent call last)"}, "a traceback"),
-        ({"code": 1, "stderr": "error: internal error (KeyError: 'a')"}, "internal error"),
-        ({"seconds": 31.0}, "31 seconds"),
         ({"megabytes": 600.0}, "600 MB"),
         ({"arguments": ("info", "--json"), "stdout": '{"a": NaN}'}, "stdout is not JSON"),
     ],

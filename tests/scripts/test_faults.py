@@ -1,11 +1,13 @@
-"""Faults on a real machine, in small what `scripts/faults` measures: a full disk, durable names, what is lost."""
+"""Faults on a real machine, smaller runs of `scripts/faults`: a full disk, kills, failing servers."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
-from contextlib import ExitStack
+import sys
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,11 @@ from biorag.indexes.points import point_id
 from biorag.types import EncoderIdentity, IndexQuery, Snippet
 from scripts.faults import full_disk
 from scripts.faults.kills import compared
+from scripts.faults.proxy import KINDS, FaultProxy, ask_through, index_through, repeating
 from scripts.faults.runs import digest, held
+from tests.conftest import write_medrag
+from tests.loopback import Script
+from tests.qdrant_standin import StandIn
 
 pytestmark = pytest.mark.faults
 
@@ -110,3 +116,52 @@ def test_the_measurement_counts_what_is_lost_changed_and_ahead(tmp_path):
     gone = {point: found for point, found in clean.items() if point != str(point_id("s3"))}
     assert compared(gone, clean, ids[:10], 9) == {"lost": 1, "other": 0, "ahead": 9}
     assert compared(gone, clean, ids[:3], 16) == {"lost": 0, "other": 0, "ahead": 16}
+
+
+@pytest.mark.long
+def test_an_index_that_was_updated_and_killed_at_random_is_as_a_fresh_one(tmp_path):
+    """In a process of its own, which forks: the engine's threads must not run in it."""
+    arguments = ["--sequences", "4", "--seed", "100", "--out", str(tmp_path / "report.json")]
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.faults.update_sequences", *arguments],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["sequences"] == 4
+
+
+class Failing(FaultProxy):
+    """Fails every other request, each way in turn."""
+
+    def draw(self) -> str | None:
+        with self._turn:
+            self.requests += 1
+            if self.requests % 2 == 0:
+                return None
+            kind = list(KINDS)[sum(self.faults.values()) % len(KINDS)]
+            self.faults[kind] += 1
+            return kind
+
+
+@pytest.mark.long
+def test_every_snippet_arrives_once_through_faults_of_every_kind(tmp_path):
+    corpus = write_medrag(tmp_path / "c.jsonl", [Snippet(f"s{n}", f"T{n}", f"text number {n}.") for n in range(300)])
+    server = StandIn()
+    with closing(server), closing(Failing(server.url, delay=1.5)) as proxy:
+        counts = index_through(proxy, corpus, name="faults", timeout=1, batch_size=100, retries=20)
+    assert {counts[key] for key in ("snippets", "added", "points")} == {300}
+    assert (counts["missing"], counts["twice"], counts["wrong"]) == (0, 0, 0)
+    assert counts["faults"].keys() == KINDS.keys()
+
+
+@pytest.mark.long
+def test_every_reply_arrives_through_faults_of_every_kind():
+    script = Script()
+    script.rule = repeating
+    with closing(script), closing(Failing(script.url, delay=1.5)) as proxy:
+        counts = ask_through(proxy, 20, timeout=0.3, retries=20)
+    assert (counts["replies"], counts["right"]) == (20, 20)
+    assert counts["faults"].keys() == KINDS.keys()

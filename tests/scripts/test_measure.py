@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import sys
-from argparse import Namespace
 from statistics import median
 
 import numpy as np
 import pytest
 
 from biorag.benchmarks.latency.stages import KnownVectors
-from biorag.benchmarks.latency.timing import Repetition, collect
+from biorag.benchmarks.latency.timing import Repetition
 from biorag.corpus.sentences import sentences
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from scripts.measure import growth, peers, synthetic
-from scripts.measure.checkouts import ROOT, Checkout, data_of, python_command
-from scripts.measure.indexing import COMPACT, WITHOUT, Indexed
-from scripts.measure.indexing import rows_of as indexing_rows
-from scripts.measure.paired import rows_of as paired_rows
-from scripts.measure.processes import Cost, Worker, alternate, run
-from scripts.measure.summary import markdown, ratio
-from scripts.measure.warm import System, ask_all, stage_rows
-from scripts.measure.warm import rows_of as warm_rows
+from scripts.measure.checkouts import ROOT
+from scripts.measure.processes import Worker, alternate, run
+from scripts.measure.summary import ratio
+from scripts.measure.warm import System, ask_all
 from tests.fakes import HashEncoder
 
 PYTHON = [sys.executable, "-c"]
@@ -51,26 +45,9 @@ def test_cost_counts_the_processor_time_and_the_memory_of_the_process():
     assert cost.peak_mb >= 200  # no less; of a process whose parent is large, that one counts too
 
 
-def test_sleeping_takes_no_processor_time():
-    cost = run([*PYTHON, "import time; time.sleep(1)"], ENVIRONMENT).cost
-    assert cost.wall_s >= 1 > cost.cpu_s
-
-
-def test_output_of_a_process_and_its_error():
-    finished = run([*PYTHON, "import sys; print('out'); sys.stderr.write('err')"], ENVIRONMENT)
-    assert (finished.stdout, finished.stderr) == ("out\n", "err")
-    with pytest.raises(RuntimeError, match="exited with 3:\nthe reason"):
-        run([*PYTHON, "import sys; sys.stderr.write('the reason'); sys.exit(3)"], ENVIRONMENT)
-
-
 def test_worker_answers_and_keeps_what_libraries_print_apart():
     with Worker([*PYTHON, ECHO], ENVIRONMENT) as worker:
         assert [worker.ask(number=number) for number in (1, 2)] == [{"twice": 2}, {"twice": 4}]
-
-
-def test_worker_that_fails_says_why():
-    with Worker([*PYTHON, ECHO], ENVIRONMENT) as worker, pytest.raises(RuntimeError, match="no such question"):
-        worker.ask(fail=True)
 
 
 def test_tasks_run_once_a_round_in_turning_order():
@@ -95,62 +72,6 @@ def test_ratio_is_that_of_the_medians_and_its_interval_that_of_redrawn_rounds():
     assert ratio([2.0], [1.0]).low == ratio([2.0], [1.0]).high == 0.5
 
 
-def test_markdown_rounds_numbers():
-    assert markdown(["a", "b"], [["x", 1234.5], [3, 0.012345]]) == (
-        "| a | b |\n| --- | --- |\n| x | 1,234 |\n| 3 | 0.0123 |\n"
-    )
-
-
-def test_checkout_is_imported_before_this_one_and_its_bytecode_is_kept_apart(tmp_path):
-    package = tmp_path / "other" / "biorag"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    (package / "__main__.py").write_text("import os, biorag; print(biorag.__file__, os.environ['BIORAG_HOME'])")
-    checkout = Checkout("base", package.parent, tmp_path / "work")
-    home = tmp_path / "home"
-    printed = checkout.run(["biorag"], home).stdout
-    assert printed == f"{package / '__init__.py'} {home}\n"
-    assert checkout.run(["python", "-c", "import scripts.measure as m; print(m.__file__)"], home).stdout == (
-        f"{ROOT / 'scripts' / 'measure' / '__init__.py'}\n"
-    )
-    assert not list(package.rglob("*.pyc"))
-
-
-def test_commands_of_other_programs_stay():
-    assert python_command(["ls", "-l"]) == ["ls", "-l"]
-    assert python_command(["biorag", "search"]) == [sys.executable, "-m", "biorag", "search"]
-
-
-def test_subset_of_the_snippets_and_questions_spread_over_all(tmp_path):
-    (tmp_path / "pubmed").mkdir()
-    (tmp_path / "bioasq").mkdir()
-    lines = [json.dumps({"id": str(n)}) + "\n" for n in range(9)]
-    (tmp_path / "pubmed" / "snippets.jsonl.gz").write_bytes(gzip.compress("".join(lines).encode()))
-    questions = "".join(json.dumps({"_id": str(n), "text": f"question {n}"}) + "\n" for n in range(10))
-    (tmp_path / "bioasq" / "queries.jsonl").write_text(questions)
-    data = data_of(Namespace(data=tmp_path, work=tmp_path / "work"))
-    assert data.corpus(4).read_text() == "".join(lines[:4])
-    assert data.corpus(None) == tmp_path / "pubmed" / "snippets.jsonl.gz"
-    assert data.questions(3) == ["question 0", "question 3", "question 6"]
-    assert len(data.questions(20)) == 10
-
-
-def test_rows_of_a_pair_are_medians_and_their_ratio():
-    costs = {"base": [Cost(4, 2, 100), Cost(6, 4, 100)], "new": [Cost(1, 1, 50), Cost(3, 2, 50)]}
-    rows = [(figure, base, new, cell.value) for figure, base, new, cell in paired_rows(costs)]
-    assert rows == [("wall, s", 5, 2, 0.4), ("CPU, s", 3, 1.5, 0.5), ("peak memory, MB", 100, 50, 0.5)]
-
-
-def test_rows_of_indexing_are_rates_costs_and_the_ratio_to_no_tokens():
-    runs = {
-        COMPACT: [Indexed(Cost(30, 40, 900), 1000, 20, 8_000_000)],
-        WITHOUT: [Indexed(Cost(26, 36, 800), 1000, 16, 3_000_000)],
-    }
-    compact, without = indexing_rows(runs)
-    assert [compact[:-1], compact[-1].value] == [[COMPACT, 1000, 50, 40, 40, 900, 8000], 0.8]
-    assert [without[:-1], without[-1].value] == [[WITHOUT, 1000, 62.5, 36, 36, 800, 3000], 1]
-
-
 class Answering:
     """A worker that counts what it is asked, and takes as many milliseconds as it was asked questions."""
 
@@ -170,23 +91,6 @@ def test_every_question_goes_to_all_systems_in_turning_order():
     answers = ask_all(workers, ["one", "two"])
     assert asked[:9] == [str(systems[place]) for place in (0, 1, 2, 1, 2, 0, 2, 0, 1)]
     assert [[answer["ms"] for answer in answers[system]] for system in systems] == [[3, 4]] * 3  # 1 and 2 warm up
-
-
-def test_rows_of_warm_questions():
-    def answers(*milliseconds: float):
-        return [{"ms": ms, "cpu_ms": ms / 2, "stages": {"encode": 1.0, "rerank": ms - 1}} for ms in milliseconds]
-
-    of_systems = {
-        System("base", 20): answers(100, 110, 90),
-        System("base", 100): answers(400, 400, 400),
-        System("new", 20): answers(10, 12, 11),
-        System("new", 100): answers(15, 12, 22),
-    }
-    *_, few, many = warm_rows(of_systems, "base")
-    assert few[:5] == ["new", 20, 11, pytest.approx(float(np.percentile([10, 12, 11], 99))), 5.5]
-    assert [few[5].value, few[6].value] == [0.11, 1]
-    assert [many[5].value, many[6].value] == [15 / 400, 15 / 11]
-    assert stage_rows(of_systems)[-1] == ["new", 100, 1.0, 14]
 
 
 # --- synthetic snippets and growth ---
@@ -268,13 +172,6 @@ def test_a_doubling_is_a_ratio_of_successive_sizes():
 
 
 # --- other packages ---
-
-
-def test_functions_take_turns_at_being_first():
-    calls = []
-    functions = {name: lambda turn, name=name: calls.append((turn, name)) for name in ("ours", "theirs")}
-    collect(peers.interleaved(functions), Repetition(4, 0, 10))
-    assert [name for _, name in calls] == ["ours", "theirs", "theirs", "ours"] * 2
 
 
 @pytest.mark.parametrize("build", [peers.rank_bm25_search, peers.bm25s_search])
