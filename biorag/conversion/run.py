@@ -130,15 +130,9 @@ class DataRun(RunDirectory):
     kind = "data set"
     manifest_name = "manifest.json"
 
-    def finished(self) -> dict[str, Any] | None:
-        """Return the manifest of a complete set; see `RunDirectory.finished`.
-
-        An incomplete one holds nothing to resume from, so it may be made anew with other options.
-        """
-        self.check_nothing_else()
-        if (values := self._read_manifest()) is not None and not values["complete"]:
-            return None
-        return super().finished()
+    def changed(self, values: Mapping[str, Any]) -> list[str]:
+        """Return what differs; nothing for an incomplete set, which holds nothing to resume from."""
+        return super().changed(values) if values["complete"] else []
 
     def begin(self, facts: Mapping[str, Any]) -> None:
         """Write the manifest of a set that is being made, and delete the files that a killed run left."""

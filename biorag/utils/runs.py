@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, BinaryIO, ClassVar, NamedTuple, TypeVar
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -22,7 +21,6 @@ from biorag.utils.parsing import opened_regular, parse_json, parsed, read_beginn
 
 NEXT_STEP = "choose another --out"
 LONGEST = 64 << 20  # bytes of a line of results
-T = TypeVar("T")  # what the manifest of a finished run tells
 Item = TypeVar("Item")
 Belongs = Callable[[Any, Any], bool]  # whether an item's row is this one
 
@@ -36,12 +34,19 @@ class Head(TypedDict):
     identity: dict[str, Any]
 
 
+class CompleteRows(TypedDict):
+    """What the manifest of a complete file of rows has besides."""
+
+    counts: dict[str, Count]
+    sha256: str
+
+
 @dataclass(frozen=True)
-class ResumableRun(ABC, Generic[T]):
+class ResumableRun:
     """Results at `path` that a killed run resumes; `identity` is everything that determines them.
 
     They are a directory with the manifest in it, or a file of `Rows` with the manifest beside it. A subclass names its
-    kind of run and its manifest, and reads the result from a manifest.
+    kind of run and its manifest, the type of every manifest (`head`) and that of a complete one (`facts`).
     """
 
     path: Path
@@ -50,45 +55,36 @@ class ResumableRun(ABC, Generic[T]):
     kind: ClassVar[str]
     manifest_name: ClassVar[str]
     head: ClassVar[Any] = Head
+    facts: ClassVar[Any] = dict[str, Any]
 
     @property
     def manifest(self) -> Path:
         """Where the identity is kept, and whether the run is complete."""
         return self.path / self.manifest_name
 
-    @property
-    def named(self) -> Path:
-        """The path that messages name."""
-        return self.path
-
-    @abstractmethod
-    def result(self, values: Mapping[str, Any]) -> T | None:
-        """Return what a manifest says of a finished run; None if the run is incomplete.
-
-        Raises ValueError, KeyError, TypeError if it is damaged.
-        """
-
     def changed(self, values: Mapping[str, Any]) -> list[str]:
-        """Return the names of what differs between a manifest's identity and this run's; raises as `result` does."""
+        """Return the names of what differs between a manifest's identity and this run's."""
         return changed_keys(values["identity"], self.identity)
 
-    def finished(self) -> T | None:
-        """Return the result of an earlier run of this identity; None if it is incomplete.
+    def finished(self) -> dict[str, Any] | None:
+        """Return the manifest of a complete run of this identity; None if there is none, or an incomplete one.
 
         Raises MismatchError if the manifest is damaged, or of another identity, naming what differs.
         """
         if (values := self._read_manifest()) is None:
             return None
+        complete = values.get("complete", True)
         try:
-            result, changed = self.result(values), self.changed(values)
+            validated(self.facts if complete else Any, values, extra="ignore")
+            changed = self.changed(values)
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(error) from None
         if changed:
-            raise MismatchError(f"{self.named} was made with other {', '.join(changed)}: {NEXT_STEP}")
-        return result
+            raise MismatchError(f"{self.path} was made with other {', '.join(changed)}: {NEXT_STEP}")
+        return values if complete else None
 
     def _read_manifest(self) -> dict[str, Any] | None:
-        """Return the values of the manifest, which has the parts of `Head`; None if there is none."""
+        """Return the values of the manifest, which has the parts of `head`; None if there is none."""
         if not self.manifest.exists():
             return None
         try:
@@ -103,9 +99,9 @@ class ResumableRun(ABC, Generic[T]):
         return MismatchError(f"{self.manifest} is damaged ({error}): {NEXT_STEP}")
 
     def check_nothing_else(self) -> None:
-        """Refuse a path that holds files but no manifest: they are not ours.
+        """Refuse a path that holds files but no manifest, with MismatchError: they are not ours.
 
-        Raises MismatchError if there is more than the lock, or what a kill left of the first write of the manifest.
+        The lock may stand there, and what a kill left of the first write of the manifest.
         """
         if self.manifest.exists() or not self.path.exists():
             return
@@ -113,7 +109,6 @@ class ResumableRun(ABC, Generic[T]):
             raise MismatchError(f"{self.path} holds something other than a {self.kind}: {NEXT_STEP}")
 
     def _may_stand(self, path: Path) -> bool:
-        """Return whether a file may be there before the manifest is: the lock, or what a kill left of the manifest."""
         return path.name.startswith(f".{self.manifest_name}.") or (
             path.name == LOCK and path.is_file() and is_lock(read_beginning(path, BEGINNING))
         )
@@ -140,17 +135,8 @@ class ResumableRun(ABC, Generic[T]):
         return dict(json.loads(json_text({"complete": complete, "identity": self.identity, **facts})))
 
 
-class RunDirectory(ResumableRun[dict[str, Any]]):
-    """A directory that holds one run and nothing else; its manifest is the result, with `facts` when it is complete."""
-
-    facts: ClassVar[Any] = dict[str, Any]
-
-    def result(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the manifest of a complete run."""
-        if not values["complete"]:
-            return None
-        validated(self.facts, dict(values), extra="ignore")
-        return dict(values)
+class RunDirectory(ResumableRun):
+    """A directory that holds one run and nothing else."""
 
     def finished(self) -> dict[str, Any] | None:
         """Return the manifest of a complete run; see `ResumableRun.finished` and `check_nothing_else`."""
@@ -212,7 +198,7 @@ class Filled(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rows(ResumableRun[dict[str, int]]):
+class Rows(ResumableRun):
     """A JSON Lines file of results, made item by item in their order; a killed run resumes after its last whole row.
 
     Parameters
@@ -230,30 +216,28 @@ class Rows(ResumableRun[dict[str, int]]):
     tally: Callable[[Iterator[Any]], Mapping[str, int]] = lambda rows: {}
     within: bool = False
 
+    facts = CompleteRows
+
     @property
     def manifest(self) -> Path:
         """Where the identity is kept, and whether the file is complete."""
         return self.path.with_name(f"{self.path.name}.manifest.json")
 
-    def result(self, values: Mapping[str, Any]) -> dict[str, int] | None:
-        """Return the counts of a complete file."""
-        counts: dict[str, int] = validated(dict[str, Count], values["counts"]) if values["complete"] else {}
-        return counts or None
-
-    def finished(self) -> dict[str, int] | None:
+    def counts(self) -> dict[str, int] | None:
         """Return the counts of a complete file; None if it is incomplete.
 
-        Raises MismatchError as `ResumableRun.finished` does, and if the file has no manifest, or was changed since.
+        Raises MismatchError as `finished` does, and if the file has no manifest, or was changed since.
         """
+        manifest = self.finished()  # perhaps of another file of this name
         if not self.path.exists():
-            self._read_manifest()  # which may be another file of this name
             return None
         if not self.manifest.is_file():
             raise MismatchError(f"{self.path} exists, but without the manifest of the run that made it: {NEXT_STEP}")
-        counts = super().finished()
-        if counts is not None and sha256_of(self.path) != (self._read_manifest() or {}).get("sha256"):
+        if manifest is None:
+            return None
+        if sha256_of(self.path) != manifest["sha256"]:
             raise MismatchError(f"{self.path} was changed after it was made: {NEXT_STEP}, or delete it")
-        return counts
+        return dict(manifest["counts"])
 
     @contextmanager
     def appending(self) -> Iterator[BinaryIO]:
@@ -295,7 +279,7 @@ class Rows(ResumableRun[dict[str, int]]):
         Raises MismatchError if the file is of another identity, was changed, or has a row of none of the items;
         ServiceError if another process is writing it.
         """
-        if not self.within and (counts := self.finished()) is not None:
+        if not self.within and (counts := self.counts()) is not None:
             on_progress(len(items))
             return Filled(counts, counts["rows"])
         with self.appending() as stream:

@@ -63,7 +63,7 @@ COUNTS = {"items": 7, "rows": 6, "odd": 5}
 
 
 def test_rows_counts_and_manifest(rows):
-    assert rows.finished() is None
+    assert rows.counts() is None
     assert fill(rows) == Filled(COUNTS, 0)
     assert [row["square"] for row in rows.read()] == [9, 1, 1, 25, 81, 4]
     manifest = json.loads(rows.manifest.read_bytes())
@@ -91,7 +91,7 @@ def test_a_run_in_batches_resumes_at_one(rows):
     with pytest.raises(KeyboardInterrupt):
         fill(rows, Squares(fails_at=9))
     assert len(list(rows.read())) == 4, "each row is written as it comes"
-    assert rows.finished() is None
+    assert rows.counts() is None
     squares = Squares()
     assert fill(rows, squares, batch=4).resumed == 3
     assert squares.asked == [5, 9, 2]
@@ -101,7 +101,7 @@ def test_other_work_and_other_files_are_refused(rows, tmp_path):
     fill(rows)
     for change in ({"kind": "cubes"}, {"index": {"name": "y"}}, {"new": 1}):
         with pytest.raises(MismatchError, match=f"other {next(iter(change))}: choose another --out"):
-            rows_at(rows.path, **change).finished()
+            rows_at(rows.path, **change).counts()
     (tmp_path / "precious").write_text("precious")
     with pytest.raises(MismatchError, match="without the manifest"):
         fill(rows_at(tmp_path / "precious"))
@@ -122,7 +122,7 @@ def test_a_damaged_manifest_is_refused(rows, text):
     fill(rows)
     rows.manifest.write_text(text)
     with pytest.raises(MismatchError, match="is damaged"):
-        rows.finished()
+        rows.counts()
 
 
 @pytest.mark.parametrize(

@@ -45,24 +45,20 @@ class RecordedStudy(TypedDict):
     """The manifest of a study."""
 
     identity: dict[str, Any]
-    points: list[Point[Any]]
+    points: list[Point[float] | Point[tuple[float, ...]]]  # of several settings the value is a tuple
 
 
-class TuningRun(ResumableRun[list[Point[Any]]]):
+class TuningRun(ResumableRun):
     """A directory whose manifest has the points measured so far."""
 
     kind = "tuning run"
     manifest_name = "points.json"
     head = RecordedStudy
 
-    @property
-    def named(self) -> Path:
-        """The path that messages name."""
-        return self.manifest
-
-    def result(self, values: Mapping[str, Any]) -> list[Point[Any]]:
-        """Return the points; of several settings the value is a tuple."""
-        points: list[Point[Any]] = validated(list[Point[float] | Point[tuple[float, ...]]], values["points"])
+    def points(self) -> list[Point[Any]]:
+        """Return the points."""
+        values = self.finished()
+        points: list[Point[Any]] = validated(RecordedStudy, values, extra="ignore")["points"] if values else []
         return points
 
 
@@ -80,7 +76,7 @@ class Study(Generic[Value]):
     def __init__(self, folder: Path, identity: Mapping[str, Any], measure: Callable[[Value], Metrics]) -> None:
         self.run = TuningRun(folder, identity)
         self._measure: Callable[[Value], Metrics] = measure
-        self.points: dict[Value, Point[Value]] = {point.value: point for point in self.run.finished() or ()}
+        self.points: dict[Value, Point[Value]] = {point.value: point for point in self.run.points()}
 
     def at(self, value: Value) -> Point[Value]:
         """Return the measures at a value; new ones are saved before they are returned."""

@@ -151,7 +151,7 @@ def mine_pairs(
         "versions": installed_versions(),
     }
     file = mined_file(out, identity)
-    if plan.margin is not None and file.finished() is None:
+    if plan.margin is not None and file.counts() is None:
         require_positives(opened.index, rows)
 
     def load_miner() -> Miner:

@@ -107,9 +107,9 @@ class GeneratedFile(Generic[S, C]):
         Raises MismatchError if the file, or its drafts, are of other settings, were not generated, or were changed
         since.
         """
-        counts = self.rows.finished()
+        counts = self.rows.counts()
         if counts is None:
-            self.drafts.finished()
+            self.drafts.counts()
             return None
         self.drafts.remove()  # a kill may have left them
         return self.counts(**counts)

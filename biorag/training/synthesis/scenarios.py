@@ -80,7 +80,7 @@ def listed_scenarios(job: GenerationJob, count: int, opened: OpenGenerator, long
     template, seed = load_template(built_in, needed="count", known=("count",)), job.draws.seed
     identity = {"scenarios": count, "seed": seed, "generator": opened.identity, "prompt": template.sha256}
     file = Rows(job.out.with_name(f"{job.out.name}.scenarios.txt"), identity)
-    if (counts := file.finished()) is not None:
+    if (counts := file.counts()) is not None:
         return Listed(read_scenarios(file.path), **counts)
     draws = Draws(1, SCENARIO_TOKENS, SCENARIO_TEMPERATURE, seed)
     writer = PromptedWriter(opened.generator, draft_form(template, per_list), draws, opened.at_a_time)

@@ -150,7 +150,7 @@ def test_rows_are_written_with_texts_ids_ranks_and_scores(tmp_path):
         },
     ]
     assert "β".encode() in out.path.read_bytes()
-    assert out.finished() == {"items": 3, "rows": 2, "negatives": 5}
+    assert out.counts() == {"items": 3, "rows": 2, "negatives": 5}
 
 
 def test_the_positives_of_other_rows_of_a_question_are_no_negatives(tmp_path):
