@@ -32,7 +32,7 @@ PassageTokens = Annotated[int, _generation("--max-tokens", min=16, max=1024, hel
 
 @dataclass(frozen=True, slots=True)
 class GeneratedOutput:
-    """Where the rows go, what the prompt is, and how the run is reported."""
+    """Where the rows go, which prompt is used, and how the run is reported."""
 
     out: Annotated[Path, typer.Option("--out", help="JSONL file to write; an interrupted run resumes.")]
     template: options.TemplateFile = None
@@ -116,8 +116,8 @@ def pairs(
     kind 'synthetic'. Pairs with a text that is empty, cut or short, passages that are copies or near-copies of each
     other, and duplicate queries or positives in the file are dropped and counted.
 
-    --attributes bmretriever draws for each pair what BMRetriever draws: type, length and clarity of the query, words of
-    the passages, difficulty of both; --max-tokens is then 768 by default.
+    --attributes bmretriever draws BMRetriever's attributes for each pair: type, length and clarity of the query, words
+    of the passages, difficulty of both; --max-tokens is then 768 by default.
 
     Examples:
 
@@ -136,7 +136,7 @@ def pairs(
 
 @dataclass(frozen=True, slots=True)
 class QuestionOptions:
-    """Which model writes questions, how many, and of what."""
+    """Which model writes questions, how many, and from which source."""
 
     per_snippet: Annotated[int, _rows(min=1, max=100, help="Questions of a snippet.")] = 1
     limit: Annotated[int | None, _rows(min=1, help="Number of snippets, drawn with --seed.")] = None

@@ -47,7 +47,7 @@ class RankOptions:
     ] = None
     margin: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="retriever: drop what scores above (1 - margin) · the positive's score."),
+        typer.Option(min=0, max=1, help="retriever: drop passages scoring above (1 - margin) · the positive's score."),
     ] = None
     mode: Annotated[
         str | None, typer.Option(help="retriever: dense or hybrid.", show_default=options.DENSE_MODES[0])
@@ -114,7 +114,7 @@ def mine(
 
     random draws uniformly over the index. bm25 takes the top 42 by BM25, removes gold and keeps the bottom 32, as in
     the M+C paper; bm25-hits takes the top 10 without gold, as in the BioASQ 8 paper. retriever takes the ranks --ranks
-    of dense or hybrid search. citation walks over what the positive cites and what that cites, as in the BiCA paper.
+    of dense or hybrid search. citation walks over papers one or two citations from the positive, as in the BiCA paper.
     Every positive of a question is gold.
 
     Negatives that the pairs already have are ignored. A row without a qualifying passage is left out and counted.

@@ -117,7 +117,7 @@ class Form:
     task: Annotated[
         str | None,
         typer.Option(
-            help="Sentence for {task} in the instruction; bmretriever:DATASET; or tuned:DIR, what tune prompt chose."
+            help="Sentence for {task} in the instruction; bmretriever:DATASET; or tuned:DIR of 'tune prompt'."
         ),
     ] = None
     random_prompts: Annotated[
@@ -261,7 +261,7 @@ def reranker(
 ) -> None:
     """Train a late-interaction reranker (ColBERT), which --reranker DIR, colbert-ai and others load.
 
-    Train it on what your own retriever gets wrong: 'biorag mine --negatives retriever' on its index.
+    Train it on your own retriever's mistakes: 'biorag mine --negatives retriever' on its index.
 
     Examples:
 
@@ -381,7 +381,7 @@ def check(settings: Settings, given: Given) -> None:
 
 
 def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
-    """Say what training takes, train, and report; only the first of several processes prints."""
+    """Print the estimate, train, and report; only the first of several processes prints."""
     from biorag.training.run_directory import is_first_process
 
     if not is_first_process():

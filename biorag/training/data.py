@@ -19,7 +19,7 @@ from biorag.types import TrainingRow
 IN_BATCH = "in-batch"
 SYNTHETIC = "synthetic"  # written by a model
 LABEL = "label"  # the column of numbers beside the texts: how many negatives a row has, or a teacher's scores
-NO_PASSAGE = -1e9  # the score of what only fills a column: its share of a softmax is 0
+NO_PASSAGE = -1e9  # the score of a text that only fills a column: its share of a softmax is 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class TrainingSet:
         ]
 
     def described(self) -> dict[str, Any]:
-        """Return what identifies the set besides the rows."""
+        """Return the identity of the set, besides its rows."""
         return {
             "name": self.name,
             "rows": len(self.training),
@@ -59,14 +59,14 @@ class TrainingSet:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Rows to train on, and rows of held-out questions; of a mixture those of all its `sets`, in order."""
+    """Training rows, and rows of held-out questions; for a mixture, those of its `sets` in order."""
 
     training: Sequence[TrainingRow]
     validation: Sequence[TrainingRow]
     sets: Sequence[TrainingSet] = ()
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what identifies the data: the hashes of both parts and their sizes, and what the sets are."""
+        """Return the identity of the data: sizes and hashes of both parts, and the sets."""
         data: dict[str, Any] = {
             "training_rows": len(self.training),
             "training_sha256": sha256_of(map(asdict, self.training)),

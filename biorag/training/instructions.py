@@ -139,7 +139,7 @@ def _read(spec: str) -> tuple[str, str]:
 
 
 def _before(template: str, placeholder: str, name: str, task: str) -> str:
-    """Return what a template puts before its placeholder."""
+    """Return the text before the placeholder of a template."""
     if template.count(placeholder) != 1 or not template.endswith(placeholder):
         raise BadInputError(
             f"template {name} must end with {placeholder}, once: a model keeps only what stands before a text"

@@ -1,4 +1,4 @@
-"""One training run: what is trained on what, the trainer's arguments, checkpoints, exact resume, curves, manifest."""
+"""One training run: the trainer's arguments, checkpoints, exact resume, curves and manifest."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FIRST_COLUMNS = ("step", "epoch", "loss", "learning_rate", "grad_norm")
 
 @dataclass(frozen=True, slots=True)
 class TrainerJob:
-    """What a trainer of the library takes: classes, model, loss, columns of texts, evaluator.
+    """The job of a trainer of the library: classes, model, loss, columns of texts, evaluator.
 
     `save` writes the trained model into a folder and returns more facts of the manifest.
 
@@ -81,7 +81,7 @@ class Training(ABC):
     split : training rows, and rows of held-out questions to choose the best checkpoint by
     settings : precision, seed and the `train_` settings
     rows : those of the training rows that are used
-    choices : what determines the model besides base, rows and settings
+    choices : further options that determine the model
     """
 
     kind: ClassVar[str]
@@ -100,7 +100,7 @@ class Training(ABC):
 
     @abstractmethod
     def work(self) -> TrainingWork:
-        """Return what an estimate is computed from."""
+        """Return the work that an estimate is computed from."""
 
     def estimate(self) -> TrainingEstimate:
         """Return about how much memory the run takes, and how long at least; raises ServiceError if it does not fit."""
@@ -112,7 +112,7 @@ class Training(ABC):
 
     @abstractmethod
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
-        """Load the base and return what the trainer takes."""
+        """Load the base and return the job of the library's trainer."""
 
     def run(self, out: Path, facts: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
         """Train into the folder `out` and return its manifest, in which `facts` are kept; a killed run resumes.
@@ -171,7 +171,7 @@ def _batches(passes: Sequence[int], settings: TrainingSettings) -> int:
 
 
 def batch_size(settings: TrainingSettings) -> int:
-    """Return the rows of one batch, those of all processes."""
+    """Return the rows of one batch, of all processes together."""
     return settings.batch_size * process_count()
 
 
@@ -457,7 +457,7 @@ def points(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, fl
 
 @contextmanager
 def _device_errors(settings: TrainingSettings) -> Iterator[None]:
-    """Turn the several errors of a full memory into one sentence with what to do."""
+    """Turn the several errors of a full memory into one sentence with the next step."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:

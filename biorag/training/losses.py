@@ -10,7 +10,7 @@ Synthesize-Train-Merge's InfoNCE (section 3.2) takes of the other rows their pos
 
     L_i = −log( exp(s·sim(q_i, p_i⁺)) / (exp(s·sim(q_i, p_i⁻)) + Σ_j exp(s·sim(q_i, p_j⁺))) )
 
-And rows may have unequal numbers of negatives: what only fills their columns is left out of every softmax.
+Rows may have unequal numbers of negatives: texts that only fill their columns count in no softmax.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class OwnNegativesLoss(nn.Module):
     """Softmax cross-entropy over each row's own passages.
 
     `scores` returns shape (rows, 1 + negatives), the positive first; `scale` is the inverse temperature. Labels are
-    the number of each row's negatives, shape (rows,), if those of all are not equally many.
+    the number of each row's negatives, shape (rows,), if these differ.
     """
 
     def __init__(self, model: nn.Module, scores: Scores, scale: float) -> None:

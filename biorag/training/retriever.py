@@ -143,7 +143,7 @@ class RetrieverTraining(Training):
         }
 
     def _of_sets(self, model: SentenceTransformer) -> dict[str, Any]:
-        """Return a job's losses, columns and prompts by the numbers of a mixture's sets, and an evaluator of all.
+        """Return a job's losses, columns and prompts by the numbers of a mixture's sets, and one evaluator.
 
         A set without instructions uses the model's.
         """
@@ -169,9 +169,9 @@ class RetrieverTraining(Training):
         }
 
     def _of_shares(self, model: SentenceTransformer) -> dict[str, Any]:
-        """Return a job's loss, columns and prompts of sets that share batches, and an evaluator of all."""
+        """Return a job's loss, columns and prompts of sets that share batches, and one evaluator."""
         shares, sizes = self.usable.shares, {part.name: len(part.training) for part in self.usable.sets}
-        rows_of_batch(shares, sizes, batch_size(self.settings.training))  # refuses what fits into no batch
+        rows_of_batch(shares, sizes, batch_size(self.settings.training))  # refuses a set that fits into no batch
         of_rows = self._of_rows(model)
         sampler = partial(SharedBatchSampler, shares=shares, sizes=sizes, rows=sum(self.passes))
         return {

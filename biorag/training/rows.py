@@ -33,7 +33,7 @@ _SEPARATORS = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """What reading kept and what it dropped.
+    """Counts of the rows that reading kept and dropped.
 
     `rows` and `questions` (distinct by `normalised` text) were kept. Dropped were `duplicates` of an earlier query and
     positive, rows with an `empty` side, and judgements of `unknown` snippets, neither in the folder's corpus nor in

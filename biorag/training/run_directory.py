@@ -20,7 +20,7 @@ from biorag.utils.runs import RunDirectory, changed_keys
 
 CHECKPOINTS = "checkpoints"
 STATE = "trainer_state.json"
-BASE = "base"  # what training starts from: a reranker in ColBERT's layout, a retriever from GGUF in transformers'
+BASE = "base"  # where training starts: a reranker in ColBERT's layout, a retriever from GGUF in transformers'
 
 
 def process_count() -> int:
@@ -90,7 +90,7 @@ class TrainingRun(RunDirectory):
         return self.path / BASE
 
     def changed(self, values: Mapping[str, Any]) -> list[str]:
-        """Return what differs; nothing for a run without a checkpoint, which another may replace without loss.
+        """Return the differences; none for a run without a checkpoint, which another may replace without loss.
 
         A setting that a manifest does not have is newer than it, and had the effect of its default.
         """
@@ -118,7 +118,7 @@ class TrainingRun(RunDirectory):
         return super().save(complete, **facts) if is_first_process() else self.values(complete, facts)
 
     def finish(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Write and return the manifest of a run whose model is written; drop what only resuming needs."""
+        """Write and return the manifest of a run whose model is written; delete the files that only resuming needs."""
         wait_for_processes()  # the others may still read the best checkpoint
         manifest = super().finish(facts)
         self._drop_leftovers()

@@ -1,4 +1,4 @@
-"""What a mixture's epoch draws: batches of one set each or of all, and one of several prompts before each query."""
+"""The rows of a mixture's epoch, in batches of one set or of all sets, and prompts that are drawn for each query."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class RandomPrompts:
     """A trainer's collator that puts one of several prompts before each query.
 
     The draw depends on the seed, the epoch and the row's texts alone, so that a resumed run repeats it. `prompts` are
-    by the name of a set, "" where there are no sets; queries of a set without prompts stay as they are.
+    by the name of a set, "" without sets; queries of a set without prompts stay as they are.
     """
 
     def __init__(self, trainer: Any, prompts: Mapping[str, Sequence[str]], seed: int) -> None:

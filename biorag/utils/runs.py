@@ -1,4 +1,4 @@
-"""Runs that resume: a manifest says what determines the results, and whether they are complete."""
+"""Runs that resume: a manifest has the identity of the results, and says whether they are complete."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ class ResumableRun:
         return self.path / self.manifest_name
 
     def changed(self, values: Mapping[str, Any]) -> list[str]:
-        """Return the names of what differs between a manifest's identity and this run's."""
+        """Return the keys in which a manifest's identity differs from this run's."""
         return changed_keys(values["identity"], self.identity)
 
     def finished(self) -> dict[str, Any] | None:
         """Return the manifest of a complete run of this identity; None if there is none, or an incomplete one.
 
-        Raises MismatchError if the manifest is damaged, or of another identity, naming what differs.
+        Raises MismatchError if the manifest is damaged, or of another identity, naming the differences.
         """
         if (values := self._read_manifest()) is None:
             return None
@@ -101,7 +101,7 @@ class ResumableRun:
     def check_nothing_else(self) -> None:
         """Refuse a path that holds files but no manifest, with MismatchError: they are not ours.
 
-        The lock may stand there, and what a kill left of the first write of the manifest.
+        The lock may stand there, and a first manifest whose writing was killed.
         """
         if self.manifest.exists() or not self.path.exists():
             return
@@ -205,7 +205,7 @@ class Rows(ResumableRun):
     ----------
     path : of the file; its manifest lies beside it
     identity : everything that determines the rows, the items included
-    row : what is read of a row, as a type that `parsed` takes; other fields are ignored
+    row : the type of a row, as `parsed` takes it; other fields are ignored
     belongs : whether a row is an item's
     tally : more counts of the rows for the manifest
     within : whether the file is part of a `RunDirectory`, which has the manifest

@@ -1,4 +1,4 @@
-"""Citation negatives: what a positive cites, and what that cites, walked by similarity.
+"""Citation negatives: papers one or two citations away from the positive, walked by similarity.
 
 Algorithm 1 of BiCA (Sinha et al., 2025, arXiv 2511.08029).
 """
@@ -159,8 +159,8 @@ class CitationNegatives:
 class BlockVectors:
     """Unit vectors of texts, encoded in blocks on first use.
 
-    Rounding depends on what a text is encoded together with. The blocks of one order are the same in every run, so
-    that a resumed one draws what it would have drawn. Memory: the vectors of the blocks that were used.
+    Rounding depends on the other texts of a batch. The blocks of one order are the same in every run, so that a resumed
+    one draws the same. Memory: the vectors of the blocks that were used.
     """
 
     def __init__(self, texts: Iterable[str], encode: Callable[[Sequence[str]], Vectors]) -> None:

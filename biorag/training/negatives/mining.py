@@ -1,4 +1,4 @@
-"""Mining, shared by all kinds of negatives: what is excluded, what is drawn, one row after another."""
+"""Mining, shared by all kinds of negatives: gold is excluded, negatives are drawn, one row after another."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Miner(Protocol):
     """A kind of negatives."""
 
     def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
-        """Return what qualifies for a row, in the order of the ranks."""
+        """Return the candidates that qualify for a row, in the order of their ranks."""
 
 
 def golds(rows: Iterable[TrainingRow]) -> dict[str, Gold]:

@@ -1,4 +1,4 @@
-"""Negatives from a retriever's own predictions: what it ranks high though it does not answer."""
+"""Negatives from a retriever's own predictions: passages ranked high that do not answer."""
 
 from __future__ import annotations
 

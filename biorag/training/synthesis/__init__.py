@@ -1,1 +1,1 @@
-"""Training rows that models write: questions, negatives and whole pairs, and what is kept of them."""
+"""Training rows that models write: questions, negatives and whole pairs, and filters of them."""

@@ -1,6 +1,6 @@
 """Runs that generate training rows: a model's drafts for each subject, kept as they come, and the rows made of them.
 
-A subject is what is written for: a snippet, a training row, a scenario. A killed run resumes where its drafts end.
+Texts are written for a subject: a snippet, a training row, a scenario. A killed run resumes where its drafts end.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class GenerationJob:
 
 
 class Drafted(TypedDict):
-    """A line of drafts: a subject's id, and what the model wrote for it."""
+    """A line of drafts: a subject's id, and the model's replies."""
 
     id: str
     drafts: list[Generation]
@@ -98,7 +98,7 @@ class GeneratedFile(Generic[S, C]):
 
     @property
     def drafts(self) -> Rows:
-        """The file of what the model wrote; it is there until the rows are."""
+        """The file of the model's replies, deleted once the rows are written."""
         return Rows(self.path.with_name(f"{self.path.name}.drafts"), self.identity, Drafted)
 
     def finished(self) -> C | None:

@@ -59,12 +59,12 @@ class MinedPair:
 
 
 def fingerprint(pairs: Sequence[MinedPair]) -> str:
-    """Return the SHA-256 of what determines the pairs' rows, hex."""
+    """Return the SHA-256 of the pairs' texts and ids, hex."""
     return sha256_of([pair.id, pair.row.query_id, pair.row.positive_id] for pair in pairs)
 
 
 def draft_form(template: Template) -> DraftForm[MinedPair]:
-    """Return what a language model is asked for: a passage, shown the positive and the mined negatives in turn."""
+    """Return the form of a draft: a passage, written from the positive and the mined negatives in turn."""
 
     def prompts(pair: MinedPair, number: int) -> Iterator[Prompt]:
         mined = pair.row.negatives

@@ -90,7 +90,7 @@ class PairCounts(GeneratedRowCounts):
 
 
 def draft_form(template: Template, attributes: Attributes | None = None) -> DraftForm[Scenario]:
-    """Return what a language model is asked for: a query with its two passages, of the attributes that are drawn."""
+    """Return the form of a draft: a query with its two passages, of the attributes that are drawn."""
 
     def prompts(scenario: Scenario, number: int) -> Iterator[Prompt]:
         drawn = attributes.draw(scenario.id, number) if attributes else {}

@@ -67,7 +67,7 @@ def draw(snippets: Iterable[Snippet], limit: int | None, seed: int) -> tuple[lis
 
 
 def draft_form(template: Template) -> DraftForm[Snippet]:
-    """Return what a language model is asked for: one question that the snippet answers."""
+    """Return the form of a draft: one question that the snippet answers."""
     return DraftForm(("question",), lambda snippet, _: about(template, "", [snippet]), "question")
 
 
@@ -85,7 +85,7 @@ def question_rows(
 
 
 def as_question(text: str) -> str:
-    """Return what a model wrote on one line, up to its first question mark: small models keep writing after it."""
+    """Return a reply on one line, up to its first question mark: small models keep writing after it."""
     question, mark, _ = on_one_line(text).partition("?")
     return question + mark
 
@@ -118,7 +118,7 @@ def generate_questions(
     ----------
     limit : snippets, drawn with the seed
     model : `seq2seq:ID` in place of the configured generator
-    dataset : what the prompt calls the snippets' source, as BMRetriever's (Listing 1); None: nothing
+    dataset : name of the snippets' source in the prompt, as in BMRetriever's Listing 1
     """
     job.check("--per-snippet")
     with open_snippets(job.settings, corpus, name) as (source, snippets):
@@ -135,7 +135,7 @@ def generate_questions(
 def _question_writer(
     job: GenerationJob, model: str | None, dataset: str | None
 ) -> tuple[Writer[Snippet], dict[str, Any]]:
-    """Load what writes the questions; and return what determines what it writes."""
+    """Return the writer of questions, and its part of the identity."""
     if model is None:
         if dataset:
             template = load_template("question_of", job.template, "documents", (*FIELDS, "dataset"))

@@ -66,7 +66,7 @@ def fingerprint(scenarios: Sequence[Scenario]) -> str:
 
 
 def draft_form(template: Template, count: int = LISTED) -> DraftForm[Scenario]:
-    """Return what a language model is asked for: a list of `count` scenarios."""
+    """Return the form of a draft: a list of `count` scenarios."""
     return DraftForm(("scenarios",), lambda *_: iter([template.fill(count=count)]), listed=count)
 
 

@@ -19,7 +19,7 @@ from biorag.utils.http import heed
 if TYPE_CHECKING:
     from biorag.generators.seq2seq import Seq2SeqGenerator
 
-PROMPT_MARGIN = 64  # tokens left free for what opens and closes a reply
+PROMPT_MARGIN = 64  # tokens left free for the fixed parts of a reply
 
 
 @dataclass(frozen=True, slots=True)
