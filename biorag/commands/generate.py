@@ -76,6 +76,8 @@ def negatives(
 
     Examples:
 
+      biorag generate negatives hard.jsonl --out synthetic.jsonl
+
       biorag generate negatives hard.jsonl --llm http://localhost:8080 --per-row 4 --out synthetic.jsonl
     """
     from biorag.training.synthesis.negatives import generate_negatives
@@ -217,6 +219,8 @@ def keep_consistent(
     with the positive below these ranks, absent from the index, or with an empty query.
 
     Examples:
+
+      biorag generate filter queries.jsonl --name pubmed --out kept.jsonl
 
       biorag generate filter queries.jsonl --name pubmed --mode hybrid --keep-top 1 --out kept.jsonl
     """

@@ -266,6 +266,8 @@ def reranker(
     Examples:
 
       biorag train reranker triplets.jsonl --base models/retriever --out models/reranker
+
+      biorag train reranker triplets.jsonl --base colbert-ir/colbertv2.0 --epochs 2 --out models/colbert
     """
     files = find_encoder(base)
     split, facts = limits.read(train, settings, given)
@@ -292,6 +294,8 @@ def cross_encoder(
     It reads a question and a passage together, which is slow: let it rerank the best few of an earlier stage.
 
     Examples:
+
+      biorag train cross-encoder triplets.jsonl --out models/cross-encoder
 
       biorag train cross-encoder triplets.jsonl --negatives retriever --hard-negatives 4 --out models/cross-encoder
     """
@@ -324,6 +328,8 @@ def question_generator(
     Examples:
 
       biorag train question-generator data/bioasq --name pubmed --base google-t5/t5-small --epochs 3 --out models/asker
+
+      biorag train question-generator pubmed/ --pairs title-abstract --base google-t5/t5-small --out models/titles
     """
     files = find_encoder(base)
     split, facts = limits.read(train, settings, given, pairs)
@@ -353,6 +359,8 @@ def verifier(
     Examples:
 
       biorag train verifier data/bioasq --name pubmed --out models/verifier
+
+      biorag train verifier data/bioasq --name pubmed --base models/cross-encoder --epochs 2 --out models/verifier
     """
     from biorag.benchmarks.verification.claims import SYNTHETIC, read_claims, training_rows
 
