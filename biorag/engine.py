@@ -74,7 +74,7 @@ class OpenIndex:
     def estimator(self) -> EvidenceEstimator | None:
         """Return what estimates whether this index holds an answer.
 
-        None where there are no coefficients for its encoder, or no hybrid retrieval with reranking, as they suppose.
+        None without coefficients for its encoder, or without hybrid retrieval and reranking, which they presuppose.
 
         Raises
         ------
@@ -199,7 +199,7 @@ def open_snippets(
     Raises
     ------
     UsageError
-        If there is a corpus, and an index is named too.
+        If both a corpus and an index are named.
     """
     if corpus and name is not None:
         raise UsageError("CORPUS and --name both say where the snippets are: give one of them")
@@ -280,7 +280,7 @@ def load_checker(verifier: str | None, settings: Settings) -> Checker:
 
 
 def load_encoder(files: ModelFiles, similarity: str, precision: str, exports: Path | None = None) -> TextEncoder:
-    """Load the bi-encoder: what was exported of it to `exports`, else by torch, which takes a few seconds."""
+    """Load the bi-encoder: its export in `exports`, else by torch, which takes a few seconds."""
     from biorag.models.exported import load_bi_encoder
 
     return load_bi_encoder(files, similarity, precision, exports)

@@ -45,7 +45,7 @@ def open(
 def index(
     *corpus: str | PathLike[str], name: str | None = None, config: Path | None = None, **settings: Any
 ) -> IndexReport:
-    """Index a corpus, or bring an index up to date with it, as `biorag index` does; return what was done.
+    """Index a corpus, or bring an index up to date with it, as `biorag index` does; return its report.
 
     Parameters
     ----------

@@ -334,7 +334,7 @@ class Session:
             return tuple(named_snippets(self._index, name, self._manifest.encoder.dimension))
 
     def _times_cited(self, snippets: Sequence[Snippet]) -> dict[int, int]:
-        """Return how many papers of the local graph cite each PMID; nothing where there is no graph."""
+        """Return how many papers of the local graph cite each PMID; empty without a graph."""
         from biorag.citation_graph.graph import FILE, open_graph
 
         pmids = {snippet.pmid for snippet in snippets if snippet.pmid}

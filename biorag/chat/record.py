@@ -13,7 +13,7 @@ from biorag.utils.text import showable
 
 
 def markdown(index: str, turns: Sequence[Turn]) -> str:
-    """Return a conversation as Markdown, in which what was quoted shows as it stands."""
+    """Return a conversation as Markdown, quotes escaped."""
     lines = [f"# Questions to the index {plain(index)}"]
     for turn in turns:
         lines += ["", *_turn(turn)]

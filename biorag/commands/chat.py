@@ -34,7 +34,7 @@ def chat(
     """Ask one question after another, each answered as 'biorag ask' does; models stay loaded.
 
     A follow-up such as "and in children?" is made to stand alone, by the generator that --llm names, else by words of
-    the last question; the question as it is searched is shown. /help lists the commands, Ctrl-C stops an answer, Ctrl-D
+    the last question; the searched question is shown. /help lists the commands, Ctrl-C stops an answer, Ctrl-D
     ends. Lines that are piped in are asked in turn. No file keeps your questions, unless you /save them.
 
     Examples:
@@ -112,7 +112,7 @@ class _Talk:
         }
 
     def heard(self, text: str) -> bool:
-        """Do what a line says, printing errors; return whether the conversation goes on."""
+        """Do what a line says, printing errors; return whether the conversation continues."""
         from biorag.chat.conversation import parse_line
 
         try:

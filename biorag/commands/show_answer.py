@@ -36,7 +36,7 @@ def summary(answer: Answer) -> None:
 
 
 class Waiting:
-    """What stands on stderr of a terminal while one waits: the stage, its seconds, and a reply as it grows."""
+    """The progress of an answer on a terminal: the stage, its seconds, and a reply as it grows."""
 
     def __init__(self) -> None:
         self._spinner = Spinner("dots")
@@ -64,7 +64,7 @@ class Waiting:
 
 @contextmanager
 def waiting() -> Iterator[Waiting]:
-    """Show what is under way, on a terminal alone; all of it is gone at the end."""
+    """Show the progress of an answer on a terminal, and clear it at the end."""
     stage = Waiting()
     if not show.err.is_terminal:
         yield stage
@@ -101,7 +101,7 @@ def _notes(answer: Answer) -> None:
 
 
 def _texts(answer: Answer) -> Iterator[Text]:
-    """Yield the choice and the text or the reasoning, each sentence with its marks and what was found of it."""
+    """Yield the choice and the text or the reasoning, each sentence with its marks."""
     sentences = answer.sentences
     if answer.choice:
         line = Text.assemble(("Answer: ", "bold"), (f"{answer.choice}. ", "bold"))
@@ -193,7 +193,7 @@ def _pmid(hit: Hit) -> Text:
 
 
 def _warnings(snippet: Snippet) -> Text:
-    """Return what a reader of a snippet must be told: that it was retracted, or that there is a concern."""
+    """Return the warnings of a snippet: a retraction, an expression of concern."""
     marks = [(f"{RETRACTED} ", "bold red")] * snippet.retracted
     return Text.assemble(*marks, *[(f"{CONCERN} ", "bold yellow")] * has_concern(snippet))
 

@@ -23,12 +23,7 @@ def document(values: Mapping[str, Any]) -> Response:
 
 
 def api_router(session: Session, answering: WorkQueue, searching: WorkQueue) -> APIRouter:
-    """Return the routes of the JSON API.
-
-    Parameters
-    ----------
-    answering, searching : the threads for questions, and for all that needs no generator
-    """
+    """Return the routes of the JSON API; `searching` does all that needs no generator."""
     router = APIRouter(prefix="/api", tags=["biorag"])
 
     @router.post("/search", response_model=Document)

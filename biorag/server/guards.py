@@ -79,7 +79,9 @@ class RateLimiter:
 
     def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = rate, clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and since when
+        self._buckets: OrderedDict[str, tuple[float, float]] = (
+            OrderedDict()
+        )  # requests left, and when they were counted
 
     def wait(self, client: str) -> float:
         """Count a request; return 0, or the seconds after which the client may ask again."""
@@ -96,7 +98,7 @@ class RateLimiter:
 
 
 class Guard:
-    """Answers what is refused itself, gives the rest its whole body, and adds the headers that keep browsers safe."""
+    """Refuses requests, reads the whole bodies of the others, and adds the headers that keep browsers safe."""
 
     def __init__(self, app: ASGIApp, options: ServeOptions, doorkeeper: Doorkeeper) -> None:
         self._app, self._options, self._doorkeeper = app, options, doorkeeper

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -74,7 +73,7 @@ class ChatBody(BaseModel):
     n: int = Field(default=1, ge=1, le=1)
 
     def question(self) -> AskBody:
-        """Return the last user's message as a question; what was said before it is not read.
+        """Return the last user's message as a question; earlier messages are ignored.
 
         Raises
         ------
@@ -114,21 +113,13 @@ def openai_router(session: Session, answering: WorkQueue) -> APIRouter:
     return router
 
 
-@dataclass(frozen=True, slots=True)
-class CitedSpan:
-    """The position of a citation, `[1]` or `[1, 3]`, in a text, and the hit `n` that it names."""
-
-    n: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class CitedPiece:
-    """A piece of a text, with the citations that end in it, by their positions in the whole text."""
+class CitedPiece(NamedTuple):
+    """A piece of a text; it ends in the mark of its citations, `[1, 3]`, at `start` to `end` of the whole text."""
 
     text: str
-    citations: tuple[CitedSpan, ...] = ()
+    citations: tuple[int, ...]
+    start: int
+    end: int
 
 
 def cited_pieces(answer: Answer) -> Iterator[CitedPiece]:
@@ -138,13 +129,12 @@ def cited_pieces(answer: Answer) -> Iterator[CitedPiece]:
     """
     length = 0
 
-    def piece(text: str, numbers: tuple[int, ...] = ()) -> CitedPiece:
+    def piece(text: str, citations: tuple[int, ...] = ()) -> CitedPiece:
         nonlocal length
-        mark = f"[{', '.join(map(str, numbers))}]" if numbers else ""
-        text = showable(text)  # before its length counts
-        whole = f"{text} {mark}" if mark else text
-        length += len(whole)
-        return CitedPiece(whole, tuple(CitedSpan(n, length - len(mark), length) for n in numbers))
+        mark = f"[{', '.join(map(str, citations))}]" if citations else ""
+        text = showable(text) + (f" {mark}" if mark else "")
+        length += len(text)
+        return CitedPiece(text, citations, length - len(mark), length)
 
     if answer.choice:
         yield piece(f"{answer.choice}. ")
@@ -186,7 +176,7 @@ class Completion:
         return self.chunk({"content": piece.text} | ({"annotations": notes} if notes else {}))
 
     def usage(self) -> str:
-        """Return the event that says what was used."""
+        """Return the event of the tokens used."""
         return _event({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": _usage()})
 
     def _annotations(self, piece: CitedPiece, answer: AnswerResult) -> list[dict[str, Any]]:
@@ -195,14 +185,14 @@ class Completion:
             {
                 "type": "url_citation",
                 "url_citation": {
-                    "start_index": span.start,
-                    "end_index": span.end,
-                    "title": showable(hits[span.n].snippet.title or hits[span.n].snippet.id),
-                    "url": self._url(hits[span.n]),
+                    "start_index": piece.start,
+                    "end_index": piece.end,
+                    "title": showable(hits[n].snippet.title or hits[n].snippet.id),
+                    "url": self._url(hits[n]),
                 },
             }
-            for span in piece.citations
-            if span.n in hits
+            for n in piece.citations
+            if n in hits
         ]
 
     def _url(self, hit: Hit) -> str:

@@ -34,7 +34,7 @@ class PatientConnection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request; where there are too many connections, the one that waits longest is dropped."""
+        """Begin to wait for a request; of too many connections drop the one that waits longest."""
         super().connection_made(transport)
         self._expect()
         if len(self.connections) > self.most:

@@ -102,7 +102,7 @@ def test_pieces_are_the_marked_text_with_their_positions(choice):
     pieces = list(cited_pieces(answer))
     text = "".join(piece.text for piece in pieces)
     assert text == str(answer)
-    marks = [(span.n, text[span.start : span.end]) for piece in pieces for span in piece.citations]
+    marks = [(n, text[piece.start : piece.end]) for piece in pieces for n in piece.citations]
     assert marks == [(1, "[1, 3]"), (3, "[1, 3]"), (2, "[2]")]
 
 
@@ -120,5 +120,4 @@ def test_what_a_terminal_could_act_on_is_replaced_before_places_are_counted():
     sentence = CheckedSentence("A \x1b[31mred\x1b[0m claim.", Verdict.SUPPORTED, (1,))
     (piece,) = cited_pieces(Answer(Question("q", "?"), sentences=(sentence,)))
     assert "\x1b" not in piece.text
-    (span,) = piece.citations
-    assert piece.text[span.start : span.end] == "[1]"
+    assert piece.text[piece.start : piece.end] == "[1]"
