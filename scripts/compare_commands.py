@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -58,32 +59,32 @@ search metformin --name demo --exclude-pmid 1 --json
 search metformin --json
 ask metformin --json
 index demo --name demo --json
-indexes rename demo other --json
+indexes rename demo other --yes --json
 search metformin --name other --json
-indexes rename other demo --json
+indexes rename other demo --yes --json
 delete --name demo --id demo_001 --yes --json
 search metformin --name demo --json
 index demo --name demo --json
 data convert nothing in --out out --json
-snapshot save demo snap.tar --json
-snapshot load snap.tar --name loaded --json
+snapshot save snap.tar.gz --name demo --json
+snapshot load snap.tar.gz --name loaded --json
 search metformin --name loaded --json
 indexes delete loaded --yes --json
 mine questions --name demo --negatives random --out mined.jsonl --json
 mine questions --name demo --negatives bm25 --out bm25.jsonl --json
 mine questions --name demo --negatives retriever --out retriever.jsonl --json
-bench mirage --name demo --benchmark demo --llm none --limit 3 --out mirage --json
-bench mirage --name demo --benchmark demo --answer extract --limit 3 --out mirage2 --json
-tune questions --name demo --param lambda --json
-tune questions --name demo --param k_init --json
+bench mirage --name demo --benchmark demo --answer evidence --limit 3 --out mirage --json
+bench mirage --name demo --benchmark demo --llm starter --answer score --limit 1 --out mirage2 --json
+tune questions --name demo --param lambda --values 0,0.03 --out tuned --no-write --json
+tune questions --name demo --param k_init --values 5,20 --out tuned2 --no-write --json
 bench retrieval questions --name demo --json
 bench retrieval questions --name demo --mode bm25 --json
 verify --claims claims.jsonl --name demo --out verdicts.jsonl --json
 verify --claims claims.jsonl --name demo --out verdicts.jsonl --json
-graph build cites.csv --out graph --json
-graph info graph --json
-reproduce --json
-plan --snippets 1000000 --json
+graph build cites.csv --graph cites --json
+graph info --graph cites --json
+reproduce bica --json
+plan --snippets 1000000 --measure --json
 reproduce bica --scale smoke --dry-run --out dry --json
 corpus export demo --out exported --json
 index papers.jsonl --name mine --json
@@ -92,7 +93,7 @@ search alpha --name mine --json
 index bad.jsonl --name bad --json
 index more.jsonl --name mine --json
 info mine --json
-ask Why is pyridoxine given with isoniazid? --name demo --llm starter --seed 1 --json
+ask Why is pyridoxine given with isoniazid? --name demo --llm starter --max-tokens 48 --json
 search metformin --name pubmed --mode dense -k 100 --k-init 100 --no-rerank --json
 
 serach x
@@ -121,12 +122,12 @@ mine nothing.jsonl --negatives random --out m --json
 mine questions --name demo --negatives clever --out m.jsonl --json
 train retriever nothing.jsonl --base starter --out t --json
 merge nothing --method linear --out merged --json
-tune questions --name demo --param nothing --json
+tune questions --name demo --param nothing --out tuned3 --json
 ablate nothing.toml --out a --json
 verify --name demo --json
 verify claim --name demo --snippet nothing --json
 reproduce nothing --scale smoke --out r --json
-graph info nothing --json
+graph info --graph nothing --json
 delete --name demo --json
 indexes delete nothing --yes --json
 snapshot load nothing.tar --json
@@ -134,7 +135,7 @@ show --name demo --json
 search metformin --name demo --qdrant ftp://x --json
 --config nothing.toml search metformin --name demo --json
 search metformin --name demo --reranker nothing --json
-generate queries --json
+generate queries --name demo --llm nothing.gguf --out q.jsonl --json
 fetch --json
 data sample nothing --json
 embed nothing --out e --json
@@ -161,8 +162,8 @@ def command_lines() -> Iterator[str]:
     for index, question in enumerate(QUESTIONS):
         for options in ASK_OPTIONS[: None if index < 3 else 1]:
             yield from (f"ask {question} --name {name} {options} --json" for name in ("demo", "pubmed"))
-    yield from (f"verify {claim} --name demo --json" for claim in CLAIMS)
-    yield from (f"verify {claim} --name demo --snippet demo_044 --json" for claim in CLAIMS[:4])
+    yield from (f"verify '{claim}' --name demo --json" for claim in CLAIMS)
+    yield from (f"verify '{claim}' --name demo --snippet demo_044 --json" for claim in CLAIMS[:4])
     yield from REST[1:-1].split("\n")
 
 
@@ -196,7 +197,7 @@ def record(checkout: Path, out: Path, home: Path) -> None:
         }
         for line in command_lines():
             run = subprocess.run(
-                [sys.executable, "-m", "biorag", *line.split()],
+                [sys.executable, "-m", "biorag", *shlex.split(line)],
                 cwd=root, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
             )  # fmt: skip
             try:
