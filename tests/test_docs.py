@@ -281,7 +281,7 @@ def test_broken_links_and_unknown_paths_are_found(tmp_path):
 @pytest.mark.parametrize("document", PROSE, ids=name_of)
 def test_every_link_and_path_of_the_documentation_exists(document):
     assert broken_links(document) == []
-    assert unknown_paths(document) == []
+    assert document.name == "LOG.md" or unknown_paths(document) == []  # an entry of the log runs at its own commit
 
 
 def test_the_index_of_the_documentation_names_every_page():
@@ -309,6 +309,7 @@ def test_the_architecture_is_short():
 
 def test_the_functions_that_the_ways_name_exist():
     named = re.findall(r"`([\w/]+\.py):([\w.]+)`", section("The way of a question") + section("The way of a document"))
+    assert len(named) > 15
     lost = [
         (module, name)
         for module, name in named
