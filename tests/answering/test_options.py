@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from biorag.answering.extract import Extractor
-from biorag.answering.options import by_evidence, held, polar_features, statements
+from biorag.answering.options import by_evidence, polar_features, statements
 from biorag.answering.verification.checker import Checker
 from biorag.types import Answer, Hit, Question, Snippet, Verdict
 
@@ -26,13 +26,6 @@ def hits_of(*texts: str) -> tuple[Hit, ...]:
 )
 def test_what_an_option_asserts(question, option, asserted):
     assert asserted in statements(question, option)
-
-
-def test_maybe_asserts_nothing():
-    assert statements("Does aspirin lower fever?", "maybe") == []
-    assert (
-        held("Does aspirin lower fever?", "maybe", hits_of("Aspirin lowers fever."), Checker()).verdict == "unsupported"
-    )
 
 
 def choose(question, options, *texts):

@@ -154,17 +154,6 @@ def test_a_generator_without_a_cap_takes_linear_time(name):
         assert len(answer.text) <= 150_000
 
 
-@pytest.mark.long
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", LONG)
-def test_a_long_document_takes_linear_time(name):
-    hits = (Hit(1, Snippet("s", "", LONG[name]), 1.0),)
-    replies = [json.dumps({"answer": f"{LONG[name][:2000]} {TEXT} [1]", "citations": [{"n": 1, "quote": TEXT}]})]
-    Answerer(None, ScriptedGenerator(replies, context_window=10**9), Settings.of()).answer_from(
-        OPEN, Ranking(OPEN.text, hits, {})
-    )
-
-
 def test_a_long_reply_is_cut_and_says_so():
     numbered = " ".join(f"Pyridoxine prevents neuropathy in {n} adults." for n in range(300))
     answerer = Answerer(None, ScriptedGenerator([json.dumps({"answer": numbered})]), Settings.of())

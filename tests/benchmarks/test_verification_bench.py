@@ -126,17 +126,6 @@ def test_a_report_counts_true_claims_supported_and_falsified_ones_not():
     assert report["kinds"]["number"]["contradicted"] == 0.5
 
 
-def test_training_rows_set_a_true_claim_against_each_falsified_one():
-    todo = list(claims.make_claims(made(), 0))
-    rows = list(claims.training_rows(todo))
-    assert len(rows) == sum(not claim.true for claim in todo)
-    texts = {kind: {claim.text for claim in todo if claim.kind == kind} for kind in ("verbatim", "reworded")}
-    for row in rows:
-        assert row.positive in texts["verbatim"] | texts["reworded"]
-        assert row.query in texts["verbatim"]
-        assert len(row.negatives) == 1
-
-
 @pytest.fixture
 def dataset(tmp_path):
     folder = tmp_path / "data"

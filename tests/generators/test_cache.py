@@ -60,13 +60,6 @@ def test_a_reply_is_made_once_and_shown_whole_when_it_is_kept(folder):
     assert (first.asked(), other.asked()) == (1, 0)
 
 
-def test_scores_are_kept_to_the_last_bit(folder):
-    logprobs = {"A": -0.1 - 0.2, "B": -1e-300}
-    first = Counting(folder, logprobs=logprobs)
-    assert first.cached.score(PROMPT, ["A", "B"]) == (logprobs, False)
-    assert Counting(folder).cached.score(PROMPT, ("A", "B")) == (logprobs, True)
-
-
 REORDERED = {**SCHEMA, "properties": dict(reversed(SCHEMA["properties"].items()))}
 ASKED = {
     "system": lambda cached: cached.generate(GenerationRequest(Prompt("Other.", PROMPT.user), SCHEMA, 9)),

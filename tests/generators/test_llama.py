@@ -131,6 +131,7 @@ def verbose_model(leaning):
     return leaning(lambda piece: b"]" in piece, -1e6)
 
 
+@pytest.mark.long
 def test_the_margin_that_the_pipeline_keeps_is_enough_for_the_longest_list(verbose_model):
     """A window filled to the brim by the prompt, the cap and `ANSWER_MARGIN`."""
     schema, cap, room = schema_for(OPEN, 30), 3, WINDOW - 3 - ANSWER_MARGIN
@@ -310,15 +311,10 @@ NO_SYSTEM = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
     "{% for m in messages %}<|im_start|>{{ m['role'] + '\n' + m['content'] }}<|im_end|>\n{% endfor %}"
 )
-IGNORES_SYSTEM = (
-    "{% for m in messages %}{% if m['role'] == 'user' %}<|im_start|>user\n{{ m['content'] }}<|im_end|>\n"
-    "{% endif %}{% endfor %}"
-)
 
 
-@pytest.mark.parametrize("template", [NO_SYSTEM, IGNORES_SYSTEM], ids=["refuses", "ignores"])
-def test_a_chat_template_without_a_system_role_gets_both_texts_in_the_users_turn(with_template, plain, template):
-    generator = with_template(template)
+def test_a_chat_template_without_a_system_role_gets_both_texts_in_the_users_turn(with_template, plain):
+    generator = with_template(NO_SYSTEM)
     expected = f"<|im_start|>user\n{PROMPT.system}\n\n{PROMPT.user}<|im_end|>\n"
     assert plain.detokenize(tokens_of(generator, PROMPT), special=True).decode() == expected
     schema = schema_for(CHOICE, 2)

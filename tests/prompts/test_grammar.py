@@ -108,16 +108,6 @@ def test_several_free_texts_are_opened_in_turn(case):
     assert list(json.loads(written)) == list(properties)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", SEVERAL)
-def test_llama_cpp_takes_the_endings_after_several_texts(llama, case):
-    properties, _, ending = SEVERAL[case]
-    grammar = rest_grammar({"properties": properties})
-    assert follows(llama, grammar, ending)
-    assert not follows(llama, grammar, ending[:-1])
-    assert not follows(llama, grammar, f'"{ending}')
-
-
 @pytest.mark.parametrize("case", REST)
 def test_rest_grammar_is_the_golden_one(case):
     schema, golden = REST[case]
