@@ -40,10 +40,7 @@ class Removed:
     def check(self) -> None:
         """Hold that one way is given, and that filters can be read.
 
-        Raises
-        ------
-        UsageError
-            If none or several are.
+        Raises `UsageError` if none or several are.
         """
         named = [
             flag for flag, value in (("--id", self.ids), ("--filter", self.where), ("--source", self.source)) if value

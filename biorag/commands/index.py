@@ -68,10 +68,7 @@ class ModelChoice:
     def encoder(self, settings: Settings, given: Given) -> str | None:
         """Return the encoder of the two models; None if none are named.
 
-        Raises
-        ------
-        UsageError
-            If one is missing, or another encoder is named too.
+        Raises `UsageError` if one is missing, or another encoder is named too.
         """
         values = {name: value for name, value in asdict(self).items() if name != "no_store_tokens"}
         named = [f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None]
@@ -126,10 +123,7 @@ class IndexingRun(options.EncodingCluster):
     def check(self, corpus: Sequence[str], given: Given) -> None:
         """Hold that what is given fits together.
 
-        Raises
-        ------
-        UsageError
-            If there is nothing to index, or options of two ways are given.
+        Raises `UsageError` if there is nothing to index, or options of two ways are given.
         """
         if self.estimate and (self.vectors or self.ray):
             raise UsageError("--estimate is of a run without --ray and --vectors: leave them out, or --estimate")

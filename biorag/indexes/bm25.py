@@ -30,10 +30,7 @@ BETWEEN = "␟"  # the two pieces of a pair
 def piece_speller(files: ModelFiles, terms: str) -> Spell:
     """Return what writes a text as terms with spaces between: the word pieces of an encoder, or with their bigrams too.
 
-    Raises
-    ------
-    MissingError
-        If the model has no tokenizer.json, or none that can be read.
+    Raises `MissingError` if the model has no tokenizer.json, or none that can be read.
     """
     from biorag.models.tokens import token_texts
 
@@ -50,14 +47,11 @@ def piece_speller(files: ModelFiles, terms: str) -> Spell:
 class Bm25Encoder:
     """Turns texts into Qdrant's BM25 sparse vectors; the same here and on a server.
 
+    Raises `MismatchError` if the engine does not take the parameters.
+
     Parameters
     ----------
     spell : writes a text as its terms, as `piece_speller` does, where they are not words
-
-    Raises
-    ------
-    MismatchError
-        If the engine does not take the parameters.
     """
 
     def __init__(self, parameters: Bm25Parameters, spell: Spell | None = None) -> None:
@@ -79,12 +73,7 @@ class Bm25Encoder:
     def of(cls, manifest: Manifest) -> Bm25Encoder:
         """Return that of an index, whose word pieces are those of its encoder's tokenizer.
 
-        Raises
-        ------
-        MissingError
-            If the encoder is not at hand.
-        MismatchError
-            If its tokenizer has changed.
+        Raises `MissingError` if the encoder is not at hand; `MismatchError` if its tokenizer has changed.
         """
         if manifest.bm25.terms == WORDS:
             return cls(manifest.bm25)

@@ -46,14 +46,11 @@ def wait_until_green(client: QdrantClient, collection: str, patience: float) -> 
 
     An update of the configuration wakes a grey collection, whose optimizations a restart of the server left pending.
 
+    Raises `ServiceError` if it makes no progress for so long, or the optimizer failed.
+
     Parameters
     ----------
     patience : seconds that it may take without progress
-
-    Raises
-    ------
-    ServiceError
-        If it makes no progress for so long, or the optimizer failed.
     """
     changed = reported = time.monotonic()
     pause, silence, seen, status, green = SHORTEST_PAUSE, FIRST_REPORT, "", None, 0.0

@@ -95,12 +95,8 @@ def last_used(settings: Settings, name: str) -> str | None:
 def known_index(settings: Settings) -> Manifest | None:
     """Return the manifest of the configured index; None where it is damaged, but an index's data lies beside it.
 
-    Raises
-    ------
-    MissingError
-        If there is no such folder, naming the indexes there are.
-    UsageError
-        If the folder is a link, or is not an index.
+    Raises `MissingError` if there is no such folder, naming the indexes there are; `UsageError` if the folder is a
+    link, or is not an index.
     """
     name = settings.index.name
     folder = settings.indexes / name
@@ -133,10 +129,7 @@ def remove_index(settings: Settings) -> None:
     Its folder leaves the list in one step; a kill after that leaves a hidden folder in the home, which the next
     removal clears away.
 
-    Raises
-    ------
-    ServiceError
-        If another process uses it, or its server does not answer.
+    Raises `ServiceError` if another process uses it, or its server does not answer.
     """
     manifest, folder = known_index(settings), settings.indexes / settings.index.name
     with _held(folder):
@@ -154,12 +147,8 @@ def remove_index(settings: Settings) -> None:
 def rename_index(settings: Settings, new: str) -> None:
     """Give the configured index another name.
 
-    Raises
-    ------
-    UsageError
-        If there is something of the new name, the index lies on a server, or its manifest is damaged.
-    ServiceError
-        If another process uses it.
+    Raises `UsageError` if there is something of the new name, the index lies on a server, or its manifest is damaged;
+    `ServiceError` if another process uses it.
     """
     manifest, target = known_index(settings), Store(settings.replace(name=new)).folder
     old = settings.index.name

@@ -41,12 +41,8 @@ def check_files(folder: Path) -> None:
 
     The engine rewrites its configuration whenever it opens a shard, so a record holds for its own version alone.
 
-    Raises
-    ------
-    MissingError
-        If a file is gone.
-    MismatchError
-        If a file is not as it was when the last run ended, or there is one more.
+    Raises `MissingError` if a file is gone; `MismatchError` if a file is not as it was when the last run ended, or
+    there is one more.
     """
     manifest = read_manifest(folder / MANIFEST) if (folder / MANIFEST).is_file() else None
     if manifest is None or manifest.checksums is None:
@@ -83,10 +79,7 @@ def _recorded(folder: Path, sha256: str) -> dict[str, dict[str, Any]]:
 def shard_files(folder: Path) -> Iterator[Path]:
     """Yield the files of an index's shard, sorted; not those that an opening process is just writing.
 
-    Raises
-    ------
-    MismatchError
-        At a link, a pipe or a device, at which the engine would leave the folder, or wait.
+    Raises `MismatchError` at a link, a pipe or a device, at which the engine would leave the folder, or wait.
     """
     paths: list[Path] = []
     for parent, folders, names in os.walk(folder / SHARD):  # which skips what vanishes meanwhile

@@ -59,10 +59,7 @@ class Sharding:
 def sharding_of(client: QdrantClient, collection: str) -> Sharding:
     """Return where the shards of a collection lie; a shard that the node does not list has no replica.
 
-    Raises
-    ------
-    StoredError
-        If a shard is listed that there cannot be.
+    Raises `StoredError` if a shard is listed that there cannot be.
     """
     info = client.collection_cluster_info(collection)
     states: dict[int, dict[int, str]] = {shard: {} for shard in range(info.shard_count)}
@@ -90,11 +87,8 @@ def _replicas(info: models.CollectionClusterInfo) -> Iterator[tuple[int, int, st
 def require_whole(client: QdrantClient, collection: str) -> Sharding:
     """Return where the shards lie if a read can rest on all of them.
 
-    Raises
-    ------
-    ServiceError
-        Naming the shards of which no replica can be read; or the node, if it was cut off from the majority of its
-        cluster: it may hold replicas that miss later writes, and take them for active.
+    Raises `ServiceError` naming the shards of which no replica can be read; or the node, if it was cut off from the
+    majority of its cluster: it may hold replicas that miss later writes, and take them for active.
     """
     with server_errors():
         sharding = sharding_of(client, collection)

@@ -50,10 +50,7 @@ class CollectionLayout:
 def read_remote_manifest(client: QdrantClient, collection: str) -> Manifest | None:
     """Return the manifest kept in the collection's metadata; None if there is no such collection.
 
-    Raises
-    ------
-    MismatchError
-        If the collection was not made by biorag, or by another format version.
+    Raises `MismatchError` if the collection was not made by biorag, or by another format version.
     """
     with server_errors():
         if not client.collection_exists(collection):
@@ -127,10 +124,7 @@ def index_payload(client: QdrantClient, collection: str, indexed: Mapping[str, o
 def check_layout(params: models.CollectionParams, layout: CollectionLayout, collection: str) -> None:
     """Check that a collection was made as it is asked for now; what is not named is not checked.
 
-    Raises
-    ------
-    MismatchError
-        Naming the option.
+    Raises `MismatchError` naming the option.
     """
     dense = params.vectors.get(DENSE) if isinstance(params.vectors, dict) else None
     made = {

@@ -114,10 +114,7 @@ def delete_documents(store: Store, selection: RemovedDocuments, on_progress: OnP
     Vacuuming afterwards leaves BM25 the frequencies of what remains. The manifest records the deletion, and forgets a
     corpus file whose records were all removed, so that indexing it again brings them back.
 
-    Raises
-    ------
-    ServiceError
-        If another process uses the index, or the store fails.
+    Raises `ServiceError` if another process uses the index, or the store fails.
     """
     started = time.perf_counter()
     index = store.open(store.require_manifest(), writable=True)

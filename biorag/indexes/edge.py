@@ -69,14 +69,8 @@ APPENDABLE = "mutable_id_tracker.versions"  # of segments that are written to
 class EdgeIndex(PointIndex):
     """An index in `folder`; `writable` takes the exclusive lock and makes the shard if there is none.
 
-    Raises
-    ------
-    MissingError
-        If it is opened to be read and there is no shard, or a file of it is gone.
-    MismatchError
-        If a file of it is damaged.
-    ServiceError
-        If another process holds the lock, or the engine fails.
+    Raises `MissingError` if it is opened to be read and there is no shard, or a file of it is gone; `MismatchError` if
+    a file of it is damaged; `ServiceError` if another process holds the lock, or the engine fails.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, writable: bool = False) -> None:

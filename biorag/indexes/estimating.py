@@ -51,10 +51,7 @@ def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_s
 
     The graph's time is that of 14,448 snippets on 2 cores; it matters little beside the encoding.
 
-    Raises
-    ------
-    BadInputError
-        If the index holds every snippet of the corpus already.
+    Raises `BadInputError` if the index holds every snippet of the corpus already.
     """
     if not survey.sample:
         raise BadInputError(f"nothing is new in this corpus: index {manifest.name!r} holds it already")

@@ -101,10 +101,7 @@ def check_fields(index: Index, dimension: int, conditions: Iterable[FieldFilter]
 
     The store is asked first, without its graph only where that finds none; so a field that is there costs little.
 
-    Raises
-    ------
-    UsageError
-        Naming the field, the nearest one, and those there are; or how a text is named.
+    Raises `UsageError` naming the field, the nearest one, and those there are; or how a text is named.
     """
     checked = [condition for condition in conditions if condition.field not in ALWAYS]
     named = dict.fromkeys(condition.field for condition in checked)

@@ -156,10 +156,7 @@ class Manifest:
     def from_json(cls, values: Any, source: str) -> Manifest:
         """Return the manifest of JSON values read from `source`.
 
-        Raises
-        ------
-        MismatchError
-            If it is of another format version, or damaged.
+        Raises `MismatchError` if it is of another format version, or damaged.
         """
         if not isinstance(values, dict):
             raise MismatchError(f"{source} is damaged (not a JSON object): {AGAIN}")
@@ -181,14 +178,8 @@ class Manifest:
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest file.
 
-    Raises
-    ------
-    FileNotFoundError
-        If it is not there.
-    BadInputError
-        If it is not a regular file, or too large for a manifest.
-    MismatchError
-        If it cannot be read as a manifest of this version.
+    Raises `FileNotFoundError` if it is not there; `BadInputError` if it is not a regular file, or too large for a
+    manifest; `MismatchError` if it cannot be read as a manifest of this version.
     """
     try:
         values = parse_json(read_regular(path))

@@ -93,10 +93,7 @@ class _StoredSnippet:
 def ids_of(points: Iterable[Any]) -> list[str]:
     """Return the ids in the payloads of points, of hundreds for a query, and so without a model.
 
-    Raises
-    ------
-    StoredError
-        If one has none.
+    Raises `StoredError` if one has none.
     """
     try:
         ids = [point.payload["id"] for point in points]
@@ -108,13 +105,7 @@ def ids_of(points: Iterable[Any]) -> list[str]:
 
 
 def _stored(kind: type[Stored], payloads: Iterable[Any]) -> list[Stored]:
-    """Return the payloads of points in their type.
-
-    Raises
-    ------
-    StoredError
-        If one does not have it.
-    """
+    """Return the payloads of points in their type."""
     try:
         values: list[Stored] = typed(list[kind], list(payloads))  # type: ignore[valid-type]
     except ValueError as error:
@@ -138,10 +129,7 @@ def digests_of(payloads: Iterable[Any]) -> dict[str, str]:
 def dense_by_id(records: Sequence[Any], dimension: int) -> dict[str, Vectors]:
     """Return the dense vectors of points by the ids of their snippets.
 
-    Raises
-    ------
-    StoredError
-        If a payload has no id, or a vector is not one of finite numbers in that dimension.
+    Raises `StoredError` if a payload has no id, or a vector is not one of finite numbers in that dimension.
     """
     vectors: dict[str, Vectors] = {}
     for id, record in zip(ids_of(records), records, strict=True):
@@ -224,10 +212,8 @@ def search_width(snippets: int, limit: int) -> int:
 def best_first(points: Sequence[Any], probe: IndexQuery) -> list[ScoredDoc]:
     """Return the engine's scored points with snippet ids, equal scores in the order of their ids.
 
-    Raises
-    ------
-    StoredError
-        If there are more than asked for, others than asked for, one of them twice, or a score that is no number.
+    Raises `StoredError` if there are more than asked for, others than asked for, one of them twice, or a score that is
+    no number.
     """
     hits = [ScoredDoc(id, float(point.score)) for id, point in zip(ids_of(points), points, strict=True)]
     ids = {hit.id for hit in hits}

@@ -40,10 +40,7 @@ def write_progress(folder: Path, progress: IndexingProgress) -> None:
 def read_progress(folder: Path) -> IndexingProgress:
     """Return what an interrupted run recorded; nothing done where there is no record.
 
-    Raises
-    ------
-    MismatchError
-        If the record is damaged.
+    Raises `MismatchError` if the record is damaged.
     """
     try:
         progress: IndexingProgress = parsed_file(

@@ -120,12 +120,8 @@ class ServerIndex(PointIndex):
     nodes hold the collection, each read is followed by a look at its shards: one without a readable replica is an
     error, never a part missing from an answer.
 
-    Raises
-    ------
-    MissingError
-        If it is opened to be read and there is no collection.
-    ServiceError
-        If the server does not answer as it should, or a shard cannot be read.
+    Raises `MissingError` if it is opened to be read and there is no collection; `ServiceError` if the server does not
+    answer as it should, or a shard cannot be read.
     """
 
     def __init__(

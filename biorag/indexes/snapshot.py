@@ -87,15 +87,9 @@ def save(store: Store, file: Path, on_progress: OnProgress, force: bool = False)
 
     Another file that is there is replaced only with `force`.
 
-    Raises
-    ------
-    UsageError
-        If the index lies in a store that has no snapshots, or `file` is there and no snapshot.
-    MissingError, MismatchError
-        If the index is not there, incomplete, damaged, or written by another version of the engine, whose
-        checksums need not fit any more.
-    ServiceError
-        If it is being written.
+    Raises `UsageError` if the index lies in a store that has no snapshots, or `file` is there and no snapshot;
+    `MissingError` or `MismatchError` if the index is not there, incomplete, damaged, or written by another version of
+    the engine, whose checksums need not fit any more; `ServiceError` if it is being written.
     """
     kind = STORES[store.require_manifest().store["kind"]]
     if not kind.snapshots:
@@ -179,16 +173,9 @@ def load(settings: Settings, name: str | None, file: Path, on_progress: OnProgre
     All of it is written beside the indexes and verified there before it takes its name, so that a load which is
     killed leaves no half index; the next one for the same name clears away what it left.
 
-    Raises
-    ------
-    MissingError
-        If the file is not there.
-    BadInputError
-        If it is not a snapshot, is damaged, or holds what no snapshot does.
-    UsageError
-        If there is an index, or anything else, of that name.
-    ServiceError
-        If another process is loading a snapshot under that name, or the disk has no room for it.
+    Raises `MissingError` if the file is not there; `BadInputError` if it is not a snapshot, is damaged, or holds what
+    no snapshot does; `UsageError` if there is an index, or anything else, of that name; `ServiceError` if another
+    process is loading a snapshot under that name, or the disk has no room for it.
     """
     if not file.is_file():
         raise MissingError(f"snapshot {file} is not there: give the path of a file that 'biorag snapshot save' wrote")

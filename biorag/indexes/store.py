@@ -50,12 +50,8 @@ class Store:
 
         For an index on a server the collection's own manifest counts, the local one only tells where it is.
 
-        Raises
-        ------
-        MismatchError
-            If the manifest is damaged or of another version, or the index lies in another store than asked.
-        ServiceError
-            If the server does not answer.
+        Raises `MismatchError` if the manifest is damaged or of another version, or the index lies in another store than
+        asked; `ServiceError` if the server does not answer.
         """
         local = read_manifest(self._path) if self._path.is_file() else None
         configured = self._configured()
@@ -75,10 +71,7 @@ class Store:
     def require_manifest(self) -> Manifest:
         """Return the index's manifest.
 
-        Raises
-        ------
-        MissingError
-            Naming the indexes there are.
+        Raises `MissingError` naming the indexes there are.
         """
         manifest = self.manifest()
         if manifest is None:
@@ -144,12 +137,8 @@ class Store:
     def check_layout(self, manifest: Manifest | None) -> None:
         """Check that shards, replicas and the place of vectors are those of the index, or of a new one on a server.
 
-        Raises
-        ------
-        UsageError
-            If they are asked of an embedded index, naming the option.
-        MismatchError
-            If the index was made with others.
+        Raises `UsageError` if they are asked of an embedded index, naming the option; `MismatchError` if the index was
+        made with others.
         """
         store = manifest.store if manifest else self._configured()
         if STORES[store["kind"]].server:
@@ -165,13 +154,7 @@ class Store:
                 )
 
     def _configured(self) -> Mapping[str, str]:
-        """Return the configured store, as a manifest keeps it.
-
-        Raises
-        ------
-        UsageError
-            If a server is named for another store, or none for one that needs it.
-        """
+        """Return the configured store, as a manifest keeps it."""
         services, name = self.settings.services, self.settings.index.store
         urls = {kind.name: getattr(services, kind.server) for kind in STORES.values() if kind.server}
         served = next((kind for kind, url in urls.items() if url), None)
@@ -246,10 +229,7 @@ def check_encoder(manifest: Manifest, sha256: str, name: str, configuration: Map
 
     Of an index that was made before more than the weights was recorded only these are checked.
 
-    Raises
-    ------
-    MismatchError
-        If they differ, naming the part.
+    Raises `MismatchError` if they differ, naming the part.
     """
     made = manifest.encoder
     if made.sha256 != sha256:
@@ -268,11 +248,8 @@ def check_encoder(manifest: Manifest, sha256: str, name: str, configuration: Map
 def check_settings(manifest: Manifest, settings: Settings) -> None:
     """Check that settings which an index fixes are those asked for now.
 
-    Raises
-    ------
-    MismatchError
-        If the store, the similarity, BM25's terms or the blocks differ, or int8 copies are asked of an index that has
-        none.
+    Raises `MismatchError` if the store, the similarity, BM25's terms or the blocks differ, or int8 copies are asked of
+    an index that has none.
     """
     index, blocks = settings.index, manifest.blocks
     made = f"--block-tokens {blocks.tokens} --block-overlap {blocks.overlap}" if blocks else "whole snippets"
@@ -311,10 +288,7 @@ def similarity_of(settings: Settings, manifest: Manifest | None) -> str:
 def blocks_of(settings: Settings, manifest: Manifest | None) -> BlockParameters | None:
     """Return how documents are split: as the index was made, else as asked, a fifth of a block shared unless told.
 
-    Raises
-    ------
-    UsageError
-        If blocks would share more than half of their tokens, or an overlap is asked of whole documents.
+    Raises `UsageError` if blocks would share more than half of their tokens, or an overlap is asked of whole documents.
     """
     if manifest:
         return manifest.blocks

@@ -104,10 +104,7 @@ def survey(
     Memory: 16 bytes a change, and a sample. Files of an incremental format that stand in `taken`, what the index was
     made from, are not read again: later ones may have changed them. `length_of` counts BM25 terms, by default words.
 
-    Raises
-    ------
-    BadInputError
-        At the first bad line, or if the corpus holds no snippet.
+    Raises `BadInputError` at the first bad line, or if the corpus holds no snippet.
     """
     tally = Tally(length_of=length_of or LengthCounter())
     with rejects.written([source.path for source in sources]) if rejects else nullcontext():

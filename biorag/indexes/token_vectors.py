@@ -29,12 +29,8 @@ def token_files(settings: Settings, manifest: Manifest | None, encoder: ModelFil
 
     The bi-encoder's own go by the name "encoder".
 
-    Raises
-    ------
-    MissingError
-        If the model is missing.
-    MismatchError
-        If the index stores none, others than requested, or those of changed weights.
+    Raises `MissingError` if the model is missing; `MismatchError` if the index stores none, others than requested, or
+    those of changed weights.
     """
     if manifest is None:
         stage = _token_stage(settings)
@@ -93,13 +89,7 @@ def _check_tokens(manifest: Manifest, settings: Settings, encoder: ModelFiles) -
 
 
 def _token_stage(settings: Settings) -> str | None:
-    """Return the reranker, as a chain names it, whose token vectors a new index stores; None for none.
-
-    Raises
-    ------
-    UsageError
-        If token vectors are requested, and no reranker of the chain has any.
-    """
+    """Return the reranker, as a chain names it, whose token vectors a new index stores; None for none."""
     requested = settings.index.store_tokens
     if requested == "none" or (requested is None and settings.services.qdrant):
         return None

@@ -28,14 +28,11 @@ def reading_view(shard: Path, files: list[Path]) -> Iterator[Path]:
     payloads and vectors, whose bytes do not change unless something is added. Where the shard cannot be written to, on
     a read-only mount or as another user, these are copied too.
 
+    Raises `ServiceError` if there is no room for the copies.
+
     Parameters
     ----------
     files : all of the shard, sorted
-
-    Raises
-    ------
-    ServiceError
-        If there is no room for the copies.
     """
     linked = {folder for folder, paths in _by_folder(files) if folder != shard and _is_linked(folder, paths)}
     copied = [path for path in files if path.parent not in linked and not _READ.fullmatch(path.name)]

@@ -93,10 +93,7 @@ def write_index(
 
     Every batch is durable when it is counted, so a killed run resumes where its progress record stopped.
 
-    Raises
-    ------
-    ServiceError
-        If another process is using the index, or the store fails.
+    Raises `ServiceError` if another process is using the index, or the store fails.
     """
     started = time.perf_counter()
     index = store.open(manifest, writable=True)

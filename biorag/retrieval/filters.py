@@ -26,10 +26,7 @@ _AND = re.compile(r"and\s+", re.IGNORECASE)
 def parse_filter(text: str) -> tuple[FieldFilter, ...]:
     """Parse conditions joined by `and`; names and values with spaces are in double quotes; a field alone must be true.
 
-    Raises
-    ------
-    UsageError
-        If the text does not follow the grammar, naming the place.
+    Raises `UsageError` if the text does not follow the grammar, naming the place.
     """
     conditions: list[FieldFilter] = []
     rest = text

@@ -155,15 +155,12 @@ def heat_map(
 ) -> HeatMap:
     """Divide the score that late interaction gives a snippet among the words of a question.
 
+    Raises `MismatchError` if the index is to hold token vectors of the snippet, and holds none.
+
     Parameters
     ----------
     encoder : the reranker's
     stored : how the index keeps this encoder's token vectors, by which the reranker scores; None where it encodes them
-
-    Raises
-    ------
-    MismatchError
-        If the index is to hold token vectors of the snippet, and holds none.
     """
     text = snippet.contents
     asked, (passage,) = encoder.located_query(question), encoder.located_tokens([text])

@@ -40,10 +40,7 @@ def keep_last_hits(settings: Settings, hits: Sequence[Hit]) -> None:
 def last_hits(settings: Settings) -> LastHits | None:
     """Return the last hits; None where none are kept.
 
-    Raises
-    ------
-    MismatchError
-        If the file is damaged.
+    Raises `MismatchError` if the file is damaged.
     """
     if not (settings.cache / "last-hits.json").is_file():
         return None

@@ -132,15 +132,12 @@ class Retriever:
         Below the depth of a stage the order of the one before stays, on its own scale of scores. The times are
         each query's share of the batch's.
 
+        Raises `UsageError` if a query is blank.
+
         Parameters
         ----------
         wheres : the conditions of each query; empty for none
         retracted : whether retracted articles may be among the hits
-
-        Raises
-        ------
-        UsageError
-            If a query is blank.
         """
         if not queries:
             return []

@@ -102,14 +102,11 @@ class Embedding:
     def run(self, encode: Encode, progress: Progress, known: np.ndarray = NONE) -> EmbedReport:
         """Encode the snippets that have no vector yet.
 
+        Raises `ServiceError` if another process writes into the folder, or workers were lost with their batches.
+
         Parameters
         ----------
         known : keys of snippets that need none, sorted
-
-        Raises
-        ------
-        ServiceError
-            If another process writes into the folder, or workers were lost with their batches.
         """
         started = time.perf_counter()
         with self.snippets.reading(), self.folder.locked():

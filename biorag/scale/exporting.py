@@ -44,14 +44,11 @@ def export_corpus(
 ) -> Export:
     """Write the snippets of a surveyed corpus as Parquet; a killed export begins anew.
 
+    Raises `MismatchError` if the folder holds an export made otherwise, or something else.
+
     Parameters
     ----------
     skips : whether bad lines are left out
-
-    Raises
-    ------
-    MismatchError
-        If the folder holds an export made otherwise, or something else.
     """
     folder = SnippetFolder(out, asdict(form))
     folder.finished()

@@ -44,10 +44,7 @@ class Loading:
     def write(self, progress: Progress) -> IndexReport:
         """Bring them into the index; see `write_index`.
 
-        Raises
-        ------
-        MissingError
-            If snippets that the index does not hold have no vectors.
+        Raises `MissingError` if snippets that the index does not hold have no vectors.
         """
         export = self.snippets.export()
         skipped = self._skipped(export)

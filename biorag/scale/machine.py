@@ -47,12 +47,8 @@ class MachineKind(_Table):
 def load_machine(path: Path) -> MachineKind:
     """Read a machine's file.
 
-    Raises
-    ------
-    MissingError
-        If it is not there.
-    BadInputError
-        If it is not valid TOML, a key is unknown or missing, or a value is not allowed.
+    Raises `MissingError` if it is not there; `BadInputError` if it is not valid TOML, a key is unknown or missing, or a
+    value is not allowed.
     """
     try:
         machine = MachineKind.model_validate(parse_toml(read_regular(path), str(path)))

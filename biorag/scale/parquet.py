@@ -65,10 +65,7 @@ def snippet_table(snippets: Sequence[Snippet]) -> pa.Table:
 def snippets_of(table: pa.Table) -> list[Snippet]:
     """Return the snippets of a table as `snippet_table` makes it.
 
-    Raises
-    ------
-    MismatchError
-        If metadata is not a JSON object.
+    Raises `MismatchError` if metadata is not a JSON object.
     """
     names = ("id", "title", "content", "pmid", "metadata")
     rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
@@ -124,10 +121,7 @@ def vector_table(rows: pa.Table, encoded: Encoded, token_dimension: int | None) 
 def encoded_of(table: pa.Table, token_dimension: int | None) -> Encoded:
     """Return what `vector_table` was given.
 
-    Raises
-    ------
-    ValueError
-        If something is null, or terms and weights are not as many.
+    Raises `ValueError` if something is null, or terms and weights are not as many.
     """
     vectors = _flat(table.column("vector")).reshape(table.num_rows, -1)
     terms, weights = (table.column(name).combine_chunks() for name in ("terms", "weights"))
@@ -171,10 +165,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 def read_table(path: Path, schema: pa.Schema, advice: str = EXPORT_AGAIN) -> pa.Table:
     """Read these columns of a Parquet file, checking its checksums.
 
-    Raises
-    ------
-    MismatchError
-        If it is not there, or damaged, or has no such columns; with `advice`.
+    Raises `MismatchError` if it is not there, or damaged, or has no such columns; with `advice`.
     """
     with _opened(path, advice) as file:
         stored = file.schema_arrow

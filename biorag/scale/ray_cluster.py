@@ -31,10 +31,7 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 def ray_session(address: str, cores: int) -> Iterator[None]:
     """Connect to a Ray cluster, `auto` for the one that is running, or start one of `cores` on this machine, `local`.
 
-    Raises
-    ------
-    ServiceError
-        If it cannot be reached or started, or fails.
+    Raises `ServiceError` if it cannot be reached or started, or fails.
     """
     import ray
 
@@ -56,10 +53,7 @@ def ray_session(address: str, cores: int) -> Iterator[None]:
 def worker_errors() -> Iterator[None]:
     """Raise what a worker raised as the error that it is.
 
-    Raises
-    ------
-    BioragError
-        Of the worker; a ServiceError if it raised none of ours.
+    Raises `BioragError` of the worker; a ServiceError if it raised none of ours.
     """
     import ray
 

@@ -113,12 +113,7 @@ class SnippetFolder(RunDirectory):
     def export(self) -> Export:
         """Return what was exported.
 
-        Raises
-        ------
-        MissingError
-            If there is no finished export.
-        MismatchError
-            If its manifest is damaged.
+        Raises `MissingError` if there is no finished export; `MismatchError` if its manifest is damaged.
         """
         values = self._read_manifest()
         if values is None or not values["complete"]:
@@ -140,10 +135,7 @@ class SnippetFolder(RunDirectory):
     def rows(self, part: SnippetFile, columns: pa.Schema) -> pa.Table:
         """Return columns of a part.
 
-        Raises
-        ------
-        MismatchError
-            If it is not there, or not the one that was exported.
+        Raises `MismatchError` if it is not there, or not the one that was exported.
         """
         table = read_table(self.path / part.name, columns)
         if table.num_rows != part.rows:

@@ -47,19 +47,13 @@ PAGE = 4096  # snippets asked for at once
 def encoders(ray: str | None, count: int | None, gpus: int | None) -> Iterator[Encode]:
     """Give what encodes: this process, or the workers of a Ray cluster, whose session is open meanwhile.
 
+    Raises `UsageError` if workers or GPUs are counted without Ray; `MissingError` if Ray is not installed;
+    `ServiceError` if it does not answer, or its workers fail.
+
     Parameters
     ----------
     ray : address of a cluster, `auto` or `local`; None for this process
     count : workers of Ray; by default one a GPU, else one a core
-
-    Raises
-    ------
-    UsageError
-        If workers or GPUs are counted without Ray.
-    MissingError
-        If Ray is not installed.
-    ServiceError
-        If it does not answer, or its workers fail.
     """
     if ray is None:
         if count or gpus:
@@ -112,12 +106,8 @@ def embed(
 ) -> EmbedReport:
     """Encode an export, for the `index` with this manifest, or for one yet to be made; see `Embedding.run`.
 
-    Raises
-    ------
-    MissingError
-        If there is no finished export, or a model is missing.
-    MismatchError
-        If the folder holds vectors made otherwise, or the export has blocks of another encoder's tokens.
+    Raises `MissingError` if there is no finished export, or a model is missing; `MismatchError` if the folder holds
+    vectors made otherwise, or the export has blocks of another encoder's tokens.
     """
     source, folder = SnippetFolder(snippets, {}), VectorFolder(out, {})
     exported, made = source.export(), folder.made()
@@ -182,16 +172,12 @@ def _held(settings: Settings, index: Manifest, source: SnippetFolder, exported: 
 def load(settings: Settings, vectors: Path, snippets: Path | None, progress: Progress = silent) -> IndexReport:
     """Bring an export and its vectors into the configured index; see `Loading.write`.
 
+    Raises `MissingError` if there are no vectors, or not of all snippets; `MismatchError` if the index was made with
+    another encoder, or other settings.
+
     Parameters
     ----------
     snippets : the export, where it does not lie where it was embedded
-
-    Raises
-    ------
-    MissingError
-        If there are no vectors, or not of all snippets.
-    MismatchError
-        If the index was made with another encoder, or other settings.
     """
     folder = VectorFolder(vectors, {})
     if (made := folder.made()) is None:

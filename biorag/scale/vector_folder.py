@@ -45,10 +45,7 @@ class VectorFolder(RunDirectory):
     def made(self) -> tuple[Manifest, Path, bool] | None:
         """Return the manifest of an index of these vectors, where the snippets lie, and whether all are encoded.
 
-        Raises
-        ------
-        MismatchError
-            If it is damaged, or the folder holds something else.
+        Raises `MismatchError` if it is damaged, or the folder holds something else.
         """
         self.check_nothing_else()
         values = self._read_manifest()
@@ -67,10 +64,7 @@ class VectorFolder(RunDirectory):
     def check(self, manifest: Manifest) -> None:
         """Hold the vectors that are there to be those of an index with this manifest.
 
-        Raises
-        ------
-        MismatchError
-            Naming what differs.
+        Raises `MismatchError` naming what differs.
         """
         if (made := self.made()) is None:
             return
@@ -131,12 +125,7 @@ class StoredVectors:
     def __call__(self, snippets: Sequence[Snippet]) -> Encoded:
         """Return the vectors of snippets, with their BM25 vectors.
 
-        Raises
-        ------
-        MissingError
-            If one has none.
-        MismatchError
-            If a batch is damaged.
+        Raises `MissingError` if one has none; `MismatchError` if a batch is damaged.
         """
         wanted = np.array([key_of(snippet.id, snippet.digest) for snippet in snippets], np.uint64)
         places = np.searchsorted(self.keys, wanted)
