@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import UnexpectedResponse
@@ -25,26 +24,11 @@ MANIFEST_KEY = "biorag"
 ORDERING = models.WriteOrdering.WEAK
 
 
-@dataclass(frozen=True, slots=True)
-class CollectionLayout:
-    """How a collection lies on a server's nodes; None leaves a number to the server."""
-
-    shards: int | None = None
-    replicas: int | None = None
-    on_disk: bool = False
-    write_consistency: int | None = None
-
-    @classmethod
-    def of(cls, settings: IndexSettings) -> CollectionLayout:
-        """Return the layout that the settings ask for."""
-        return cls(settings.shards, settings.replicas, settings.on_disk, settings.write_consistency)
-
-    @property
-    def write_consistency_factor(self) -> int | None:
-        """How many replicas acknowledge a write: a majority of them, unless told."""
-        if self.write_consistency is not None or self.replicas is None:
-            return self.write_consistency
-        return self.replicas // 2 + 1
+def acknowledgements(settings: IndexSettings) -> int | None:
+    """Return how many replicas acknowledge a write: a majority of them, unless told; None leaves it to the server."""
+    if settings.write_consistency is not None or settings.replicas is None:
+        return settings.write_consistency
+    return settings.replicas // 2 + 1
 
 
 def read_remote_manifest(client: QdrantClient, collection: str) -> Manifest | None:
@@ -67,7 +51,7 @@ def write_remote_manifest(client: QdrantClient, collection: str, manifest: Manif
         client.update_collection(collection, metadata={MANIFEST_KEY: manifest.to_json()})
 
 
-def create_collection(client: QdrantClient, manifest: Manifest, layout: CollectionLayout) -> None:
+def create_collection(client: QdrantClient, manifest: Manifest, layout: IndexSettings) -> None:
     """Make a collection for a bulk load: without a graph, which `biorag.indexes.bulk_load` turns on afterwards."""
     try:
         client.create_collection(
@@ -76,7 +60,7 @@ def create_collection(client: QdrantClient, manifest: Manifest, layout: Collecti
             sparse_vectors_config={SPARSE: _sparse_vectors(layout)},
             shard_number=layout.shards,
             replication_factor=layout.replicas,
-            write_consistency_factor=layout.write_consistency_factor,
+            write_consistency_factor=acknowledgements(layout),
             on_disk_payload=True if layout.on_disk else None,
             hnsw_config=models.HnswConfigDiff(m=0),
             metadata={MANIFEST_KEY: manifest.to_json()},
@@ -87,7 +71,7 @@ def create_collection(client: QdrantClient, manifest: Manifest, layout: Collecti
             raise
 
 
-def _vectors(manifest: Manifest, layout: CollectionLayout) -> dict[str, models.VectorParams]:
+def _vectors(manifest: Manifest, layout: IndexSettings) -> dict[str, models.VectorParams]:
     scalar = models.ScalarQuantizationConfig(type=models.ScalarType.INT8, quantile=0.99, always_ram=True)
     dense = models.VectorParams(
         size=manifest.encoder.dimension,
@@ -108,7 +92,7 @@ def _vectors(manifest: Manifest, layout: CollectionLayout) -> dict[str, models.V
     return vectors
 
 
-def _sparse_vectors(layout: CollectionLayout) -> models.SparseVectorParams:
+def _sparse_vectors(layout: IndexSettings) -> models.SparseVectorParams:
     index = models.SparseIndexParams(on_disk=True) if layout.on_disk else None
     return models.SparseVectorParams(index=index, modifier=models.Modifier.IDF)
 
@@ -121,7 +105,7 @@ def index_payload(client: QdrantClient, collection: str, indexed: Mapping[str, o
             client.create_payload_index(collection, key, field_schema=schema, wait=True, ordering=ORDERING)
 
 
-def check_layout(params: models.CollectionParams, layout: CollectionLayout, collection: str) -> None:
+def check_layout(params: models.CollectionParams, layout: IndexSettings, collection: str) -> None:
     """Check that a collection was made as it is asked for now; what is not named is not checked.
 
     Raises `MismatchError` naming the option.

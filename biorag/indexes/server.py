@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from uuid import UUID
@@ -19,7 +18,6 @@ from biorag.indexes.bulk_load import build_graph, is_loading, wait_until_green
 from biorag.indexes.cluster import await_new_shards, collection_facts, require_whole
 from biorag.indexes.collection import (
     ORDERING,
-    CollectionLayout,
     check_layout,
     create_collection,
     index_payload,
@@ -77,40 +75,18 @@ class QdrantServer:
 
     def open(self, manifest: Manifest, writable: bool, lock: DirectoryLock | None) -> ServerIndex:
         """Open a collection."""
-        return ServerIndex(self._client, manifest, writable, lock, ServerOptions.of(self._settings))
+        return ServerIndex(self._client, manifest, writable, lock, self._settings)
 
     def check_layout(self, name: str) -> None:
         """Check that a collection is laid out as the settings ask; see `check_layout`."""
         with server_errors():
             params = self._client.get_collection(name).config.params
-            check_layout(params, CollectionLayout.of(self._settings.index), name)
+            check_layout(params, self._settings.index, name)
 
     def facts(self, name: str) -> dict[str, Any]:
         """Return where a collection lies and how far its optimizer and its replicas are; see `collection_facts`."""
         with server_errors():
             return collection_facts(self._client, name)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """How a collection is made, read and waited for.
-
-    Parameters
-    ----------
-    read_consistency : how many replicas of a shard a read asks, or how it joins their answers
-    patience : seconds that a collection may be optimized without progress
-    """
-
-    layout: CollectionLayout = field(default_factory=CollectionLayout)
-    read_consistency: models.ReadConsistency = 1
-    patience: float = 3600.0
-
-    @classmethod
-    def of(cls, settings: Settings) -> ServerOptions:
-        """Return the options that the settings ask for."""
-        consistency = settings.services.read_consistency
-        number = int(consistency) if consistency.isdigit() else models.ReadConsistencyType(consistency)
-        return cls(CollectionLayout.of(settings.index), number, settings.services.optimizing_timeout)
 
 
 class ServerIndex(PointIndex):
@@ -130,12 +106,14 @@ class ServerIndex(PointIndex):
         manifest: Manifest,
         writable: bool = False,
         lock: DirectoryLock | None = None,
-        options: ServerOptions | None = None,
+        settings: Settings | None = None,
     ) -> None:
         super().__init__(manifest)
         self._client = client
         self._lock = lock
-        self._options = options or ServerOptions()
+        self._settings = settings or Settings()
+        consistency = self._settings.services.read_consistency
+        self._consistency = int(consistency) if consistency.isdigit() else models.ReadConsistencyType(consistency)
         self._collection = manifest.name
         self._writable = writable
         self._acknowledgements = 1  # of a write
@@ -156,7 +134,7 @@ class ServerIndex(PointIndex):
 
     def _prepare(self) -> None:
         """Make the collection if there is none, and the payload indexes that one that is being loaded lacks."""
-        layout = self._options.layout
+        layout = self._settings.index
         if not self._client.collection_exists(self._collection):
             create_collection(self._client, self._manifest, layout)
             await_new_shards(self._client, self._collection, layout.replicas)
@@ -189,7 +167,7 @@ class ServerIndex(PointIndex):
         sizes = [0 if isinstance(probe.query, str) else probe.query.size for probe in probes]
         answers: list[models.QueryResponse] = []
         for part in parts(sizes, len(probes)):
-            consistency = self._options.read_consistency
+            consistency = self._consistency
             answers += self._client.query_batch_points(self._collection, requests[part], consistency=consistency)
         return [answer.points for answer in answers]
 
@@ -204,7 +182,7 @@ class ServerIndex(PointIndex):
             _point_ids(ids),
             with_payload=fields if isinstance(fields, bool) else list(fields),
             with_vectors=list(vectors) if vectors else False,
-            consistency=self._acknowledgements if compares else self._options.read_consistency,
+            consistency=self._acknowledgements if compares else self._consistency,
         )
         return records
 
@@ -215,7 +193,7 @@ class ServerIndex(PointIndex):
             offset=offset,
             with_payload=["id"],
             with_vectors=False,
-            consistency=self._options.read_consistency,
+            consistency=self._consistency,
         )
 
     def upsert(
@@ -280,7 +258,7 @@ class ServerIndex(PointIndex):
             if loading:
                 build_graph(self._client, self._collection)
         if loading or not self._manifest.complete:
-            wait_until_green(self._client, self._collection, self._options.patience)
+            wait_until_green(self._client, self._collection, self._settings.services.optimizing_timeout)
 
     def seal(self) -> None:
         """End the writing; a server looks after its own files."""

@@ -66,7 +66,7 @@ def export_corpus(
         write_table(out / DELETIONS, pa.Table.from_pylist(rows, DELETION_COLUMNS))
         write_table(out / SAMPLE, snippet_table(surveyed.sample))
         export = _described(files, surveyed, form, parts, changed)
-        folder.finish({"export": export.to_json(), "made": timestamp(), "versions": installed_versions()})
+        folder.finish({"export": asdict(export), "made": timestamp(), "versions": installed_versions()})
     return export
 
 

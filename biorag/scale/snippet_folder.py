@@ -9,9 +9,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -81,10 +81,6 @@ class Export:
     terms: Label
     encoder: str
     files: dict[Label, dict[Label, Count]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as a manifest has it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,12 @@ from qdrant_client import models
 from biorag.errors import MismatchError, ServiceError
 from biorag.indexes import bulk_load
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.collection import CollectionLayout, check_layout
+from biorag.indexes.collection import acknowledgements, check_layout
 from biorag.indexes.connection import connect
 from biorag.indexes.manifest import COMPACT, Bm25Parameters, Manifest, TokenParameters
 from biorag.indexes.points import PAYLOAD_INDEXES, payload, point_id, stored_conditions
-from biorag.indexes.server import ServerIndex, ServerOptions
+from biorag.indexes.server import ServerIndex
+from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, Snippet
 from biorag.utils.network import Server
 from tests.cli import invoke, succeeded
@@ -51,9 +52,8 @@ def server():
     made.close()
 
 
-def opened(server, layout=None, writable=True, manifest=MANIFEST, consistency: int | models.ReadConsistencyType = 1):
-    options = ServerOptions(layout or CollectionLayout(), consistency, patience=60.0)
-    return ServerIndex(connect(Server(server.url, 20, 3)), manifest, writable, options=options)
+def opened(server, writable=True, manifest=MANIFEST, **settings):
+    return ServerIndex(connect(Server(server.url, 20, 3)), manifest, writable, settings=Settings.of(**settings))
 
 
 def bodies(server, method: str, path: str) -> list:
@@ -68,8 +68,7 @@ def queries(server, method: str, path: str) -> list[dict[str, str]]:
 
 
 def test_a_collection_is_made_as_asked(server):
-    layout = CollectionLayout(shards=6, replicas=3, on_disk=True)
-    with closing(opened(server, layout)):
+    with closing(opened(server, shards=6, replicas=3, on_disk=True)):
         (body,) = bodies(server, "PUT", "")
     assert body == {
         "vectors": {
@@ -108,14 +107,14 @@ def test_a_collection_of_which_nothing_is_asked_leaves_the_rest_to_the_server(se
 @pytest.mark.parametrize(
     ("layout", "factor"),
     [
-        (CollectionLayout(), None),
-        (CollectionLayout(replicas=2), 2),
-        (CollectionLayout(replicas=3), 2),
-        (CollectionLayout(replicas=2, write_consistency=1), 1),
+        ({}, None),
+        ({"replicas": 2}, 2),
+        ({"replicas": 3}, 2),
+        ({"replicas": 2, "write_consistency": 1}, 1),
     ],
 )
 def test_a_majority_acknowledges_writes_unless_told(layout, factor):
-    assert layout.write_consistency_factor == factor
+    assert acknowledgements(Settings.of(**layout).index) == factor
 
 
 def test_payload_indexes_are_made_before_the_first_point(server):
@@ -186,7 +185,7 @@ def test_points_go_in_batches_in_a_stream_for_each_shard(server, shards, streams
                 running -= 1
 
     snippets = [Snippet(f"s{n}", "", "text") for n in range(128 * streams * 2)]
-    with closing(opened(server, CollectionLayout(shards=shards))) as index:
+    with closing(opened(server, shards=shards)) as index:
         server.refuse = meet
         index.upsert(snippets, np.ones((len(snippets), 4), np.float32))
     assert most == streams
@@ -276,17 +275,17 @@ def test_a_failed_optimizer_is_an_error_at_once(clock):
 # --- reading
 
 
-@pytest.mark.parametrize("consistency", [1, 2, models.ReadConsistencyType.QUORUM])
+@pytest.mark.parametrize("consistency", ["1", "quorum"])
 def test_every_read_names_its_consistency(server, consistency):
     with closing(opened(server)) as index:
         index.upsert(SNIPPETS[:3], VECTORS[:3])
-    with closing(opened(server, writable=False, consistency=consistency)) as index:
+    with closing(opened(server, writable=False, read_consistency=consistency)) as index:
         index.search([IndexQuery("text", 2), IndexQuery(VECTORS[0], 2)])
         index.fetch(["s001"])
         index.digests(["s001"])
         index.dense_vectors(["s001"])
         list(index.ids())
-    named = {"consistency": str(consistency)}
+    named = {"consistency": consistency}
     assert queries(server, "POST", "/points/query/batch") == [named]
     assert queries(server, "POST", "/points") == [named] * 3
     assert queries(server, "POST", "/points/scroll") == [named]
@@ -339,7 +338,7 @@ READS = [
 @pytest.fixture
 def spread(server):
     """A collection of three shards on two nodes, open to be read."""
-    opened(server, CollectionLayout(shards=3)).close()
+    opened(server, shards=3).close()
     server.engine.replicas = {shard: {1: "Active", 2: "Active"} for shard in range(3)}
     index = opened(server, writable=False)
     yield index
@@ -371,23 +370,23 @@ def test_a_node_that_is_cut_off_is_not_believed(server, spread):
 
 
 def test_a_writer_counts_as_stored_what_enough_replicas_hold(server):
-    with closing(opened(server, CollectionLayout(replicas=3))) as index:
+    with closing(opened(server, replicas=3)) as index:
         index.digests(["s001"])
         index.fetch(["s001"])
     assert queries(server, "POST", "/points") == [{"consistency": "2"}, {"consistency": "1"}]
 
 
 def test_a_cluster_of_fewer_nodes_than_replicas_is_said(server, caplog):
-    with closing(opened(server, CollectionLayout(replicas=5))):
+    with closing(opened(server, replicas=5)):
         assert "has 1 of 5 replicas of a shard: the cluster has too few nodes" in caplog.text
 
 
 def test_another_layout_of_a_collection_is_refused(server, settings):
-    opened(server, CollectionLayout(shards=3)).close()
+    opened(server, shards=3).close()
     params = server.engine.get_collection(NAME).config.params
-    check_layout(params, CollectionLayout(shards=3, replicas=1), NAME)
+    check_layout(params, Settings.of(shards=3, replicas=1).index, NAME)
     with pytest.raises(MismatchError, match="was made with --shards 3: leave --shards out"):
-        check_layout(params, CollectionLayout(shards=2), NAME)
+        check_layout(params, Settings.of(shards=2).index, NAME)
 
 
 # --- the command line

@@ -20,11 +20,11 @@ from qdrant_edge import Bm25, Bm25Config
 
 from biorag.corpus.readers import parse_snippet
 from biorag.indexes.bm25 import Bm25Encoder, LengthCounter
-from biorag.indexes.collection import CollectionLayout
 from biorag.indexes.connection import connect
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest, TokenParameters
-from biorag.indexes.server import ServerIndex, ServerOptions
+from biorag.indexes.server import ServerIndex
+from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, ScoredDoc, Snippet
 from biorag.utils.network import Server
 from tests.qdrant_standin import MemoryEngine
@@ -32,7 +32,7 @@ from tests.qdrant_standin import MemoryEngine
 SERVER = os.environ.get("BIORAG_TEST_QDRANT_URL")
 # Of a cluster: one shard, whose replicas all nodes of two hold. Several shards count terms each on their own, so that
 # BM25's IDF would not be the reference's.
-LAYOUT = CollectionLayout(shards=1, replicas=int(os.environ.get("BIORAG_TEST_QDRANT_REPLICAS", "1")))
+LAYOUT = {"shards": 1, "replicas": int(os.environ.get("BIORAG_TEST_QDRANT_REPLICAS", "1"))}
 STORES = ["edge", "memory"] + (["server"] if SERVER else [])
 DIMENSION = 16
 K, B = 0.9, 0.4
@@ -73,8 +73,8 @@ def make_index(request, tmp_path):
             index = EdgeIndex(tmp_path / name, wanted, writable=True)
         else:
             client = connect(Server(SERVER, 30, 5)) if request.param == "server" else MemoryEngine()
-            options = ServerOptions(LAYOUT if request.param == "server" else CollectionLayout())
-            index = ServerIndex(client, wanted, writable=True, options=options)
+            asked = Settings.of(**LAYOUT if request.param == "server" else {})
+            index = ServerIndex(client, wanted, writable=True, settings=asked)
         made.append((name, index))
         return index
 
