@@ -17,7 +17,7 @@ from biorag.benchmarks.mirage import run
 from biorag.benchmarks.mirage.records import Layout, read_questions, read_result
 from biorag.benchmarks.mirage.run import MirageMethod, MirageRun, answer_all, report
 from biorag.benchmarks.mirage.run import score_all as score_in
-from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError
+from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.generators.cache import CachedGenerator
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
@@ -302,20 +302,6 @@ def held_and_resumed(out, answerer, at_a_time) -> int:
     return work["resumed"]
 
 
-def test_a_server_that_fails_at_one_question_ends_the_run_and_the_others_are_kept(tmp_path, answerer_of, server):
-    def failing(body):
-        return (403, b"no more") if "number 7?" in body["messages"][1]["content"] else by_the_prompt(body)
-
-    server.rule = failing
-    answerer = answerer_of(server.generator())
-    with pytest.raises(ServiceError, match="no more"):
-        answer_all(MANY, answerer, plan_for(tmp_path / "parts", 4), nothing)
-    asked = len(server.asked)
-    assert asked < 20, "nothing new is asked after an error"
-    server.rule = by_the_prompt
-    assert held_and_resumed(tmp_path, answerer, 4) == asked - 1, "every other answer that came is kept"
-
-
 def test_an_interruption_keeps_what_was_being_answered(tmp_path, answerer_of, server):
     """Ctrl-C as the main thread gets it, while it waits for the server."""
 
@@ -393,40 +379,6 @@ def test_the_records_a_question_was_made_from_can_be_left_out(tmp_path, answerer
 
 
 # --- the report ---------------------------------------------------------------------------------------------
-
-
-def test_the_report_holds_every_figure(tmp_path, answerer_of):
-    replies = [chosen("B"), chosen("B"), chosen("A"), chosen("A")]
-    answer_all(BENCHMARK, answerer_of(ScriptedGenerator(replies=replies)), plan_in(tmp_path), nothing)
-    values = report(score_all({**BENCHMARK, "empty": []}, tmp_path), {"k": 3}, {"index": "i"})
-    assert values == {
-        "tasks": {
-            "medqa": {
-                "n": 2,
-                "accuracy": 0.5,
-                "std": pytest.approx((0.5 * 0.5 / 2) ** 0.5),
-                "strict_accuracy": 0.5,
-                "parsed": 1.0,
-                "forced_A": 0,
-            },
-            "medmcqa": {
-                "n": 2,
-                "accuracy": 1.0,
-                "std": 0.0,
-                "strict_accuracy": 1.0,
-                "parsed": 1.0,
-                "forced_A": 0,
-            },
-        },
-        "average": 0.75,
-        "config": {"k": 3},
-        "manifest": {"index": "i"},
-    }
-
-
-def test_a_question_without_a_file_cannot_be_scored(tmp_path):
-    with pytest.raises(BadInputError, match=r"question q1 of medqa has no result file .*test_q1\.json: run it first"):
-        score_all(BENCHMARK, tmp_path)
 
 
 # --- comparing ----------------------------------------------------------------------------------------------
