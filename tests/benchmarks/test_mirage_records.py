@@ -25,8 +25,8 @@ REPLY = json.dumps({"step_by_step_thinking": "so", "answer_choice": "B"})
 
 
 def row(question=QUESTION, reply=REPLY, hits=HITS, task="bioasq", verdict=None):
-    answer = Answer(question, sentences=(CheckedSentence(verdict, Verdict.SUPPORTED),)) if verdict else None
-    return question_row(task, question, reply, hits, answer, {"total": 2.5})
+    sentences = (CheckedSentence(verdict, Verdict.SUPPORTED),) if verdict else ()
+    return question_row(task, question, reply, hits, Answer(question, sentences=sentences, timings_ms={"total": 2.5}))
 
 
 def test_a_row_says_what_was_asked_found_and_answered():

@@ -118,12 +118,7 @@ class QuestionRow(TypedDict):
 
 
 def question_row(
-    task: str,
-    question: Question,
-    reply: str,
-    hits: Sequence[Hit] | None,
-    answer: Answer | None,
-    timings_ms: Mapping[str, float],
+    task: str, question: Question, reply: str, hits: Sequence[Hit] | None, answer: Answer | None
 ) -> QuestionRow:
     """Return the row of a question with this reply in its result file; no hits without retrieval."""
     located = locate(reply)
@@ -145,7 +140,7 @@ def question_row(
             SentenceVerdict(text=sentence.text, verdict=str(sentence.verdict))
             for sentence in (answer.sentences if answer else ())
         ],
-        timings_ms=dict(timings_ms),
+        timings_ms=dict(answer.timings_ms) if answer else {},
     )
 
 

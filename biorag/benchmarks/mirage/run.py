@@ -118,17 +118,6 @@ class PreparedQuestion(NamedTuple):
     ranking: Ranking | None
 
 
-class Replied(NamedTuple):
-    """The text of a question's result file, the milliseconds of each stage, and the answer, if one could be asked for.
-
-    It is None where the prompt was too long.
-    """
-
-    reply: str
-    timings_ms: Mapping[str, float]
-    answer: Answer | None = None
-
-
 def answer_all(benchmark: Benchmark, answerer: Answerer, run: MirageRun, on_progress: OnProgress) -> dict[str, Any]:
     """Answer every question that has no result file yet; each file is written as its question ends.
 
@@ -181,13 +170,11 @@ def _answer_rest(
 
     with opened_regular(run.out / QUESTIONS, "ab") as stream:
 
-        def save(prepared: PreparedQuestion, replied: Replied) -> None:
-            task, question, ranking = prepared
-            hits = ranking.hits if ranking else None
-            row = question_row(task, question, replied.reply, hits, replied.answer, replied.timings_ms)
-            stream.write(json_line(row))
+        def save(prepared: PreparedQuestion, replied: tuple[str, Answer | None]) -> None:
+            (task, question, ranking), (reply, answer) = prepared, replied
+            stream.write(json_line(question_row(task, question, reply, ranking.hits if ranking else None, answer)))
             stream.flush()
-            write_result(_file(run, task, question), replied.reply)
+            write_result(_file(run, task, question), reply)
             on_progress(1)
 
         each_answered(prepared(), lambda asked: _replied(answerer, asked, run.method.name), save, run.at_a_time)
@@ -197,12 +184,13 @@ def _file(run: MirageRun, task: str, question: Question) -> Path:
     return run.layout.file(run.out, task, question.id)
 
 
-def _replied(answerer: Answerer, prepared: PreparedQuestion, method: str) -> Replied:
+def _replied(answerer: Answerer, prepared: PreparedQuestion, method: str) -> tuple[str, Answer | None]:
+    """Return the text of a question's result file, and the answer; None where the prompt was too long."""
     try:
         answer = answerer.answer_from(prepared.question, prepared.ranking, method)
     except PromptTooLongError as error:
-        return Replied(str(error), {})
-    return Replied(stored_reply(answer.choice, answer.reply), answer.timings_ms, answer)
+        return str(error), None
+    return stored_reply(answer.choice, answer.reply), answer
 
 
 def each_answered(

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from biorag.benchmarks.retrieval import DEPTH, evaluate, judged_id
@@ -250,7 +251,7 @@ def evolve(
             max_metric_calls=calls,
             reflection_minibatch_size=minibatch,
             track_best_outputs=False,
-            logger=_Log(),
+            logger=SimpleNamespace(log=logger.debug),
             run_dir=str(folder),
             seed=seed,
         )
@@ -333,14 +334,6 @@ class _Failed(BaseException):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
-
-
-class _Log:
-    """GEPA's log lines, as ours."""
-
-    def log(self, message: str) -> None:
-        """Log a message; it is of interest to --debug alone."""
-        logger.debug("%s", message)
 
 
 def write_curve(folder: Path, evolution: Evolution) -> None:

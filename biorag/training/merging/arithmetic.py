@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -62,13 +61,6 @@ def _parsed(text: str, experts: int) -> tuple[float, ...]:
     return weights
 
 
-class MergeMethod(Protocol):
-    """A way to merge tensors."""
-
-    def __call__(self, recipe: MergeRecipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
-        """Return the merged tensor."""
-
-
 def linear(recipe: MergeRecipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
     """Return Σ wᵢ θᵢ / Σ wᵢ; with a base θ₀ + Σ wᵢ (θᵢ − θ₀), the weighted task vectors added to it.
 
@@ -107,7 +99,10 @@ def ties(recipe: MergeRecipe, experts: Sequence[Vectors], base: Vectors | None) 
     return merged
 
 
-METHODS: Mapping[str, MergeMethod] = {LINEAR: linear, TIES: ties}
+METHODS: Mapping[str, Callable[[MergeRecipe, Sequence[Vectors], Vectors | None], Vectors]] = {
+    LINEAR: linear,
+    TIES: ties,
+}
 
 
 def trim(vector: Vectors, density: float) -> Vectors:
