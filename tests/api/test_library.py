@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 import biorag
+from biorag.api import session
 from biorag.api.results import AnswerResult, SearchResult
-from biorag.api.session import conditions, options_of
+from biorag.api.session import Session, conditions, options_of
 from biorag.errors import MissingError, UsageError
+from biorag.settings.settings import Settings
 from biorag.types import CheckedSentence, Hit, Question, Snippet, Verdict
 from tests.cli import done, invoke, succeeded
 
@@ -218,3 +220,30 @@ def test_options_that_cannot_be_read(options, part):
 def test_what_is_exported_is_documented(name):
     page = Path(__file__).resolve().parents[2] / "docs" / "python.md"
     assert getattr(biorag, name).__doc__ and f"{name}" in page.read_text(encoding="utf-8")
+
+
+def test_a_session_loads_models_when_it_needs_them_and_verifies_by_id_and_pmid(small_home, monkeypatch):
+    settings, loaded = Settings.of(home=small_home, name="default", mode="bm25", rerank=False), []
+    load = session.load_models
+    monkeypatch.setattr(session, "load_models", lambda *parts: loaded.append(parts) or load(*parts))
+    claim = "Warfarin blocks vitamin K recycling."
+    with Session(settings) as opened:
+        assert opened.show(1001)[0].id == "s1"
+        assert [opened.verify(claim, snippet=name).verdict for name in ("s1", "1001", "s2")] == [
+            *("supported", "supported", "unsupported")
+        ]
+        assert loaded == [], "no model is needed to read an index"
+        alone = [opened.verify(claim), opened.verify(claim, snippet="1001"), opened.verify("Bananas ripen.")]
+        assert (
+            opened.verify_all(
+                [
+                    (claim, None),
+                    (claim, "1001"),
+                    ("Bananas ripen.", ""),
+                    (claim, "no"),
+                ]
+            )[:3]
+            == alone
+        )
+        opened.search("heparin")
+    assert len(loaded) == 1
