@@ -307,7 +307,7 @@ FORMATS = Registry(
             "lotte",
             "biorag.conversion.lotte:convert",
             "LoTTE's folders",
-            files="a folder such as lotte/science/dev",
+            files="such as lotte/science/dev",
             folder=True,
             splits=("search", "forum"),
         ),

@@ -28,21 +28,10 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQues
     """Yield the questions of each part with their judgements, then the snippets.
 
     A bad line of the corpus can be skipped; a bad question or judgement cannot, since every figure would be another.
-
-    Raises
-    ------
-    MissingError
-        If a file is not there.
-    UsageError
-        If `--split` is none of the parts.
-    BadInputError
-        As `Format` says.
     """
     if request.hub:
         yield from _of_hub(request.hub, request.split, on_reject)
         return
-    if len(request.paths) != 1 or not request.paths[0].is_dir():
-        raise UsageError("format beir reads one folder with corpus.jsonl, queries.jsonl and qrels/: name that alone")
     folder = request.paths[0]
     parts = {path.stem: path for path in sorted((folder / "qrels").glob("*.tsv"))}
     if not parts:

@@ -58,10 +58,7 @@ def _optional(negatives: list[str], instruction: str) -> dict[str, Any]:
 
 
 def _texts(record: Mapping[str, Any], keys: tuple[str, ...], needed: bool = True) -> list[str]:
-    """Return the texts under the first key present: a text, or a list of texts or of passages.
-
-    Raises `ValueError` if there is none of them, naming the record's own keys, or it is something else.
-    """
+    """Return the texts under the first key present: a text, or a list of texts or of passages."""
     key = next((key for key in keys if record.get(key) is not None), None)
     if key is None:
         if needed:

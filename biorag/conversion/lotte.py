@@ -17,7 +17,7 @@ from biorag.conversion.entries import Entry, read_each
 from biorag.conversion.items import JudgedQuestion, Request
 from biorag.corpus.readers import OnReject, as_id, snippet_of
 from biorag.corpus.sources import Source, read_lines
-from biorag.errors import MissingError, UsageError
+from biorag.errors import MissingError
 from biorag.types import Snippet
 from biorag.utils.parsing import parsed
 
@@ -34,19 +34,7 @@ class _Answers(TypedDict):
 
 
 def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestion | Snippet]:
-    """Yield the questions of each kind with their relevant passages, then the passages of the collection.
-
-    Raises
-    ------
-    MissingError
-        If a file is not there.
-    UsageError
-        If something other than one folder is named.
-    BadInputError
-        As `Format` says.
-    """
-    if len(request.paths) != 1 or not request.paths[0].is_dir():
-        raise UsageError(f"format lotte reads one folder with {COLLECTION}, such as lotte/science/dev: name that alone")
+    """Yield the questions of each kind with their relevant passages, then the passages of the collection."""
     folder = request.paths[0]
     for kind in [request.split] if request.split else KINDS:
         yield from _questions(folder, kind, on_reject)

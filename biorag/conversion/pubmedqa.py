@@ -41,10 +41,7 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQues
 
 
 def _test_ids(request: Request) -> frozenset[str] | None:
-    """Return the PMIDs of the official test set, the keys of `test_ground_truth.json`; None without that file.
-
-    Raises `MissingError` if the file is not there. Raises `BadInputError`, naming file, line and reason.
-    """
+    """Return the PMIDs of the official test set, the keys of `test_ground_truth.json`; None without that file."""
     path = request.test_ids
     if path is None:
         if request.split:

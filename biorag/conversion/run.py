@@ -179,6 +179,8 @@ def request_of(kind: FormatKind, names: Sequence[str], hub: HubDataset | None, h
         raise UsageError(f"name the files of format {kind.name} ({kind.files})" + (" or --hub NAME" * bool(kind.hub)))
     if STDIN in names:
         raise UsageError("standard input is not read here: name files")
+    if names and kind.folder and (len(names) > 1 or not Path(names[0]).is_dir()):
+        raise UsageError(f"format {kind.name} reads one folder ({kind.files}): name that alone")
     split = options.get("split")
     if split and kind.splits is None:
         raise UsageError(f"format {kind.name} has no parts: leave out --split")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,19 +70,15 @@ def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
 @contextmanager
 def _reading(source: Source) -> Iterator[IO[bytes]]:
     """Run `biorag.corpus.pdf_pages` and give its output; it is ended with the block."""
-    ours, theirs = os.pipe()
     # -P: the working folder is not where modules come from.
-    command = [sys.executable, "-P", "-m", "biorag.corpus.pdf_pages", os.fspath(source.path.resolve()), str(theirs)]
-    with os.fdopen(ours, "rb") as lines:
+    command = [sys.executable, "-P", "-m", "biorag.corpus.pdf_pages", os.fspath(source.path.resolve())]
+    nothing = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing) as child:
+        assert child.stdout
         try:
-            child = subprocess.Popen(command, pass_fds=[theirs], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            yield child.stdout
         finally:
-            os.close(theirs)
-        try:
-            yield lines
-        finally:
-            child.send_signal(signal.SIGKILL)
-            child.wait()
+            child.kill()
 
 
 def _line(lines: IO[bytes]) -> dict[str, Any]:

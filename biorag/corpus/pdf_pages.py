@@ -1,4 +1,4 @@
-"""The process that reads a PDF: `python -m biorag.corpus.pdf_pages FILE DESCRIPTOR` writes a JSON line a page.
+"""The process that reads a PDF: `python -m biorag.corpus.pdf_pages FILE` writes a JSON line a page.
 
 The first line has title and number of pages, or `damage`. What a page takes beyond its limits ends the process.
 """
@@ -23,39 +23,38 @@ class _EncryptedError(Exception):
     """A PDF that does not open without a password, or is encrypted by AES."""
 
 
-def write_pages(path: Path, descriptor: int) -> None:
+def write_pages(path: Path) -> None:
     """Write the title and the text of each page of a PDF."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     _allow(PAGE_SECONDS)
-    with os.fdopen(descriptor, "wb") as lines:
-
-        def write(**values: Any) -> None:
-            lines.write(json.dumps(values).encode() + b"\n")
-            lines.flush()
-
-        with path.open("rb") as stream:
-            if b"%PDF-" not in stream.read(HEADER):
-                return write(damage="not a PDF")
+    with path.open("rb") as stream:
+        if b"%PDF-" not in stream.read(HEADER):
+            return _write(damage="not a PDF")
+    try:
+        reader, title = _opened(path)
+        pages = len(reader.pages)
+    except _EncryptedError:
+        return _write(damage="encrypted: save it without a password")
+    except Exception as error:  # whatever pypdf raises at a damaged file
+        return _write(damage=f"a PDF that cannot be read ({_said(error)})")
+    if not pages:
+        return _write(damage="a PDF without pages")
+    if pages > MOST_PAGES:
+        return _write(damage=f"a PDF of {pages:,} pages, more than {MOST_PAGES:,}: split it")
+    _write(title=title, pages=pages)
+    for index in range(pages):
+        _allow(PAGE_SECONDS)
         try:
-            reader, title = _opened(path)
-            pages = len(reader.pages)
-        except _EncryptedError:
-            return write(damage="encrypted: save it without a password")
-        except Exception as error:  # whatever pypdf raises at a damaged file
-            return write(damage=f"a PDF that cannot be read ({_said(error)})")
-        if not pages:
-            return write(damage="a PDF without pages")
-        if pages > MOST_PAGES:
-            return write(damage=f"a PDF of {pages:,} pages, more than {MOST_PAGES:,}: split it")
-        write(title=title, pages=pages)
-        for index in range(pages):
-            _allow(PAGE_SECONDS)
-            try:
-                write(page=index + 1, text=reader.pages[index].extract_text())
-            except Exception as error:
-                write(page=index + 1, fault=f"a page that cannot be read ({_said(error)})")
+            _write(text=reader.pages[index].extract_text())
+        except Exception as error:
+            _write(fault=f"a page that cannot be read ({_said(error)})")
     return None
+
+
+def _write(**values: Any) -> None:
+    sys.stdout.buffer.write(json.dumps(values).encode() + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def _opened(path: Path) -> tuple[Any, str]:
@@ -85,4 +84,4 @@ def _allow(seconds: int) -> None:
 
 
 if __name__ == "__main__":
-    write_pages(Path(os.fsdecode(sys.argv[1])), int(sys.argv[2]))
+    write_pages(Path(os.fsdecode(sys.argv[1])))

@@ -31,10 +31,7 @@ class ReferenceRecord(NamedTuple):
 def _split(
     source: Source, begins: Callable[[bytes], bool], ends: Callable[[bytes], bool], what: str
 ) -> Iterator[tuple[int, ReferenceRecord]]:
-    """Yield the records of a file with their first lines; lines between them are skipped.
-
-    Raises `DamagedSourceError` if there is none, or one has more than 16 MiB.
-    """
+    """Yield the records of a file with their first lines; lines between them are skipped."""
     start = number = size = 0
     lines: list[bytes] = []
     for line_number, line in read_lines(source, blank=True):

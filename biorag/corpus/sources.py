@@ -212,10 +212,7 @@ def in_words(counts: Mapping[str, int]) -> str:
 
 
 def _left(path: Path, folder: Path, beir: set[Path], corpus: set[Path], endings: tuple[str, ...]) -> str:
-    """Return why a folder's file, or a folder in it, is not read; "" if it is, or if it is neither.
-
-    Beside a BEIR `corpus.jsonl` no other file counts.
-    """
+    """Return why a folder's file, or a folder in it, is not read; "" if it is, or if it is neither."""
     if path.is_dir():
         return LINKED if path.is_symlink() else "" if os.access(path, os.R_OK | os.X_OK) else CLOSED
     if not path.is_file():

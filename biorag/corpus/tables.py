@@ -98,11 +98,7 @@ def read_rows(source: Source) -> Iterator[tuple[int, CsvRow]]:
 
 
 def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
-    """Return the fields that each column gives, and say so.
-
-    An unknown column keeps its name, unless that is the field of another column, or means more
-    than a name to `entry_of`: then it is called by its number.
-    """
+    """Return the fields that each column gives, and say so."""
     chosen = _chosen(source, columns)
     if CONTENT not in chosen and TITLE not in chosen:
         raise DamagedSourceError(
