@@ -64,7 +64,8 @@ OWNERS = {
     "keyring": ("biorag.settings",),
     **dict.fromkeys(("rich", "click", "typer"), ("biorag.commands", "biorag.cli")),
 }
-PRINTERS = ("biorag.commands", "biorag.cli")
+# A PDF is read in a process of its own, whose output is a pipe.
+PRINTERS = ("biorag.commands", "biorag.cli", "biorag.corpus.pdf", "biorag.corpus.pdf_pages")
 
 
 def modules() -> dict[str, ast.Module]:
