@@ -12,11 +12,10 @@ import pytest
 from biorag.corpus.sources import demo_file
 from biorag.engine import open_index
 from biorag.settings.settings import Settings
-from biorag.training.rows import normalised, read_rows
+from biorag.training.rows import read_rows
 from tests import cli
 from tests.cli import done, failed
 from tests.loopback import Script, completion
-from tests.tiny_t5 import write_tiny_t5
 
 COUNTS = {
     *("generated", "rows", "empty", "short", "cut", "copied", "duplicates", "resumed"),
@@ -30,11 +29,6 @@ def server():
     script = Script()
     yield script
     script.close()
-
-
-@pytest.fixture(scope="session")
-def tiny_t5(tmp_path_factory):
-    return write_tiny_t5(tmp_path_factory.mktemp("t5"))
 
 
 @pytest.fixture
@@ -96,18 +90,6 @@ def test_a_corpus_and_a_template_of_ones_own(generate, invoke, server, tmp_path,
     corpus_file.write_text("{}\n")
     prompt.write_text("[system]\nAsk.\n[user]\n{documents}\n")
     failed(invoke(*asked, tmp_path / "r.jsonl"), 3, corpus_file, "line 1", "fix or remove the line")
-
-
-def test_a_sequence_to_sequence_model_writes_questions(generate, invoke, tiny_t5, corpus_file, tmp_path):
-    asked = ["queries", corpus_file, "--model", f"seq2seq:{tiny_t5}", "--per-snippet", 3, "--max-tokens", 40]
-    outs = [tmp_path / f"{n}.jsonl" for n in range(3)]
-    reports = [generate(*asked, "--seed", seed, "--out", out) for out, seed in zip(outs, (0, 0, 1), strict=True)]
-    assert reports[0]["generated"] == 36
-    assert reports[0]["rows"] == len(lines(outs[0])) > 0
-    assert outs[0].read_bytes() == outs[1].read_bytes() != outs[2].read_bytes()
-    questions = [normalised(line["query"]) for line in lines(outs[0])]
-    assert len(set(questions)) == len(questions)
-    failed(invoke(*asked, "--temperature", 0, "--out", tmp_path / "x"), 2, "--temperature 0", "--per-snippet 1")
 
 
 @pytest.mark.parametrize(
@@ -270,15 +252,3 @@ def test_attributes_and_the_name_of_a_data_set_are_in_the_prompts(generate, serv
     server.rule = lambda body: json.dumps({"question": "What is known about it?"})
     generate("queries", "demo", *model, "--dataset", "{Meadow}", "--limit", 1, "--out", tmp_path / "q.jsonl")
     assert "this document of {Meadow} is relevant" in server.bodies[-1]["messages"][1]["content"]
-
-
-@pytest.mark.slow
-def test_the_starter_writes_questions_that_train_reads(generate, tmp_path):
-    outs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
-    for out in outs:
-        report = generate("queries", "demo", "--limit", 1, "--no-cache", "--out", out)
-        assert (report["snippets"], report["generated"]) == (1, 1)
-    assert outs[0].read_bytes() == outs[1].read_bytes()
-    rows, _ = read_rows(outs[:1])
-    assert len(rows) == report["rows"] > 0
-    assert all(len(row.query.split()) >= 3 for row in rows)

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from biorag.models.cross_encoder import CrossEncoderReranker
 from biorag.models.finding import find_encoder
@@ -88,26 +87,3 @@ def test_the_loss_is_the_logistic_one_with_positives_weighted(trained, tiny_cros
         p = float(model.predict([(query, passage)])[0])
         total -= 2.0 * math.log(p) if label else math.log(1 - p)
     assert found == pytest.approx(total / 9, rel=1e-4)
-
-
-@pytest.mark.parametrize("stopped_after", [5])
-def test_a_killed_run_goes_on_to_the_same_weights(trained, stopped_after, tiny_encoder, tmp_path):
-    """As `kill -9` leaves it: the process ends between two steps, the last checkpoint is what there is."""
-    files = find_encoder(str(tiny_encoder))
-
-    class Killed(BaseException):
-        pass
-
-    def die(steps: int, count=[0]) -> None:  # noqa: B006
-        count[0] += steps
-        if count[0] > stopped_after:
-            raise Killed
-
-    with pytest.raises(Killed):
-        train_cross_encoder(files, SPLIT, SETTINGS, tmp_path / "cut", {}, die, "bm25")
-    resumed = train_cross_encoder(files, SPLIT, SETTINGS, tmp_path / "cut", {}, QUIET, "bm25")
-    assert resumed["resumed_from_step"] == stopped_after // 2 * 2  # 8 steps, 4 checkpoints
-    assert resumed["best"] == trained[1]["best"]
-    whole, cut = (load_file(folder / "model.safetensors") for folder in (trained[0], tmp_path / "cut"))
-    for name, value in whole.items():
-        np.testing.assert_allclose(cut[name], value, atol=1e-5, err_msg=name)

@@ -140,15 +140,6 @@ def test_distilling_needs_a_score_of_every_passage(rows):
 # --- fingerprint --------------------------------------------------------------------------------------------
 
 FULL = TrainingRow("q", "p", ("n", "m"), (1.0, 0.5, 0.25), "bm25", "id1", "id2")
-OTHER = {
-    "query": "Q",
-    "positive": "P",
-    "negatives": ("m", "n"),
-    "scores": (1.0, 0.5, 0.26),
-    "kind": "random",
-    "query_id": "id3",
-    "positive_id": "",
-}
 
 
 def test_a_fingerprint_is_of_the_rows_as_lines_of_json():
@@ -164,11 +155,3 @@ def test_a_fingerprint_is_of_the_rows_as_lines_of_json():
         "validation_rows": 1,
         "validation_sha256": slow([row(2, 1)]),
     }
-
-
-@pytest.mark.parametrize("name", OTHER)
-def test_a_fingerprint_changes_with_any_field(name):
-    before, changed = Split([FULL], [FULL]).fingerprint(), replace(FULL, **{name: OTHER[name]})
-    training, validation = Split([changed], [FULL]).fingerprint(), Split([FULL], [changed]).fingerprint()
-    assert training["training_sha256"] != before["training_sha256"] == training["validation_sha256"]
-    assert validation["validation_sha256"] != before["validation_sha256"] == validation["training_sha256"]

@@ -101,23 +101,6 @@ def test_retrieval_is_measured_as_ir_measures_measures_it(similarity, encoder):
     assert found["recall@10"] == pytest.approx(expected[R @ 10], abs=1e-6)
 
 
-def searched(validation):
-    """Return what is searched, and for what, of a retrieval validation."""
-    inner = validation._inner
-    return set(inner.corpus), dict(zip(inner.queries, map(inner.relevant_docs.get, inner.queries_ids), strict=True))
-
-
-@pytest.mark.parametrize("most", [30, 40, 1000])
-def test_other_passages_fill_up_to_a_cap(most, monkeypatch):
-    monkeypatch.setattr(evaluators, "PASSAGES", most)
-    own = {row.positive for row in HELD_OUT[:5]} | {text for row in HELD_OUT[:5] for text in row.negatives}
-    others = [TrainingRow(f"q{place}", f"passage {place}") for place in range(100)]
-    corpus, _ = searched(retrieval_validation(HELD_OUT[:5], others, "cosine", "fp32", 0))
-    assert own <= corpus
-    assert len(corpus) == min(most, len(own) + 100)
-    assert corpus - own <= {row.positive for row in others}
-
-
 # --- reranking ----------------------------------------------------------------------------------------------
 
 

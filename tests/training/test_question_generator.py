@@ -12,7 +12,6 @@ from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training.data import Split
 from biorag.types import Sampling, TrainingRow
-from biorag.utils.files import sha256_of
 from tests.cli import done, failed, invoke
 from tests.conftest import write_medrag
 from tests.tiny_t5 import write_tiny_t5
@@ -62,26 +61,6 @@ def test_the_reported_log_likelihood_is_that_of_the_question_s_tokens(base, tmp_
         logits = model.eval()(input_ids=passage, decoder_input_ids=before).logits.log_softmax(-1)
     expected = logits[0, range(question.shape[1]), question[0]].mean().item()
     assert manifest["best"]["value"] == pytest.approx(expected, abs=1e-3)
-
-
-def test_a_killed_run_resumes_to_the_same_weights(base, tmp_path):
-    settings = Settings.of(train_epochs=4, train_learning_rate=0.01, **FAST)
-    whole = train(base, tmp_path / "whole", settings)
-    count = 0
-
-    def killed(steps):
-        nonlocal count
-        count += steps
-        if count == 6:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(base, tmp_path / "cut", settings, killed)
-    resumed = train(base, tmp_path / "cut", settings)
-    assert 0 < resumed["resumed_from_step"] < 8
-    assert (resumed["best"], resumed["steps"]) == (whole["best"], whole["steps"])
-    weights = [sha256_of(tmp_path / name / "model.safetensors") for name in ("whole", "cut")]
-    assert weights[0] == weights[1]
 
 
 def test_what_cannot_be_trained_is_refused(base, tmp_path, tiny_encoder, monkeypatch):

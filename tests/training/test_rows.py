@@ -126,21 +126,6 @@ def test_every_key_of_a_line(tmp_path):
     assert cleaning == Cleaning(rows=3, questions=3, duplicates=0, empty=0, unknown=0)
 
 
-def test_a_mined_file_has_objects_beside_its_texts(tmp_path):
-    mined = {
-        "query": "q",
-        "positive": "p",
-        "negative_1": "x",
-        "negative_2": "y",
-        "kind": "retriever",
-        "query_id": "1",
-        "positive_id": "2",
-        "negatives": [{"id": "a", "rank": 3, "score": 0.5}, {"id": "b", "rank": 9, "score": None}],
-    }
-    rows, _ = read_rows(lines(tmp_path / "mined.jsonl", mined, {"query": "r", "positive": "p", "negatives": []}))
-    assert rows == [TrainingRow("q", "p", ("x", "y"), (), "retriever", "1", "2"), TrainingRow("r", "p")]
-
-
 def test_duplicates_across_files_and_empty_sides_are_counted_and_the_first_is_kept(tmp_path):
     one = lines(
         tmp_path / "one.jsonl",

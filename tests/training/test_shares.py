@@ -12,7 +12,6 @@ from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training import retriever
 from biorag.training.data import TrainingSet, columns, mixed
-from biorag.training.preparation import load_mixture
 from biorag.training.sampling import SharedBatchSampler, rows_of_batch
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
@@ -93,29 +92,3 @@ def test_a_run_trains_on_such_batches_and_resumes_to_the_same_bytes(tiny_encoder
     assert train_retriever(files, SPLIT, settings, tmp_path / "cut", {}, QUIET)["resumed_from_step"] == 2
     cut, whole = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("cut", "whole"))
     assert cut == whole
-
-
-def read_shares(folder):
-    """Return the sets of a mixture that is taken."""
-    sets = [f'[[sets]]\nname = "{share}"\nrows = "rows.jsonl"\nshare = {share}\n' for share in (0.25, 0.75)]
-    (folder / "good.toml").write_text("".join(sets))
-    return load_mixture(folder / "good.toml").sets
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "message"),
-    [
-        ("share = 0.2", "", "every set needs a share"),
-        ("share = 0.2", "share = 0.7", "must add up to 1"),
-        ("share = 0.2\nweight = 2", "share = 0.8", "no weight, temperature, task, instruct of their own"),
-        ("share = 1.0", "share = 0.5", "less than 1"),
-    ],
-)
-def test_shares_that_are_not_taken(tmp_path, first, second, message):
-    (tmp_path / "rows.jsonl").write_text("{}\n")
-    path = tmp_path / "mix.toml"
-    sets = [f'[[sets]]\nname = "{name}"\nrows = "rows.jsonl"\n{more}\n' for name, more in (("a", first), ("b", second))]
-    path.write_text("".join(sets))
-    assert [one.share for one in read_shares(tmp_path)] == [0.25, 0.75]
-    with pytest.raises(BadInputError, match=message):
-        load_mixture(path)

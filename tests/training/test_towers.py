@@ -12,7 +12,6 @@ from sentence_transformers import SentenceTransformer
 
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
-from biorag.models.late_interaction import LateInteraction
 from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import EncoderForm
 from biorag.training.data import Split
@@ -120,20 +119,6 @@ def test_the_estimate_counts_both_towers(tiny_encoder, towers):
     )
     assert (two.parameters, two.bytes) == (2 * one.parameters, 2 * one.bytes) == (held.parameters, held.bytes)
     assert one.batch_bytes == two.batch_bytes == held.batch_bytes, "a text goes through one"
-
-
-def test_late_interaction_takes_a_querys_tokens_from_its_tower(towers, snippets):
-    encoder, library = BiEncoder(find_encoder(str(towers)), "cosine", "fp32"), SentenceTransformer(str(towers))
-    query, *passages = (
-        encode([text], output_value="token_embeddings", convert_to_numpy=False)[0].cpu().numpy()
-        for encode, text in [
-            (library.encode_query, "heart"),
-            *((library.encode_document, snippet.contents) for snippet in snippets[:3]),
-        ]
-    )
-    unit = [tokens / np.linalg.norm(tokens, axis=1, keepdims=True) for tokens in (query, *passages)]
-    slow = [np.mean([max(float(token @ other) for other in passage) for token in unit[0]]) for passage in unit[1:]]
-    np.testing.assert_allclose(LateInteraction(encoder).score_all(["heart"], [snippets[:3]])[0], slow, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["reranker", "cross-encoder"])

@@ -52,12 +52,6 @@ def test_the_ranks_are_those_of_the_full_ranking(tmp_path, mode, ranks):
 
 
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
-def test_gold_takes_its_rank_with_it(tmp_path, mode):
-    whole = ranking(mode)
-    same(found_in(tmp_path, mode, (3, 8), positive=whole[4][0]), [one for one in whole[2:8] if one != whole[4]])
-
-
-@pytest.mark.parametrize("mode", ["dense", "hybrid"])
 @pytest.mark.parametrize("margin", [0.0, 0.05, 0.3, 1.0])
 @pytest.mark.parametrize("place", [0, 6, 30])
 def test_the_margin_keeps_what_scores_clearly_less_than_the_positive(tmp_path, mode, margin, place):

@@ -4,8 +4,10 @@ import json
 from dataclasses import replace
 from functools import partial
 
+import pytest
+
 from biorag.prompts.template import load_template
-from biorag.training.synthesis.drafts import GeneratedFile
+from biorag.training.synthesis.drafts import GeneratedFile, passage_fault
 from biorag.training.synthesis.negatives import MinedPair, NegativeCounts, draft_form, negative_rows
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, TrainingRow
@@ -99,3 +101,33 @@ def test_long_passages_are_cut_to_the_window_together():
     (prompt,) = generator.prompts
     assert 300 < generator.count_tokens(prompt) <= 700 - 48 - 64
     assert abs(prompt.user.count("one ") - prompt.user.count("two ")) <= 1
+
+
+LONG_POSITIVE = (
+    "Aspirin lowers fever: it blocks cyclooxygenase, an enzyme that makes prostaglandins from arachidonic acid."
+)
+SHORT_MINED = "Heparin."
+TWENTY = " ".join(f"word{n}" for n in range(20))
+
+
+@pytest.mark.parametrize(
+    ("passage", "capped", "fault"),
+    [
+        ("Fever is measured in the ear, and aspirin is sold in every pharmacy.", False, None),
+        (" ?! ", False, "empty"),
+        ("", True, "empty"),
+        ("Fever is measured in the ear, and aspirin is sold in every phar", True, "cut"),
+        ("Fever is measured in the ear today", False, "short"),
+        ("Fever is measured in the ear, today only", False, None),
+        ("aspirin LOWERS fever; it blocks cyclooxygenase - an enzyme", False, "copied"),
+        (f"We say: {LONG_POSITIVE} It is known.", False, "copied"),
+        ("Heparin acts at once, heparin is cheap, and all have it.", False, None),
+        ("spirin lowers fever it blocks cyclooxygenase an enzyme", False, None),
+        (" ".join(reversed(LONG_POSITIVE.split())), False, "near_copies"),
+        (f"{TWENTY} other", False, "copied"),
+        (TWENTY.replace("word7", "x y"), False, None),
+        (TWENTY.replace("word7", "word7 x"), False, "near_copies"),
+    ],
+)
+def test_faults_of_passages(passage, capped, fault):
+    assert passage_fault(passage, capped, [LONG_POSITIVE, SHORT_MINED, TWENTY]) == fault

@@ -126,15 +126,6 @@ def test_a_prompt_and_its_row_have_the_drawn_attributes(tmp_path):
         assert all(value in prompt.user for value in row["attributes"].values())
 
 
-@pytest.mark.parametrize("written", ["", "a = 1", "a = []", "a = [1]", "scenario = ['x']", "a ="])
-def test_what_are_no_attributes(tmp_path, written):
-    (tmp_path / "a.toml").write_text(written)
-    with pytest.raises(BadInputError, match=r"a\.toml"):
-        read_attributes(str(tmp_path / "a.toml"), 0)
-    with pytest.raises(MissingError, match="bmretriever"):
-        read_attributes(str(tmp_path / "none.toml"), 0)
-
-
 # --- scenarios ---
 
 
