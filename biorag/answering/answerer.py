@@ -119,16 +119,13 @@ class Answerer:
     ) -> Answer:
         """Answer one question from what was retrieved for it; several threads may ask if the generator lets them.
 
+        Raises `PromptTooLongError` if the question alone does not fit the generator's window.
+
         Parameters
         ----------
         ranking : None for an answer without evidence
         method : one of `METHODS`
         on_text : sees the raw reply as it grows
-
-        Raises
-        ------
-        PromptTooLongError
-            If the question alone does not fit the generator's window.
         """
         _check_method(method)
         answer = Answer(question)

@@ -57,16 +57,13 @@ class LlamaGenerator:
     The tokens before the user's text are evaluated once for all prompts that share them. They are always a batch of
     their own, so a prompt's logits are the same to the last bit whether its prefix was evaluated before or not.
 
+    Raises `MissingError` if llama.cpp cannot load the file, or its chat template cannot be rendered.
+
     Parameters
     ----------
     path : the GGUF file
     context_window : tokens of context to use, cut to what the model was trained with
     threads : CPU threads, None for all cores
-
-    Raises
-    ------
-    MissingError
-        If llama.cpp cannot load the file, or its chat template cannot be rendered.
     """
 
     def __init__(self, path: Path, context_window: int, threads: int | None = None) -> None:
@@ -224,10 +221,7 @@ def chat_pieces(template: str, bos: str, eos: str) -> list[tuple[str, bool]]:
 def check_memory(path: Path, context_window: int, threads: int | None = None) -> None:
     """Hold what a model takes against what is free; say of a large one what it and its work take.
 
-    Raises
-    ------
-    ServiceError
-        If it does not fit into memory.
+    Raises `ServiceError` if it does not fit into memory.
     """
     offloaded = llama_cpp.llama_supports_gpu_offload()
 

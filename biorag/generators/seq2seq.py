@@ -17,10 +17,7 @@ TOP_K = 10  # most likely tokens that one is drawn of (Nogueira & Lin 2019, docT
 class Seq2SeqGenerator:
     """Samples short texts for passages; equal batches with equal seeds give equal texts.
 
-    Raises
-    ------
-    MissingError
-        If the files are not a sequence-to-sequence model with a tokenizer.
+    Raises `MissingError` if the files are not a sequence-to-sequence model with a tokenizer.
     """
 
     def __init__(self, files: ModelFiles, precision: str) -> None:

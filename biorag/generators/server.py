@@ -78,10 +78,7 @@ class ServerGenerator:
     The server's URL may or may not end in `/v1`. Tokens are estimated from bytes, since such servers have no
     common way to count them.
 
-    Raises
-    ------
-    ServiceError
-        If the server does not answer, after retries with backoff.
+    Raises `ServiceError` if the server does not answer, after retries with backoff.
     """
 
     def __init__(self, server: Server, model: str | None, context_window: int) -> None:
@@ -132,10 +129,7 @@ class ServerGenerator:
 
         A choice beyond the `LISTED_TOKENS` that servers list is left out: it is less likely than those listed.
 
-        Raises
-        ------
-        ServiceError
-            If the server gives no log-probabilities.
+        Raises `ServiceError` if the server gives no log-probabilities.
         """
         body = {"messages": _messages(prompt), "max_tokens": 1, "temperature": 0}
         reply = self._request("POST", "/chat/completions", {**body, "logprobs": True, "top_logprobs": LISTED_TOKENS})

@@ -57,12 +57,8 @@ def load_template(
 ) -> Template:
     """Return a built-in template by name, or the one in `file`; its user's turn has the field `needed`.
 
-    Raises
-    ------
-    MissingError
-        If the file is not there.
-    BadInputError
-        If it lacks a section or the field, or has a field that is none of those `known`.
+    Raises `MissingError` if the file is not there; `BadInputError` if it lacks a section or the field, or has a field
+    that is none of those `known`.
     """
     if file is None:
         text = (resources.files("biorag.prompts") / f"{name}.txt").read_text(encoding="utf-8")

@@ -89,10 +89,7 @@ class AbstentionCoefficients:
 def read_coefficients(path: Path) -> AbstentionCoefficients:
     """Read coefficients from a JSON file.
 
-    Raises
-    ------
-    MismatchError
-        If the file is damaged or of another version.
+    Raises `MismatchError` if the file is damaged or of another version.
     """
     try:
         coefficients: AbstentionCoefficients = parsed(AbstentionCoefficients, read_regular(path), extra="ignore")
@@ -112,14 +109,11 @@ def starter_coefficients() -> AbstentionCoefficients:
 def coefficients_of(folder: Path, encoder: EncoderIdentity, similarity: str) -> AbstentionCoefficients | None:
     """Return the coefficients of an index: its own, else the starter's if they fit; None if there are none.
 
+    Raises `MismatchError` if its own are of another encoder.
+
     Parameters
     ----------
     folder : the index's, where 'biorag tune abstention' stores its own
-
-    Raises
-    ------
-    MismatchError
-        If its own are of another encoder.
     """
     path = folder / FILE
     if path.is_file():

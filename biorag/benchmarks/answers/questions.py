@@ -58,12 +58,7 @@ class AnswerDataset:
 def load_answers(folder: Path) -> AnswerDataset:
     """Read a folder in BEIR layout with `answers.jsonl`, gzip or not; a question without an answer is left out.
 
-    Raises
-    ------
-    MissingError
-        If a file is not there.
-    BadInputError
-        Naming file, line and reason.
+    Raises `MissingError` if a file is not there; `BadInputError` naming file, line and reason.
     """
     data, answers = load_dataset(folder), read_expert_answers(folder)
     asked = [
@@ -94,10 +89,7 @@ def read_expert_answers(folder: Path) -> dict[str, ExpertAnswer]:
 def read_golden_answers(paths: Iterable[Path]) -> list[AnswerDataset]:
     """Read BioASQ's golden files with the answers of phase B.
 
-    Raises
-    ------
-    MissingError, BadInputError
-        Naming the file and the question.
+    Raises `MissingError` or `BadInputError` naming the file and the question.
     """
     return [_golden(path) for path in paths]
 
@@ -119,10 +111,7 @@ def expert_answer(record: Mapping[str, Any]) -> ExpertAnswer:
 
     A record without a type is a summary.
 
-    Raises
-    ------
-    ValueError
-        If the type or the exact answer is none of BioASQ's.
+    Raises `ValueError` if the type or the exact answer is none of BioASQ's.
     """
     if "final_decision" in record:
         return ExpertAnswer(YES_NO, str(record["final_decision"]).lower(), (), _texts(record.get("long_answer")))

@@ -67,19 +67,13 @@ class RepeatedSentence:
 def read_claims(folder: Path, fetch: Fetch, half: str, seed: int, limit: int | None = None) -> list[Claim]:
     """Return the claims of a half of a dataset in BEIR layout with `answers.jsonl[.gz]`.
 
+    Raises `MissingError` if a file is not there; `BadInputError` naming file, line and reason, or if no answer repeats
+    a snippet; `UsageError` if there is no such half.
+
     Parameters
     ----------
     fetch : returns the snippets that the answers were written from
     limit : questions at most
-
-    Raises
-    ------
-    MissingError
-        If a file is not there.
-    BadInputError
-        Naming file, line and reason, or if no answer repeats a snippet.
-    UsageError
-        If there is no such half.
     """
     if half not in HALVES:
         raise unknown_name("half", half, HALVES)
@@ -102,10 +96,7 @@ def passages(
     Its sentence is one of the ideal answers' that stands in a snippet; where none does, the sentence of the snippets
     that shares most words with the answer.
 
-    Raises
-    ------
-    BadInputError
-        If there is none.
+    Raises `BadInputError` if there is none.
     """
     none = True
     for question in dataset.questions:
