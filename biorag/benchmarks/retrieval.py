@@ -218,12 +218,8 @@ def score_run(dataset: Dataset, path: Path) -> RetrievalResult:
 
     Its questions that `dataset` does not have are passed over; a question without a ranking counts with zeros.
 
-    Raises
-    ------
-    MissingError
-        If the file is not there.
-    BadInputError
-        If a line cannot be read, naming file, line and reason, or if it ranks snippets for none of the questions.
+    Raises `MissingError` if the file is not there; `BadInputError` if a line cannot be read, naming file, line and
+    reason, or if it ranks snippets for none of the questions.
     """
     ranked = read_run(path)
     run = {question.id: ranked.get(question.id, []) for question in dataset.questions}
@@ -303,10 +299,7 @@ def write_run(path: Path, run: Mapping[str, Sequence[str]]) -> None:
 def check_run_ids(ids: Iterable[str]) -> None:
     """Refuse ids that a TREC run file cannot hold, since white space separates its fields.
 
-    Raises
-    ------
-    BadInputError
-        Naming the first such id.
+    Raises `BadInputError` naming the first such id.
     """
     if unfit := next((id for id in ids if id.encode().split() != [id.encode()]), None):
         raise BadInputError(
@@ -322,12 +315,7 @@ def read_run(path: Path, depth: int = DEPTH) -> dict[str, list[str]]:
     Where scores are equal, the ranks decide, then the order in the file; trec_eval takes equal scores
     (in single precision) in falling order of the ids, so its figures differ there.
 
-    Raises
-    ------
-    MissingError
-        If the file is not there.
-    BadInputError
-        Naming file, line and reason.
+    Raises `MissingError` if the file is not there; `BadInputError` naming file, line and reason.
     """
     if not path.is_file():
         raise MissingError(f"run file {path} is not there")

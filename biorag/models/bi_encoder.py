@@ -24,10 +24,7 @@ class BiEncoder(TextEncoder):
     amx_bf16), else in float32. Vectors come back as float32 either way. An asymmetric model's queries and passages go
     through towers of their own, their tokens too.
 
-    Raises
-    ------
-    MissingError
-        If the directory is not a model that sentence-transformers loads.
+    Raises `MissingError` if the directory is not a model that sentence-transformers loads.
     """
 
     def __init__(self, files: ModelFiles, similarity: str = "cosine", precision: str = "auto") -> None:

@@ -19,10 +19,7 @@ from biorag.types import Vectors
 class ColBERT:
     """The token vectors of a ColBERT checkpoint, Stanford's (`HF_ColBERT`) or a sentence-transformers directory.
 
-    Raises
-    ------
-    MissingError
-        If the directory is a bare transformer, whose projection would be random, or does not load.
+    Raises `MissingError` if the directory is a bare transformer, whose projection would be random, or does not load.
     """
 
     def __init__(self, files: ModelFiles, precision: str = "auto") -> None:

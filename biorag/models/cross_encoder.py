@@ -21,10 +21,7 @@ HEAD = "ForSequenceClassification"
 class CrossEncoderReranker:
     """Scores snippets by the log-odds that they answer the query, as the model's one output says.
 
-    Raises
-    ------
-    MissingError
-        If the model has no trained head with one output, or does not load.
+    Raises `MissingError` if the model has no trained head with one output, or does not load.
     """
 
     def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
@@ -44,10 +41,7 @@ class CrossEncoderReranker:
 class CrossEncoderVerifier:
     """Judges pairs of a text and a claim, as `biorag train verifier` trains it.
 
-    Raises
-    ------
-    MissingError
-        As `CrossEncoderReranker` does.
+    Raises `MissingError` as `CrossEncoderReranker` does.
     """
 
     def __init__(self, files: ModelFiles, precision: str = "auto") -> None:

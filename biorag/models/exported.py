@@ -76,10 +76,7 @@ class ExportedModel:
     def run(self, texts: Sequence[str], task: Task, prompt: str, with_tokens: bool) -> list[Row]:
         """Return what the model makes of each text, in their order; small batches run side by side.
 
-        Raises
-        ------
-        MissingError
-            If its numbers are not finite.
+        Raises `MissingError` if its numbers are not finite.
         """
         rows: list[Any] = [None] * len(texts)
 

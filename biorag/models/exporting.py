@@ -66,14 +66,8 @@ class NotExportableError(Exception):
 def export_model(files: ModelFiles, role: Role, exports: Path) -> ExportRecord:
     """Export a model into the folder of exports, and return the record of it.
 
-    Raises
-    ------
-    MissingError
-        If the model does not load.
-    ServiceError
-        If another process is exporting it.
-    OSError
-        If the folder cannot be written.
+    Raises `MissingError` if the model does not load; `ServiceError` if another process is exporting it; `OSError` if
+    the folder cannot be written.
     """
     folder = export_folder(exports, files, role)
     make_folder(folder)

@@ -44,12 +44,7 @@ class StarterModel:
     def path(self) -> Path:
         """Return the weights file, checked.
 
-        Raises
-        ------
-        MissingError
-            If the package is not installed.
-        MismatchError
-            If the file is not the published one.
+        Raises `MissingError` if the package is not installed; `MismatchError` if the file is not the published one.
         """
         folder = self.folder()
         if folder is None:
@@ -119,10 +114,7 @@ def find_encoder(spec: str, revision: str | None = None, fetch: bool = True) -> 
 
     `fetch` lets a model be downloaded; only one that the user named may be, never one that a file of an index names.
 
-    Raises
-    ------
-    MissingError
-        If it cannot be found, has no safetensors weights, or has files that must not be loaded.
+    Raises `MissingError` if it cannot be found, has no safetensors weights, or has files that must not be loaded.
     """
     if spec in (STARTER, STARTER_ENCODER.title):
         weights = STARTER_ENCODER.path()
@@ -144,10 +136,7 @@ def encoder_hash(spec: str) -> str:
 def find_base(spec: str) -> ModelFiles:
     """Return the files of what training starts from: an encoder's, or a GGUF language model's, whose path is a file.
 
-    Raises
-    ------
-    MissingError
-        If it cannot be found, or must not be loaded.
+    Raises `MissingError` if it cannot be found, or must not be loaded.
     """
     if spec == STARTER_LLM:
         return ModelFiles(STARTER_GENERATOR.title, "", STARTER_GENERATOR.path(), STARTER_GENERATOR.sha256)
@@ -173,10 +162,7 @@ def hub_models() -> dict[str, Path]:
 def find_gguf(spec: str) -> Path:
     """Return the GGUF file of a generator: `starter`, a path, or `hf:REPO/FILE`.
 
-    Raises
-    ------
-    MissingError
-        If it cannot be found.
+    Raises `MissingError` if it cannot be found.
     """
     if spec == STARTER:
         return STARTER_GENERATOR.path()
@@ -194,10 +180,7 @@ def find_gguf(spec: str) -> Path:
 def weights_hash(folder: Path) -> str:
     """Return the SHA-256 of a model's one safetensors file, or of the list of hashes where it has several.
 
-    Raises
-    ------
-    MissingError
-        If the directory has no safetensors file.
+    Raises `MissingError` if the directory has no safetensors file.
     """
     files = sorted(path for path in folder.rglob("*.safetensors") if folder / ADAPTER not in path.parents)
     if not files:

@@ -86,13 +86,7 @@ def _features(model: Any, texts: Sequence[Text], task: Task | None) -> dict[str,
 
 
 def _finite(features: Features) -> Features:
-    """Refuse vectors and scores that are no numbers: they would be ranked at random, and be stored.
-
-    Raises
-    ------
-    MissingError
-        If there are any.
-    """
+    """Refuse vectors and scores that are no numbers: they would be ranked at random, and be stored."""
     for name in ("sentence_embedding", "scores"):
         if name in features and not bool(torch.isfinite(features[name]).all()):
             raise MissingError(

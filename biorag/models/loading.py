@@ -29,12 +29,8 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
 
     `options` are the class's own.
 
-    Raises
-    ------
-    MissingError
-        If the files are not such a model, read no text, or have two towers that do not match.
-    ServiceError
-        If it does not fit into memory.
+    Raises `MissingError` if the files are not such a model, read no text, or have two towers that do not match;
+    `ServiceError` if it does not fit into memory.
     """
     device = best_device()
     _limit_threads()
@@ -109,12 +105,7 @@ def _check_towers(model: Any, files: ModelFiles) -> None:
 def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
     """Load a sequence-to-sequence model and its tokenizer from local safetensors, never running a model's own code.
 
-    Raises
-    ------
-    MissingError
-        If the files are not such a model.
-    ServiceError
-        If it does not fit into memory.
+    Raises `MissingError` if the files are not such a model; `ServiceError` if it does not fit into memory.
     """
     device = best_device()
     _limit_threads()

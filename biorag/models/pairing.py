@@ -57,12 +57,8 @@ def write_pair(pair: EncoderPair, home: Path) -> ModelFiles:
 
     Its weights are copies of both models', so that its hash covers both.
 
-    Raises
-    ------
-    MissingError
-        If a model does not load, or their vectors differ in length.
-    UsageError
-        If a model has two towers itself, or does not say how it pools and no pooling is given.
+    Raises `MissingError` if a model does not load, or their vectors differ in length; `UsageError` if a model has two
+    towers itself, or does not say how it pools and no pooling is given.
     """
     folder = home / pair.folder_name()
     if not folder.is_dir():
@@ -148,10 +144,7 @@ def _dpr(files: ModelFiles, pooling: str, scratch: Path) -> SentenceTransformer:
 def with_pooling(model: SentenceTransformer, pooling: str) -> SentenceTransformer:
     """Return a model that pools in another way than it did; a bare transformer gets a pooling.
 
-    Raises
-    ------
-    UsageError
-        If the pooling is unknown, or the model has two towers.
+    Raises `UsageError` if the pooling is unknown, or the model has two towers.
     """
     if pooling not in POOLINGS:
         raise unknown_name("--pooling", pooling, POOLINGS)
@@ -166,10 +159,7 @@ def with_projection(model: SentenceTransformer, dimension: int, seed: int) -> Se
 
     As the BioASQ 8 hybrid system projects [CLS] to 768 dimensions (section 2.1).
 
-    Raises
-    ------
-    UsageError
-        If the model has a projection already, two towers, or no pooling.
+    Raises `UsageError` if the model has a projection already, two towers, or no pooling.
     """
     _require_one_tower(model, "--projection")
     modules = list(model)

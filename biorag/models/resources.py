@@ -93,10 +93,7 @@ class Need:
 def parameters_of(files: ModelFiles) -> list[Tensor]:
     """Return the tensors of a checkpoint's directory or a GGUF file that an encoder is loaded with.
 
-    Raises
-    ------
-    MissingError
-        If a header does not fit its file.
+    Raises `MissingError` if a header does not fit its file.
     """
     if files.path.is_file():
         tensors = [Tensor(tensor.name, tensor.shape, "F32") for tensor in gguf.read_header(files.path).tensors]
@@ -179,10 +176,7 @@ def of_gguf(path: Path, window: int) -> Need:
 
     Caches of layers that see a part of the window are counted in full. Attention is computed unfused.
 
-    Raises
-    ------
-    MissingError
-        If the header does not fit the file.
+    Raises `MissingError` if the header does not fit the file.
     """
     header = gguf.read_header(path)
     window = min(window, header.trained_window() or window)
@@ -199,15 +193,12 @@ def of_gguf(path: Path, window: int) -> Need:
 def admit(need: Need, device: str, lighter: str, pace: Callable[[], str]) -> None:
     """Check that a model fits into the device's free memory, and log what a large one takes.
 
+    Raises `ServiceError` if it does not fit.
+
     Parameters
     ----------
     lighter : what to take where it does not fit
     pace : measures the least time of its work and returns it in words; empty where it is not known
-
-    Raises
-    ------
-    ServiceError
-        If it does not fit.
     """
     free = free_bytes(device)
     takes = f"{need.what} takes {gib(need.total)} of memory"

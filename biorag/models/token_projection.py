@@ -48,10 +48,7 @@ def to_text(projection: Vectors) -> str:
 def from_text(text: str, dimension: int) -> Vectors:
     """Return the projection of a text, (dim, dimension) float32.
 
-    Raises
-    ------
-    ValueError
-        If it is not one of finite numbers onto that dimension.
+    Raises `ValueError` if it is not one of finite numbers onto that dimension.
     """
     numbers = np.frombuffer(base64.b64decode(text, validate=True), STORED)
     if not len(numbers) or len(numbers) % dimension or not np.isfinite(numbers).all():

@@ -16,10 +16,7 @@ FILE = "tokenizer.json"
 def token_starts(files: ModelFiles) -> Callable[[str], list[int]]:
     """Return a function from a passage to the positions where its tokens begin, ascending; special tokens are left out.
 
-    Raises
-    ------
-    MissingError
-        If the model has no tokenizer.json, or none that can be read.
+    Raises `MissingError` if the model has no tokenizer.json, or none that can be read.
     """
     tokenizer = _tokenizer(
         files, "{path}, by which blocks are counted, cannot be read ({error}): {advice}, or leave --block-tokens out"
@@ -30,10 +27,7 @@ def token_starts(files: ModelFiles) -> Callable[[str], list[int]]:
 def token_texts(files: ModelFiles) -> Callable[[str], list[str]]:
     """Return a function from a text to its tokens as the vocabulary writes them; special tokens are left out.
 
-    Raises
-    ------
-    MissingError
-        If the model has no tokenizer.json, or none that can be read.
+    Raises `MissingError` if the model has no tokenizer.json, or none that can be read.
     """
     tokenizer = _tokenizer(files, "{path}, whose word pieces BM25 is to take, cannot be read ({error}): {advice}")
     return lambda text: list(tokenizer.encode(text, add_special_tokens=False).tokens)
@@ -45,10 +39,7 @@ def token_spans(files: ModelFiles) -> Callable[[str], list[tuple[int, int]]]:
     Special tokens are among them, with an empty span. A passage longer than the encoder's window has more spans than
     vectors, the first of which belong together.
 
-    Raises
-    ------
-    MissingError
-        If the model has no tokenizer.json, or none that can be read.
+    Raises `MissingError` if the model has no tokenizer.json, or none that can be read.
     """
     tokenizer = _tokenizer(files, "{path}, by which sentences are found, cannot be read ({error}): {advice}")
     return lambda text: list(tokenizer.encode(text).offsets)

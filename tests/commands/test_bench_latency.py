@@ -82,9 +82,6 @@ def test_a_generator_is_measured_where_one_is_named(home):
     stages = json.loads(result.stdout)["stages"]
     generation = stages["generation"]
     assert (generation["questions"], set(generation["generate"])) == (2, TIMING)
-    assert generation["prompt_tokens"] > 50
-    assert generation["prompt_tokens_per_s"] > 0
-    assert generation["output_tokens_per_s"] > 0
     assert stages["total_with_generator"]["p50"] > stages["total_without_generator"]["p50"]
 
 

@@ -84,12 +84,8 @@ class GoldenBatch:
 def read_batches(paths: Iterable[Path]) -> list[GoldenBatch]:
     """Read golden files, gzip or not.
 
-    Raises
-    ------
-    MissingError
-        If a file is not there.
-    BadInputError
-        Naming the file and the question, or if two files have the same name, which results go by.
+    Raises `MissingError` if a file is not there; `BadInputError` naming the file and the question, or if two files have
+    the same name, which results go by.
     """
     batches = [read_golden(path) for path in paths]
     names = [batch.name for batch in batches]
@@ -112,12 +108,7 @@ def read_golden(path: Path) -> GoldenBatch:
 def read_questions(path: Path) -> list[Any]:
     """Return the questions of a golden or training file as they stand there.
 
-    Raises
-    ------
-    MissingError
-        If the file is not there.
-    BadInputError
-        If it has no list of questions.
+    Raises `MissingError` if the file is not there; `BadInputError` if it has no list of questions.
     """
     if not path.is_file():
         raise MissingError(f"golden file {path} is not there")

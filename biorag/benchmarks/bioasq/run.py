@@ -89,10 +89,7 @@ def settings_of(system: str, settings: RetrievalSettings) -> Mapping[str, Any]:
     "hybrid+cross" is the paper's HybridRerank (BioASQ 8, section 5.1): the best 10 of hybrid search in the order of a
     cross-encoder's scores, to which no earlier score is added. The cross-encoder is that of the configured chain.
 
-    Raises
-    ------
-    UsageError
-        If "hybrid+cross" is asked for, and the chain has no cross-encoder.
+    Raises `UsageError` if "hybrid+cross" is asked for, and the chain has no cross-encoder.
     """
     if system != CROSS:
         return SYSTEMS[system]

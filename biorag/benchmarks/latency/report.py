@@ -19,7 +19,6 @@ MEMORY = {
     "opened_bytes": "with it and the encoder",
     "peak_bytes": "at most",
 }
-SPEEDS = ("prompt_tokens", "prompt_tokens_per_s", "output_tokens", "output_tokens_per_s")
 TIMES = ("mean", "p50", "p95", "p99")
 
 
@@ -120,9 +119,7 @@ def _batched(timings: Mapping[int, Timing]) -> dict[str, dict[str, float]]:
 
 def tables(report: LatencyReport) -> list[LatencyTable]:
     """Return the report as tables."""
-    stages = report.stages
-    generation = [_generation_table(stages.generation)] if stages.generation else []
-    return [_index_table(report), _batch_table(stages), _single_table(report), *generation]
+    return [_index_table(report), _batch_table(report.stages), _single_table(report)]
 
 
 def _index_table(report: LatencyReport) -> LatencyTable:
@@ -147,17 +144,12 @@ def _batch_table(stages: StageTimings) -> LatencyTable:
 
 def _single_table(report: LatencyReport) -> LatencyTable:
     stages = report.stages
-    named = {**stages.one_by_one, **({"total with the generator": stages.answer} if stages.answer else {})}
+    named = dict(stages.one_by_one)
+    if stages.generation and stages.answer:
+        named |= {"generator": stages.generation.generate, "total with the generator": stages.answer}
     rows = [(name, *_times(timing), str(timing.n)) for name, timing in named.items()]
     title = f"One question at a time, {report.settings['mode']}, k_init {report.settings['k_init']}: ms"
     return LatencyTable(title, ["stage", *TIMES, "calls"], rows)
-
-
-def _generation_table(generated: Generated) -> LatencyTable:
-    values = {"answers": generated.questions, "seconds per answer (median)": round(generated.generate.p50 / 1000, 2)}
-    values |= {name.replace("_per_s", "/s").replace("_", " "): asdict(generated)[name] for name in SPEEDS}
-    rows = [(name, f"{value:,}") for name, value in values.items() if value is not None]
-    return LatencyTable("Generation", ["", ""], rows)
 
 
 def _times(timing: Timing) -> list[str]:

@@ -25,7 +25,7 @@ from biorag.engine import (
 )
 from biorag.indexes.store import Store
 from biorag.indexes.token_vectors import token_files
-from biorag.registries import STORES, generator_of
+from biorag.registries import STORES
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
 from biorag.types import Progress, Snippet, TokenEncoder
@@ -126,12 +126,10 @@ def _stages(
 def _generation(
     subject: Subject, retriever: Retriever, repetition: Repetition
 ) -> tuple[Generated, Timing] | tuple[None, None]:
-    settings = subject.settings
-    generator = load_generator(settings)
+    generator = load_generator(subject.settings)
     if generator is None:
         return None, None
-    local = not generator_of(settings.generation.generator).remote
-    return stages.generation(retriever, generator, settings, subject.questions, repetition, local)
+    return stages.generation(retriever, generator, subject.settings, subject.questions, repetition)
 
 
 def _index_facts(settings: Settings, opened: OpenIndex) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,14 +24,10 @@ from biorag.settings.settings import Settings
 from biorag.types import (
     Encoder,
     FieldFilter,
-    Generation,
-    GenerationRequest,
     Generator,
     Index,
     OnProgress,
-    Prompt,
     Question,
-    Scores,
     Snippet,
     Vectors,
 )
@@ -43,7 +38,6 @@ FETCH = 1000  # snippets fetched at once
 WARM_UP = 8  # snippets encoded before the encoder's time counts
 TITLES = 1000  # questions that titles stand in for, where none are given
 GENERATED = 10  # questions that the generator answers
-CHOICES = ("yes", "no")  # scored to have a prompt evaluated
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +62,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """The generator's times; tokens (means) and speeds are None for a server, which does not tell them.
-
-    `prompt_tokens_per_s` is of prompts that share nothing with an earlier one, `output_tokens_per_s` of the reply
-    after its first piece.
-    """
+    """The number of questions answered, and the generator's times."""
 
     questions: int
     generate: Timing
-    prompt_tokens: float | None = None
-    prompt_tokens_per_s: float | None = None
-    output_tokens: float | None = None
-    output_tokens_per_s: float | None = None
 
 
 def cost(seconds: float, snippets: int) -> Cost:
@@ -113,10 +99,7 @@ def titles(index: Index, limit: int, seed: int) -> list[str]:
 def distinct(questions: Sequence[str]) -> list[str]:
     """Return the questions without duplicates.
 
-    Raises
-    ------
-    BadInputError
-        If fewer than two are left: an encoder caches what it encoded last.
+    Raises `BadInputError` if fewer than two are left: an encoder caches what it encoded last.
     """
     texts = list(dict.fromkeys(questions))
     if len(texts) < 2:
@@ -209,85 +192,13 @@ def one_by_one(retriever: Retriever, questions: Sequence[str], repetition: Repet
     return collect(lambda turn: retriever.search(questions[turn % len(questions)]).timings_ms, repetition)
 
 
-class Watched:
-    """A generator that records its prompts, and when each piece of its replies arrives."""
-
-    def __init__(self, generator: Generator) -> None:
-        self._generator = generator
-        self.name = generator.name
-        self.context_window = generator.context_window
-        self.prompts: list[Prompt] = []
-        self.pieces: list[list[tuple[float, str]]] = []
-
-    @property
-    def controls(self) -> Sequence[str]:
-        """Return what a document must not write for the model."""
-        return self._generator.controls
-
-    def count_tokens(self, prompt: Prompt) -> int:
-        """Return the number of tokens the prompt takes."""
-        return self._generator.count_tokens(prompt)
-
-    def generate(self, request: GenerationRequest, on_text: Callable[[str], None] | None = None) -> Generation:
-        """Reply, taking the time of every piece."""
-        pieces: list[tuple[float, str]] = []
-        self.prompts.append(request.prompt)
-        self.pieces.append(pieces)
-
-        def note(text: str) -> None:
-            pieces.append((time.perf_counter(), text))
-            if on_text:
-                on_text(text)
-
-        return self._generator.generate(request, note)
-
-    def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
-        """Score the choices."""
-        return self._generator.score(prompt, choices)
-
-
 def generation(
-    retriever: Retriever,
-    generator: Generator,
-    settings: Settings,
-    questions: Sequence[str],
-    repetition: Repetition,
-    local: bool,
+    retriever: Retriever, generator: Generator, settings: Settings, questions: Sequence[str], repetition: Repetition
 ) -> tuple[Generated, Timing]:
-    """Answer at most `GENERATED` questions; return the generator's time and the time of the whole answer.
-
-    The speed of a local generator is split. Prompt: `score` evaluates a prompt and no more, and a number before its
-    system turn keeps the generator from reusing the evaluation of an earlier prompt. Reply: the tokens after the first
-    piece, over the seconds since that piece.
-    """
-    watched = Watched(generator)
-    answerer = Answerer(retriever, watched, settings)
+    """Answer at most `GENERATED` questions; return the generator's time and the time of the whole answer."""
+    answerer = Answerer(retriever, generator, settings)
     few = replace(repetition, repetitions=min(repetition.repetitions, GENERATED, len(questions) - 1), warm_up=1)
     timings = collect(lambda turn: answerer.answer(Question(str(turn), questions[turn])).timings_ms, few)
     if "generate" not in timings:
         raise BadInputError("no evidence was found for the questions, so nothing was generated: use other --questions")
-    speeds = (*_prompt_speed(watched), *_output_speed(watched)) if local else ()
-    return Generated(timings["generate"].n, timings["generate"], *speeds), timings["total"]
-
-
-def _prompt_speed(watched: Watched) -> tuple[float, float]:
-    """Return the mean number of tokens of a prompt, and the tokens evaluated per second."""
-    prompts = [Prompt(f"({n}) {prompt.system}", prompt.user) for n, prompt in enumerate(watched.prompts)]
-    tokens = sum(watched.count_tokens(prompt) for prompt in prompts)
-    seconds = sum(elapsed_ms(partial(watched.score, prompt, CHOICES)) for prompt in prompts) / 1000
-    return round(tokens / len(prompts), 1), round(tokens / max(seconds, 1e-9), 1)
-
-
-def _output_speed(watched: Watched) -> tuple[float | None, float | None]:
-    """Return the mean number of tokens of a reply, and the tokens per second; None for replies in one piece."""
-
-    def length(text: str) -> int:
-        return watched.count_tokens(Prompt("", text))
-
-    spans = [(pieces[0], pieces[-1]) for pieces in watched.pieces if len(pieces) > 1]
-    tokens = sum(length(last) - length(first) for (_, first), (_, last) in spans)
-    seconds = sum(end - start for (start, _), (end, _) in spans)
-    if not tokens:
-        return None, None
-    whole = sum(length(last) - length("") for _, (_, last) in spans)
-    return round(whole / len(spans), 1), round(tokens / seconds, 1)
+    return Generated(timings["generate"].n, timings["generate"]), timings["total"]

@@ -96,10 +96,7 @@ GROUPS: Mapping[str, TaskGroup] = {
 def named_tasks(names: Sequence[str], languages: Sequence[str], group: TaskGroup | None = None) -> list[AbsTask]:
     """Return mteb's own tasks, not yet loaded; of a group in its languages, unless some are named.
 
-    Raises
-    ------
-    UsageError
-        If mteb has no task of a name, or it is not of text alone, or has nothing in the languages.
+    Raises `UsageError` if mteb has no task of a name, or it is not of text alone, or has nothing in the languages.
     """
     tasks = []
     group = group or TaskGroup(())

@@ -64,12 +64,8 @@ def _rows(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
 def read_pairs(path: Path) -> list[SentencePair]:
     """Read sentence pairs with a score: tab-separated, with or without a header, or JSON Lines.
 
-    Raises
-    ------
-    MissingError
-        If the file is not there.
-    BadInputError
-        Naming file, line and reason; or if all scores are equal.
+    Raises `MissingError` if the file is not there; `BadInputError` naming file, line and reason; or if all scores are
+    equal.
     """
     if not path.is_file():
         raise MissingError(f"{path} is not there: name a file of sentence pairs, .tsv or .jsonl")
@@ -258,12 +254,8 @@ KINDS: Mapping[str, type[LocalTask]] = {
 def local_tasks(paths: Mapping[str, Sequence[Path]]) -> list[LocalTask]:
     """Return the tasks of files, read; `paths` by the keys of `KINDS`.
 
-    Raises
-    ------
-    MissingError, BadInputError
-        If a file is not there or cannot be read.
-    UsageError
-        If two tasks have one name.
+    Raises `MissingError` or `BadInputError` if a file is not there or cannot be read; `UsageError` if two tasks have
+    one name.
     """
     tasks = {}
     for kind, listed in paths.items():

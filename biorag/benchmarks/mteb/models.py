@@ -300,13 +300,7 @@ def _searchable(settings: Settings, manifest: Manifest, encoder: TextEncoder) ->
 
 
 def _stored(settings: Settings, manifest: Manifest, encoder: TextEncoder) -> OpenCorpus:
-    """Return an opener of the named index, for any task whose corpus it holds.
-
-    Raises
-    ------
-    MismatchError
-        From the opener, if the index lacks documents of the corpus or has others.
-    """
+    """Return an opener of the named index, for any task whose corpus it holds."""
     check_settings(manifest, settings)
 
     @contextmanager

@@ -32,10 +32,7 @@ def chosen_tasks(
 ) -> list[Any]:
     """Return the tasks, local ones first, since these fail at once if they do.
 
-    Raises
-    ------
-    UsageError
-        If a local task has the name of one of mteb's.
+    Raises `UsageError` if a local task has the name of one of mteb's.
     """
     local = local_tasks(paths)
     listed = named_tasks(names, languages)
@@ -56,10 +53,7 @@ def measured(
     The group's measure counts in its tasks, in place of their own. A task that has its result file in `out` is not run
     again.
 
-    Raises
-    ------
-    MissingError, ServiceError
-        If the task's data cannot be loaded.
+    Raises `MissingError` or `ServiceError` if the task's data cannot be loaded.
     """
     name = task.metadata.name
     main = group.measure if group and group.measure and name in group.tasks else task.metadata.main_score

@@ -31,14 +31,11 @@ def configuration_of(folder: Path, left_out: str) -> dict[str, str]:
     A prompt for queries alone is none of them: it may be tuned for an index that is there. Notes of libraries do not
     count, nor does the order of JSON's keys.
 
+    Raises `MissingError` if a file cannot be read.
+
     Parameters
     ----------
     left_out : the name of a folder in the model's that is not loaded
-
-    Raises
-    ------
-    MissingError
-        If a file cannot be read.
     """
     parts: dict[str, dict[str, Any]] = {TOKENIZER: {}, POOLING: {}, PROMPTS: {}, LENGTH: {}, SETTINGS: {}}
     for path in sorted(folder.rglob("*")):

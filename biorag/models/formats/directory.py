@@ -72,12 +72,9 @@ def read_tensors(path: Path) -> list[Tensor]:
 def check_folder(folder: Path) -> None:
     """Check a model directory before any library reads it.
 
-    Raises
-    ------
-    MissingError
-        Naming the file and its fault: a pickled checkpoint without safetensors beside it, a header that does not fit
-        its file, code to be imported, settings of impossible size, a pipe or a device, or a tokenizer outside the
-        folder.
+    Raises `MissingError` naming the file and its fault: a pickled checkpoint without safetensors beside it, a header
+    that does not fit its file, code to be imported, settings of impossible size, a pipe or a device, or a tokenizer
+    outside the folder.
     """
     paths = sorted(folder.rglob("*"))
     for path in paths:

@@ -60,10 +60,7 @@ class _BadGgufError(Exception):
 def read_header(path: Path) -> Header:
     """Return the header of a GGUF file.
 
-    Raises
-    ------
-    MissingError
-        If it is not one, or a length or an offset reaches beyond the file.
+    Raises `MissingError` if it is not one, or a length or an offset reaches beyond the file.
     """
     state = path.stat()
     return _read_header(path, state.st_size, state.st_mtime_ns)
