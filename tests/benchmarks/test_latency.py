@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from biorag.benchmarks.latency import machine, stages, timing
-from biorag.corpus.sentences import sentences
 from biorag.errors import BadInputError
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.edge import EdgeIndex
@@ -112,13 +111,6 @@ def test_a_sample_is_of_the_index_and_seeded(subject, snippets):
     assert [snippet for snippet in everything if snippet in drawn] == drawn
 
 
-def test_titles_stand_in_for_questions(subject, snippets):
-    untitled = next(snippet for snippet in snippets if not snippet.title)
-    expected = {snippet.title for snippet in snippets if snippet.title} | {sentences(untitled.content)[0]}
-    assert sorted(stages.titles(subject.index, 100, 0)) == sorted(expected)
-    assert len(stages.titles(subject.index, 3, 0)) == 3
-
-
 def test_indexing_costs_are_per_snippet_and_add_up(subject, snippets, tmp_path):
     done = []
     costs = stages.indexing(subject, snippets, tmp_path / "new", done.append)
@@ -153,11 +145,6 @@ def test_the_first_stage_is_timed_without_encoding(subject, mode):
     assert {size: timed.n for size, timed in timings.items()} == {1: 4, 20: 4}
     assert all(timed.p50 > 0 for timed in timings.values())
     assert timings[20].p50 > timings[1].p50
-
-
-def test_known_vectors_come_in_the_order_of_the_questions():
-    known, texts = stages.KnownVectors(HashEncoder(), ["a", "b"]), ["b", "a", "b"]
-    np.testing.assert_array_equal(known.encode_queries(texts), HashEncoder().encode_queries(texts))
 
 
 def test_one_by_one_has_every_stage(subject):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from biorag.benchmarks.bioasq.golden import PUBMED, Span, read_golden
+from biorag.benchmarks.bioasq.golden import PUBMED, read_golden
 from biorag.benchmarks.bioasq.measures import score_documents, score_snippets
 from biorag.types import Snippet
 from tests.cli import done, invoke, succeeded
@@ -85,13 +85,3 @@ def test_the_report_is_that_of_the_submissions(place, tmp_path):
             snippets = [score_snippets(ours.snippets, theirs.snippets).f1 for ours, theirs in pairs]
             assert batch["documents"]["MAP"] == pytest.approx(sum(documents) / len(documents))
             assert batch["snippets"]["F1"] == pytest.approx(sum(snippets) / len(snippets))
-
-
-def test_sentences_are_submitted_at_their_place(place, tmp_path):
-    words = ("--name", "xml", "--system", "bm25", "--out", tmp_path / "out", "--json")
-    found = done(bench(place, *words))["systems"]["bm25"]
-    (malaria,) = read_golden(tmp_path / "out" / "bm25" / "2.json").questions
-    begin = ABSTRACTS[3][1].index("Malaria is")
-    assert malaria.snippets[0] == Span("3", ("abstract", "abstract"), begin, len(ABSTRACTS[3][1]))
-    assert found["batches"][1]["snippets"]["recall"] == 1.0
-    assert (found["batches"][1]["documents"]["MAP"], found["mean"]["documents"]["MAP"]) == (1.0, 0.875)

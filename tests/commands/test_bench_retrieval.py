@@ -95,22 +95,6 @@ def test_two_runs_are_compared(dataset, good, poor):
     assert (len(turned["wins"]), len(turned["losses"]), turned["unanswered"]) == (1, 11, 1)
 
 
-def test_the_tables_of_a_comparison(dataset, trec_qrels, good, poor):
-    shown = bench(dataset, "--run", good, "--compare", poor, COLUMNS="120")
-    assert shown.exit_code == 0, shown.output
-    for name in COMPARED:
-        assert shown.stdout.count(f"\n{name}\t") >= 2
-    assert "95 % interval" in shown.stdout
-    assert "Biggest wins by nDCG@10: 5 of 11" in shown.stdout
-    assert "Biggest losses by nDCG@10: 1 of 1" in shown.stdout
-    assert "question [10]?" in shown.stdout
-    assert "question [5]?" not in shown.stdout, "the sixth biggest"
-    assert "+1.0000" in shown.stdout
-    same = bench("--run", good, "--qrels", trec_qrels, "--compare", good)
-    assert (same.exit_code, "Biggest" in same.stdout) == (0, False)
-    assert "in the other run: 1" in same.stderr
-
-
 def test_an_index_is_compared_with_its_own_run(demo_home, tmp_path):
     folder = tmp_path / "demo"
     (folder / "qrels").mkdir(parents=True)

@@ -58,25 +58,6 @@ def test_the_models_own_prompts_are_used(tiny_encoder, reference, tmp_path):
         np.testing.assert_allclose(vectors, reference.encode([prompt + "fever"], normalize_embeddings=True), atol=1e-5)
 
 
-@pytest.mark.slow
-def test_bf16_keeps_the_starters_vectors():
-    texts = [
-        "Isoniazid depletes pyridoxine, and neuropathy follows.",
-        "Which vitamin is given with isoniazid?",
-        "Warfarin blocks vitamin K recycling and thins the blood.",
-        "Fever.",
-    ]
-    files = find_encoder("starter")
-    exact = BiEncoder(files, "cosine", "fp32").encode_snippets(texts)
-    rough = BiEncoder(files, "cosine", "bf16").encode_snippets(texts)
-    assert exact.shape == (4, 384)
-    norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(rough, axis=1)
-    cosines = np.sum(exact * rough, axis=1) / norms
-    assert cosines.min() > 0.999
-    np.testing.assert_allclose(np.linalg.norm(rough, axis=1), 1.0, atol=0.01)
-    assert exact[0] @ exact[1] > exact[2] @ exact[1] > 0, "the answer is nearer than another drug"
-
-
 @pytest.mark.parametrize("damage", ["garbage", "no config", "no tokenizer"])
 def test_a_broken_directory_is_refused_in_one_sentence(tiny_encoder, tmp_path, damage):
     folder = tmp_path / "broken"

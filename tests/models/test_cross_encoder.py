@@ -1,8 +1,5 @@
 """Cross-encoders against the library's own predictions, and models that are none."""
 
-import json
-import shutil
-
 import numpy as np
 import pytest
 
@@ -40,17 +37,6 @@ def test_scores_are_the_log_odds_that_the_library_predicts(tiny_cross_encoder):
         expected = [predicted(tiny_cross_encoder, query, snippet) for snippet in snippets]
         np.testing.assert_allclose(scores, expected, atol=1e-5)
     assert len({round(float(score), 5) for score in found[0]}) == 4
-
-
-def test_a_saved_prompt_stands_before_the_query(tiny_cross_encoder, tmp_path):
-    shutil.copytree(tiny_cross_encoder, folder := tmp_path / "prompted")
-    file = folder / "config_sentence_transformers.json"
-    prompts = {"prompts": {"ask": "gene "}, "default_prompt_name": "ask"}
-    file.write_text(json.dumps({**json.loads(file.read_text()), **prompts}))
-    scores = scores_of(CrossEncoderReranker(find_encoder(str(folder)), "fp32"), "pain", ["heart", "lung"])
-    expected = [predicted(folder, "pain", Snippet("", "", text)) for text in ("heart", "lung")]
-    np.testing.assert_allclose(scores, expected, atol=1e-5)
-    assert abs(scores[0] - predicted(tiny_cross_encoder, "pain", Snippet("", "", "heart"))) > 1e-4
 
 
 def test_a_bi_encoder_is_refused_instead_of_getting_a_random_head(tiny_encoder):

@@ -75,16 +75,6 @@ def test_vectors_and_tokens_are_the_librarys_on_any_number_of_threads(model, mon
         np.testing.assert_allclose(own, tokens[place].numpy(force=True), atol=1e-5)
 
 
-def test_an_error_in_one_batch_comes_out(model, monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-
-    def rows(features):
-        raise MemoryError("no room")
-
-    with pytest.raises(MemoryError, match="no room"):
-        run(model, TEXTS, "document", rows)
-
-
 @pytest.mark.parametrize(
     ("prompts", "default", "query", "document"),
     [

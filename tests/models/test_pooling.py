@@ -68,20 +68,6 @@ def test_a_projection_of_cls_is_trained_and_trained_further(tiny_modernbert, tmp
     assert 0 < (again["linear.weight"] - dense["linear.weight"]).abs().max() < 1e-3
 
 
-@pytest.mark.parametrize(
-    ("base", "form", "message"),
-    [
-        ("tiny_encoder", {"pooling": "max"}, "'max'"),
-        ("tiny_decoder", {"pooling": "cls"}, "--attention bidirectional"),
-        ("tiny_encoder", {"projection": 8, "lora": True}, "--lora"),
-    ],
-)
-def test_forms_that_make_no_sense_are_refused(base, form, message, request, tmp_path):
-    files = find_encoder(str(request.getfixturevalue(base)))
-    with pytest.raises(UsageError, match=message):
-        train_retriever(files, Split(ROWS[:8], []), Settings.of(), tmp_path / "m", {}, QUIET, form=EncoderForm(**form))
-
-
 def test_a_second_projection_and_towers_are_refused(tiny_encoder):
     from sentence_transformers import SentenceTransformer
 

@@ -16,7 +16,7 @@ from biorag.corpus.sentences import sentences
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from scripts.measure import growth, peers, synthetic
 from scripts.measure.checkouts import ROOT
-from scripts.measure.processes import Worker, alternate, run
+from scripts.measure.processes import Worker, run
 from scripts.measure.summary import ratio
 from scripts.measure.warm import System, ask_all
 from tests.fakes import HashEncoder
@@ -48,13 +48,6 @@ def test_cost_counts_the_processor_time_and_the_memory_of_the_process():
 def test_worker_answers_and_keeps_what_libraries_print_apart():
     with Worker([*PYTHON, ECHO], ENVIRONMENT) as worker:
         assert [worker.ask(number=number) for number in (1, 2)] == [{"twice": 2}, {"twice": 4}]
-
-
-def test_tasks_run_once_a_round_in_turning_order():
-    order: list[str] = []
-    tasks = {name: lambda name=name: order.append(name) or len(order) for name in "abc"}
-    assert alternate(tasks, 3) == {"a": [1, 6, 7], "b": [2, 5, 8], "c": [3, 4, 9]}
-    assert "".join(order) == "abccbaabc"
 
 
 def test_ratio_is_that_of_the_medians_and_its_interval_that_of_redrawn_rounds():
@@ -137,10 +130,6 @@ def test_the_exact_search_is_a_full_sort(chunk):
     expected = np.argsort(-(queries @ vectors.T), axis=1)[:, :10].tolist()
     assert synthetic.exact_top(vectors, queries, 10, chunk) == expected
     assert [sorted(rows) for rows in synthetic.exact_top(vectors[:4], queries, 10, chunk)] == [[0, 1, 2, 3]] * 6
-
-
-def test_recall_is_the_mean_share_retrieved():
-    assert synthetic.recall([["a", "b"], ["c", "x"]], [["b", "a"], ["c", "d"]]) == 0.75
 
 
 @pytest.mark.long
