@@ -76,10 +76,7 @@ class OpenIndex:
 
         None without coefficients for its encoder, or without hybrid retrieval and reranking, which they presuppose.
 
-        Raises
-        ------
-        MismatchError
-            If the index's own coefficients are of another encoder.
+        Raises `MismatchError` if the index's own coefficients are of another encoder.
         """
         retrieval = self.settings.retrieval
         if retrieval.mode != "hybrid" or not retrieval.rerank or self.encoder is None or not self.encoder.has_tokens:
@@ -123,12 +120,7 @@ class OpenIndex:
 def check_index(settings: Settings) -> None:
     """Look at what can be seen to be wrong with the configured index before models are loaded.
 
-    Raises
-    ------
-    MissingError
-        If it is not there.
-    MismatchError
-        If it was made with other settings.
+    Raises `MissingError` if it is not there; `MismatchError` if it was made with other settings.
     """
     check_settings(Store(settings).require_manifest(), settings)
 
@@ -137,12 +129,8 @@ def check_index(settings: Settings) -> None:
 def open_index(settings: Settings) -> Iterator[OpenIndex]:
     """Open the configured index with the models that searching needs, and close it at the end.
 
-    Raises
-    ------
-    MissingError
-        If the index or a model is missing, or the index is empty.
-    MismatchError
-        If the index was made with another encoder or similarity.
+    Raises `MissingError` if the index or a model is missing, or the index is empty; `MismatchError` if the index was
+    made with another encoder or similarity.
     """
     check_index(settings)
     with open_stored(settings) as (manifest, index):
@@ -168,10 +156,7 @@ def load_models(settings: Settings, manifest: Manifest, index: Index) -> OpenInd
 def open_stored(settings: Settings) -> Iterator[tuple[Manifest, Index]]:
     """Open the configured index to read what it stores, without the models that searching needs.
 
-    Raises
-    ------
-    MissingError
-        If it does not exist.
+    Raises `MissingError` if it does not exist.
     """
     store = Store(settings)
     manifest = store.require_manifest()
@@ -196,10 +181,7 @@ def open_snippets(
 ) -> Iterator[tuple[dict[str, Any], Iterator[Snippet]]]:
     """Give what determines the snippets, and the snippets, of a corpus or else of the configured index.
 
-    Raises
-    ------
-    UsageError
-        If both a corpus and an index are named.
+    Raises `UsageError` if both a corpus and an index are named.
     """
     if corpus and name is not None:
         raise UsageError("CORPUS and --name both say where the snippets are: give one of them")
@@ -227,10 +209,7 @@ def needs_encoder(settings: Settings) -> bool:
 def encoder_files(settings: Settings, manifest: Manifest | None) -> ModelFiles:
     """Return the files of the encoder to use: the requested one, else the index's own, else the starter.
 
-    Raises
-    ------
-    MismatchError
-        If the index was made with another encoder.
+    Raises `MismatchError` if the index was made with another encoder.
     """
     from biorag.models.finding import find_encoder
 
@@ -262,10 +241,7 @@ def paired_encoder(
 def load_checker(verifier: str | None, settings: Settings) -> Checker:
     """Return the check of claims, with a cross-encoder, `cross:ID` or a directory, beside its rules if one is named.
 
-    Raises
-    ------
-    MissingError
-        If it is not there, or is not a cross-encoder.
+    Raises `MissingError` if it is not there, or is not a cross-encoder.
     """
     from biorag.answering.verification.checker import Checker
 
@@ -450,17 +426,15 @@ def survey_corpus(
 ) -> Iterator[SurveyedCorpus]:
     """Read a corpus once, for the configured index or a new one.
 
+    Raises `BadInputError` or `MismatchError` or `MissingError` if the corpus is unreadable or empty, the index was made
+    with other settings, or a file or model is missing.
+
     Parameters
     ----------
     corpus : files, folders, "demo", or - for standard input
     rejects : collects the bad lines; None stops at the first one
     encoder : the configured encoder, if it is loaded already
     columns : the columns of tables by their fields; by default the header names them
-
-    Raises
-    ------
-    BadInputError, MismatchError, MissingError
-        If the corpus is unreadable or empty, the index was made with other settings, or a file or model is missing.
     """
     from biorag.corpus.sources import check_kinds, find_files
     from biorag.indexes.surveying import survey
@@ -502,10 +476,7 @@ def index_corpus(
 ) -> IndexReport:
     """Find a corpus, read it once, and bring it into the configured index; see `survey_corpus`.
 
-    Raises
-    ------
-    ServiceError
-        If another process is using the index, or the store fails.
+    Raises `ServiceError` if another process is using the index, or the store fails.
     """
     with survey_corpus(settings, corpus, rejects, progress, encoder, columns) as surveyed:
         report = surveyed.write(progress)

@@ -90,10 +90,7 @@ class SearchResult(_Items[Hit]):
     def to_pandas(self) -> DataFrame:
         """Return a row a hit: rank, score, id, pmid, title, content, and each field of metadata.
 
-        Raises
-        ------
-        MissingError
-            If pandas is not installed.
+        Raises `MissingError` if pandas is not installed.
         """
         return _frame(self.hits)
 
@@ -251,10 +248,7 @@ def cited_numbers(sentence: CheckedSentence) -> str:
 def written(format: str, hits: Sequence[Hit]) -> str:
     """Return hits in an output format, without what a terminal could act on.
 
-    Raises
-    ------
-    UsageError
-        If there is no such format.
+    Raises `UsageError` if there is no such format.
     """
     if format == TERMINAL or format not in OUTPUTS:
         raise unknown_name("output format", format, [name for name in OUTPUTS if name != TERMINAL])

@@ -52,17 +52,13 @@ class Session:
     Threads may share it. Searches run one at a time, since each uses all cores; a generator gets as many questions at a
     time as it takes. Until the session is closed, nothing can be written to the index.
 
+    Raises `MissingError` if the index or a model is missing; `MismatchError` if the index was made with another
+    encoder.
+
     Parameters
     ----------
     verifier : a cross-encoder that judges claims beside the rules, `cross:ID` or a directory
     eager : load all models now, as threads that share the session need; otherwise each is loaded when first used
-
-    Raises
-    ------
-    MissingError
-        If the index or a model is missing.
-    MismatchError
-        If the index was made with another encoder.
     """
 
     def __init__(self, settings: Settings, verifier: str | None = None, *, eager: bool = False) -> None:
@@ -132,16 +128,13 @@ class Session:
     ) -> SearchResult:
         """Find the snippets that are relevant to a query, as `biorag search` does.
 
+        Raises `UsageError` if the query is blank, or a filter or a setting is wrong.
+
         Parameters
         ----------
         filter : conditions such as "year>=2015 and not retracted", all of which must hold
         exclude_pmid : PubMed records to leave out
         changes : settings for this query alone, such as `k=10` or `mode="bm25"`; see `QuestionSettings`
-
-        Raises
-        ------
-        UsageError
-            If the query is blank, or a filter or a setting is wrong.
         """
         check_text(query)
         where, models = conditions(filter, exclude_pmid), self._models(**changes)
@@ -161,17 +154,13 @@ class Session:
     ) -> AnswerResult:
         """Answer a question from the evidence, as `biorag ask` does; see `search` for the other parameters.
 
+        Raises `UsageError` if the question is blank, or an option, a filter or a setting is wrong; `ServiceError` if
+        the generator fails.
+
         Parameters
         ----------
         options : texts of a multiple-choice question by their letters, or strings such as "A=thiamine"
         on_text : receives a generator's reply so far as it grows, before it is checked
-
-        Raises
-        ------
-        UsageError
-            If the question is blank, or an option, a filter or a setting is wrong.
-        ServiceError
-            If the generator fails.
         """
         check_text(question)
         asked, where = Question("ask", question, options_of(options)), conditions(filter, exclude_pmid)
@@ -188,10 +177,7 @@ class Session:
     def show(self, id: str | int) -> SnippetResult:
         """Return the snippet of an id, or those of a PMID, with how many papers of the local graph cite each.
 
-        Raises
-        ------
-        MissingError
-            If there is none.
+        Raises `MissingError` if there is none.
         """
         from biorag.references.facts import facts_of
 
@@ -206,12 +192,7 @@ class Session:
     ) -> VerdictResult:
         """Judge a claim by what a search for it finds, or by the snippets of one id or PMID, as `biorag verify` does.
 
-        Raises
-        ------
-        UsageError
-            If the claim is blank.
-        MissingError
-            If there is no such snippet.
+        Raises `UsageError` if the claim is blank; `MissingError` if there is no such snippet.
         """
         if not claim.strip():
             raise UsageError("the claim is empty: give a sentence to judge")
@@ -255,12 +236,8 @@ class Session:
     def heat_map(self, question: str, id: str) -> HeatMap:
         """Divide the reranker's score of a snippet among the words of a question; of a block the id is the block's.
 
-        Raises
-        ------
-        UsageError
-            If no reranker compares the bi-encoder's token vectors.
-        MissingError
-            If there is no such snippet.
+        Raises `UsageError` if no reranker compares the bi-encoder's token vectors; `MissingError` if there is no such
+        snippet.
         """
         from biorag.retrieval.heat_map import heat_map
 
@@ -354,10 +331,7 @@ def check_text(*texts: str) -> None:
 def conditions(filter: Filter = (), exclude_pmid: Iterable[int] = ()) -> tuple[FieldFilter, ...]:
     """Return the conditions of `--filter` and `--exclude-pmid`; an empty text is no condition.
 
-    Raises
-    ------
-    UsageError
-        If a filter cannot be read.
+    Raises `UsageError` if a filter cannot be read.
     """
     texts = [filter] * bool(filter.strip()) if isinstance(filter, str) else filter
     return parse_filters(texts, exclude_pmid)
@@ -366,10 +340,8 @@ def conditions(filter: Filter = (), exclude_pmid: Iterable[int] = ()) -> tuple[F
 def options_of(options: Options) -> dict[str, str]:
     """Return the options of a multiple-choice question by their letters; none for an open question.
 
-    Raises
-    ------
-    UsageError
-        If an option lacks a capital letter or a text, a letter is repeated, or there is only one option.
+    Raises `UsageError` if an option lacks a capital letter or a text, a letter is repeated, or there is only one
+    option.
     """
     texts = [f"{letter}={text}" for letter, text in options.items()] if isinstance(options, Mapping) else options
     by_letter: dict[str, str] = {}

@@ -30,10 +30,7 @@ _NEXT_OPTION = re.compile(r"\s(?=[^\s=]+=)")
 def parse_line(text: str) -> tuple[str, str]:
     """Return the slash command of a line, "" for a question, and its argument or the question.
 
-    Raises
-    ------
-    UsageError
-        If the line begins with a slash and is not a command, naming the nearest one.
+    Raises `UsageError` if the line begins with a slash and is not a command, naming the nearest one.
     """
     text = text.strip()
     if not text.startswith("/"):
@@ -71,10 +68,7 @@ class Conversation:
     def standalone(self, question: str) -> str:
         """Return a question as it will be searched: a follow-up made to stand alone.
 
-        Raises
-        ------
-        ServiceError
-            If the generator fails.
+        Raises `ServiceError` if the generator fails.
         """
         check_text(question)
         if not self.turns or self.options:
@@ -85,12 +79,7 @@ class Conversation:
     def ask(self, question: str, searched: str, on_text: Callable[[str], None] | None = None) -> Turn:
         """Answer a question by searching for `searched`; an interrupted one leaves the conversation as it was.
 
-        Raises
-        ------
-        UsageError
-            If the question is blank.
-        ServiceError
-            If the generator fails.
+        Raises `UsageError` if the question is blank; `ServiceError` if the generator fails.
         """
         filters = (*self._filters, *([self.filter] if self.filter else []))
         answer = self._session.ask(
@@ -120,10 +109,7 @@ class Conversation:
     def cite(self, argument: str) -> str:
         """Return the references of `N [FORMAT]`; without a number those of the hits that the answer cites.
 
-        Raises
-        ------
-        UsageError
-            If nothing was asked yet, or there is no such hit or format.
+        Raises `UsageError` if nothing was asked yet, or there is no such hit or format.
         """
         words = argument.split()
         number = words.pop(0) if words and words[0].isdigit() else ""

@@ -52,15 +52,12 @@ _DEFINITION = re.compile(r"(?:what|who)\s+(?:is|are|was|were|does|do|causes?)\b|
 def standalone(session: Session, question: str, previous: str, answer: str) -> str:
     """Return a question that can be searched alone; one that is not a follow-up stays as it is.
 
+    Raises `ServiceError` if the generator fails.
+
     Parameters
     ----------
     previous : the last question, as it was searched
     answer : the answer to it
-
-    Raises
-    ------
-    ServiceError
-        If the generator fails.
     """
     if not is_follow_up(question):
         return question

@@ -69,15 +69,7 @@ def _of_last_hits(settings: Settings, which: str) -> tuple[Settings, str]:
 
 
 def _page(settings: Settings, snippet: Snippet) -> str:
-    """Return the address of a snippet's page.
-
-    Raises
-    ------
-    UsageError
-        If neither its PMID nor its DOI is known.
-    OfflineError
-        In offline mode.
-    """
+    """Return the address of a snippet's page."""
     from biorag.references.reference import reference_of
 
     url = reference_of(snippet).url

@@ -134,12 +134,7 @@ class ClaimRow:
 def read_claims(path: Path) -> Iterator[ClaimRow]:
     """Yield the claims of a JSONL file, gzipped or not.
 
-    Raises
-    ------
-    MissingError
-        If the file is not there.
-    BadInputError
-        Naming file, line and reason.
+    Raises `MissingError` if the file is not there; `BadInputError` naming file, line and reason.
     """
     from biorag.corpus.sources import Source, read_lines
 

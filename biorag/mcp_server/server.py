@@ -35,10 +35,7 @@ class ToolServer(MCPServer[Any]):
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool.
 
-        Raises
-        ------
-        ToolError
-            In one line, if the tool is unknown, an argument is wrong, or the tool fails as it may.
+        Raises `ToolError` in one line, if the tool is unknown, an argument is wrong, or the tool fails as it may.
         """
         try:
             return await super().call_tool(name, arguments, context)

@@ -131,13 +131,7 @@ class Guard:
                 await error_response(scope["path"], fault)(scope, receive, reply)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
-        """Refuse a request that may not be answered.
-
-        Raises
-        ------
-        RefusedError
-            With the status.
-        """
+        """Refuse a request that may not be answered."""
         path, method = scope["path"], scope["method"]
         _check_origin(scope, headers)
         client = (scope.get("client") or ("",))[0]
@@ -193,13 +187,7 @@ def _check_origin(scope: Scope, headers: Headers) -> None:
 
 
 async def _whole_body(scope: Scope, receive: Receive, options: ServeOptions) -> bytes:
-    """Return a request's body, once all of it has come.
-
-    Raises
-    ------
-    RefusedError
-        If it is too long, of a wrong length, or slow.
-    """
+    """Return a request's body, once all of it has come."""
     limits = options.limits
     too_long = RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request is longer than {limits.body:,} bytes")
     announced = Headers(scope=scope).get("content-length", "0")

@@ -75,10 +75,7 @@ class ChatBody(BaseModel):
     def question(self) -> AskBody:
         """Return the last user's message as a question; earlier messages are ignored.
 
-        Raises
-        ------
-        UsageError
-            If there is none, or it is too long.
+        Raises `UsageError` if there is none, or it is too long.
         """
         text = next((message.text for message in reversed(self.messages) if message.role == "user"), "")
         if not text.strip():

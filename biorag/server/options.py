@@ -43,16 +43,13 @@ class ServerLimits:
 class ServeOptions:
     """Where to listen, and for whom.
 
+    Raises `UsageError` if an address of other machines is to be served without a token, or a token is short.
+
     Attributes
     ----------
     token : clients must show it; None only where this machine alone is answered
     allowed_hosts : names by which browsers reach the server, besides its address
     runs : a folder of benchmark runs to browse; None for none
-
-    Raises
-    ------
-    UsageError
-        If an address of other machines is to be served without a token, or a token is short.
     """
 
     host: str = "127.0.0.1"

@@ -98,10 +98,7 @@ def serve(session: Session, options: ServeOptions, ready: Callable[[str], None])
 
     `ready` is given the address once it is listened at.
 
-    Raises
-    ------
-    ServiceError
-        If the address is taken, or is not of this machine.
+    Raises `ServiceError` if the address is taken, or is not of this machine.
     """
     limits = options.limits
     settings = {"header_seconds": limits.header_seconds, "most": limits.connections}
