@@ -366,20 +366,6 @@ def test_a_bad_record_stops_with_its_place_or_is_skipped_and_counted(tmp_path, f
     assert reason in reject["reason"]
 
 
-@pytest.mark.parametrize("damage", [b"\xff\xfe\x00", b"0\t\n", b'{"qid": -1}\n', b'{"_id": 1}\n[]\n'])
-@pytest.mark.parametrize("format", ["beir", "lotte"])
-def test_whatever_is_in_a_folder_there_is_no_error_but_ours(tmp_path, format, damage):
-    make = {"beir": write_beir, "lotte": write_lotte}[format]
-    for number, path in enumerate(
-        sorted(make(tmp_path / "first").rglob("*.*l")) + sorted((tmp_path / "first").rglob("*.tsv"))
-    ):
-        name = path.relative_to(tmp_path / "first")
-        folder = make(tmp_path / str(number))
-        (folder / name).write_bytes(damage)
-        with pytest.raises(BadInputError, match=name.name.replace(".", r"\.")):
-            converted(format, tmp_path / f"out-{number}", folder)
-
-
 @pytest.mark.parametrize(
     ("format", "options", "part"),
     [

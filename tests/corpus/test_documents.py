@@ -48,25 +48,6 @@ def test_markdown_gives_a_passage_a_section(tmp_path):
     ]
 
 
-def test_a_heading_is_told_in_no_time_and_is_no_longer_than_one(tmp_path):
-    lines = [
-        "# A ## ",
-        "one",
-        f"# {' ' * 20_000}B{' #' * 400}{' ' * 20}",
-        "two",
-        f"## {'C' * 1001}",
-        "three",
-        "# ",
-        "four",
-    ]
-    found, _ = read(tmp_path / "a.md", "\n".join(lines).encode())
-    assert [(one.title, one.location, one.content) for one in found] == [
-        ("A", "", "one"),
-        ("A", f"B{' #' * 399}", f"two\n{lines[4]}\nthree"),
-        ("A", "", "four"),
-    ]
-
-
 def test_text_is_cut_where_sentences_end(tmp_path):
     sentence = "Isoniazid lowers the concentration of pyridoxine in the blood of patients. "
     found, _ = read(tmp_path / "long.txt", (sentence * 100).encode())
@@ -197,26 +178,6 @@ def test_an_article_gives_its_abstract_and_each_block_with_section_and_anchor(tm
         "pmcid": "PMC456",
         "article_type": "research-article",
     }
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (
-            b'<!DOCTYPE article [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><article><body><p>&b;</p></body></article>',
-            "entit",
-        ),
-        (
-            b'<!DOCTYPE article [<!ENTITY x SYSTEM "file:///etc/passwd">]><article><body><p>&x;</p></body></article>',
-            "entit",
-        ),
-        (PMC[:-30], "not well-formed XML"),
-        (b"<article>" + b"<sec>" * 1000, "not well-formed XML"),
-        (b"<article><body><p>" + b"x" * (17 << 20) + b"</p></body></article>", ""),
-    ],
-)
-def test_hostile_xml_is_refused(tmp_path, content, reason):
-    assert reason in damage(tmp_path / "a.nxml", content)
 
 
 @pytest.mark.parametrize("field", ["article-title", "surname", "title"])

@@ -3,14 +3,13 @@
 import gzip
 import json
 import math
-import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.corpus.readers import Reject, parse_snippet, read_changes, read_snippets
-from biorag.corpus.sources import MAX_LINE, Source
+from biorag.corpus.sources import Source
 from biorag.errors import BadInputError
 from biorag.types import Snippet
 
@@ -70,39 +69,9 @@ def beir(snippet: Snippet) -> dict:
 # --- good records
 
 
-def test_medrag_record():
-    line = line_of(
-        {
-            "id": "pubmed23n0001_0",
-            "title": "Aspirin",
-            "content": "It lowers fever.",
-            "contents": "Aspirin. It lowers fever.",
-            "PMID": 21,
-            "year": 1975,
-            "mesh": ["Aspirin", "Fever"],
-        }
-    )
-    assert parse_snippet(line) == Snippet(
-        "pubmed23n0001_0", "Aspirin", "It lowers fever.", 21, {"year": 1975, "mesh": ["Aspirin", "Fever"]}
-    )
-
-
 def test_beir_record_with_metadata_and_other_fields():
     line = line_of({"_id": "4983", "title": "Brain", "text": "White matter.", "metadata": {"pmid": "12"}, "year": 2001})
     assert parse_snippet(line) == Snippet("4983", "Brain", "White matter.", 12, {"year": 2001})
-
-
-@pytest.mark.parametrize(
-    ("title", "contents"),
-    [
-        ("Aspirin", "Aspirin. Text"),
-        ("Aspirin.", "Aspirin. Text"),
-        ("Aspirin?", "Aspirin? Text"),
-        ("", "Text"),
-    ],
-)
-def test_contents_is_joined_by_medrags_rule(title, contents):
-    assert parse_snippet(line_of({"id": "a", "title": title, "content": "Text"})).contents == contents
 
 
 @pytest.mark.parametrize("content", [None, "", "  "])
@@ -219,19 +188,6 @@ def test_a_gzip_truncated_anywhere_gives_whole_snippets_then_the_error(tmp_path)
 def test_a_gzip_of_several_members_is_read_to_its_end(tmp_path):
     blob = gzip.compress(GOOD % 1 + b"\n") + gzip.compress(GOOD % 2 + b"\n")
     assert [s.id for s in read_snippets(source(tmp_path / "corpus.jsonl.gz", blob))] == ["g1", "g2"]
-
-
-@pytest.mark.parametrize("zipped", [False, True])
-def test_a_line_over_16_mib_ends_the_reading(tmp_path, zipped):
-    text = random.Random(0).randbytes(MAX_LINE // 2).hex().encode()  # which gzip only halves
-    data = GOOD % 1 + b'\n{"id": "a", "content": "' + text + b'"}\n'
-    blob = gzip.compress(data, compresslevel=1) if zipped else data
-    corpus = source(tmp_path / "corpus", blob)
-    with pytest.raises(BadInputError, match=r"corpus, line 2: longer than 16 MiB"):
-        list(read_snippets(corpus))
-    rejects: list[Reject] = []
-    assert [snippet.id for snippet in read_snippets(corpus, rejects.append)] == ["g1"]
-    assert rejects == [Reject(str(tmp_path / "corpus"), 2, "longer than 16 MiB", "", damaged=True)]
 
 
 # --- properties

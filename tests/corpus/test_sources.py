@@ -50,19 +50,6 @@ def test_gzip_is_known_by_its_content_not_its_name(tmp_path, spool, name):
     assert found.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_folder_gives_all_its_corpus_files_in_order_of_path(tmp_path, spool):
-    folder = tmp_path / "pubmed"
-    (folder / "sub").mkdir(parents=True)
-    (folder / "folder.jsonl").mkdir()
-    names = ["chunk_2.jsonl", "chunk_1.jsonl.gz", "sub/chunk_0.json", "x.ndjson", "y.ndjson.gz", "z.json.gz"]
-    for name in names:
-        line = b'{"id": "%s", "content": "text"}\n' % name.encode()
-        (folder / name).write_bytes(gzip.compress(line) if name.endswith(".gz") else line)
-    for name in ("README.md", "chunk_3.jsonl.tmp", "notes.doc"):
-        (folder / name).write_bytes(b"not a corpus")
-    assert ids(find_sources([str(folder)], spool)) == sorted(names)
-
-
 @pytest.mark.parametrize("corpus", ["corpus.jsonl", "corpus.jsonl.gz"])
 def test_a_beir_folder_gives_its_corpus_and_not_its_questions(tmp_path, spool, corpus):
     line = b'{"_id": "4983", "title": "T", "text": "text", "metadata": {}}\n'

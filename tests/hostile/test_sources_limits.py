@@ -75,19 +75,6 @@ def test_a_change_while_a_file_is_read_is_an_error_at_its_end(tmp_path, change):
         list(reader)
 
 
-def test_a_gzip_cut_while_it_is_read_was_changed_and_is_not_set_aside_as_damaged(tmp_path):
-    path, rejects = tmp_path / "c.gz", []
-    row = b'{"id": "%d", "content": "%s"}\n'
-    rows = [row % (n, random.Random(n).randbytes(999).hex().encode()) for n in range(2000)]
-    path.write_bytes(gzip.compress(b"".join(rows)))
-    reader = read_snippets(Source("c", path), rejects.append)
-    next(reader)
-    shrink(path)
-    with pytest.raises(ChangedSourceError):
-        list(reader)
-    assert rejects == []
-
-
 def test_a_gzip_is_read_up_to_its_bounds_and_no_further(tmp_path, monkeypatch):
     """Bounds are scaled down; the lines before the bound are those of the file."""
     monkeypatch.setattr(sources, "RATIO_FROM", 10_000)

@@ -67,20 +67,10 @@ def test_what_is_no_number_of_participants(text):
     assert participants(text) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("twenty-one", 21),
-        ("one hundred and five", 105),
-        ("two thousand three hundred", 2300),
-        ("thousand", 1000),
-        ("1,234", 1234),
-        ("10 500", 10500),
-        ("9" * 12, 0),
-    ],
-)
-def test_numbers(text, number):
-    assert number_of(text) == number
+def test_numbers():
+    words = {"twenty-one": 21, "one hundred and five": 105, "two thousand three hundred": 2300, "thousand": 1000}
+    for text, number in {**words, "1,234": 1234, "10 500": 10500, "9" * 12: 0}.items():
+        assert number_of(text) == number
 
 
 PIECES = [*"0123456789,. -%()", "patients ", "of ", "enrolled ", "one ", "hundred ", "A total of "]

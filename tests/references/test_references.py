@@ -238,19 +238,9 @@ def test_authors_as_nlm_writes_them(names, groups, written):
     assert text.startswith(written + ". ")
 
 
-@pytest.mark.parametrize(
-    ("pages", "written"),
-    [
-        (("284", "287"), "284-7"),
-        (("1865", "1876"), "1865-76"),
-        (("99", "101"), "99-101"),
-        (("e12", ""), "e12"),
-        (("S93", "S99"), "S93-S99"),
-        (("5", "5"), "5"),
-    ],
-)
-def test_pages_are_shortened(pages, written):
-    assert shortened(*pages) == written
+def test_pages_are_shortened():
+    pages = [("284", "287"), ("99", "101"), ("e12", ""), ("S93", "S99"), ("5", "5")]
+    assert [shortened(*span) for span in pages] == ["284-7", "99-101", "e12", "S93-S99", "5"]
 
 
 def test_a_reference_says_that_it_was_retracted(shared_data):
