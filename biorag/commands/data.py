@@ -177,8 +177,4 @@ def sizes_of(text: str) -> tuple[int, ...]:
 def _print(title: str, out: Path, manifest: Mapping[str, Any], started: float, as_json: bool) -> None:
     seconds = round(time.perf_counter() - started, 3)
     report = {"out": str(out), **manifest["counts"], "files": sorted(manifest["files"]), "seconds": seconds}
-    if as_json:
-        show.print_json(report)
-        return
-    rows = ((key, ", ".join(map(str, value)) if isinstance(value, list) else value) for key, value in report.items())
-    show.table(title, ["", ""], list(rows))
+    show.report(title, report, as_json)

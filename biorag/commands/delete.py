@@ -106,8 +106,4 @@ def delete(
         options.confirm(f"Remove {selection.snippets:,} of {held:,} snippets from index {manifest.name!r}?", yes)
         with show.progress("Removing", len(selection.documents)) as advance:
             report = delete_documents(Store(settings), selection, advance)
-    if as_json:
-        show.print_json(asdict(report))
-    else:
-        rows = [(key, value) for key, value in asdict(report).items() if key not in ("name", "missing")]
-        show.table(f"Index {report.name}", ["", ""], rows)
+    show.report(f"Index {report.name}", asdict(report), as_json, hidden=("name", "missing"))

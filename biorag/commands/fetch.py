@@ -49,7 +49,4 @@ def fetch(
     link = EUtils(settings.services.server(settings.services.eutils, "eutils"))
     with kept_answers(settings.cache / "eutils.sqlite") as answers:
         report = fetch_query(query, out, limit, link, answers, show.progress)
-    if as_json:
-        show.print_json(report)
-    else:
-        show.table(f"PubMed records in {out}", ["", ""], list(report.items()))
+    show.report(f"PubMed records in {out}", report, as_json)

@@ -48,7 +48,7 @@ def build(
     files = find_citations([str(source) for source in sources])
     with show.progress("Reading citations", None) as advance:
         built = building.build(settings.graphs / settings.graph, files, on_bad_line == "skip", advance)
-    _print(f"Graph {built['graph']}", built, as_json)
+    show.report(f"Graph {built['graph']}", built, as_json)
 
 
 @app.command()
@@ -77,7 +77,7 @@ def info(
             show.progress("Reading the index", ready.index.count()) as advance,
         ):
             values["index"] = {"name": settings.index.name, **cover(graph, ready.index, advance)}
-    _print(f"Graph {settings.graph}", values | graph.history, as_json)
+    show.report(f"Graph {settings.graph}", values | graph.history, as_json)
 
 
 @app.command()
@@ -126,19 +126,4 @@ def fill(
         else:
             fetched = filling.fetch_neighbourhoods(folder, papers, link, answers, abstracts, advance)
             report |= {"out": str(abstracts), **fetched}
-    _print(f"Graph {settings.graph}", report, as_json)
-
-
-def _print(title: str, values: Mapping[str, Any], as_json: bool) -> None:
-    if as_json:
-        show.print_json(values)
-        return
-    rows = [
-        (key, ", ".join(f"{part} {number}" for part, number in value.items()) if isinstance(value, dict) else value)
-        for key, value in values.items()
-        if key != "sources"
-    ]
-    show.table(title, ["", ""], rows)
-    if "sources" in values:
-        columns = ["name", "edges", "rejected", "bytes", "seconds"]
-        show.table("Sources", columns, [[source[column] for column in columns] for source in values["sources"]])
+    show.report(f"Graph {settings.graph}", report, as_json)

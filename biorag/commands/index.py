@@ -14,7 +14,6 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.application import Command
 from biorag.commands.groups import Flags, Given, expanded, is_named, overridden
-from biorag.corpus.sources import in_words
 from biorag.corpus.tables import parse_columns
 from biorag.engine import index_corpus, paired_encoder, survey_corpus
 from biorag.errors import UsageError
@@ -212,13 +211,7 @@ def index(
 
 
 def _print_report(report: IndexReport, as_json: bool) -> None:
-    if as_json:
-        show.print_json(asdict(report))
-    else:
-        files = {f"files {part}": in_words(counts) for part, counts in report.files.items() if counts}
-        values = {**asdict(report), "torn": len(report.torn)} | files
-        del values["files"]
-        show.table(f"Index {report.name}", ["", ""], list(values.items()))
+    show.report(f"Index {report.name}", asdict(report), as_json)
 
 
 def _print_estimate(estimate: IndexEstimate, as_json: bool) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, Given, expanded, is_named, overridden, with_index
-from biorag.settings.settings import FIELDS, Settings
+from biorag.settings import settings as fields
+from biorag.settings.settings import Settings
 from biorag.utils.progress import reported
-
-APART = ("sources", "metadata", "server")  # facts with a table of their own
-HASH = re.compile("[0-9a-f]{64}")
-HASH_SHOWN = 12  # characters
 
 
 @expanded
@@ -60,12 +55,8 @@ def _show_settings(settings: Settings, as_json: bool) -> None:
     if as_json:
         show.print_json(values)
         return
-    rows = [(name, str(values[name]), entry.field.description or "") for name, entry in FIELDS.items()]
-    show.table(
-        "Settings (in the configuration file, or as BIORAG_NAME)",
-        ["setting", "value", "meaning"],
-        rows,
-    )
+    rows = [(name, str(values[name]), entry.field.description or "") for name, entry in fields.FIELDS.items()]
+    show.table("Settings (in the configuration file, or as BIORAG_NAME)", ["setting", "value", "meaning"], rows)
 
 
 def _show_indexes(settings: Settings, as_json: bool) -> None:
@@ -109,12 +100,13 @@ def _show_index(settings: Settings, as_json: bool) -> None:
     from biorag.indexes.progress import shortfall
     from biorag.indexes.reading import index_facts
     from biorag.indexes.store import Store
+    from biorag.references.reference import FIELDS
 
     store = Store(settings)
     manifest = store.require_manifest()
     server = store.server_facts(manifest)
     if server and not as_json:  # before the index is opened, which fails if a shard is missing
-        _show_server(manifest.name, server)
+        show.report(f"Collection {manifest.name}", server)
     index = store.open(manifest)
     try:
         values = index_facts(store, manifest, index) | ({"server": server} if server else {})
@@ -122,51 +114,6 @@ def _show_index(settings: Settings, as_json: bool) -> None:
         index.close()
     if not manifest.complete:
         show.err.print(f"index {manifest.name!r} is incomplete: {shortfall(store.folder)}", soft_wrap=True)
-    if as_json:
-        show.print_json(values)
-        return
-    share = values["deleted_share"]
-    values |= {"deleted_share": "unknown" if share is None else f"{share:.2%}", "torn": len(values["torn"])}
-    shown = {key: value for key, value in values.items() if key not in APART}
-    show.table(f"Index {manifest.name}", ["", ""], list(_flat(shown)))
-    _show_metadata(values["metadata"])
-    sources = [(file["name"], file["snippets"], file["bytes"], file["sha256"][:12]) for file in values["sources"]]
-    show.table("Sources", ["file", "snippets", "bytes", "sha256"], sources)
-
-
-def _show_server(name: str, facts: Mapping[str, Any]) -> None:
-    """Print the placement of an index on a server, and the server's progress."""
-    lists = {key: ", ".join(map(str, facts[key])) for key in ("payload_indexes", "behind", "transfers")}
-    rows = [(key, str(value)) for key, value in {**facts, **lists}.items() if key != "shards"]
-    show.table(f"Collection {name}", ["", ""], rows)
-    shards = [
-        (
-            shard["shard"],
-            "" if shard["points"] is None else shard["points"],
-            ", ".join(f"{node}: {state}" for node, state in shard["replicas"].items()),
-        )
-        for shard in facts["shards"]
-    ]
-    show.table("Shards", ["shard", "points", "replicas by node"], shards)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield nested values by their names joined by dots; hashes by their beginnings."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            text = str(value)
-            yield f"{prefix}{key}", text[:HASH_SHOWN] if HASH.fullmatch(text) else text
-
-
-def _show_metadata(metadata: Mapping[str, Any]) -> None:
-    """Print how many of the snippets that were read have each field, and which fields of references none has."""
-    from biorag.references.reference import FIELDS
-
-    read, fields = metadata["read"], metadata["fields"]
-    rows = [(name, f"{count / read:.0%}") for name, count in fields.items()]
-    title = f"Metadata of {read:,} snippets" if read else "Metadata"
-    show.table(title, ["field", "snippets with it"], rows)
-    if missing := [name for name in FIELDS if name not in fields]:
-        show.out.print(f"Fields of references that none of them has: {', '.join(missing)}", soft_wrap=True)
+    show.report(f"Index {manifest.name}", values, as_json, hidden=("server",))
+    if missing := [name for name in FIELDS if name not in values["metadata"]["fields"]]:
+        show.err.print(f"Fields of references that no snippet read has: {', '.join(missing)}", soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
 
 QUIET_SECONDS = 30.0
+HASH, HASH_SHOWN = re.compile("[0-9a-f]{64}"), 12  # characters
 BORDER = 3  # characters of a table beside each cell
 
 
@@ -108,12 +110,43 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     out.print(shown)
 
 
-def report(title: str, values: Mapping[str, Any], as_json: bool) -> None:
-    """Print the report of a command, as JSON or as a table of two columns."""
+def report(title: str, values: Mapping[str, Any], as_json: bool = False, hidden: Collection[str] = ()) -> None:
+    """Print the report of a command, as JSON or as tables: one of all values, and one of each list of objects.
+
+    `hidden` keys of the report are printed as JSON only.
+    """
     if as_json:
         print_json(dict(values))
-    else:
-        table(title, ["", ""], list(values.items()))
+        return
+    shown = {name: value for name, value in values.items() if name not in hidden}
+    tables = {name: rows for name, rows in shown.items() if rows and _has_objects(rows)}
+    table(title, ["", ""], list(_flat({name: value for name, value in shown.items() if name not in tables})))
+    for name, rows in tables.items():
+        table(name.capitalize(), list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
+
+
+def _has_objects(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(row, Mapping) for row in value)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield nested values by their names joined by dots."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", _cell(value)
+
+
+def _cell(value: object) -> object:
+    """Return a value as a table shows it: several joined, a hash by its beginning."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {part}" for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, str) and HASH.fullmatch(value):
+        return value[:HASH_SHOWN]
+    return "" if value is None else value
 
 
 def tab_separated(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -184,10 +217,7 @@ def outcome(
     started = time.perf_counter()
     values = work()
     values = {"out": str(out), **values, "seconds": round(time.perf_counter() - started, 3)}
-    if as_json:
-        print_json(values)
-    else:
-        table(title, ["", ""], [(name, value) for name, value in values.items() if name not in hidden])
+    report(title, values, as_json, hidden)
 
 
 def rejected(rejects: RejectsFile | None, what: str, done: str) -> None:

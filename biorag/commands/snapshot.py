@@ -15,7 +15,7 @@ from biorag.settings.settings import Settings
 from biorag.utils.files import check_is_no_input
 
 if TYPE_CHECKING:
-    from biorag.indexes.snapshot import Saved
+    pass
 
 app = Application(help="Save an embedded index as one file, and restore it.")
 
@@ -45,7 +45,7 @@ def save(
     check_is_no_input(file, [settings.indexes, given.configuration])
     with show.progress("Saving", None) as advance:
         saved = snapshot.save(Store(settings), file, advance, force)
-    _print("Saved", saved, as_json)
+    show.report(f"Saved {saved.name}", asdict(saved), as_json)
 
 
 @app.command()
@@ -68,11 +68,4 @@ def load(
 
     with show.progress("Loading", None) as advance:
         loaded = snapshot.load(settings, given.value("name"), file, advance)
-    _print("Loaded", loaded, as_json)
-
-
-def _print(title: str, saved: Saved, as_json: bool) -> None:
-    if as_json:
-        show.print_json(asdict(saved))
-    else:
-        show.table(f"{title} {saved.name}", ["", ""], list(asdict(saved).items()))
+    show.report(f"Loaded {loaded.name}", asdict(loaded), as_json)

@@ -81,7 +81,7 @@ def test_a_graph_is_built_and_shown(invoke, report, tmp_path):
     assert [Path(source["name"]).name for source in shown["sources"]] == ["a.csv", "update.xml"]
     table = invoke("graph", "info", "--graph", "shown").stdout
     assert "update.xml" in re.sub(r"[\s│]", "", table), "the path may be wrapped"
-    assert "median 5" in table
+    assert "out_degree.median\t5" in table
 
 
 def test_what_is_refused(invoke, tmp_path):
