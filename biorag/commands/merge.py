@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,31 +73,19 @@ class SearchOptions:
     own_corpus: Annotated[bool, typer.Option("--own-corpus", help="Search each data set in its own corpus.jsonl.")] = (
         False
     )
-    judgements: Annotated[
-        str, typer.Option("--split", help="Use the judgements in qrels/NAME.tsv, such as dev.", metavar="NAME")
-    ] = "test"
+    split: Annotated[str, typer.Option(help="Use the judgements in qrels/NAME.tsv, such as dev.", metavar="NAME")] = (
+        "test"
+    )
     sample_questions: Annotated[
         int | None, typer.Option(min=1, help="Questions to draw from each data set, with --seed.")
     ] = None
     sample_passages: Annotated[
         int | None, typer.Option(min=0, help="Passages to draw beside the judged ones, with --seed.")
     ] = None
-    by: options.Measure = "nDCG@10"
-    full: Annotated[
+    measure: options.Measure = "nDCG@10"
+    grid: Annotated[
         bool, typer.Option("--grid", help="Measure every combination of weights 0 to 0.9, and of densities 0.1 to 0.9.")
     ] = False
-
-    @property
-    def idle(self) -> dict[str, Any]:
-        """The options that need `--search`, with their values."""
-        return {
-            "--corpus": self.corpus,
-            "--own-corpus": self.own_corpus,
-            "--split": self.judgements != "test",
-            "--sample-questions": self.sample_questions,
-            "--sample-passages": self.sample_passages is not None,
-            "--grid": self.full,
-        }
 
 
 @expanded
@@ -144,9 +132,9 @@ def merge(
 
 def _refuse_idle(search: SearchOptions, development: options.Development, settings: Settings, given: Given) -> None:
     """Refuse options that only a search of the weights needs."""
-    part = development.part
-    asked = {**search.idle, "--name": given.value("name"), f"--{part}": part != "all"}
-    if idle := next((flag for flag, value in asked.items() if value), None):
+    flags = [f"--{field.name.replace('_', '-')}" for field in fields(search) if field.name in given.parameters]
+    part = "" if development.part == "all" else f"--{development.part}"
+    if idle := next(filter(None, [*flags, given.first("name"), part]), None):
         raise UsageError(f"{idle} needs --search DATASET: add it")
     development.split(settings, given, "--search DATASET")
 
@@ -171,12 +159,12 @@ def _choice(
     if how.weights or experts < 2:
         raise UsageError("--search chooses the weights of two experts or more: leave --weights out")
     split = development.split(settings, given)
-    check_measure(search.by)
+    check_measure(search.measure)
     require_matplotlib()
     sample = DevelopmentSample(search.sample_questions, search.sample_passages, settings.seed)
-    datasets = [sample.dataset(data) for data in load_development(search.search, split, search.judgements)]
+    datasets = [sample.dataset(data) for data in load_development(search.search, split, search.split)]
     searched = _passages(search, sample, datasets, settings, given.value("name"))
-    choice = WeightSearch(searched, split.part, search.by, settings.retrieval.precision, search.full)
+    choice = WeightSearch(searched, split.part, search.measure, settings.retrieval.precision, search.grid)
     number = len(choice.candidates(experts, how.base is not None, recipe))
     show.err.print(f"{number:,} candidates, each of which encodes the passages once")
     return choice
