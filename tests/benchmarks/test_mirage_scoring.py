@@ -8,7 +8,7 @@ import random
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.benchmarks.mirage.questions import load_benchmark
@@ -100,7 +100,6 @@ PIECES = st.sampled_from(
 TEXTS = st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=14).map("".join))
 
 
-@settings(max_examples=600, deadline=None)
 @given(TEXTS)
 def test_locate_is_what_mirage_does(text):
     assert tuple(locate(text)) == mirage_letter(text)
@@ -127,7 +126,6 @@ HOSTILE = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     choice=st.sampled_from(LETTERS),
     others=st.dictionaries(

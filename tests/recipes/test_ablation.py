@@ -601,6 +601,7 @@ class Forked:
         return reply.encode(), None
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)  # nine processes
 def test_a_whole_sweep_and_again(tiny_encoder, tmp_path, monkeypatch):
     """Every step a real process; the second time none is started and the same is reported."""

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -49,7 +49,6 @@ def of(tensor) -> list[float]:
 
 
 @given(cases())
-@settings(max_examples=60, deadline=None)
 def test_linear_is_the_weighted_mean(case):
     _, experts, weights, _ = case
     merged = linear(MergeRecipe("linear", weights, 0.5, 1.0), experts, None)
@@ -62,7 +61,6 @@ def test_linear_is_the_weighted_mean(case):
 
 
 @given(cases())
-@settings(max_examples=60, deadline=None)
 def test_linear_with_a_base_adds_weighted_task_vectors(case):
     base, experts, weights, _ = case
     merged = linear(MergeRecipe("linear", weights, 0.5, 1.0), experts, base)
@@ -74,7 +72,6 @@ def test_linear_with_a_base_adds_weighted_task_vectors(case):
 
 
 @given(cases(), st.sampled_from([0.5, 1.0, 1.5]))
-@settings(max_examples=60, deadline=None)
 def test_ties_is_the_slow_algorithm(case, scale):
     base, experts, weights, density = case
     # In steps of 1/8, so that sums are exact and no sign hangs on their rounding.
@@ -99,14 +96,12 @@ def test_ties_of_the_papers_kind():
 
 
 @given(arrays(np.float32, (4, 3), elements=numbers), st.floats(0.01, 1))
-@settings(max_examples=60, deadline=None)
 def test_trim_keeps_the_largest(vector, density):
     found = trim(vector, density)
     assert of(found) == slow_trim(of(vector), density)
 
 
 @given(arrays(np.float32, (3, 3), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
-@settings(max_examples=60, deadline=None)
 def test_one_expert_of_weight_1_keeps_its_bits(expert):
     other = np.full_like(expert, 3)
     for experts, weights in (([expert], (1.0,)), ([expert, other], (1.0, 0.0)), ([expert, other], (2.0, 0.0))):
