@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from biorag.cli import app
 from biorag.commands import show, show_answer
 from biorag.types import Answer, Citation, Hit, Question, Snippet
-from biorag.utils.text import UNSHOWABLE
+from biorag.utils.text import UNSHOWABLE, showable
 from tests.hostile.test_hostile_files import ESCAPES
 
 MARKED = f"[bold]B[/bold] [link=http://e.example]L[/link] :pill: {ESCAPES}"
@@ -26,6 +26,19 @@ MARKED = f"[bold]B[/bold] [link=http://e.example]L[/link] :pill: {ESCAPES}"
 
 def assert_shown(text: str) -> None:
     assert not UNSHOWABLE.findall(text)
+
+
+@given(st.text(st.characters()))
+def test_what_is_shown_is_the_text_but_for_what_a_terminal_acts_on(text):
+    expected = ""
+    for character in text:
+        code = ord(character)
+        acts = (code < 32 and character not in "\n\t") or 0x7F <= code <= 0x9F or 0xD800 <= code <= 0xDFFF
+        reorders = 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069
+        of_a_name = f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else ""
+        expected += of_a_name or ("\ufffd" if acts or reorders or UNSHOWABLE.match(character) else character)
+    assert showable(text) == expected
+    expected.encode()
 
 
 WHOLE = st.text(st.characters(exclude_categories=["Cs"]))
