@@ -16,19 +16,12 @@ from biorag.utils.files import sha256_of
 
 @dataclass(frozen=True, slots=True)
 class HubDataset:
-    """A data set of the hub, or a folder in the hub's layout.
-
-    Attributes
-    ----------
-    config : its configuration; None if it has only one
-    split : one of its splits; None for all, one after another
-    revision : branch, tag or commit
-    """
+    """A data set of the hub, or a folder in the hub's layout."""
 
     name: str
-    config: str | None = None
-    split: str | None = None
-    revision: str | None = None
+    config: str | None = None  # its configuration; None if it has only one
+    split: str | None = None  # one of its splits; None for all, one after another
+    revision: str | None = None  # branch, tag or commit
     offline: bool = False
 
     @property

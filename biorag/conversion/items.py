@@ -21,26 +21,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JudgedQuestion:
-    """A question with its relevant snippets.
-
-    Attributes
-    ----------
-    part : the part of the set that it belongs to: train, dev, test …
-    relevant : relevance by snippet id
-    answer : the experts' answer as `answers.jsonl` has it, without id and question; empty for none
-    golden : the question as BioASQ's golden files have it; empty for none
-    choices : id and record of the question in MIRAGE's `benchmark.json`, whose task is the part; None for none
-    snippets : passages that come with the question
-    """
+    """A question with its relevant snippets."""
 
     id: str
     text: str
-    part: str = WHOLE
-    relevant: Mapping[str, int] = field(default_factory=dict)
+    part: str = WHOLE  # the part of the set that it belongs to: train, dev, test …
+    relevant: Mapping[str, int] = field(default_factory=dict)  # relevance by snippet id
+    # The experts' answer as `answers.jsonl` has it, without id and question; empty for none
     answer: Mapping[str, Any] = field(default_factory=dict)
+    # The question as BioASQ's golden files have it; empty for none
     golden: Mapping[str, Any] = field(default_factory=dict)
+    # Id and record of the question in MIRAGE's `benchmark.json`, whose task is the part; None for none
     choices: tuple[str, Mapping[str, Any]] | None = None
-    snippets: tuple[Snippet, ...] = ()
+    snippets: tuple[Snippet, ...] = ()  # passages that come with the question
 
 
 Item: TypeAlias = (
@@ -50,28 +43,16 @@ Item: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The set to convert.
+    """The set to convert."""
 
-    Attributes
-    ----------
-    paths : the files or folders that the user named
-    sources : the files behind them; none where they are a format's folder, or with `hub`
-    hub : the data set of the hub, in place of files
-    split : the only part to write; None for all
-    test_ids : file of the questions of the official test set
-    last : how many questions at the end are for development
-    each_context : whether each section of an abstract is a passage
-    id_prefix : prefix of a PMID in the id of a snippet
-    """
-
-    paths: tuple[Path, ...] = ()
-    sources: tuple[Source, ...] = ()
-    hub: HubDataset | None = None
-    split: str | None = None
-    test_ids: Path | None = None
-    last: int | None = None
-    each_context: bool = False
-    id_prefix: str = ""
+    paths: tuple[Path, ...] = ()  # the files or folders that the user named
+    sources: tuple[Source, ...] = ()  # the files behind them; none where they are a format's folder, or with `hub`
+    hub: HubDataset | None = None  # the data set of the hub, in place of files
+    split: str | None = None  # the only part to write; None for all
+    test_ids: Path | None = None  # file of the questions of the official test set
+    last: int | None = None  # how many questions at the end are for development
+    each_context: bool = False  # whether each section of an abstract is a passage
+    id_prefix: str = ""  # prefix of a PMID in the id of a snippet
 
     def read(
         self, entries: Callable[[Source], Iterator[Entry]], parse: Callable[[Entry], T], on_reject: OnReject | None

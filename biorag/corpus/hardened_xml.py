@@ -20,20 +20,12 @@ MAX_RECORD = MAX_LINE
 
 @dataclass(frozen=True, slots=True)
 class XmlFormat:
-    """A kind of XML file.
+    """A kind of XML file."""
 
-    Attributes
-    ----------
-    owner : whose XML it is, for messages: "PubMed"
-    roots : the root elements that such files have
-    tags : the elements that are read, each whole
-    record_end : where a file is cut, so that a fault loses no element before it
-    """
-
-    owner: str
-    roots: tuple[str, ...]
-    tags: tuple[str, ...]
-    record_end: re.Pattern[bytes]
+    owner: str  # whose XML it is, for messages: "PubMed"
+    roots: tuple[str, ...]  # the root elements that such files have
+    tags: tuple[str, ...]  # the elements that are read, each whole
+    record_end: re.Pattern[bytes]  # where a file is cut, so that a fault loses no element before it
 
 
 def read_elements(source: Source, kind: XmlFormat) -> Iterator[Any]:

@@ -36,22 +36,13 @@ _PUNCTUATION = re.compile(r"[\s,;\u2010-\u2015-]*")
 
 
 class Block(NamedTuple):
-    """A block of an article.
+    """A block of an article."""
 
-    Attributes
-    ----------
-    article : what its metadata are read from
-    position : "abstract", or `s2p4`: the fourth block of the body's second section, 0 before all sections
-    headings : those of its sections, the outer ones first
-    anchor : the id in the XML of the block, else of its section
-    element : the block; None of an article without any
-    """
-
-    article: Article
-    position: str
-    headings: tuple[str, ...]
-    anchor: str
-    element: Any
+    article: Article  # what its metadata are read from
+    position: str  # "abstract", or `s2p4`: the fourth block of the body's second section, 0 before all sections
+    headings: tuple[str, ...]  # those of its sections, the outer ones first
+    anchor: str  # the id in the XML of the block, else of its section
+    element: Any  # the block; None of an article without any
 
 
 class Article:

@@ -38,18 +38,13 @@ OnReject = Callable[[Reject], None]
 
 
 class Reader(NamedTuple):
-    """One format of corpus files.
+    """One format of corpus files."""
 
-    Attributes
-    ----------
-    records : yields each record of a file with its line, counted from 1; raises `DamagedSourceError`
-    parse : returns the change that a record makes; raises `ValueError`, saying why, at a bad one
-    shown : returns the source of a record, of which the rejects file has the beginning
-    """
-
+    # Yields each record of a file with its line, counted from 1; raises `DamagedSourceError`
     records: Callable[[Source], Iterator[tuple[int, Any]]]
+    # Returns the change that a record makes; raises `ValueError`, saying why, at a bad one
     parse: Callable[[Any], Change]
-    shown: Callable[[Any], str]
+    shown: Callable[[Any], str]  # returns the source of a record, of which the rejects file has the beginning
 
 
 def read_snippets(source: Source, on_reject: OnReject | None = None) -> Iterator[Snippet]:

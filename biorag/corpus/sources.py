@@ -87,16 +87,13 @@ class Source:
     """One corpus file under the name the user knows it by.
 
     A corpus is read more than once, so every reading checks that the file has not changed.
-
-    Attributes
-    ----------
-    label : beginning of the ids of its snippets, if the file has no ids; by default its name
-    columns : which column of a table is which field, as the user named them: (field, column)
     """
 
     name: str
     path: Path
+    # Beginning of the ids of its snippets, if the file has no ids; by default its name
     label: str = field(default="", compare=False)
+    # Which column of a table is which field, as the user named them: (field, column)
     columns: Columns = field(default=(), compare=False)
     _original: tuple[int, ...] | None = field(init=False, compare=False, repr=False)
 
