@@ -70,28 +70,24 @@ def factoid(names: Sequence[str], expected: Sequence[Synonyms]) -> FactoidScore:
     return FactoidScore(float(rank == 1), float(rank > 0), 1 / rank if rank else 0.0)
 
 
-class ListScore(NamedTuple):
-    """Precision, recall and F1 of a list of things."""
-
-    precision: float
-    recall: float
-    f1: float
-
-
-def listed(names: Sequence[str], expected: Sequence[Synonyms]) -> ListScore:
-    """Score the names of one list answer; a thing that is named twice is found once."""
-    right = {number for number, synonyms in enumerate(expected) for name in names if same_name(name, synonyms)}
-    precision = len(right) / len(names) if names else 0.0
-    recall = len(right) / len(expected) if expected else 0.0
-    return ListScore(precision, recall, 2 * precision * recall / (precision + recall) if right else 0.0)
-
-
-class Rouge(NamedTuple):
+class Overlap(NamedTuple):
     """Recall, precision and their harmonic mean."""
 
     recall: float
     precision: float
     f1: float
+
+    @classmethod
+    def of(cls, matched: int, wanted: int, offered: int) -> Overlap:
+        """Return the shares of `matched` in what is wanted and in what is offered; 0 of nothing."""
+        recall, precision = matched / wanted if wanted else 0.0, matched / offered if offered else 0.0
+        return cls(recall, precision, 2 * recall * precision / (precision + recall) if matched else 0.0)
+
+
+def listed(names: Sequence[str], expected: Sequence[Synonyms]) -> Overlap:
+    """Score the names of one list answer; a thing that is named twice is found once."""
+    right = {number for number, synonyms in enumerate(expected) for name in names if same_name(name, synonyms)}
+    return Overlap.of(len(right), len(expected), len(names))
 
 
 def tokens(text: str) -> list[str]:
@@ -115,23 +111,20 @@ def skip_bigrams_and_unigrams(words: Sequence[str]) -> Units:
     return units
 
 
-def _rouge(text: str, references: Sequence[str], units_of: Callable[[Sequence[str]], Units]) -> Rouge:
+def _rouge(text: str, references: Sequence[str], units_of: Callable[[Sequence[str]], Units]) -> Overlap:
     """Compare with all references at once: matches and counts are summed over them, as `-f A` does."""
     units = units_of(tokens(text))
     others = [units_of(tokens(reference)) for reference in references]
     matched = sum((units & other).total() for other in others)
-    wanted, offered = sum(other.total() for other in others), units.total() * len(others)
-    recall, precision = matched / wanted if wanted else 0.0, matched / offered if offered else 0.0
-    f1 = 2 * recall * precision / (recall + precision) if matched else 0.0
-    return Rouge(recall, precision, f1)
+    return Overlap.of(matched, sum(other.total() for other in others), units.total() * len(others))
 
 
-def rouge_2(text: str, references: Sequence[str]) -> Rouge:
+def rouge_2(text: str, references: Sequence[str]) -> Overlap:
     """Return ROUGE-2: shared pairs of neighbours."""
     return _rouge(text, references, bigrams)
 
 
-def rouge_su4(text: str, references: Sequence[str]) -> Rouge:
+def rouge_su4(text: str, references: Sequence[str]) -> Overlap:
     """Return ROUGE-SU4: shared words and pairs with at most four words in between."""
     return _rouge(text, references, skip_bigrams_and_unigrams)
 

@@ -16,7 +16,7 @@ from biorag.answering.verification.checker import Checker
 from biorag.benchmarks.answers.abstention import answered_share, measured, risk_panel
 from biorag.benchmarks.answers.measures import citation_score, factoid, listed, rouge_2, rouge_su4, yes_no
 from biorag.benchmarks.answers.questions import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
-from biorag.benchmarks.answers.systems import BASELINES, GENERATE, AnswerSystem, SystemReply, answer_system
+from biorag.benchmarks.answers.systems import BASELINES, GENERATE, AnswerSystem, SystemReply, answer_system, names
 from biorag.benchmarks.significance import bootstrap_interval
 from biorag.engine import OpenIndex
 from biorag.retrieval.batches import in_batches
@@ -138,7 +138,7 @@ class Examination:
             "question": question.text,
             "sentences": checked(reply, question.text),
             "decision": reply.decision,
-            "names": list(reply.names),
+            "names": names(question.text, [text for text, _ in reply.sentences]),
             "gold_in_index": len(gold),
             "evidence_probability": estimate(ranking),
             "evidence_probability_without_gold": estimate(without) if without and gold else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 
 from biorag.answering.answerer import EVIDENCE, Answerer, PromptTooLongError
@@ -16,7 +16,7 @@ from biorag.benchmarks.answers.questions import YES_NO, AnsweredQuestion
 from biorag.engine import OpenIndex, require_generator
 from biorag.errors import unknown_name
 from biorag.retrieval.retriever import Ranking
-from biorag.types import Answer, Hit, Question, Snippet
+from biorag.types import Hit, Question, Snippet
 
 EXTRACT, GENERATE = "extract", "generate"
 MOST = 3  # sentences of a baseline
@@ -30,33 +30,29 @@ OPTIONS = {"A": "yes", "B": "no"}
 
 @dataclass(frozen=True, slots=True)
 class SystemReply:
-    """What a system answers: sentences with the numbers of the hits that they cite, a decision, names of things."""
+    """What a system answers: sentences with the numbers of the hits that they cite, and a decision on yes or no."""
 
     sentences: Sequence[tuple[str, tuple[int, ...]]]
+    hits: Sequence[Hit] = ()
     decision: str | None = None
-    names: Sequence[str] = ()
-    hits: Sequence[Hit] = field(default=())
-
-    @property
-    def text(self) -> str:
-        """The sentences as one text, without marks."""
-        return " ".join(text for text, _ in self.sentences)
 
 
 AnswerSystem = Callable[[AnsweredQuestion, Ranking, Sequence[Snippet]], SystemReply]  # the last are the gold snippets
 
 
-def answering(answerer: Answerer, decide: str | None) -> AnswerSystem:
+def answering(answerer: Answerer, decide: str) -> AnswerSystem:
     """Return the answerer as a system; `decide` is its method for yes/no questions, asked as ones of two options."""
 
     def reply(question: AnsweredQuestion, ranking: Ranking, gold: Sequence[Snippet]) -> SystemReply:
+        decision = None
         try:
             answer = answerer.answer_from(Question(question.id, question.text), ranking)
-            decision = _decision(answerer, question, ranking, decide) if decide else None
+            if question.expert.type == YES_NO:
+                asked = Question(question.id, question.text, OPTIONS)
+                decision = OPTIONS.get(answerer.answer_from(asked, ranking, decide).choice or "")
         except PromptTooLongError:
             return SystemReply(())
-        sentences = _sentences(answer)
-        return SystemReply(sentences, decision, names(question.text, [text for text, _ in sentences]), ranking.hits)
+        return SystemReply([(item.text, item.citations) for item in answer.sentences], ranking.hits, decision)
 
     return reply
 
@@ -76,20 +72,9 @@ def check_method(method: str) -> None:
         raise unknown_name("way to answer", method, METHODS)
 
 
-def _sentences(answer: Answer) -> list[tuple[str, tuple[int, ...]]]:
-    return [(sentence.text, sentence.citations) for sentence in answer.sentences]
-
-
-def _decision(answerer: Answerer, question: AnsweredQuestion, ranking: Ranking, method: str) -> str | None:
-    if question.expert.type != YES_NO:
-        return None
-    answer = answerer.answer_from(Question(question.id, question.text, OPTIONS), ranking, method)
-    return OPTIONS.get(answer.choice or "")
-
-
 def first_sentence(question: AnsweredQuestion, ranking: Ranking, gold: Sequence[Snippet]) -> SystemReply:
     """Answer with the first sentence of the first hit."""
-    return _chosen(question, ranking.hits, candidates(ranking.hits[:1])[:1])
+    return _chosen(ranking.hits, candidates(ranking.hits[:1])[:1])
 
 
 def bm25_sentences(question: AnsweredQuestion, ranking: Ranking, gold: Sequence[Snippet]) -> SystemReply:
@@ -97,7 +82,7 @@ def bm25_sentences(question: AnsweredQuestion, ranking: Ranking, gold: Sequence[
     rows = candidates(ranking.hits)
     scores = bm25_scores(question.text, [row.text for row in rows])
     best = sorted(range(len(rows)), key=lambda index: -scores[index])[:MOST]
-    return _chosen(question, ranking.hits, [rows[index] for index in best])
+    return _chosen(ranking.hits, [rows[index] for index in best])
 
 
 def bm25_scores(query: str, texts: Sequence[str]) -> list[float]:
@@ -130,7 +115,7 @@ def oracle(question: AnsweredQuestion, ranking: Ranking, gold: Sequence[Snippet]
             break
         best = scores[top]
         chosen.append(left.pop(top))
-    return _chosen(question, hits, chosen)
+    return _chosen(hits, chosen)
 
 
 def _nearness(rows: Sequence[EvidenceSentence], ideal: Sequence[str]) -> float:
@@ -138,9 +123,8 @@ def _nearness(rows: Sequence[EvidenceSentence], ideal: Sequence[str]) -> float:
     return (rouge_2(text, ideal).f1 + rouge_su4(text, ideal).f1) / 2
 
 
-def _chosen(question: AnsweredQuestion, hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> SystemReply:
-    texts = [row.text for row in rows]
-    return SystemReply([(row.text, (row.n,)) for row in rows], None, names(question.text, texts), hits)
+def _chosen(hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> SystemReply:
+    return SystemReply([(row.text, (row.n,)) for row in rows], hits)
 
 
 def names(question: str, sentences: Sequence[str]) -> list[str]:
