@@ -108,9 +108,13 @@ def check_fields(index: Index, dimension: int, conditions: Iterable[FieldFilter]
     lacking = [name for name in named if not _holds(index, dimension, FieldFilter(name, EXISTS, True))]
     if lacking:
         known = {name for snippet in islice(stored_snippets(index), SAMPLE) for name, _ in fields_of(snippet)}
-        for name in lacking:
-            if name not in known:
-                raise unknown_field(name, known)
+        for name in (name for name in lacking if name not in known):
+            alike = nearest(name, sorted(known))
+            meant = f" (did you mean {alike!r}?)" if alike else ""
+            raise UsageError(
+                f"no snippet has the field {name!r} of --filter{meant}: the fields are {', '.join(sorted(known))}; "
+                "'biorag info NAME --fields' shows their values"
+            )
     for name, value in {condition.field: condition.value for condition in checked if _is_number(condition)}.items():
         if not _holds(index, dimension, FieldFilter(name, ">=", -sys.float_info.max)):
             raise UsageError(
@@ -126,14 +130,3 @@ def _holds(index: Index, dimension: int, condition: FieldFilter) -> bool:
     """Return whether a snippet fulfils a condition, as far as the store tells."""
     probe = np.ones(dimension, np.float32)
     return any(index.search([IndexQuery(probe, 1, (condition,), exact=exact)])[0] for exact in (False, True))
-
-
-def unknown_field(name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for a field that no snippet has."""
-    names = sorted(known)
-    alike = nearest(name, names)
-    meant = f" (did you mean {alike!r}?)" if alike else ""
-    return UsageError(
-        f"no snippet has the field {name!r} of --filter{meant}: the fields are {', '.join(names)}; "
-        "'biorag info NAME --fields' shows their values"
-    )

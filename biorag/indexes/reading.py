@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.progress import read_progress
@@ -52,46 +52,27 @@ def _joined(text: str, block: str) -> str:
     return f"{text} {block}".strip()
 
 
-def of_pmid(index: Index, pmid: int, dimension: int) -> list[Snippet]:
-    """Return the snippets of a paper, in the order of their ids; of a long document the whole one.
-
-    Parameters
-    ----------
-    dimension : of the index's dense vectors
-    """
+def named_snippets(index: Index, name: str, dimension: int) -> list[Snippet]:
+    """Return the snippet of an id, else those of a PMID by id; `dimension` is that of the index's dense vectors."""
+    if snippet := document(index, name):
+        return [snippet]
+    if not (name.isascii() and name.isdigit() and len(name) <= PMID_DIGITS):
+        return []
     import numpy as np  # which importing the command line must not
 
     any_vector = np.eye(1, dimension, dtype=np.float32)[0]
-    probe = IndexQuery(any_vector, MOST_OF_PMID, (FieldFilter("pmid", "=", pmid),), exact=True)
+    probe = IndexQuery(any_vector, MOST_OF_PMID, (FieldFilter("pmid", "=", int(name)),), exact=True)
     (hits,) = index.search([probe])
     snippets = index.fetch([hit.id for hit in hits])
     ids = sorted({snippet.document for snippet in snippets.values()})
     return [snippet for id in ids if (snippet := document(index, id))]
 
 
-def named_snippets(index: Index, name: str, dimension: int) -> list[Snippet]:
-    """Return the snippet of an id, else those of a PMID; `dimension` is that of the index's dense vectors."""
-    if snippet := document(index, name):
-        return [snippet]
-    is_pmid = name.isascii() and name.isdigit() and len(name) <= PMID_DIGITS
-    return of_pmid(index, int(name), dimension) if is_pmid else []
-
-
-class StoredFields(NamedTuple):
-    """How many of the snippets that were read have each field of metadata."""
-
-    read: int
-    fields: dict[str, int]
-
-
-def stored_fields(index: Index) -> StoredFields:
+def _metadata_fields(index: Index) -> dict[str, Any]:
     """Count the fields of metadata of up to 1,000 snippets: stores list ids by their hashes, so they are a sample."""
-    ids = next(batched(index.ids(), SAMPLED), [])
-    counts: Counter[str] = Counter()
-    snippets = index.fetch(ids)
-    for snippet in snippets.values():
-        counts.update(snippet.metadata.keys())
-    return StoredFields(len(snippets), dict(sorted(counts.items())))
+    snippets = index.fetch(next(batched(index.ids(), SAMPLED), []))
+    counts = Counter(name for snippet in snippets.values() for name in snippet.metadata)
+    return {"read": len(snippets), "fields": dict(sorted(counts.items()))}
 
 
 def index_facts(store: Store, manifest: Manifest, index: Index) -> dict[str, Any]:
@@ -102,5 +83,5 @@ def index_facts(store: Store, manifest: Manifest, index: Index) -> dict[str, Any
         "deleted_share": index.deleted_share(),
         "bytes": disk_bytes(store.folder),
         "torn": sorted(read_progress(store.folder).torn),
-        "metadata": stored_fields(index)._asdict(),
+        "metadata": _metadata_fields(index),
     }
