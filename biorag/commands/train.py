@@ -129,9 +129,6 @@ class Form:
         ),
     ] = None
     lora: Annotated[bool, typer.Option("--lora", help="Train only LoRA matrices, on all linear layers.")] = False
-    asymmetric: Annotated[
-        bool, typer.Option("--asymmetric", help="Train two copies of the base: one for queries, one for passages.")
-    ] = False
     pooling: Annotated[
         str | None,
         typer.Option(
@@ -212,7 +209,7 @@ def retriever(
     from biorag.training.bi_encoder import EncoderForm
     from biorag.training.retriever import RetrieverTraining
 
-    made = EncoderForm(form.attention, instructions, form.lora, form.asymmetric, form.pooling, form.projection)
+    made = EncoderForm(form.attention, instructions, form.lora, form.pooling, form.projection)
     _run(RetrieverTraining(files, split, settings, rows.negatives, made), facts, result)
 
 

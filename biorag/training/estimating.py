@@ -52,13 +52,12 @@ class Texts(NamedTuple):
 class TrainingWork:
     """The tokens of an epoch, and the texts of one batch whose activations are in memory at once.
 
-    With `lora` only the matrices are trained, with `copies` 2 a copy of the base beside it.
+    With `lora` only the matrices are trained.
     """
 
     tokens: int
     batch: tuple[Texts, ...]
     lora: bool = False
-    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +113,9 @@ def estimate(files: ModelFiles, work: TrainingWork, settings: Settings, epochs: 
     Raises ServiceError if the device does not have that much memory.
     """
     size, tensors, lora = model_size(files), parameters_of(files), work.lora
-    parameters = work.copies * size.parameters
+    parameters = size.parameters
     inputs_and_outputs = sum(sum(layer.shape) for layer in matrices(tensors))
-    adapter = work.copies * settings.training.lora_rank * inputs_and_outputs if lora else 0
+    adapter = settings.training.lora_rank * inputs_and_outputs if lora else 0
     trained = adapter or parameters
     passes = TRAINING - (GRADIENTS if lora else 0)
     passes += FORWARD if settings.training.gradient_checkpointing or settings.training.mini_batch_size else 0
@@ -138,14 +137,13 @@ def batch_bytes(files: ModelFiles, tensors: Sequence[Tensor], batch: Sequence[Te
     """Return about how many bytes of a batch are stored for the backward pass.
 
     Activations are those of `activation_bytes`, and 5·a·s of scores where attention is not fused. With gradient
-    checkpointing it is each layer's input and all of some layers. A text goes through one of two towers.
+    checkpointing it is each layer's input and all of some layers.
     """
     layers = matrices(list(tensors))
-    towers = 2 if files.has_towers else 1
     blocks = {match[1] for layer in layers if (match := LAYER.search(layer.name))}
     tokens = sum(texts.rows * texts.tokens for texts in batch)
     width = ACTIVATION_BYTES["bf16" if uses_bf16(settings.retrieval.precision) else "fp32"]
-    stored: float = activation_bytes(sum(sum(layer.shape) for layer in layers) / towers, tokens, width)
+    stored: float = activation_bytes(sum(sum(layer.shape) for layer in layers), tokens, width)
     stored += (
         STORED_SCORES * WEIGHT_BYTES * len(blocks) * _heads(files) * sum(rows * length**2 for rows, length in batch)
     )

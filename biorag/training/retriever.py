@@ -1,4 +1,4 @@
-"""Training the first stage: a bi-encoder, siamese or of two towers; encoder or decoder."""
+"""Training the first stage: a bi-encoder, whose base is an encoder or a decoder."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from biorag.errors import BadInputError, UsageError
 from biorag.models.finding import ADAPTER, ModelFiles
-from biorag.models.loading import has_towers, input_modules
+from biorag.models.loading import input_modules
 from biorag.registries import NEGATIVES
 from biorag.settings.settings import Settings
-from biorag.training.bi_encoder import EncoderForm, LoraLayers, tower_of
+from biorag.training.bi_encoder import EncoderForm, LoraLayers
 from biorag.training.data import IN_BATCH, Split, TrainingSet, check_negatives, columns, mixed, usable
 from biorag.training.decoder import write_base
 from biorag.training.estimating import TrainingWork, columns_work
@@ -63,7 +63,7 @@ class RetrieverTraining(Training):
     split : rows of files, or of a mixture's sets
     negatives : "in-batch" (the other rows' passages and a row's own mined negatives), or the kind of the mined
         negatives, which are then the only ones
-    form : attention, instructions, LoRA and towers
+    form : attention, instructions, pooling, LoRA
     """
 
     kind = "retriever"
@@ -85,10 +85,9 @@ class RetrieverTraining(Training):
         self.passes = [len(rows) for rows in self.usable.passes(settings.seed)]
 
     def work(self) -> TrainingWork:
-        """Return the columns of the rows that are drawn, and the copies of the base."""
+        """Return the columns of the rows that are drawn."""
         rows = [row for rows in self.usable.passes(self.settings.seed) for row in rows][:: process_count()]
-        copies = 2 if self.form.asymmetric and not self.files.has_towers else 1
-        return replace(columns_work(rows, self.settings.training), lora=self.form.lora, copies=copies)
+        return replace(columns_work(rows, self.settings.training), lora=self.form.lora)
 
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Return the job of a model in the form, for rows, sets with batches of their own, or sets that share them."""
@@ -135,10 +134,7 @@ class RetrieverTraining(Training):
             "loss": self._loss(model),
             "columns": texts,
             "evaluator": self._validation(self.usable),
-            "extra_arguments": {
-                "prompts": prompts_of(model, texts, instructions),
-                "router_mapping": tower_of(model, texts),
-            },
+            "extra_arguments": {"prompts": prompts_of(model, texts, instructions)},
             "collator": self._random_prompts(model, {"": instructions}),
         }
 
@@ -161,7 +157,6 @@ class RetrieverTraining(Training):
             "evaluator": self._validation_of_sets(),
             "extra_arguments": {
                 "prompts": {number: prompts_of(model, texts[number], instructions[number]) for number in sets},
-                "router_mapping": {number: tower_of(model, texts[number]) for number in sets},
                 "batch_sampler": partial(WeightedBatchSampler, weights=weights),
             },
             "of_sets": True,
@@ -215,11 +210,6 @@ class RetrieverTraining(Training):
         gather, positives_only = process_count() > 1, settings.in_batch == "positives"
         candidates = Candidates(SIMILARITIES[self.similarity], positives_only=positives_only, gather=gather)
         if size := settings.mini_batch_size:
-            if gather and has_towers(model):
-                raise UsageError(
-                    "--mini-batch-size trains one tower at a time, but processes average both at once: leave it out, "
-                    "or train --asymmetric in one process"
-                )
             loss = CachedMultipleNegativesRankingLoss(model, scale, candidates, size, gather_across_devices=gather)
         else:
             loss = MultipleNegativesRankingLoss(model, scale, candidates, gather_across_devices=gather)

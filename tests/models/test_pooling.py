@@ -70,12 +70,11 @@ def test_a_projection_of_cls_is_trained_and_trained_further(tiny_modernbert, tmp
 
 def test_a_second_projection_and_towers_are_refused(tiny_encoder):
     from sentence_transformers import SentenceTransformer
-
-    from biorag.training.bi_encoder import with_towers
+    from sentence_transformers.base.modules import Router
 
     model = load_model(SentenceTransformer, find_encoder(str(tiny_encoder)), "fp32")
     with pytest.raises(UsageError, match="has a projection"):
         with_projection(with_projection(model, 4, 0), 4, 0)
     for change in (lambda towers: with_pooling(towers, "cls"), lambda towers: with_projection(towers, 4, 0)):
         with pytest.raises(UsageError, match="two towers"):
-            change(with_towers(model))
+            change(SentenceTransformer(modules=[Router.for_query_document(list(model), list(model))]))

@@ -32,7 +32,7 @@ MINED = [
     for one, other in COUPLES
 ]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-OPTIONS = ["--asymmetric", "--precision", "fp32", "--max-tokens", "32", "--validation", "0", "--evaluations", "2"]
+OPTIONS = ["--precision", "fp32", "--max-tokens", "32", "--validation", "0", "--evaluations", "2"]
 OPTIONS += ["--learning-rate", "0.001"]
 
 
@@ -79,7 +79,7 @@ def test_two_processes_train_as_one_does_with_twice_the_batch(arguments, tmp_pat
 
 
 def test_two_processes_train_on_a_mixture_as_one_does(arguments, tmp_path):
-    """Sets with and without negatives go through a tower different numbers of times; each epoch draws others."""
+    """Sets with and without negatives go through the encoder different numbers of times; each epoch draws others."""
     for name, kept in (("mined", MINED[:16]), ("pairs", MINED[16:32])):
         rows = [{key: row[key] for key in ("query", "positive", "negative")[: 2 + (name == "mined")]} for row in kept]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -110,10 +110,9 @@ def free_port() -> int:
 
 
 def tensors(folder, other):
-    """Return the weights of both towers beside another folder's."""
-    files = [f"{tower}_0_Transformer/model.safetensors" for tower in ("query", "document")]
-    found = [(file, load_file(folder / file), load_file(other / file)) for file in files]
-    return {f"{file} {name}": (value, theirs[name]) for file, ours, theirs in found for name, value in ours.items()}
+    """Return the weights beside another folder's."""
+    ours, theirs = (load_file(path / "model.safetensors") for path in (folder, other))
+    return {name: (value, theirs[name]) for name, value in ours.items()}
 
 
 @pytest.fixture

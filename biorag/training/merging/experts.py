@@ -16,7 +16,6 @@ from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.models.finding import ADAPTER, ModelFiles, first_line
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.models.loading import has_towers, input_modules, load_model
-from biorag.training.bi_encoder import backbones
 from biorag.training.merging.arithmetic import MergeRecipe
 from biorag.types import OnProgress, Vectors
 from biorag.utils.files import require_room
@@ -211,3 +210,10 @@ def _base_differences(expert: Expert, base: Expert) -> Iterator[str]:
     if expert.vocabulary != base.vocabulary:
         yield "vocabulary"
     yield from _differences({"tensors": expert.facts["tensors"]}, {"tensors": base.facts["tensors"]})
+
+
+def backbones(model: SentenceTransformer) -> dict[str, Any]:
+    """Return the transformers by the names of their towers; "" for the only one."""
+    if not has_towers(model):
+        return {"": model[0].auto_model}
+    return {name: modules[0].auto_model for name, modules in model[0].sub_modules.items()}
