@@ -154,10 +154,7 @@ def among(values: Papers, ordered: Papers) -> NDArray[np.bool_]:
 
 
 def open_graph(settings: Settings) -> Graph:
-    """Open the configured graph.
-
-    Raises `MissingError`, naming the existing graphs.
-    """
+    """Open the configured graph; raises `MissingError`, naming the existing graphs."""
     folder = settings.graphs / settings.graph
     if not (folder / FILE).is_file():
         names = sorted(path.parent.name for path in settings.graphs.glob(f"*/{FILE}"))

@@ -49,10 +49,7 @@ def load_dataset(folder: Path, split: str = "test") -> Dataset:
 
 
 def corpus_file(folder: Path) -> Path:
-    """Return the corpus of a folder in BEIR's layout.
-
-    Raises `MissingError` if it has none.
-    """
+    """Return the corpus of a folder in BEIR's layout; raises `MissingError` if it has none."""
     for name in BEIR_CORPUS:
         if (folder / name).is_file():
             return folder / name
@@ -67,10 +64,7 @@ class _Query(TypedDict):
 
 
 def read_queries(path: Path) -> Iterator[Question]:
-    """Yield the questions of a `queries.jsonl`.
-
-    Raises `BadInputError`, naming file, line and reason.
-    """
+    """Yield the questions of a `queries.jsonl`; raises `BadInputError`, naming file, line and reason."""
     for number, line in read_lines(Source(str(path), path)):
         try:
             yield parse_query(line)

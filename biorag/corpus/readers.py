@@ -174,10 +174,7 @@ def as_id(value: Any, key: str) -> str:
 
 
 def text_of(content: bytes) -> str:
-    """Return the content of a text file.
-
-    Raises `ValueError` if it is not UTF-8, or has a NUL.
-    """
+    """Return the content of a text file; raises `ValueError` if it is not UTF-8, or has a NUL."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -92,10 +92,7 @@ def _cut(text: str) -> list[str]:
 
 
 def parse_passage(passage: TextPassage) -> Snippet:
-    """Return the snippet of a passage.
-
-    Raises `ValueError` if the file's name cannot begin an id.
-    """
+    """Return the snippet of a passage; raises `ValueError` if the file's name cannot begin an id."""
     position = f"s{passage.section}p{passage.number}" if passage.section else f"p{passage.number}"
     metadata = {"file": passage.file, "part": position}
     if passage.headings:
