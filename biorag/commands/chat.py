@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -100,16 +100,6 @@ class _Talk:
     def __init__(self, session: Session, conversation: Conversation, is_typed: bool) -> None:
         self._session, self._conversation, self._is_typed = session, conversation, is_typed
         self.failure: BioragError | None = None
-        self._commands: dict[str, Callable[[str], None]] = {
-            "": self._ask,
-            "/help": self._help,
-            "/show": self._show,
-            "/cite": self._cite,
-            "/filter": self._filter,
-            "/options": self._options,
-            "/save": self._save,
-            "/new": self._new,
-        }
 
     def heard(self, text: str) -> bool:
         """Do what a line says, printing errors; return whether the conversation continues."""
@@ -120,7 +110,7 @@ class _Talk:
             if command == "/quit":
                 return False
             if command or argument:
-                self._commands[command](argument)
+                getattr(self, command.replace("/", "_") or "_ask")(argument)  # such as `_show`
         except KeyboardInterrupt as stop:
             if not (self._is_typed and _is_ctrl_c(stop)):
                 raise
