@@ -43,14 +43,8 @@ def fetch_query(
 
     Records are kept until the file is written, and no longer, since PubMed revises them.
 
-    Raises
-    ------
-    BadInputError
-        If PubMed refuses the query, or nothing matches it.
-    UsageError
-        If it matches more than NCBI hands out, and there is no limit.
-    ServiceError
-        As `EUtils` does.
+    Raises `BadInputError` if PubMed refuses the query, or nothing matches it; `UsageError` if it matches more than NCBI
+    hands out, and there is no limit; `ServiceError` as `EUtils` does.
     """
     started = time.perf_counter()
     result = link.search(query, MOST)
