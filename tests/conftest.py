@@ -34,9 +34,10 @@ hypothesis.settings.register_profile("few", ANY_MACHINE, max_examples=25, derand
 hypothesis.settings.register_profile("campaign", ANY_MACHINE, max_examples=300)  # of `make test-all`
 hypothesis.settings.load_profile("few")
 LONGEST = (  # files, by the seconds that their tests take
-    *("test_recipes", "test_attacks", "test_search_and_ask", "test_training", "test_train", "test_llama"),
-    *("test_private", "test_main_paths", "test_hostile_files", "test_edge", "test_exported", "test_frozen_documents"),
-    *("test_decoder", "test_generate", "test_mine", "test_outputs", "test_heat_map", "test_server", "test_pages"),
+    *("test_recipes", "test_attacks", "test_search_and_ask", "test_training", "test_train"),
+    *("test_llama", "test_private", "test_main_paths", "test_hostile_files", "test_edge"),
+    *("test_exported", "test_decoder", "test_generate", "test_mine", "test_outputs"),
+    *("test_heat_map", "test_server", "test_pages"),
 )
 MODELS = {"tiny_encoder", "tiny_cross_encoder", "tiny_modernbert", "tiny_decoder", "demo_home"}
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 
 import pytest
@@ -17,14 +18,19 @@ BM25 = ("--mode", "bm25", "--no-rerank", "--json")
 FOREIGN = ["a thesis\n", '{"file": "mine"}\n', "q1 Q0 d1 1 1.0 other-system\n", "\x1f\x8bnot gzip"]
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A folder with a corpus that has a bad line, a dataset, and a home."""
-    monkeypatch.chdir(tmp_path)
+def made(tmp_path):
+    """Write a corpus that has a bad line, and a dataset."""
     (tmp_path / "corpus.jsonl").write_text('{"id": "s1", "title": "", "content": "Aspirin lowers fever."}\n{"id": 1}\n')
     (tmp_path / "data" / "qrels").mkdir(parents=True)
     (tmp_path / "data" / "queries.jsonl").write_text('{"_id": "q1", "text": "aspirin?"}\n')
     (tmp_path / "data" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ts1\t1\n")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with a corpus, a dataset, and no home yet."""
+    monkeypatch.chdir(tmp_path)
+    made(tmp_path)
     return tmp_path
 
 
@@ -32,10 +38,21 @@ def index(*arguments):
     return invoke("index", "corpus.jsonl", "--on-bad-line", "skip", *arguments)
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory, tiny_encoder):
+    """Such a folder with a home in which the corpus is indexed."""
+    folder = tmp_path_factory.mktemp("indexed")
+    made(folder)
+    words = ("--on-bad-line", "skip", "--encoder", tiny_encoder)
+    succeeded(invoke("index", folder / "corpus.jsonl", *words, home=folder / "home"))
+    return folder
+
+
 @pytest.fixture
-def indexed(place, tiny_encoder):
-    succeeded(index("--encoder", tiny_encoder))
-    return place
+def indexed(template, tmp_path, monkeypatch):
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def test_no_output_replaces_an_input_whatever_it_is_called(indexed):
