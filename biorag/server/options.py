@@ -14,29 +14,17 @@ LEAST_TOKEN = 16  # characters
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """ServerLimits for one client, and for all together.
+    """Limits for one client, and for all together."""
 
-    Attributes
-    ----------
-    rate : requests a minute of each client; 0 for no limit
-    queue : questions that are answered or wait, beyond which a further one is refused
-    threads : questions that are worked on at a time
-    body : bytes of a request
-    connections : beyond which the one that has kept its request back for longest is dropped
-    header_seconds, body_seconds : in which a request's headers and its body must have come
-    write_seconds : in which a client must take what it is sent
-    logins : attempts a minute of each client
-    """
-
-    rate: int = 600
-    queue: int = 64
-    threads: int = 4
-    body: int = 256 * 1024
-    connections: int = 512
-    header_seconds: float = 10.0
-    body_seconds: float = 20.0
-    write_seconds: float = 30.0
-    logins: int = 10
+    rate: int = 600  # requests a minute of each client; 0 for no limit
+    queue: int = 64  # questions answered or waiting, beyond which a further one is refused
+    threads: int = 4  # questions worked on at a time
+    body: int = 256 * 1024  # bytes of a request
+    connections: int = 512  # beyond which the one that has kept its request back longest is dropped
+    header_seconds: float = 10.0  # for a request's headers to arrive
+    body_seconds: float = 20.0  # for its body to arrive
+    write_seconds: float = 30.0  # for a client to take each part of a response
+    logins: int = 10  # attempts a minute of each client
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +32,13 @@ class ServeOptions:
     """Where to listen, and for whom.
 
     Raises `UsageError` if an address of other machines is to be served without a token, or a token is short.
-
-    Attributes
-    ----------
-    token : clients must show it; None only where this machine alone is answered
-    allowed_hosts : names by which browsers reach the server, besides its address
-    runs : a folder of benchmark runs to browse; None for none
     """
 
     host: str = "127.0.0.1"
     port: int = 8765
-    token: str | None = None
-    allowed_hosts: tuple[str, ...] = ()
-    runs: Path | None = None
+    token: str | None = None  # clients must show it; None only where this machine alone is answered
+    allowed_hosts: tuple[str, ...] = ()  # names by which browsers reach the server, besides its address
+    runs: Path | None = None  # a folder of benchmark runs to browse; None for none
     limits: ServerLimits = field(default_factory=ServerLimits)
 
     def __post_init__(self) -> None:
