@@ -26,7 +26,6 @@ def ablate(
     Examples:
 
       biorag ablate sweep.toml --out runs/ablation
-
       biorag ablate sweep.toml --out runs/ablation --jobs 4 --json
     """
     from biorag.recipes.sweep_report import run_sweep

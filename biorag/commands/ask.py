@@ -37,13 +37,9 @@ def ask(
     Examples:
 
       biorag ask "Why is pyridoxine given together with isoniazid?"
-
       biorag ask "Which vitamin is given with isoniazid?" -o A=thiamine -o B=pyridoxine -o C=folate
-
       biorag ask "Why is pyridoxine given together with isoniazid?" --llm starter
-
       biorag ask "Why is pyridoxine given together with isoniazid?" --format vancouver
-
       biorag ask "..." --llm http://localhost:8080 --json --fail-unsupported
     """
     from biorag.api.session import Session

@@ -47,7 +47,6 @@ def answers(
     Examples:
 
       biorag bench answers data/bioasq --name pubmed --out runs/extract
-
       biorag bench answers data/bioasq --answer generate --llm starter --limit 200 --out runs/starter --json
     """
     from biorag.benchmarks.answers import questions, run, systems

@@ -73,11 +73,8 @@ def bioasq(
     Examples:
 
       biorag bench bioasq 8B1_golden.json 8B2_golden.json --name pubmed
-
       biorag bench bioasq golden/8B1_golden.json.gz --system hybrid --system hybrid+rerank --out runs/bioasq --json
-
       biorag bench bioasq 8B1_golden.json --system hybrid --system hybrid+cross --reranker cross:models/cross-encoder
-
       biorag bench bioasq 8B1_golden.json --phase b --answer extract --name pubmed --out runs/phase-b
     """
     if measured.phase not in PHASES:

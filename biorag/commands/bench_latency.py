@@ -68,7 +68,6 @@ def latency(
     Examples:
 
       biorag bench latency --name pubmed --questions data/bioasq --out runs/latency
-
       biorag bench latency --name pubmed --llm starter --json
     """
     from biorag.benchmarks.latency.report import facts, tables

@@ -93,9 +93,7 @@ def mirage(
     Examples:
 
       biorag bench mirage --benchmark benchmark.json --limit 20 --out runs/hybrid
-
       biorag bench mirage --benchmark benchmark.json --mode none --answer score --out runs/closed-book
-
       biorag bench mirage --benchmark benchmark.json --limit 20 --answer evidence --out runs/evidence
     """
     how.check()

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.groups import Flags, Given, expanded
+from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.errors import UsageError, unknown_name
 from biorag.indexes.store import Store
 from biorag.settings.retrieval import RetrievalSettings
@@ -79,7 +79,7 @@ def mteb(
         Flags("name"),
         Flags(RetrievalSettings, but=("precision", "include_retracted", "k")),
     ],
-    given: Given,
+    line: CommandLine,
     tasks: _Tasks,
     out: Annotated[
         Path, typer.Option(help="Folder of mteb's result files and report.json; finished tasks are not repeated.")
@@ -96,16 +96,13 @@ def mteb(
     Examples:
 
       biorag bench mteb --local data/mine --similarity pairs.tsv --out runs/mteb
-
       biorag bench mteb --task NFCorpus --task SciFact --encoder models/retriever --out runs/mteb --json
-
       biorag bench mteb --group medical --system pipeline --mode hybrid --rerank --out runs/mteb
-
       biorag bench mteb --recommendation data/relish --system reranker --reranker cross:models/ce --out runs/mteb
     """
     require("mteb")
-    settings = _configured(settings, given, tasks, system)
-    document = _measured(settings, tasks, system, bool(given.value("name")), out)
+    settings = _configured(settings, line, tasks, system)
+    document = _measured(settings, tasks, system, bool(line.value("name")), out)
     if as_json:
         show.print_json(document)
     else:
@@ -130,15 +127,15 @@ def _measured(settings: Settings, tasks: _Tasks, system: str, of_index: bool, ou
     return document
 
 
-def _configured(settings: Settings, given: Given, tasks: _Tasks, system: str) -> Settings:
+def _configured(settings: Settings, line: CommandLine, tasks: _Tasks, system: str) -> Settings:
     """Return the settings of a system; UsageError if an option has no effect, or no task is named."""
     if system not in SYSTEMS:
         raise unknown_name("system", system, SYSTEMS)
-    if option := given.first(*IDLE[system]):
+    if option := line.first(*IDLE[system]):
         raise UsageError(f"{option} has no effect with --system {system}: leave it out, or use --system pipeline")
     if not (tasks.task or tasks.group or any(tasks.paths.values())):
         raise UsageError("nothing to measure: use --local FOLDER, --task NAME or another kind of task")
-    depth = {"k_init": RERANKED} if system == "reranker" and given.value("k_init") is None else {}
+    depth = {"k_init": RERANKED} if system == "reranker" and line.value("k_init") is None else {}
     return settings.replace(**SYSTEMS[system], **depth)
 
 

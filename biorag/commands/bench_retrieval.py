@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.groups import Flags, Given, expanded
+from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.engine import open_index
 from biorag.errors import UsageError
 from biorag.settings.settings import Settings
@@ -93,7 +93,7 @@ def retrieval(
     settings: Annotated[
         Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed"), Flags("train_validation", panel=None)
     ],
-    given: Given,
+    line: CommandLine,
     held_out: options.HeldOut,
     filters: options.Filters,
     written: _Outputs,
@@ -110,21 +110,18 @@ def retrieval(
     Examples:
 
       biorag bench retrieval data/bioasq --name pubmed
-
       biorag bench retrieval data/bioasq --mode bm25 --no-rerank --run-file runs/bm25.trec --json
-
       biorag bench retrieval data/bioasq --compare runs/bm25.trec --held-out
-
       biorag bench retrieval --run runs/other.trec --qrels data/bioasq/qrels/test.tsv --compare runs/bm25.trec
     """
     from biorag.benchmarks import retrieval as bench
 
     judged.check(held_out.held_out)
-    inputs = [*judged.files(), compare, given.configuration, settings.indexes]
+    inputs = [*judged.files(), compare, line.configuration, settings.indexes]
     written.check([path for path in inputs if path])
     if judged.run:
-        _check_nothing_is_searched(given, filters, written)
-    data = held_out.split(settings, given).select(judged.load())
+        _check_nothing_is_searched(line, filters, written)
+    data = held_out.split(settings, line).select(judged.load())
     if written.run_file:  # before hours of searching
         bench.check_run_ids(id for question, judged_ids in data.qrels.items() for id in (question, *judged_ids))
     other = bench.score_run(data, compare) if compare else None
@@ -150,9 +147,9 @@ def _measured(settings: Settings, data: Dataset, filters: options.Filters) -> Re
         return bench.measure_index(data, ready, filters.conditions, advance)
 
 
-def _check_nothing_is_searched(given: Given, filters: options.Filters, written: _Outputs) -> None:
+def _check_nothing_is_searched(line: CommandLine, filters: options.Filters, written: _Outputs) -> None:
     """Refuse options that change how an index is searched or save its results."""
-    idle = [flag for flag in given.options if flag not in ("--seed", "--validation")]
+    idle = [flag for flag in line.options if flag not in ("--seed", "--validation")]
     idle += ["--filter"] if filters.where else []
     idle += ["--run-file"] if written.run_file else []
     if idle:

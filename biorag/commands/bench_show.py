@@ -26,9 +26,7 @@ def show_run(
     Examples:
 
       biorag bench show runs/hybrid --wrong
-
       biorag bench show runs/hybrid --html hybrid.html
-
       biorag bench show runs/hybrid --task bioasq --json
     """
     from biorag.benchmarks.mirage.page import html_page, is_page

@@ -33,7 +33,6 @@ def verification(
     Examples:
 
       biorag bench verification data/bioasq --name pubmed --half test --out runs/verification
-
       biorag bench verification data/pubmedqa --name pubmed --limit 100 --out runs/conclusions --json
     """
     from biorag.benchmarks.verification import claims, run

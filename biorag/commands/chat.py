@@ -40,9 +40,7 @@ def chat(
     Examples:
 
       biorag chat
-
       biorag chat --name pubmed --llm starter --filter 'year>=2015'
-
       biorag chat < questions.txt
     """
     from biorag.api.session import Session

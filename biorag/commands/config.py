@@ -23,7 +23,6 @@ def list_configuration(ctx: typer.Context, as_json: options.Json = False) -> Non
     Examples:
 
       biorag config list
-
       biorag config list --json
     """
     file, hosts = configuration_file(ctx.obj["config"]), keys.hosts_in_keyring()
@@ -47,7 +46,6 @@ def key(
     Examples:
 
       biorag config key api.example.org
-
       biorag config key localhost:8080 --delete --json
     """
     name = keys.checked_host(host)

@@ -44,7 +44,6 @@ def export_(
     Examples:
 
       biorag corpus export baseline/ updatefiles/ --out snippets --on-bad-line skip
-
       biorag corpus export full-text/ --out snippets --encoder starter --block-tokens 300 --json
     """
     started = time.perf_counter()

@@ -108,9 +108,7 @@ def convert(
     Examples:
 
       biorag data convert pubmedqa ori_pqal.json --test-ids test_ground_truth.json --split test --out data/pqal
-
       biorag data convert bioasq training8b.json --last 200 --split dev --out data/bioasq8-dev
-
       biorag data convert beir --hub mteb/nfcorpus --split dev --out data/nfcorpus-dev --json
     """
     from biorag.conversion.run import convert, request_of
@@ -146,9 +144,7 @@ def sample(
     Examples:
 
       biorag data sample data/pqaa --sizes 10000 --out data/pqaa-10k
-
       biorag data sample pubmed/chunk/ --sizes 1000000,10000 --exclude data/pqaa-10k/sample-1 --out data/mc --json
-
       biorag data sample pubmed/chunk/ --sizes 5000 --keep data/bioasq --out data/small
     """
     from biorag.conversion.sampling import SampleRequest

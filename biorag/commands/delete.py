@@ -84,9 +84,7 @@ def delete(
     Examples:
 
       biorag delete --id 12345678 --name pubmed
-
       biorag delete --filter 'year<2000' --name pubmed --yes --json
-
       biorag delete --source old-snippets.jsonl.gz --name mine
     """
     from biorag.indexes.deleting import DeletionReport, delete_documents

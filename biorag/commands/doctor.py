@@ -35,7 +35,6 @@ def doctor(settings: Settings, as_json: options.Json = False) -> None:
     Examples:
 
       biorag doctor
-
       biorag doctor --json
     """
     checks = [{"name": name, **_result(check, settings)} for name, check in _checks(settings)]

@@ -34,7 +34,6 @@ def fetch(
     Examples:
 
       biorag fetch "isoniazid AND neuropathy" --out isoniazid.xml.gz
-
       biorag fetch "GDF15 AND inflammation" --out gdf15.xml --limit 500 --json
     """
     from biorag.citation_graph.eutils import EUtils, kept_answers

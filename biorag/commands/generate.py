@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.groups import Flags, Given, expanded, is_named, with_index
+from biorag.commands.groups import CommandLine, Flags, expanded, is_named, with_index
 from biorag.engine import open_index
 from biorag.errors import UsageError
 from biorag.settings.section import GENERATION
@@ -58,7 +58,7 @@ def negatives(
     ],
     output: GeneratedOutput,
     settings: Annotated[Settings, Flags("name", "seed"), options.GENERATOR],
-    given: Given,
+    line: CommandLine,
     per_row: Annotated[int, _rows(min=1, max=100, help="Negatives of a row.")] = 1,
     keep_mined: Annotated[bool, _rows("--keep-mined", help="Append a row's own negatives to the generated ones.")] = (
         False
@@ -77,13 +77,12 @@ def negatives(
     Examples:
 
       biorag generate negatives hard.jsonl --out synthetic.jsonl
-
       biorag generate negatives hard.jsonl --llm http://localhost:8080 --per-row 4 --out synthetic.jsonl
     """
     from biorag.training.synthesis.negatives import generate_negatives
 
     job = output.job(settings, per_row, passage_tokens, temperature)
-    output.report("Generated negatives", lambda: generate_negatives(job, rows, given.value("name"), keep_mined))
+    output.report("Generated negatives", lambda: generate_negatives(job, rows, line.value("name"), keep_mined))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class ScenarioOptions:
 def pairs(
     output: GeneratedOutput,
     settings: Annotated[Settings, Flags("seed"), options.GENERATOR],
-    given: Given,
+    line: CommandLine,
     chosen: ScenarioOptions,
     temperature: options.Temperature = TEMPERATURE,
     passage_tokens: PassageTokens = PASSAGE,
@@ -124,12 +123,11 @@ def pairs(
     Examples:
 
       biorag generate pairs --scenarios 100 --per-scenario 5 --out pairs.jsonl
-
       biorag generate pairs --attributes bmretriever --llm http://localhost:8080 --out pairs.jsonl
     """
     from biorag.training.synthesis.pairs import generate_pairs, read_attributes
 
-    longer = chosen.attributes and "passage_tokens" not in given.parameters
+    longer = chosen.attributes and "passage_tokens" not in line.parameters
     job = output.job(settings, chosen.per_scenario, LONG_PASSAGE if longer else passage_tokens, temperature)
     drawn = read_attributes(chosen.attributes, settings.seed) if chosen.attributes else None
     count = chosen.scenarios or (None if chosen.scenario_file else SCENARIOS)
@@ -164,7 +162,7 @@ class QuestionOptions:
 def queries(
     output: GeneratedOutput,
     settings: Annotated[Settings, Flags("name", "seed", "qdrant"), options.GENERATOR],
-    given: Given,
+    line: CommandLine,
     chosen: QuestionOptions,
     corpus: Annotated[
         list[str] | None,
@@ -184,19 +182,18 @@ def queries(
     Examples:
 
       biorag generate queries --name pubmed --limit 2000 --out queries.jsonl
-
       biorag generate queries pubmed/ --model seq2seq:models/doc2query-t5 --per-snippet 3 --out queries.jsonl --json
     """
     from biorag.training.synthesis.questions import generate_questions
 
     model, dataset, temperature = chosen.model, chosen.dataset, chosen.temperature
-    if model is not None and (given.first("llm", "llm_model") or output.template is not None or dataset):
+    if model is not None and (line.first("llm", "llm_model") or output.template is not None or dataset):
         raise UsageError("--model replaces --llm, --llm-model, --prompt and --dataset: leave out one or the other")
     if temperature is None:
         temperature = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
     if not corpus and not is_named(settings):
         settings = with_index(settings)
-    job, name = output.job(settings, chosen.per_snippet, chosen.question_tokens, temperature), given.value("name")
+    job, name = output.job(settings, chosen.per_snippet, chosen.question_tokens, temperature), line.value("name")
     output.report(
         "Generated questions", lambda: generate_questions(job, corpus or (), name, chosen.limit, model, dataset)
     )
@@ -207,7 +204,7 @@ def keep_consistent(
     rows: Annotated[Path, typer.Argument(help="JSONL of query and positive (.gz too).", metavar="FILE")],
     out: Annotated[Path, typer.Option("--out", help="JSONL file to write the kept rows to.")],
     settings: Annotated[Settings, options.INDEX],
-    given: Given,
+    line: CommandLine,
     keep_top: Annotated[int, typer.Option(min=1, max=1000, help="Rank within which the positive must be found.")] = 3,
     mode: Annotated[str | None, typer.Option(help="dense or hybrid.", show_default=options.DENSE_MODES[0])] = None,
     force: options.Force = False,
@@ -221,13 +218,12 @@ def keep_consistent(
     Examples:
 
       biorag generate filter queries.jsonl --name pubmed --out kept.jsonl
-
       biorag generate filter queries.jsonl --name pubmed --mode hybrid --keep-top 1 --out kept.jsonl
     """
     from biorag.training.synthesis import consistency
 
     searched = settings.replace(mode=options.dense_mode(mode), rerank=False)
-    inputs = [rows, settings.indexes, given.configuration]
+    inputs = [rows, settings.indexes, line.configuration]
     check_replaceable(out, "file of training rows", consistency.is_kept, inputs, force)
 
     def work() -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.application import Application
-from biorag.commands.groups import Flags, Given, expanded
+from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.errors import unknown_name
 from biorag.settings.settings import Settings
 
@@ -37,7 +37,6 @@ def build(
     Examples:
 
       biorag graph build open_citation_collection.csv.gz
-
       biorag graph build pubmed-baseline/ pubmed-updates/ --graph pubmed --json
     """
     from biorag.citation_graph import building
@@ -55,7 +54,7 @@ def build(
 @expanded
 def info(
     settings: Annotated[Settings, Flags("graph"), options.NAMED_INDEX],
-    given: Given,
+    line: CommandLine,
     as_json: options.Json = False,
 ) -> None:
     """Show a graph's size, the distribution of references and citations, and how much of an index it covers.
@@ -63,7 +62,6 @@ def info(
     Examples:
 
       biorag graph info
-
       biorag graph info --graph pubmed --name pubmed --json
     """
     from biorag.citation_graph.graph import cover, measure, open_graph
@@ -71,7 +69,7 @@ def info(
 
     graph = open_graph(settings)
     values: dict[str, Any] = {"graph": settings.graph, **measure(graph)}
-    if given.value("name"):
+    if line.value("name"):
         with (
             open_index(settings.replace(**UNENCODED)) as ready,
             show.progress("Reading the index", ready.index.count()) as advance,
@@ -102,7 +100,6 @@ def fill(
     Examples:
 
       biorag graph fill --name pubmed --graph pubmed --eutils http://localhost:8000 --json
-
       biorag graph fill --name seeds --graph seeds --abstracts neighbours.jsonl
     """
     from biorag.citation_graph import filling

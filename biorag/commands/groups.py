@@ -106,7 +106,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CommandLine:
     """The settings that this command line sets by options, and the configuration file that it names.
 
     `parameters` are the names of all parameters that it gives, rather than their defaults.
@@ -146,7 +146,7 @@ class _Part(NamedTuple):
     """
 
     options: Options
-    argument: Callable[[Values, Given], Any]
+    argument: Callable[[Values, CommandLine], Any]
     names: Mapping[str, str] = MappingProxyType({})
 
 
@@ -166,7 +166,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         sources = {name: context.get_parameter_source(name) for name in values if name != CONTEXT}
         parameters = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
         settings = {setting: values[name] for setting, name in names.items() if values[name] is not None}
-        line = Given(settings, context.obj["config"], parameters)
+        line = CommandLine(settings, context.obj["config"], parameters)
         command(**{name: part.argument(values, line) for name, part in parts.items()})
 
     options = {CONTEXT: _parameter(CONTEXT, typer.Context), **_options_of(parts.values())}
@@ -181,7 +181,7 @@ def _part(parameter: inspect.Parameter) -> _Part:
     kind = get_args(annotation)[0] if marks else annotation
     if kind is Settings:
         return _settings_part(marks)
-    if kind is Given:
+    if kind is CommandLine:
         return _Part({}, lambda values, line: line)
     if isinstance(kind, type) and is_dataclass(kind):
         return _group_part(kind, next(iter(marks), None))
@@ -192,7 +192,7 @@ def _settings_part(flags: Collection[Flags]) -> _Part:
     options = dict(option for part in flags for option in part.parameters())
     finds_index = any(part.finds_index for part in flags)
 
-    def argument(values: Values, line: Given) -> Settings:
+    def argument(values: Values, line: CommandLine) -> Settings:
         settings = load_settings({"offline": values[CONTEXT].obj["offline"], **line.values}, line.file)
         named = [line.values[name] for name in URLS if is_server(line.values.get(name, ""))]
         restrict(named if settings.services.offline else None)
@@ -209,7 +209,7 @@ def _group_part(kind: type[Any], panel: Panel | None) -> _Part:
         default = inspect.Parameter.empty if field.default is MISSING else field.default
         parts[field.name] = _part(_parameter(field.name, _in_panel(annotations[field.name], panel), default))
 
-    def argument(values: Values, line: Given) -> Any:
+    def argument(values: Values, line: CommandLine) -> Any:
         return kind(**{name: part.argument(values, line) for name, part in parts.items()})
 
     return _Part(_options_of(parts.values()), argument)
@@ -228,8 +228,8 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
 
 def overridden(settings: Settings, **values: Any) -> Settings:
     """Return settings with the values that options of a command's own give; None was not given."""
-    given = {setting: value for setting, value in values.items() if value is not None}
-    return checked({**settings.flat(), **given}, dict.fromkeys(given, AN_OPTION))
+    changes = {setting: value for setting, value in values.items() if value is not None}
+    return checked({**settings.flat(), **changes}, dict.fromkeys(changes, AN_OPTION))
 
 
 def is_named(settings: Settings) -> bool:

@@ -13,7 +13,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.application import Command
-from biorag.commands.groups import Flags, Given, expanded, is_named, overridden
+from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden
 from biorag.corpus.tables import parse_columns
 from biorag.engine import index_corpus, paired_encoder, survey_corpus
 from biorag.errors import UsageError
@@ -64,7 +64,7 @@ class ModelChoice:
         bool, typer.Option(NO_STORE_TOKENS, help="As --store-tokens none: reranking encodes the candidates too.")
     ] = False
 
-    def encoder(self, settings: Settings, given: Given) -> str | None:
+    def encoder(self, settings: Settings, line: CommandLine) -> str | None:
         """Return the encoder of the two models; None if none are named.
 
         Raises `UsageError` if one is missing, or another encoder is named too.
@@ -75,24 +75,24 @@ class ModelChoice:
             return None
         if self.query_encoder is None or self.passage_encoder is None:
             raise UsageError(f"{named[0]} is for two models: give --query-encoder and --passage-encoder")
-        if other := given.first("encoder", "revision"):
+        if other := line.first("encoder", "revision"):
             raise UsageError(f"{other} names one model, and --query-encoder one of two: leave one of them out")
         texts = {"query": self.query_prompt, "document": self.passage_prompt}
         prompts = {name: text for name, text in texts.items() if text is not None}
         return paired_encoder(settings, self.query_encoder, self.passage_encoder, self.pooling, prompts)
 
-    def chosen(self, settings: Settings, given: Given) -> Settings:
+    def chosen(self, settings: Settings, line: CommandLine) -> Settings:
         """Return the settings with this encoder, and with token vectors or without; raises UsageError."""
         if self.no_store_tokens:
-            if given.first("store_tokens"):
+            if line.first("store_tokens"):
                 raise UsageError(f"{STORE_TOKENS} and {NO_STORE_TOKENS} exclude each other: give one of them")
             settings = overridden(settings, store_tokens="none")
-        if given.first("reranker", "token_pooling") and not stores_tokens(settings):
+        if line.first("reranker", "token_pooling") and not stores_tokens(settings):
             raise UsageError(
                 "--reranker and --token-pooling choose which token vectors are stored, and this index stores none: "
                 f"leave them out, or index under another --name with {STORE_TOKENS}"
             )
-        encoder = self.encoder(settings, given)
+        encoder = self.encoder(settings, line)
         return overridden(settings, encoder=encoder) if encoder else settings
 
 
@@ -119,7 +119,7 @@ class IndexingRun(options.EncodingCluster):
         bool, typer.Option("--estimate", help="Estimate time, disk and memory of a new index; write nothing.")
     ] = False
 
-    def check(self, corpus: Sequence[str], given: Given) -> None:
+    def check(self, corpus: Sequence[str], line: CommandLine) -> None:
         """Hold that what is given fits together.
 
         Raises `UsageError` if there is nothing to index, or options of two ways are given.
@@ -133,7 +133,7 @@ class IndexingRun(options.EncodingCluster):
                 raise UsageError("--stages, --workers and --gpus are for --ray: add it, or leave them out")
         elif self.ray or self.stages:
             raise UsageError("--vectors are encoded already, and --ray and --stages encode: leave one of them out")
-        elif exported := set(given.parameters) & {"columns", "on_bad_line"}:
+        elif exported := set(line.parameters) & {"columns", "on_bad_line"}:
             option = "--" + min(exported).replace("_", "-")
             raise UsageError(f"{option} is for reading files, and --vectors were read before: leave it out")
         elif len(corpus) > 1:
@@ -148,7 +148,7 @@ def index(
         Flags("reranker", panel=None),
         Flags("precision"),
     ],
-    given: Given,
+    line: CommandLine,
     bad_lines: options.BadLines,
     models: ModelChoice,
     run: IndexingRun,
@@ -167,30 +167,23 @@ def index(
     Examples:
 
       biorag index demo
-
       biorag index pubmed/ --name pubmed --store-tokens full --token-pooling 2 --estimate
-
       biorag index baseline/ updatefiles/ --name pubmed --on-bad-line skip --block-tokens 300
-
       biorag index pubmed/ --name dpr --query-encoder models/question --passage-encoder models/context --similarity dot
-
       biorag index papers/ references.nbib table.csv --columns id=Key,content=Notes --name mine
-
       zcat corpus.jsonl.gz | biorag index - --name mine --json
-
       biorag index baseline/ updatefiles/ --ray auto --gpus 8 --stages /shared/pubmed --qdrant http://qdrant:6333
-
       biorag index --vectors vectors --name pubmed
     """
     corpus = corpus or []
-    run.check(corpus, given)
+    run.check(corpus, line)
     if not is_named(settings):
         settings = settings.replace(name=name_for(settings, corpus))
         show.err.print(f"Index {settings.index.name!r} (choose another with --name)", soft_wrap=True)
-    settings = models.chosen(settings, given)
+    settings = models.chosen(settings, line)
     named = parse_columns(columns) if columns is not None else ()
     folder = None if run.estimate else Store(settings).folder
-    rejected = bad_lines.file(folder, [settings.indexes, given.configuration])
+    rejected = bad_lines.file(folder, [settings.indexes, line.configuration])
     if run.estimate:
         with survey_corpus(settings, corpus, rejected, show.progress, columns=named) as surveyed:
             _print_estimate(surveyed.estimate(), as_json)

@@ -24,11 +24,8 @@ def indexes(ctx: typer.Context, as_json: options.Json = False) -> None:
     Examples:
 
       biorag indexes
-
       biorag indexes --json
-
       biorag indexes delete demo
-
       biorag indexes rename pubmed pubmed-2025
     """
     if ctx.invoked_subcommand is not None:
@@ -63,7 +60,6 @@ def delete(
     Examples:
 
       biorag indexes delete demo
-
       biorag indexes delete pubmed-2024 --yes --json
     """
     from biorag.indexes.catalogue import known_index, remove_index
@@ -98,7 +94,6 @@ def rename(
     Examples:
 
       biorag indexes rename default pubmed
-
       biorag indexes rename pubmed pubmed-2025 --yes --json
     """
     from biorag.indexes.catalogue import known_index, rename_index

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.groups import Flags, Given, expanded, is_named, overridden, with_index
+from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden, with_index
 from biorag.settings import settings as fields
 from biorag.settings.settings import Settings
 from biorag.utils.progress import reported
@@ -16,7 +16,7 @@ from biorag.utils.progress import reported
 @expanded
 def info(
     settings: Annotated[Settings, Flags("qdrant")],
-    given: Given,
+    line: CommandLine,
     name: Annotated[str | None, typer.Argument(help="Name of an index; by default all are listed.")] = None,
     list_settings: Annotated[bool, typer.Option("--settings", help="List all settings and their values.")] = False,
     list_fields: Annotated[
@@ -32,18 +32,14 @@ def info(
     Examples:
 
       biorag info
-
       biorag info demo --json
-
       biorag info pubmed --fields
-
       biorag info pubmed --qdrant http://localhost:6333
-
       biorag info --settings
     """
     if list_settings:
         _show_settings(settings, as_json)
-    elif not (name or list_fields or given.first("qdrant")):
+    elif not (name or list_fields or line.first("qdrant")):
         _show_indexes(settings, as_json)
     else:
         chosen = overridden(settings, name=name) if name else settings if is_named(settings) else with_index(settings)

@@ -29,9 +29,7 @@ def mcp(
     Examples:
 
       biorag mcp
-
       biorag mcp --name pubmed --llm starter
-
       biorag mcp --name pubmed --mode bm25 --no-rerank
     """
     from biorag.api.session import Session

@@ -11,7 +11,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.completion import choices_in
-from biorag.commands.groups import Flags, Given, Panel, expanded
+from biorag.commands.groups import CommandLine, Flags, Panel, expanded
 from biorag.engine import open_snippets
 from biorag.errors import UsageError
 from biorag.models.finding import find_encoder
@@ -96,7 +96,7 @@ def merge(
     ],
     out: Annotated[Path, typer.Option(help="Folder for the merged encoder; an interrupted run resumes.")],
     settings: Annotated[Settings, Flags("name", "seed"), Flags("train_validation", panel=None)],
-    given: Given,
+    line: CommandLine,
     how: Method,
     search: Annotated[SearchOptions, Panel("Search of the weights")],
     development: options.Development,
@@ -110,9 +110,7 @@ def merge(
     Examples:
 
       biorag merge runs/bioasq runs/synthetic --method linear --weights 0.3,0.7 --out runs/merged
-
       biorag merge runs/a runs/b runs/c --method ties --base starter --density 0.2 --out runs/merged --json
-
       biorag merge runs/a runs/b --method linear --search data/bioasq --name pubmed --held-out --out runs/merged
     """
     from biorag.benchmarks.tuning.merging import merge_experts
@@ -120,8 +118,8 @@ def merge(
 
     recipe = how.recipe(len(expert))
     if not search.search:
-        _refuse_idle(search, development, settings, given)
-    choice = _choice(search, how, recipe, development, settings, given)
+        _refuse_idle(search, development, settings, line)
+    choice = _choice(search, how, recipe, development, settings, line)
     experts = load_experts([find_encoder(spec) for spec in expert], find_encoder(how.base) if how.base else None)
     report = merge_experts(out, experts, recipe, choice, show.progress)
     if as_json:
@@ -130,13 +128,15 @@ def merge(
         _print(out, report)
 
 
-def _refuse_idle(search: SearchOptions, development: options.Development, settings: Settings, given: Given) -> None:
+def _refuse_idle(
+    search: SearchOptions, development: options.Development, settings: Settings, line: CommandLine
+) -> None:
     """Refuse options that only a search of the weights needs."""
-    flags = [f"--{field.name.replace('_', '-')}" for field in fields(search) if field.name in given.parameters]
+    flags = [f"--{field.name.replace('_', '-')}" for field in fields(search) if field.name in line.parameters]
     part = "" if development.part == "all" else f"--{development.part}"
-    if idle := next(filter(None, [*flags, given.first("name"), part]), None):
+    if idle := next(filter(None, [*flags, line.first("name"), part]), None):
         raise UsageError(f"{idle} needs --search DATASET: add it")
-    development.split(settings, given, "--search DATASET")
+    development.split(settings, line, "--search DATASET")
 
 
 def _choice(
@@ -145,7 +145,7 @@ def _choice(
     recipe: MergeRecipe,
     development: options.Development,
     settings: Settings,
-    given: Given,
+    line: CommandLine,
 ) -> WeightSearch | None:
     """Return the search of the weights, its passages in memory; None where none is asked for."""
     from biorag.benchmarks.retrieval import check_measure
@@ -158,12 +158,12 @@ def _choice(
     experts = len(recipe.weights)
     if how.weights or experts < 2:
         raise UsageError("--search chooses the weights of two experts or more: leave --weights out")
-    split = development.split(settings, given)
+    split = development.split(settings, line)
     check_measure(search.measure)
     require_matplotlib()
     sample = DevelopmentSample(search.sample_questions, search.sample_passages, settings.seed)
     datasets = [sample.dataset(data) for data in load_development(search.search, split, search.split)]
-    searched = _passages(search, sample, datasets, settings, given.value("name"))
+    searched = _passages(search, sample, datasets, settings, line.value("name"))
     choice = WeightSearch(searched, split.part, search.measure, settings.retrieval.precision, search.grid)
     number = len(choice.candidates(experts, how.base is not None, recipe))
     show.err.print(f"{number:,} candidates, each of which encodes the passages once")

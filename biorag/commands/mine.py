@@ -12,7 +12,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.completion import choices
-from biorag.commands.groups import Flags, Given, Panel, expanded
+from biorag.commands.groups import CommandLine, Flags, Panel, expanded
 from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name
 from biorag.registries import NEGATIVES, NegativesKind, mined_negatives
@@ -105,7 +105,7 @@ def mine(
     ],
     mined: Mined,
     settings: Annotated[Settings, Flags("name", "graph", "seed", "encoder", "qdrant", finds_index=True)],
-    given: Given,
+    line: CommandLine,
     ranked: RankOptions,
     walks: Annotated[Walks, Panel("Citation walks")],
     contamination: options.Contamination,
@@ -122,14 +122,12 @@ def mine(
     Examples:
 
       biorag mine data/bioasq --negatives bm25 --name pubmed --per-row 32 --out bm25.jsonl
-
       biorag mine pairs.jsonl --negatives citation --graph pubmed --name pubmed --out citation.jsonl
-
       biorag mine pairs.jsonl --negatives retriever --ranks 10-60 --margin 0.05 --out hard.jsonl --json
     """
     from biorag.training.negatives.kinds import mine_pairs, plan_of
 
-    kind = _kind(negatives, {"graph": given.value("graph"), **asdict(walks), **asdict(ranked)})
+    kind = _kind(negatives, {"graph": line.value("graph"), **asdict(walks), **asdict(ranked)})
     ranks = RANKS if ranked.ranks is None else ranked.ranks
     plan = plan_of(negatives, settings.seed, mined.per_row or kind.per_row, ranks, ranked.margin, walks.walk)
     searched = settings.replace(mode=_mode(kind, ranked.mode), rerank=False)

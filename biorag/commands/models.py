@@ -14,7 +14,6 @@ def models(as_json: options.Json = False) -> None:
     Examples:
 
       biorag models
-
       biorag models --json
     """
     rows = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands.completion import choices
-from biorag.commands.groups import Flags, Given
+from biorag.commands.groups import CommandLine, Flags
 from biorag.errors import UsageError, unknown_name
 from biorag.registries import OUTPUTS, TERMINAL
 from biorag.retrieval.filters import parse_filters
@@ -205,14 +205,14 @@ class Divided:
         typer.Option("--guard", help="Also leave out questions that training with this --guard dropped. Repeatable."),
     ] = None
 
-    def split(self, part: str, settings: Settings, given: Given, needed: str) -> HeldOutSplit:
+    def split(self, part: str, settings: Settings, line: CommandLine, needed: str) -> HeldOutSplit:
         """Return how training split its questions, and the part to use.
 
         Raises `UsageError` if `--guard` or `--validation` is given without a part; `needed` names the flags to add.
         """
         from biorag.training.held_out import ALL, HeldOutSplit
 
-        for flag, value in (("--guard", self.guard), ("--validation", given.value("train_validation"))):
+        for flag, value in (("--guard", self.guard), ("--validation", line.value("train_validation"))):
             if part == ALL and value not in (None, [], ()):
                 raise UsageError(f"{flag} describes what training left out: add {needed}")
         return HeldOutSplit(settings.training.validation, settings.seed, tuple(self.guard or ()), part)
@@ -228,11 +228,11 @@ class HeldOut:
         typer.Option("--held-out", help="Only the questions that training with --validation and --seed left out."),
     ] = False
 
-    def split(self, settings: Settings, given: Given) -> HeldOutSplit:
+    def split(self, settings: Settings, line: CommandLine) -> HeldOutSplit:
         """Return the questions to use."""
         from biorag.training.held_out import ALL, HELD_OUT
 
-        return self.divided.split(HELD_OUT if self.held_out else ALL, settings, given, "--held-out")
+        return self.divided.split(HELD_OUT if self.held_out else ALL, settings, line, "--held-out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,10 +261,10 @@ class Development:
         return asked[0] if asked else ALL
 
     def split(
-        self, settings: Settings, given: Given, needed: str = "--training, --held-out or --dropped"
+        self, settings: Settings, line: CommandLine, needed: str = "--training, --held-out or --dropped"
     ) -> HeldOutSplit:
         """Return the questions to use."""
-        return self.held_out.divided.split(self.part, settings, given, needed)
+        return self.held_out.divided.split(self.part, settings, line, needed)
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -65,7 +65,6 @@ def plan(
     Examples:
 
       biorag plan --snippets 24000000 --machine docs/machines/one-gpu.toml
-
       biorag plan --snippets 24000000 --machine one-gpu.toml --machine cpus.toml --quantize --json
     """
     from biorag.scale.machine import load_machine

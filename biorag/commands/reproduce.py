@@ -54,9 +54,7 @@ def reproduce(
     Examples:
 
       biorag reproduce modernbert-colbert --out runs/mc
-
       biorag reproduce bioasq8-hybrid --scale cpu --data data --out runs/hybrid --jobs 2
-
       biorag reproduce modernbert-colbert --scale full --dry-run
     """
     from biorag.recipes.run import recipe_of
@@ -75,7 +73,6 @@ def run(
     Examples:
 
       biorag run recipe.toml --scale cpu --out runs/mine
-
       biorag run recipe.toml --scale full --dry-run --json
     """
     _run(recipe, asked, as_json)

@@ -25,11 +25,8 @@ def search(
     Examples:
 
       biorag search "isoniazid neuropathy"
-
       biorag search "inhaled steroids" --filter 'year>=2015 and type:"Randomized Controlled Trial" and not retracted'
-
       biorag search "inhaled steroids in mild asthma" --format ris > asthma.ris
-
       biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
     """
     from biorag.api.session import Session

@@ -66,9 +66,7 @@ def serve(
     Examples:
 
       biorag serve --open
-
       biorag serve --name pubmed --llm starter -k 10
-
       BIORAG_SERVE_TOKEN=... biorag serve --host 0.0.0.0 --allowed-host lab.example.org
     """
     served, listen = serving.options(), _server()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from biorag.commands import options, show, show_answer
-from biorag.commands.groups import Flags, Given, expanded
+from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.errors import OfflineError, UsageError
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
@@ -21,7 +21,7 @@ def show_snippet(
         str, typer.Argument(metavar="ID|N", help="Id or PMID of a snippet, or N for the N-th hit of the last search.")
     ],
     settings: Annotated[Settings, options.NAMED_INDEX, Flags("qdrant", "graph")],
-    given: Given,
+    line: CommandLine,
     mark: Annotated[str | None, typer.Option(help="Words to mark in the text.")] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open its page on PubMed in the browser.")] = False,
     as_json: options.Json = False,
@@ -34,17 +34,14 @@ def show_snippet(
     Examples:
 
       biorag show 1
-
       biorag show 29768149 --name pubmed --mark "formoterol asthma"
-
       biorag show 2 --open
-
       biorag show 29768149 --name pubmed --json
     """
     from biorag.api.session import Session
     from biorag.corpus.sentences import terms
 
-    if given.value("name") is None:
+    if line.value("name") is None:
         settings, which = _of_last_hits(settings, which)
     with Session(settings) as session:
         snippets = session.show(which)

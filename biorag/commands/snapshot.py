@@ -10,7 +10,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.application import Application
-from biorag.commands.groups import Flags, Given, expanded
+from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.settings.settings import Settings
 from biorag.utils.files import check_is_no_input
 
@@ -27,7 +27,7 @@ File = Annotated[Path, typer.Argument(help="The snapshot.")]
 def save(
     file: File,
     settings: Annotated[Settings, Flags("name", finds_index=True)],
-    given: Given,
+    line: CommandLine,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
@@ -36,13 +36,12 @@ def save(
     Examples:
 
       biorag snapshot save pubmed-2026-11-21.tar.gz --name pubmed
-
       biorag snapshot save backup.tar.gz --json
     """
     from biorag.indexes import snapshot
     from biorag.indexes.store import Store
 
-    check_is_no_input(file, [settings.indexes, given.configuration])
+    check_is_no_input(file, [settings.indexes, line.configuration])
     with show.progress("Saving", None) as advance:
         saved = snapshot.save(Store(settings), file, advance, force)
     show.report(f"Saved {saved.name}", asdict(saved), as_json)
@@ -53,7 +52,7 @@ def save(
 def load(
     file: File,
     settings: Annotated[Settings, Flags("name")],
-    given: Given,
+    line: CommandLine,
     as_json: options.Json = False,
 ) -> None:
     """Restore an index from a snapshot; it is verified first, and an existing index is not replaced.
@@ -61,11 +60,10 @@ def load(
     Examples:
 
       biorag snapshot load pubmed-2026-11-21.tar.gz
-
       biorag snapshot load pubmed-2026-11-21.tar.gz --name pubmed-old --json
     """
     from biorag.indexes import snapshot
 
     with show.progress("Loading", None) as advance:
-        loaded = snapshot.load(settings, given.value("name"), file, advance)
+        loaded = snapshot.load(settings, line.value("name"), file, advance)
     show.report(f"Loaded {loaded.name}", asdict(loaded), as_json)

@@ -12,7 +12,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.completion import bases, choices, choices_in, completer
-from biorag.commands.groups import Flags, Given, Panel, expanded
+from biorag.commands.groups import CommandLine, Flags, Panel, expanded
 from biorag.engine import open_passages, open_stored
 from biorag.errors import UsageError
 from biorag.models.finding import find_base, find_encoder
@@ -88,11 +88,11 @@ class RowLimits:
             yield Preparation(policy, validation, settings.seed, self.max_positives, fetch)
 
     def read(
-        self, train: Sequence[Path], settings: Settings, given: Given, pairs: str = "questions"
+        self, train: Sequence[Path], settings: Settings, line: CommandLine, pairs: str = "questions"
     ) -> tuple[Split, dict[str, Any]]:
         """Return the rows, and the facts of the manifest."""
-        check(settings, given)
-        with self.preparation(settings, given.value("name") if pairs == "questions" else None) as prepare:
+        check(settings, line)
+        with self.preparation(settings, line.value("name") if pairs == "questions" else None) as prepare:
             return prepare.read(train, pairs)
 
 
@@ -178,7 +178,7 @@ def retriever(
     train: Rows,
     result: Result,
     settings: Annotated[Common, Flags(TrainingSettings, model=RETRIEVER), Flags("similarity")],
-    given: Given,
+    line: CommandLine,
     limits: RowLimits,
     rows: Annotated[Pairs, Panel(DATA)],
     form: Form,
@@ -198,14 +198,12 @@ def retriever(
     Examples:
 
       biorag train retriever pubmed/ --pairs title-abstract --out models/pretrained
-
       biorag train retriever data/bioasq --name pubmed --base models/pretrained --out models/retriever
-
       biorag train retriever mix.toml --base starter-llm --lora --instruct bmretriever --out models/mixed
     """
     drawn = form.drawn(settings.seed)
     files = find_base(base)
-    split, facts, instructions = _rows_of_retriever(train, limits, rows, form, drawn, settings, given)
+    split, facts, instructions = _rows_of_retriever(train, limits, rows, form, drawn, settings, line)
     from biorag.training.bi_encoder import EncoderForm
     from biorag.training.retriever import RetrieverTraining
 
@@ -220,7 +218,7 @@ def _rows_of_retriever(
     form: Form,
     drawn: Sequence[str],
     settings: Settings,
-    given: Given,
+    line: CommandLine,
 ) -> tuple[Split, dict[str, Any], Instructions | None]:
     """Return the rows, the facts of the manifest, and the instructions that the model keeps."""
     from biorag.training.data import sampled_split
@@ -230,13 +228,13 @@ def _rows_of_retriever(
     if is_mixture(train):
         if rows.pairs != "questions":
             raise UsageError(f"a mixture consists of questions: leave out --pairs {rows.pairs}")
-        check(settings, given)
-        with limits.preparation(settings, given.value("name")) as prepare:
+        check(settings, line)
+        with limits.preparation(settings, line.value("name")) as prepare:
             split, facts, instructions = prepare.read_mixture(train[0], form.instruct, form.task, drawn)
     else:
         template = form.instruct
         instructions = None if template is None else read_instructions(template, form.task or TASK, drawn)
-        split, facts = limits.read(train, settings, given, rows.pairs)
+        split, facts = limits.read(train, settings, line, rows.pairs)
     if rows.sample_negatives:
         split = sampled_split(split, settings.training.hard_negatives, settings.seed)
     return split, facts, instructions
@@ -247,7 +245,7 @@ def reranker(
     train: Rows,
     result: Result,
     settings: Annotated[Common, Flags(TrainingSettings, model=RERANKER)],
-    given: Given,
+    line: CommandLine,
     limits: RowLimits,
     base: Base = "starter",
     negatives: Negatives = "in-batch",
@@ -263,11 +261,10 @@ def reranker(
     Examples:
 
       biorag train reranker triplets.jsonl --base models/retriever --out models/reranker
-
       biorag train reranker triplets.jsonl --base colbert-ir/colbertv2.0 --epochs 2 --out models/colbert
     """
     files = find_encoder(base)
-    split, facts = limits.read(train, settings, given)
+    split, facts = limits.read(train, settings, line)
     from biorag.training.reranker import RerankerTraining
 
     _run(RerankerTraining(files, split, settings, negatives, distill), facts, result)
@@ -278,7 +275,7 @@ def cross_encoder(
     train: Rows,
     result: Result,
     settings: Annotated[Common, Flags(TrainingSettings, model=CROSS_ENCODER)],
-    given: Given,
+    line: CommandLine,
     limits: RowLimits,
     base: Base = "starter",
     negatives: Annotated[
@@ -293,11 +290,10 @@ def cross_encoder(
     Examples:
 
       biorag train cross-encoder triplets.jsonl --out models/cross-encoder
-
       biorag train cross-encoder triplets.jsonl --negatives retriever --hard-negatives 4 --out models/cross-encoder
     """
     files = find_encoder(base)
-    split, facts = limits.read(train, settings, given)
+    split, facts = limits.read(train, settings, line)
     from biorag.training.cross_encoder import CrossEncoderTraining
 
     _run(CrossEncoderTraining(files, split, settings, negatives), facts, result)
@@ -308,7 +304,7 @@ def question_generator(
     train: Rows,
     result: Result,
     settings: Annotated[Common, Flags(TrainingSettings, model=QUESTION_GENERATOR)],
-    given: Given,
+    line: CommandLine,
     limits: RowLimits,
     base: Annotated[
         str, typer.Option("--base", help="Sequence-to-sequence model: a directory, or a Hugging Face id such as T5's.")
@@ -325,11 +321,10 @@ def question_generator(
     Examples:
 
       biorag train question-generator data/bioasq --name pubmed --base google-t5/t5-small --epochs 3 --out models/asker
-
       biorag train question-generator pubmed/ --pairs title-abstract --base google-t5/t5-small --out models/titles
     """
     files = find_encoder(base)
-    split, facts = limits.read(train, settings, given, pairs)
+    split, facts = limits.read(train, settings, line, pairs)
     from biorag.training.question_generator import QuestionGeneratorTraining
 
     _run(QuestionGeneratorTraining(files, split, settings), facts, result)
@@ -342,7 +337,7 @@ def verifier(
     settings: Annotated[
         Machine, Flags("name", "qdrant", finds_index=True), Flags(TrainingSettings, model=CROSS_ENCODER)
     ],
-    given: Given,
+    line: CommandLine,
     base: Base = "starter",
     half: Annotated[
         str, typer.Option(help="Questions to train on: all, development or test, as 'bench verification' divides them.")
@@ -356,12 +351,11 @@ def verifier(
     Examples:
 
       biorag train verifier data/bioasq --name pubmed --out models/verifier
-
       biorag train verifier data/bioasq --name pubmed --base models/cross-encoder --epochs 2 --out models/verifier
     """
     from biorag.benchmarks.verification.claims import SYNTHETIC, read_claims, training_rows
 
-    check(settings, given)
+    check(settings, line)
     files = find_encoder(base)
     with open_stored(settings) as (_, index):
         claims = read_claims(dataset, index.fetch, half, settings.seed)
@@ -375,11 +369,11 @@ def verifier(
     _run(CrossEncoderTraining(files, parts, settings, SYNTHETIC), facts, result)
 
 
-def check(settings: Settings, given: Given) -> None:
+def check(settings: Settings, line: CommandLine) -> None:
     """Refuse an option that another setting leaves without effect; raises UsageError naming both."""
     values = settings.training.flat()
     for name, other in REPLACED.items():
-        if values[name] is not None and given.value(other) is not None:
+        if values[name] is not None and line.value(other) is not None:
             raise UsageError(
                 f"{FIELDS[name].flag} ({name} = {values[name]}) replaces {FIELDS[other].flag}: give one of them"
             )

@@ -13,7 +13,7 @@ import typer
 from biorag.benchmarks.tuning.parameters import POINTS
 from biorag.commands import options, show
 from biorag.commands.completion import choices_in
-from biorag.commands.groups import Flags, Given, expanded
+from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.engine import open_index
 from biorag.settings.settings import Settings
 from biorag.settings.sources import PREFIX, load_settings
@@ -53,7 +53,7 @@ def tune(
     settings: Annotated[
         Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed"), Flags("train_validation", panel=None)
     ],
-    given: Given,
+    line: CommandLine,
     development: options.Development,
     filters: options.Filters,
     as_json: options.Json = False,
@@ -66,9 +66,7 @@ def tune(
     Examples:
 
       biorag tune data/bioasq --param lambda --no-rerank --name pubmed --out runs/lambda
-
       biorag tune data/bioasq data/pubmedqa --param interpolation --training --from 0 --to 1 --out runs/weight
-
       biorag tune data/bioasq --param k_init --values 10,20,50,100 --out runs/k_init --no-write --json
     """
     from biorag.benchmarks.tuning import run
@@ -77,11 +75,11 @@ def tune(
     spread = tuned.low, tuned.high, tuned.points
     plan = run.TuningPlan.of(tuned.param, tuned.by, settings, spread, tuned.values)
     for value in (*plan.values, plan.current) if tuned.write else ():
-        load_settings({plan.parameter.setting: value}, given.file)  # the file may name another chain of rerankers
-    split = development.split(settings, given)
+        load_settings({plan.parameter.setting: value}, line.file)  # the file may name another chain of rerankers
+    split = development.split(settings, line)
     data = run.DevelopmentData(load_development(dataset, split), split.part, filters.conditions)
     report = _tuned(plan, data, settings, out)
-    _write(report, out, given.configuration if tuned.write else None)
+    _write(report, out, line.configuration if tuned.write else None)
     if as_json:
         show.print_json(report)
     else:

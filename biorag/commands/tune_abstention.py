@@ -55,7 +55,6 @@ def abstention(
     Examples:
 
       biorag tune abstention data/bioasq data/pubmedqa --name pubmed --out runs/abstention
-
       biorag tune abstention data/bioasq --outside elsewhere.jsonl --out runs/abstention --no-write --json
     """
     report = _tuned(dataset, out, settings, fit)

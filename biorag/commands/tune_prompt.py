@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.groups import Flags, Given, expanded
+from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.engine import encoder_files, open_generator, open_index
 from biorag.errors import UsageError
 from biorag.settings.section import GENERATION
@@ -77,7 +77,7 @@ def prompt(
     settings: Annotated[
         Settings, options.INDEX, options.GENERATOR, Flags("seed"), Flags("train_validation", panel=None)
     ],
-    given: Given,
+    line: CommandLine,
     effort: SearchEffort,
     divided: options.Divided,
     reflection: ReflectionOptions,
@@ -92,14 +92,11 @@ def prompt(
     Examples:
 
       biorag tune prompt data/bioasq --name decoder --out runs/prompt
-
       biorag tune prompt data/bioasq --name decoder --llm http://localhost:8080 --budget medium --out runs/prompt --json
-
       biorag tune prompt data/bioasq --name decoder --recipe stm --budget heavy --out runs/prompt
-
       biorag tune prompt data/bioasq --seed-prompt "Retrieve abstracts that answer" --no-write --out runs/prompt
     """
-    report = _tuned(dataset, out, settings, given, effort, divided, reflection)
+    report = _tuned(dataset, out, settings, line, effort, divided, reflection)
     if as_json:
         show.print_json(report)
     else:
@@ -110,7 +107,7 @@ def _tuned(
     dataset: Path,
     out: Path,
     settings: Settings,
-    given: Given,
+    line: CommandLine,
     effort: SearchEffort,
     divided: options.Divided,
     reflection: ReflectionOptions,
@@ -130,7 +127,7 @@ def _tuned(
     require_gepa()
     require_matplotlib()
     settings = settings.replace(mode="dense", rerank=False)
-    split = divided.split(DROPPED if effort.dropped else TRAINING, settings, given, "")
+    split = divided.split(DROPPED if effort.dropped else TRAINING, settings, line, "")
     questions = PromptQuestions.draw(load_dataset(dataset), split, work.questions)
     with open_index(settings) as opened:
         target = PromptTarget.of(encoder_files(settings, opened.manifest), out / COPY) if effort.write else None

@@ -70,9 +70,7 @@ def verify(
     Examples:
 
       biorag verify "Pyridoxine prevents the neuropathy caused by isoniazid."
-
       biorag verify "Metformin does not lower blood glucose." --name pubmed --snippet pubmed_123 --json
-
       biorag verify --claims claims.jsonl --out verdicts.jsonl --name pubmed --fail-unsupported
     """
     from biorag.api.session import Session

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from biorag.commands.groups import Flags, Given, Panel, expanded
+from biorag.commands.groups import CommandLine, Flags, Panel, expanded
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils import network
@@ -44,7 +44,7 @@ def run(got):
             Settings, Flags(RetrievalSettings, "name", but=("k",)), Flags("llm", panel="Own", defaults={"llm": "none"})
         ],
         outer: Annotated[Outer, Panel("Shown")],
-        given: Given,
+        given: CommandLine,
         plain: Annotated[bool, typer.Option("--plain")] = False,
     ) -> None:
         """Do it."""
