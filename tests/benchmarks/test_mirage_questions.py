@@ -61,13 +61,6 @@ def test_real_questions_say_what_the_file_says(real, real_path):
             assert list(question.pmids) == record.get("PMID", [])
 
 
-def test_the_two_literature_tasks_and_no_others_have_sources(real):
-    assert {task for task, questions in real.items() if any(question.pmids for question in questions)} == {
-        "pubmedqa",
-        "bioasq",
-    }
-
-
 # --- choosing -----------------------------------------------------------------------------------------------
 
 

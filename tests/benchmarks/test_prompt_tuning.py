@@ -6,8 +6,6 @@ import json
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from biorag.benchmarks.tuning.evolution import (
     MINIBATCH,
@@ -138,17 +136,6 @@ def test_the_winner_is_the_better_one_with_the_scores_of_a_slow_reference(bench,
     assert (tmp_path / "curve.png").stat().st_size > 1000
 
 
-def test_the_model_is_shown_what_was_found(bench):
-    bench.evolve(REPLIES)
-    shown = bench.generator.prompts[0].user
-    assert shown.startswith("Instruction in use: Find passages.\n\nQuestion 1: Tell us of ")
-    assert shown.count("Feedback: nDCG@10 is 0.") + shown.count("Feedback: nDCG@10 is 1.") == MINIBATCH
-    assert '<document n="3">' in shown
-    schema = bench.generator.schemas[0]
-    assert (schema["required"], schema["properties"]) == (["instruction"], {"instruction": {"type": "string"}})
-    assert {sampling.temperature for sampling in bench.generator.samplings} == {1.0}
-
-
 @pytest.mark.parametrize("calls", [1, 30])
 def test_the_budget_is_kept_to_a_round(bench, calls):
     evolution = bench.evolve(REPLIES, calls)
@@ -222,12 +209,6 @@ def test_budgets_are_those_of_dspy():
 )
 def test_the_instruction_in_a_prompt(prompt, instruction, form):
     assert parted(prompt) == (instruction, form)
-
-
-@given(st.text(max_size=30) | st.builds("{}{}\nQuery: ".format, st.sampled_from(["", "Instruct: "]), st.text()))
-def test_a_prompt_is_made_of_its_parts_again(prompt):
-    instruction, form = parted(prompt)
-    assert form.prompt(instruction) == prompt
 
 
 def test_a_query_prompt_is_written_and_the_rest_stays(tmp_path):

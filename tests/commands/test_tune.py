@@ -134,13 +134,6 @@ def test_what_does_not_go_together_is_said(invoke, place, words, parts):
     failed(invoke("tune", place / "asked", "--out", "out", *words), 2, *parts)
 
 
-def test_points_belong_to_the_weight_of_every_stage(invoke, place, tiny_cross_encoder):
-    chain = ("--reranker", f"encoder,cross:{tiny_cross_encoder}@5", "--no-write", "--out", "out", "--json")
-    words = ("tune", place / "asked", "--param", "k_init", "--values", "5", *chain)
-    done(invoke(*words, "--cross-interpolation", "1"))
-    failed(invoke(*words, "--cross-interpolation", "9"), 5, "points.json", "settings")
-
-
 def test_no_value_is_tried_that_the_file_cannot_hold(invoke, place, tmp_path):
     (tmp_path / "biorag.toml").write_text('reranker = "encoder@9"\n')
     words = ("tune", place / "asked", "--param", "k_init", "--reranker", "encoder", "--values", "5", "--out", "out")

@@ -77,15 +77,6 @@ def test_a_sweep_of_paths_alone_is_the_papers_grid(sweep):
     assert (asked.base, asked.reranker_base, asked.held_out, asked.mirage) == ("starter", None, True, None)
 
 
-def test_cells_are_in_the_order_of_the_file(sweep):
-    asked = sweep(negatives=["bm25", "in-batch"], similarity=["dot"], reranker=["aligned", "none"], k_init=[9, 3])
-    assert [cell.name for cell in cells(asked)] == [
-        *("BM25", "base encoder"),
-        *("bm25 dot, aligned, k_init 9", "bm25 dot, aligned, k_init 3", "bm25 dot"),
-        *("in-batch dot, aligned, k_init 9", "in-batch dot, aligned, k_init 3", "in-batch dot"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("values", "variable"),
     [
@@ -216,22 +207,6 @@ def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
     return {name for name in before if before[name] != after[name]}
 
 
-def test_a_key_is_of_arguments_needs_and_inputs():
-    need, other = Step("need", ("a",)), Step("need", ("b",))
-    step = Step("step", ("x", "y"), (need,), ("hash",))
-    assert step.key == Step("another name", ("x", "y"), (need,), ("hash",)).key
-    different = [
-        Step("step", ("x", "z"), (need,), ("hash",)),
-        Step("step", ("x y",), (need,), ("hash",)),
-        Step("step", ("x", "y", "hash"), (need,)),
-        Step("step", ("x", "y"), (other,), ("hash",)),
-        Step("step", ("x", "y"), (need, other), ("hash",)),
-        Step("step", ("x", "y"), (), ("hash",)),
-        Step("step", ("x", "y"), (need,), ("hash",), (("name", "text"),)),
-    ]
-    assert len({step.key, *(changed.key for changed in different)}) == 1 + len(different)
-
-
 UNTRAINED = {"base-index", "retrieval-bm25 test", "retrieval-base test"}
 IN_BATCH = {f"{name} in-batch, cosine" for name in ("retriever", "index")} | {
     *("retrieval-none in-batch, cosine, test", "retrieval-untrained in-batch, cosine, 5, test"),
@@ -272,23 +247,6 @@ def test_a_changed_file_changes_the_steps_that_read_it(sweep, place):
     assert everything - changed_by("train/qrels/train.tsv") == {*UNTRAINED, "mirage-bm25", "mirage-base"}
     assert changed_by("corpus.jsonl") == changed_by("base/model.safetensors") == everything
     assert changed_by("benchmark.json") == everything - UNTRAINED | mirage, "it guards what is trained"
-
-
-def test_keys_are_those_of_any_output_folder(sweep, place):
-    """Only the words of the command that is run name the folder."""
-    listed = steps_of(sweep(**SMALL))
-    step = listed["retrieval-aligned in-batch, cosine, 5, test"]
-    commands = []
-    for name in ("one", "other"):
-        workshop = Workshop(place / name)
-        command = workshop.command(step)
-        assert command[:3] == ["biorag", "--config", str(place / name / "biorag.toml")]
-        assert command[-1] == "--json"
-        assert str(place / name / "work" / step.key / "run.trec") in command
-        assert str(workshop.out(listed["aligned in-batch, cosine"])) in command
-        assert "{" not in " ".join(command)
-        commands.append([word.replace(str(place / name), "") for word in command])
-    assert commands[0] == commands[1]
 
 
 # --- running ------------------------------------------------------------------------------------------------

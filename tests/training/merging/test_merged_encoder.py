@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from biorag.errors import BadInputError, BioragError, MissingError, ServiceError, UsageError
+from biorag.errors import BadInputError, BioragError, MissingError, UsageError
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
 from biorag.training.merging.arithmetic import MergeRecipe
@@ -188,10 +188,3 @@ def test_adapters_need_their_own_base(tmp_path, tiny_encoder, tiny_modernbert):
     (folder / "adapter_config.json").write_text("[")
     with pytest.raises(BioragError, match=r"adapter_config\.json"):
         merge([folder], tiny_encoder, HALF, tmp_path / "out")
-
-
-def test_a_full_disk_is_said_before_anything_is_written(tmp_path, experts, monkeypatch):
-    monkeypatch.setattr("biorag.utils.files.RESERVE", 1 << 60)
-    with pytest.raises(ServiceError, match="full"):
-        merge(experts, None, HALF, tmp_path / "out")
-    assert list((tmp_path / "out").iterdir()) == []
