@@ -80,7 +80,7 @@ def test_points_at_hand_are_not_measured_again(invoke, place, tmp_path, monkeypa
     assert done(invoke(*words, "--values", "5,2"))["points"] == first["points"]
     other = done(invoke(*words, "--values", "5", "--measure", "success@3"))
     assert other["measure"] == "success@3"
-    failed(invoke(*words, "--values", "2", "--mode", "bm25"), 5, "points.json", "settings", "--out")
+    failed(invoke(*words, "--values", "2", "--mode", "bm25"), 5, "out was made with other settings", "--out")
 
 
 def test_two_data_sets_weigh_the_same(invoke, place, tmp_path):
