@@ -174,15 +174,6 @@ def test_reading_an_index_without_data_says_so(folder, written, left):
     index.close()
 
 
-def test_a_damaged_shard_is_a_service_error_and_frees_the_lock(written):
-    for path in (written / "shard" / "segments").glob("*/segment.json"):
-        path.write_text("{")
-    for writable in (False, True, True):
-        with pytest.raises(ServiceError, match="Qdrant Edge engine failed") as caught:
-            EdgeIndex(written, manifest(), writable)
-        assert caught.value.exit_code == 6
-
-
 # --- who may open it
 
 

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import fields, replace
-from importlib.metadata import version
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,6 @@ from biorag.errors import MismatchError
 from biorag.indexes.manifest import FORMAT, BlockParameters, Bm25Parameters, Manifest, SourceRecord, read_manifest
 from biorag.types import EncoderIdentity
 from biorag.utils.files import write_json
-from biorag.utils.versions import installed_versions
 
 MANIFEST = Manifest(
     name="pubmed",
@@ -161,9 +159,3 @@ def test_the_fingerprint_is_of_what_determines_results():
         {"sources": MANIFEST.sources[:1]},
     ):
         assert replace(MANIFEST, **change).fingerprint() != MANIFEST.fingerprint()
-
-
-def test_installed_versions_are_the_packages_own():
-    found = installed_versions()
-    assert found["qdrant-edge-py"] == version("qdrant-edge-py")
-    assert {"biorag", "qdrant-client", "sentence-transformers", "torch"} <= set(found)

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import find_sources
-from biorag.errors import BadInputError, ServiceError
+from biorag.errors import ServiceError
 from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.estimating import estimate
 from biorag.indexes.progress import IndexingProgress, write_progress
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import survey
@@ -124,15 +123,6 @@ def test_an_older_record_leaves_a_newer_one_alone(settings, tmp_path):
     assert counts(bring(settings, same)) == {"updated": 1, "snippets": 1}
     assert held(settings) == {"1": "Mended."}
     assert counts(bring(settings, one("e.xml", "2024-05-06", 2))) == {"updated": 1, "snippets": 1}
-
-
-def test_nothing_is_left_to_be_estimated(settings, files):
-    bring(settings, *files)
-    store = Store(settings)
-    manifest = store.require_manifest()
-    found = survey(find_sources([str(files[0])], settings.home), None, lambda count: None, WHOLE, manifest.sources)
-    with pytest.raises(BadInputError, match="nothing is new in this corpus: index 'test' holds it already"):
-        estimate(manifest, found, encoding_snippets(HashEncoder()), 10)
 
 
 # --- blocks

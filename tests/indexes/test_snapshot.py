@@ -277,17 +277,6 @@ def test_sizes_that_the_file_cannot_hold_are_refused_before_anything_is_unpacked
         assert not (tmp_path / "home").exists()
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"no gzip", gzip.compress(b"", mtime=0), gzip.compress(b"no tar" * 200, mtime=0)]
-)
-def test_what_is_no_snapshot_is_named(tmp_path, text):
-    (tmp_path / "s").write_bytes(text)
-    with pytest.raises(BadInputError, match=r"s is not a complete snapshot \(.+\): copy it again"):
-        snapshot.load(Settings.of(home=tmp_path / "home"), None, tmp_path / "s", quiet)
-    with pytest.raises(MissingError):
-        snapshot.load(Settings.of(home=tmp_path / "home"), None, tmp_path / "not there", quiet)
-
-
 @pytest.mark.faults
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())

@@ -83,6 +83,7 @@ def test_a_word_is_matched_by_itself(sessions):
     assert matched["isoniazid?"] == "Isoniazid"
 
 
+@pytest.mark.long
 def test_a_long_question_and_a_long_snippet_are_cut_as_the_reranker_cuts_them(sessions, session_with_long_snippet):
     session = session_with_long_snippet
     question = "What does pyridoxine prevent in people who take isoniazid? " * 60

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -14,8 +13,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from biorag.corpus.sources import demo_file
-from biorag.engine import open_index
 from biorag.indexes.edge import EdgeIndex
 from biorag.retrieval.filters import parse_filter
 from biorag.retrieval.fusion import best_of_all, linear
@@ -23,7 +20,6 @@ from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
 from biorag.types import IndexQuery, ScoredDoc
 from tests.answering.test_pipeline import holds
-from tests.cli import done, invoke
 from tests.fakes import HashEncoder
 from tests.indexes.test_contract import manifest, random_snippets, random_vectors
 
@@ -110,19 +106,3 @@ def test_searching_the_store_gives_the_list_of_a_full_scan(edge, where):
         expected = scanned(dict(dense), dict(bm25), 0.1)[:15]
         assert [(hit.snippet.id, hit.score) for hit in ranking.hits] == expected
         assert len(ranking.sides.dense) == len(ranking.sides.bm25 or ranking.sides.dense) == 15
-
-
-def test_on_the_demonstration_index_every_question_gets_the_list_of_a_full_scan(demo_home):
-    tasks = json.loads(demo_file("benchmark.json").read_text(encoding="utf-8"))
-    questions = [asked["question"] for task in tasks.values() for asked in task.values()]
-    settings = Settings.of(home=demo_home, rerank=False, fusion="exact", depth=1)
-    with open_index(settings) as opened:
-        count, weight = opened.index.count(), settings.retrieval.lambda_
-        vectors = opened.encoder.encode_queries(questions)
-        rankings = opened.retriever.search_all(questions, 10)
-        for question, vector, ranking in zip(questions, vectors, rankings, strict=True):
-            dense, bm25 = opened.index.search([IndexQuery(vector, count, exact=True), IndexQuery(question, count)])
-            expected = scanned(dict(dense), dict(bm25), weight)[:10]
-            assert [(hit.snippet.id, hit.score) for hit in ranking.hits] == expected
-    report = done(invoke("search", "heparin", "--fusion", "exact", "--json", home=demo_home))
-    assert len(report["hits"]) == 5
