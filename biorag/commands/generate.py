@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +19,7 @@ from biorag.settings.settings import Settings
 from biorag.utils.files import check_replaceable
 
 if TYPE_CHECKING:
-    from biorag.training.synthesis.drafts import GeneratedRowCounts, GenerationJob
+    from biorag.training.synthesis.drafts import GenerationJob, Tally
 
 SCENARIOS = 100
 PASSAGE, LONG_PASSAGE = 128, 768  # tokens; BMRetriever's passages have up to 400 words
@@ -46,9 +46,9 @@ class GeneratedOutput:
         draws = Draws(texts, max_tokens, temperature, settings.seed)
         return GenerationJob(settings, self.out, draws, self.template, show.progress)
 
-    def report(self, title: str, generate: Callable[[], GeneratedRowCounts]) -> None:
+    def report(self, title: str, generate: Callable[[], Tally]) -> None:
         """Generate the rows and print their counts."""
-        show.outcome(title, self.out, lambda: asdict(generate()), self.as_json)
+        show.outcome(title, self.out, generate, self.as_json)
 
 
 @expanded

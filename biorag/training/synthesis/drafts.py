@@ -6,7 +6,7 @@ Texts are written for a subject: a snippet, a training row, a scenario. A killed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -27,27 +27,12 @@ LEAST_WORDS = 8  # of a passage
 NEAR = 0.9  # Jaccard index of the words above which two passages are near-copies
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GeneratedRowCounts:
-    """The counts of a run: `rows` were made of the `generated` texts; subclasses say why texts were dropped.
-
-    The tokens are those of all drafts and of the other requests for the file; `resumed` subjects had drafts before.
-    """
-
-    generated: int = 0
-    rows: int = 0
-    empty: int = 0
-    short: int = 0
-    cut: int = 0
-    copied: int = 0
-    duplicates: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    resumed: int = 0
-
+# Every run counts the `generated` texts and the `rows` made of them, the texts that were dropped by their faults (see
+# docs/synthetic.md), and the tokens of all requests.
+FAULTS = ("empty", "short", "cut", "copied", "duplicates")
+COUNTS = ("generated", "rows", *FAULTS, "prompt_tokens", "completion_tokens")
 
 S = TypeVar("S", bound=DraftSubject)
-C = TypeVar("C", bound=GeneratedRowCounts)
 Tally = dict[str, int]
 # Makes the rows of a subject of its drafts, counts what it drops, and keeps the texts of earlier rows for comparison.
 MakeRows = Callable[[S, Sequence[Generation], Tally, set[str]], Iterator[dict[str, Any]]]
@@ -83,12 +68,11 @@ class Drafted(TypedDict):
 
 
 @dataclass(frozen=True)
-class GeneratedFile(Generic[S, C]):
+class GeneratedFile(Generic[S]):
     """A JSONL file of training rows; the drafts they are made of lie beside it until all rows are there."""
 
     path: Path
     identity: Mapping[str, Any]
-    counts: type[C]
     make_rows: MakeRows[S]
 
     @property
@@ -101,27 +85,23 @@ class GeneratedFile(Generic[S, C]):
         """The file of the model's replies, deleted once the rows are written."""
         return Rows(self.path.with_name(f"{self.path.name}.drafts"), self.identity, Drafted)
 
-    def finished(self) -> C | None:
+    def finished(self) -> Tally | None:
         """Return the counts of a file that is complete, its drafts deleted; None if there is work left.
 
-        Raises MismatchError if the file, or its drafts, are of other settings, were not generated, or were changed
-        since.
+        Raises `MismatchError` if the file or its drafts are of other settings, were not generated, or were changed.
         """
         counts = self.rows.counts()
         if counts is None:
             self.drafts.counts()
-            return None
-        self.drafts.remove()  # a kill may have left them
-        return self.counts(**counts)
+        else:
+            self.drafts.remove()  # a kill may have left them
+        return counts
 
-    def generate(self, subjects: Sequence[S], counts: C, writer: Writer[S], on_progress: OnProgress) -> C:
-        """Write the rows of all subjects, resuming where a killed run stopped.
+    def generate(self, subjects: Sequence[S], counts: Tally, writer: Writer[S], on_progress: OnProgress) -> Tally:
+        """Write the rows of all subjects, resuming where a killed run stopped, and return all counts.
 
-        Parameters
-        ----------
-        counts : of the subjects
-
-        Raises ServiceError if another process is writing the file.
+        `counts` are those of the subjects, and of faults that `make_rows` counts beside `COUNTS`.
+        Raises `ServiceError` if another process is writing the file.
         """
 
         def written(left: Sequence[S]) -> Iterator[dict[str, Any]]:
@@ -130,10 +110,10 @@ class GeneratedFile(Generic[S, C]):
                     yield {"id": subject.id, "drafts": [draft._replace(text=whole(draft.text)) for draft in drafts]}
 
         resumed = self.drafts.fill(subjects, written, on_progress, writer.batch).resumed
-        tally = asdict(counts) | {"resumed": len(subjects)}
+        tally = dict.fromkeys(COUNTS, 0) | counts | {"resumed": len(subjects)}
         self.rows.publish(map(json_line, self._made(subjects, tally)), tally)
         self.drafts.remove()
-        return self.counts(**{**tally, "resumed": resumed})
+        return {**tally, "resumed": resumed}
 
     def _made(self, subjects: Sequence[S], tally: Tally) -> Iterator[dict[str, Any]]:
         """Yield the rows made of the drafts."""

@@ -19,7 +19,6 @@ from biorag.training.data import SYNTHETIC
 from biorag.training.rows import normalised, read_rows, sha256_of
 from biorag.training.synthesis.drafts import (
     GeneratedFile,
-    GeneratedRowCounts,
     GenerationJob,
     Tally,
     on_one_line,
@@ -27,22 +26,6 @@ from biorag.training.synthesis.drafts import (
 )
 from biorag.training.synthesis.writers import DraftForm, PromptedWriter, about
 from biorag.types import Generation, Prompt, Snippet, TrainingRow
-
-
-@dataclass(frozen=True, slots=True)
-class NegativeCounts(GeneratedRowCounts):
-    """The counts of a run: negatives were written for `pairs`, of which `unmined` ones have no mined negative.
-
-    The rows have `negatives` written ones in all; pairs for which none was kept are `without`. Dropped were
-    texts that are `empty`, `cut` by the token cap, `short` of eight words, `copied` (the query, or part of the
-    positive, of a mined negative or of the prompt), `near_copies` of these, or `duplicates` of an earlier negative.
-    """
-
-    pairs: int
-    unmined: int
-    negatives: int = 0
-    without: int = 0
-    near_copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +85,7 @@ def negative_rows(
         yield {"query": row.query, "positive": row.positive, **numbered, "kind": SYNTHETIC, **ids}
 
 
-def generate_negatives(job: GenerationJob, paths: Sequence[Path], name: str | None, keep_mined: bool) -> NegativeCounts:
+def generate_negatives(job: GenerationJob, paths: Sequence[Path], name: str | None, keep_mined: bool) -> Tally:
     """Generate hard negatives of training rows; BEIR folders' passages may come from the named index."""
     job.check("--per-row")
     with open_passages(job.settings, name) as fetch:
@@ -118,10 +101,11 @@ def generate_negatives(job: GenerationJob, paths: Sequence[Path], name: str | No
         "prompt": template.sha256,
     }
     make_rows = partial(negative_rows, examples=template.system, keep_mined=keep_mined)
-    file = GeneratedFile(job.out, identity, NegativeCounts, make_rows)
+    file = GeneratedFile(job.out, identity, make_rows)
     if counts := file.finished():
         return counts
     unmined = sum(not subject.row.negatives for subject in subjects)
     writer = PromptedWriter(opened.generator, draft_form(template), job.draws, opened.at_a_time)
+    counts = {"pairs": len(subjects), "unmined": unmined, "negatives": 0, "without": 0, "near_copies": 0}
     with job.progress("Writing negatives", len(subjects)) as advance:
-        return file.generate(subjects, NegativeCounts(len(subjects), unmined), writer, advance)
+        return file.generate(subjects, counts, writer, advance)

@@ -24,7 +24,6 @@ from biorag.training.data import SYNTHETIC
 from biorag.training.rows import normalised
 from biorag.training.synthesis.drafts import (
     GeneratedFile,
-    GeneratedRowCounts,
     GenerationJob,
     Tally,
     holds,
@@ -74,19 +73,6 @@ def read_attributes(spec: str, seed: int) -> Attributes:
 
 def _is_list(values: object) -> bool:
     return isinstance(values, list) and bool(values) and all(isinstance(value, str) for value in values)
-
-
-@dataclass(frozen=True, slots=True)
-class PairCounts(GeneratedRowCounts):
-    """The counts of a run on `scenarios`.
-
-    Dropped were pairs with a text that is `empty` or missing or `cut` by the token cap; with a passage `short` of eight
-    words or a query of two; `copied`, whose query is the scenario or of whose texts one is part of another or of the
-    examples, or `near_copies` of these; and `duplicates` of an earlier row's query or positive.
-    """
-
-    scenarios: int
-    near_copies: int = 0
 
 
 def draft_form(template: Template, attributes: Attributes | None = None) -> DraftForm[Scenario]:
@@ -141,7 +127,7 @@ def _fault(texts: tuple[str, str, str], capped: bool, scenario: Scenario, exampl
 
 def generate_pairs(
     job: GenerationJob, scenario_file: Path | None, count: int | None, attributes: Attributes | None = None
-) -> PairCounts:
+) -> Tally:
     """Generate pairs of the scenarios of a file, or else of those that the model lists.
 
     Parameters
@@ -162,7 +148,7 @@ def generate_pairs(
         **({"attributes": dict(attributes.values)} if attributes else {}),
     }
     make_rows = partial(pair_rows, examples=template.system, attributes=attributes)
-    file = GeneratedFile(job.out, identity, PairCounts, make_rows)
+    file = GeneratedFile(job.out, identity, make_rows)
     if counts := file.finished():
         return counts
     if provided:
@@ -170,9 +156,8 @@ def generate_pairs(
     else:
         assert count, "a model is asked for a number of scenarios"
         listed = listed_scenarios(job, count, opened, long=attributes is not None)
-    counts = PairCounts(
-        len(listed.scenarios), prompt_tokens=listed.prompt_tokens, completion_tokens=listed.completion_tokens
-    )
+    tokens = {"prompt_tokens": listed.prompt_tokens, "completion_tokens": listed.completion_tokens}
+    counts = {"scenarios": len(listed.scenarios), "near_copies": 0, **tokens}
     writer = PromptedWriter(opened.generator, draft_form(template, attributes), job.draws, opened.at_a_time)
     with job.progress("Writing pairs", len(listed.scenarios)) as advance:
         return file.generate(listed.scenarios, counts, writer, advance)

@@ -10,7 +10,7 @@ import hashlib
 import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from biorag.corpus.sentences import sentences
@@ -19,7 +19,7 @@ from biorag.errors import UsageError
 from biorag.models.finding import find_encoder
 from biorag.prompts.template import FIELDS, Template, load_template
 from biorag.training.rows import normalised
-from biorag.training.synthesis.drafts import GeneratedFile, GeneratedRowCounts, GenerationJob, Tally, on_one_line
+from biorag.training.synthesis.drafts import GeneratedFile, GenerationJob, Tally, on_one_line
 from biorag.training.synthesis.writers import DraftForm, PromptedWriter, Seq2SeqWriter, Writer, about
 from biorag.types import Generation, Snippet
 from biorag.utils.versions import installed_versions
@@ -29,18 +29,6 @@ LEAST_CHARACTERS = 40
 LEAST_WORDS = 3
 SEQ2SEQ = "seq2seq:"
 SEQ2SEQ_BATCH = 16
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionCounts(GeneratedRowCounts):
-    """The counts of a run: questions were written for `snippets`, and `too_short` ones were skipped.
-
-    Dropped were texts that are `empty`, `short` of three words, `cut` by the token cap before a question mark,
-    `copied` (the snippet's title or one of its sentences), or `duplicates` of an earlier question.
-    """
-
-    snippets: int
-    too_short: int
 
 
 def draw(snippets: Iterable[Snippet], limit: int | None, seed: int) -> tuple[list[Snippet], int]:
@@ -111,7 +99,7 @@ def generate_questions(
     limit: int | None,
     model: str | None,
     dataset: str | None = None,
-) -> QuestionCounts:
+) -> Tally:
     """Generate questions of a corpus's snippets, or else of an index's.
 
     Parameters
@@ -124,12 +112,12 @@ def generate_questions(
     with open_snippets(job.settings, corpus, name) as (source, snippets):
         writer, writer_identity = _question_writer(job, model, dataset)
         identity = {**asdict(job.draws), "limit": limit, "source": source, **writer_identity}
-        file = GeneratedFile(job.out, identity, QuestionCounts, question_rows)
+        file = GeneratedFile(job.out, identity, question_rows)
         if counts := file.finished():
             return counts
         chosen, too_short = draw(snippets, limit, job.draws.seed)
         with job.progress("Writing questions", len(chosen)) as advance:
-            return file.generate(chosen, QuestionCounts(len(chosen), too_short), writer, advance)
+            return file.generate(chosen, {"snippets": len(chosen), "too_short": too_short}, writer, advance)
 
 
 def _question_writer(

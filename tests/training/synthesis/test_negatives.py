@@ -1,14 +1,13 @@
 """Negatives that a model writes: what it is shown of a row, and which of its texts become negatives."""
 
 import json
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from biorag.prompts.template import load_template
 from biorag.training.synthesis.drafts import GeneratedFile, passage_fault
-from biorag.training.synthesis.negatives import MinedPair, NegativeCounts, draft_form, negative_rows
+from biorag.training.synthesis.negatives import MinedPair, draft_form, negative_rows
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, TrainingRow
 from tests.fakes import ScriptedGenerator
@@ -21,6 +20,9 @@ GOOD = [
     "Aspirin is sold in every pharmacy, and fever is why most people buy it.",
     "In a survey of 310 patients, aspirin against fever was taken twice a day.",
 ]
+
+
+OWN = ("negatives", "without", "near_copies")
 
 
 class Writer:
@@ -36,9 +38,9 @@ class Writer:
 def generated(tmp_path, texts, keep_mined=False, examples=""):
     pairs = [MinedPair(MINED_ROW), MinedPair(BARE_ROW)]
     make_rows = partial(negative_rows, examples=examples, keep_mined=keep_mined)
-    file = GeneratedFile(tmp_path / "n.jsonl", {}, NegativeCounts, make_rows)
-    counts = file.generate(pairs, NegativeCounts(2, 1), Writer(texts), lambda _: None)
-    assert file.finished() == replace(counts, resumed=2)
+    file = GeneratedFile(tmp_path / "n.jsonl", {}, make_rows)
+    counts = file.generate(pairs, dict.fromkeys(OWN, 0) | {"pairs": 2, "unmined": 1}, Writer(texts), lambda _: None)
+    assert file.finished() == {**counts, "resumed": 2}
     return counts, [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -62,7 +64,8 @@ def test_rows_and_counts(tmp_path):
     counts, lines = generated(tmp_path, TEXTS, examples="Example: An example of the prompt, of eight words. Be brief.")
     tally = {"empty": 1, "cut": 1, "short": 1, "copied": 2, "near_copies": 1, "duplicates": 2}
     tokens = {"prompt_tokens": 207, "completion_tokens": 43}
-    assert counts == NegativeCounts(2, 1, generated=10, rows=1, negatives=2, without=1, **tally, **tokens)
+    own = {"pairs": 2, "unmined": 1, "negatives": 2, "without": 1, "resumed": 0}
+    assert counts == {**own, "generated": 10, "rows": 1, **tally, **tokens}
     ids = {"query_id": "q1", "positive_id": "p1"}
     texts = {"query": MINED_ROW.query, "positive": POSITIVE, "negative_1": GOOD[0], "negative_2": GOOD[1]}
     assert lines == [{**texts, "kind": "synthetic", **ids}]
@@ -70,7 +73,7 @@ def test_rows_and_counts(tmp_path):
 
 def test_mined_negatives_follow_if_they_are_kept(tmp_path):
     counts, lines = generated(tmp_path, {MINED_ROW.query: [("", False)], BARE_ROW.query: [("", False)]}, True)
-    assert (counts.rows, counts.negatives, counts.without) == (1, 0, 2)
+    assert (counts["rows"], counts["negatives"], counts["without"]) == (1, 0, 2)
     assert (lines[0]["negative_1"], lines[0]["negative_2"]) == MINED
     (tmp_path / "n.jsonl").unlink()
     _, lines = generated(tmp_path, TEXTS, True)

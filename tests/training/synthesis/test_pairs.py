@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -13,7 +12,7 @@ from biorag.errors import BadInputError, MissingError
 from biorag.prompts.template import load_template
 from biorag.training.rows import normalised, read_rows
 from biorag.training.synthesis.drafts import GeneratedFile
-from biorag.training.synthesis.pairs import PairCounts, draft_form, pair_rows, read_attributes
+from biorag.training.synthesis.pairs import draft_form, pair_rows, read_attributes
 from biorag.training.synthesis.scenarios import LISTED, Scenario, list_scenarios, read_scenarios
 from biorag.training.synthesis.scenarios import draft_form as scenario_form
 from biorag.training.synthesis.writers import Draws, PromptedWriter
@@ -33,7 +32,7 @@ def pair(query="How does aspirin act? And more", positive=POSITIVE, negative=NEG
 
 
 def pair_file(path, examples="", attributes=None):
-    return GeneratedFile(path, {}, PairCounts, partial(pair_rows, examples=examples, attributes=attributes))
+    return GeneratedFile(path, {}, partial(pair_rows, examples=examples, attributes=attributes))
 
 
 # --- pairs ---
@@ -75,11 +74,14 @@ class Writer:
 
 def test_rows_and_counts(tmp_path):
     file = pair_file(tmp_path / "p.jsonl", "Aspirin example: The prompt has this passage of eight words.")
-    counts = file.generate([DRUG, GENE], PairCounts(2, prompt_tokens=1000), Writer(), lambda _: None)
+    counts = file.generate(
+        [DRUG, GENE], {"scenarios": 2, "near_copies": 0, "prompt_tokens": 1000}, Writer(), lambda _: None
+    )
     left_out = {"empty": 3, "short": 2, "cut": 2, "copied": 5, "near_copies": 0, "duplicates": 2}
-    assert counts == PairCounts(2, generated=17, rows=3, **left_out, prompt_tokens=1055, completion_tokens=66)
-    assert counts.generated == counts.rows + sum(left_out.values())
-    assert file.finished() == replace(counts, resumed=2)
+    tokens = {"prompt_tokens": 1055, "completion_tokens": 66, "resumed": 0}
+    assert counts == {"scenarios": 2, "generated": 17, "rows": 3, **left_out, **tokens}
+    assert counts["generated"] == counts["rows"] + sum(left_out.values())
+    assert file.finished() == {**counts, "resumed": 2}
     lines = [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]
     assert lines[0] == {
         "query": "How does aspirin act?",
@@ -119,7 +121,7 @@ def test_a_prompt_and_its_row_have_the_drawn_attributes(tmp_path):
     generator = ScriptedGenerator(replies=[pair(), pair("What of it?", f"{NEGATIVE} So", f"{POSITIVE} So")])
     writer = PromptedWriter(generator, draft_form(template, ATTRIBUTES), Draws(2, 60, 0.5, seed=7))
     file = pair_file(tmp_path / "p.jsonl", "", ATTRIBUTES)
-    file.generate([DRUG], PairCounts(1), writer, lambda _: None)
+    file.generate([DRUG], {"scenarios": 1, "near_copies": 0}, writer, lambda _: None)
     rows = [json.loads(line) for line in file.path.read_text().splitlines()]
     assert [row["attributes"] for row in rows] == [ATTRIBUTES.draw(DRUG.id, number) for number in range(2)]
     for row, prompt in zip(rows, generator.prompts, strict=True):

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -10,7 +9,7 @@ from biorag.errors import MismatchError
 from biorag.prompts.template import load_template
 from biorag.training.rows import read_rows
 from biorag.training.synthesis.drafts import GeneratedFile
-from biorag.training.synthesis.questions import QuestionCounts, as_question, draft_form, draw, question_rows
+from biorag.training.synthesis.questions import as_question, draft_form, draw, question_rows
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, Snippet
 from tests.fakes import ScriptedGenerator
@@ -37,12 +36,12 @@ class Writer:
 
 
 def question_file(path, identity):
-    return GeneratedFile(path, identity, QuestionCounts, question_rows)
+    return GeneratedFile(path, identity, question_rows)
 
 
 def generated(file, snippets, writer):
-    counts = file.generate(snippets, QuestionCounts(len(snippets), 0), writer, lambda _: None)
-    return counts.resumed, replace(counts, resumed=0)
+    counts = file.generate(snippets, {"snippets": len(snippets), "too_short": 0}, writer, lambda _: None)
+    return counts["resumed"], {**counts, "resumed": 0}
 
 
 # --- the draw ---
@@ -107,7 +106,9 @@ def test_rows_and_counts(tmp_path):
 
     file = question_file(tmp_path / "new" / "q.jsonl", IDENTITY)
     counts = generated(file, [ASPIRIN, HEPARIN], Scripted({}))[1]
-    assert counts == QuestionCounts(2, 0, generated=11, rows=4, empty=1, short=1, cut=1, copied=2, duplicates=2)
+    faults = {"empty": 1, "short": 1, "cut": 1, "copied": 2, "duplicates": 2}
+    tokens = {"prompt_tokens": 0, "completion_tokens": 0, "resumed": 0}
+    assert counts == {"snippets": 2, "too_short": 0, "generated": 11, "rows": 4, **faults, **tokens}
     lines = [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]
     assert [line["query"] for line in lines] == [
         "How does aspirin lower fever?",
@@ -123,7 +124,7 @@ def test_rows_and_counts(tmp_path):
     }
     rows, cleaning = read_rows([file.path])
     assert (len(rows), cleaning.duplicates, rows[1].kind, rows[1].positive_id) == (4, 0, "generated", "h")
-    assert file.finished() == replace(counts, resumed=2)
+    assert file.finished() == {**counts, "resumed": 2}
     assert sorted(path.name for path in file.path.parent.iterdir()) == ["q.jsonl", "q.jsonl.manifest.json"]
 
 
@@ -155,7 +156,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path, batch, fails_at,
     assert [id for ids in writer.batches for id in ids] == [s.id for s in SEVEN[done:]]
     if done == fails_at * batch:  # else it stays
         assert parts.path.read_bytes() == whole.path.read_bytes()
-        assert counts.rows == 14
+        assert counts["rows"] == 14
 
 
 def test_drafts_and_files_of_other_settings_are_left_alone(tmp_path):
