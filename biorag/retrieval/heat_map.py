@@ -39,41 +39,28 @@ class NearestTokens(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WordMatch:
-    """A word of the question at `span`, and the word of the snippet that matched the best of its tokens.
-
-    Attributes
-    ----------
-    share : its part of the score
-    matched : the place of the snippet's word in `HeatMap.text`; None where only a special token matched
-    similarity : of the best token
-    """
+    """A word of the question at `span`, and the word of the snippet that matched the best of its tokens."""
 
     span: Span
-    share: float
-    matched: Span | None
-    similarity: float
+    share: float  # its part of the score
+    matched: Span | None  # the place of the snippet's word in `HeatMap.text`; None where only a special token matched
+    similarity: float  # of the best token
 
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """A reranker's score of a snippet, divided among the question's words; `rest` is the special tokens' share.
-
-    Attributes
-    ----------
-    text : the snippet's title and content, as the reranker reads them
-    score : the sum of all shares, which is the reranker's score
-    passage : the words of `text` that matched any word of the question, each with the sum of what it gave
-    stored : whether the similarities are those of the index's own token vectors; their places are found by vectors
-        that are encoded anew
-    """
+    """A reranker's score of a snippet, divided among the question's words; `rest` is the special tokens' share."""
 
     question: str
     id: str
-    text: str
+    text: str  # the snippet's title and content, as the reranker reads them
     words: tuple[WordMatch, ...]
     rest: float
-    score: float
+    score: float  # the sum of all shares, which is the reranker's score
+    # the words of `text` that matched any word of the question, each with the sum of what it gave
     passage: tuple[tuple[Span, float], ...]
+    # whether the similarities are those of the index's own token vectors; their places are found by vectors that are
+    # encoded anew
     stored: bool
 
     def to_json(self) -> dict[str, Any]:

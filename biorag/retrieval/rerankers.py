@@ -21,21 +21,15 @@ class SearchEncoder(Encoder, TokenEncoder, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RerankerParts:
-    """What a reranker is made from besides its name.
-
-    Attributes
-    ----------
-    encoder : the bi-encoder; None where no reranker of the chain uses it
-    loaded : token models at hand, by the SHA-256 of their weights
-    exports : the folder of exported models; None where torch is to be used
-    """
+    """What a reranker is made from besides its name."""
 
     precision: str
-    encoder: SearchEncoder | None
+    encoder: SearchEncoder | None  # the bi-encoder; None where no reranker of the chain uses it
     index: Index
     manifest: Manifest
+    # token models at hand, by the SHA-256 of their weights
     loaded: Mapping[str, TokenEncoder] = field(default_factory=dict)
-    exports: Path | None = None
+    exports: Path | None = None  # the folder of exported models; None where torch is to be used
 
 
 def encoder_tokens(name: str, parts: RerankerParts) -> Reranker:

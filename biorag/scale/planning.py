@@ -48,29 +48,20 @@ LOADED_WITHOUT_TOKENS = 7746.0  # snippets a second
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A corpus, its encoder, and how the index is kept.
-
-    Attributes
-    ----------
-    tokens : of a snippet, on average, cut at the encoder's window
-    text_bytes : of a snippet with id, title, metadata and digest as JSON
-    terms : distinct BM25 terms of a snippet
-    multiplied : parameters that every token is multiplied with: those of linear layers
-    shards : None for one on each machine
-    """
+    """A corpus, its encoder, and how the index is kept."""
 
     snippets: int
-    tokens: float
-    text_bytes: float
-    terms: float
+    tokens: float  # of a snippet, on average, cut at the encoder's window
+    text_bytes: float  # of a snippet with id, title, metadata and digest as JSON
+    terms: float  # distinct BM25 terms of a snippet
     dimension: int
     parameters: int
-    multiplied: int
+    multiplied: int  # parameters that every token is multiplied with: those of linear layers
     store_tokens: TokenStorage = "compact"
     quantized: bool = False
     on_disk: bool = False
     replicas: int = 1
-    shards: int | None = None
+    shards: int | None = None  # None for one on each machine
     queries_per_second: float | None = None
 
 
