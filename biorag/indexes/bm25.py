@@ -49,9 +49,7 @@ class Bm25Encoder:
 
     Raises `MismatchError` if the engine does not take the parameters.
 
-    Parameters
-    ----------
-    spell : writes a text as its terms, as `piece_speller` does, where they are not words
+    `spell`: writes a text as its terms, as `piece_speller` does, where they are not words.
     """
 
     def __init__(self, parameters: Bm25Parameters, spell: Spell | None = None) -> None:

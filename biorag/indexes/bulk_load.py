@@ -48,9 +48,7 @@ def wait_until_green(client: QdrantClient, collection: str, patience: float) -> 
 
     Raises `ServiceError` if it makes no progress for so long, or the optimizer failed.
 
-    Parameters
-    ----------
-    patience : seconds that it may take without progress
+    `patience`: seconds that it may take without progress.
     """
     changed = reported = time.monotonic()
     pause, silence, seen, status, green = SHORTEST_PAUSE, FIRST_REPORT, "", None, 0.0

@@ -356,9 +356,7 @@ def segment_width(sizes: Sequence[int], limit: int) -> int:
     Each segment has only some of the nearest points. Of 160,000 snippets 200 candidates in each of four segments find
     99 % of the best 10 and of the best 100; 800 in a single one find 96 % and 92 %.
 
-    Parameters
-    ----------
-    sizes : points of each segment
+    `sizes`: points of each segment.
     """
     total = max(sum(sizes), 1)
     return max(HNSW_EF, search_width(total, limit) * max(sizes, default=0) // total)

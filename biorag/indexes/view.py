@@ -30,9 +30,7 @@ def reading_view(shard: Path, files: list[Path]) -> Iterator[Path]:
 
     Raises `ServiceError` if there is no room for the copies.
 
-    Parameters
-    ----------
-    files : all of the shard, sorted
+    `files`: all of the shard, sorted.
     """
     linked = {folder for folder, paths in _by_folder(files) if folder != shard and _is_linked(folder, paths)}
     copied = [path for path in files if path.parent not in linked and not _READ.fullmatch(path.name)]

@@ -104,9 +104,7 @@ class Embedding:
 
         Raises `ServiceError` if another process writes into the folder, or workers were lost with their batches.
 
-        Parameters
-        ----------
-        known : keys of snippets that need none, sorted
+        `known`: keys of snippets that need none, sorted.
         """
         started = time.perf_counter()
         with self.snippets.reading(), self.folder.locked():

@@ -46,9 +46,7 @@ def export_corpus(
 
     Raises `MismatchError` if the folder holds an export made otherwise, or something else.
 
-    Parameters
-    ----------
-    skips : whether bad lines are left out
+    `skips`: whether bad lines are left out.
     """
     folder = SnippetFolder(out, asdict(form))
     folder.finished()

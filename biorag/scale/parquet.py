@@ -100,9 +100,7 @@ def vector_schema(dimension: int, token_dimension: int | None) -> pa.Schema:
 def vector_table(rows: pa.Table, encoded: Encoded, token_dimension: int | None) -> pa.Table:
     """Return the vectors of a table of snippets; token vectors, of which an index keeps fewer bits, in 16 bits.
 
-    Parameters
-    ----------
-    encoded : with the BM25 vectors
+    `encoded`: with the BM25 vectors.
     """
     vectors = np.ascontiguousarray(encoded.vectors, np.float32)
     columns: list[Any] = [

@@ -175,9 +175,7 @@ def load(settings: Settings, vectors: Path, snippets: Path | None, progress: Pro
     Raises `MissingError` if there are no vectors, or not of all snippets; `MismatchError` if the index was made with
     another encoder, or other settings.
 
-    Parameters
-    ----------
-    snippets : the export, where it does not lie where it was embedded
+    `snippets`: the export, where it does not lie where it was embedded.
     """
     folder = VectorFolder(vectors, {})
     if (made := folder.made()) is None:
@@ -225,9 +223,7 @@ def index_in_stages(
 ) -> IndexReport:
     """Export, embed and load a corpus; what a run that ended early did is not done again.
 
-    Parameters
-    ----------
-    folder : what lies between the stages, which is kept; by default a folder under the home, removed at the end
+    `folder`: what lies between the stages, which is kept; by default a folder under the home, removed at the end.
     """
     store = Store(settings)
     current = store.manifest()
