@@ -58,10 +58,7 @@ def answers(
     with open_index(settings) as opened, show.progress("Questions", len(data.questions)) as advance:
         report = run.examine(data, opened, answer, out, advance)
     write_json(out / "report.json", report)
-    if as_json:
-        show.print_json(report)
-    else:
-        print_report(report)
+    show.result(report, as_json, print_report)
 
 
 def print_report(report: Mapping[str, Any]) -> None:

@@ -92,10 +92,7 @@ def bioasq(
         document = _documents(batches, systems, settings, measured.whole_records, out)
         if out:
             write_json(out / "report.json", document)
-    if as_json:
-        show.print_json(document)
-    else:
-        _print(document)
+    show.result(document, as_json, _print)
 
 
 def _documents(

@@ -99,10 +99,7 @@ def mirage(
     how.check()
     mode = None if how.mode == NO_RETRIEVAL else how.mode
     report = _answered(asked, out, overridden(settings, mode=mode, llm=settings.generation.generator), filters, how)
-    if as_json:
-        show.print_json(report)
-    else:
-        _print(report)
+    show.result(report, as_json, _print)
 
 
 def _answered(

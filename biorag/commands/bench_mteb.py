@@ -103,10 +103,7 @@ def mteb(
     require("mteb")
     settings = _configured(settings, line, tasks, system)
     document = _measured(settings, tasks, system, bool(line.value("name")), out)
-    if as_json:
-        show.print_json(document)
-    else:
-        _print(document)
+    show.result(document, as_json, _print)
 
 
 def _measured(settings: Settings, tasks: _Tasks, system: str, of_index: bool, out: Path) -> dict[str, Any]:

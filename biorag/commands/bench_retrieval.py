@@ -133,10 +133,7 @@ def retrieval(
     report = bench.report(measured, how)
     if other:
         report["comparison"] = {"run": str(compare), **bench.comparison_report(measured, other, settings.seed)}
-    if as_json:
-        show.print_json(report)
-    else:
-        _print(report)
+    show.result(report, as_json, _print)
 
 
 def _measured(settings: Settings, data: Dataset, filters: options.Filters) -> RetrievalResult:

@@ -49,10 +49,7 @@ def verification(
         rows = run.judge_all(out, identity, todo, checker, advance)
     report = run.report(rows, dataset.resolve().name, {**config, "verifier": verifier}, settings.seed)
     write_json(out / "report.json", report)
-    if as_json:
-        show.print_json(report)
-    else:
-        _print(report)
+    show.result(report, as_json, _print)
 
 
 def _print(report: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.application import Application
-from biorag.commands.groups import Flags, Panel, expanded
+from biorag.commands.groups import Flags, expanded
 from biorag.errors import UsageError
 from biorag.registries import FORMATS
 from biorag.settings.settings import Settings
@@ -92,8 +92,8 @@ def convert(
     format: Annotated[str, typer.Argument(help=f"{FORMATS.listed()}.")],
     out: Out,
     settings: Annotated[Settings, Flags()],
-    parts: Annotated[Parts, Panel("Formats")],
-    hub: Annotated[Hub, Panel("Hub")],
+    parts: Annotated[Parts, "Formats"],
+    hub: Annotated[Hub, "Hub"],
     bad_lines: options.BadLines,
     files: Annotated[
         list[str] | None, typer.Argument(help="Files or folders, as they are published (.gz too).")
@@ -132,7 +132,7 @@ def sample(
     sizes: Annotated[str, typer.Option(help="Sizes of the samples, separated by commas: 10000,1000000.")],
     out: Out,
     settings: Annotated[Settings, Flags("seed")],
-    selection: Annotated[Selection, Panel("Records")],
+    selection: Annotated[Selection, "Records"],
     bad_lines: options.BadLines,
     as_json: options.Json = False,
 ) -> None:

@@ -4,7 +4,7 @@
     def search(query: ..., settings: Annotated[Settings, Flags(RetrievalSettings, "name")], filters: Filters) -> None:
 
 Typer reads a function's signature. This one has an option for each setting named by `Flags` instead of `settings`, and
-an option for each field of a dataclass instead of the dataclass.
+an option for each field of a dataclass instead of the dataclass, under a panel of help if its annotation names one.
 """
 
 from __future__ import annotations
@@ -96,13 +96,6 @@ class Flags:
             rich_help_panel=panel,
             **kind,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """The panel of the help that shows a group's options."""
-
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +195,7 @@ def _settings_part(flags: Collection[Flags]) -> _Part:
     return _Part({option.name: option for option in options.values()}, argument, names)
 
 
-def _group_part(kind: type[Any], panel: Panel | None) -> _Part:
+def _group_part(kind: type[Any], panel: str | None) -> _Part:
     annotations = get_type_hints(kind, include_extras=True)
     parts = {}
     for field in fields(kind):
@@ -261,7 +254,7 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _in_panel(annotation: Any, panel: Panel | None) -> Any:
+def _in_panel(annotation: Any, panel: str | None) -> Any:
     """Return an option's annotation with another panel; a group's with the panel for its options."""
     if panel is None:
         return annotation
@@ -269,7 +262,7 @@ def _in_panel(annotation: Any, panel: Panel | None) -> Any:
         return Annotated[annotation, panel]
     kind, option = get_args(annotation)
     option = copy(option)
-    option.rich_help_panel = panel.name
+    option.rich_help_panel = panel
     return Annotated[kind, option]
 
 

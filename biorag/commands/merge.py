@@ -11,7 +11,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.completion import choices_in
-from biorag.commands.groups import CommandLine, Flags, Panel, expanded
+from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.engine import open_snippets
 from biorag.errors import UsageError
 from biorag.models.finding import find_encoder
@@ -98,7 +98,7 @@ def merge(
     settings: Annotated[Settings, Flags("name", "seed"), Flags("train_validation", panel=None)],
     line: CommandLine,
     how: Method,
-    search: Annotated[SearchOptions, Panel("Search of the weights")],
+    search: Annotated[SearchOptions, "Search of the weights"],
     development: options.Development,
     as_json: options.Json = False,
 ) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.completion import choices
-from biorag.commands.groups import CommandLine, Flags, Panel, expanded
+from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name
 from biorag.registries import NEGATIVES, NegativesKind, mined_negatives
@@ -107,7 +107,7 @@ def mine(
     settings: Annotated[Settings, Flags("name", "graph", "seed", "encoder", "qdrant", finds_index=True)],
     line: CommandLine,
     ranked: RankOptions,
-    walks: Annotated[Walks, Panel("Citation walks")],
+    walks: Annotated[Walks, "Citation walks"],
     contamination: options.Contamination,
 ) -> None:
     """Mine negatives: for each pair of query and positive, passages of the index that do not answer the query.

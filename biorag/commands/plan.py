@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.groups import Flags, Panel, expanded
+from biorag.commands.groups import Flags, expanded
 from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class Spread:
 def plan(
     snippets: Annotated[int, typer.Option(min=1, max=10**12, help="Snippets of the corpus.")],
     settings: Annotated[Settings, Flags("encoder", "revision", "store_tokens", "quantize")],
-    average: Annotated[AverageSnippet, Panel("Texts and encoder")],
-    spread: Annotated[Spread, Panel("Cluster")],
+    average: Annotated[AverageSnippet, "Texts and encoder"],
+    spread: Annotated[Spread, "Cluster"],
     machine: Annotated[list[Path], typer.Option(help="TOML file of a machine; repeat to compare.")],
     as_json: options.Json = False,
 ) -> None:

@@ -88,11 +88,8 @@ def _run(recipe: Path, asked: RunOptions, as_json: bool) -> None:
     if asked.out is None:
         raise UsageError("a run needs a folder for its models and report: give --out, or --dry-run to list the steps")
     report = run_recipe(plan, asked.out, asked.jobs, show.progress)
-    if as_json:
-        show.print_json(report)
-    else:
-        _print(report)
-        show.err.print(f"report and the commands of every step: {asked.out}")
+    show.result(report, as_json, _print)
+    show.err.print(f"report and the commands of every step: {asked.out}")
 
 
 def _print(report: Mapping[str, Any]) -> None:

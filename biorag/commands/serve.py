@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.groups import Panel, expanded
+from biorag.commands.groups import expanded
 from biorag.errors import MissingError
 from biorag.settings.settings import Settings
 
@@ -55,7 +55,7 @@ class Serving:
 @expanded
 def serve(
     settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER],
-    serving: Annotated[Serving, Panel("Server")],
+    serving: Annotated[Serving, "Server"],
     verifier: options.Verifier = None,
 ) -> None:
     """Serve a page, a JSON API and an OpenAI-compatible API over an index, until Ctrl-C.

@@ -110,6 +110,14 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     out.print(shown)
 
 
+def result(values: Mapping[str, Any], as_json: bool, print_values: Callable[[Any], None]) -> None:
+    """Print the report of a command, as JSON or by the command's own tables."""
+    if as_json:
+        print_json(values)
+    else:
+        print_values(values)
+
+
 def report(title: str, values: Mapping[str, Any], as_json: bool = False, hidden: Collection[str] = ()) -> None:
     """Print the report of a command, as JSON or as tables: one of all values, and one of each list of objects.
 

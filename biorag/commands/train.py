@@ -12,7 +12,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.completion import bases, choices, choices_in, completer
-from biorag.commands.groups import CommandLine, Flags, Panel, expanded
+from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.engine import open_passages, open_stored
 from biorag.errors import UsageError
 from biorag.models.finding import find_base, find_encoder
@@ -72,7 +72,7 @@ class Result:
 class RowLimits:
     """Which rows are left out."""
 
-    contamination: Annotated[options.Contamination, Panel(DATA)]
+    contamination: Annotated[options.Contamination, DATA]
     max_positives: Annotated[
         int | None,
         typer.Option(min=1, help="Maximum training rows of one question, drawn with --seed.", rich_help_panel=DATA),
@@ -180,7 +180,7 @@ def retriever(
     settings: Annotated[Common, Flags(TrainingSettings, model=RETRIEVER), Flags("similarity")],
     line: CommandLine,
     limits: RowLimits,
-    rows: Annotated[Pairs, Panel(DATA)],
+    rows: Annotated[Pairs, DATA],
     form: Form,
     base: Annotated[
         str,

@@ -80,10 +80,7 @@ def tune(
     data = run.DevelopmentData(load_development(dataset, split), split.part, filters.conditions)
     report = _tuned(plan, data, settings, out)
     _write(report, out, line.configuration if tuned.write else None)
-    if as_json:
-        show.print_json(report)
-    else:
-        _print(report)
+    show.result(report, as_json, _print)
 
 
 def _tuned(plan: TuningPlan, chosen_on: DevelopmentData, settings: Settings, out: Path) -> dict[str, Any]:

@@ -58,10 +58,7 @@ def abstention(
       biorag tune abstention data/bioasq --outside elsewhere.jsonl --out runs/abstention --no-write --json
     """
     report = _tuned(dataset, out, settings, fit)
-    if as_json:
-        show.print_json(report)
-    else:
-        _print(report)
+    show.result(report, as_json, _print)
 
 
 def _tuned(dataset: list[Path], out: Path, settings: Settings, fit: Fit) -> dict[str, Any]:

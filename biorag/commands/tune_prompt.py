@@ -97,10 +97,7 @@ def prompt(
       biorag tune prompt data/bioasq --seed-prompt "Retrieve abstracts that answer" --no-write --out runs/prompt
     """
     report = _tuned(dataset, out, settings, line, effort, divided, reflection)
-    if as_json:
-        show.print_json(report)
-    else:
-        _print(report)
+    show.result(report, as_json, _print)
 
 
 def _tuned(

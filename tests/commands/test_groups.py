@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from biorag.commands.groups import CommandLine, Flags, Panel, expanded
+from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils import network
@@ -43,7 +43,7 @@ def run(got):
         settings: Annotated[
             Settings, Flags(RetrievalSettings, "name", but=("k",)), Flags("llm", panel="Own", defaults={"llm": "none"})
         ],
-        outer: Annotated[Outer, Panel("Shown")],
+        outer: Annotated[Outer, "Shown"],
         given: CommandLine,
         plain: Annotated[bool, typer.Option("--plain")] = False,
     ) -> None:
