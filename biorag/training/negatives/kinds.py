@@ -163,8 +163,8 @@ def mine_pairs(
         counts = mine(rows, load_miner, plan, file, advance)
     return {
         "kind": plan.kind,
-        **asdict(counts),
-        "per_row_mean": round(counts.negatives / counts.rows, 2) if counts.rows else 0.0,
+        **counts,
+        "per_row_mean": round(counts["negatives"] / counts["rows"], 2) if counts["rows"] else 0.0,
         **({"reach": asdict(papers.reach(rows))} if papers else {}),
         "contaminated": len(read) - len(rows),
         "matches": [asdict(match) for match in matches],

@@ -115,16 +115,6 @@ class MinedRow(TypedDict):
     negatives: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class MiningReport:
-    """The counts of a run: rows written, their negatives, rows without any; `resumed` rows were there before."""
-
-    rows: int
-    negatives: int
-    without: int
-    resumed: int = 0
-
-
 def mined_file(path: Path, identity: Mapping[str, Any]) -> Rows:
     """Return the JSON Lines file of a run's mined rows."""
     return Rows(path, identity, MinedRow, _is_mined_from, _tally)
@@ -144,10 +134,11 @@ def mine(
     plan: MiningPlan,
     file: Rows,
     on_progress: OnProgress,
-) -> MiningReport:
+) -> dict[str, int]:
     """Mine and write each row that is not in the file yet; those of one query come together.
 
-    A row for which nothing qualifies is dropped and counted.
+    Returns the numbers of `rows` written, of their `negatives`, of rows `without` any, which are dropped, and of
+    `resumed` rows that were there before.
 
     Raises MismatchError if the file is of other rows or settings; ServiceError if another process is writing the file.
     """
@@ -162,8 +153,8 @@ def mine(
             yield record_of(row, negatives, plan.kind) if negatives else None
 
     counts, resumed = file.fill(pairs, mined, on_progress)
-    written = counts["rows"]
-    return MiningReport(written, counts["negatives"], counts["items"] - written, resumed)
+    kept = {name: counts[name] for name in ("rows", "negatives")}
+    return {**kept, "without": counts["items"] - counts["rows"], "resumed": resumed}
 
 
 def record_of(row: TrainingRow, negatives: Sequence[Negative], kind: str) -> dict[str, Any]:
@@ -172,12 +163,9 @@ def record_of(row: TrainingRow, negatives: Sequence[Negative], kind: str) -> dic
     values |= {f"negative_{number}": negative.text for number, negative in enumerate(negatives, 1)}
     values["kind"] = kind
     values |= {key: id for key, id in (("query_id", row.query_id), ("positive_id", row.positive_id)) if id}
+    scores = [negative.score and round(negative.score, 6) for negative in negatives]
     values["negatives"] = [
-        {
-            "id": negative.id,
-            "rank": negative.rank,
-            "score": None if negative.score is None else round(negative.score, 6),
-        }
-        for negative in negatives
+        {"id": negative.id, "rank": negative.rank, "score": score}
+        for negative, score in zip(negatives, scores, strict=True)
     ]
     return values

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from biorag.training.negatives.mining import (
     Gold,
     MiningPlan,
-    MiningReport,
     as_negatives,
     drawn,
     eligible,
@@ -122,7 +121,7 @@ def test_rows_are_written_with_texts_ids_ranks_and_scores(tmp_path):
     ]
     kind, told = Scripted(["One.", "so.", "Three."], barren=["Why not?"]), []
     counts = mine(rows, kind, MiningPlan("scripted", per_row=9, seed=0), out, told.append)
-    assert counts == MiningReport(rows=2, negatives=5, without=1, resumed=0)
+    assert counts == {"rows": 2, "negatives": 5, "without": 1, "resumed": 0}
     assert sum(told) == 3
     assert lines(out.path) == [
         {
@@ -167,19 +166,19 @@ ROWS = [row(f"question {number}?", f"positive {number} ä") for number in range(
 BARREN = ["question 0?", "question 2?", "question 5?"]
 
 
-def mined(path, kind=None) -> tuple[MiningReport, Scripted]:
+def mined(path, kind=None) -> tuple[dict, Scripted]:
     kind = kind or Scripted([f"text {n} é" for n in range(6)], BARREN)
     return mine(ROWS, kind, PLAN, mined_file(path, {"seed": 0}), lambda _: None), kind
 
 
 def test_rows_that_are_there_are_not_mined_again(tmp_path):
     counts, _ = mined(tmp_path / "whole.jsonl")
-    assert counts == MiningReport(rows=3, negatives=6, without=3)
+    assert counts == {"rows": 3, "negatives": 6, "without": 3, "resumed": 0}
     whole = (tmp_path / "whole.jsonl").read_bytes()
     mined_file(tmp_path / "cut.jsonl", {"seed": 0}).save(complete=False)
     (tmp_path / "cut.jsonl").write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 9])
     again, kind = mined(tmp_path / "cut.jsonl")
-    assert again == MiningReport(rows=3, negatives=6, without=3, resumed=2)
+    assert again == {"rows": 3, "negatives": 6, "without": 3, "resumed": 2}
     assert (tmp_path / "cut.jsonl").read_bytes() == whole
     assert kind.asked == ROWS[4:]
-    assert mined(tmp_path / "cut.jsonl")[0] == MiningReport(rows=3, negatives=6, without=3, resumed=3)
+    assert mined(tmp_path / "cut.jsonl")[0] == {"rows": 3, "negatives": 6, "without": 3, "resumed": 3}
