@@ -13,7 +13,18 @@ from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.errors import BadInputError
 from biorag.recipes.plan import RecipePlan
 from biorag.recipes.steps import Step, Workshop
-from biorag.recipes.sweep import BASE, PIPELINES, SCALE, Cell, Sweep, cells, load_sweep, pipeline_of, recipe_of
+from biorag.recipes.sweep import (
+    BASE,
+    BASELINES,
+    PIPELINES,
+    SCALE,
+    Cell,
+    Sweep,
+    cells,
+    load_sweep,
+    pipeline_of,
+    recipe_of,
+)
 from biorag.recipes.tables import METRICS, by_question, reported
 from biorag.settings.services import announce
 from biorag.types import Progress
@@ -85,45 +96,39 @@ def rows_of(measurements: Sequence[CellSteps], workshop: Workshop, dataset: str,
     Raises BadInputError if a step's report or its measures by question lack a figure.
     """
     values = [_values(workshop, measurement.retrieval[dataset]) for measurement in measurements]
-    rows = [
-        _row(measurement, workshop, dataset, measures, seed)
-        for measurement, measures in zip(measurements, values, strict=True)
-    ]
-    base = next(measures for row, measures in zip(rows, values, strict=True) if row["configuration"] == BASE.name)
-    best = max(range(len(rows)), key=lambda place: rows[place]["metrics"][MAIN])
-    for place, row in enumerate(rows):
-        row["against_base"] = asdict(paired(values[place][MAIN], base[MAIN], seed))
-        row["against_best"] = asdict(paired(values[place][MAIN], values[best][MAIN], seed))
-        row["best"] = place == best
-        mirage = measurements[place].mirage
-        row["mirage"] = reported(workshop, mirage, "average") if mirage else None
-        row["commands"] = [" ".join(workshop.command(step)) for step in measurements[place].steps]
+    ranked = [measures[MAIN] for measures in values]
+    means = [reported(workshop, measurement.retrieval[dataset], METRICS + MAIN) for measurement in measurements]
+    best, base = means.index(max(means)), BASELINES.index(BASE)
+    rows = []
+    for place, (measurement, measures) in enumerate(zip(measurements, values, strict=True)):
+        cell, step, mirage = measurement.cell, measurement.retrieval[dataset], measurement.mirage
+        names = (*SHOWN, *(f"success@{k}" for k in SUCCESS))
+        row = {
+            "configuration": cell.name,
+            **cell._asdict(),
+            "questions": len(ranked[place]),
+            "metrics": {name: reported(workshop, step, METRICS + name) for name in names},
+            "intervals": {name: bootstrap_interval(measured, seed) for name, measured in measures.items()},
+            "ms_per_query": reported(workshop, step, "timings_ms.total.p50"),
+            "against_base": asdict(paired(ranked[place], ranked[base], seed)),
+            "against_best": asdict(paired(ranked[place], ranked[best], seed)),
+            "best": place == best,
+            "mirage": reported(workshop, mirage, "average") if mirage else None,
+            "commands": [" ".join(workshop.command(needed)) for needed in measurement.steps],
+        }
+        rows.append(row)
     return rows
 
 
 def _values(workshop: Workshop, step: Step) -> dict[str, list[float]]:
     """Return each measure's values by question."""
-    values = {name: by_question(workshop, [step], METRICS + name) for name in SHOWN}
-    if missing := [name for name, measured in values.items() if measured is None]:
-        raise BadInputError(
-            f"{workshop.out(step)} has no {missing[0]} by question: delete it, then run the sweep again"
-        )
-    return {name: measured.tolist() for name, measured in values.items() if measured is not None}
-
-
-def _row(
-    measurement: CellSteps, workshop: Workshop, dataset: str, values: Mapping[str, Sequence[float]], seed: int
-) -> SweepRow:
-    cell, step = measurement.cell, measurement.retrieval[dataset]
-    names = (*SHOWN, *(f"success@{k}" for k in SUCCESS))
-    return {
-        "configuration": cell.name,
-        **cell._asdict(),
-        "questions": len(values[MAIN]),
-        "metrics": {name: reported(workshop, step, METRICS + name) for name in names},
-        "intervals": {name: bootstrap_interval(list(values[name]), seed) for name in SHOWN},
-        "ms_per_query": reported(workshop, step, "timings_ms.total.p50"),
-    }
+    values = {}
+    for name in SHOWN:
+        measured = by_question(workshop, [step], METRICS + name)
+        if measured is None:
+            raise BadInputError(f"{workshop.out(step)} has no {name} by question: start again with another --out")
+        values[name] = measured.tolist()
+    return values
 
 
 def write_report(out: Path, tables: Mapping[str, Sequence[SweepRow]], facts: Mapping[str, Any]) -> None:
