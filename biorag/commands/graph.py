@@ -94,8 +94,7 @@ def fill(
     With --abstracts, also for the references of the papers they cite, and the abstracts of both, as in BiCA: a corpus
     to index with the papers, from which 'biorag mine --negatives citation' draws.
 
-    Answers are kept, so an interrupted run resumes and nothing is asked twice. Three requests a second, ten with
-    NCBI_API_KEY. For more than a few thousand papers, build the graph from files instead.
+    Nothing is asked twice. Three requests a second, ten with NCBI_API_KEY: for many papers, build the graph from files.
 
     Examples:
 
@@ -110,17 +109,15 @@ def fill(
     if abstracts:
         check_replaceable(abstracts, "file of abstracts", filling.is_abstracts, (), force)
     link = EUtils(settings.services.server(settings.services.eutils, "eutils"))
-    folder = settings.graphs / settings.graph
     report: dict[str, Any] = {"graph": settings.graph, "index": settings.index.name}
     with (
         open_index(settings.replace(**UNENCODED)) as ready,
         kept_answers(settings.cache / "eutils.sqlite") as answers,
         show.progress("Asking the E-utilities", None) as advance,
     ):
-        papers = filling.indexed_papers(ready.index)
+        request = (settings.graphs / settings.graph, filling.indexed_papers(ready.index), link, answers)
         if abstracts is None:
-            report |= filling.fill_gaps(folder, papers, link, answers, advance)
+            report |= filling.fill_gaps(*request, advance)
         else:
-            fetched = filling.fetch_neighbourhoods(folder, papers, link, answers, abstracts, advance)
-            report |= {"out": str(abstracts), **fetched}
+            report |= {"out": str(abstracts), **filling.fetch_neighbourhoods(*request, abstracts, advance)}
     show.report(f"Graph {settings.graph}", report, as_json)
