@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 DEPTH = 100
 ASKED_AT_ONCE = 1000  # judged ids
 LEAST_JUDGED = 0.1  # of the judged snippets, which an index must hold to be measured
-PMID = re.compile(r"[0-9]{1,18}")  # what an index can hold as one
+PMID = re.compile(r"[0-9]{1,18}")
 CUTOFFS = (3, 5, 10, 20, 100)
-# "success@k", at least one relevant snippet in the top k, is what the M+C paper calls Recall@k.
+# "success@k", at least one relevant snippet in the top k, is the M+C paper's Recall@k.
 MEASURES = {
     "nDCG@10": nDCG @ 10,
     "nDCG@20": nDCG @ 20,
@@ -61,7 +61,7 @@ class JudgedCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RetrievalResult:
-    """Rankings of a dataset (question -> snippet ids, best first) and what they come to."""
+    """Rankings of a dataset (question -> snippet ids, best first) and their measures."""
 
     dataset: Dataset
     run: Mapping[str, Sequence[str]]
@@ -148,7 +148,7 @@ def measure_index(
 
 
 def held_pmids(index: Index, dimension: int, ids: Iterable[str]) -> set[str]:
-    """Return which of these PMIDs an index holds a snippet of; what cannot be a PMID is none."""
+    """Return which of these PMIDs an index holds a snippet of; other texts are ignored."""
     wanted = {int(id) for id in ids if PMID.fullmatch(id)}
     probe = np.ones(dimension, np.float32)
     held: set[str] = set()
@@ -327,7 +327,7 @@ def read_run(path: Path, depth: int = DEPTH) -> dict[str, list[str]]:
         except ValueError:
             raise BadInputError(f"{path}, line {number}: expected {RUN_FIELDS}") from None
         if math.isnan(position[0]):
-            raise BadInputError(f"{path}, line {number}: the score is no number")
+            raise BadInputError(f"{path}, line {number}: the score is not a number")
         ranking = places.setdefault(question, {})
         if id in ranking:
             raise BadInputError(f"{path}, line {number}: {id} stands a second time in the ranking of {question}")

@@ -29,7 +29,7 @@ PHASES = ("a", "b")
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What is measured."""
+    """Systems, phase and texts."""
 
     system: Annotated[
         list[str] | None,
@@ -67,8 +67,8 @@ def bioasq(
 ) -> None:
     """Measure retrieval, or answers, on BioASQ's test batches, as BioASQ's evaluator does (task B, phases A and B).
 
-    Phase A: documents are PubMed records, compared by PMID: MAP@10, GMAP, mean precision, recall and F1. Phase B: what
-    'bench answers' measures, answered from what this index finds, not from the golden snippets.
+    Phase A: documents are PubMed records, compared by PMID: MAP@10, GMAP, mean precision, recall and F1. Phase B:
+    the measures of 'bench answers', with answers from this index and not from the golden snippets.
 
     Examples:
 

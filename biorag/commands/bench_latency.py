@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What is measured, and how often."""
+    """Questions, batches and repetitions."""
 
     questions: Annotated[
         Path | None, typer.Option(help="Folder of questions (BEIR layout). Default: titles of the index's snippets.")
@@ -39,7 +39,7 @@ class _Measured:
     ] = 20.0
 
     def request(self) -> LatencyRequest:
-        """Return what to measure; UsageError for batch sizes that are not numbers."""
+        """Return the request; UsageError for batch sizes that are not numbers."""
         from biorag.benchmarks.latency.run import LatencyRequest
         from biorag.benchmarks.latency.timing import Repetition
 

@@ -19,7 +19,7 @@ from biorag.utils.files import write_json
 from biorag.utils.outputs import begins_with_key, results_folder
 from biorag.utils.versions import require
 
-# What each system sets; `reranker` orders the encoder's candidates by its own scores alone.
+# The settings of each system; `reranker` orders the encoder's candidates by its own scores alone.
 SYSTEMS: Mapping[str, Mapping[str, Any]] = {
     "encoder": {"mode": "dense", "rerank": False},
     "reranker": {"mode": "dense", "rerank": True, "interpolation": 0.0, "cross_interpolation": 0.0},
@@ -33,7 +33,7 @@ IDLE = {"encoder": (*PIPELINE_ONLY, "reranker", "k_init"), "reranker": PIPELINE_
 
 @dataclass(frozen=True, slots=True)
 class _Tasks:
-    """What to measure: mteb's tasks, and files."""
+    """Tasks of mteb, and files."""
 
     task: Annotated[list[str] | None, typer.Option(help="A task by mteb's name (downloads its data). Repeatable.")] = (
         None

@@ -26,7 +26,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What to measure: a dataset over an index, or another system's run."""
+    """The judgements, and another system's run."""
 
     dataset: Annotated[
         Path | None, typer.Argument(help="Folder with queries.jsonl and qrels/test.tsv (BEIR layout).")

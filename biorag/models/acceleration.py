@@ -68,14 +68,14 @@ def attention(
 def _aligned(start: int, end: int, last: int) -> int:
     """Return where the keys of a text end: at a whole number of vector registers, in the next text if need be.
 
-    What does not fill a register is computed number by number, which takes twice as long at 94 tokens.
+    Numbers beyond full registers are computed one by one, which takes twice as long at 94 tokens.
     """
     aligned = start + -(-(end - start) // LANES) * LANES
     return aligned if aligned <= last and end - start <= LONGEST else end
 
 
 def _own_keys(own: int, keys: int, dtype: torch.dtype) -> torch.Tensor | None:
-    """Return what hides keys of the next text, beyond a text's own, when added to the logits: (1, 1, 1, keys)."""
+    """Return a mask that hides the keys of the next text when added to the logits: (1, 1, 1, keys)."""
     return None if own == keys else _edge(dtype)[..., LONGEST - own : LONGEST - own + keys]
 
 

@@ -44,7 +44,7 @@ Matrix = NDArray[np.int64]
 
 
 class Row(NamedTuple):
-    """What a model makes of a text: its vector, (dimension,), empty where there is none, and (tokens, dim)."""
+    """The vector of a text, (dimension,), empty if the model has none, and its token vectors, (tokens, dim)."""
 
     vector: Vectors
     tokens: Vectors
@@ -74,7 +74,7 @@ class ExportedModel:
         self._tokenizer = cache(lambda max_length: _tokenizer(folder / TOKENIZER, files, max_length))
 
     def run(self, texts: Sequence[str], task: Task, prompt: str, with_tokens: bool) -> list[Row]:
-        """Return what the model makes of each text, in their order; small batches run side by side.
+        """Return the row of each text, in their order; small batches run side by side.
 
         Raises `MissingError` if its numbers are not finite.
         """
@@ -95,7 +95,7 @@ class ExportedModel:
         return rows
 
     def run_batch(self, texts: Sequence[str], task: Task, prompt: str, with_tokens: bool) -> list[Row]:
-        """Return what the model makes of each of a few texts, which are padded to the longest."""
+        """Return the rows of a few texts, which are padded to the longest."""
         batch = self.tokenized(texts, task, prompt)
         wanted = [name for name in self._outputs if name == VECTOR or with_tokens]
         inputs = {name: batch.inputs[name] for name in self._inputs}

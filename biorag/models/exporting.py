@@ -43,7 +43,7 @@ from biorag.utils.versions import installed_versions
 
 logger = logging.getLogger(__name__)
 
-UNFINISHED = "unfinished"  # the folder of what is being written
+UNFINISHED = "unfinished"  # the folder of an export in progress
 LARGEST_GRAPH = 2**31 - 2**26  # bytes of weights: a protocol buffer holds 2 GiB
 OPSET = 17
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # and then "pooling_mask"
@@ -88,7 +88,7 @@ def _exported(files: ModelFiles, role: Role, folder: Path) -> ExportRecord:
         exported = _checked(files, role, model, scratch)
     except NotExportableError as error:
         return ExportRecord(versions, reason=str(error))
-    except Exception as error:  # the tracer raises many kinds, and so does what it calls
+    except Exception as error:  # the tracer and the modules that it calls raise many kinds
         logger.debug("the export of %s fails", files.id, exc_info=True)
         return ExportRecord(versions, reason=first_line(error)[:2000])
     else:
@@ -117,7 +117,7 @@ def _checked(files: ModelFiles, role: Role, model: Any, folder: Path) -> Exporte
     pipeline = _Pipeline(model, names).eval()  # its mode is given to the model again after the export
     outputs = [TOKENS] if role == "colbert" else [TOKENS, VECTOR]
     with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")  # of what a tracer takes as constant: the vectors are compared
+        warnings.simplefilter("ignore")  # of values that the tracer takes as constant: the vectors are compared
         tensors = [*(features[name] for name in names), features["attention_mask"]]
         _trace(pipeline, tensors, [*names, "pooling_mask"], outputs, folder / GRAPH)
     draft = _draft(model, folder)

@@ -19,14 +19,14 @@ from biorag.utils.versions import installed_versions
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1  # of a record and of what the graph takes and gives
+FORMAT = 1  # of a record, and of the graph's inputs and outputs
 RECORD, GRAPH, TOKENIZER = "export.json", "model.onnx", "tokenizer.json"
 RUNTIME = "onnxruntime"
 PRECISIONS = ("auto", "fp32")  # of the precision setting, under which questions are encoded by an export
 REMEDY = "run 'biorag index' on it again, even if nothing is new"
 LARGEST_DIFFERENCE = 1e-3  # to torch's vectors, of unit length
 SETTINGS = "config_sentence_transformers.json"
-# Of a ColBERT checkpoint: its prompts and lengths. A bi-encoder's query prompt may change, and is read anew.
+# Of a ColBERT checkpoint: its prompts and lengths. A bi-encoder's query prompt may change, and is read each time.
 COLBERT_SETTINGS = (SETTINGS, "artifact.metadata")
 PACKAGES = ("torch", "transformers", "sentence-transformers", "onnx", "onnxruntime")
 
@@ -61,7 +61,7 @@ class TextFormat:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """What a shorter text of a batch is filled with."""
+    """The padding of the shorter texts of a batch."""
 
     side: Side
     token: Count
@@ -112,7 +112,7 @@ class ExportRecord:
 
 
 def export_folder(exports: Path, model: ModelFiles, role: Role) -> Path:
-    """Return the folder of a model's export, named by the hash of all that determines its vectors."""
+    """Return the folder of a model's export, named by the hash of everything that determines its vectors."""
     settings = COLBERT_SETTINGS if role == "colbert" else ()
     paths = [model.path / name for name in settings]
     identity = {
@@ -152,7 +152,7 @@ def is_intact(folder: Path, files: ExportedFiles) -> bool:
 
 
 def fault_of(model: ModelFiles, role: Role, exports: Path, precision: str) -> str:
-    """Return why torch encodes questions, and what changes that; empty where the export does."""
+    """Return why torch encodes questions, and the remedy; empty if the export encodes them."""
     record = read_record(folder := export_folder(exports, model, role))
     if precision not in PRECISIONS:
         return f"BIORAG_PRECISION={precision} asks for it"
@@ -166,7 +166,7 @@ def fault_of(model: ModelFiles, role: Role, exports: Path, precision: str) -> st
 
 
 def query_prompt(model: ModelFiles) -> str:
-    """Return what a bi-encoder's folder says that stands before questions."""
+    """Return the query prompt of a bi-encoder's folder."""
     prompts = model.settings(SETTINGS).get("prompts")
     prompt = prompts.get("query") if isinstance(prompts, dict) else None
     return prompt if isinstance(prompt, str) else ""

@@ -97,11 +97,11 @@ class ModelFiles:
         return self.path / str(tower[0]) if isinstance(tower, list) and tower else self.path
 
     def configuration(self) -> dict[str, str]:
-        """Return the SHA-256 of what makes a passage's vector besides the weights; see `configuration_of`."""
+        """Return the SHA-256 of each other part that determines a passage's vector; see `configuration_of`."""
         return configuration_of(self.path, left_out=ADAPTER)
 
     def settings(self, file: str) -> dict[str, Any]:
-        """Return what a JSON file of the model's folder sets; nothing where it is missing or not a JSON object."""
+        """Return the settings of a JSON file of the model's folder; empty if it is missing or not a JSON object."""
         try:
             values = parse_json(read_regular(self.path / file))
         except (OSError, ValueError, BadInputError):
@@ -134,7 +134,7 @@ def encoder_hash(spec: str) -> str:
 
 
 def find_base(spec: str) -> ModelFiles:
-    """Return the files of what training starts from: an encoder's, or a GGUF language model's, whose path is a file.
+    """Return the files of a base to train: an encoder's, or a GGUF language model's, whose path is a file.
 
     Raises `MissingError` if it cannot be found, or must not be loaded.
     """
@@ -231,7 +231,7 @@ def _gguf_from_hub(spec: str) -> Path:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what a library raised, or its class where the message is empty."""
+    """Return the first line of a library's error, or its class if the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

@@ -16,7 +16,7 @@ from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, balanced, by_leng
 from biorag.models.formats.configuration import PASSAGE_PROMPTS
 from biorag.types import Vectors
 
-Text = str | tuple[str, str]  # what a model reads at once: a text, or a query with a passage
+Text = str | tuple[str, str]  # a model's input: a text, or a query with a passage
 Features = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -27,14 +27,14 @@ TOKENIZING = Lock()  # a fast tokenizer serves one thread at a time
 
 
 def prompt_of(model: Any, task: Task | None) -> str | None:
-    """Return what a model puts before a text of this task, or before a pair for None; the library's rule."""
+    """Return the prompt of a text of this task, or of a pair for None, by the library's rule."""
     names = {"query": ("query",), "document": PASSAGE_PROMPTS, None: ()}[task]
     named = next((name for name in names if name in model.prompts), model.default_prompt_name)
     return model.prompts.get(named) if named else None
 
 
 def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Features], Sequence[T]]) -> list[T]:
-    """Return what `rows` makes of the model's output for each text, in the order of the texts.
+    """Return the result of `rows` for each text, in the order of the texts.
 
     On a CPU batches run side by side, each on one thread: a small model spends much of its time between matrix
     products, where a second thread of the same batch is idle. Only the tokenizer takes turns. Passages are not padded
@@ -86,7 +86,7 @@ def _features(model: Any, texts: Sequence[Text], task: Task | None) -> dict[str,
 
 
 def _finite(features: Features) -> Features:
-    """Refuse vectors and scores that are no numbers: they would be ranked at random, and be stored."""
+    """Refuse vectors and scores that are not numbers: they would be ranked at random, and stored."""
     for name in ("sentence_embedding", "scores"):
         if name in features and not bool(torch.isfinite(features[name]).all()):
             raise MissingError(
@@ -103,6 +103,6 @@ def token_vectors(features: Features) -> list[Vectors]:
     else:
         masks = features["attention_mask"].bool()
         vectors = [text[mask].numpy(force=True) for text, mask in zip(tokens, masks, strict=True)]
-    if not all(np.isfinite(text).all() for text in vectors):  # what is masked may be anything
+    if not all(np.isfinite(text).all() for text in vectors):  # masked tokens may be anything
         raise MissingError(f"the model's token vectors are not finite: its weights are damaged, so {FETCH}")
     return vectors

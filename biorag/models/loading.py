@@ -130,7 +130,7 @@ def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
 
 
 def _admit(files: ModelFiles, kind: torch.dtype, device: str) -> None:
-    """Check that a model fits into free memory; log what a large one and its work take."""
+    """Check that a model fits into free memory; log the needs of a large one."""
 
     def pace() -> str:
         seconds = FORWARD * model_size(files).multiplied * PACE_TOKENS / operations(device, kind)

@@ -31,7 +31,7 @@ NOT_BERT = ("model_type", "architectures", "projection_dim", "_name_or_path", "t
 
 @dataclass(frozen=True, slots=True)
 class EncoderPair:
-    """A query and a passage encoder, and how both pool (a name of `POOLINGS`); None keeps what they say themselves.
+    """A query and a passage encoder, and how both pool (a name of `POOLINGS`); None keeps each model's own.
 
     `prompts` are the texts before queries ("query") and passages ("document").
     """
@@ -42,7 +42,7 @@ class EncoderPair:
     prompts: Mapping[str, str]
 
     def folder_name(self) -> str:
-        """Return the name of the folder of the pair: those of both models, and a hash of all that makes its vectors."""
+        """Return the folder's name: those of both models, and a hash of everything that determines its vectors."""
         parts = [
             *((files.sha256, files.configuration()) for files in (self.query, self.passage)),
             self.pooling,

@@ -78,7 +78,7 @@ class ModelSize:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes that a model (or another work) takes: its weights, and beside them what it works with."""
+    """Bytes that a model (or another work) takes: its weights, and its working memory."""
 
     what: str
     weights: int
@@ -160,7 +160,7 @@ def activation_bytes(activations: float, tokens: float, width: float = WEIGHT_BY
 
 
 def of_checkpoint(files: ModelFiles, width: int) -> Need:
-    """Return what a checkpoint takes in a precision of `width` bytes a weight."""
+    """Return the need of a checkpoint in a precision of `width` bytes a weight."""
     return Need(files.id, sum(math.prod(tensor.shape) * _width(tensor.dtype, width) for tensor in parameters_of(files)))
 
 
@@ -172,7 +172,7 @@ def _width(dtype: str, width: int) -> int:
 
 
 def of_gguf(path: Path, window: int) -> Need:
-    """Return what llama.cpp takes for a file: weights as stored, the cache of `window` tokens, a batch's buffers.
+    """Return the need of llama.cpp for a file: weights as stored, the cache of `window` tokens, a batch's buffers.
 
     Caches of layers that see a part of the window are counted in full. Attention is computed unfused.
 
@@ -191,13 +191,13 @@ def of_gguf(path: Path, window: int) -> Need:
 
 
 def admit(need: Need, device: str, lighter: str, pace: Callable[[], str]) -> None:
-    """Check that a model fits into the device's free memory, and log what a large one takes.
+    """Check that a model fits into the device's free memory, and log the need of a large one.
 
     Raises `ServiceError` if it does not fit.
 
     Parameters
     ----------
-    lighter : what to take where it does not fit
+    lighter : the advice if it does not fit
     pace : measures the least time of its work and returns it in words; empty where it is not known
     """
     free = free_bytes(device)
@@ -212,7 +212,7 @@ def admit(need: Need, device: str, lighter: str, pace: Callable[[], str]) -> Non
 def free_bytes(device: str = "cpu") -> int:
     """Return the bytes of memory that are free on a GPU ("cuda"), or to this process on the machine.
 
-    That is what the system could give without swapping, within the limits of the process's control groups.
+    That is the memory available without swapping, within the limits of the process's control groups.
     """
     if device == "cuda":
         import torch  # slow, and of no use to llama.cpp on a CPU
@@ -231,7 +231,7 @@ def _available(proc: Path) -> int:
 
 
 def _rooms(proc: Path, mount: Path) -> Iterator[int]:
-    """Yield what each limit on this process leaves, cached files not counted as used."""
+    """Yield the room under each limit on this process; cached files do not count as used."""
     for group in control_groups("memory", proc, mount):
         if group.version == 2:
             names, prefix = ("memory.max", "memory.current"), ""

@@ -1,4 +1,4 @@
-"""What every bi-encoder does, whatever computes its vectors: keeps the last ones, and says where tokens stand."""
+"""The common part of bi-encoders, torch's and exported: cached vectors, prompts, and the places of tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEPT_PASSAGES = 128  # of the last call for token vectors: a few dozen candidate
 
 
 class TextEncoder(ABC):
-    """A bi-encoder, whose token vectors, of unit length, are what the reranker "encoder" compares.
+    """A bi-encoder, whose token vectors, of unit length, are compared by the reranker "encoder".
 
     Attributes
     ----------
@@ -38,14 +38,14 @@ class TextEncoder(ABC):
 
     @abstractmethod
     def _prompt(self, task: Task) -> str:
-        """Return what stands before a text of this task."""
+        """Return the prompt of this task."""
 
     @abstractmethod
     def _set_query_prompt(self, prompt: str) -> None: ...
 
     @property
     def query_prompt(self) -> str:
-        """What stands before a question; it may be set, until the model is loaded again."""
+        """The prompt of questions; it may be set, until the model is loaded again."""
         return self._prompt("query")
 
     @query_prompt.setter

@@ -25,11 +25,11 @@ def fitted(tokens: Sequence[Vectors], dimension: int) -> Vectors:
     Parameters
     ----------
     tokens : one (tokens, dim) array a text, more tokens in all than `dimension`
-    dimension : of what is kept, less than dim
+    dimension : of the projection, less than dim
 
     Returns
     -------
-    (dim, dimension) float32, rounded to what its text keeps
+    (dim, dimension) float32, rounded as in its text
     """
     rows = np.concatenate(tokens).astype(np.float64)
     _, axes = np.linalg.eigh(rows.T @ rows)  # by ascending eigenvalue
@@ -60,7 +60,7 @@ def projected(tokens: Sequence[Vectors], projection: Vectors | None) -> list[Vec
     """Return each text's token vectors projected, of unit length, (tokens, dimension); as given without a projection.
 
     The part of a vector that is lost is noise to its dot products; brought back to unit length, vectors of 128 of 384
-    dimensions rank as whole ones do, while as they fall MaxSim is lower by what they have lost.
+    dimensions rank as whole ones do; without that, MaxSim is lower by the lost part.
     """
     if projection is None or not tokens:
         return list(tokens)

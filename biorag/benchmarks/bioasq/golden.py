@@ -41,7 +41,7 @@ class _Question(TypedDict):
 class Span:
     """A passage of a document: characters `begin` to `end` of a section ("title" or "abstract").
 
-    `document` is a PMID, or what else ends the document's URL. The evaluator counts the character at `end` in;
+    `document` is a PMID, or the last part of another URL. The evaluator counts the character at `end` in;
     BioASQ's own files have there the one after the last.
     """
 

@@ -32,7 +32,7 @@ SYSTEMS: Mapping[str, Mapping[str, Any]] = {
 }
 CROSS = "hybrid+cross"  # HybridRerank of the paper, run where it is asked for: it needs a cross-encoder
 RERANKER = "cross:ID"
-REORDERED = 10  # documents that it orders anew
+REORDERED = 10  # documents that it reorders
 TITLES = {
     "bm25": "BM25",
     "dense": "dual encoder",
@@ -84,7 +84,7 @@ def chosen_systems(names: Sequence[str]) -> list[str]:
 
 
 def settings_of(system: str, settings: RetrievalSettings) -> Mapping[str, Any]:
-    """Return what a system changes of the configured retrieval.
+    """Return the settings that a system changes.
 
     "hybrid+cross" is the paper's HybridRerank (BioASQ 8, section 5.1): the best 10 of hybrid search in the order of a
     cross-encoder's scores, to which no earlier score is added. The cross-encoder is that of the configured chain.
@@ -101,7 +101,7 @@ def settings_of(system: str, settings: RetrievalSettings) -> Mapping[str, Any]:
 
 
 def settings_of_all(systems: Sequence[str], settings: Settings) -> Settings:
-    """Return the settings to open an index with, so that it has what every system needs."""
+    """Return the settings to open an index with, so that it serves every system."""
     changes = [settings_of(system, settings.retrieval) for system in systems]
     bm25_alone = all(change["mode"] == "bm25" for change in changes)
     return settings.replace(rerank=any(change["rerank"] for change in changes), mode="bm25" if bm25_alone else "hybrid")

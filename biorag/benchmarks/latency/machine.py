@@ -24,7 +24,7 @@ BUSY = 0.5  # load per core above which other programs distort the timings
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """The processor, its flags of interest, memory, accelerators and software; None for what is unknown.
+    """The processor, its flags of interest, memory, accelerators and software; None if unknown.
 
     `cores` are those this process may use, `load` the mean number of running processes in the minute before.
     """
@@ -46,7 +46,7 @@ class MachineFacts:
 
 
 def describe() -> MachineFacts:
-    """Return what this process runs on."""
+    """Return the facts of this machine."""
     import torch
 
     model, flags = _processor()
@@ -64,7 +64,7 @@ def describe() -> MachineFacts:
 
 
 def threads() -> dict[str, int | str | None]:
-    """Return how many threads PyTorch computes with, and what the environment asked for."""
+    """Return how many threads PyTorch computes with, and the variables that set them."""
     import torch
 
     variables = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")}

@@ -42,7 +42,7 @@ BUSY = (
 
 @dataclass(frozen=True, slots=True)
 class LatencyRequest:
-    """What to measure.
+    """The parts to measure.
 
     Attributes
     ----------

@@ -99,7 +99,7 @@ def titles(index: Index, limit: int, seed: int) -> list[str]:
 def distinct(questions: Sequence[str]) -> list[str]:
     """Return the questions without duplicates.
 
-    Raises `BadInputError` if fewer than two are left: an encoder caches what it encoded last.
+    Raises `BadInputError` if fewer than two are left: an encoder caches its last questions.
     """
     texts = list(dict.fromkeys(questions))
     if len(texts) < 2:
@@ -125,7 +125,7 @@ class KnownVectors:
 def indexing(
     subject: Subject, snippets: Sequence[Snippet], folder: Path, on_progress: OnProgress = lambda _: None
 ) -> dict[str, Cost]:
-    """Index snippets anew in an embedded index in `folder`, as `biorag index` does, and return each part's cost.
+    """Index snippets again in an embedded index in `folder`, as `biorag index` does, and return each part's cost.
 
     "bm25" is a part of "write", measured alone; "total" is the sum of "encode", "write" and "optimize".
     """
@@ -188,7 +188,7 @@ def first_stage(
 
 
 def one_by_one(retriever: Retriever, questions: Sequence[str], repetition: Repetition) -> dict[str, Timing]:
-    """Return the time of each stage of retrieval for one question at a time, and of all together ("total")."""
+    """Return the time of each stage of retrieval for one question at a time, and their sum ("total")."""
     return collect(lambda turn: retriever.search(questions[turn % len(questions)]).timings_ms, repetition)
 
 

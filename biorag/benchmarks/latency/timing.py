@@ -75,7 +75,7 @@ def elapsed_ms(function: Callable[[], object]) -> float:
 def batch_of(items: Sequence[str], size: int, turn: int) -> list[str]:
     """Return the batch of `size` items for this turn, repeating items if there are fewer.
 
-    An encoder may cache what it encoded last, so each batch differs from the one before it.
+    An encoder may cache its last batch, so each batch differs from the one before it.
     """
     start = turn * (size % len(items) or 1)
     return [items[(start + offset) % len(items)] for offset in range(size)]

@@ -1,4 +1,4 @@
-"""What makes a passage's vector besides a model's weights, as hashes by which a change is noticed."""
+"""Hashes of the parts of a model besides its weights that determine a passage's vector."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VOCABULARY = re.compile(
 )
 _MODULES = ("modules.json", "router_config.json")
 _LENGTHS = ("max_seq_length", "model_max_length", "query_length", "document_length")
-# What libraries note of themselves and of where a model came from, and settings of loading and training.
+# Versions, origins, and settings of loading and training, which do not change vectors.
 _NOTES = (
     *("transformers_version", "__version__", "_name_or_path", "name_or_path", "dtype", "torch_dtype", "use_cache"),
     *("architectures", "tokenizer_class", "processor_class", "_attn_implementation", "truncation_side", "backend"),
@@ -61,7 +61,7 @@ def configuration_of(folder: Path, left_out: str) -> dict[str, str]:
 
 
 def _passage_prompt(settings: Mapping[str, Any]) -> Any:
-    """Return what stands before passages."""
+    """Return the prompt of passages."""
     prompts = settings.get("prompts")
     if not isinstance(prompts, dict):
         return None

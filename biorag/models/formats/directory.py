@@ -20,7 +20,7 @@ MODULE_LIST, ROUTER = "modules.json", "router_config.json"  # a model's layers; 
 SETTINGS = re.compile(r"(?:config|(?:adapter|tokenizer|sentence_.*)_config|config_sentence_transformers)\.json")
 
 PICKLES = re.compile(r"(?:.*pytorch_model.*|adapter_model|model)\.bin|.*\.(?:pt|pth|ckpt|pkl|pickle|joblib)", re.I)
-# What trainers leave beside the weights; model loaders do not open it.
+# Files that trainers leave beside the weights; model loaders do not open them.
 LEFT_BY_TRAINERS = re.compile(r"training_args\.bin|(?:optimizer|scheduler|scaler|rng_state.*)\.(?:pt|pth|bin)")
 
 # The classes that text models are put together from. sentence-transformers imports whatever `type` names.
@@ -33,7 +33,7 @@ _ACTIVATION = re.compile(r"torch\.nn\.(?:modules\.)?(?:activation\.|linear\.)?\w
 # An attention by a name with a slash is code that transformers fetches.
 _CODE_SETTINGS = ("attn_implementation", "_attn_implementation", "experts_implementation")
 
-# Sizes in config.json by the names that encoders give them, held against the weights' largest side.
+# Sizes in config.json by the names that encoders give them, compared with the weights' largest side.
 SIDES = (
     *("hidden_size", "intermediate_size", "vocab_size", "embedding_size", "type_vocab_size", "dim", "d_model"),
     *("num_labels", "hidden_dim", "ffn_dim", "d_ff", "d_kv", "head_dim", "embed_dim", "n_embd", "n_inner", "n_head"),
@@ -163,7 +163,7 @@ def _check_settings(path: Path, tensors: list[Tensor]) -> None:
 
 
 def _check_sizes(path: Path, settings: Mapping[str, Any], tensors: list[Tensor]) -> None:
-    """Refuse sizes that the weights do not support: a library allocates what is missing."""
+    """Refuse sizes that the weights do not support: a library allocates missing weights."""
     if not tensors:
         return
     largest = max((side for tensor in tensors for side in tensor.shape), default=0)
