@@ -227,11 +227,7 @@ def read_toml(path: Path, kind: type[M]) -> M:
 
 
 def check_no_secrets(path: Path, settings: Mapping[str, SettingValue], urls: Mapping[str, str]) -> None:
-    """Refuse keys and logins in a file whose values reports repeat.
-
-    Parameters
-    ----------
-    urls : settings that may be URLs, beside those in `settings`
+    """Refuse keys and logins in a file whose values reports repeat; `urls` are more settings that may be URLs.
 
     Raises BadInputError naming the variable in which the secret belongs.
     """

@@ -70,9 +70,7 @@ def measurements_of(sweep: Sweep) -> list[CellSteps]:
 def run_sweep(path: Path, out: Path, jobs: int, progress: Progress) -> tuple[dict[str, Any], dict[str, list[SweepRow]]]:
     """Run the steps of a sweep that have not finished, and write its report into `out`.
 
-    Returns
-    -------
-    facts of the run, and the rows of each data set
+    Returns facts of the run, and the rows of each data set.
     """
     sweep = load_sweep(path)
     workshop = Workshop(out, jobs)

@@ -279,11 +279,8 @@ def write_report(
 ) -> dict[str, Any]:
     """Score a run that has ended, and write and return its report.
 
-    Parameters
-    ----------
-    config : what the report shows as the configuration
-    work : as `answer_all` gives it
-    others : the same questions of another run, to compare with
+    `config` is shown as the configuration, `work` is as `answer_all` gives it, and `others` are the same questions of
+    another run, to compare with.
     """
     scorings = score_all(benchmark, run.out, run.layout)
     shown = {**config, "answer": run.method.name, "exclude_source": run.method.exclude_source}

@@ -147,9 +147,7 @@ def split(rows: Iterable[AbstentionExample], reported_share: float, seed: int) -
 def fit(rows: Sequence[AbstentionExample]) -> dict[str, Any]:
     """Fit a logistic regression, and its calibration on log-odds predicted across folds of questions.
 
-    Returns
-    -------
-    The numbers of `AbstentionCoefficients`, by their names.
+    Returns the numbers of `AbstentionCoefficients`, by their names.
     """
     features, answerable = _arrays(rows)
     model = make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=5000))

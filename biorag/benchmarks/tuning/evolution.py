@@ -47,17 +47,10 @@ SAMPLE, PERIOD, TRIALS_EACH = 35, 5, 5  # dspy's minibatch, trials between full 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """Settings of a search.
+    """Settings of a search."""
 
-    Attributes
-    ----------
-    questions : drawn, half of them to reflect on, half to choose by
-    minibatch : questions that the model is shown at a time
-    temperature, max_tokens : of the model's replies
-    """
-
-    questions: int = QUESTIONS
-    minibatch: int = MINIBATCH
+    questions: int = QUESTIONS  # drawn, half of them to reflect on, half to choose by
+    minibatch: int = MINIBATCH  # questions that the model is shown at a time
     temperature: float = TEMPERATURE
     max_tokens: int = TOKENS
 
@@ -233,11 +226,8 @@ def evolve(
 ) -> Evolution:
     """Evolve an instruction for about so many metric calls: the last round may go past them.
 
-    Parameters
-    ----------
-    questions : those that the model is shown, and those that candidates are chosen on
-    minibatch : how many questions the model is shown at a time
-    folder : of GEPA's state, which an interrupted search resumes from, and a larger one continues
+    `questions` are those that the model is shown, `minibatch` of them at a time, and those that candidates are chosen
+    on. An interrupted search resumes from GEPA's state in `folder`, and a larger one continues it.
     """
     import gepa
 
@@ -265,13 +255,7 @@ def evolve(
 
 
 class InstructionAdapter:
-    """Gives GEPA the scores of an instruction's questions, and a better instruction.
-
-    Parameters
-    ----------
-    search : gives the trials of an instruction
-    write : gives a model's reply
-    """
+    """Gives GEPA the scores of an instruction's questions, and a better instruction, which `write` asks a model for."""
 
     def __init__(self, search: Searcher, write: Callable[[Reflection], Generation], on_progress: OnProgress) -> None:
         self._search, self._write, self._on_progress = search, write, on_progress

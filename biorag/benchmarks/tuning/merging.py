@@ -161,22 +161,13 @@ class DevelopmentCorpus:
 
 @dataclass(frozen=True, slots=True)
 class WeightSearch:
-    """Chooses the weights, and TIES' density, of merged experts on development sets.
+    """Chooses the weights, and TIES' density, of merged experts on development sets."""
 
-    Parameters
-    ----------
-    searched : corpora, and the data sets whose questions are searched in each, with the part that weights are chosen on
-    part : which part of the questions it is
-    measure : the measure to maximise
-    precision : of the merged encoders
-    full : whether the full grid of Synthesize-Train-Merge is measured, in place of `shares`
-    """
-
-    searched: Sequence[tuple[DevelopmentCorpus, Sequence[Dataset]]]
-    part: str
-    measure: str
-    precision: str
-    full: bool = False
+    searched: Sequence[tuple[DevelopmentCorpus, Sequence[Dataset]]]  # corpora, and the data sets searched in each
+    part: str  # of the questions
+    measure: str  # to maximise
+    precision: str  # of the merged encoders
+    full: bool = False  # whether the full grid of Synthesize-Train-Merge is measured, in place of `shares`
 
     def identity(self, method: str) -> dict[str, Any]:
         """Return all that determines the measures of a candidate besides the experts."""

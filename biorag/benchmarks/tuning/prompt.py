@@ -116,13 +116,9 @@ class PromptRun(RunDirectory):
 
 
 class PromptTuning:
-    """A search for a better instruction, in the folder `out`; an interrupted one resumes.
+    """A search for a better instruction by dense retrieval, in the folder `out`; an interrupted one resumes.
 
-    Parameters
-    ----------
-    opened : an index searched by dense retrieval
-    seed_prompt : the instruction to begin with; None for the encoder's own
-    calls, minibatch : metric calls to spend, and questions that the model is shown at a time, see `evolve`
+    It begins with `seed_prompt`, or the encoder's own instruction; `calls` and `minibatch` are as in `evolve`.
 
     Raises MismatchError if the folder holds another search.
     """

@@ -41,10 +41,8 @@ class TuningPlan:
     ) -> TuningPlan:
         """Return the plan for a parameter of this name.
 
-        Parameters
-        ----------
-        spread : the lowest and the highest value and how many there are; None for the parameter's own
-        values : a list with commas, in place of the range
+        `spread` is the lowest value, the highest and their number, None for the parameter's own; `values` a list with
+        commas in its place.
 
         Raises UsageError if something is not one of its choices, two do not go together, a value is not allowed, or the
         parameter changes nothing with these settings.

@@ -96,11 +96,7 @@ class Study(Generic[Value]):
 
 
 def load_development(folders: Sequence[Path], split: HeldOutSplit, judgements: str = "test") -> list[Dataset]:
-    """Return data sets in BEIR layout with the part of their questions that values are chosen on.
-
-    Parameters
-    ----------
-    judgements : the file that judges them, qrels/NAME.tsv
+    """Return data sets in BEIR layout, judged by qrels/NAME.tsv, with the questions that values are chosen on.
 
     Raises UsageError if two folders have the same name, which curves go by.
     """

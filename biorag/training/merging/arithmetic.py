@@ -33,11 +33,7 @@ class MergeRecipe:
 
 
 def recipe_of(method: str, experts: int, weights: str | None, density: float, scale: float) -> MergeRecipe:
-    """Return the recipe for so many experts, with equal weights if none are given.
-
-    Parameters
-    ----------
-    weights : numbers separated by commas, one per expert
+    """Return the recipe for so many experts; `weights` are numbers separated by commas, None for equal ones.
 
     Raises UsageError if a value is not allowed.
     """

@@ -30,20 +30,13 @@ PROVENANCE = {
 
 @dataclass(frozen=True, slots=True)
 class Expert:
-    """An encoder that is merged: its weights by name, in float32, and what else makes its vectors.
-
-    Attributes
-    ----------
-    adapted : whether its folder holds an adapter and no weights of its own
-    facts : what must be the same in all experts, by what it is called
-    vocabulary : the numbers of the tokens
-    """
+    """An encoder that is merged: its weights by name, in float32, and what else makes its vectors."""
 
     files: ModelFiles
-    adapted: bool
+    adapted: bool  # whether its folder holds an adapter and no weights of its own
     state: Mapping[str, Vectors]
-    facts: Mapping[str, Any]
-    vocabulary: Mapping[str, int]
+    facts: Mapping[str, Any]  # what must be the same in all experts, by what it is called
+    vocabulary: Mapping[str, int]  # the numbers of the tokens
 
 
 @dataclass(frozen=True, slots=True)
