@@ -18,20 +18,16 @@ class FusionKind(Kind):
     """A way to join the two sides of hybrid retrieval, `(dense, bm25, **parameters) -> {id: score}`.
 
     Both sides are lists of `ScoredDoc`, best first.
-
-    Attributes
-    ----------
-    parameters : the retrieval settings that it takes, by name
-    true_scores : whether each side must score what the other alone found; those scores follow the side's own ranking
-    exhaustive : whether the best of all snippets are wanted, not of those on the two lists; true scores then, see
-        `biorag.retrieval.fusion` for what is asked of the fusion
-    bounded : whether a score is on the scale of its dense side; else the scores of a query are stretched to 0..1
-        before a reranker's are added to them
     """
 
-    parameters: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()  # the retrieval settings that it takes, by name
+    # whether each side must score what the other alone found; those scores follow the side's own ranking
     true_scores: bool = False
+    # whether the best of all snippets are wanted, not of those on the two lists; true scores then, see
+    # `biorag.retrieval.fusion` for the requirements on the fusion
     exhaustive: bool = False
+    # whether a score is on the scale of its dense side; else the scores of a query are stretched to 0..1 before a
+    # reranker's are added to them
     bounded: bool = False
 
 
@@ -65,26 +61,20 @@ class RerankerKind(Kind):
     """A kind of reranker: its target makes one, `(name, RerankerParts) -> Reranker`.
 
     A stage of a chain is of the kind whose `word` it is, else of the one whose `prefix` it begins with.
-
-    Attributes
-    ----------
-    id : what stands for the stage's name in help texts
-    weight : the retrieval setting that weighs the score of the stage before
-    bounded : whether scores are on the scale of a cosine; else the scores of a query are stretched to 0..1 before a
-        later stage's are added to them
-    token_model : "module:name" of what gives the token vectors that an index can store, `(ModelFiles, precision) ->
-        TokenEncoder`; empty where there are none, or where they are the bi-encoder's
-    uses_encoder : whether it works with the bi-encoder's token vectors
-    weights : "module:name" of the function that hashes its own weights, `(name) -> SHA-256`; empty if it has none
     """
 
-    weight: str
+    weight: str  # the retrieval setting that weighs the score of the stage before
     word: str = ""
     prefix: str = ""
-    id: str = "ID"
+    id: str = "ID"  # placeholder of the stage's name in help texts
+    # whether scores are on the scale of a cosine; else the scores of a query are stretched to 0..1 before a later
+    # stage's are added to them
     bounded: bool = False
+    # "module:name" of the model whose token vectors an index can store, `(ModelFiles, precision) ->
+    # TokenEncoder`; empty if there are none, or they are the bi-encoder's
     token_model: str = ""
-    uses_encoder: bool = False
+    uses_encoder: bool = False  # whether it works with the bi-encoder's token vectors
+    # "module:name" of the function that hashes its own weights, `(name) -> SHA-256`; empty if it has none
     weights: str = ""
 
     @property
@@ -150,25 +140,17 @@ def reranker_of(stage: str) -> tuple[RerankerKind, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderKind(Kind):
-    """A format of corpus files: its target is a `Reader` (biorag.corpus.readers).
+    """A format of corpus files: its target is a `Reader` (biorag.corpus.readers)."""
 
-    Attributes
-    ----------
-    suffixes : how the names of such files end, in lower case
-    beginnings : what such a file begins with, where its name says nothing
-    roots : the root elements that tell it from other XML
-    incremental : whether files are a sequence in which later ones change earlier ones: one that an index has taken in
-        before changes nothing
-    common : whether files that are no corpus have the format too, so that not all of a folder's are taken
-    unit : what a file is counted in, where messages name a place in it
-    """
-
-    suffixes: tuple[str, ...]
-    beginnings: tuple[bytes, ...] = ()
-    roots: tuple[str, ...] = ()
+    suffixes: tuple[str, ...]  # how the names of such files end, in lower case
+    beginnings: tuple[bytes, ...] = ()  # beginnings that tell such a file if its name does not
+    roots: tuple[str, ...] = ()  # the root elements that tell it from other XML
+    # whether files are a sequence in which later ones change earlier ones: one that an index has taken in before
+    # changes nothing
     incremental: bool = False
+    # whether files that are no corpus have the format too, so that not all of a folder's are taken
     common: bool = False
-    unit: str = "line"
+    unit: str = "line"  # unit in which messages count positions in a file
 
 
 READERS = Registry(
@@ -241,22 +223,15 @@ READERS = Registry(
 
 @dataclass(frozen=True, kw_only=True)
 class FormatKind(Kind):
-    """A format in which a set is published: its target is a `Format` (biorag.conversion.items).
+    """A format in which a set is published: its target is a `Format` (biorag.conversion.items)."""
 
-    Attributes
-    ----------
-    files : what is named on the command line, for messages
-    folder : whether that is a folder, which the format reads as it is
-    splits : the parts that `--split` can name; none where the files name them, None where there are no parts
-    options : the options of 'biorag data convert' that it takes besides, as they are named in the code
-    hub : where the hub of Hugging Face has such a set; empty where it is not read from there
-    """
-
-    files: str
-    folder: bool = False
+    files: str  # the argument on the command line, for messages
+    folder: bool = False  # whether that is a folder, which the format reads as it is
+    # the parts that `--split` can name; none where the files name them, None where there are no parts
     splits: tuple[str, ...] | None = None
+    # the options of 'biorag data convert' that it takes besides, as they are named in the code
     options: tuple[str, ...] = ()
-    hub: str = ""
+    hub: str = ""  # where the hub of Hugging Face has such a set; empty where it is not read from there
 
 
 FORMATS = Registry(
@@ -366,16 +341,12 @@ class GeneratorKind(Kind):
 
     `--llm` names the kind whose `words` it is among, or one of whose `prefixes` it begins with; a kind with neither
     takes the rest.
-
-    Attributes
-    ----------
-    remote : whether it runs elsewhere, and so takes concurrent requests
     """
 
     written: str
     words: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
-    remote: bool = False
+    remote: bool = False  # whether it runs elsewhere, and so takes concurrent requests
 
     @property
     def syntax(self) -> str:
@@ -428,16 +399,11 @@ class StoreKind(Kind):
 
     The target of an embedded one opens the index in a folder, `(folder, manifest, writable) -> Index`; that of one on a
     server is a `StoreServer` (biorag.indexes.store), made from the `Server` and the settings.
-
-    Attributes
-    ----------
-    server : the setting that gives the URL of its server; empty if it is embedded
-    snapshots : whether 'biorag snapshot' saves its indexes: every file stands in `checksums.json`
-    instead : what to do where it does not
     """
 
-    server: str = ""
-    snapshots: bool = False
+    server: str = ""  # the setting that gives the URL of its server; empty if it is embedded
+    snapshots: bool = False  # whether 'biorag snapshot' saves its indexes: every file stands in `checksums.json`
+    # advice if it does not
     instead: str = "is in a store that has no snapshots: copy its folder while nothing writes to it"
 
 
@@ -459,26 +425,15 @@ EMBEDDED = "edge"  # the store of a new index, and of scratch ones
 
 @dataclass(frozen=True, kw_only=True)
 class NegativesKind(Kind):
-    """A kind of negatives: its target mines them, `(MiningPlan, Collaborators) -> Miner`; empty if none are mined.
+    """A kind of negatives: its target mines them, `(MiningPlan, Collaborators) -> Miner`; empty if none are mined."""
 
-    Attributes
-    ----------
-    options : the options of 'biorag mine' that are its own, as they are named in the code
-    plan : the fields of a `MiningPlan` that are its own
-    modes : the first stages that it can search with, the default first
-    per_row : how many of a row are kept by default; None for all
-    made_by : the command that writes rows with them, for messages
-    in_batch : whether they are the other rows' passages, for which no row needs negatives of its own
-    swept : whether a sweep makes them, which mines by the index of its base and has no citation graph
-    """
-
-    options: tuple[str, ...] = ()
-    plan: tuple[str, ...] = ()
-    modes: tuple[str, ...] = ("bm25",)
-    per_row: int | None = 8
-    made_by: str = "mine PAIRS --negatives {name}"
-    in_batch: bool = False
-    swept: bool = True
+    options: tuple[str, ...] = ()  # the options of 'biorag mine' that are its own, as they are named in the code
+    plan: tuple[str, ...] = ()  # the fields of a `MiningPlan` that are its own
+    modes: tuple[str, ...] = ("bm25",)  # the first stages that it can search with, the default first
+    per_row: int | None = 8  # how many of a row are kept by default; None for all
+    made_by: str = "mine PAIRS --negatives {name}"  # the command that writes rows with them, for messages
+    in_batch: bool = False  # whether they are the other rows' passages, for which no row needs negatives of its own
+    swept: bool = True  # whether a sweep makes them, which mines by the index of its base and has no citation graph
 
 
 NEGATIVES = Registry(
@@ -547,15 +502,10 @@ class OutputKind(Kind):
     """A format that `search` and `ask` write their hits in: its target writes them, `(hits) -> str`.
 
     The target of the one for the terminal is empty: the commands show hits themselves.
-
-    Attributes
-    ----------
-    json : whether it is JSON, in which what a terminal could act on is escaped
-    suffix : of the names of its files
     """
 
-    json: bool = False
-    suffix: str = "txt"
+    json: bool = False  # whether it is JSON, in which what a terminal could act on is escaped
+    suffix: str = "txt"  # of the names of its files
 
 
 OUTPUTS = Registry(

@@ -32,16 +32,10 @@ class UnknownCommandError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class CommandKind(Kind):
-    """A command: its target is the function, a Typer application of several, or a registry of such kinds.
+    """A command: its target is the function, a Typer application of several, or a registry of such kinds."""
 
-    Attributes
-    ----------
-    panel : the heading of the help under which it is listed
-    seldom : whether a page of help only names it
-    """
-
-    panel: str = help.COMMANDS
-    seldom: bool = False
+    panel: str = help.COMMANDS  # the heading of the help under which it is listed
+    seldom: bool = False  # whether a page of help only names it
 
 
 class Helpful:

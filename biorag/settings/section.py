@@ -31,25 +31,16 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The option of a setting, and its effect on results.
+    """The option of a setting, and its effect on results."""
 
-    Attributes
-    ----------
-    flag : whether it has an option, `--k-init`, of one that is on also `--no-…`; then its short form, `-k`
-    panel : the panel of the help that shows it
-    shows_default : whether help shows the default
-    models : the kinds of model that a setting of training applies to, if not to all of `TRAINED`
-    choices : the values that it takes, if its type does not name them, such as a registry
-    variable : the variable by which a service's own tools take it; ours takes precedence
-    """
-
+    # whether it has an option, `--k-init`, of one that is on also `--no-…`; then its short form, `-k`
     flag: bool = False
     short: str = ""
-    panel: str | None = None
-    shows_default: bool = True
-    models: tuple[str, ...] = ()
-    choices: Iterable[str] = ()
-    variable: str = ""
+    panel: str | None = None  # the panel of the help that shows it
+    shows_default: bool = True  # whether help shows the default
+    models: tuple[str, ...] = ()  # the kinds of model that a setting of training applies to, if not to all of `TRAINED`
+    choices: Iterable[str] = ()  # the values that it takes, if its type does not name them, such as a registry
+    variable: str = ""  # the variable by which a service's own tools take it; ours takes precedence
     effect: Effect = Effect.VALUE
 
 

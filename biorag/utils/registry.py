@@ -12,18 +12,12 @@ from biorag.errors import MissingError, UsageError, unknown_name
 
 @dataclass(frozen=True)
 class Kind:
-    """One entry of a registry; a subclass has fields for further facts that its users need.
-
-    Attributes
-    ----------
-    target : "package.module:name" of the implementation, imported by `load`
-    summary : a few words for help texts
-    extra : the extra of biorag that installs the packages it needs; None where they are always installed
-    """
+    """One entry of a registry; a subclass has fields for further facts that its users need."""
 
     name: str
-    target: str
-    summary: str
+    target: str  # "package.module:name" of the implementation, imported by `load`
+    summary: str  # a few words for help texts
+    # the extra of biorag that installs the packages it needs; None where they are always installed
     extra: str | None = field(default=None, kw_only=True)
 
     @property
