@@ -8,7 +8,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from biorag.answering.verification.checker import Checker, asserted, is_polar, leading_answer, marked_sentences
+from biorag.answering.verification.checker import (
+    Checker,
+    _checked,
+    asserted,
+    is_polar,
+    leading_answer,
+    marked_sentences,
+)
+from biorag.answering.verification.evidence import SnippetVerdict
 from biorag.answering.verification.quotes import find_quote
 from biorag.corpus.sentences import sentences
 from biorag.corpus.sources import demo_file
@@ -364,3 +372,16 @@ def test_what_no_snippet_says_is_not_supported():
     }
     assert len(cases) == 180
     assert supported == NOT_SEEN
+
+
+@pytest.mark.parametrize(("contradiction", "expected"), [(0.85, "supported"), (0.95, "contradicted")])
+def test_a_contradiction_must_be_covered_better_than_a_support(contradiction, expected):
+    verdicts = [SnippetVerdict(Verdict.SUPPORTED, 0.8, "x"), SnippetVerdict(Verdict.CONTRADICTED, contradiction, "y")]
+    assert _checked("A claim.", [hit.snippet for hit in HITS[:2]], verdicts).verdict == expected
+
+
+def test_the_marked_snippet_is_cited_where_several_support():
+    hits = [Hit(n, Snippet(f"s{n}", "", TEXT, n), 1.0) for n in (1, 2)]
+    for mark, cited in (("", (1,)), (" [2]", (2,))):
+        (sentence,) = Checker().check_answer(f"Metformin lowers blood glucose{mark}.", hits, "").sentences
+        assert sentence.citations == cited

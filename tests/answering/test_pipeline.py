@@ -448,6 +448,7 @@ def test_an_open_reply_is_read_and_its_citations_are_verified(answerer):
     assert (answer.choice, answer.parsed) == (None, True)
     assert answer.text == "Pyridoxine prevents neuropathy in adults."
     assert [(citation.n, citation.id) for citation in answer.citations] == [(2, "d2")]
+    assert not answerer(ScriptedGenerator([f"Reply: {answer.reply}"])).answer(OPEN).parsed, "not JSON alone"
     assert answer.citations[0].quote == "Pyridoxine prevents isoniazid neuropathy in adults."
     assert any("[9]" in note and "no document of that number" in note for note in answer.notes)
     assert generator.prompts == [load_template("open").render(OPEN, IN_ORDER)]
