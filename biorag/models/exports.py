@@ -45,18 +45,12 @@ class QueryExpansion:
 
 @dataclass(frozen=True, slots=True)
 class TextFormat:
-    """How texts of one task become tokens.
-
-    Attributes
-    ----------
-    max_length : tokens, special ones among them, after which a text is cut; None for none
-    unscored : tokens whose vectors are left out, by their ids
-    """
+    """How texts of one task become tokens."""
 
     prompt: str
-    max_length: Count | None
+    max_length: Count | None  # tokens, special ones among them, after which a text is cut; None for none
     expansion: QueryExpansion | None = None
-    unscored: tuple[Count, ...] = ()
+    unscored: tuple[Count, ...] = ()  # tokens whose vectors are left out, by their ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,21 +59,13 @@ STORED = 1.5  # activations stored for the backward pass, over the inputs and ou
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """A model's parameters, those of its linear layers, and the numbers that its linear layers read and write a token.
-
-    Attributes
-    ----------
-    multiplied : parameters that every token is multiplied with; of two towers those of one
-    activations : inputs and outputs of the linear layers a token; of two towers those of one
-    dimension : of the hidden states
-    window : tokens of the longest input
-    """
+    """A model's parameters, those of its linear layers, and the numbers that these read and write a token."""
 
     parameters: int
-    multiplied: int
-    activations: int
-    dimension: int = 0
-    window: int = 0
+    multiplied: int  # parameters that every token is multiplied with; of two towers those of one
+    activations: int  # inputs and outputs of the linear layers a token; of two towers those of one
+    dimension: int = 0  # of the hidden states
+    window: int = 0  # tokens of the longest input
 
 
 @dataclass(frozen=True, slots=True)

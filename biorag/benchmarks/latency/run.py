@@ -42,20 +42,12 @@ BUSY = (
 
 @dataclass(frozen=True, slots=True)
 class LatencyRequest:
-    """The parts to measure.
+    """The parts to measure."""
 
-    Attributes
-    ----------
-    questions : folder in BEIR layout; None for titles of the index's snippets
-    limit : maximum number of questions
-    index_limit : snippets that are indexed again
-    batch_sizes : questions encoded and searched at once
-    """
-
-    questions: Path | None
-    limit: int | None
-    index_limit: int
-    batch_sizes: Sequence[int]
+    questions: Path | None  # folder in BEIR layout; None for titles of the index's snippets
+    limit: int | None  # maximum number of questions
+    index_limit: int  # snippets that are indexed again
+    batch_sizes: Sequence[int]  # questions encoded and searched at once
     repetition: Repetition
 
 
