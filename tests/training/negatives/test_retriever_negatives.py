@@ -5,7 +5,7 @@ import pytest
 
 from biorag.errors import BadInputError, UsageError
 from biorag.retrieval.retriever import Retriever
-from biorag.training.negatives.retriever import RetrieverNegatives, highest_score, parse_ranks, require_positives
+from biorag.training.negatives.kinds import RetrieverNegatives, highest_score, parse_ranks, require_positives
 from biorag.types import TrainingRow
 from tests.training.negatives.small_corpus import (
     ENCODER,
