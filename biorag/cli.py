@@ -82,18 +82,18 @@ PROGRAM = Registry(
             ask      | ask:ask                   | Answer a question, each sentence checked.
             chat     | chat:chat                 | Ask one question after another.
             serve    | serve:serve               | Serve a page and APIs over an index.
-            search   | search:search             | Find the snippets that are relevant to a query.
+            search   | ask:search                | Find the snippets that are relevant to a query.
             show     | show_snippet:show_snippet | Print a whole snippet, its reference and its study.
             verify   | verify:verify             | Judge claims by the evidence of an index.
             info     | info:info                 | Show indexes, the contents of one, or the settings.
             indexes  | indexes:app               | List, rename or delete indexes.
             delete   | delete:delete             | Remove snippets from an index.
-            fetch    | fetch:fetch               | Fetch the records of a PubMed query into a file.
+            fetch    | graph:fetch               | Fetch the records of a PubMed query into a file.
             *corpus  | corpus:app                | Export a corpus for many machines.
             *embed   | embed:embed               | Encode an export, also on a Ray cluster.
             *plan    | plan:plan                 | Estimate the resources that a large corpus takes.
             models   | models:models             | List the models on this machine.
-            mcp      | mcp:mcp                   | Serve an index to assistants by MCP.
+            mcp      | serve:mcp                 | Serve an index to assistants by MCP.
             config   | config:app                | Keep the keys of servers.
             snapshot | snapshot:app              | Save an embedded index as one file, and restore it.
             """,
@@ -105,7 +105,7 @@ PROGRAM = Registry(
             tune            | tune:tune                    | Choose a setting of retrieval on your questions.
             tune abstention | tune_abstention:abstention   | Fit when 'ask' withholds an answer.
             tune prompt     | tune_prompt:prompt           | Optimise the instruction before a query.
-            ablate          | ablation:ablate              | Train and measure every cell of a grid.
+            ablate          | reproduce:ablate             | Train and measure every cell of a grid.
             reproduce       | reproduce:reproduce          | Run a paper's recipe beside its own figures.
             run             | reproduce:run                | Run a recipe of your own.
             """,

@@ -490,8 +490,8 @@ BENCHMARKS = Registry(
         Kind("mirage", "biorag.commands.bench_mirage:mirage", "Answer the multiple-choice questions of MIRAGE."),
         Kind("latency", "biorag.commands.bench_latency:latency", "Time each stage of a question."),
         Kind("bioasq", "biorag.commands.bench_bioasq:bioasq", "Score BioASQ's test batches by its own measures."),
-        Kind("verification", "biorag.commands.bench_verification:verification", "Judge true and falsified claims."),
-        Kind("show", "biorag.commands.bench_show:show_run", "Show the questions of a MIRAGE run."),
+        Kind("verification", "biorag.commands.bench_answers:verification", "Judge true and falsified claims."),
+        Kind("show", "biorag.commands.bench_mirage:show_run", "Show the questions of a MIRAGE run."),
         Kind("mteb", "biorag.commands.bench_mteb:mteb", "Run retrieval tasks of MTEB.", extra="mteb"),
     ],
 )

@@ -153,10 +153,8 @@ def _print(report: Mapping[str, Any]) -> None:
     for kind, measure in (("documents", "MAP"), ("documents", "GMAP"), ("snippets", "F1")):
         _print_measure(report, names, kind, measure)
     for row in report["comparisons"]:
-        show.out.print(
-            f"{row['ours']} against {row['theirs']}, MAP: {row['difference']:+.4f} "
-            f"(95 % interval {row['low']:+.4f} to {row['high']:+.4f}, p = {row['p_value']:.4f})"
-        )
+        test = "{difference:+.4f} (95 % interval {low:+.4f} to {high:+.4f}, p = {p_value:.4f})".format_map(row)
+        show.out.print(f"{row['ours']} against {row['theirs']}, MAP: {test}")
     for row in report["coverage"]:
         lacking = row["documents"] - row["documents_in_index"]
         if lacking:

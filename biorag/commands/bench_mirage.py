@@ -1,4 +1,4 @@
-"""`biorag bench mirage`."""
+"""`biorag bench mirage` and `biorag bench show`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,14 @@ from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import RETRIEVAL
 from biorag.settings.settings import Settings
 from biorag.types import Question
+from biorag.utils.files import check_replaceable, write_text
 
 NO_RETRIEVAL = "none"
+COLUMNS = {"task": "task", "n": "n", "accuracy": "{accuracy:.4f}", "± std": "{std:.4f}"} | {
+    "strict accuracy": "{strict_accuracy:.4f}",
+    "parsed": "{parsed:.1%}",
+    "forced A": "forced_A",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +59,7 @@ class HowAnswered:
         ),
     ] = "generate"
     mode: Annotated[
-        str | None,
-        typer.Option(help="none (closed book), bm25, dense or hybrid.", rich_help_panel=RETRIEVAL),
+        str | None, typer.Option(help="none (closed book), bm25, dense or hybrid.", rich_help_panel=RETRIEVAL)
     ] = None
     exclude_source: Annotated[
         bool, typer.Option("--exclude-source", help="Exclude the records that a question was made from.")
@@ -126,25 +131,46 @@ def _answered(
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    columns = ["task", "n", "accuracy", "± std", "strict accuracy", "parsed", "forced A"]
-    rows = [
-        (
-            task,
-            score["n"],
-            f"{score['accuracy']:.4f}",
-            f"{score['std']:.4f}",
-            f"{score['strict_accuracy']:.4f}",
-            f"{score['parsed']:.1%}",
-            score["forced_A"],
-        )
-        for task, score in report["tasks"].items()
-    ]
-    show.table(f"MIRAGE, average accuracy {report['average']:.4f}", columns, rows)
+    scores = [{"task": task, **score} for task, score in report["tasks"].items()]
+    show.listing(f"MIRAGE, average accuracy {report['average']:.4f}", COLUMNS, scores)
     work = report["manifest"]
     counts = f"{work['answered']} answered now, {work['resumed']} before, {work['cached']} of them from the cache"
     show.err.print(f"{counts}; seconds: {work['seconds']}")
     if comparison := report.get("comparison"):
-        show.out.print(
-            f"Against the other run: {comparison['difference']:+.4f} "
-            f"(95 % interval {comparison['low']:+.4f} to {comparison['high']:+.4f}, p = {comparison['p_value']:.3f})"
-        )
+        test = "{difference:+.4f} (95 % interval {low:+.4f} to {high:+.4f}, p = {p_value:.3f})".format_map(comparison)
+        show.out.print(f"Against the other run: {test}")
+
+
+@expanded
+def show_run(
+    run: Annotated[Path, typer.Argument(help="Output folder of 'biorag bench mirage', or its questions.jsonl.")],
+    task: Annotated[list[str] | None, typer.Option(help="Only this task. Repeatable.")] = None,
+    wrong: Annotated[bool, typer.Option("--wrong", help="Only questions answered wrong.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write one page with filters and search, to open offline.")] = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """List the questions of a run, or write them with options, evidence, replies and verdicts as one page.
+
+    Examples:
+
+      biorag bench show runs/hybrid --wrong
+      biorag bench show runs/hybrid --html hybrid.html
+      biorag bench show runs/hybrid --task bioasq --json
+    """
+    from biorag.benchmarks.mirage.page import html_page, is_page
+    from biorag.benchmarks.mirage.records import chosen_rows, counts, questions_file, read_questions
+
+    rows = chosen_rows(read_questions(run), task or (), wrong)
+    if html:
+        check_replaceable(html, "page", is_page, [questions_file(run)], force)
+        write_text(html, html_page(f"Questions of {run}", rows))
+    if as_json:
+        show.print_json({"run": str(run), "tasks": counts(rows), "questions": rows})
+    elif html:
+        show.err.print(f"{len(rows)} questions are in {html}", soft_wrap=True)
+    else:
+        shown = [(row["task"], row["id"], row["choice"] or "none", row["gold"], row["question"]) for row in rows]
+        right = sum(row["right"] for row in rows)
+        show.table(f"{right} of {len(rows)} right", ["task", "id", "answered", "right is", "question"], shown)
+        show.err.print("evidence, replies and verdicts: --html FILE, or --json")

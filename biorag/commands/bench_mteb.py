@@ -74,10 +74,7 @@ class _Tasks:
 @expanded
 def mteb(
     settings: Annotated[
-        Settings,
-        Flags("encoder"),
-        Flags("name"),
-        Flags(RetrievalSettings, but=("precision", "include_retracted", "k")),
+        Settings, Flags("encoder"), Flags("name"), Flags(RetrievalSettings, but=("precision", "include_retracted", "k"))
     ],
     line: CommandLine,
     tasks: _Tasks,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from biorag.corpus.datasets import Dataset
 
 SHOWN = 5
+MEANS = {"ours": "{ours:.4f}", "theirs": "{theirs:.4f}", "difference": "{difference:+.4f}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,22 +169,10 @@ def _print(report: Mapping[str, Any]) -> None:
 
 
 def _print_comparison(comparison: Mapping[str, Any]) -> None:
-    measures = comparison["measures"]
-    means = [
-        (
-            name,
-            *(f"{test[key]:.4f}" for key in ("ours", "theirs")),
-            f"{test['difference']:+.4f}",
-            f"{test['low']:+.4f} to {test['high']:+.4f}",
-            f"{test['p_value']:.4f}",
-        )
-        for name, test in measures.items()
-    ]
-    title = f"Against {comparison['run']}"
-    show.table(title, ["measure", "ours", "theirs", "difference", "95 % interval", "p"], means)
-    counts = ["wins", "losses", "ties"]
-    rows = [(name, *(test[count] for count in counts)) for name, test in measures.items()]
-    show.table("Questions", ["measure", *counts], rows)
+    tests = [{"measure": name, **test} for name, test in comparison["measures"].items()]
+    interval = {"95 % interval": "{low:+.4f} to {high:+.4f}", "p": "{p_value:.4f}"}
+    show.listing(f"Against {comparison['run']}", {"measure": "measure", **MEANS, **interval}, tests)
+    show.listing("Questions", {name: name for name in ("measure", "wins", "losses", "ties")}, tests)
     _print_furthest("Biggest wins", comparison["wins"])
     _print_furthest("Biggest losses", comparison["losses"])
     if comparison["unanswered"]:
@@ -194,10 +183,6 @@ def _print_furthest(title: str, listed: Sequence[Mapping[str, Any]]) -> None:
     """Print the first questions of a list of wins or losses, if any."""
     from biorag.benchmarks.retrieval import LISTED
 
-    rows = [
-        (row["id"], row["text"], f"{row['ours']:.4f}", f"{row['theirs']:.4f}", f"{row['difference']:+.4f}")
-        for row in listed[:SHOWN]
-    ]
-    if rows:
-        columns = ["id", "question", "ours", "theirs", "difference"]
-        show.table(f"{title} by {LISTED}: {len(rows)} of {len(listed)}", columns, rows)
+    if rows := listed[:SHOWN]:
+        columns = {"id": "id", "question": "text", **MEANS}
+        show.listing(f"{title} by {LISTED}: {len(rows)} of {len(listed)}", columns, rows)

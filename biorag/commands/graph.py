@@ -1,4 +1,4 @@
-"""`biorag graph build`, `info` and `fill`."""
+"""`biorag graph build`, `info` and `fill`, and `biorag fetch`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.application import Application
 from biorag.commands.groups import CommandLine, Flags, expanded
-from biorag.errors import unknown_name
+from biorag.errors import UsageError, unknown_name
 from biorag.settings.settings import Settings
 
 UNENCODED: Mapping[str, Any] = {"mode": "bm25", "rerank": False}  # no model is loaded
+SUFFIXES = (".xml", ".xml.gz")
 
 app = Application(help="The citation graph that 'biorag mine --negatives citation' walks.")
 
@@ -23,8 +24,7 @@ app = Application(help="The citation graph that 'biorag mine --negatives citatio
 @expanded
 def build(
     sources: Annotated[
-        list[Path],
-        typer.Argument(help="PubMed XML, the Open Citation Collection's CSV (.gz too), or folders of them."),
+        list[Path], typer.Argument(help="PubMed XML, the Open Citation Collection's CSV (.gz too), or folders of them.")
     ],
     settings: Annotated[Settings, Flags("graph")],
     on_bad_line: Annotated[str, typer.Option(help="stop, or skip: count bad records and continue.")] = "stop",
@@ -53,9 +53,7 @@ def build(
 @app.command()
 @expanded
 def info(
-    settings: Annotated[Settings, Flags("graph"), options.NAMED_INDEX],
-    line: CommandLine,
-    as_json: options.Json = False,
+    settings: Annotated[Settings, Flags("graph"), options.NAMED_INDEX], line: CommandLine, as_json: options.Json = False
 ) -> None:
     """Show a graph's size, the distribution of references and citations, and how much of an index it covers.
 
@@ -83,8 +81,7 @@ def info(
 def fill(
     settings: Annotated[Settings, Flags("name", "graph", "eutils", finds_index=True)],
     abstracts: Annotated[
-        Path | None,
-        typer.Option(help="JSONL file to write: the papers one and two citations away, with abstracts."),
+        Path | None, typer.Option(help="JSONL file to write: the papers one and two citations away, with abstracts.")
     ] = None,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -121,3 +118,39 @@ def fill(
         else:
             report |= {"out": str(abstracts), **filling.fetch_neighbourhoods(*request, abstracts, advance)}
     show.report(f"Graph {settings.graph}", report, as_json)
+
+
+@expanded
+def fetch(
+    query: Annotated[str, typer.Argument(help="Query, as PubMed's search box takes it.")],
+    out: Annotated[Path, typer.Option("--out", help="File to write, .xml or .xml.gz; an interrupted run resumes.")],
+    settings: Annotated[Settings, Flags("eutils")],
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, max=9999, help="Take the first records only, as PubMed orders them.")
+    ] = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """Fetch the records of a PubMed query from NCBI's E-utilities into a file for 'biorag index'.
+
+    Three requests a second, each for 200 records; ten with NCBI_API_KEY. NCBI hands out at most 9,999 records of a
+    query: for more, take the baseline files.
+
+    Examples:
+
+      biorag fetch "isoniazid AND neuropathy" --out isoniazid.xml.gz
+      biorag fetch "GDF15 AND inflammation" --out gdf15.xml --limit 500 --json
+    """
+    from biorag.citation_graph.eutils import EUtils, kept_answers
+    from biorag.citation_graph.fetching import fetch_query, is_fetched
+    from biorag.utils.files import check_replaceable
+
+    if not out.name.endswith(SUFFIXES):
+        raise UsageError(f"--out {out} is PubMed XML: name a file that ends in {' or '.join(SUFFIXES)}")
+    if not query.strip():
+        raise UsageError("the query is empty: write what PubMed's search box takes")
+    check_replaceable(out, "file of PubMed records", is_fetched, (), force)
+    link = EUtils(settings.services.server(settings.services.eutils, "eutils"))
+    with kept_answers(settings.cache / "eutils.sqlite") as answers:
+        report = fetch_query(query, out, limit, link, answers, show.progress)
+    show.report(f"PubMed records in {out}", report, as_json)

@@ -63,8 +63,7 @@ class SearchOptions:
     """Data to choose weights on."""
 
     search: Annotated[
-        list[Path] | None,
-        typer.Option(help="Choose the weights on a BEIR folder. Repeatable: the mean counts."),
+        list[Path] | None, typer.Option(help="Choose the weights on a BEIR folder. Repeatable: the mean counts.")
     ] = None
     corpus: Annotated[
         list[str] | None,
@@ -91,8 +90,7 @@ class SearchOptions:
 @expanded
 def merge(
     expert: Annotated[
-        list[str],
-        typer.Argument(help="Encoders of one base: directories or ids; with --base LoRA adapters too."),
+        list[str], typer.Argument(help="Encoders of one base: directories or ids; with --base LoRA adapters too.")
     ],
     out: Annotated[Path, typer.Option(help="Folder for the merged encoder; an interrupted run resumes.")],
     settings: Annotated[Settings, Flags("name", "seed"), Flags("train_validation", panel=None)],
@@ -171,11 +169,7 @@ def _choice(
 
 
 def _passages(
-    search: SearchOptions,
-    sample: DevelopmentSample,
-    datasets: Sequence[Dataset],
-    settings: Settings,
-    name: str | None,
+    search: SearchOptions, sample: DevelopmentSample, datasets: Sequence[Dataset], settings: Settings, name: str | None
 ) -> list[tuple[DevelopmentCorpus, Sequence[Dataset]]]:
     """Return the passages to search, and the data sets whose questions are searched in them."""
     from biorag.benchmarks.tuning.merging import DevelopmentCorpus

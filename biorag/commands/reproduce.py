@@ -1,9 +1,9 @@
-"""`biorag reproduce` and `biorag run`."""
+"""`biorag reproduce`, `biorag run` and `biorag ablate`."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,8 @@ from biorag.utils.registry import or_list
 
 if TYPE_CHECKING:
     from biorag.recipes.plan import RecipePlan
+
+SHOWN = ("success@5", "nDCG@10")  # what fits a terminal; the written tables have all
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +123,39 @@ def _preview(plan: RecipePlan, out: Path, as_json: bool) -> None:
     for name, path in planned["missing"].items():
         wanted = plan.recipe.inputs[name]
         show.err.print(f"not there: {path}: {wanted.what} {wanted.get}".rstrip(), soft_wrap=True)
+
+
+def ablate(
+    sweep: Annotated[Path, typer.Argument(help="TOML file of the grid; docs/ablation.md has one to start from.")],
+    out: Annotated[Path, typer.Option(help="Folder of models, indexes and results; finished steps are reused.")],
+    jobs: Annotated[int, typer.Option(min=1, help="Steps that run in parallel, each in its own process.")] = 1,
+    as_json: options.Json = False,
+) -> None:
+    """Train, index and measure every cell of a grid: negatives, similarity, reranker, k_init.
+
+    Every step is a command of biorag; results.json lists them. The same sweep resumes where it stopped.
+
+    Examples:
+
+      biorag ablate sweep.toml --out runs/ablation
+      biorag ablate sweep.toml --out runs/ablation --jobs 4 --json
+    """
+    from biorag.recipes.sweep_report import run_sweep
+
+    facts, tables = run_sweep(sweep, out, jobs, show.progress)
+    if as_json:
+        show.print_json({**facts, "datasets": tables})
+    else:
+        for name, rows in tables.items():
+            _print_sweep(name, rows)
+        show.err.print(f"tables, plots and the commands of every cell: {out}")
+
+
+def _print_sweep(dataset: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    from biorag.recipes.sweep_report import p_text
+
+    measures = {name: f"{{metrics[{name}]:.3f}}" for name in SHOWN}
+    columns = {"configuration": "configuration", **measures, "Δ base": "{against_base[difference]:+.3f}"}
+    columns |= {"p (best)": "p", "ms": "{ms_per_query:.0f}"}
+    shown = [{**row, "p": "best" if row["best"] else p_text(row["against_best"]["p_value"])} for row in rows]
+    show.listing(f"{dataset}: {rows[0]['questions']} questions", columns, shown)

@@ -1,10 +1,12 @@
-"""`biorag serve`."""
+"""`biorag serve` and `biorag mcp`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from biorag.api.session import Session
     from biorag.server.options import ServeOptions
 
+STDOUT, STDERR = 1, 2  # file descriptors
 TOKEN_VARIABLE = "BIORAG_SERVE_TOKEN"
 
 
@@ -35,8 +38,7 @@ class Serving:
         str | None, typer.Option(help=f"Token that clients must show; better set as {TOKEN_VARIABLE}.")
     ] = None
     allowed_host: Annotated[
-        list[str] | None,
-        typer.Option("--allowed-host", help="Name by which browsers reach this server. Repeatable."),
+        list[str] | None, typer.Option("--allowed-host", help="Name by which browsers reach this server. Repeatable.")
     ] = None
     runs: Annotated[Path | None, typer.Option(help="Folder of benchmark runs to browse.")] = None
     rate: Annotated[int, typer.Option(min=0, help="Requests a minute of each client; 0 for no limit.")] = 600
@@ -100,3 +102,51 @@ def _open(address: str) -> None:
 
     if not webbrowser.open(address):
         show.err.print("no browser was found: open the address yourself")
+
+
+@expanded
+def mcp(
+    settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER],
+    verifier: options.Verifier = None,
+) -> None:
+    """Serve an index to assistants by the Model Context Protocol, on standard input and output.
+
+    An assistant that speaks MCP starts this command itself: docs/mcp.md has the configuration for the usual ones. Its
+    tools only read. They search, show snippets, answer questions, judge claims, cite, and describe the index.
+
+    Examples:
+
+      biorag mcp
+      biorag mcp --name pubmed --llm starter
+      biorag mcp --name pubmed --mode bm25 --no-rerank
+    """
+    from biorag.api.session import Session
+    from biorag.mcp_server.server import build_server
+
+    with stdout_to_stderr():
+        session = Session(settings, verifier, eager=True)
+        server = build_server(session)
+
+    def stop(number: int, frame: object) -> None:
+        """End at once: the SDK reads standard input in a thread, which waits until its other end is closed."""
+        session.close()
+        os._exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    with session:
+        server.run("stdio")  # which keeps all but the protocol from standard output, as above
+
+
+@contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Redirect standard output to standard error, for libraries in C and child processes too."""
+    sys.stdout.flush()
+    saved = os.dup(STDOUT)
+    os.dup2(STDERR, STDOUT)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, STDOUT)
+        os.close(saved)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,6 +108,15 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
             *(value if isinstance(value, Text) else Text(cell) for value, cell in zip(row, cells, strict=True))
         )
     out.print(shown)
+
+
+def listing(title: str, columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print a table of the rows of a report.
+
+    `columns` maps each heading to the key of its values, or to a format such as "{low:.4f} to {high:.4f}".
+    """
+    cells = [[form.format(**row) if "{" in form else row[form] for form in columns.values()] for row in rows]
+    table(title, list(columns), cells)
 
 
 def result(values: Mapping[str, Any], as_json: bool, print_values: Callable[[Any], None]) -> None:

@@ -108,18 +108,13 @@ def _write(report: dict[str, Any], out: Path, configuration: Path | None) -> Non
 
 def _print(report: Mapping[str, Any]) -> None:
     names = list(report["datasets"])
-    several = ["mean"] if len(names) > 1 else []
     current, best = report["current"]["value"], report["best"]["value"]
     marks = {current: "in use", best: "best, in use" if best == current else "best"}
-    rows = [
-        (
-            f"{point['value']:g}",
-            *(f"{point['datasets'][name]:.4f}" for name in names),
-            *(f"{point[mean]:.4f}" for mean in several),
-            marks.get(point["value"], ""),
-        )
-        for point in report["points"]
-    ]
+    several = ["mean"] if len(names) > 1 else []
+    rows = []
+    for point in report["points"]:
+        means = [*(point["datasets"][name] for name in names), *(point[mean] for mean in several)]
+        rows.append((f"{point['value']:g}", *(f"{mean:.4f}" for mean in means), marks.get(point["value"], "")))
     show.table(f"{report['measure']}, {report['side']} questions", [report["param"], *names, *several, ""], rows)
     if len(rows) > 1 and len({point["mean"] for point in report["points"]}) == 1:
         show.err.print("note: all values measure the same")

@@ -78,10 +78,7 @@ def _tuned(dataset: list[Path], out: Path, settings: Settings, fit: Fit) -> dict
         *(f"--outside {path.name}" for path in outside),
     ]
     command = " ".join([*words, f"--report-share {fit.report_share:g}", f"--seed {settings.seed}"])
-    with (
-        results_folder(out, files, [*dataset, *outside]),
-        open_index(settings.replace(mode="hybrid")) as opened,
-    ):
+    with results_folder(out, files, [*dataset, *outside]), open_index(settings.replace(mode="hybrid")) as opened:
         with show.progress("Questions", data.searches) as advance:
             parts = tuning.split(tuning.examples(data, opened, advance), fit.report_share, settings.seed)
         fitted = tuning.coefficients(parts, opened, data.names, command)

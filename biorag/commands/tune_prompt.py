@@ -34,8 +34,7 @@ class SearchEffort:
         str | None, typer.Option(help="Instruction to start with. Default: the encoder's own.", show_default=False)
     ] = None
     questions: Annotated[
-        int | None,
-        typer.Option(min=2, help="Questions to draw: half to reflect on, half to choose by. Default: 200."),
+        int | None, typer.Option(min=2, help="Questions to draw: half to reflect on, half to choose by. Default: 200.")
     ] = None
     recipe: Annotated[
         str | None,
@@ -152,16 +151,11 @@ def _overridden(work: Spending, effort: SearchEffort, reflection: ReflectionOpti
 
 def _print(report: Mapping[str, Any]) -> None:
     held_out, questions = report["held_out"], report["questions"]
-    rows = [
-        (f"{use} ({count} questions)", f"{means['before']:.4f}", f"{means['after']:.4f}")
-        for use, count, means in (
-            ("development", questions["validation"], report["development"]),
-            ("held out", questions["held_out"], held_out),
-        )
-    ]
-    show.table("nDCG@10, dense retrieval", ["", "before", "after"], rows)
-    tried = [(candidate["instruction"], f"{candidate['score']:.4f}") for candidate in report["candidates"]]
-    show.table("Candidates", ["instruction", "nDCG@10"], tried)
+    columns = {"": "{use} ({count} questions)", "before": "{before:.4f}", "after": "{after:.4f}"}
+    development = {"use": "development", "count": questions["validation"], **report["development"]}
+    rows = [development, {"use": "held out", "count": questions["held_out"], **held_out}]
+    show.listing("nDCG@10, dense retrieval", columns, rows)
+    show.listing("Candidates", {"instruction": "instruction", "nDCG@10": "{score:.4f}"}, report["candidates"])
     show.err.print(
         f"held out: {held_out['difference']:+.4f} (95 % interval {held_out['low']:+.4f} to {held_out['high']:+.4f}); "
         f"{report['calls']:,} metric calls, {report['lm_calls']:,} replies of {report['llm']}"
