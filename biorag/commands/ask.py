@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from biorag.commands import options, show, show_answer
 from biorag.commands.groups import expanded
@@ -15,16 +15,15 @@ from biorag.settings.settings import Settings
 
 @expanded
 def ask(
-    question: Annotated[list[str], typer.Argument(help="Question, in quotes or not.")],
+    question: Annotated[list[str], Argument(help="Question, in quotes or not.")],
     settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER],
     filters: options.RecordFilters,
     option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", help="Option of a multiple-choice question: A=text. Repeatable."),
+        list[str] | None, Option("--option", "-o", help="Option of a multiple-choice question: A=text. Repeatable.")
     ] = None,
     verifier: options.Verifier = None,
     fail_unsupported: Annotated[
-        bool, typer.Option("--fail-unsupported", help="Exit with code 7 unless the evidence supports the answer.")
+        bool, Option("--fail-unsupported", help="Exit with code 7 unless the evidence supports the answer.")
     ] = False,
     output: options.Output = TERMINAL,
     as_json: options.Json = False,
@@ -65,7 +64,7 @@ def ask(
 
 @expanded
 def search(
-    query: Annotated[list[str], typer.Argument(help="Query, in quotes or not.")],
+    query: Annotated[list[str], Argument(help="Query, in quotes or not.")],
     settings: Annotated[Settings, options.INDEX, options.RANKING],
     filters: options.RecordFilters,
     output: options.Output = TERMINAL,

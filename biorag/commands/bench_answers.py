@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
@@ -15,7 +15,7 @@ from biorag.settings.settings import Settings
 
 Answering = Annotated[
     str,
-    typer.Option(
+    Option(
         "--answer",
         help="How to answer: extract, generate (by --llm), first-sentence, bm25-sentences, or oracle (the best three "
         "sentences in the evidence).",
@@ -25,8 +25,8 @@ Answering = Annotated[
 
 @expanded
 def answers(
-    dataset: Annotated[Path, typer.Argument(help="Folder with queries.jsonl, qrels/test.tsv, answers.jsonl[.gz].")],
-    out: Annotated[Path, typer.Option(help="Folder for the answers and report.json; an interrupted run resumes.")],
+    dataset: Annotated[Path, Argument(help="Folder with queries.jsonl, qrels/test.tsv, answers.jsonl[.gz].")],
+    out: Annotated[Path, Option(help="Folder for the answers and report.json; an interrupted run resumes.")],
     settings: Annotated[
         Settings,
         options.INDEX,
@@ -35,14 +35,13 @@ def answers(
         Flags("max_tokens", "prompt", "evidence_threshold", "seed"),
     ],
     answer: Answering = "extract",
-    limit: Annotated[int | None, typer.Option(min=1, help="Number of questions, drawn with --seed.")] = None,
+    limit: Annotated[int | None, Option(min=1, help="Number of questions, drawn with --seed.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure answers on questions that experts answered: BioASQ's measures, citations, abstention.
 
-    Exact answers: accuracy and macro F1 of yes/no, accuracy and MRR of factoids, F1 of lists. Ideal answers: ROUGE.
-    Sentences: the share that the evidence supports, and ALCE's citation recall and precision. Abstention: how well the
-    estimate tells a question from the same one without its gold documents. No answer is withheld.
+    Exact and ideal answers are scored as BioASQ does, sentences by their support in the evidence, abstention by how
+    well it tells a question from the same one without its gold documents. No answer is withheld.
 
     Examples:
 
@@ -84,20 +83,18 @@ def _shown(measures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 @expanded
 def verification(
-    dataset: Annotated[Path, typer.Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz].")],
-    out: Annotated[Path, typer.Option(help="Folder for claims.jsonl and report.json; an interrupted run resumes.")],
+    dataset: Annotated[Path, Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz].")],
+    out: Annotated[Path, Option(help="Folder for claims.jsonl and report.json; an interrupted run resumes.")],
     settings: Annotated[Settings, Flags("name", "qdrant", "seed", finds_index=True)],
-    half: Annotated[str, typer.Option(help="all, development or test questions, by a hash of their ids.")] = "all",
+    half: Annotated[str, Option(help="all, development or test questions, by a hash of their ids.")] = "all",
     verifier: options.Verifier = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Largest number of questions.")] = None,
+    limit: Annotated[int | None, Option(min=1, help="Largest number of questions.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure how well the check of claims tells true sentences from falsified ones.
 
-    The true ones are sentences of the snippets that the ideal answers repeat, verbatim and slightly reworded. Each is
-    falsified in up to three of seven ways: negation, direction, number, unit, name, hedge, population; and a true
-    sentence of another question is held against snippets that do not say it. Reported for comparison: the answers'
-    sentences as they were written, which need not stand in any one snippet.
+    The true ones are sentences of the snippets, verbatim and slightly reworded. Each is falsified in up to three of
+    seven ways: negation, direction, number, unit, name, hedge, population.
 
     Examples:
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.bench_answers import Answering, print_report
@@ -33,27 +33,22 @@ class _Measured:
 
     system: Annotated[
         list[str] | None,
-        typer.Option(
-            help="bm25, dense, hybrid, hybrid+rerank, all four by default; or hybrid+cross, a cross-encoder alone over "
-            "the best 10. Repeatable."
-        ),
+        Option(help="bm25, dense, hybrid, hybrid+rerank (default: all four), or hybrid+cross (best 10). Repeatable."),
     ] = None
-    phase: Annotated[
-        str, typer.Option(help="a: documents and snippets; b: exact and ideal answers.", **choices(PHASES))
-    ] = "a"
+    phase: Annotated[str, Option(help="a: documents and snippets; b: answers.", **choices(PHASES))] = "a"
     answer: Answering = "extract"
     whole_records: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--whole-records",
-            help="The index's texts are whole titles and abstracts, so offsets are known; implied by PubMed's XML.",
+            help="The index's texts are whole records, so offsets are known; implied by PubMed's XML.",
         ),
     ] = False
 
 
 @expanded
 def bioasq(
-    golden: Annotated[list[Path], typer.Argument(help="Golden files of test batches, JSON, plain or gzipped.")],
+    golden: Annotated[list[Path], Argument(help="Golden files of test batches, JSON, plain or gzipped.")],
     settings: Annotated[
         Settings,
         options.INDEX,
@@ -62,7 +57,7 @@ def bioasq(
         Flags("max_tokens", "seed"),
     ],
     measured: _Measured,
-    out: Annotated[Path | None, typer.Option(help="Folder for the submissions or answers, and report.json.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for the submissions or answers, and report.json.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure retrieval, or answers, on BioASQ's test batches, as BioASQ's evaluator does (task B, phases A and B).

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
@@ -25,18 +25,14 @@ class _Measured:
     """Questions, batches and repetitions."""
 
     questions: Annotated[
-        Path | None, typer.Option(help="Folder of questions (BEIR layout). Default: titles of the index's snippets.")
+        Path | None, Option(help="Questions (BEIR layout). Default: titles of the index's snippets.")
     ] = None
-    limit: Annotated[int | None, typer.Option(min=2, help="Maximum number of questions.")] = None
-    index_limit: Annotated[
-        int, typer.Option(min=1, help="Snippets to index again, drawn from the index with --seed.")
-    ] = 2000
-    batch_sizes: Annotated[str, typer.Option(help="Batch sizes for encoding and searching questions.")] = "1,10,2000"
-    repetitions: Annotated[int, typer.Option(min=1, help="Calls timed for each figure.")] = 100
-    warm_up: Annotated[int, typer.Option(min=0, help="Untimed calls before the timed ones.")] = 3
-    seconds: Annotated[
-        float, typer.Option(min=0, help="Stop timing a figure after this many seconds (but at least three calls).")
-    ] = 20.0
+    limit: Annotated[int | None, Option(min=2, help="Maximum number of questions.")] = None
+    index_limit: Annotated[int, Option(min=1, help="Snippets to index again, drawn from the index with --seed.")] = 2000
+    batch_sizes: Annotated[str, Option(help="Batch sizes for encoding and searching questions.")] = "1,10,2000"
+    repetitions: Annotated[int, Option(min=1, help="Calls timed for each figure.")] = 100
+    warm_up: Annotated[int, Option(min=0, help="Untimed calls before the timed ones.")] = 3
+    seconds: Annotated[float, Option(min=0, help="Seconds to time a figure for; at least three calls.")] = 20.0
 
     def request(self) -> LatencyRequest:
         """Return the request; UsageError for batch sizes that are not numbers."""
@@ -58,7 +54,7 @@ def latency(
         Flags("llm_model", "max_tokens", "precision", "seed"),
     ],
     measured: _Measured,
-    out: Annotated[Path | None, typer.Option(help="Folder for latency.json and latency.png.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for latency.json and latency.png.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure each stage on this machine: indexing, encoding, search, reranking, generation, memory.

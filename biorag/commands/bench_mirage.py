@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.completion import choices_in
@@ -33,9 +33,9 @@ COLUMNS = {"task": "task", "n": "n", "accuracy": "{accuracy:.4f}", "± std": "{s
 class QuestionChoice:
     """Which questions to ask."""
 
-    benchmark: Annotated[Path, typer.Option(help="MIRAGE's benchmark.json, or 'demo'.")]
-    task: Annotated[list[str] | None, typer.Option(help="Only this task. Repeatable.")] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Questions of each task, drawn with --seed.")] = None
+    benchmark: Annotated[Path, Option(help="MIRAGE's benchmark.json, or 'demo'.")]
+    task: Annotated[list[str] | None, Option(help="Only this task. Repeatable.")] = None
+    limit: Annotated[int | None, Option(min=1, help="Questions of each task, drawn with --seed.")] = None
 
     def questions(self, seed: int) -> Mapping[str, Sequence[Question]]:
         """Return the questions of each task."""
@@ -53,18 +53,18 @@ class HowAnswered:
 
     answer: Annotated[
         str,
-        typer.Option(
+        Option(
             help="generate (JSON reply), score (compare log-likelihoods), or evidence (no language model).",
             **choices_in("biorag.answering.answerer:METHODS"),
         ),
     ] = "generate"
     mode: Annotated[
-        str | None, typer.Option(help="none (closed book), bm25, dense or hybrid.", rich_help_panel=RETRIEVAL)
+        str | None, Option(help="none (closed book), bm25, dense or hybrid.", rich_help_panel=RETRIEVAL)
     ] = None
     exclude_source: Annotated[
-        bool, typer.Option("--exclude-source", help="Exclude the records that a question was made from.")
+        bool, Option("--exclude-source", help="Exclude the records that a question was made from.")
     ] = False
-    compare: Annotated[Path | None, typer.Option(help="Output folder of another run: paired bootstrap.")] = None
+    compare: Annotated[Path | None, Option(help="Output folder of another run: paired bootstrap.")] = None
 
     def check(self) -> None:
         """Refuse what does not go together."""
@@ -79,7 +79,7 @@ class HowAnswered:
 @expanded
 def mirage(
     asked: QuestionChoice,
-    out: Annotated[Path, typer.Option(help="Folder for result files and report.json; an interrupted run resumes.")],
+    out: Annotated[Path, Option(help="Folder for result files and report.json; an interrupted run resumes.")],
     settings: Annotated[
         Settings,
         options.INDEX,
@@ -143,10 +143,10 @@ def _print(report: Mapping[str, Any]) -> None:
 
 @expanded
 def show_run(
-    run: Annotated[Path, typer.Argument(help="Output folder of 'biorag bench mirage', or its questions.jsonl.")],
-    task: Annotated[list[str] | None, typer.Option(help="Only this task. Repeatable.")] = None,
-    wrong: Annotated[bool, typer.Option("--wrong", help="Only questions answered wrong.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write one page with filters and search, to open offline.")] = None,
+    run: Annotated[Path, Argument(help="Output folder of 'biorag bench mirage', or its questions.jsonl.")],
+    task: Annotated[list[str] | None, Option(help="Only this task. Repeatable.")] = None,
+    wrong: Annotated[bool, Option("--wrong", help="Only questions answered wrong.")] = False,
+    html: Annotated[Path | None, Option(help="Write one page with filters and search, to open offline.")] = None,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.errors import UsageError, unknown_name
 from biorag.indexes.store import Store
-from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
 from biorag.utils.outputs import begins_with_key, results_folder
@@ -35,33 +34,19 @@ IDLE = {"encoder": (*PIPELINE_ONLY, "reranker", "k_init"), "reranker": PIPELINE_
 class _Tasks:
     """Tasks of mteb, and files."""
 
-    task: Annotated[list[str] | None, typer.Option(help="A task by mteb's name (downloads its data). Repeatable.")] = (
-        None
-    )
-    group: Annotated[
-        str | None, typer.Option(help="A group of tasks: medical, stm, bmretriever, beir-14 or lotte.")
-    ] = None
-    language: Annotated[
-        list[str] | None, typer.Option(help="Only this language of mteb's tasks (eng, fra …). Repeatable.")
-    ] = None
+    task: Annotated[list[str] | None, Option(help="A task by mteb's name (downloads its data). Repeatable.")] = None
+    group: Annotated[str | None, Option(help="A group of tasks: medical, stm, bmretriever, beir-14 or lotte.")] = None
+    language: Annotated[list[str] | None, Option(help="Only tasks in this language (eng, fra …). Repeatable.")] = None
     local: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder with corpus.jsonl, queries.jsonl and qrels/test.tsv (BEIR layout). Repeatable."),
+        list[Path] | None, Option(help="BEIR folder: corpus.jsonl, queries.jsonl and qrels/test.tsv. Repeatable.")
     ] = None
-    similarity: Annotated[
-        list[Path] | None, typer.Option(help="Sentence pairs with a score, .tsv or .jsonl. Repeatable.")
-    ] = None
-    linking: Annotated[
-        list[Path] | None, typer.Option(help="Folder with concepts.jsonl and mentions.jsonl. Repeatable.")
-    ] = None
+    similarity: Annotated[list[Path] | None, Option(help="Scored sentence pairs, .tsv or .jsonl. Repeatable.")] = None
+    linking: Annotated[list[Path] | None, Option(help="Folder of concepts.jsonl, mentions.jsonl. Repeatable.")] = None
     recommendation: Annotated[
-        list[Path] | None, typer.Option(help="Folder in BEIR layout whose judged snippets are ranked. Repeatable.")
+        list[Path] | None, Option(help="Folder in BEIR layout whose judged snippets are ranked. Repeatable.")
     ] = None
     instructions: Annotated[
-        str | None,
-        typer.Option(
-            help='Instruction of each task in the query prompt: bmretriever, or a TOML file of lines NAME = "TASK".'
-        ),
+        str | None, Option(help='Instructions of the tasks: bmretriever, or a TOML file of lines NAME = "TASK".')
     ] = None
 
     @property
@@ -73,16 +58,14 @@ class _Tasks:
 
 @expanded
 def mteb(
-    settings: Annotated[
-        Settings, Flags("encoder"), Flags("name"), Flags(RetrievalSettings, but=("precision", "include_retracted", "k"))
-    ],
+    settings: Annotated[Settings, Flags("encoder", "name"), options.RANKING_OF_ALL],
     line: CommandLine,
     tasks: _Tasks,
     out: Annotated[
-        Path, typer.Option(help="Folder of mteb's result files and report.json; finished tasks are not repeated.")
+        Path, Option(help="Folder of mteb's result files and report.json; finished tasks are not repeated.")
     ],
     system: Annotated[
-        str, typer.Option(help="encoder (searched exactly), reranker (its scores alone) or pipeline.")
+        str, Option(help="encoder (searched exactly), reranker (its scores alone) or pipeline.")
     ] = "encoder",
     as_json: options.Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded
@@ -29,13 +29,9 @@ MEANS = {"ours": "{ours:.4f}", "theirs": "{theirs:.4f}", "difference": "{differe
 class _Judged:
     """The judgements, and another system's run."""
 
-    dataset: Annotated[
-        Path | None, typer.Argument(help="Folder with queries.jsonl and qrels/test.tsv (BEIR layout).")
-    ] = None
-    run: Annotated[Path | None, typer.Option(help="Score this TREC run file in place of an index.")] = None
-    qrels: Annotated[
-        Path | None, typer.Option(help="Judgements for --run without DATASET: BEIR's tab-separated file or TREC's.")
-    ] = None
+    dataset: Annotated[Path | None, Argument(help="Folder with queries.jsonl and qrels/test.tsv (BEIR layout).")] = None
+    run: Annotated[Path | None, Option(help="Score this TREC run file in place of an index.")] = None
+    qrels: Annotated[Path | None, Option(help="Judgements for --run without DATASET: BEIR's or TREC's file.")] = None
 
     def check(self, held_out: bool) -> None:
         """Refuse options that exclude each other."""
@@ -67,8 +63,8 @@ class _Judged:
 class _Outputs:
     """Output files."""
 
-    run_file: Annotated[Path | None, typer.Option(help="Write a TREC run file (top 100).")] = None
-    per_question: Annotated[Path | None, typer.Option(help="Write each question's measures as JSONL.")] = None
+    run_file: Annotated[Path | None, Option(help="Write a TREC run file (top 100).")] = None
+    per_question: Annotated[Path | None, Option(help="Write each question's measures as JSONL.")] = None
     force: options.Force = False
 
     def check(self, inputs: Sequence[Path]) -> None:
@@ -99,7 +95,7 @@ def retrieval(
     filters: options.Filters,
     written: _Outputs,
     compare: Annotated[
-        Path | None, typer.Option(help="TREC run file of another system: paired bootstrap and permutation test.")
+        Path | None, Option(help="TREC run file of another system: paired bootstrap and permutation test.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:

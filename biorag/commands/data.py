@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.application import Application
@@ -22,19 +22,17 @@ if TYPE_CHECKING:
 
 app = Application(help="Published data sets as the files that the other commands read.")
 
-Out = Annotated[Path, typer.Option(help="Folder to write; a complete one of the same inputs is left as it is.")]
+Out = Annotated[Path, Option(help="Folder to write; a complete one of the same inputs is left as it is.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Hub:
     """A data set of the hub, in place of files."""
 
-    hub: Annotated[
-        str | None, typer.Option("--hub", metavar="NAME", help="Data set of the Hugging Face hub, or a folder of one.")
-    ] = None
-    hub_config: Annotated[str | None, typer.Option(help="Its configuration.")] = None
-    hub_split: Annotated[str | None, typer.Option(help="One of its splits.", show_default="all")] = None
-    hub_revision: Annotated[str | None, typer.Option(help="Branch, tag or commit.")] = None
+    hub: Annotated[str | None, Option(metavar="NAME", help="Data set of the Hugging Face hub, or its folder.")] = None
+    hub_config: Annotated[str | None, Option(help="Its configuration.")] = None
+    hub_split: Annotated[str | None, Option(help="One of its splits.", show_default="all")] = None
+    hub_revision: Annotated[str | None, Option(help="Branch, tag or commit.")] = None
 
     def dataset(self, settings: Settings) -> HubDataset | None:
         """Return the data set, if one is named; raises `UsageError` at options without a name."""
@@ -53,20 +51,14 @@ class Parts:
 
     split: Annotated[
         str | None,
-        typer.Option(
-            help="Only this part, as qrels/test.tsv: train, test, dev, search, forum, a task.", show_default="all"
-        ),
+        Option(help="Only this part, as qrels/test.tsv: train, test, dev, search, forum, a task.", show_default="all"),
     ] = None
-    test_ids: Annotated[
-        Path | None, typer.Option(help="pubmedqa: test_ground_truth.json, the PMIDs of the official test set.")
-    ] = None
-    last: Annotated[
-        int | None, typer.Option(min=1, help="bioasq: number of questions at the end that are for development.")
-    ] = None
+    test_ids: Annotated[Path | None, Option(help="pubmedqa: test_ground_truth.json, PMIDs of the test set.")] = None
+    last: Annotated[int | None, Option(min=1, help="bioasq: last questions to keep for development.")] = None
     each_context: Annotated[
-        bool, typer.Option("--each-context", help="pubmedqa: make each section of an abstract a passage.")
+        bool, Option("--each-context", help="pubmedqa: make each section of an abstract a passage.")
     ] = False
-    id_prefix: Annotated[str, typer.Option(help="pubmedqa, bioasq, mirage: prefix of a PMID in ids of snippets.")] = ""
+    id_prefix: Annotated[str, Option(help="pubmedqa, bioasq, mirage: prefix of a PMID in ids of snippets.")] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +67,25 @@ class Selection:
 
     exclude: Annotated[
         list[Path] | None,
-        typer.Option(help="Draw none of these records (JSONL, or a data folder), by id and PMID. Repeatable."),
+        Option(help="Draw none of these records (JSONL, or a data folder), by id and PMID. Repeatable."),
     ] = None
     keep: Annotated[
         list[Path] | None,
-        typer.Option(help="Draw all snippets that this BEIR folder judges, into the first sample. Repeatable."),
+        Option(help="Draw all snippets that this BEIR folder judges, into the first sample. Repeatable."),
     ] = None
-    split: Annotated[
-        str, typer.Option(help="Part of a BEIR folder whose questions are drawn, or whose snippets are kept.")
-    ] = "test"
+    split: Annotated[str, Option(help="Part of a BEIR folder to draw questions of, or keep.")] = "test"
 
 
 @app.command()
 @expanded
 def convert(
-    format: Annotated[str, typer.Argument(help=f"{FORMATS.listed()}.")],
+    format: Annotated[str, Argument(help=f"{FORMATS.listed()}.")],
     out: Out,
     settings: Annotated[Settings, Flags()],
     parts: Annotated[Parts, "Formats"],
     hub: Annotated[Hub, "Hub"],
     bad_lines: options.BadLines,
-    files: Annotated[
-        list[str] | None, typer.Argument(help="Files or folders, as they are published (.gz too).")
-    ] = None,
+    files: Annotated[list[str] | None, Argument(help="Files or folders, as they are published (.gz too).")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Convert a published data set: corpus, questions, judgements, answers, golden files, training rows.
@@ -127,9 +115,9 @@ def convert(
 @expanded
 def sample(
     files: Annotated[
-        list[str], typer.Argument(help="Files or folders of a corpus, files of training rows, or one BEIR folder.")
+        list[str], Argument(help="Files or folders of a corpus, files of training rows, or one BEIR folder.")
     ],
-    sizes: Annotated[str, typer.Option(help="Sizes of the samples, separated by commas: 10000,1000000.")],
+    sizes: Annotated[str, Option(help="Sizes of the samples, separated by commas: 10000,1000000.")],
     out: Out,
     settings: Annotated[Settings, Flags("seed")],
     selection: Annotated[Selection, "Records"],

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.application import Application
@@ -23,11 +23,9 @@ app = Application(help="The citation graph that 'biorag mine --negatives citatio
 @app.command()
 @expanded
 def build(
-    sources: Annotated[
-        list[Path], typer.Argument(help="PubMed XML, the Open Citation Collection's CSV (.gz too), or folders of them.")
-    ],
+    sources: Annotated[list[Path], Argument(help="PubMed XML, Open Citation Collection CSV (.gz too), or folders.")],
     settings: Annotated[Settings, Flags("graph")],
-    on_bad_line: Annotated[str, typer.Option(help="stop, or skip: count bad records and continue.")] = "stop",
+    on_bad_line: Annotated[str, Option(help="stop, or skip: count bad records and continue.")] = "stop",
     as_json: options.Json = False,
 ) -> None:
     """Build a citation graph from files, or add them to an existing one; a file is read only once.
@@ -81,7 +79,7 @@ def info(
 def fill(
     settings: Annotated[Settings, Flags("name", "graph", "eutils", finds_index=True)],
     abstracts: Annotated[
-        Path | None, typer.Option(help="JSONL file to write: the papers one and two citations away, with abstracts.")
+        Path | None, Option(help="JSONL file to write: the papers one and two citations away, with abstracts.")
     ] = None,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -122,11 +120,11 @@ def fill(
 
 @expanded
 def fetch(
-    query: Annotated[str, typer.Argument(help="Query, as PubMed's search box takes it.")],
-    out: Annotated[Path, typer.Option("--out", help="File to write, .xml or .xml.gz; an interrupted run resumes.")],
+    query: Annotated[str, Argument(help="Query, as PubMed's search box takes it.")],
+    out: Annotated[Path, Option(help="File to write, .xml or .xml.gz; an interrupted run resumes.")],
     settings: Annotated[Settings, Flags("eutils")],
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, max=9999, help="Take the first records only, as PubMed orders them.")
+        int | None, Option(min=1, max=9999, help="Take only the first records, in PubMed's order.")
     ] = None,
     force: options.Force = False,
     as_json: options.Json = False,

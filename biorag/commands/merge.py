@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.completion import choices_in
@@ -29,21 +29,15 @@ class Method:
 
     method: Annotated[
         str,
-        typer.Option(
+        Option(
             help="linear (weighted mean), or ties (task vectors without conflicts).",
             **choices_in("biorag.training.merging.arithmetic:METHODS"),
         ),
     ]
-    base: Annotated[
-        str | None, typer.Option(help="Model that the experts were trained from: 'starter', a directory, or an id.")
-    ] = None
-    weights: Annotated[
-        str | None, typer.Option(help="One weight for each expert, separated by commas. Default: equal weights.")
-    ] = None
-    density: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="ties: share of each task vector's values to keep.")
-    ] = 0.5
-    scale: Annotated[float, typer.Option(help="ties: λ, the weight of the merged task vector.")] = 1.0
+    base: Annotated[str | None, Option(help="Base of the experts: 'starter', a directory, or an id.")] = None
+    weights: Annotated[str | None, Option(help="Comma-separated weights of the experts. Default: equal.")] = None
+    density: Annotated[float, Option(min=0.0, max=1.0, help="ties: share of each task vector's values to keep.")] = 0.5
+    scale: Annotated[float, Option(help="ties: λ, the weight of the merged task vector.")] = 1.0
 
     def recipe(self, experts: int) -> MergeRecipe:
         """Return the recipe for so many experts."""
@@ -63,36 +57,27 @@ class SearchOptions:
     """Data to choose weights on."""
 
     search: Annotated[
-        list[Path] | None, typer.Option(help="Choose the weights on a BEIR folder. Repeatable: the mean counts.")
+        list[Path] | None, Option(help="Choose the weights on a BEIR folder. Repeatable: the mean counts.")
     ] = None
     corpus: Annotated[
-        list[str] | None,
-        typer.Option(help="File or folder of snippets to search. Repeatable. Default: the index --name."),
+        list[str] | None, Option(help="File or folder of snippets to search. Repeatable. Default: the index --name.")
     ] = None
-    own_corpus: Annotated[bool, typer.Option("--own-corpus", help="Search each data set in its own corpus.jsonl.")] = (
-        False
-    )
-    split: Annotated[str, typer.Option(help="Use the judgements in qrels/NAME.tsv, such as dev.", metavar="NAME")] = (
-        "test"
-    )
-    sample_questions: Annotated[
-        int | None, typer.Option(min=1, help="Questions to draw from each data set, with --seed.")
-    ] = None
-    sample_passages: Annotated[
-        int | None, typer.Option(min=0, help="Passages to draw beside the judged ones, with --seed.")
-    ] = None
+    own_corpus: Annotated[bool, Option("--own-corpus", help="Search each data set in its own corpus.jsonl.")] = False
+    split: Annotated[str, Option(help="Use the judgements in qrels/NAME.tsv, such as dev.", metavar="NAME")] = "test"
+    sample_questions: Annotated[int | None, Option(min=1, help="Questions drawn of each data set, with --seed.")] = None
+    sample_passages: Annotated[int | None, Option(min=0, help="Passages drawn beside judged ones, with --seed.")] = None
     measure: options.Measure = "nDCG@10"
     grid: Annotated[
-        bool, typer.Option("--grid", help="Measure every combination of weights 0 to 0.9, and of densities 0.1 to 0.9.")
+        bool, Option("--grid", help="Measure every combination of weights 0 to 0.9, and of densities 0.1 to 0.9.")
     ] = False
 
 
 @expanded
 def merge(
     expert: Annotated[
-        list[str], typer.Argument(help="Encoders of one base: directories or ids; with --base LoRA adapters too.")
+        list[str], Argument(help="Encoders of one base: directories or ids; with --base LoRA adapters too.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the merged encoder; an interrupted run resumes.")],
+    out: Annotated[Path, Option(help="Folder for the merged encoder; an interrupted run resumes.")],
     settings: Annotated[Settings, Flags("name", "seed"), Flags("train_validation", panel=None)],
     line: CommandLine,
     how: Method,
@@ -119,11 +104,8 @@ def merge(
         _refuse_idle(search, development, settings, line)
     choice = _choice(search, how, recipe, development, settings, line)
     experts = load_experts([find_encoder(spec) for spec in expert], find_encoder(how.base) if how.base else None)
-    report = merge_experts(out, experts, recipe, choice, show.progress)
-    if as_json:
-        show.print_json({"out": str(out), **report})
-    else:
-        _print(out, report)
+    report = {"out": str(out), **merge_experts(out, experts, recipe, choice, show.progress)}
+    show.result(report, as_json, _print)
 
 
 def _refuse_idle(
@@ -190,7 +172,8 @@ def _passages(
     return searched
 
 
-def _print(out: Path, report: Mapping[str, Any]) -> None:
+def _print(report: Mapping[str, Any]) -> None:
+    out = Path(report["out"])
     rows: list[tuple[str, object]] = [(expert["id"], f"weight {expert['weight']:g}") for expert in report["experts"]]
     if report["base"]:
         rows.append((report["base"]["id"], "base"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
@@ -27,25 +27,18 @@ class RunOptions:
     """How to run a recipe."""
 
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for models, indexes and the report; finished steps are reused. [required]"),
+        Path | None, Option(help="Folder for models, indexes and the report; finished steps are reused. [required]")
     ] = None
-    scale: Annotated[
-        str, typer.Option(help="Size: smoke (minutes), cpu (hours) or full (the paper's own setting).")
-    ] = "smoke"
-    backbone: Annotated[str | None, typer.Option(help="Model to train, one of the recipe's. Default: the scale's.")] = (
-        None
-    )
-    data: Annotated[Path, typer.Option(help="Folder of the inputs, {data} in recipes.")] = Path("data")
-    jobs: Annotated[int, typer.Option(min=1, help="Steps that run in parallel, each in its own process.")] = 1
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the steps with estimated time and memory, and stop.")
-    ] = False
+    scale: Annotated[str, Option(help="Size: smoke (minutes), cpu (hours) or full (the paper's).")] = "smoke"
+    backbone: Annotated[str | None, Option(help="Model to train, one of the recipe's. Default: the scale's.")] = None
+    data: Annotated[Path, Option(help="Folder of the inputs, {data} in recipes.")] = Path("data")
+    jobs: Annotated[int, Option(min=1, help="Steps that run in parallel, each in its own process.")] = 1
+    dry_run: Annotated[bool, Option("--dry-run", help="Only list the steps with estimated time and memory.")] = False
 
 
 @expanded
 def reproduce(
-    paper: Annotated[str, typer.Argument(help=f"Recipe: {or_list(papers())}.")],
+    paper: Annotated[str, Argument(help=f"Recipe: {or_list(papers())}.")],
     asked: RunOptions,
     as_json: options.Json = False,
 ) -> None:
@@ -66,7 +59,7 @@ def reproduce(
 
 @expanded
 def run(
-    recipe: Annotated[Path, typer.Argument(help="TOML file of the recipe; docs/recipes.md explains it.")],
+    recipe: Annotated[Path, Argument(help="TOML file of the recipe; docs/recipes.md explains it.")],
     asked: RunOptions,
     as_json: options.Json = False,
 ) -> None:
@@ -126,9 +119,9 @@ def _preview(plan: RecipePlan, out: Path, as_json: bool) -> None:
 
 
 def ablate(
-    sweep: Annotated[Path, typer.Argument(help="TOML file of the grid; docs/ablation.md has one to start from.")],
-    out: Annotated[Path, typer.Option(help="Folder of models, indexes and results; finished steps are reused.")],
-    jobs: Annotated[int, typer.Option(min=1, help="Steps that run in parallel, each in its own process.")] = 1,
+    sweep: Annotated[Path, Argument(help="TOML file of the grid; docs/ablation.md has one to start from.")],
+    out: Annotated[Path, Option(help="Folder of models, indexes and results; finished steps are reused.")],
+    jobs: Annotated[int, Option(min=1, help="Steps that run in parallel, each in its own process.")] = 1,
     as_json: options.Json = False,
 ) -> None:
     """Train, index and measure every cell of a grid: negatives, similarity, reranker, k_init.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
@@ -30,20 +30,14 @@ TOKEN_VARIABLE = "BIORAG_SERVE_TOKEN"
 class Serving:
     """Where to listen, whom to answer, and how much to take on."""
 
-    host: Annotated[str, typer.Option(help="Address to listen at; one that other machines reach needs --token.")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765
-    token: Annotated[
-        str | None, typer.Option(help=f"Token that clients must show; better set as {TOKEN_VARIABLE}.")
-    ] = None
-    allowed_host: Annotated[
-        list[str] | None, typer.Option("--allowed-host", help="Name by which browsers reach this server. Repeatable.")
-    ] = None
-    runs: Annotated[Path | None, typer.Option(help="Folder of benchmark runs to browse.")] = None
-    rate: Annotated[int, typer.Option(min=0, help="Requests a minute of each client; 0 for no limit.")] = 600
-    queue: Annotated[int, typer.Option(min=1, help="Questions answered or waiting, at most.")] = 64
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False
+    host: Annotated[str, Option(help="Address; one that other machines reach needs --token.")] = "127.0.0.1"
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765
+    token: Annotated[str | None, Option(help=f"Token that clients must show; better set as {TOKEN_VARIABLE}.")] = None
+    allowed_host: Annotated[list[str] | None, Option(help="Name by which browsers reach it. Repeatable.")] = None
+    runs: Annotated[Path | None, Option(help="Folder of benchmark runs to browse.")] = None
+    rate: Annotated[int, Option(min=0, help="Requests a minute of each client; 0 for no limit.")] = 600
+    queue: Annotated[int, Option(min=1, help="Questions answered or waiting, at most.")] = 64
+    open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False
 
     def options(self) -> ServeOptions:
         """Return the server's options."""
@@ -79,7 +73,7 @@ def serve(
     def ready(address: str) -> None:
         show.err.print(f"biorag is ready at {address} (Ctrl-C ends it)", soft_wrap=True)
         if serving.open_page:
-            _open(address)
+            show.open_page(address)
 
     with Session(settings, verifier, eager=True) as session, suppress(KeyboardInterrupt):  # a server's usual end
         listen(session, served, ready)
@@ -95,13 +89,6 @@ def _server() -> Callable[[Session, ServeOptions, Callable[[str], None]], None]:
             raise
         raise MissingError(f"serve needs the package {error.name!r}: run pip install 'biorag[serve]'") from None
     return listen
-
-
-def _open(address: str) -> None:
-    import webbrowser
-
-    if not webbrowser.open(address):
-        show.err.print("no browser was found: open the address yourself")
 
 
 @expanded

@@ -237,6 +237,14 @@ def outcome(
     report(title, values, as_json, hidden)
 
 
+def open_page(url: str) -> None:
+    """Open a page in the browser, or say that there is none."""
+    import webbrowser
+
+    if not webbrowser.open(url):
+        err.print("no browser was found: open the address yourself")
+
+
 def rejected(rejects: RejectsFile | None, what: str, done: str) -> None:
     """Report bad lines; a file that could not be read to its end is still an error.
 

@@ -244,8 +244,7 @@ def _marked(text: str, words: set[str], style: str = "", mark: str = "black on y
 
 def _rows(facts: Facts) -> list[tuple[str, str]]:
     """Return each fact with its value, or that it is unknown."""
-    people = facts.participants
-    cited = facts.cited_by
+    people, cited = facts.participants, facts.cited_by
     return [
         ("publication type", ", ".join(facts.publication_types or (UNKNOWN,))),
         ("retracted", _yes(facts.retracted)),

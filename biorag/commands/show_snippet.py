@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from biorag.commands import options, show, show_answer
 from biorag.commands.groups import CommandLine, Flags, expanded
@@ -18,12 +18,12 @@ DIGITS = 5  # of a rank, at most; longer numbers are PMIDs
 @expanded
 def show_snippet(
     which: Annotated[
-        str, typer.Argument(metavar="ID|N", help="Id or PMID of a snippet, or N for the N-th hit of the last search.")
+        str, Argument(metavar="ID|N", help="Id or PMID of a snippet, or N for the N-th hit of the last search.")
     ],
     settings: Annotated[Settings, options.NAMED_INDEX, Flags("qdrant", "graph")],
     line: CommandLine,
-    mark: Annotated[str | None, typer.Option(help="Words to mark in the text.")] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Open its page on PubMed in the browser.")] = False,
+    mark: Annotated[str | None, Option(help="Words to mark in the text.")] = None,
+    open_page: Annotated[bool, Option("--open", help="Open its page on PubMed in the browser.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Print a whole snippet with its reference and the known facts of its study.
@@ -51,7 +51,8 @@ def show_snippet(
     else:
         show_answer.snippets(snippets, terms(mark or ""))
     if page:
-        _open(page)
+        show.err.print(f"opening {page} in the browser", soft_wrap=True)
+        show.open_page(page)
 
 
 def _of_last_hits(settings: Settings, which: str) -> tuple[Settings, str]:
@@ -75,11 +76,3 @@ def _page(settings: Settings, snippet: Snippet) -> str:
     if settings.services.offline:
         raise OfflineError(f"offline: {url} is not opened: leave --open out, or turn --offline (BIORAG_OFFLINE) off")
     return url
-
-
-def _open(url: str) -> None:
-    import webbrowser
-
-    show.err.print(f"opening {url} in the browser", soft_wrap=True)
-    if not webbrowser.open(url):
-        show.err.print("no browser was found: open the address yourself")

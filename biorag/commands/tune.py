@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from biorag.benchmarks.tuning.parameters import POINTS
 from biorag.commands import options, show
@@ -28,28 +28,24 @@ class Tuned:
 
     param: Annotated[
         str,
-        typer.Option(
+        Option(
             help="lambda, k_init, interpolation or cross_interpolation.",
             **choices_in("biorag.benchmarks.tuning.parameters:PARAMETERS"),
         ),
     ]
-    low: Annotated[float | None, typer.Option("--from", help="Lowest value. Default: the parameter's own.")] = None
-    high: Annotated[float | None, typer.Option("--to", help="Highest value.")] = None
-    points: Annotated[int | None, typer.Option(min=2, max=1000, help=f"Number of values. Default: {POINTS}.")] = None
-    values: Annotated[str | None, typer.Option(help="Values to measure, separated by commas, instead of a range.")] = (
-        None
-    )
+    low: Annotated[float | None, Option("--from", help="Lowest value. Default: the parameter's own.")] = None
+    high: Annotated[float | None, Option("--to", help="Highest value.")] = None
+    points: Annotated[int | None, Option(min=2, max=1000, help=f"Number of values. Default: {POINTS}.")] = None
+    values: Annotated[str | None, Option(help="Values to measure, separated by commas, instead of a range.")] = None
     by: options.Measure = "nDCG@10"
-    write: Annotated[bool, typer.Option("--write/--no-write", help="Set the best value in the configuration file.")] = (
-        True
-    )
+    write: Annotated[bool, Option("--write/--no-write", help="Set the best value in the configuration file.")] = True
 
 
 @expanded
 def tune(
-    dataset: Annotated[list[Path], typer.Argument(help="Folders in BEIR layout; the mean of several counts.")],
+    dataset: Annotated[list[Path], Argument(help="Folders in BEIR layout; the mean of several counts.")],
     tuned: Tuned,
-    out: Annotated[Path, typer.Option(help="Folder for the curve and the points; an interrupted run resumes.")],
+    out: Annotated[Path, Option(help="Folder for the curve and the points; an interrupted run resumes.")],
     settings: Annotated[
         Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed"), Flags("train_validation", panel=None)
     ],

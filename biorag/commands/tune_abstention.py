@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
@@ -22,21 +22,20 @@ class Fit:
     """What to fit and report on, and where to store the coefficients."""
 
     outside: Annotated[
-        list[Path] | None,
-        typer.Option(help="JSONL file of questions (_id, text) that the index cannot answer. Repeatable."),
+        list[Path] | None, Option(help="JSONL file of questions (_id, text) that the index cannot answer. Repeatable.")
     ] = None
     report_share: Annotated[
-        float, typer.Option(min=0.05, max=0.95, help="Share of the questions to report on; the rest is fitted on.")
+        float, Option(min=0.05, max=0.95, help="Share of the questions to report on; the rest is fitted on.")
     ] = 0.5
     write: Annotated[
-        bool, typer.Option("--write/--no-write", help="Store the coefficients beside the index, where ask uses them.")
+        bool, Option("--write/--no-write", help="Store the coefficients beside the index, where ask uses them.")
     ] = True
 
 
 @expanded
 def abstention(
-    dataset: Annotated[list[Path], typer.Argument(help="Folders in BEIR layout, whose snippets the index holds.")],
-    out: Annotated[Path, typer.Option(help="Folder of the coefficients, report.json and the curves.")],
+    dataset: Annotated[list[Path], Argument(help="Folders in BEIR layout, whose snippets the index holds.")],
+    out: Annotated[Path, Option(help="Folder of the coefficients, report.json and the curves.")],
     settings: Annotated[
         Settings,
         options.INDEX,
@@ -48,9 +47,8 @@ def abstention(
 ) -> None:
     """Fit when ask withholds an answer, on questions with their gold snippets in the index and out of it.
 
-    Each question is searched twice: as it is, and without the documents of its gold snippets. A logistic regression
-    over the scores tells the two apart, isotonic regression makes its output a probability, and the threshold is the
-    one that answers 90 % of the answerable questions. Measures are those of questions that were not fitted on.
+    A logistic regression over the scores tells them apart, calibrated by isotonic regression. The threshold answers
+    90 % of the answerable questions. Measures are those of questions that were not fitted on.
 
     Examples:
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded
@@ -26,25 +26,23 @@ COPY = "encoder"
 class SearchEffort:
     """Where the search starts, how long it takes, and what becomes of the winner."""
 
-    budget: Annotated[str, typer.Option(help="light, medium or heavy.")] = "light"
-    calls: Annotated[
-        int | None, typer.Option(min=1, help="Metric calls (one searched question each) instead of --budget.")
-    ] = None
+    budget: Annotated[str, Option(help="light, medium or heavy.")] = "light"
+    calls: Annotated[int | None, Option(min=1, help="Metric calls (a question each) instead of --budget.")] = None
     seed_prompt: Annotated[
-        str | None, typer.Option(help="Instruction to start with. Default: the encoder's own.", show_default=False)
+        str | None, Option(help="Instruction to start with. Default: the encoder's own.", show_default=False)
     ] = None
     questions: Annotated[
-        int | None, typer.Option(min=2, help="Questions to draw: half to reflect on, half to choose by. Default: 200.")
+        int | None, Option(min=2, help="Questions to draw: half to reflect on, half to choose by. Default: 200.")
     ] = None
     recipe: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="stm: questions, questions shown at a time, temperature and cap of Synthesize-Train-Merge's budgets."
         ),
     ] = None
     write: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--write/--no-write",
             help="Set the winner as the encoder's query prompt: in its directory, else in a copy, OUT/encoder.",
         ),
@@ -58,21 +56,18 @@ class ReflectionOptions:
 
     template: options.TemplateFile = None
     temperature: Annotated[
-        float | None,
-        typer.Option(min=0.0, max=2.0, help="Temperature of the model. Default: 1.", rich_help_panel=GENERATION),
+        float | None, Option(min=0.0, max=2.0, help="Temperature of the model. Default: 1.", rich_help_panel=GENERATION)
     ] = None
     instruction_tokens: Annotated[
         int | None,
-        typer.Option(
-            "--max-tokens", min=8, max=256, help="Cap on an instruction. Default: 96.", rich_help_panel=GENERATION
-        ),
+        Option("--max-tokens", min=8, max=256, help="Cap on an instruction. Default: 96.", rich_help_panel=GENERATION),
     ] = None
 
 
 @expanded
 def prompt(
-    dataset: Annotated[Path, typer.Argument(help="Folder in BEIR layout.")],
-    out: Annotated[Path, typer.Option(help="Folder for the report; an interrupted run resumes.")],
+    dataset: Annotated[Path, Argument(help="Folder in BEIR layout.")],
+    out: Annotated[Path, Option(help="Folder for the report; an interrupted run resumes.")],
     settings: Annotated[
         Settings, options.INDEX, options.GENERATOR, Flags("seed"), Flags("train_validation", panel=None)
     ],
@@ -84,9 +79,8 @@ def prompt(
 ) -> None:
     """Optimise the instruction before a query by GEPA, and write the winner into the encoder's configuration.
 
-    A language model sees which passages an instruction found for three questions and writes a better one; instructions
-    are chosen by nDCG@10 of dense retrieval. The search uses the questions that training with this --validation and
-    --seed saw; before and after are measured on those that it held out. Passages are not encoded again.
+    A language model sees which passages an instruction found and writes a better one. Instructions are chosen by
+    nDCG@10 on the questions that training with this --validation and --seed saw, and measured on the others.
 
     Examples:
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from pydantic import StringConstraints
 from rich.text import Text
+from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
@@ -32,14 +32,10 @@ BATCH = 64  # claims that are searched for at once
 class Claims:
     """The claims to judge: one, or those of a file."""
 
-    claim: Annotated[str | None, typer.Argument(help="Claim.")] = None
-    claims: Annotated[
-        Path | None, typer.Option(help="JSONL of id, claim and, optionally, snippet (.gz too): judge them all.")
-    ] = None
-    out: Annotated[
-        Path | None, typer.Option(help="JSONL file to write the verdicts to; an interrupted run resumes.")
-    ] = None
-    snippet: Annotated[str | None, typer.Option(help="Judge by the snippet of this id or PMID alone.")] = None
+    claim: Annotated[str | None, Argument(help="Claim.")] = None
+    claims: Annotated[Path | None, Option(help="JSONL of id, claim and, optionally, snippet (.gz too).")] = None
+    out: Annotated[Path | None, Option(help="JSONL file to write the verdicts to; an interrupted run resumes.")] = None
+    snippet: Annotated[str | None, Option(help="Judge by the snippet of this id or PMID alone.")] = None
 
     def check(self) -> None:
         """Refuse options that exclude or need each other."""
@@ -59,7 +55,7 @@ def verify(
     filters: options.RecordFilters,
     verifier: options.Verifier = None,
     fail_unsupported: Annotated[
-        bool, typer.Option("--fail-unsupported", help="Exit with code 7 unless every claim is supported.")
+        bool, Option("--fail-unsupported", help="Exit with code 7 unless every claim is supported.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
