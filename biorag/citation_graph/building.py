@@ -37,12 +37,10 @@ _SHIFT = np.uint64(32)
 
 
 def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnProgress) -> dict[str, Any]:
-    """Add the citations of files to the graph in a folder, which is made if it is not there, and report its size.
+    """Add the citations of files to the graph in a folder, which may be new, and report its size.
 
-    A record given again adds to what its paper cites; nothing is ever taken away. A file takes effect as a whole, and
-    is known by its SHA-256: one that is in the graph, as of an interrupted build, is not read again. Raises
-    `BadInputError`, naming the file and line that cannot be read. Raises `ServiceError` if another build is under way,
-    or the disk is full.
+    A repeated record adds to its paper's citations. A file takes effect as a whole, and one whose SHA-256 the graph
+    knows is not read again. Raises `BadInputError`, naming file and line, or `ServiceError` during another build.
     """
     started = time.perf_counter()
     read = rejected = 0
@@ -69,10 +67,7 @@ def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnPr
 
 
 def add(folder: Path, name: str, pairs: Pairs) -> int:
-    """Add some edges, of a source of this name, to the graph in a folder; return how many edges it has.
-
-    Raises `ServiceError` if a build is under way, or the disk is full.
-    """
+    """Add some edges, of a source of this name, to the graph in a folder; return how many edges it has."""
     sha256 = hashlib.sha256(np.ascontiguousarray(pairs).data).hexdigest()
     with _writing(folder) as connection:
         if not _is_known(connection, sha256):
@@ -118,19 +113,18 @@ def _add(
 ) -> int:
     """Add the edges of a file, all or none; return how many of its records could not be read."""
     started = time.perf_counter()
-    rows = rejected = held = 0
+    rows = rejected = 0
     blocks: list[Pairs] = []
     connection.execute("BEGIN IMMEDIATE")
     try:
         for block in edges:
             rows += len(block.pairs)
             rejected += block.rejected
-            held += len(block.pairs)
             blocks.append(block.pairs)
             on_progress(len(block.pairs))
-            if held >= RUN:
+            if sum(map(len, blocks)) >= RUN:
                 _merge(connection, np.concatenate(blocks))
-                blocks, held = [], 0
+                blocks.clear()
         if blocks:
             _merge(connection, np.concatenate(blocks))
         seconds = round(time.perf_counter() - started, 3)

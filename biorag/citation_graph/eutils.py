@@ -44,8 +44,7 @@ class QueryResult(NamedTuple):
 class EUtils:
     """Asks for the citations and records of papers, and the papers that match a query, no faster than NCBI allows.
 
-    Raises `ServiceError` if the server does not answer, after retries with backoff, or answers something else. Raises
-    `OfflineError` in offline mode, unless its URL was named on the command line.
+    Raises `ServiceError` if the server, after retries, gives no answer or another one, `OfflineError` in offline mode.
     """
 
     def __init__(self, server: Server) -> None:
@@ -66,10 +65,7 @@ class EUtils:
         return {pmid: answer[pmid] for pmid in pmids if pmid in answer}
 
     def search(self, query: str, most: int) -> QueryResult:
-        """Return the papers that match a PubMed query, the first `most` of them by their PMIDs.
-
-        Raises `BadInputError` if PubMed refuses the query.
-        """
+        """Return the papers that match a query, the first `most` by PMID; raises `BadInputError` at a bad query."""
         form = {"db": "pubmed", "term": query, "retmode": "json", "retmax": str(most)}
         result, error = self._asked_json("esearch.fcgi", form, _query_result, "a result of a search")
         if error:
@@ -172,7 +168,7 @@ class Answers:
 def kept_answers(path: Path) -> Iterator[Answers]:
     """Open the file of answers, and keep other processes from asking: NCBI's rules count all requests together.
 
-    Raises `ServiceError` if another process is asking. Raises `MismatchError` if the file is damaged.
+    Raises `ServiceError` if another process is asking, `MismatchError` if the file is damaged.
     """
     make_folder(path.parent)
     table = "answers (kind TEXT, pmid INTEGER, answer TEXT, PRIMARY KEY (kind, pmid)) WITHOUT ROWID"

@@ -40,11 +40,8 @@ def fetch_query(
 
     Of the records that the query `found`, `asked` were asked for: `records` are in the file, of which `kept` were there
     from an interrupted run; `books` are chapters, which have no abstract in PubMed's form, and `missing` did not come.
-
-    Records are kept until the file is written, and no longer, since PubMed revises them.
-
-    Raises `BadInputError` if PubMed refuses the query, or nothing matches it; `UsageError` if it matches more than NCBI
-    hands out, and there is no limit; `ServiceError` as `EUtils` does.
+    Records are kept until the file is written, and no longer, since PubMed revises them. Raises `BadInputError` without
+    a match, `UsageError` if there are more than NCBI hands out, and no limit, else as `EUtils` does.
     """
     started = time.perf_counter()
     result = link.search(query, MOST)

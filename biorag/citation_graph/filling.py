@@ -47,8 +47,6 @@ def fill_gaps(folder: Path, papers: Papers, link: EUtils, answers: Answers, on_p
 
     Of the papers those `lacking` references: `kept` answers were there from before, `asked` were asked for,
     `unanswered` are missing from the answers, `empty` have no references there either.
-
-    Raises `ServiceError` if another process writes the graph; or as `EUtils` does.
     """
     started = time.perf_counter()
     graph = Graph(folder) if (folder / FILE).is_file() else None
@@ -76,12 +74,9 @@ def fetch_neighbourhoods(
 ) -> dict[str, Any]:
     """Write the abstracts of the papers one and two citations away from an index's papers, the seeds, and report.
 
-    `references` reports on the citations of the seeds, `further` on those of the papers they cite. Of the papers
-    `one_hop` and `two_hop` away, `kept` answers were there from before, `asked` were asked for; `without` have no
-    abstract there; `written` are in the file.
-
-    The graph in the folder gets the references of the seeds and of the papers they cite, where it lacks them. The file
-    is written whole at the end, from the answers kept; a killed run resumes where they end. Raises as `fill_gaps`.
+    `references` reports on the citations of the seeds, `further` on those of the papers they cite; the graph gets both.
+    Of the papers `one_hop` and `two_hop` away, `kept` answers were there from before, `asked` were asked for; `without`
+    have no abstract there; `written` are in the file, which is made of the answers kept, so that a killed run resumes.
     """
     started = time.perf_counter()
     references = fill_gaps(folder, seeds, link, answers, on_progress)
@@ -110,10 +105,7 @@ def fetch_neighbourhoods(
 
 
 def abstracts(link: EUtils, pmids: Sequence[int]) -> dict[int, dict[str, Any] | None]:
-    """Return papers as lines that `biorag index` reads; None for a paper without an abstract, or without a record.
-
-    Raises `ServiceError` if the answer is not PubMed's XML; or as `EUtils` does.
-    """
+    """Return papers as lines that `biorag index` reads; None for a paper without an abstract, or without a record."""
     records: dict[int, dict[str, Any] | None] = dict.fromkeys(pmids)
     for element in link.records(pmids):
         try:

@@ -37,8 +37,7 @@ class Neighbourhood(NamedTuple):
 class Graph:
     """A graph opened for reading; a build meanwhile does not change an open graph.
 
-    Raises `MissingError` if there is no graph in the folder. Raises `MismatchError` if its file is damaged or of
-    another format, here or at a look-up.
+    Raises `MissingError` without a graph, and `MismatchError`, at a look-up too, if it is damaged or of another format.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -111,10 +110,7 @@ class Graph:
 
 
 def connected(path: Path, mode: str) -> sqlite3.Connection:
-    """Open a graph's file: "ro" to read it, "rwc" to write it, too, or make it.
-
-    Raises `MismatchError` if it is of another format.
-    """
+    """Open a graph's file: "ro" to read it, "rwc" to write it too; raises `MismatchError` at another format."""
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
     )

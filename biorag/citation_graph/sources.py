@@ -35,8 +35,7 @@ class Edges(NamedTuple):
 def find_citations(names: Sequence[str]) -> list[Source]:
     """Return the files behind the names: files, and those of folders and their sub-folders, in order.
 
-    Raises `MissingError` if a name is neither a file nor a folder. Raises `BadInputError` if a file has another suffix,
-    or a folder holds no file with one of them.
+    Raises `MissingError` if nothing has a name, `BadInputError` at another suffix, or a folder without any of them.
     """
     sources: list[Source] = []
     endings = suffixes(CITATIONS)
@@ -56,8 +55,7 @@ def find_citations(names: Sequence[str]) -> list[Source]:
 def read_edges(source: Source, skip: bool = False) -> Iterator[Edges]:
     """Yield the edges of a file in its order, self-citations and repetitions among them.
 
-    With `skip`, what cannot be read is counted; else it is an error. Raises `DamagedSourceError`, naming file and line,
-    as `read_lines` and `read_records` do; or at a CSV without its header.
+    With `skip`, unreadable records are counted; else they raise `DamagedSourceError`, as a CSV without its header does.
     """
     kind = next(kind for kind in CITATIONS.values() if source.path.name.endswith(kind.suffixes))
     edges: Iterator[Edges] = kind.load()(source, skip)
@@ -65,11 +63,7 @@ def read_edges(source: Source, skip: bool = False) -> Iterator[Edges]:
 
 
 def read_xml(source: Source, skip: bool) -> Iterator[Edges]:
-    """Yield the edges of PubMed XML; see `read_edges`.
-
-    A paper cites what its reference list and its `CommentsCorrections` of type `Cites` name. One that is to be deleted
-    is skipped.
-    """
+    """Yield the edges of PubMed XML, from reference lists and `CommentsCorrections` of type `Cites`."""
     rows: list[tuple[int, int]] = []
     rejected = records = 0
     for line, record in read_records(source):

@@ -14,7 +14,7 @@ from pathlib import Path
 from biorag.conversion.entries import Entry, read_each
 from biorag.conversion.hub import HubDataset
 from biorag.conversion.items import JudgedQuestion, Request
-from biorag.corpus.datasets import HIGHEST_GRADE, Qrels, parse_query, read_qrels, read_queries
+from biorag.corpus.datasets import HIGHEST_GRADE, Qrels, first_file, parse_query, read_qrels, read_queries
 from biorag.corpus.readers import OnReject, as_id, read_snippets, snippet_of
 from biorag.corpus.sources import BEIR_CORPUS, BEIR_QUERIES, Source
 from biorag.errors import BadInputError, MissingError, UsageError, unknown_name
@@ -49,10 +49,9 @@ def _wanted(parts: Mapping[str, object], split: str | None) -> list[str]:
 
 
 def _file(folder: Path, names: tuple[str, ...]) -> Path:
-    path = next((folder / name for name in names if (folder / name).is_file()), None)
-    if path is None:
-        raise MissingError(f"{folder / names[0]} is not there: a BEIR folder has it, plain or gzipped")
-    return path
+    if path := first_file(folder, names):
+        return path
+    raise MissingError(f"{folder / names[0]} is not there: a BEIR folder has it, plain or gzipped")
 
 
 def _judged(questions: list[Question], parts: Mapping[str, Qrels]) -> Iterator[JudgedQuestion]:
@@ -70,20 +69,15 @@ def _of_hub(hub: HubDataset, split: str | None, on_reject: OnReject | None) -> I
         )
     queries, corpus = replace(hub, config="queries"), replace(hub, config="corpus")
     questions = list(read_each(queries.shown, queries.rows(), lambda entry: parse_query(entry.text), None, FIX))
-    parts = _hub_qrels(hub)
+    try:
+        parts = _hub_qrels(replace(hub, config="default"))
+    except MissingError:
+        parts = _hub_qrels(replace(hub, name=hub.name + QRELS_OF))
     yield from _judged(questions, {part: parts[part] for part in _wanted(parts, split)})
     yield from read_each(corpus.shown, corpus.rows(), lambda entry: snippet_of(entry.json_object()), on_reject)
 
 
 def _hub_qrels(hub: HubDataset) -> dict[str, dict[str, dict[str, int]]]:
-    """Return the judgements of each split, from a configuration or from the data set beside."""
-    try:
-        return _grouped(replace(hub, config="default"))
-    except MissingError:
-        return _grouped(replace(hub, name=hub.name + QRELS_OF))
-
-
-def _grouped(hub: HubDataset) -> dict[str, dict[str, dict[str, int]]]:
     parts: dict[str, dict[str, dict[str, int]]] = {}
     for part, question, snippet, score in read_each(hub.shown, hub.rows(), _judgement, None, FIX):
         parts.setdefault(part, {}).setdefault(question, {})[snippet] = score

@@ -24,9 +24,7 @@ ANSWER = ("type", "exact_answer", "ideal_answer")
 def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestion]:
     """Yield the questions with the documents that are relevant to them, of one file after the other.
 
-    The last `request.last` of all, bad ones included, are for development, the others for training. Raises `UsageError`
-    if `--split` is asked for without the number that decides it, or there are no more questions than that. Raises
-    `BadInputError` as `Format` says.
+    The last `request.last` of all, bad ones included, are for development, the others for training.
     """
     if request.split and request.last is None:
         raise UsageError(

@@ -60,8 +60,8 @@ def read_each(
 ) -> Iterator[T]:
     """Yield what `parse` makes of each entry of a source; `unit` names the unit of an entry's `line`.
 
-    An entry at which it raises ValueError stops the reading, or goes to `on_reject` if one is given; so does damage to
-    the file, where its reading ends. Raises `BadInputError`, naming file, line, key and reason.
+    An entry at which it raises ValueError raises `BadInputError`, or goes to `on_reject` if one is given; so does
+    damage to the file, where its reading ends.
     """
     try:
         for entry in entries:
@@ -83,11 +83,7 @@ def read_each(
 
 
 def read_object(source: Source) -> Iterator[Entry]:
-    """Yield the entries of a file that is one JSON object; no more than one is held in memory.
-
-    Raises `DamagedSourceError` if it is not an object, not JSON, not UTF-8, breaks off, or has an entry of more than 16
-    MiB.
-    """
+    """Yield the entries of a file that is one JSON object, one at a time; raises `DamagedSourceError`."""
     return _entries(_Text(source), "{", "}")
 
 

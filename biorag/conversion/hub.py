@@ -32,17 +32,16 @@ class HubDataset:
     def identity(self) -> dict[str, Any]:
         """Return what determines its rows: its name and options, of a folder the hashes of its files."""
         named = {key: value for key, value in asdict(self).items() if key != "offline"}
-        files = sorted(path for path in Path(self.name).rglob("*") if path.is_file()) if self._is_local() else None
-        if files is None:
+        if not self._is_local():
             return named
+        files = sorted(path for path in Path(self.name).rglob("*") if path.is_file())
         return {**named, "files": {str(path.relative_to(self.name)): sha256_of(path) for path in files}}
 
     def rows(self) -> Iterator[Entry]:
         """Yield the rows, counted from 1 in each split, as JSON; the key is the split.
 
         Nothing is kept on disk: rows are read from the hub as they are asked for. Raises `MissingError` if the package
-        is not installed, or the data set, configuration, split or revision cannot be loaded. Raises `OfflineError` in
-        offline mode, but for a folder.
+        or the data set cannot be loaded, and `OfflineError` in offline mode, but for a folder.
         """
         with self._faults_named():
             for split, rows in self._splits().items():

@@ -15,8 +15,7 @@ from biorag.utils.files import json_text
 def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestion]:
     """Yield each question with its options, and as a judged one; its task is its part.
 
-    Ids are `TASK_ID`, since tasks share ids. Questions for which MIRAGE names no PMID have nothing relevant. Raises
-    `UsageError` if `--split` is none of the tasks. Raises `BadInputError` as `Format` says.
+    Ids are `TASK_ID`, since tasks share ids. Questions for which MIRAGE names no PMID have nothing relevant.
     """
     for source in request.sources:
         tasks = read_tasks(source.path)

@@ -26,11 +26,7 @@ _LONG_ANSWER = ("LONG_ANSWER", "long_answer")
 
 
 def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestion]:
-    """Yield the questions, each with the passages of its abstract.
-
-    Raises `UsageError` if `--split` is asked for without the file that decides it. Raises `BadInputError` as `Format`
-    says.
-    """
+    """Yield the questions, each with the passages of its abstract."""
     test = _test_ids(request)
 
     def parse(entry: Entry) -> JudgedQuestion:

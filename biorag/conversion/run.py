@@ -143,10 +143,7 @@ class DataRun(RunDirectory):
                 path.unlink()
 
     def made(self, write: Callable[[], Written], rejects: RejectsFile | None, inputs: Sequence[Path]) -> dict[str, Any]:
-        """Return the manifest of the complete set; `write` makes it unless it is there.
-
-        Raises `BadInputError` as `write` does, keeping the rejects, and as `RunDirectory.perform` does.
-        """
+        """Return the manifest of the complete set; `write` makes it unless it is there."""
 
         def facts() -> dict[str, Any]:
             with rejects.written(inputs) if rejects else nullcontext():
@@ -165,11 +162,7 @@ def hashes_of(paths: Iterable[Path]) -> list[dict[str, str]]:
 
 
 def request_of(kind: FormatKind, names: Sequence[str], hub: HubDataset | None, home: Path, **options: Any) -> Request:
-    """Return the request to convert a set, checked against what its format takes.
-
-    Raises `UsageError` if an option is not the format's, its split is unknown, or there are neither files nor a data
-    set of the hub. Raises `MissingError` if a file is not there.
-    """
+    """Return the request to convert a set; raises `UsageError` at an option or files that its format does not take."""
     for option, value in options.items():
         if option in OPTIONS and option not in kind.options and value:
             raise UsageError(f"--{option.replace('_', '-')} is not for format {kind.name}: leave it out")
@@ -195,13 +188,11 @@ def convert(
 ) -> dict[str, Any]:
     """Convert a set and return its manifest; a complete one of the same inputs and options is left as it is.
 
-    Raises `BadInputError` at a bad record if there are no rejects, or if nothing is left; else as `DataRun.made` does.
+    Raises `BadInputError` at a bad record if there are no rejects, or if nothing is left.
     """
     # Of a folder that a format reads as it is, all files count.
-    folders = [path for path in request.paths if path.is_dir()]
-    inputs = [source.path for source in request.sources] or sorted(
-        file for folder in folders for file in folder.rglob("*") if file.is_file()
-    )
+    inside = (file for path in request.paths for file in path.rglob("*") if file.is_file())
+    inputs = [source.path for source in request.sources] or sorted(inside)
     options = {name: getattr(request, name) for name in OPTIONS if getattr(request, name)}
     if request.test_ids:
         options["test_ids"] = sha256_of(request.test_ids)

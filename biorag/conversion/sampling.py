@@ -23,7 +23,7 @@ from typing import Any
 from biorag.benchmarks.answers.questions import FILES as ANSWER_FILES
 from biorag.conversion.items import WHOLE
 from biorag.conversion.run import ANSWERS, CORPUS, QUERIES, ROWS, DataFiles, DataRun, Written, hashes_of
-from biorag.corpus.datasets import QRELS_HEADER, load_dataset, read_qrels
+from biorag.corpus.datasets import QRELS_HEADER, first_file, load_dataset, read_qrels
 from biorag.corpus.readers import PMID_KEYS, beir_record, read_snippets
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import BEIR_CORPUS, STDIN, Source, find_sources, read_lines
@@ -105,8 +105,7 @@ class SampleRequest:
 
     `names` are a corpus, files of rows, or one BEIR folder, of whose part `split` questions are drawn. Snippets that
     the part `split` of the BEIR folders `keep` judges are in the first sample; no record of `exclude` is drawn. Raises
-    `MissingError` if a file is not there. Raises `UsageError` if standard input is named, or snippets are to be kept of
-    questions.
+    `MissingError` and `UsageError`.
     """
 
     names: tuple[str, ...]
@@ -165,7 +164,7 @@ class SampleRequest:
         """Return the files that are read."""
         if self.folder is None:
             return [source.path for source in self.sources]
-        corpus = _file(self.folder, BEIR_CORPUS)
+        corpus = first_file(self.folder, BEIR_CORPUS)
         return [self.folder / QUERIES, self.qrels(self.folder), *([corpus] if corpus else [])]
 
 
@@ -174,8 +173,7 @@ def sample(request: SampleRequest, out: Path, on_progress: OnProgress) -> dict[s
 
     A corpus's sample is a `corpus.jsonl`, that of rows a `rows.jsonl`, both in the order of their numbers. That of a
     BEIR folder is one again: the questions drawn, their judgements as `qrels/test.tsv`, and the snippets relevant to
-    them, in the order of the folder. Raises `BadInputError` at a bad record if there are no rejects, or if there are
-    fewer records than asked for, saying how many. Raises MismatchError, ServiceError as `convert` does.
+    them, in the order of the folder. Raises `BadInputError` as `convert` does, or at fewer records than asked for.
     """
     run = DataRun(out, request.identity())
     return run.made(lambda: _sampled(request, out, on_progress), request.rejects, request.inputs())
@@ -249,7 +247,7 @@ def _write_judged(request: SampleRequest, folder: Path, out: Path, drawn: Mappin
             for _, record in read_records(path):
                 if (sample := drawn.get(str(record.get("_id")))) is not None:
                     files.stream(f"{sample}/{ANSWERS}").write(json_line(record))
-        if corpus := _file(folder, BEIR_CORPUS):
+        if corpus := first_file(folder, BEIR_CORPUS):
             for snippet in read_snippets(Source(str(corpus), corpus), request.rejects):
                 for sample in sorted(relevant.get(snippet.id, ())):
                     files.stream(f"{sample}/{CORPUS}").write(json_line(beir_record(snippet)))
@@ -282,11 +280,7 @@ def _holds_rows(source: Source) -> bool:
 
 
 def read_keys(paths: Iterable[Path]) -> frozenset[Key]:
-    """Return the ids and PMIDs not to be drawn: those of the records of JSON Lines files or data folders.
-
-    A record's id is its `_id` or `id`; of a row they are `query_id` and `positive_id`. Raises `BadInputError`, naming
-    file, line and reason.
-    """
+    """Return the ids and PMIDs not to be drawn: those of the records of JSON Lines files or data folders."""
     keys: set[Key] = set()
     for path in map(_listed, paths):
         for location, record in read_records(path):
@@ -311,11 +305,6 @@ def _listed(path: Path) -> Path:
     if not path.is_dir():
         return path
     names = (*BEIR_CORPUS, ROWS, QUERIES)
-    if (file := _file(path, names)) is None:
+    if (file := first_file(path, names)) is None:
         raise UsageError(f"--exclude {path} has none of {', '.join(names)}: name a file, or the folder of a data set")
     return file
-
-
-def _file(folder: Path, names: Iterable[str]) -> Path | None:
-    """Return the first of these files that the folder has."""
-    return next((folder / name for name in names if (folder / name).is_file()), None)

@@ -56,12 +56,8 @@ def cut(text: str, starts: Sequence[int], most: int, overlap: int) -> list[tuple
     """Return the spans (start, end) of a text's blocks, of at most `most` tokens; the whole text if it is no longer.
 
     A block ends where a sentence of its second half does, else where a word does, else between any tokens; the next
-    one begins, within the `overlap` tokens before that, at a sentence, else at a word, else right there.
-
-    Parameters
-    ----------
-    starts : where each token begins, ascending
-    overlap : at most half of `most`
+    one begins, within the `overlap` tokens (at most half of `most`) before that, at a sentence, else at a word, else
+    right there. `starts` holds where each token begins, ascending.
     """
     sentences = _tokens_at(starts, sentence_starts(text))
     words = [token for token, start in enumerate(starts) if start and text[start - 1].isspace()]

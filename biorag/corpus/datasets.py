@@ -34,8 +34,7 @@ class Dataset:
 def load_dataset(folder: Path, split: str = "test") -> Dataset:
     """Read `queries.jsonl` and `qrels/SPLIT.tsv`; questions without a relevant snippet are left out.
 
-    Raises `MissingError` if the folder or one of the files is not there. Raises `BadInputError`, naming file, line and
-    reason.
+    Raises `MissingError` without one of the files, and `BadInputError`, naming file, line and reason.
     """
     queries, judgements = folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
     for path in (queries, judgements):
@@ -50,10 +49,14 @@ def load_dataset(folder: Path, split: str = "test") -> Dataset:
 
 def corpus_file(folder: Path) -> Path:
     """Return the corpus of a folder in BEIR's layout; raises `MissingError` if it has none."""
-    for name in BEIR_CORPUS:
-        if (folder / name).is_file():
-            return folder / name
+    if path := first_file(folder, BEIR_CORPUS):
+        return path
     raise MissingError(f"{folder / BEIR_CORPUS[0]} is not there: it belongs beside queries.jsonl and qrels")
+
+
+def first_file(folder: Path, names: Iterable[str]) -> Path | None:
+    """Return the first of these files that the folder has."""
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 class _Query(TypedDict):
@@ -87,40 +90,33 @@ def load_qrels(path: Path) -> Dataset:
     """Read a judgement file alone, BEIR's or TREC's; its questions' texts are unknown, so empty.
 
     It is BEIR's if its first line has three tab-separated fields. Questions without a relevant snippet are left out.
-    Raises `MissingError` if the file is not there. Raises `BadInputError`, naming file, line and reason.
+    Raises as `load_dataset` does.
     """
     if not path.is_file():
         raise MissingError(f"{path} is not there: give a judgement file, tab-separated (BEIR) or TREC's")
-    qrels = read_qrels(path) if _is_tab_separated(path) else read_trec_qrels(path)
+    first = next((raw for _, raw in _lines(path)), b"")
+    is_beir = len(first.split(b"\t")) == len(QRELS_HEADER.split("\t"))
+    qrels = read_qrels(path) if is_beir else read_trec_qrels(path)
     if not qrels:
         raise BadInputError(f"{path} holds no judgement above 0")
     return Dataset(str(path), [Question(id, "") for id in qrels], qrels)
 
 
 def read_qrels(path: Path, lowest: int = 1) -> dict[str, dict[str, int]]:
-    """Return question -> snippet -> relevance of a tab-separated judgement file; only relevance from `lowest` up.
-
-    Raises `BadInputError`, naming file, line and reason.
-    """
+    """Return question -> snippet -> relevance of a tab-separated judgement file; only relevance from `lowest` up."""
     lines = ((number, _text(path, number, raw)) for number, raw in _lines(path))
     rows = ((number, line.split("\t")) for number, line in lines if line.strip())
     return _judged(path, (row for row in rows if row[0] > 1 or row[1][-1] != "score"), BEIR_FIELDS, lowest)
 
 
 def read_trec_qrels(path: Path) -> dict[str, dict[str, int]]:
-    """Return question -> snippet -> relevance of a TREC qrels file, `qid 0 docid rel`; only relevance above 0.
-
-    Raises `BadInputError`, naming file, line and reason.
-    """
+    """Return question -> snippet -> relevance of a TREC qrels file, `qid 0 docid rel`; only relevance above 0."""
     rows = ((number, [*fields[:1], *fields[2:]]) for number, fields in trec_rows(path))
     return _judged(path, rows, TREC_FIELDS)
 
 
 def trec_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and fields, which ASCII white space separates, of a TREC qrels or run file.
-
-    Raises `BadInputError` if a line is not UTF-8 or holds a NUL character.
-    """
+    """Yield line number and fields, which ASCII white space separates, of a TREC qrels or run file."""
     for number, raw in _lines(path):
         if fields := raw.split():
             yield number, [_text(path, number, field) for field in fields]
@@ -142,11 +138,6 @@ def _judged(
         if relevance >= lowest:
             qrels.setdefault(question, {})[snippet] = relevance
     return qrels
-
-
-def _is_tab_separated(path: Path) -> bool:
-    first = next((raw for _, raw in _lines(path) if raw.strip()), b"")
-    return len(first.split(b"\t")) == len(QRELS_HEADER.split("\t"))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -36,8 +36,8 @@ def read_elements(source: Source, kind: XmlFormat) -> Iterator[Any]:
 def elements_of(chunks: Iterable[bytes], name: str, kind: XmlFormat) -> Iterator[Any]:
     """Yield each element of the kind, in order; it is freed when the next one is asked for.
 
-    Raises `DamagedSourceError`, naming the source, if it is of another kind, is not well formed or ends too early,
-    declares entities, or has a record of more than 16 MiB. What comes before the fault has been yielded.
+    Raises `DamagedSourceError`, naming the source, if it is of another kind, is not well formed, declares entities, or
+    has a record of more than 16 MiB. Elements before the fault have been yielded.
     """
     parser = _parser(kind.tags)
     line, size, checked = 1, 0, False

@@ -26,9 +26,8 @@ LEFT_OUT = frozenset(
     {"tex-math", "fn", "table", "graphic", "inline-graphic", "media", "alt-text", "object-id", *FLOATS}
 )
 SPACED = frozenset({"p", "list-item", "title", "label", "def", "term", "disp-formula", "break", "td", "th"})
-MOST_REPEATED = (
-    2**28
-)  # characters of an article's title, metadata and headings in all its blocks, each of which has them
+# Characters of an article's title, metadata and headings in all its blocks, each of which has them.
+MOST_REPEATED = 2**28
 DATES = ("ppub", "collection", "epub", "pub")  # the types of a date, that of the issue first
 RETRACTED_BY = "retraction-forward"  # a link from a retracted article to its notice
 _EMPTY_MARK = re.compile(r"\s*[(\[][\s,;\u2010-\u2015-]*[)\]]")
@@ -121,10 +120,7 @@ def _block(element: Any, headings: tuple[str, ...], anchor: str) -> Iterator[tup
 
 
 def parse_block(part: Block) -> Snippet:
-    """Return the snippet of a block.
-
-    Raises `ValueError`, with the reason, if the article has no text, or there is an undeclared entity.
-    """
+    """Return the snippet of a block; raises `ValueError` if it has no text, or an undeclared entity."""
     article, element = part.article, part.element
     if element is None:
         raise ValueError(f"article {article.id!r:.100} has neither abstract nor body")

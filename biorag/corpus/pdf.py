@@ -41,8 +41,7 @@ class Page(NamedTuple):
 def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
     """Yield the pages that have text, each under its number; one fault for a file without any.
 
-    Raises `DamagedSourceError` if it cannot be read, is not a PDF, is encrypted, has more than 256 MiB or 10,000 pages,
-    or takes too much time or memory.
+    Raises `DamagedSourceError` if it cannot be read, is encrypted, or is beyond a limit of size, time or memory.
     """
     if source.bytes > LARGEST_FILE:
         raise DamagedSourceError(source.name, 1, f"more than {LARGEST_FILE >> 20} MiB: split it", "page")
@@ -93,10 +92,7 @@ def plain(text: str) -> str:
 
 
 def parse_page(page: Page) -> Snippet:
-    """Return the snippet of a page.
-
-    Raises `ValueError` if it cannot be read, or the file has no text, or its name cannot begin an id.
-    """
+    """Return the snippet of a page; raises `ValueError` if it has no text, or the file's name cannot begin an id."""
     if page.fault:
         raise ValueError(page.fault)
     if len(page.text) > LONGEST_TEXT:

@@ -37,26 +37,14 @@ _MEDLINE_DATE = re.compile(
 
 
 def read_records(source: Source) -> Iterator[tuple[int, Any]]:
-    """Yield line and element of each article, and of each PMID that is to be deleted, in the file's order.
-
-    An element is freed when the next one is asked for. Raises `DamagedSourceError` if the file is not PubMed XML, is
-    not well formed or ends too early, declares entities, or has a record of more than 16 MiB. What comes before the
-    fault has been yielded.
-    """
+    """Yield line and element of each article, and of each PMID to delete; raises as `elements_of` does."""
     for element in read_elements(source, PUBMED):
-        yield from _records(element)
-
-
-def _records(element: Any) -> Iterator[tuple[int, Any]]:
-    records = element.iterfind("PMID") if element.tag == DELETIONS else [element]
-    yield from ((record.sourceline, record) for record in records)
+        for record in element.iterfind("PMID") if element.tag == DELETIONS else [element]:
+            yield record.sourceline, record
 
 
 def parse_record(element: Any) -> Snippet | Deletion:
-    """Return the snippet of an article, or the deletion of a PMID of `DeleteCitation`.
-
-    Raises `ValueError`, with the reason, if there is no PMID, neither title nor abstract, or an undeclared entity.
-    """
+    """Return the snippet of an article, or the deletion of a PMID of `DeleteCitation`; raises `ValueError`."""
     check_entities(element)
     if element.tag == "PMID":
         return Deletion(str(_pmid(element)))
@@ -67,16 +55,12 @@ def parse_record(element: Any) -> Snippet | Deletion:
     pmid, title, abstract = _pmid(citation.find("PMID")), _title(article), _abstract(article, citation)
     if not title and not abstract:
         raise ValueError(f"PMID {pmid} has neither title nor abstract")
-    return Snippet(
-        str(pmid), title, abstract, pmid, _metadata(element, citation, article) | {"abstract": bool(abstract)}
-    )
+    metadata = _metadata(element, citation, article)
+    return Snippet(str(pmid), title, abstract, pmid, {**metadata, "abstract": bool(abstract)})
 
 
 def read_references(element: Any) -> tuple[int, list[int]]:
-    """Return the PMID of an article and those that it cites, without reading the rest of it.
-
-    Raises `ValueError`, with the reason, if there is no PMID.
-    """
+    """Return the PMID of an article and those that it cites; raises `ValueError` if there is no PMID."""
     citation = element.find("MedlineCitation")
     if citation is None:
         raise ValueError(f"{element.tag} has no MedlineCitation")
@@ -258,9 +242,8 @@ def _date(element: Any) -> str:
     """Return a date as far as it is given, YYYY, YYYY-MM or YYYY-MM-DD; of a span its beginning; "" for none."""
     if element is None:
         return ""
-    if date := medline_date(_text(element.find("MedlineDate"))):
-        return date
-    return date_of(*(_text(element.find(name)) for name in ("Year", "Month", "Day")))
+    parts = (_text(element.find(name)) for name in ("Year", "Month", "Day"))
+    return medline_date(_text(element.find("MedlineDate"))) or date_of(*parts)
 
 
 def medline_date(text: str) -> str:

@@ -21,10 +21,7 @@ SHOWN = 2000  # bytes or characters of a bad record in the rejects file
 
 
 class Reject(NamedTuple):
-    """A line that is not a snippet, and why; `damaged` if the rest of the file cannot be read.
-
-    `unit` is what `line` counts: pages in a PDF.
-    """
+    """A line (or another `unit`) that is not a snippet, and why; `damaged` if the rest of the file cannot be read."""
 
     file: str
     line: int
@@ -57,8 +54,8 @@ def read_changes(
 ) -> Iterator[Change]:
     """Yield the snippets of one corpus file and, from PubMed's update files, the deletions, in their order.
 
-    A bad line or record, or one at which `check` raises ValueError, raises, or goes to `on_reject` if one is given; so
-    does damage to the file, where its reading ends. Raises `BadInputError`, naming file, line and reason.
+    A bad record, also one at which `check` raises ValueError, raises `BadInputError`, or goes to `on_reject` if one is
+    given; so does damage to the file, where its reading ends.
     """
     unit = "line"
     try:
@@ -155,10 +152,7 @@ def _check_values(value: Any, levels: int) -> None:
 
 
 def as_id(value: Any, key: str) -> str:
-    """Return an id that a record has under a key: a text, or a whole number.
-
-    Raises `ValueError`, naming the key, if it is missing, or has a control character or more than 1,024 characters.
-    """
+    """Return an id that a record has under a key: a text, or a whole number; raises `ValueError`, naming the key."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if value is None or value == "":

@@ -75,10 +75,7 @@ def read_ris(source: Source) -> Iterator[tuple[int, ReferenceRecord]]:
 
 
 def parse_ris(reference: ReferenceRecord) -> Snippet:
-    """Return the snippet of a RIS record, read by rispy.
-
-    Raises `ValueError` if it is not UTF-8, has no last line, or neither title nor abstract.
-    """
+    """Return the snippet of a RIS record, read by rispy; raises `ValueError` if it cannot be read, or has no text."""
     import rispy
 
     text = text_of(reference.content)
@@ -166,10 +163,7 @@ def nbib_fields(text: str) -> dict[str, list[str]]:
 
 
 def parse_nbib(reference: ReferenceRecord) -> Snippet:
-    """Return the snippet of a MEDLINE record, with the fields that the same record has in PubMed's XML.
-
-    Raises `ValueError` if it is not UTF-8, or has no PMID, or neither title nor abstract.
-    """
+    """Return the snippet of a MEDLINE record, with the fields of PubMed's XML; raises `ValueError` as `parse_ris`."""
     fields = nbib_fields(text_of(reference.content))
     pmid = _one(fields, "PMID")
     if not (pmid.isascii() and pmid.isdigit() and int(pmid)):

@@ -19,10 +19,7 @@ REJECTS = "rejects.jsonl"  # beside the manifest, unless the user names another 
 class RejectsFile:
     """Writes rejected lines with their reasons as JSONL; without a path counts them.
 
-    Parameters
-    ----------
-    kept : files and folders beside the corpus that it may not take the place of
-    force : whether it may take that of another file that biorag did not write
+    It may not take the place of `kept` files and folders, nor, without `force`, of files that biorag did not write.
     """
 
     def __init__(self, path: Path | None, kept: Sequence[Path] = (), force: bool = False) -> None:
@@ -34,10 +31,7 @@ class RejectsFile:
 
     @contextmanager
     def written(self, corpus: Iterable[Path]) -> Iterator[None]:
-        """Take the rejects of a survey, which take the place of an earlier one's when it ends.
-
-        Raises `UsageError` if another file is there, or one of the corpus.
-        """
+        """Take the rejects of a survey, which replace an earlier one's; raises `UsageError` at another file."""
         if self.path is None:
             yield
             return

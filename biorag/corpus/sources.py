@@ -48,8 +48,6 @@ FOREIGN = {
     b"\xfd7zXZ\x00": "packed by xz: unpack it",
     LFS_POINTER: "a Git-LFS pointer, not the data: run 'git lfs pull' and try again",
 }
-
-
 TEXTS = (".txt", ".txt.gz")  # names that other formats have too, as PubMed's own export
 # Files beside a corpus that may have its format.
 ABOUT = re.compile(
@@ -142,9 +140,9 @@ def find_sources(names: Sequence[str], spool: Path, home: Path | None = None) ->
 def find_files(names: Sequence[str], spool: Path, home: Path | None = None, columns: Columns = ()) -> FoundFiles:
     """Return the files behind the names: a file, a folder's corpus files in order, `demo`, or `-`.
 
-    Standard input is copied to `spool` first, because a corpus is read twice: checked, then indexed. Of a folder's
-    files those that biorag wrote are left out: what lies in `home`, rejects, results. Raises `MissingError` if a name
-    is neither a file nor a folder. Raises `BadInputError` if a folder holds no corpus file.
+    Standard input is copied to `spool` first, because a corpus is read twice: checked, then indexed. Files that biorag
+    wrote (`home`, rejects, results) are left out of folders. Raises `MissingError` if a name is neither a file nor a
+    folder, `BadInputError` if a folder holds no corpus file.
     """
     sources: list[Source] = []
     left: Counter[str] = Counter()
@@ -249,9 +247,8 @@ def _spooled(spool: Path, columns: Columns) -> Source:
 def read_lines(source: Source, blank: bool = False) -> Iterator[tuple[int, bytes]]:
     """Yield `(line number from 1, line)` without line ends and byte order mark; blank lines only if asked for.
 
-    Raises `DamagedSourceError` if the file is a Git-LFS pointer or another format, a damaged or truncated gzip or a
-    gzip bomb, has a line over 16 MiB, or cannot be read. Raises `ChangedSourceError` if it has changed since it was
-    found.
+    Raises `DamagedSourceError` at another format, a damaged gzip, a gzip bomb, a line over 16 MiB, or an unreadable
+    file, and `ChangedSourceError` if the file has changed since it was found.
     """
     number = 0
     with faults_named(source, lambda: number + 1), opened(source) as stream:
@@ -270,7 +267,7 @@ def read_lines(source: Source, blank: bool = False) -> Iterator[tuple[int, bytes
 def reader_of(source: Source) -> ReaderKind:
     """Return the format of a file, by its name, of XML by its root element too, else by its first bytes.
 
-    Raises `BadInputError` if it has none, naming the formats; `DamagedSourceError` if it cannot be read.
+    Raises `BadInputError`, naming the formats, if it has none.
     """
     named = _named(source.path)
     by_content = source.path.name.lower().endswith(TEXTS)
@@ -287,11 +284,9 @@ def reader_of(source: Source) -> ReaderKind:
     if not beginning:
         return next(iter(READERS.values()))
     because = next((f" ({why})" for mark, why in FOREIGN.items() if content.startswith(mark)), "")
-    known = (
-        f"{kind.name} ({', '.join(suffix for suffix in kind.suffixes if not suffix.endswith('.gz'))})"
-        for kind in READERS.values()
-    )
-    raise BadInputError(f"{source.name} is of no kind that biorag reads{because}: name files of {'; '.join(known)}")
+    plain = {kind.name: [name for name in kind.suffixes if not name.endswith(".gz")] for kind in READERS.values()}
+    known = "; ".join(f"{name} ({', '.join(suffixes)})" for name, suffixes in plain.items())
+    raise BadInputError(f"{source.name} is of no kind that biorag reads{because}: name files of {known}")
 
 
 def check_kinds(sources: Iterable[Source]) -> None:
@@ -315,10 +310,7 @@ def _root_of(content: bytes) -> str:
 
 
 def read_chunks(source: Source) -> Iterator[bytes]:
-    """Yield the bytes of a file, unzipped, in order, without a byte order mark.
-
-    Raises DamagedSourceError, ChangedSourceError as `read_lines` does, but for long lines.
-    """
+    """Yield the bytes of a file, unzipped, in order, without a byte order mark; raises as `read_lines` does."""
     line, started = 1, False
     with faults_named(source, lambda: line), opened(source) as stream:
         while chunk := stream.read1(CHUNK):  # in one read, so that everything before damage is read
@@ -350,10 +342,7 @@ def _beginning(source: Source, content: bytes) -> bytes:
 
 @contextmanager
 def opened(source: Source) -> Iterator[io.BufferedReader]:
-    """Open a source's bytes, unpacked within bounds if it is gzip; it must be unchanged before and after.
-
-    Raises `ChangedSourceError` if it is not. Raises `UnpackedTooFarError` from reading, at a gzip bomb.
-    """
+    """Open a source's bytes, unpacked within bounds if it is gzip; raises `ChangedSourceError` if it has changed."""
     source.check_unchanged()
     try:
         with source.path.open("rb") as stream:

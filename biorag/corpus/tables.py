@@ -52,10 +52,7 @@ class CsvRow(NamedTuple):
 
 
 def parse_columns(text: str) -> Columns:
-    """Return what `--columns` says: `id=PMID,title=Title` as (field, column).
-
-    Raises `UsageError` if a part is not `field=column`, or a field is named twice.
-    """
+    """Return what `--columns` says, `id=PMID,title=Title`, as (field, column); raises `UsageError`."""
     pairs = [part.partition("=") for part in text.split(",")]
     columns = tuple((field.strip(), column.strip()) for field, _, column in pairs)
     if not all(field and column for field, column in columns):
@@ -70,7 +67,7 @@ def read_rows(source: Source) -> Iterator[tuple[int, CsvRow]]:
     """Yield the rows of a table with a header, each with its first line.
 
     The separator is a tab in TSV, else whichever of `, ;` and tab the header has most of. Raises `DamagedSourceError`
-    if there is no header, it lacks a column that the user named, or no column is known to hold text.
+    if the header lacks a column that the user named, or one that is known to hold text.
     """
     csv.field_size_limit(LONGEST_TEXT)
     lines = (content.decode("utf-8", "surrogateescape") + "\n" for _, content in read_lines(source, blank=True))
@@ -139,10 +136,7 @@ def _chosen(source: Source, columns: Sequence[str]) -> dict[str, int]:
 
 
 def parse_row(row: CsvRow) -> Snippet:
-    """Return the snippet of a row; empty values are left out.
-
-    Raises `ValueError` if it cannot be read, is not as long as the header, is not UTF-8, or has no id or text.
-    """
+    """Return the snippet of a row without its empty values; raises `ValueError` at a bad row."""
     if row.fault:
         raise ValueError(row.fault)
     if len(row.values) != len(row.names):

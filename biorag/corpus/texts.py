@@ -42,8 +42,8 @@ class _Section(NamedTuple):
 def read_passages(source: Source) -> Iterator[tuple[int, TextPassage]]:
     """Yield the passages of a file, each with the line where its section begins.
 
-    The title is the first heading of a Markdown file, else the file's name. Raises `DamagedSourceError` if a line is
-    not UTF-8 or has a NUL, or the file has more than 16 MiB.
+    The title is the first heading of a Markdown file, else the file's name. Raises `DamagedSourceError` at a line that
+    is not text, or beyond 16 MiB.
     """
     markdown = source.path.name.lower().endswith(MARKDOWN)
     title = SUFFIXES.sub("", source.label.rpartition("/")[2])
