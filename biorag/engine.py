@@ -117,14 +117,6 @@ class OpenIndex:
         return Answerer(self.retriever, generator, self.settings, Extractor(encoder), checker, self.estimator())
 
 
-def check_index(settings: Settings) -> None:
-    """Look at what can be seen to be wrong with the configured index before models are loaded.
-
-    Raises `MissingError` if it is not there; `MismatchError` if it was made with other settings.
-    """
-    check_settings(Store(settings).require_manifest(), settings)
-
-
 @contextmanager
 def open_index(settings: Settings) -> Iterator[OpenIndex]:
     """Open the configured index with the models that searching needs, and close it at the end.
@@ -132,7 +124,7 @@ def open_index(settings: Settings) -> Iterator[OpenIndex]:
     Raises `MissingError` if the index or a model is missing, or the index is empty; `MismatchError` if the index was
     made with another encoder or similarity.
     """
-    check_index(settings)
+    check_settings(Store(settings).require_manifest(), settings)
     with open_stored(settings) as (manifest, index):
         yield load_models(settings, manifest, index)
 
@@ -225,12 +217,7 @@ def encoder_files(settings: Settings, manifest: Manifest | None) -> ModelFiles:
 def paired_encoder(
     settings: Settings, query: str, passage: str, pooling: str | None, prompts: Mapping[str, str]
 ) -> str:
-    """Return the encoder of two models, one for queries and one for passages, as `--encoder` takes it.
-
-    Raises
-    ------
-    As `write_pair` does.
-    """
+    """Return the encoder of two models, one for queries and one for passages, as `--encoder` takes it."""
     from biorag.models.finding import find_encoder
     from biorag.models.pairing import EncoderPair, write_pair
 
@@ -251,7 +238,6 @@ def load_checker(verifier: str | None, settings: Settings) -> Checker:
     from biorag.models.finding import find_encoder
 
     files = find_encoder(verifier.removeprefix(VERIFIER_PREFIX))
-
     return Checker(CrossEncoderVerifier(files, settings.retrieval.precision))
 
 
@@ -323,17 +309,13 @@ def snippet_encoders(
     encoder = encoder or load_encoder(files, similarity, settings.retrieval.precision)
     if token_model is None:
         return SnippetEncoders(encoder, None, None)
-    tokens = _token_encoder(token_model, encoder, settings.retrieval.precision)
+    kind, _ = reranker_of(token_model.id)
+    precision = settings.retrieval.precision
+    tokens: TokenEncoder = encoder if kind.uses_encoder else kind.load_token_model()(token_model, precision)
     if tokens is encoder and not encoder.has_tokens and not settings.index.store_tokens:
         return SnippetEncoders(encoder, None, None)
     held = manifest.tokens if manifest else None
     return SnippetEncoders(encoder, tokens, held or token_parameters(settings, token_model, tokens, sample))
-
-
-def _token_encoder(files: ModelFiles, encoder: TextEncoder, precision: str) -> TokenEncoder:
-    kind, _ = reranker_of(files.id)
-    model: TokenEncoder = encoder if kind.uses_encoder else kind.load_token_model()(files, precision)
-    return model
 
 
 def make_retriever(settings: Settings, index: Index, manifest: Manifest, encoder: TextEncoder | None) -> Retriever:

@@ -76,7 +76,10 @@ class Session:
                 self._begin_generator()
             self._manifest, self._index = opening.enter_context(open_stored(settings))
             if eager:
-                self._load()
+                self._begin_generator()
+                self._models()
+                _ = self._checker
+                self._loaded_generator()
             self._closing = opening.pop_all()
 
     def __enter__(self) -> Self:
@@ -263,13 +266,6 @@ class Session:
     @cached_property
     def _checker(self) -> Checker:
         return load_checker(self._verifier, self.settings)
-
-    def _load(self) -> None:
-        """Load all models."""
-        self._begin_generator()
-        self._models()
-        _ = self._checker
-        self._loaded_generator()
 
     def _begin_generator(self) -> None:
         """Begin to load the generator beside all else, if one is named and what can be checked at once is right."""

@@ -1,16 +1,20 @@
-"""A conversation: questions in turn over one session, each searched so that it stands alone, and slash commands."""
+"""A conversation: questions in turn over one session, each made to stand alone; slash commands; Markdown of it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from biorag.api.results import AnswerResult, SnippetResult, written
 from biorag.api.session import Session, check_text, options_of
 from biorag.chat.followups import standalone
 from biorag.errors import UsageError, unknown_name
+from biorag.references.reference import reference_of
+from biorag.references.tables import plain
+from biorag.references.vancouver import citation
 from biorag.types import Hit
+from biorag.utils.text import showable
 
 FORMAT = "vancouver"  # of references, by default
 COMMANDS = {
@@ -138,3 +142,35 @@ class Conversation:
         """Return the hit of the last answer with this number, if there is one."""
         hits = self.turns[-1].answer.hits if self.turns and name.isascii() and name.isdigit() else ()
         return next((hit for hit in hits if str(hit.rank) == name), None)
+
+
+def markdown(index: str, turns: Sequence[Turn]) -> str:
+    """Return a conversation as Markdown, quotes escaped."""
+    lines = [f"# Questions to the index {plain(index)}"]
+    for turn in turns:
+        lines += ["", *_turn(turn)]
+    return showable("\n".join(lines) + "\n")
+
+
+def _turn(turn: Turn) -> Iterator[str]:
+    answer = turn.answer
+    yield f"## {plain(turn.question)}"
+    if turn.searched != turn.question:
+        yield from ("", f"*Searched: {plain(turn.searched)}*")
+    if turn.filter:
+        yield from ("", f"*Filter: {plain(turn.filter)}*")
+    if answer.question.options:
+        yield ""
+        yield from (f"- {letter}. {plain(text)}" for letter, text in answer.question.options.items())
+    yield from ("", plain(str(answer)) or "*No answer.*")
+    for note in answer.notes:
+        yield from ("", f"*Note: {plain(note)}*")
+    if answer.hits:
+        yield ""
+        yield from map(_reference, answer.cited_hits)
+
+
+def _reference(hit: Hit) -> str:
+    reference = reference_of(hit.snippet)
+    link = f" <{reference.url}>" if reference.url else ""
+    return f"- {plain(f'[{hit.rank}] {citation(reference)}')}{link}"

@@ -162,7 +162,7 @@ class _Talk:
         show.err.print("options: of the next question")
 
     def _save(self, name: str) -> None:
-        from biorag.chat.record import markdown
+        from biorag.chat.conversation import markdown
 
         if not name:
             raise UsageError("name a file to write: /save asthma.md")

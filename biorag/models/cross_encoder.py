@@ -56,7 +56,8 @@ class CrossEncoderVerifier:
 
 
 def _load(files: ModelFiles, precision: str, role: str, made_by: str) -> CrossEncoder:
-    if not is_cross_encoder(files):
+    # Without a head that scores pairs a random one would be made up.
+    if not any(str(name).endswith(HEAD) for name in files.settings("config.json").get("architectures") or []):
         raise MissingError(
             f"{role} {files.id!r} is not a cross-encoder: it has no trained head ({made_by!r} makes one)"
         )
@@ -65,12 +66,6 @@ def _load(files: ModelFiles, precision: str, role: str, made_by: str) -> CrossEn
     if model.num_labels != 1:
         raise MissingError(f"cross-encoder {files.id!r} has {model.num_labels} outputs: name one with a single score")
     return model
-
-
-def is_cross_encoder(files: ModelFiles) -> bool:
-    """Return whether a model has a head that scores pairs; without one a random head would be made up."""
-    architectures = files.settings("config.json").get("architectures") or []
-    return any(str(name).endswith(HEAD) for name in architectures)
 
 
 def log_odds(features: Features) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, cached_property
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -172,7 +172,7 @@ class ExportedEncoder(TextEncoder):
         super().__init__(files, model.files.dimension, has_tokens=True)
         self._model = model
         self._normalize = similarity == "cosine"
-        self._load_torch = load_torch
+        self._torch = cache(load_torch)
         self._prompts: dict[Task, str] = {"query": query_prompt(files), "document": model.files.document.prompt}
         self._candidates = 0
 
@@ -182,19 +182,15 @@ class ExportedEncoder(TextEncoder):
     def _set_query_prompt(self, prompt: str) -> None:
         self._prompts["query"] = prompt
 
-    @cached_property
-    def _torch(self) -> TextEncoder:
-        return self._load_torch()
-
     def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the token vectors of passages, as the candidates of a question are."""
         self._candidates += len(texts)
-        return self._kept(texts, self._torch if self._candidates > MANY else self)
+        return self._kept(texts, self._torch() if self._candidates > MANY else self)
 
     def encode(self, texts: Sequence[str], task: Task, with_tokens: bool) -> Encoded:
         """Encode texts, keeping nothing; without `with_tokens` the token vectors are empty."""
         if task == "document" and len(texts) > MANY:
-            return self._torch.encode(texts, task, with_tokens)
+            return self._torch().encode(texts, task, with_tokens)
         rows = self._model.run(texts, task, self._prompts[task], with_tokens)
         vectors = np.stack([row.vector for row in rows]) if rows else np.empty((0, self.identity.dimension), np.float32)
         tokens = [unit(row.tokens) if with_tokens else row.tokens.reshape(0, 0) for row in rows]
@@ -206,12 +202,8 @@ class ExportedColBERT:
 
     def __init__(self, model: ExportedModel, load_torch: Callable[[], TokenEncoder]) -> None:
         self._model = model
-        self._load_torch = load_torch
+        self._torch = cache(load_torch)
         self._candidates = 0
-
-    @cached_property
-    def _torch(self) -> TokenEncoder:
-        return self._load_torch()
 
     def query_tokens(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the token vectors of queries, with those of their expansion."""
@@ -220,19 +212,14 @@ class ExportedColBERT:
     def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the token vectors of passages, without those that the checkpoint masks."""
         self._candidates += len(texts)
-        return self._torch.snippet_tokens(texts) if self._candidates > MANY else self._tokens(texts, "document")
+        return self._torch().snippet_tokens(texts) if self._candidates > MANY else self._tokens(texts, "document")
 
     def _tokens(self, texts: Sequence[str], task: Task) -> list[Vectors]:
         return [row.tokens for row in self._model.run(texts, task, self._model.files.format_of(task).prompt, True)]
 
 
 def load_bi_encoder(files: ModelFiles, similarity: str, precision: str, exports: Path | None) -> TextEncoder:
-    """Return a bi-encoder: its export where there is one, else by torch, which takes a few seconds to load.
-
-    Parameters
-    ----------
-    exports : the folder of exports; None for torch
-    """
+    """Return a bi-encoder: its export in the folder `exports`, else by torch, which takes a few seconds to load."""
 
     def load_torch() -> TextEncoder:
         from biorag.models.bi_encoder import BiEncoder

@@ -6,7 +6,7 @@ import logging
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,6 +22,7 @@ from biorag.models.exports import (
     GRAPH,
     LARGEST_DIFFERENCE,
     PACKAGES,
+    RECORD,
     TOKENIZER,
     ExportedFiles,
     ExportRecord,
@@ -37,7 +38,7 @@ from biorag.models.inference import prompt_of, token_vectors
 from biorag.models.loading import has_towers, load_model
 from biorag.models.token_projection import unit
 from biorag.types import Vectors
-from biorag.utils.files import make_folder, sha256_of
+from biorag.utils.files import make_folder, sha256_of, write_json
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.versions import installed_versions
 
@@ -73,7 +74,7 @@ def export_model(files: ModelFiles, role: Role, exports: Path) -> ExportRecord:
     make_folder(folder)
     with DirectoryLock(folder, exclusive=True, what="export"):
         record = _exported(files, role, folder)
-        record.save(folder)
+        write_json(folder / RECORD, asdict(record))
     return record
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ from biorag.errors import BadInputError
 from biorag.models.batches import Task
 from biorag.models.finding import ModelFiles
 from biorag.types import Count, Dimension, Sha256
-from biorag.utils.files import sha256_of, sha256_of_json, write_json
+from biorag.utils.files import sha256_of, sha256_of_json
 from biorag.utils.parsing import parsed, read_regular
 from biorag.utils.versions import installed_versions
 
@@ -64,27 +64,18 @@ class Padding:
 
 @dataclass(frozen=True, slots=True)
 class ExportedFiles:
-    """A model that was exported, and how its texts become tokens.
+    """A model that was exported, and how its texts become tokens."""
 
-    Attributes
-    ----------
-    difference : the largest to torch's vectors, of unit length, over a sample of texts
-    graph, tokenizer : the SHA-256 of each file
-    dimension : of the model's vectors; of its token vectors where it has no others
-    pools_prompt : whether the tokens of a prompt count in a text's vector
-    special : the ids of special tokens, among them those that end a prompt encoded alone
-    """
-
-    difference: float
+    difference: float  # the largest to torch's vectors, of unit length, over a sample of texts
     graph: Sha256
     tokenizer: Sha256
-    dimension: Dimension
+    dimension: Dimension  # of the model's vectors; of its token vectors where it has no others
     query: TextFormat
     document: TextFormat
     padding: Padding
     truncation: Side
-    pools_prompt: bool
-    special: tuple[Count, ...]
+    pools_prompt: bool  # whether the tokens of a prompt count in a text's vector
+    special: tuple[Count, ...]  # the ids of special tokens, among them those that end a prompt encoded alone
 
     def format_of(self, task: Task) -> TextFormat:
         """Return how texts of a task become tokens."""
@@ -98,11 +89,7 @@ class ExportRecord:
     versions: Mapping[str, str]
     files: ExportedFiles | None = None
     reason: str = ""
-    format: int = field(default=FORMAT)
-
-    def save(self, folder: Path) -> None:
-        """Write it as JSON."""
-        write_json(folder / RECORD, asdict(self))
+    format: int = FORMAT
 
 
 def export_folder(exports: Path, model: ModelFiles, role: Role) -> Path:

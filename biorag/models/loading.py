@@ -32,10 +32,7 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
     Raises `MissingError` if the files are not such a model, read no text, or have two towers that do not match;
     `ServiceError` if it does not fit into memory.
     """
-    device = best_device()
-    _limit_threads()
-    _admit(files, _dtype(precision, device), device)
-    transformers_logging.disable_progress_bar()
+    device, dtype = _admitted(files, precision)
     if not logger.isEnabledFor(logging.DEBUG):
         transformers_logging.set_verbosity_error()  # else it reports a checkpoint's projection as unexpected
     try:
@@ -45,7 +42,7 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
                 device=device,
                 local_files_only=True,
                 trust_remote_code=False,
-                model_kwargs={"dtype": _dtype(precision, device), "use_safetensors": True},
+                model_kwargs={"dtype": dtype, "use_safetensors": True},
                 **options,
             )
     except Exception as error:  # loaders raise many kinds; to a user they all say that this is not such a model
@@ -107,17 +104,12 @@ def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
 
     Raises `MissingError` if the files are not such a model; `ServiceError` if it does not fit into memory.
     """
-    device = best_device()
-    _limit_threads()
-    _admit(files, _dtype(precision, device), device)
-    transformers_logging.disable_progress_bar()
+    device, dtype = _admitted(files, precision)
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         with panics_raised():
             tokenizer = AutoTokenizer.from_pretrained(str(files.path), **local)
-        model = AutoModelForSeq2SeqLM.from_pretrained(
-            str(files.path), dtype=_dtype(precision, device), use_safetensors=True, **local
-        )
+        model = AutoModelForSeq2SeqLM.from_pretrained(str(files.path), dtype=dtype, use_safetensors=True, **local)
     except Exception as error:  # as above
         raise MissingError(
             f"model {files.id!r} cannot be loaded from {files.path} as a sequence-to-sequence model such as "
@@ -129,21 +121,21 @@ def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
     return model.to(device).eval(), tokenizer
 
 
-def _admit(files: ModelFiles, kind: torch.dtype, device: str) -> None:
-    """Check that a model fits into free memory; log the needs of a large one."""
+def _admitted(files: ModelFiles, precision: str) -> tuple[str, torch.dtype]:
+    """Return the device and type to load a model in, which fits into free memory; log the needs of a large one."""
+    device = best_device()
+    dtype = _dtype(precision, device)
+    if "OMP_NUM_THREADS" not in os.environ:  # torch reads the affinity of cores, and no quota
+        torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))
+    transformers_logging.disable_progress_bar()
 
     def pace() -> str:
-        seconds = FORWARD * model_size(files).multiplied * PACE_TOKENS / operations(device, kind)
+        seconds = FORWARD * model_size(files).multiplied * PACE_TOKENS / operations(device, dtype)
         return f"{PACE_TOKENS:,} tokens of text take {resources.duration(seconds)} or more"
 
-    lighter = "a smaller one" if kind == torch.bfloat16 else "BIORAG_PRECISION=bf16 for half of that, a smaller one"
-    resources.admit(resources.of_checkpoint(files, kind.itemsize), device, lighter, pace)
-
-
-def _limit_threads() -> None:
-    """Let torch use no more threads than cores: it reads the affinity, and no quota. OMP_NUM_THREADS wins."""
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))
+    lighter = "a smaller one" if dtype == torch.bfloat16 else "BIORAG_PRECISION=bf16 for half of that, a smaller one"
+    resources.admit(resources.of_checkpoint(files, dtype.itemsize), device, lighter, pace)
+    return device, dtype
 
 
 def best_device() -> str:

@@ -243,13 +243,8 @@ def read_speed(threads: int) -> float:
     """Return the bytes of memory that some threads read in a second, the best of a few tries."""
     blocks = [np.ones(BLOCK // FLOAT_BYTES, np.float32) for _ in range(threads)]
     with ThreadPoolExecutor(threads) as pool:
-        return max(_once(pool, blocks) for _ in range(TRIES))
-
-
-def _once(pool: ThreadPoolExecutor, blocks: list[np.ndarray]) -> float:
-    started = time.perf_counter()
-    list(pool.map(np.max, blocks))
-    return len(blocks) * BLOCK / (time.perf_counter() - started)
+        seconds = min(_seconds(lambda: list(pool.map(np.max, blocks))) for _ in range(TRIES))
+    return threads * BLOCK / seconds
 
 
 def operations(device: str, kind: torch.dtype) -> float:
@@ -257,13 +252,14 @@ def operations(device: str, kind: torch.dtype) -> float:
     import torch
 
     matrix = torch.ones((SIDE, SIDE), device=device, dtype=kind)
-    return max(_product(matrix) for _ in range(TRIES))
+    seconds = min(_seconds(lambda: float((matrix @ matrix)[0, 0])) for _ in range(TRIES))  # reading waits for a GPU
+    return 2 * SIDE**3 / seconds
 
 
-def _product(matrix: torch.Tensor) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     started = time.perf_counter()
-    float((matrix @ matrix)[0, 0])  # reading a value waits for a GPU
-    return 2 * len(matrix) ** 3 / (time.perf_counter() - started)
+    work()
+    return time.perf_counter() - started
 
 
 def gib(size: int) -> str:

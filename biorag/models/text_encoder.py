@@ -18,12 +18,7 @@ KEPT_PASSAGES = 128  # of the last call for token vectors: a few dozen candidate
 
 
 class TextEncoder(ABC):
-    """A bi-encoder, whose token vectors, of unit length, are compared by the reranker "encoder".
-
-    Attributes
-    ----------
-    has_tokens : whether it gives token vectors
-    """
+    """A bi-encoder; its token vectors, if it has any, are of unit length and compared by the reranker "encoder"."""
 
     def __init__(self, files: ModelFiles, dimension: int, has_tokens: bool) -> None:
         self.identity = EncoderIdentity(files.id, files.revision, files.sha256, dimension, files.configuration())

@@ -18,9 +18,7 @@ def token_starts(files: ModelFiles) -> Callable[[str], list[int]]:
 
     Raises `MissingError` if the model has no tokenizer.json, or none that can be read.
     """
-    tokenizer = _tokenizer(
-        files, "{path}, by which blocks are counted, cannot be read ({error}): {advice}, or leave --block-tokens out"
-    )
+    tokenizer = _tokenizer(files, "by which blocks are counted", ", or leave --block-tokens out")
     return lambda text: [start for start, _ in tokenizer.encode(text, add_special_tokens=False).offsets]
 
 
@@ -29,7 +27,7 @@ def token_texts(files: ModelFiles) -> Callable[[str], list[str]]:
 
     Raises `MissingError` if the model has no tokenizer.json, or none that can be read.
     """
-    tokenizer = _tokenizer(files, "{path}, whose word pieces BM25 is to take, cannot be read ({error}): {advice}")
+    tokenizer = _tokenizer(files, "whose word pieces BM25 is to take")
     return lambda text: list(tokenizer.encode(text, add_special_tokens=False).tokens)
 
 
@@ -41,18 +39,18 @@ def token_spans(files: ModelFiles) -> Callable[[str], list[tuple[int, int]]]:
 
     Raises `MissingError` if the model has no tokenizer.json, or none that can be read.
     """
-    tokenizer = _tokenizer(files, "{path}, by which sentences are found, cannot be read ({error}): {advice}")
+    tokenizer = _tokenizer(files, "by which sentences are found")
     return lambda text: list(tokenizer.encode(text).offsets)
 
 
-def _tokenizer(files: ModelFiles, message: str) -> Tokenizer:
+def _tokenizer(files: ModelFiles, use: str, otherwise: str = "") -> Tokenizer:
     path = files.reads_passages() / FILE
     try:
         with panics_raised():
             tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the binding raises bare exceptions
-        advice = "save the model with its fast tokenizer"
-        raise MissingError(message.format(path=path, error=error, advice=advice)) from None
+        advice = f"save the model with its fast tokenizer{otherwise}"
+        raise MissingError(f"{path}, {use}, cannot be read ({error}): {advice}") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

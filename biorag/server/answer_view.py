@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from biorag.api.results import MARKS, VerdictLine, verdict_line
+from biorag.api.results import VerdictLine, verdict_line
 from biorag.references.reference import Reference, reference_of, source_line
-from biorag.registries import OUTPUTS, TERMINAL
 from biorag.retrieval.heat_map import HeatMap
-from biorag.types import Answer, CheckedSentence, Hit, block_id
+from biorag.types import Answer, Hit, block_id
 
 SHADES = 9  # of the heat map, as the style sheet has them
-FORMATS = tuple(name for name in OUTPUTS if name != TERMINAL)
 Span = tuple[int, int]
 
 
@@ -68,10 +66,7 @@ class AnswerView:
     answer: Answer
     answer_id: str
     verdict: VerdictLine | None
-    sentences: tuple[CheckedSentence, ...]
     hits: list[HitView]
-    marks: dict[Any, str]
-    formats: tuple[str, ...] = FORMATS
 
 
 def answer_view(answer: Answer, answer_id: str) -> AnswerView:
@@ -83,7 +78,7 @@ def answer_view(answer: Answer, answer_id: str) -> AnswerView:
         for span in sentence.evidence:
             quotes.setdefault(span.n, []).append(span.quote)
     hits = [_hit_view(hit, quotes.get(hit.rank, []), answer) for hit in answer.hits]
-    return AnswerView(answer, answer_id, verdict_line(answer), answer.sentences, hits, MARKS)
+    return AnswerView(answer, answer_id, verdict_line(answer), hits)
 
 
 def _hit_view(hit: Hit, quotes: list[str], answer: Answer) -> HitView:

@@ -51,18 +51,13 @@ class Doorkeeper:
         self._token = token
         self.cookie = secrets.token_urlsafe(32)
 
-    @property
-    def asks(self) -> bool:
-        """Whether a token is asked for."""
-        return self._token is not None
-
     def knows(self, token: str) -> bool:
         """Return whether this is the token; the time it takes does not tell how much of it is right."""
         return self._token is not None and hmac.compare_digest(token.encode(), self._token.encode())
 
     def admits(self, headers: Headers) -> bool:
-        """Return whether a request shows the token or the cookie."""
-        if not self.asks:
+        """Return whether a request shows the token or the cookie, if a token is asked for."""
+        if self._token is None:
             return True
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and self.knows(token.strip()):
@@ -79,9 +74,8 @@ class RateLimiter:
 
     def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = rate, clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = (
-            OrderedDict()
-        )  # requests left, and when they were counted
+        # requests left, and when they were counted
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, client: str) -> float:
         """Count a request; return 0, or the seconds after which the client may ask again."""

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from biorag.api.results import MARKS, AnswerResult
@@ -25,13 +25,12 @@ from biorag.utils.text import showable
 
 PREFIX = "biorag/"
 ALIVE_SECONDS = 2.0  # between signs of life while an answer is written
+USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}  # nothing counts tokens
 ALIVE = ": working\n\n"  # a comment, which clients of server-sent events pass over
 
 
 class ContentPart(BaseModel):
     """A part of a message's content."""
-
-    model_config = ConfigDict(extra="ignore")
 
     type: Annotated[str, Field(max_length=64)]
     text: str = ""
@@ -39,8 +38,6 @@ class ContentPart(BaseModel):
 
 class ChatMessage(BaseModel):
     """A message of a chat."""
-
-    model_config = ConfigDict(extra="ignore")
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[ContentPart] | None = None
@@ -56,15 +53,11 @@ class ChatMessage(BaseModel):
 class StreamOptions(BaseModel):
     """What a stream holds besides the answer."""
 
-    model_config = ConfigDict(extra="ignore")
-
     include_usage: bool = False
 
 
 class ChatBody(BaseModel):
     """A chat; settings of sampling have no effect, since the server's own hold."""
-
-    model_config = ConfigDict(extra="ignore")
 
     messages: list[ChatMessage] = Field(min_length=1, max_length=1000)
     model: Annotated[str, Field(max_length=512)] = ""
@@ -159,7 +152,7 @@ class Completion:
             "annotations": [note for piece in pieces for note in self._annotations(piece, answer)],
         }
         choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
-        head = {**self._head, "object": "chat.completion", "choices": [choice], "usage": _usage()}
+        head = {**self._head, "object": "chat.completion", "choices": [choice], "usage": USAGE}
         return {**head, "biorag": answer.to_json()}
 
     def chunk(self, delta: dict[str, Any], finish: str | None = None) -> str:
@@ -174,7 +167,7 @@ class Completion:
 
     def usage(self) -> str:
         """Return the event of the tokens used."""
-        return _event({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": _usage()})
+        return _event({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": USAGE})
 
     def _annotations(self, piece: CitedPiece, answer: AnswerResult) -> list[dict[str, Any]]:
         hits = {hit.rank: hit for hit in answer.hits}
@@ -215,11 +208,6 @@ async def _events(
     if usage:
         yield completion.usage()
     yield "data: [DONE]\n\n"
-
-
-def _usage() -> dict[str, int]:
-    """Return the tokens used, which nothing counts."""
-    return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
 def _event(values: dict[str, Any]) -> str:

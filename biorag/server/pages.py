@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from biorag.api.results import AnswerResult
+from biorag.api.results import MARKS, AnswerResult
 from biorag.api.session import Session
 from biorag.benchmarks.mirage.page import SCRIPT, STYLE, html_page
 from biorag.benchmarks.mirage.records import QUESTIONS, read_questions
@@ -27,8 +27,8 @@ from biorag.errors import BioragError, MissingError
 from biorag.prompts.grammar import growing_text
 from biorag.references.reference import reference_of
 from biorag.references.vancouver import citation
-from biorag.registries import OUTPUTS
-from biorag.server.answer_view import FORMATS, answer_view, heat_map_view
+from biorag.registries import OUTPUTS, TERMINAL
+from biorag.server.answer_view import answer_view, heat_map_view
 from biorag.server.asking import Asking, WorkQueue, answered
 from biorag.server.bodies import AskBody, HeatMapBody, ask_body, form_fields, validated
 from biorag.server.faults import status_of
@@ -65,6 +65,10 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+
+
+FORMATS = tuple(name for name in OUTPUTS if name != TERMINAL)
+TEMPLATES.globals |= {"formats": FORMATS, "marks": MARKS}
 
 
 def rendered(template: str, **values: Any) -> str:

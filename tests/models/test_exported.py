@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import cache
 
 import numpy as np
 import pytest
@@ -175,10 +176,10 @@ def test_many_passages_go_to_torch_and_questions_never_do(tiny, exports, monkeyp
     encoder = load_bi_encoder(tiny, "cosine", "auto", exports)
     texts = [f"gene {number}" for number in range(MANY + 1)]
     few, questions = encoder.encode_snippets(texts[:MANY]), encoder.encode_queries(texts)
-    assert "_torch" not in vars(encoder)
-    monkeypatch.setattr(encoder, "_load_torch", lambda: BiEncoder(tiny, "cosine", "fp32"))
+    assert encoder._torch.cache_info().currsize == 0
+    monkeypatch.setattr(encoder, "_torch", cache(lambda: BiEncoder(tiny, "cosine", "fp32")))
     near(encoder.encode_snippets(texts)[:MANY], few)
-    assert "_torch" in vars(encoder)
+    assert encoder._torch.cache_info().currsize == 1
     near(encoder.encode_queries(texts[:5]), questions[:5])
 
 

@@ -119,21 +119,17 @@ def _check_kind(path: Path) -> None:
 def _check_modules(path: Path) -> None:
     """Refuse module classes other than sentence-transformers' own, and folders outside the model's."""
     values = _json(path)
-    listed = values if isinstance(values, list) else [{"type": kind} for kind in _types(values, path)]
-    for module in listed:
+    if isinstance(values, dict) and isinstance(values.get("types"), dict):
+        values = [{"type": kind} for kind in values["types"].values()]
+    if not isinstance(values, list):
+        raise _refused(path, "lists no modules")
+    for module in values:
         kind = module.get("type") if isinstance(module, dict) else None
         if not isinstance(kind, str) or not _MODULE.fullmatch(kind):
             raise _refused(path, f"names the module class {kind!r}, and no code that a model names is imported")
         folder = module.get("path", "")
         if not isinstance(folder, str) or PurePosixPath(folder).is_absolute() or ".." in PurePosixPath(folder).parts:
             raise _refused(path, f"names the folder {folder!r}, which is not in the model's")
-
-
-def _types(values: Any, path: Path) -> Iterator[Any]:
-    types = values.get("types") if isinstance(values, dict) else None
-    if not isinstance(types, dict):
-        raise _refused(path, "lists no modules")
-    yield from types.values()
 
 
 def _check_index(path: Path) -> None:
