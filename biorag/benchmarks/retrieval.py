@@ -14,7 +14,7 @@ import ir_measures
 import numpy as np
 from ir_measures import AP, RR, R, Success, nDCG
 
-from biorag.benchmarks.significance import Paired, differences, paired
+from biorag.benchmarks.significance import differences, paired
 from biorag.corpus.datasets import Dataset, Qrels, trec_rows
 from biorag.engine import OpenIndex
 from biorag.errors import BadInputError, MissingError, unknown_name
@@ -74,26 +74,6 @@ class RetrievalResult:
     def unanswered(self) -> int:
         """How many questions have no ranking, and count with zeros."""
         return sum(not self.run[question.id] for question in self.dataset.questions)
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionDifference:
-    """One question's values of a measure in two runs; `difference` is ours − theirs."""
-
-    id: str
-    text: str
-    ours: float
-    theirs: float
-    difference: float
-
-
-@dataclass(frozen=True, slots=True)
-class RunComparison:
-    """Two runs on the same questions, by some measures; questions won and lost by `LISTED`, the furthest first."""
-
-    measures: Mapping[str, Paired]
-    wins: Sequence[QuestionDifference]
-    losses: Sequence[QuestionDifference]
 
 
 def _summary(milliseconds: Sequence[float]) -> dict[str, float]:
@@ -229,23 +209,33 @@ def score_run(dataset: Dataset, path: Path) -> RetrievalResult:
     return RetrievalResult(dataset, run, metrics, per_question, {})
 
 
-def compare(ours: RetrievalResult, theirs: RetrievalResult, seed: int) -> RunComparison:
-    """Compare two runs of the same dataset, question by question, by each measure of `COMPARED`."""
+def compare(ours: RetrievalResult, theirs: RetrievalResult, seed: int) -> dict[str, Any]:
+    """Return the comparison of two runs of one dataset by the measures of `COMPARED`, as JSON values.
+
+    Wins and losses are questions by `LISTED`, the furthest first; a difference is ours − theirs.
+    """
     questions = ours.dataset.questions
 
     def values(result: RetrievalResult, name: str) -> list[float]:
         return [result.per_question[question.id][name] for question in questions]
 
-    measures = {name: paired(values(ours, name), values(theirs, name), seed) for name in COMPARED}
+    def tested(name: str) -> dict[str, Any]:
+        means = {"ours": ours.metrics[name], "theirs": theirs.metrics[name]}
+        return _rounded({**means, **asdict(paired(values(ours, name), values(theirs, name), seed))})
+
     mine, others = values(ours, LISTED), values(theirs, LISTED)
-    gains = differences(mine, others).tolist()
     rows = [
-        QuestionDifference(question.id, question.text, *row)
-        for question, *row in zip(questions, mine, others, gains, strict=True)
+        {"id": question.id, "text": question.text, "ours": our, "theirs": their, "difference": gain}
+        for question, our, their, gain in zip(questions, mine, others, differences(mine, others).tolist(), strict=True)
     ]
-    rows.sort(key=lambda row: -abs(row.difference))
-    wins, losses = ([row for row in rows if sign * row.difference > 0] for sign in (1, -1))
-    return RunComparison(measures, wins, losses)
+    rows.sort(key=lambda row: -abs(row["difference"]))
+    return {
+        "seed": seed,
+        "unanswered": theirs.unanswered,
+        "measures": {name: tested(name) for name in COMPARED},
+        "wins": [_rounded(row) for row in rows if row["difference"] > 0],
+        "losses": [_rounded(row) for row in rows if row["difference"] < 0],
+    }
 
 
 def report(measured: RetrievalResult, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,19 +250,6 @@ def report(measured: RetrievalResult, config: Mapping[str, Any]) -> dict[str, An
     if measured.judged:
         values["judged"] = measured.judged._asdict()
     return {**values, "unanswered": measured.unanswered} if "run" in config else values
-
-
-def comparison_report(ours: RetrievalResult, theirs: RetrievalResult, seed: int) -> dict[str, Any]:
-    """Return the comparison of two runs as JSON values; see `compare`."""
-    compared = compare(ours, theirs, seed)
-    means = {name: {"ours": ours.metrics[name], "theirs": theirs.metrics[name]} for name in compared.measures}
-    return {
-        "seed": seed,
-        "unanswered": theirs.unanswered,
-        "measures": {name: _rounded({**means[name], **asdict(test)}) for name, test in compared.measures.items()},
-        "wins": [_rounded(asdict(row)) for row in compared.wins],
-        "losses": [_rounded(asdict(row)) for row in compared.losses],
-    }
 
 
 def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,19 +98,19 @@ def _documents(
 
     changes = {name: run.settings_of(name, settings.retrieval) for name in systems}
     questions = sum(len(batch.questions) for batch in batches)
-    runs = []
+    runs = {}
     with (
         open_index(run.settings_of_all(systems, settings)) as ready,
         show.progress("Questions", questions * len(systems)) as advance,
     ):
-        covered = run.coverage(batches, ready)
-        run.check_coverage(covered, ready)
+        covered = run.coverage(batches, ready.index, ready.manifest.encoder.dimension)
+        run.check_coverage(covered, ready.manifest.name)
         retriever = ready.retriever.with_cache()
         for name in systems:
-            runs.append(run.answer(name, batches, retriever.variant(**changes[name]), whole_records, advance))
+            runs[name] = run.answer(batches, retriever.variant(**changes[name]), whole_records, advance)
             for batch in batches if out else ():
                 assert out
-                run.write_submission(out / name / f"{batch.name}.json", batch, runs[-1].responses[batch.name])
+                run.write_submission(out / name / f"{batch.name}.json", batch, runs[name][batch.name])
         index = ready.fingerprint()
         config = {key: value for key, value in ready.settings.public().items() if key not in ("mode", "rerank")}
     facts = {"index": index, "questions": questions, "coverage": covered, "config": config}

@@ -84,7 +84,7 @@ def latency(
     for line in facts(report):
         show.out.print(line, soft_wrap=True)
     for table in tables(report):
-        show.table(table.title, table.columns, table.rows)
+        show.table(*table)
     if out:
         show.err.print(f"latency.json and latency.png: {out}")
 

@@ -129,7 +129,7 @@ def retrieval(
     written.write(measured)
     report = bench.report(measured, how)
     if other:
-        report["comparison"] = {"run": str(compare), **bench.comparison_report(measured, other, settings.seed)}
+        report["comparison"] = {"run": str(compare), **bench.compare(measured, other, settings.seed)}
     show.result(report, as_json, _print)
 
 

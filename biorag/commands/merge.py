@@ -20,7 +20,7 @@ from biorag.settings.settings import Settings
 if TYPE_CHECKING:
     from biorag.benchmarks.tuning.merging import DevelopmentCorpus, DevelopmentSample, WeightSearch
     from biorag.corpus.datasets import Dataset
-    from biorag.training.merging.arithmetic import MergeRecipe
+    from biorag.training.merging import MergeRecipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Method:
         str,
         Option(
             help="linear (weighted mean), or ties (task vectors without conflicts).",
-            **choices_in("biorag.training.merging.arithmetic:METHODS"),
+            **choices_in("biorag.training.merging:METHODS"),
         ),
     ]
     base: Annotated[str | None, Option(help="Base of the experts: 'starter', a directory, or an id.")] = None
@@ -41,7 +41,7 @@ class Method:
 
     def recipe(self, experts: int) -> MergeRecipe:
         """Return the recipe for so many experts."""
-        from biorag.training.merging.arithmetic import TIES, recipe_of
+        from biorag.training.merging import TIES, recipe_of
 
         recipe = recipe_of(self.method, experts, self.weights, self.density, self.scale)
         if self.method == TIES and self.base is None:
@@ -97,7 +97,7 @@ def merge(
       biorag merge runs/a runs/b --method linear --search data/bioasq --name pubmed --held-out --out runs/merged
     """
     from biorag.benchmarks.tuning.merging import merge_experts
-    from biorag.training.merging.experts import load_experts
+    from biorag.training.experts import load_experts
 
     recipe = how.recipe(len(expert))
     if not search.search:

@@ -17,7 +17,7 @@ from biorag.benchmarks.bioasq.measures import merged, score_documents, score_sni
 from biorag.benchmarks.bioasq.run import (
     SYSTEMS,
     answer,
-    indexed_documents,
+    coverage,
     report,
     response,
     settings_of,
@@ -253,28 +253,27 @@ BATCHES = [
 
 
 def test_coverage_counts_records(index):
-    probe = np.ones(64, np.float32)
-    assert indexed_documents(BATCHES[0], index, probe) == {"1001", "1002", "1004"}
-    assert indexed_documents(BATCHES[1], index, probe) == {"1005"}
+    rows = coverage(BATCHES, index, 64)
+    assert [(row["documents"], row["documents_in_index"]) for row in rows] == [(4, 3), (2, 1)]
 
 
 def test_the_report_against_means_by_hand(index, settings):
     retriever = Retriever(index, HashEncoder(), [OverlapReranker()], settings.retrieval)
     done = []
-    runs = [answer(name, BATCHES, retriever.variant(**SYSTEMS[name]), False, done.append) for name in SYSTEMS]
+    runs = {name: answer(BATCHES, retriever.variant(**SYSTEMS[name]), False, done.append) for name in SYSTEMS}
     assert sum(done) == 3 * len(SYSTEMS)
     found = report(BATCHES, runs, seed=0)
     assert list(found["systems"]) == list(SYSTEMS)
-    for run in runs:
+    for name, responses in runs.items():
         averages = {
             (batch.name, question.id): score_documents(
-                question.documents, run.responses[batch.name][question.id].documents
+                question.documents, responses[batch.name][question.id].documents
             ).average_precision
             for batch in BATCHES
             for question in batch.questions
         }
         one, two = (averages["one", "a"] + averages["one", "b"]) / 2, averages["two", "a"]
-        system = found["systems"][run.system]
+        system = found["systems"][name]
         assert [row["documents"]["MAP"] for row in system["batches"]] == pytest.approx([one, two])
         assert system["mean"]["documents"]["MAP"] == pytest.approx((one + two) / 2)
         assert (system["mean"]["snippets"], system["batches"][0]["snippets"]) == (None, None)

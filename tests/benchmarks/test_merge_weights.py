@@ -18,7 +18,7 @@ from biorag.benchmarks.tuning.merging import (
 )
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError
-from biorag.training.merging.arithmetic import MergeRecipe
+from biorag.training.merging import MergeRecipe
 from biorag.types import Question, Snippet
 
 

@@ -17,7 +17,6 @@ from tests.fakes import HashEncoder
 
 pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
 
-from biorag.benchmarks.mteb.groups import GROUPS, named_tasks
 from biorag.benchmarks.mteb.local import (
     LocalLinking,
     LocalRecommendation,
@@ -31,7 +30,7 @@ from biorag.benchmarks.mteb.models import (
     TaskPrompts,
     model_meta,
 )
-from biorag.benchmarks.mteb.run import find_group, measured
+from biorag.benchmarks.mteb.run import GROUPS, find_group, measured, named_tasks
 from biorag.retrieval.retriever import Retriever
 from biorag.training.instructions import dataset_key, read_tasks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import ir_measures
 import pytest
@@ -16,7 +16,6 @@ from biorag.benchmarks.retrieval import (
     COMPARED,
     DEPTH,
     MEASURES,
-    QuestionDifference,
     compare,
     evaluate,
     measure,
@@ -246,8 +245,6 @@ def test_a_bad_judgement_is_refused_with_file_and_line(tmp_path, line):
     assert f"{path}, line 3: " in str(caught.value)
 
 
-# --- judgement files alone ----------------------------------------------------------------------------------
-
 # --- run files of other systems -----------------------------------------------------------------------------
 
 
@@ -344,24 +341,20 @@ def test_two_runs_are_compared_question_by_question(tmp_path, dataset):
     write_run(tmp_path / "worse", worse)
     ours, theirs = score_run(dataset, tmp_path / "better"), score_run(dataset, tmp_path / "worse")
     found = compare(ours, theirs, seed=5)
-    assert tuple(found.measures) == COMPARED == ("nDCG@10", "MAP@10", "MRR@10", "success@5", "R@100")
-    for name, result in found.measures.items():
+    assert tuple(found["measures"]) == COMPARED == ("nDCG@10", "MAP@10", "MRR@10", "success@5", "R@100")
+    for name, result in found["measures"].items():
         values = [[run.per_question[id][name] for id in ("q1", "q2", "q3", "q4")] for run in (ours, theirs)]
-        assert result == paired(*values, seed=5)
-        assert result.difference == pytest.approx(ours.metrics[name] - theirs.metrics[name])
+        means = {"ours": ours.metrics[name], "theirs": theirs.metrics[name]}
+        assert result == pytest.approx({**means, **asdict(paired(*values, seed=5))}, abs=1e-6)
+        assert result["difference"] == pytest.approx(means["ours"] - means["theirs"], abs=1e-6)
     second = 1 / math.log2(3)
     ideal = 1 + second
-    assert found.wins == [
-        QuestionDifference("q2", QUERIES["q2"], 1.0, 0.0, 1.0),
-        QuestionDifference("q1", QUERIES["q1"], 1.0, pytest.approx(second), pytest.approx(1 - second)),
-    ]
-    assert found.losses == [
-        QuestionDifference(
-            "q3",
-            QUERIES["q3"],
-            pytest.approx(second / ideal),
-            pytest.approx(1 / ideal),
-            pytest.approx((second - 1) / ideal),
-        )
-    ]
-    assert (found.measures["nDCG@10"].ties, theirs.unanswered, ours.unanswered) == (1, 1, 0)
+
+    def row(id, ours, theirs):
+        gain = pytest.approx(ours - theirs, abs=1e-6)
+        values = {"ours": pytest.approx(ours, abs=1e-6), "theirs": pytest.approx(theirs, abs=1e-6), "difference": gain}
+        return {"id": id, "text": QUERIES[id], **values}
+
+    assert found["wins"] == [row("q2", 1.0, 0.0), row("q1", 1.0, second)]
+    assert found["losses"] == [row("q3", second / ideal, 1 / ideal)]
+    assert (found["measures"]["nDCG@10"]["ties"], found["unanswered"], ours.unanswered) == (1, 1, 0)

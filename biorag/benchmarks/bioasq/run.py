@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,13 +14,12 @@ from biorag.benchmarks.bioasq.measures import MEASURES, MOST, RankingScore, scor
 from biorag.benchmarks.retrieval import DEPTH, JudgedCount, held_pmids, refuse_unjudged
 from biorag.benchmarks.significance import paired
 from biorag.corpus.sentences import sentences, terms
-from biorag.engine import OpenIndex
 from biorag.errors import UsageError, unknown_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
-from biorag.types import Hit, Index, OnProgress, Snippet, Vectors
+from biorag.types import Hit, Index, OnProgress, Snippet
 from biorag.utils.files import write_json
 
 # Settings of each system, from the paper's parts to the whole.
@@ -41,8 +40,6 @@ TITLES = {
     CROSS: "hybrid + cross-encoder",
 }
 COMPARED = (("hybrid", "bm25"), ("hybrid", "dense"), ("hybrid+rerank", "hybrid"), (CROSS, "hybrid"))
-
-BatchScores = Sequence[Sequence[RankingScore]]  # of each question of each batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +63,7 @@ class Response:
         return [passage.span for passage in self.passages if passage.span]
 
 
-@dataclass(frozen=True, slots=True)
-class SystemRun:
-    """One system's responses, by batch and question id."""
-
-    system: str
-    responses: Mapping[str, Mapping[str, Response]]
+SystemResponses: TypeAlias = Mapping[str, Mapping[str, Response]]  # by batch and question id
 
 
 def chosen_systems(names: Sequence[str]) -> list[str]:
@@ -108,60 +100,39 @@ def settings_of_all(systems: Sequence[str], settings: Settings) -> Settings:
 
 
 def answer(
-    system: str, batches: Sequence[GoldenBatch], retriever: Retriever, whole_records: bool, on_progress: OnProgress
-) -> SystemRun:
+    batches: Sequence[GoldenBatch], retriever: Retriever, whole_records: bool, on_progress: OnProgress
+) -> SystemResponses:
     """Retrieve for every question of every batch."""
-    responses = {
+    return {
         batch.name: {
             question.id: response(question.text, ranking.hits, whole_records)
             for question, ranking in search_questions(retriever, batch.questions, DEPTH, on_progress=on_progress)
         }
         for batch in batches
     }
-    return SystemRun(system, responses)
 
 
-def coverage(batches: Sequence[GoldenBatch], opened: OpenIndex) -> list[dict[str, Any]]:
-    """Return how many golden documents of each batch the index holds."""
-    probe = np.ones(opened.manifest.encoder.dimension, np.float32)
-    return [
-        {
-            "batch": batch.name,
-            "questions": len(batch.questions),
-            "documents": len(golden_documents(batch)),
-            "documents_in_index": len(indexed_documents(batch, opened.index, probe)),
-        }
-        for batch in batches
-    ]
+def coverage(batches: Sequence[GoldenBatch], index: Index, dimension: int) -> list[dict[str, Any]]:
+    """Return how many golden documents of each batch the index, whose vectors have this dimension, holds."""
+    rows = []
+    for batch in batches:
+        golden = {document for question in batch.questions for document in question.documents}
+        counts = {"documents": len(golden), "documents_in_index": len(held_pmids(index, dimension, golden) & golden)}
+        rows.append({"batch": batch.name, "questions": len(batch.questions), **counts})
+    return rows
 
 
-def check_coverage(rows: Sequence[Mapping[str, Any]], opened: OpenIndex) -> None:
+def check_coverage(rows: Sequence[Mapping[str, Any]], index: str) -> None:
     """Refuse an index with hardly any of the golden documents; raises as `refuse_unjudged` does."""
     held, total = (sum(row[key] for row in rows) for key in ("documents_in_index", "documents"))
-    refuse_unjudged(JudgedCount(held, total - held), ", ".join(row["batch"] for row in rows), opened.manifest.name)
+    refuse_unjudged(JudgedCount(held, total - held), ", ".join(row["batch"] for row in rows), index)
 
 
-def golden_documents(batch: GoldenBatch) -> set[str]:
-    """Return the golden documents of all questions of a batch."""
-    return {document for question in batch.questions for document in question.documents}
-
-
-def indexed_documents(batch: GoldenBatch, index: Index, probe: Vectors) -> set[str]:
-    """Return which of a batch's golden documents the index holds.
-
-    Parameters
-    ----------
-    probe : any vector of the index's dimension
-    """
-    golden = golden_documents(batch)
-    return held_pmids(index, len(probe), golden) & golden
-
-
-def report(batches: Sequence[GoldenBatch], runs: Sequence[SystemRun], seed: int) -> dict[str, Any]:
+def report(batches: Sequence[GoldenBatch], runs: Mapping[str, SystemResponses], seed: int) -> dict[str, Any]:
     """Return each system's measures by batch with their unweighted mean, and the comparisons of `COMPARED`."""
-    documents = {run.system: _documents(batches, run) for run in runs}
+    documents = {system: _documents(batches, responses) for system, responses in runs.items()}
     return {
-        "systems": {run.system: _system(batches, run, documents[run.system]) for run in runs},
+        "systems": {system: _system(batches, responses, documents[system]) for system, responses in runs.items()},
         "comparisons": [
             {"ours": ours, "theirs": theirs, **_compared(documents[ours], documents[theirs], seed)}
             for ours, theirs in COMPARED
@@ -170,10 +141,10 @@ def report(batches: Sequence[GoldenBatch], runs: Sequence[SystemRun], seed: int)
     }
 
 
-def _documents(batches: Sequence[GoldenBatch], run: SystemRun) -> list[list[RankingScore]]:
+def _documents(batches: Sequence[GoldenBatch], responses: SystemResponses) -> list[list[RankingScore]]:
     return [
         [
-            score_documents(question.documents, run.responses[batch.name][question.id].documents)
+            score_documents(question.documents, responses[batch.name][question.id].documents)
             for question in batch.questions
         ]
         for batch in batches
@@ -181,13 +152,14 @@ def _documents(batches: Sequence[GoldenBatch], run: SystemRun) -> list[list[Rank
 
 
 def _system(
-    batches: Sequence[GoldenBatch], run: SystemRun, documents: Sequence[Sequence[RankingScore]]
+    batches: Sequence[GoldenBatch], responses: SystemResponses, documents: Sequence[Sequence[RankingScore]]
 ) -> dict[str, Any]:
-    answered = [response for responses in run.responses.values() for response in responses.values()]
-    passages = [passage for response in answered for passage in response.passages]
+    passages = [
+        passage for answered in responses.values() for response in answered.values() for passage in response.passages
+    ]
     unknown = sum(passage.span is None for passage in passages)
     measured = [summary(scores) for scores in documents]
-    placed = [_snippets(batch, run) for batch in batches] if unknown < len(passages) else None
+    placed = [_snippets(batch, responses[batch.name]) for batch in batches] if unknown < len(passages) else None
     return {
         "batches": [
             {"batch": batch.name, "documents": measured[number], "snippets": placed[number] if placed else None}
@@ -199,8 +171,7 @@ def _system(
     }
 
 
-def _snippets(batch: GoldenBatch, run: SystemRun) -> dict[str, float]:
-    responses = run.responses[batch.name]
+def _snippets(batch: GoldenBatch, responses: Mapping[str, Response]) -> dict[str, float]:
     return summary([score_snippets(question.snippets, responses[question.id].spans) for question in batch.questions])
 
 

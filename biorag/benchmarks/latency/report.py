@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from biorag.benchmarks.latency.machine import MachineFacts
-from biorag.benchmarks.latency.stages import Cost, Generated
+from biorag.benchmarks.latency.stages import Cost
 from biorag.benchmarks.latency.timing import Timing
 from biorag.utils.files import write_json
 from biorag.utils.plots import PlotPanel, write_plot
@@ -20,6 +20,8 @@ MEMORY = {
     "peak_bytes": "at most",
 }
 TIMES = ("mean", "p50", "p95", "p99")
+
+LatencyTable: TypeAlias = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, columns, rows as shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +35,19 @@ class StageTimings:
     encode_queries: Mapping[int, Timing]
     first_stage: Mapping[str, Mapping[int, Timing]]
     one_by_one: Mapping[str, Timing]
-    generation: Generated | None = None
+    generation: Timing | None = None
     answer: Timing | None = None
 
     def to_json(self, k_init: int) -> dict[str, Any]:
         """Return the stages as JSON values."""
-        rerank = self.one_by_one.get("rerank")
+        rerank, generated = self.one_by_one.get("rerank"), self.generation
         return {
             "index": {stage: asdict(cost) for stage, cost in self.index.items()},
             "encode_queries": _batched(self.encode_queries),
             "first_stage": {mode: _batched(timings) for mode, timings in self.first_stage.items()},
             "rerank": {**asdict(rerank), "k_init": k_init} if rerank else None,
             "fetch": asdict(self.one_by_one["fetch"]),
-            "generation": asdict(self.generation) if self.generation else None,
+            "generation": {"questions": generated.n, "generate": asdict(generated)} if generated else None,
             "total_without_generator": asdict(self.one_by_one["total"]),
             "total_with_generator": asdict(self.answer) if self.answer else None,
         }
@@ -81,15 +83,6 @@ class LatencyReport:
         }
         axes = ("questions in a batch", "ms per question (median)")
         write_plot(out / "latency.png", [PlotPanel("Batches of questions", *axes, lines, logarithmic=True)])
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyTable:
-    """One table to show; cells are text as shown."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 def facts(report: LatencyReport) -> list[str]:
@@ -128,7 +121,7 @@ def _index_table(report: LatencyReport) -> LatencyTable:
         for stage, cost in report.stages.index.items()
     ]
     title = f"Indexing {report.settings['index_snippets']:,} snippets (bm25 is a part of write)"
-    return LatencyTable(title, ["part", "ms/snippet", "snippets/s"], rows)
+    return (title, ["part", "ms/snippet", "snippets/s"], rows)
 
 
 def _batch_table(stages: StageTimings) -> LatencyTable:
@@ -139,17 +132,17 @@ def _batch_table(stages: StageTimings) -> LatencyTable:
         for size, timing in timings.items()
     ]
     columns = ["stage", "batch", *TIMES, "mean/query", "calls"]
-    return LatencyTable("Encoding questions, and the first stage: ms per batch", columns, rows)
+    return ("Encoding questions, and the first stage: ms per batch", columns, rows)
 
 
 def _single_table(report: LatencyReport) -> LatencyTable:
     stages = report.stages
     named = dict(stages.one_by_one)
     if stages.generation and stages.answer:
-        named |= {"generator": stages.generation.generate, "total with the generator": stages.answer}
+        named |= {"generator": stages.generation, "total with the generator": stages.answer}
     rows = [(name, *_times(timing), str(timing.n)) for name, timing in named.items()]
     title = f"One question at a time, {report.settings['mode']}, k_init {report.settings['k_init']}: ms"
-    return LatencyTable(title, ["stage", *TIMES, "calls"], rows)
+    return (title, ["stage", *TIMES, "calls"], rows)
 
 
 def _times(timing: Timing) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from biorag.benchmarks.latency import machine, stages
 from biorag.benchmarks.latency.report import LatencyReport, StageTimings
-from biorag.benchmarks.latency.stages import Generated, KnownVectors, Subject
+from biorag.benchmarks.latency.stages import KnownVectors, Subject
 from biorag.benchmarks.latency.timing import Repetition, Timing
 from biorag.corpus.datasets import load_dataset
 from biorag.engine import (
@@ -117,7 +117,7 @@ def _stages(
 
 def _generation(
     subject: Subject, retriever: Retriever, repetition: Repetition
-) -> tuple[Generated, Timing] | tuple[None, None]:
+) -> tuple[Timing, Timing] | tuple[None, None]:
     generator = load_generator(subject.settings)
     if generator is None:
         return None, None

@@ -60,14 +60,6 @@ class Cost:
     snippets_per_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """The number of questions answered, and the generator's times."""
-
-    questions: int
-    generate: Timing
-
-
 def cost(seconds: float, snippets: int) -> Cost:
     """Return the cost of each of `snippets` that took `seconds` together."""
     return Cost(round(seconds * 1000 / snippets, 4), round(snippets / max(seconds, 1e-9), 1))
@@ -194,11 +186,11 @@ def one_by_one(retriever: Retriever, questions: Sequence[str], repetition: Repet
 
 def generation(
     retriever: Retriever, generator: Generator, settings: Settings, questions: Sequence[str], repetition: Repetition
-) -> tuple[Generated, Timing]:
+) -> tuple[Timing, Timing]:
     """Answer at most `GENERATED` questions; return the generator's time and the time of the whole answer."""
     answerer = Answerer(retriever, generator, settings)
     few = replace(repetition, repetitions=min(repetition.repetitions, GENERATED, len(questions) - 1), warm_up=1)
     timings = collect(lambda turn: answerer.answer(Question(str(turn), questions[turn])).timings_ms, few)
     if "generate" not in timings:
         raise BadInputError("no evidence was found for the questions, so nothing was generated: use other --questions")
-    return Generated(timings["generate"].n, timings["generate"]), timings["total"]
+    return timings["generate"], timings["total"]

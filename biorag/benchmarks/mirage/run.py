@@ -251,16 +251,16 @@ def score_all(benchmark: Benchmark, out: Path, layout: Layout) -> dict[str, list
     Raises BadInputError if a question has no result file.
     """
     return {
-        task: [_score(layout.file(out, task, question.id), task, question) for question in questions]
-        for task, questions in benchmark.items()
+        task: [score_reply(question, _reply(layout.file(out, task, question.id), task, question)) for question in asked]
+        for task, asked in benchmark.items()
     }
 
 
-def _score(path: Path, task: str, question: Question) -> Scoring:
+def _reply(path: Path, task: str, question: Question) -> str:
     reply = read_result(path)
     if reply is None:
         raise BadInputError(f"question {question.id} of {task} has no result file {path}: run it first")
-    return score_reply(question, reply)
+    return reply
 
 
 def report(scorings: Scorings, config: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:

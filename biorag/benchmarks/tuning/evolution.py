@@ -40,8 +40,6 @@ SHOWN = 3  # passages found, and passages missed, of a question
 LENGTHS = (600, 300, 150, 75, 0)  # characters of a passage that the model is shown, until the prompt fits
 MINIBATCH = 3  # questions that the model is shown at a time, GEPA's default
 CANDIDATES = {"light": 6, "medium": 12, "heavy": 18}  # by budget
-QUESTIONS = 200  # drawn, half of them to reflect on, half to choose by
-TEMPERATURE, TOKENS = 1.0, 96  # of a reply
 SAMPLE, PERIOD, TRIALS_EACH = 35, 5, 5  # dspy's minibatch, trials between full evaluations, trials a candidate
 
 
@@ -49,10 +47,10 @@ SAMPLE, PERIOD, TRIALS_EACH = 35, 5, 5  # dspy's minibatch, trials between full 
 class Spending:
     """Settings of a search."""
 
-    questions: int = QUESTIONS  # drawn, half of them to reflect on, half to choose by
+    questions: int = 200  # drawn, half of them to reflect on, half to choose by
     minibatch: int = MINIBATCH  # questions that the model is shown at a time
-    temperature: float = TEMPERATURE
-    max_tokens: int = TOKENS
+    temperature: float = 1.0
+    max_tokens: int = 96  # of a reply
 
 
 # Synthesize-Train-Merge (arXiv 2602.04731), Table 8: 100, 200 or 300 training examples, and as many for validation.

@@ -23,8 +23,8 @@ from biorag.corpus.datasets import Dataset
 from biorag.engine import load_encoder
 from biorag.errors import BadInputError
 from biorag.models.finding import find_encoder
-from biorag.training.merging.arithmetic import LINEAR, TIES, MergeRecipe
-from biorag.training.merging.experts import Experts
+from biorag.training.experts import Experts
+from biorag.training.merging import LINEAR, TIES, MergeRecipe
 from biorag.types import Encoder, OnProgress, Progress, Question, Snippet, Vectors
 from biorag.utils.network import command_line
 from biorag.utils.plots import PlotPanel, write_plot

@@ -86,19 +86,18 @@ def _depth(settings: Settings) -> str:
     return "" if named == DEEPEST else f"the first reranker's depth is @{named}: leave that out"
 
 
-def _late(settings: Settings) -> str:
-    if fault := _reranked(settings):
-        return fault
-    weighed = any(stage.kind.weight == "interpolation" for stage in settings.retrieval.stages)
-    return "" if weighed else "it weighs late interaction: --reranker has none"
+def _weighing(weight: str, lacking: str) -> Callable[[Settings], str]:
+    """Return a check that a stage of reranking has this weight."""
+
+    def needs(settings: Settings) -> str:
+        weighed = any(stage.kind.weight == weight for stage in settings.retrieval.stages)
+        return _reranked(settings) or ("" if weighed else lacking)
+
+    return needs
 
 
-def _cross(settings: Settings) -> str:
-    if fault := _reranked(settings):
-        return fault
-    weighed = any(stage.kind.weight == "cross_interpolation" for stage in settings.retrieval.stages)
-    return "" if weighed else "it weighs a cross-encoder: give --reranker cross:ID"
-
+_late = _weighing("interpolation", "it weighs late interaction: --reranker has none")
+_cross = _weighing("cross_interpolation", "it weighs a cross-encoder: give --reranker cross:ID")
 
 PARAMETERS: Mapping[str, Parameter] = {
     parameter.name: parameter

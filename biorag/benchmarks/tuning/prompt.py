@@ -206,16 +206,13 @@ def _measured(
     best, before = evolution.best, fmean(search.scores(own, questions.validation))
     winner = best.instruction if best.score > before else own
     ours, theirs = (search.scores(instruction, questions.held_out) for instruction in (winner, own))
-    comparison = paired(ours, theirs, seed)
+    comparison = asdict(paired(ours, theirs, seed))
     return {
         "winner": winner,
         "development": {"before": before, "after": max(before, best.score)},
         "held_out": {
             "before": fmean(theirs),
             "after": fmean(ours),
-            "difference": comparison.difference,
-            "low": comparison.low,
-            "high": comparison.high,
-            "p_value": comparison.p_value,
+            **{key: comparison[key] for key in ("difference", "low", "high", "p_value")},
         },
     }

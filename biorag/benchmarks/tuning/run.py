@@ -100,8 +100,17 @@ def tune(
     with study.run.locked():
         best = plan.best(study)
     write_curve(out, parameter, study.ordered(), plan.measure)
+
+    def shown(point: Point[float]) -> dict[str, float]:
+        return {"value": point.value, "mean": point.mean(plan.measure)}
+
     return {
-        **_report(plan, best, study),
+        "param": parameter.name,
+        "measure": plan.measure,
+        "method": "grid",
+        "best": shown(study.points[best]),
+        "current": shown(study.points[plan.current]),
+        "points": [{"value": point.value, **point.summary(plan.measure)} for point in study.ordered()],
         "datasets": counts,
         "side": development.part,
         "config": opened.settings.public(),
@@ -119,20 +128,6 @@ def _identity(parameter: Parameter, settings: Settings, development: Development
         "datasets": {dataset.name: dataset_hash(dataset) for dataset in development.datasets},
         "versions": installed_versions(),
         "filter": [asdict(condition) for condition in development.where],
-    }
-
-
-def _report(plan: TuningPlan, best: float, study: Study[float]) -> dict[str, Any]:
-    def shown(point: Point[float]) -> dict[str, float]:
-        return {"value": point.value, "mean": point.mean(plan.measure)}
-
-    return {
-        "param": plan.parameter.name,
-        "measure": plan.measure,
-        "method": "grid",
-        "best": shown(study.points[best]),
-        "current": shown(study.points[plan.current]),
-        "points": [{"value": point.value, **point.summary(plan.measure)} for point in study.ordered()],
     }
 
 

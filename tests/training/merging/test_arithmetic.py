@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from biorag.training.merging.arithmetic import MergeRecipe, linear, ties, trim
+from biorag.training.merging import MergeRecipe, linear, ties, trim
 
 numbers = st.floats(-8, 8, width=16)
 

@@ -11,8 +11,8 @@ from safetensors.numpy import load_file, save_file
 from biorag.errors import BadInputError, BioragError, MissingError, UsageError
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
-from biorag.training.merging.arithmetic import MergeRecipe
-from biorag.training.merging.experts import load_experts
+from biorag.training.experts import load_experts
+from biorag.training.merging import MergeRecipe
 from tests.training.merging.merging_experts import adapter, applied, changed
 
 pytestmark = pytest.mark.models

@@ -16,7 +16,7 @@ from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.models.finding import ADAPTER, ModelFiles, first_line
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.models.loading import has_towers, input_modules, load_model
-from biorag.training.merging.arithmetic import MergeRecipe
+from biorag.training.merging import MergeRecipe
 from biorag.types import OnProgress, Vectors
 from biorag.utils.files import require_room
 

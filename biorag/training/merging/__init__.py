@@ -1,1 +1,0 @@
-"""Experts of one base merged into one encoder."""
