@@ -30,9 +30,11 @@ from biorag.training.estimating import TrainingWork, columns_work
 from biorag.training.evaluators import METRIC, reranking_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training
 from biorag.training.losses import Candidates, CandidatesLoss, OwnNegativesLoss, maxsim_scores
+from biorag.training.parity import largest_difference
 from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
 
 PASSAGE_TOKENS = 256  # a trained reranker reads at least these; training may cut passages shorter for speed
+SAMPLE = 16  # passages on which a saved checkpoint is compared with colbert-ai
 TEMPERATURE = 1.0  # MaxSim sums over the query's tokens, so its scores are spread widely enough
 
 
@@ -81,7 +83,8 @@ class RerankerTraining(Training):
 
         def save(out: Path) -> dict[str, Any]:
             save_model(out, model, lengths)
-            return {}
+            difference = largest_difference(out, self.rows[0].query, texts["positive"][:SAMPLE])
+            return {"difference_from_colbert_ai": difference}
 
         return TrainerJob(
             trainer=_Trainer,

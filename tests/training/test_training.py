@@ -23,11 +23,11 @@ from biorag.settings.settings import Settings
 from biorag.training import loop
 from biorag.training.colbert import DOCUMENT_MARKER, QUERY_MARKER, Lengths, write_base
 from biorag.training.data import Split
+from biorag.training.parity import ColbertAI
 from biorag.training.run_directory import TrainingRun
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
 from tests.fakes import scores_of
-from tests.training.colbert_ai import ColbertAI
 from tests.training.trainers import train_reranker, train_retriever
 
 pytestmark = pytest.mark.models
@@ -215,7 +215,8 @@ def test_curves_have_a_row_for_each_step(tmp_path, monkeypatch):
 
 
 def test_colbert_ai_gives_the_same_maxsim(reranker):
-    """Also of a query that is longer than the base's own queries."""
+    """Also of a query that is longer than the base's own queries; training says how near they are."""
+    assert json.loads((reranker / "training.json").read_text())["difference_from_colbert_ai"] < 1e-3
     queries = [ROWS[0].query, "a", "fever, pain and liver: gene? heart lung kidney"]
     texts = [*[row.positive for row in ROWS[:5]], "a", "A long text, with commas. " * 8]
     reference, ours = ColbertAI(reranker), LateInteraction(ColBERT(find_encoder(str(reranker)), "fp32"))
