@@ -50,9 +50,6 @@ EVALUATOR = {
 }
 
 
-# --- the measures --------------------------------------------------------------------------------------------
-
-
 def test_the_figures_are_those_of_bioasqs_evaluator():
     golden, submitted = (read_golden(CASES / name).questions for name in ("golden.json", "submission.json"))
     pairs = list(zip(golden, submitted, strict=True))
@@ -125,9 +122,6 @@ def test_snippets_against_sets_of_characters(golden, returned):
     assert values == pytest.approx(slowly_scored(golden, returned), nan_ok=True)
 
 
-# --- golden files --------------------------------------------------------------------------------------------
-
-
 def record(**changes):
     snippet = {
         "document": PUBMED + "7",
@@ -170,9 +164,6 @@ def test_what_is_no_golden_file_is_said(tmp_path, content, parts):
     with pytest.raises(BadInputError) as caught:
         read_golden(path)
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
-
-
-# --- what a system submits -----------------------------------------------------------------------------------
 
 
 def hits(*snippets):
@@ -223,9 +214,6 @@ def test_a_submission_is_read_back_as_it_was_written(tmp_path):
     (row,) = json.loads((tmp_path / "b.json").read_text())["questions"]
     assert row["documents"][0] == "http://www.ncbi.nlm.nih.gov/pubmed/1"
     assert [snippet["text"] for snippet in row["snippets"]] == ["Warfarin (a drug) thins blood."]
-
-
-# --- the systems ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from biorag.benchmarks.latency import machine, stages, timing
-from biorag.errors import BadInputError
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
@@ -19,9 +18,6 @@ from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator, encodin
 pytestmark = pytest.mark.models
 
 FEW = timing.Repetition(repetitions=4, warm_up=1, seconds=5.0)
-
-
-# --- timing -------------------------------------------------------------------------------------------------
 
 
 def test_a_summary_is_numpys():
@@ -60,9 +56,6 @@ def test_every_batch_differs_from_the_last_and_all_questions_have_their_turn(cou
         assert sorted(batch[0] for batch in batches) == sorted(questions)
 
 
-# --- the machine --------------------------------------------------------------------------------------------
-
-
 def test_a_machine_is_busy_above_half_a_process_per_core():
     facts = machine.describe()
     assert {"biorag", "numpy", "torch"} <= set(facts.versions)
@@ -82,9 +75,6 @@ def test_processor_and_memory_are_read_from_proc(tmp_path, monkeypatch):
     facts = machine.describe()
     assert (facts.cpu, facts.flags, facts.memory_bytes) == ("Some CPU", ("avx2", "fma"), 2048 * 1024)
     assert (machine.resident_bytes(), machine.peak_bytes()) == (20 * 1024, 30 * 1024)
-
-
-# --- stages -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -159,21 +149,3 @@ def test_generation_is_timed_alone_and_with_the_whole_answer(subject):
     generated, whole = stages.generation(retriever, ScriptedGenerator(), subject.settings, subject.questions, FEW)
     assert generated.n == whole.n == 4
     assert generated.mean <= whole.mean
-
-
-class Failing(HashEncoder):
-    """Encodes snippets once and then fails."""
-
-    def encode_snippets(self, texts):
-        if self.encoded:
-            raise BadInputError("no more")
-        return super().encode_snippets(texts)
-
-
-def test_an_index_is_closed_when_encoding_fails(subject, snippets, tmp_path):
-    encoder = Failing()
-    subject = replace(subject, encode=encoding_snippets(encoder), settings=subject.settings.replace(batch_size=1))
-    with pytest.raises(BadInputError, match="no more") as caught:
-        stages.indexing(subject, snippets, tmp_path / "new")
-    EdgeIndex(tmp_path / "new", subject.manifest, writable=True).close()
-    assert caught.tb, "the error, which holds the failed call's variables, is still there"

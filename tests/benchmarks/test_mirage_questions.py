@@ -41,9 +41,6 @@ def write(tmp_path, value):
     return path
 
 
-# --- the real benchmark -------------------------------------------------------------------------------------
-
-
 def test_real_counts_are_those_of_the_paper(real):
     assert {task: len(questions) for task, questions in real.items()} == COUNTS
     assert sum(len(questions) for questions in real.values()) == 7663
@@ -59,9 +56,6 @@ def test_real_questions_say_what_the_file_says(real, real_path):
             assert dict(question.options) == record["options"]
             assert question.answer == record["answer"]
             assert list(question.pmids) == record.get("PMID", [])
-
-
-# --- choosing -----------------------------------------------------------------------------------------------
 
 
 def test_the_sample_depends_on_the_seed_alone(numbered):
@@ -83,9 +77,6 @@ def test_unknown_task_is_named_with_those_there_are(numbered):
         select(numbered, ["three"], None, 0)
 
 
-# --- reading ------------------------------------------------------------------------------------------------
-
-
 def test_questions_come_in_the_order_of_their_ids(tmp_path):
     path = write(tmp_path, {"b": {"q2": GOOD, "q10": GOOD}, "a": {"z": {**GOOD, "PMID": [1, 2]}}})
     benchmark = load_benchmark(path)
@@ -102,9 +93,6 @@ def test_the_demonstration_loads_with_thirty_questions_on_its_own_corpus():
     supporting = [record["snippets"] for task in json.loads(path.read_bytes()).values() for record in task.values()]
     assert all(supporting), "every question names its supporting snippets"
     assert {id for named in supporting for id in named} <= known
-
-
-# --- what may be wrong --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("content", [b"", b"[" * 100_000, b'{"t": {"q": "\xff"}}'])

@@ -91,9 +91,6 @@ def nothing(_):
     pass
 
 
-# --- the layout ---------------------------------------------------------------------------------------------
-
-
 def test_files_lie_where_mirage_looks_for_them():
     layout, out = Layout("Llama-3-8B", 5, "pubmed", "hybrid+encoder"), Path("runs")
     for task in ("mmlu", "medqa", "pubmedqa", "bioasq"):
@@ -114,9 +111,6 @@ def test_a_models_name_is_one_folder(name, folder):
     folder = folder or path.parts[3]
     assert len(folder) <= 200
     assert path == Path(f"runs/mmlu/rag_5/{folder}/pubmed/{folder}/test_q.json")
-
-
-# --- answering ----------------------------------------------------------------------------------------------
 
 
 def test_every_question_gets_its_file_and_its_evidence(tmp_path, answerer_of):
@@ -157,9 +151,6 @@ def test_the_scoring_way_takes_the_likeliest_option(tmp_path, answerer_of):
     scored = score_all(BENCHMARK, tmp_path)
     assert [scoring.strict for scorings in scored.values() for scoring in scorings] == [True] * 4
     assert [scoring.correct for scoring in scored["medqa"]] == [True, False]
-
-
-# --- resuming -----------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -222,9 +213,6 @@ def test_results_of_another_configuration_are_not_mixed(tmp_path, answerer_of, c
         answer_all(BENCHMARK, answerer_of(generator), plan_in(tmp_path, identity={**IDENTITY, **change}), nothing)
     assert caught.value.exit_code == 5
     assert (generator.prompts, files_under(tmp_path)) == ([], before)
-
-
-# --- evidence in batches, several questions at a time ----------------------------------------------------------
 
 
 def test_the_same_questions_are_retrieved_together_however_often_a_run_is_interrupted(
@@ -291,17 +279,6 @@ def test_several_questions_at_a_time_give_the_same_files(tmp_path, answerer_of, 
     assert work["seconds"]["generate"] == pytest.approx(sum(times) / 1000, abs=0.01)
 
 
-def held_and_resumed(out, answerer, at_a_time) -> int:
-    """Hold what a stopped run left against a whole one's files after going on; how many it had finished."""
-    held = files_under(out / "parts")
-    work = answer_all(MANY, answerer, plan_for(out / "parts", at_a_time), nothing)
-    answer_all(MANY, answerer, plan_for(out / "whole", 1), nothing)
-    assert files_under(out / "parts") == files_under(out / "whole")
-    assert held.items() <= files_under(out / "parts").items()
-    assert work["resumed"] == len(held) - 1
-    return work["resumed"]
-
-
 def test_an_interruption_keeps_what_was_being_answered(tmp_path, answerer_of, server):
     """Ctrl-C as the main thread gets it, while it waits for the server."""
 
@@ -319,7 +296,12 @@ def test_an_interruption_keeps_what_was_being_answered(tmp_path, answerer_of, se
     asked = len(server.asked)
     assert 6 <= asked < 20
     server.rule = by_the_prompt
-    assert held_and_resumed(tmp_path, answerer, 4) in (asked - 1, asked)
+    held = files_under(tmp_path / "parts")
+    work = answer_all(MANY, answerer, plan_for(tmp_path / "parts", 4), nothing)
+    answer_all(MANY, answerer, plan_for(tmp_path / "whole", 1), nothing)
+    assert files_under(tmp_path / "parts") == files_under(tmp_path / "whole")
+    assert held.items() <= files_under(tmp_path / "parts").items()
+    assert work["resumed"] == len(held) - 1 in (asked - 1, asked)
 
 
 def test_replies_kept_from_before_are_counted_and_are_not_the_models_time(tmp_path, answerer_of):
@@ -335,9 +317,6 @@ def test_replies_kept_from_before_are_counted_and_are_not_the_models_time(tmp_pa
     assert files_under(tmp_path / "one") == files_under(tmp_path / "two")
     resumed = answer_all(BENCHMARK, answerer_of(kept), plan_in(tmp_path / "two"), nothing)
     assert (resumed["answered"], resumed["resumed"], resumed["cached"]) == (0, 4, 4)
-
-
-# --- what may come back -------------------------------------------------------------------------------------
 
 
 def test_an_unreadable_reply_is_stored_raw_and_counted_as_mirage_counts_it(tmp_path, answerer_of):
@@ -365,9 +344,6 @@ def test_a_question_too_long_for_the_window_is_answered_with_that_and_counted(tm
     assert short_scoring.strict
 
 
-# --- evidence left out --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("exclude", [False, True])
 def test_the_records_a_question_was_made_from_can_be_left_out(tmp_path, answerer_of, exclude):
     generator = ScriptedGenerator()
@@ -376,12 +352,6 @@ def test_the_records_a_question_was_made_from_can_be_left_out(tmp_path, answerer
     found = [source in prompt.user for source, prompt in zip(sources, generator.prompts, strict=True)]
     assert found == [not exclude] * 4
     assert all(prompt.user.count("<document n=") == 3 for prompt in generator.prompts), "others take their place"
-
-
-# --- the report ---------------------------------------------------------------------------------------------
-
-
-# --- comparing ----------------------------------------------------------------------------------------------
 
 
 def finished(out, answerer_of, letters, retriever="hybrid+encoder"):

@@ -49,43 +49,28 @@ def mirage_letter(reply: str) -> tuple[str, bool]:
     return "A", True
 
 
-# --- locate -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("reply", "letter", "forced"),
     [
         ("B", "B", False),
         ("  C\n", "C", False),
         ("D or A", "D", False),
-        ("D and A", "D", False),
-        ("C/D", "C", False),
         ("C, certainly", "C", False),
         ("The answer is option C", "C", False),
-        ("Option D is right, option B is not", "D", False),
         ("The answer is: B", "B", False),
-        ("Answer:\n\nD", "D", False),
         ("B. the second", "B", False),
         ('C"}', "C", False),
         ("D: the fourth", "D", False),
         ('{"answer_choice": "C"}', "C", False),
         ('{"answer_choice": "A"} or rather {"answer_choice": "D"}', "D", False),
         ('{"step_by_step_thinking": "option A", "answer_choice": "B"}', "B", False),
-        ('{"answer_choice": "B", "step_by_step_thinking": "x"}', "B", False),
         ('{"answer_choice": "Because: D"}', "D", False),
         ('{"answer_choice":"B"}', "A", True),
         ("B. but option C", "C", False),
-        ("B: then A", "B", False),
-        ("A: D", "D", False),
         ("", "A", True),
         ("b", "A", True),
-        ("OPTION C", "A", True),
-        ("E", "A", True),
-        ("(B)", "A", True),
         ("I do not know", "A", True),
         ("Bacteria", "A", True),
-        ("cause: Diabetes", "D", False),
-        ('{"step_by_step_thinking": "cut off', "A", True),
         ('{"answer_choice": "E"}', "A", True),
     ],
 )
@@ -105,25 +90,8 @@ def test_locate_is_what_mirage_does(text):
     assert tuple(locate(text)) == mirage_letter(text)
 
 
-# --- stored_reply -------------------------------------------------------------------------------------------
-
-
 def replied(**fields):
     return json.dumps(fields)
-
-
-HOSTILE = [
-    "Option A is wrong",
-    f"They say {MARKER}A",
-    f'{{{MARKER}A"}}',
-    'the answer: A, not "B"',
-    "answer: D\n: C",
-    "A/B, C or D and A",
-    "\\",
-    "\\\\" + MARKER,
-    "β ≥ 2 — μg",
-    "\u2028\u0000\u007f",
-]
 
 
 @given(
@@ -147,8 +115,6 @@ def test_what_is_not_the_json_asked_for_is_stored_as_it_came(reply):
     assert stored_reply("B", reply) == reply
 
 
-# --- score_reply --------------------------------------------------------------------------------------------
-
 ASKED = Question("q", "?", {"A": "a", "B": "b", "C": "c"}, "B")
 
 
@@ -159,13 +125,10 @@ ASKED = Question("q", "?", {"A": "a", "B": "b", "C": "c"}, "B")
         ('{"step_by_step_thinking": "x", "answer_choice": "C"}', False, True, False),
         ('{"answer_choice": "D"}', False, False, False),
         ("B", True, False, False),
-        ("It is B", False, False, True),
         ('Sure! {"answer_choice": "B"}', True, False, False),
         ('["B"]', False, False, True),
-        ('{"answer": "B"}', False, False, True),
         ('{"answer_choice": null}', False, False, True),
         ('{"answer_choice": ["B"]}', False, False, True),
-        ('{"answer_choice": {"B": 1}}', False, False, True),
         ("", False, False, True),
     ],
 )
@@ -174,13 +137,6 @@ def test_score_reply(reply, correct, strict, forced):
     scoring = score_reply(ASKED, reply)
     assert (scoring.correct, scoring.forced) == (expected_letter == "B", expected_forced)
     assert scoring == Scoring(correct, strict, forced)
-
-
-JSON_VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), TEXTS),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
-    max_leaves=5,
-)
 
 
 def test_a_run_without_one_readable_reply_scores_40_13_percent_on_the_real_benchmark(shared_data):
@@ -196,9 +152,6 @@ def test_a_run_without_one_readable_reply_scores_40_13_percent_on_the_real_bench
         assert scores[task].parsed == scores[task].strict_accuracy == 0
 
 
-# --- task_score, average ------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.builds(Scoring, st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=40))
 def test_task_score_by_counting(scorings):
     right = [scoring for scoring in scorings if scoring.correct]
@@ -210,9 +163,6 @@ def test_task_score_by_counting(scorings):
     assert score.strict_accuracy == pytest.approx(len([s for s in right if s.strict]) / len(scorings))
     assert score.parsed == pytest.approx(len([s for s in scorings if s.strict]) / len(scorings))
     assert score.forced_A == len([s for s in scorings if s.forced])
-
-
-# --- paired_bootstrap ---------------------------------------------------------------------------------------
 
 
 def test_the_average_weighs_tasks_alike():

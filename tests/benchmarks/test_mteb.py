@@ -66,9 +66,6 @@ def model():
     return EncoderModel(HashEncoder(), META, lambda count: None)
 
 
-# --- readers ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["tsv", "jsonl"])
 def test_pairs_are_read_from_both_formats(tmp_path, kind):
     pairs = [
@@ -105,9 +102,6 @@ def test_a_bad_mention_is_named_with_its_line(tmp_path, mention, reason):
     write_jsonl(tmp_path / "mentions.jsonl", [{"_id": "0", "text": "fever", "concept": "C1"}, mention])
     with pytest.raises(BadInputError, match=rf"mentions\.jsonl, line 2: .*{reason}"):
         LocalLinking(tmp_path).load_data()
-
-
-# --- models -------------------------------------------------------------------------------------------------
 
 
 def test_documents_are_encoded_as_they_are_indexed(model):
@@ -193,9 +187,6 @@ def test_what_determines_results_determines_the_revision():
     assert (first.name, first.revision) == ("biorag/mine", same.revision)
     assert first.revision != other.revision
     assert model_meta("owner/model", {}).name == "owner/model"
-
-
-# --- tasks --------------------------------------------------------------------------------------------------
 
 
 def test_recommendation_is_map_and_ndcg_over_the_judged(tmp_path, snippets, model):

@@ -33,8 +33,6 @@ from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
 from tests.fakes import HashEncoder, OverlapReranker
 
-# --- the measures, slowly -----------------------------------------------------------------------------------
-
 
 def ndcg(relevance, ranking, k):
     """Järvelin and Kekäläinen (2002) as trec_eval has it: the gain is the relevance, the discount log2(rank + 1)."""
@@ -117,8 +115,6 @@ def test_a_question_with_nothing_found_counts_as_zero():
     assert per_question["empty"] == per_question["absent"] == dict.fromkeys(MEASURES, 0.0)
     assert metrics == pytest.approx(dict.fromkeys(MEASURES, 1 / 3))
 
-
-# --- a dataset, measured ------------------------------------------------------------------------------------
 
 QUERIES = {
     "q1": "aspirin fever",
@@ -212,9 +208,6 @@ def test_the_file_of_questions_averages_to_the_report(dataset, retriever, tmp_pa
         assert row["metrics"]["nDCG@10"] == pytest.approx(ndcg(QRELS[row["id"]], row["top"], 10))
 
 
-# --- reading ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -243,9 +236,6 @@ def test_a_bad_judgement_is_refused_with_file_and_line(tmp_path, line):
     with pytest.raises(BadInputError) as caught:
         load_dataset(folder)
     assert f"{path}, line 3: " in str(caught.value)
-
-
-# --- run files of other systems -----------------------------------------------------------------------------
 
 
 def write_lines(path, rows):
@@ -329,9 +319,6 @@ def test_a_run_of_other_questions_is_refused(tmp_path, dataset, rows):
     with pytest.raises(BadInputError, match="has a judgement in tiny: do the ids belong together") as caught:
         score_run(dataset, path)
     assert str(path) in str(caught.value)
-
-
-# --- two runs -----------------------------------------------------------------------------------------------
 
 
 def test_two_runs_are_compared_question_by_question(tmp_path, dataset):

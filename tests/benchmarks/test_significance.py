@@ -38,9 +38,6 @@ def near(share, samples=SAMPLES):
     return pytest.approx(share, abs=5 * math.sqrt(share * (1 - share) / samples) + 2 / samples)
 
 
-# --- the permutation test -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("questions", (1, 4, 9))
 def test_p_values_are_those_of_all_sign_flips(questions):
     for seed in range(3):
@@ -89,9 +86,6 @@ def test_p_values_are_those_of_scipy():
         assert ours_own.difference == pytest.approx(theirs_own.statistic)
 
 
-# --- the bootstrap ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("questions", "level"), [(2, 0.5), (6, 0.95)])
 def test_intervals_are_those_of_all_resamples(questions, level):
     """The share of all means that lies below each end is the tail; at an end there may be several means."""
@@ -101,16 +95,6 @@ def test_intervals_are_those_of_all_resamples(questions, level):
     tail = (1 - level) / 2
     assert (means < low - 1e-9).mean() - 0.01 <= tail <= (means <= low + 1e-9).mean() + 0.01
     assert (means > high + 1e-9).mean() - 0.01 <= tail <= (means >= high - 1e-9).mean() + 0.01
-
-
-def test_intervals_are_those_of_scipy():
-    stats = pytest.importorskip("scipy.stats")
-    values = np.random.default_rng(1).beta(0.5, 1, 200)
-    for level in (0.8, 0.95):
-        expected = stats.bootstrap(
-            (values,), np.mean, method="percentile", n_resamples=SAMPLES, confidence_level=level, rng=2
-        ).confidence_interval
-        assert bootstrap_interval(values.tolist(), 0, level=level) == pytest.approx(tuple(expected), abs=0.003)
 
 
 def test_thousands_of_questions_take_megabytes():
@@ -123,8 +107,6 @@ def test_thousands_of_questions_take_megabytes():
         tracemalloc.stop()
     assert peak < 64e6, "all draws at once are 560 MB"
 
-
-# --- both together ------------------------------------------------------------------------------------------
 
 VALUES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30)
 

@@ -64,9 +64,6 @@ def test_what_a_parameter_needs(name, changes, needed):
     assert bool(PARAMETERS[name].needs(Settings.of(**changes))) == needed
 
 
-# --- points --------------------------------------------------------------------------------------------------
-
-
 def metrics_of(value):
     return {
         "one": {"nDCG@10": 1 - abs(value - 20) / 100, "MAP@10": value / 100},

@@ -20,7 +20,7 @@ from biorag.recipes.steps import Step, Workshop, unique
 from biorag.recipes.sweep import BASELINES, cells, load_sweep
 from biorag.recipes.sweep_report import measurements_of
 from tests import cli
-from tests.cli import done, failed, invoke, options_of
+from tests.cli import done, invoke, options_of
 
 PATHS = {"train": ["train"], "corpus": ["corpus.jsonl"], "evaluate": ["test"]}
 
@@ -60,9 +60,6 @@ def sweep(place):
         return load_sweep(path)
 
     return sweep
-
-
-# --- the file -----------------------------------------------------------------------------------------------
 
 
 def test_a_sweep_of_paths_alone_is_the_papers_grid(sweep):
@@ -115,8 +112,6 @@ def test_a_path_that_is_not_there(sweep, place):
     with pytest.raises(MissingError, match=r"absent\.toml is not there: docs/ablation\.md"):
         load_sweep(place / "absent.toml")
 
-
-# --- its steps ----------------------------------------------------------------------------------------------
 
 SMALL = {"negatives": ["in-batch", "bm25"], "similarity": ["cosine"], "k_init": [5]}
 
@@ -194,9 +189,6 @@ def test_every_option_is_one_that_the_command_has(sweep):
         assert {word for word in (*step.arguments, "--json") if word.startswith("--")} <= options_of(step.arguments)
 
 
-# --- keys ---------------------------------------------------------------------------------------------------
-
-
 def keys_of(sweep) -> dict[str, str]:
     return {name: step.key for name, step in steps_of(sweep).items()}
 
@@ -247,9 +239,6 @@ def test_a_changed_file_changes_the_steps_that_read_it(sweep, place):
     assert everything - changed_by("train/qrels/train.tsv") == {*UNTRAINED, "mirage-bm25", "mirage-base"}
     assert changed_by("corpus.jsonl") == changed_by("base/model.safetensors") == everything
     assert changed_by("benchmark.json") == everything - UNTRAINED | mirage, "it guards what is trained"
-
-
-# --- running ------------------------------------------------------------------------------------------------
 
 
 def chain():
@@ -375,8 +364,6 @@ def test_a_step_has_its_own_home_and_no_settings_of_the_users(fake, workshop, tm
     assert "BIORAG_TRAIN_EPOCHS" not in found[0]
 
 
-# --- tables -------------------------------------------------------------------------------------------------
-
 QUESTIONS = 30
 SEED = 5
 
@@ -434,16 +421,8 @@ def test_rows_have_the_measures_and_the_paired_tests_of_the_questions(measured):
 def made_row(name: str, value: float, **changes) -> dict:
     """A row by hand; all its measures are multiples of `value`."""
     metrics = {"success@3": value, "success@5": value + 0.1, "success@10": value + 0.2, "nDCG@10": value / 2}
-    test = {
-        "questions": 40,
-        "difference": 0.0,
-        "low": 0.0,
-        "high": 0.0,
-        "p_value": 1.0,
-        "wins": 0,
-        "losses": 0,
-        "ties": 40,
-    }
+    test = dict.fromkeys(("difference", "low", "high"), 0.0)
+    test |= {"questions": 40, "p_value": 1.0, "wins": 0, "losses": 0, "ties": 40}
     row = {
         "configuration": name,
         "negatives": name,
@@ -514,23 +493,8 @@ def test_the_report_is_written(tmp_path):
     assert (tmp_path / "results.csv").read_text() == "".join(twice)
 
 
-# --- the command --------------------------------------------------------------------------------------------
-
-
 def ablate(*arguments):
     return invoke("ablate", *arguments)
-
-
-def test_a_folder_of_something_else_is_not_touched(sweep, place):
-    sweep(**SMALL)
-    (place / "papers").mkdir()
-    (place / "papers" / "thesis.txt").write_text("mine")
-    failed(ablate("sweep.toml", "--out", "papers"), 5, "papers", "something other", "another --out")
-    failed(ablate("sweep.toml", "--out", "corpus.jsonl"), 5, "corpus.jsonl")
-    assert [path.name for path in (place / "papers").iterdir()] == ["thesis.txt"]
-
-
-# --- all of it ----------------------------------------------------------------------------------------------
 
 
 def demonstration(folder: Path, count: int) -> None:

@@ -117,9 +117,6 @@ def by_name(plan: RecipePlan) -> dict[str, list[str]]:
     return {step.name: list(step.arguments) for step in plan.steps}
 
 
-# --- the file and its plan ------------------------------------------------------------------------------------
-
-
 def test_each_step_is_there_once_for_each_point_of_its_axes(file):
     made = plan(file)
     steps = {step.name: step for step in made.steps}
@@ -220,8 +217,6 @@ def test_what_a_command_may_not_name(file, old, new, message):
     assert message in str(error.value)
 
 
-# --- tables -----------------------------------------------------------------------------------------------------
-
 QUESTIONS = 40
 
 
@@ -299,8 +294,6 @@ def test_a_measure_of_a_task_among_several(figures):
         found.table(table.model_copy(update={"columns": (absent, absent)}))
 
 
-# --- the commands -----------------------------------------------------------------------------------------------
-
 SHORT = """
 [[steps]]
 name = "settings"
@@ -349,9 +342,6 @@ def test_what_cannot_be_run(file, tmp_path):
     failed(invoke("run", file, "--data", tmp_path), 2, "give --out, or --dry-run")
     failed(invoke("reproduce", "nobody", "--out", tmp_path / "out"), 2, "no recipe of 'nobody'")
     assert not (tmp_path / "out").exists()
-
-
-# --- the packaged recipes -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
