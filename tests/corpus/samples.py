@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from biorag.corpus.readers import Reject, read_changes
+from biorag.corpus.sources import Columns, Source
+from biorag.types import Snippet
+
 RIS = b"""TY  - JOUR
 AU  - Smith, John A.
 AU  - Doe, Jane
@@ -83,6 +87,13 @@ CSV = (
 )
 TSV = b"id\ttext\nt1\tTabs separate these.\n"
 MARKDOWN = b"# Isoniazid\n\nIntroduction.\n\n## Dosage\n\nGive 5 mg/kg.\n\n```\n# no heading\n```\n"
+
+
+def read(path: Path, content: bytes, columns: Columns = ()) -> tuple[list[Snippet], list[Reject]]:
+    """Return the snippets and the rejects of a file with this content."""
+    path.write_bytes(content)
+    rejects: list[Reject] = []
+    return list(read_changes(Source(path.name, path, columns=columns), rejects.append)), rejects
 
 
 def searchable_pdf(pages: Sequence[str], title: str = "") -> bytes:

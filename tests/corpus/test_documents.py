@@ -14,16 +14,7 @@ from pypdf import PdfReader, PdfWriter
 
 from biorag.corpus import pdf_pages
 from biorag.corpus.pdf import plain
-from biorag.corpus.readers import Reject, read_changes
-from biorag.corpus.sources import Source
-from biorag.types import Snippet
-from tests.corpus.samples import MARKDOWN, PMC, searchable_pdf
-
-
-def read(path: Path, content: bytes) -> tuple[list[Snippet], list[Reject]]:
-    path.write_bytes(content)
-    rejects: list[Reject] = []
-    return list(read_changes(Source(path.name, path), rejects.append)), rejects
+from tests.corpus.samples import MARKDOWN, PMC, read, searchable_pdf
 
 
 def damage(path: Path, content: bytes) -> str:

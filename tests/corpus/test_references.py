@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import rispy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.corpus.readers import Reject, read_changes
 from biorag.corpus.references import nbib_fields
-from biorag.corpus.sources import Source
 from biorag.types import Snippet
-from tests.corpus.samples import MEDLINE, RIS
-
-
-def read(path: Path, content: bytes) -> tuple[list[Snippet], list[Reject]]:
-    path.write_bytes(content)
-    rejects: list[Reject] = []
-    return list(read_changes(Source(path.name, path), rejects.append)), rejects
+from tests.corpus.samples import MEDLINE, RIS, read
 
 
 def test_a_ris_record_keeps_its_bibliography(tmp_path):

@@ -1,9 +1,11 @@
-"""From names to files to lines: plain, gzip, folders, BEIR folders, standard input, the demo."""
+"""From names to files to lines: plain, gzip and its bounds, folders, standard input, files that change meanwhile."""
 
 import gzip
 import hashlib
 import io
 import json
+import os
+import random
 import types
 from pathlib import Path
 
@@ -11,10 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biorag.corpus import sources
 from biorag.corpus.pdf import read_pages
 from biorag.corpus.readers import read_snippets
-from biorag.corpus.sources import DamagedSourceError, Source, demo_file, find_files, find_sources, read_lines
+from biorag.corpus.sources import (
+    ChangedSourceError,
+    DamagedSourceError,
+    Source,
+    demo_file,
+    find_files,
+    find_sources,
+    read_lines,
+)
 from biorag.errors import BadInputError, BioragError, MissingError
+from biorag.indexes import surveying
+from tests.cli import done, failed, invoke
 
 LINES = b'{"id": "a", "content": "one"}\n{"id": "b", "content": "two"}\n'
 
@@ -32,22 +45,12 @@ def ids(sources: list[Source]) -> list[str]:
     return [snippet.id for source in sources for snippet in read_snippets(source)]
 
 
-def test_a_file_keeps_the_name_the_user_gave(tmp_path, spool, monkeypatch):
+def test_gzip_is_known_by_its_content_not_its_name(tmp_path, spool, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("mine.txt").write_bytes(LINES)
+    Path("mine.txt").write_bytes(gzip.compress(LINES))
     (found,) = find_sources(["mine.txt"], spool)
-    assert (found.name, found.bytes) == ("mine.txt", len(LINES))
-    assert found.sha256() == hashlib.sha256(LINES).hexdigest()
-    assert ids([found]) == ["a", "b"]
-
-
-@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus"])
-def test_gzip_is_known_by_its_content_not_its_name(tmp_path, spool, name):
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(LINES))
-    (found,) = find_sources([str(path)], spool)
-    assert ids([found]) == ["a", "b"]
-    assert found.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (found.name, found.bytes, ids([found])) == ("mine.txt", len(gzip.compress(LINES)), ["a", "b"])
+    assert found.sha256() == hashlib.sha256(found.path.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("corpus", ["corpus.jsonl", "corpus.jsonl.gz"])
@@ -138,3 +141,77 @@ def test_lines_and_their_numbers_are_those_of_a_plain_split(tmp_path_factory, li
     path.write_bytes(gzip.compress(data) if zipped else data)
     expected = [(n, line.rstrip(b"\r")) for n, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
     assert list(read_lines(Source("corpus", path))) == expected
+
+
+# --- files that change, and gzip at its bounds
+
+ROWS = b"".join(b'{"id": "s%d", "content": "Snippet %d on fever."}\n' % (n, n) for n in range(50))
+
+
+def grow(path: Path) -> None:
+    with path.open("ab") as stream:
+        stream.write(b'{"id": "late", "content": "A late one."}\n')
+
+
+def shrink(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def swap(path: Path) -> None:
+    """Another file of the same size and time takes its place."""
+    state = path.stat()
+    other = path.with_name("other")
+    other.write_bytes(ROWS.replace(b"fever", b"cough"))
+    os.utime(other, ns=(state.st_atime_ns, state.st_mtime_ns))
+    other.replace(path)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize(("change", "skip"), [(shrink, True), (swap, False)])
+def test_a_change_between_the_check_and_the_indexing_is_an_error(tmp_path, monkeypatch, tiny_encoder, change, skip):
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(ROWS)
+    whole = surveying.survey
+
+    def surveyed(*args):
+        found = whole(*args)
+        change(path)
+        return found
+
+    monkeypatch.setattr(surveying, "survey", surveyed)
+    command = ["index", path, "--encoder", tiny_encoder, *(["--on-bad-line", "skip"] if skip else [])]
+    failed(invoke(*command), 3, "was changed during this run: run the same command again")
+    monkeypatch.setattr(surveying, "survey", whole)
+    assert done(invoke(*command, "--json"))["snippets"] == {shrink: 25, swap: 50}[change]
+
+
+@pytest.mark.parametrize("change", [grow, shrink, swap, remove])
+def test_a_change_while_a_file_is_read_is_an_error_at_its_end(tmp_path, change):
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(ROWS)
+    reader = read_snippets(Source("c", path), lambda _: None)
+    next(reader)
+    change(path)
+    with pytest.raises(ChangedSourceError, match=r"^c was changed"):
+        list(reader)
+
+
+def test_a_gzip_is_read_up_to_its_bounds_and_no_further(tmp_path, monkeypatch):
+    """Bounds are scaled down; the lines before the bound are those of the file."""
+    monkeypatch.setattr(sources, "RATIO_FROM", 10_000)
+    monkeypatch.setattr(sources, "MAX_RATIO", 5)
+    path = tmp_path / "c.gz"
+    path.write_bytes(gzip.compress(b"x" * 99 + b"\n"))
+    assert len(list(read_lines(Source("c", path)))) == 1, "a small file may shrink as it likes"
+    path.write_bytes(gzip.compress((b"x" * 99 + b"\n") * 1000))
+    with pytest.raises(DamagedSourceError, match="line 1: a gzip that unpacks to over 5 times its size"):
+        list(read_lines(Source("c", path)))
+    noise = random.Random(0).randbytes(50_000).hex().encode()  # shrinks to a half
+    path.write_bytes(gzip.compress(noise))
+    assert [line for _, line in read_lines(Source("c", path))] == [noise]
+    monkeypatch.setattr(sources, "MAX_UNPACKED", 50_000)
+    with pytest.raises(DamagedSourceError, match="a gzip of more than 0 GiB"):
+        list(read_lines(Source("c", path)))

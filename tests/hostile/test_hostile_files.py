@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
-import math
 import os
 import pickle
 import shutil
@@ -77,24 +76,11 @@ CORPORA = [
     _corpus("gzip bomb of blank lines", lambda: gzip.compress(b"\n" * 50_000_000, 9), "as a bomb does"),
     _corpus("gzip bomb of one line", lambda: gzip.compress(b"x" * 50_000_000, 9), "as a bomb does"),
     _corpus("gzip in gzip", gzip.compress(gzip.compress(SNIPPETS)), "gzip inside gzip"),
-    _corpus("gzip, truncated", gzip.compress(SNIPPETS)[:-12], "truncated gzip"),
     _corpus("gzip, wrong checksum", gzip.compress(SNIPPETS)[:-8] + b"\0" * 8, "damaged or truncated gzip"),
     _corpus("bzip2", bz2.compress(SNIPPETS), "packed by bzip2"),
     _corpus("line of 20 MB", lambda: b'{"id": "a", "content": "' + b"x" * 20_000_000 + b'"}\n', "longer than 16 MiB"),
     _corpus("text of 10 MB", lambda: _line(content="x" * 10_000_000), "longer than 1,048,576 characters"),
-    _corpus("UTF-16", SNIPPETS.decode().encode("utf-16"), "UTF-16"),
-    _corpus("JSON 100,000 deep", b"[" * 100_000, "recursion limit"),
-    _corpus("field 200 deep", _line(x=json.loads("[" * 200 + "]" * 200)), "64 levels deep"),
-    _corpus(
-        "number of 100,000 digits", b'{"id": "a", "content": "T", "x": ' + b"9" * 100_000 + b"}", "number out of range"
-    ),
-    _corpus("number over 64 bits", _line(x=2**70), "64 bits"),
-    _corpus("NaN", _line(x=math.nan), "not JSON"),
     _corpus("escape sequence in the id", _line(id=ESCAPES), "control character"),
-    _corpus("id of 100,000 characters", _line(id="a" * 100_000), "longer than 1,024"),
-    _corpus("not UTF-8", b'{"id": "a", "content": "na\xefve"}', "not JSON"),
-    _corpus("half a surrogate pair", _line(content="\ud800"), "not JSON"),
-    _corpus("PMID of another type", _line(PMID={"$gt": ""}), "PMID"),
     _corpus("blank lines", b"\n" * 1000, "holds no snippet"),
     _corpus("random bytes", os.urandom(100_000), "line 1"),
     _corpus("Git-LFS pointer", b"version https://git-lfs.github.com/spec/v1\n", "Git-LFS"),
