@@ -408,15 +408,12 @@ def survey_corpus(
 ) -> Iterator[SurveyedCorpus]:
     """Read a corpus once, for the configured index or a new one.
 
+    The corpus is files, folders, "demo", or - for standard input; `rejects` collects its bad lines, and without it the
+    first one stops. `encoder` is the configured one, if loaded already. `columns` are those of tables by their fields;
+    by default the header names them.
+
     Raises `BadInputError` or `MismatchError` or `MissingError` if the corpus is unreadable or empty, the index was made
     with other settings, or a file or model is missing.
-
-    Parameters
-    ----------
-    corpus : files, folders, "demo", or - for standard input
-    rejects : collects the bad lines; None stops at the first one
-    encoder : the configured encoder, if it is loaded already
-    columns : the columns of tables by their fields; by default the header names them
     """
     from biorag.corpus.sources import check_kinds, find_files
     from biorag.indexes.surveying import survey

@@ -25,14 +25,11 @@ def open(
 ) -> Session:
     """Open an index for questions, with its models: it takes seconds once, and then milliseconds a question.
 
-    Raises `MissingError` if the index or a model is missing; `UsageError` if a setting is unknown or not allowed.
+    By default it is the only index, or `default`. `verifier` is a cross-encoder that judges claims too, `cross:ID` or a
+    directory; `config` is a settings file in place of the default one; settings have the names of the flags, such as
+    `llm="starter"` or `k=10`.
 
-    Parameters
-    ----------
-    name : the index; by default the only one, or `default`
-    verifier : a cross-encoder that judges claims too, `cross:ID` or a directory
-    config : a settings file in place of the default one
-    settings : by the names of the flags, `llm="starter"`, `k=10`, `mode="bm25"`
+    Raises `MissingError` if the index or a model is missing; `UsageError` if a setting is unknown or not allowed.
     """
     return Session(_of_index({**settings, "name": name}, config), verifier, eager=True)
 
@@ -42,12 +39,8 @@ def index(
 ) -> IndexReport:
     """Index a corpus, or bring an index up to date with it, as `biorag index` does; return its report.
 
+    The corpus is files and folders, or "demo"; the index is by default `default`, of the packaged corpus `demo`.
     Raises `BadInputError` at the first record that cannot be read.
-
-    Parameters
-    ----------
-    corpus : files and folders, or "demo"
-    name : the index; by default `default`, of the packaged corpus `demo`
     """
     if not corpus:
         raise UsageError("name the files or folders to index, or 'demo'")
@@ -72,11 +65,8 @@ def bench_retrieval(
 ) -> dict[str, Any]:
     """Measure retrieval on a folder of judged questions in BEIR's layout, as `biorag bench retrieval` does.
 
+    Return the report that its `--json` prints: `metrics`, `timings_ms`, `questions`, and how it was measured.
     Raises `MismatchError` if the index holds fewer than a tenth of the judged snippets.
-
-    Returns
-    -------
-    The report that its `--json` prints: `metrics`, `timings_ms`, `questions`, and how it was measured.
     """
     from biorag.benchmarks import retrieval as bench
     from biorag.corpus.datasets import load_dataset

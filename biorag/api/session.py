@@ -52,13 +52,11 @@ class Session:
     Threads may share it. Searches run one at a time, since each uses all cores; a generator gets as many questions at a
     time as it takes. Until the session is closed, nothing can be written to the index.
 
+    `verifier` is a cross-encoder that judges claims beside the rules, `cross:ID` or a directory. `eager` loads all
+    models now, as threads that share the session need; otherwise each is loaded when first used.
+
     Raises `MissingError` if the index or a model is missing; `MismatchError` if the index was made with another
     encoder.
-
-    Parameters
-    ----------
-    verifier : a cross-encoder that judges claims beside the rules, `cross:ID` or a directory
-    eager : load all models now, as threads that share the session need; otherwise each is loaded when first used
     """
 
     def __init__(self, settings: Settings, verifier: str | None = None, *, eager: bool = False) -> None:
@@ -131,13 +129,9 @@ class Session:
     ) -> SearchResult:
         """Find the snippets that are relevant to a query, as `biorag search` does.
 
+        `filter` holds conditions such as "year>=2015 and not retracted", all of which must hold; `exclude_pmid` PubMed
+        records to leave out; `changes` settings for this query alone, such as `k=10` (see `QuestionSettings`).
         Raises `UsageError` if the query is blank, or a filter or a setting is wrong.
-
-        Parameters
-        ----------
-        filter : conditions such as "year>=2015 and not retracted", all of which must hold
-        exclude_pmid : PubMed records to leave out
-        changes : settings for this query alone, such as `k=10` or `mode="bm25"`; see `QuestionSettings`
         """
         check_text(query)
         where, models = conditions(filter, exclude_pmid), self._models(**changes)
@@ -157,13 +151,9 @@ class Session:
     ) -> AnswerResult:
         """Answer a question from the evidence, as `biorag ask` does; see `search` for the other parameters.
 
-        Raises `UsageError` if the question is blank, or an option, a filter or a setting is wrong; `ServiceError` if
-        the generator fails.
-
-        Parameters
-        ----------
-        options : texts of a multiple-choice question by their letters, or strings such as "A=thiamine"
-        on_text : receives a generator's reply so far as it grows, before it is checked
+        `options` are the texts of a multiple-choice question by their letters, or strings such as "A=thiamine";
+        `on_text` receives a generator's reply so far as it grows, before it is checked. Raises `UsageError` if the
+        question is blank, or an option, a filter or a setting is wrong; `ServiceError` if the generator fails.
         """
         check_text(question)
         asked, where = Question("ask", question, options_of(options)), conditions(filter, exclude_pmid)

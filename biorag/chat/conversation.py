@@ -58,9 +58,7 @@ class Turn:
 class Conversation:
     """Turns over a session; the filter, and the options of the next question, can be set.
 
-    Parameters
-    ----------
-    filters, exclude_pmid : conditions that hold besides the filter
+    `filters` and `exclude_pmid` are conditions that hold besides the filter.
     """
 
     def __init__(self, session: Session, filters: Sequence[str] = (), exclude_pmid: Sequence[int] = ()) -> None:

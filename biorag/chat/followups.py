@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from biorag.api.session import Session
@@ -11,7 +10,7 @@ from biorag.corpus.sentences import matches, terms
 from biorag.prompts.fence import defused
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import load_template
-from biorag.types import GenerationRequest, Prompt
+from biorag.types import GenerationRequest
 from biorag.utils.text import comparable
 
 FIELDS = ("question", "previous", "answer")
@@ -52,17 +51,17 @@ _DEFINITION = re.compile(r"(?:what|who)\s+(?:is|are|was|were|does|do|causes?)\b|
 def standalone(session: Session, question: str, previous: str, answer: str) -> str:
     """Return a question that can be searched alone; one that is not a follow-up stays as it is.
 
-    Raises `ServiceError` if the generator fails.
-
-    Parameters
-    ----------
-    previous : the last question, as it was searched
-    answer : the answer to it
+    `previous` is the last question, as it was searched, and `answer` the answer to it. Raises `ServiceError` if the
+    generator fails.
     """
     if not is_follow_up(question):
         return question
-    request = GenerationRequest(_prompt(question, previous, answer, session.controls), SCHEMA, MOST_TOKENS)
-    generation = session.generate(request)
+    # The answer quotes documents, so the chat's own marks in it are defused.
+    quoted = (defused(" ".join(text[:MOST_QUOTED].split()), tuple(session.controls)) for text in (previous, answer))
+    earlier_question, earlier_answer = quoted
+    template = load_template("standalone", known=FIELDS)
+    prompt = template.fill(question=question, previous=earlier_question, answer=earlier_answer or "(none)")
+    generation = session.generate(GenerationRequest(prompt, SCHEMA, MOST_TOKENS))
     if generation is None or generation.capped:
         return with_words_of(previous, question)
     return usable(generation.text, previous) or with_words_of(previous, question)
@@ -74,14 +73,6 @@ def usable(reply: str, previous: str) -> str:
     if len(rewrite) > LONGEST_REWRITE or comparable(rewrite) == comparable(previous):
         return ""
     return rewrite
-
-
-def _prompt(question: str, previous: str, answer: str, controls: Sequence[str]) -> Prompt:
-    """Return the prompt; the answer quotes documents, so the chat's own marks in it are defused."""
-    template = load_template("standalone", known=FIELDS)
-    quoted = (defused(" ".join(text[:MOST_QUOTED].split()), tuple(controls)) for text in (previous, answer))
-    earlier_question, earlier_answer = quoted
-    return template.fill(question=question, previous=earlier_question, answer=earlier_answer or "(none)")
 
 
 def is_follow_up(question: str) -> bool:

@@ -44,17 +44,17 @@ Matrix = NDArray[np.int64]
 
 
 class Row(NamedTuple):
-    """The vector of a text, (dimension,), empty if the model has none, and its token vectors, (tokens, dim)."""
+    """The vectors of a text."""
 
-    vector: Vectors
-    tokens: Vectors
+    vector: Vectors  # (dimension,), empty if the model has none
+    tokens: Vectors  # (tokens, dim)
 
 
 class TokenizedBatch(NamedTuple):
-    """Texts as a graph takes them: its inputs by name, and which tokens' vectors count, each (texts, tokens)."""
+    """Texts as a graph takes them, each (texts, tokens)."""
 
     inputs: Mapping[str, Matrix]
-    scored: NDArray[np.bool_]
+    scored: NDArray[np.bool_]  # which tokens' vectors count
 
 
 class ExportedModel:

@@ -40,11 +40,8 @@ def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Fe
     products, where a second thread of the same batch is idle. Only the tokenizer takes turns. Passages are not padded
     there, if the model's architecture allows it.
 
-    Parameters
-    ----------
-    model : a sentence-transformers model; its `preprocess` and `forward` are called
-    task : the kind of the texts; None for pairs
-    rows : from the model's features for a batch, tensors of shape (batch, …), to one result per text
+    `rows` takes the model's features for a batch, tensors of shape (batch, …), and returns one result per text. `task`
+    is None for pairs.
     """
     if not texts:
         return []

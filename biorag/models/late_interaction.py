@@ -71,14 +71,8 @@ def is_late_interaction(files: ModelFiles) -> bool:
 def mean_maxsim(query: Vectors, documents: Sequence[Vectors]) -> Vectors:
     """Return `1/m Σ_i max_j ⟨q_i, d_j⟩` for each document: MaxSim divided by the query's token count m.
 
-    Parameters
-    ----------
-    query : (query tokens, dim)
-    documents : one (tokens, dim) array each; a document without tokens scores 0
-
-    Returns
-    -------
-    (documents,) float32
+    The query is (query tokens, dim), each document (tokens, dim), the scores (documents,) float32; a document without
+    tokens scores 0.
     """
     scores = np.zeros(len(documents), dtype=np.float32)
     filled = [index for index, document in enumerate(documents) if len(document)]

@@ -70,7 +70,7 @@ class ModelSize:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes that a model (or another work) takes: its weights, and its working memory."""
+    """Bytes that a model or other work takes: its weights, and its working memory."""
 
     what: str
     weights: int
@@ -185,12 +185,8 @@ def of_gguf(path: Path, window: int) -> Need:
 def admit(need: Need, device: str, lighter: str, pace: Callable[[], str]) -> None:
     """Check that a model fits into the device's free memory, and log the need of a large one.
 
-    Raises `ServiceError` if it does not fit.
-
-    Parameters
-    ----------
-    lighter : the advice if it does not fit
-    pace : measures the least time of its work and returns it in words; empty where it is not known
+    Raises `ServiceError` with the advice `lighter` if it does not fit. `pace` measures the least time of its work and
+    returns it in words; empty where it is not known.
     """
     free = free_bytes(device)
     takes = f"{need.what} takes {gib(need.total)} of memory"

@@ -22,14 +22,8 @@ def unit(vectors: Vectors) -> Vectors:
 def fitted(tokens: Sequence[Vectors], dimension: int) -> Vectors:
     """Return the projection onto the principal axes of token vectors, which are not centred: MaxSim is of dot products.
 
-    Parameters
-    ----------
-    tokens : one (tokens, dim) array a text, more tokens in all than `dimension`
-    dimension : of the projection, less than dim
-
-    Returns
-    -------
-    (dim, dimension) float32, rounded as in its text
+    `tokens` is one (tokens, dim) array a text, with more tokens in all than `dimension`, which is less than dim. The
+    projection is (dim, dimension) float32, rounded as in its text.
     """
     rows = np.concatenate(tokens).astype(np.float64)
     _, axes = np.linalg.eigh(rows.T @ rows)  # by ascending eigenvalue

@@ -61,10 +61,10 @@ class HitView:
 
 @dataclass(frozen=True, slots=True)
 class AnswerView:
-    """An answer; `answer_id` names it among those that are kept."""
+    """An answer as the page shows it."""
 
     answer: Answer
-    answer_id: str
+    answer_id: str  # its name among those that are kept
     verdict: VerdictLine | None
     hits: list[HitView]
 

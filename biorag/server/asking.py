@@ -28,10 +28,7 @@ class GoneError(ServiceError):
 class WorkQueue:
     """Threads for blocking calls, which the event loop must not make.
 
-    Parameters
-    ----------
-    threads : calls that run at a time
-    most : calls that run or wait; a further one is refused
+    `threads` calls run at a time; more than `most` that run or wait are refused.
     """
 
     def __init__(self, threads: int, most: int) -> None:

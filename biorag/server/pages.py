@@ -195,8 +195,8 @@ class Pages:
         """Show a whole snippet."""
         id = request.query_params.get("id", "")[:512]
         named = await self._searching.run(lambda: self._session.show(id))
-        snippets = [(snippet, reference_of(snippet)) for snippet in named.snippets]
-        shown = [(snippet, reference, citation(reference)) for snippet, reference in snippets]
+        references = map(reference_of, named.snippets)
+        shown = [(snippet, ref, citation(ref)) for snippet, ref in zip(named.snippets, references, strict=True)]
         return page("snippet.html", snippets=shown, id=id, **self._common())
 
     async def _written(self, body: AskBody) -> AsyncIterator[str]:
@@ -264,9 +264,8 @@ class RunPages:
     async def run(self, request: Request) -> Response:
         """Show the questions of a run, which a script of the page filters."""
         name = request.path_params["name"]
-        return HTMLResponse(
-            await self._searching.run(lambda: self._page(name)), headers={"Content-Security-Policy": RUN_POLICY}
-        )
+        html = await self._searching.run(lambda: self._page(name))
+        return HTMLResponse(html, headers={"Content-Security-Policy": RUN_POLICY})
 
     def _page(self, name: str) -> str:
         runs = run_names(self._folder)

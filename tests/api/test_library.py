@@ -234,16 +234,7 @@ def test_a_session_loads_models_when_it_needs_them_and_verifies_by_id_and_pmid(s
         ]
         assert loaded == [], "no model is needed to read an index"
         alone = [opened.verify(claim), opened.verify(claim, snippet="1001"), opened.verify("Bananas ripen.")]
-        assert (
-            opened.verify_all(
-                [
-                    (claim, None),
-                    (claim, "1001"),
-                    ("Bananas ripen.", ""),
-                    (claim, "no"),
-                ]
-            )[:3]
-            == alone
-        )
+        claims = [(claim, None), (claim, "1001"), ("Bananas ripen.", ""), (claim, "no")]
+        assert opened.verify_all(claims)[:3] == alone
         opened.search("heparin")
     assert len(loaded) == 1

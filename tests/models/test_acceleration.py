@@ -51,13 +51,6 @@ def test_a_row_is_filled_by_a_text_of_its_own():
     assert whole["cu_seq_lens_q"].tolist() == [0, 32, 64]
 
 
-def test_a_texts_vectors_do_not_depend_on_its_batch(folder):
-    encoder = BiEncoder(find_encoder(str(folder)), "cosine", "fp32")
-    together = encoder.encode_snippets(TEXTS)
-    alone = np.concatenate([encoder.encode_snippets([text]) for text in TEXTS])
-    np.testing.assert_allclose(together, alone, atol=1e-6)
-
-
 def test_outside_inference_the_weights_themselves_are_read(tiny_encoder):
     """As an export or a gradient does."""
     model = BiEncoder(find_encoder(str(tiny_encoder)), "cosine", "fp32").model

@@ -1,6 +1,5 @@
 """The bi-encoder against sentence-transformers itself."""
 
-import json
 import shutil
 
 import numpy as np
@@ -42,20 +41,6 @@ def test_fp32_vectors_are_those_of_sentence_transformers(files, reference, simil
         assert vectors.dtype == np.float32
         assert vectors.shape == (len(TEXTS), 32)
         np.testing.assert_allclose(vectors, expected, atol=1e-5)
-
-
-def test_the_models_own_prompts_are_used(tiny_encoder, reference, tmp_path):
-    folder = tmp_path / "prompted"
-    shutil.copytree(tiny_encoder, folder)
-    settings = folder / "config_sentence_transformers.json"
-    values = json.loads(settings.read_text())
-    settings.write_text(json.dumps({**values, "prompts": {"query": "gene: ", "document": "cell: "}}))
-    encoder = BiEncoder(find_encoder(str(folder)), "cosine", "fp32")
-    for vectors, prompt in (
-        (encoder.encode_queries(["fever"]), "gene: "),
-        (encoder.encode_snippets(["fever"]), "cell: "),
-    ):
-        np.testing.assert_allclose(vectors, reference.encode([prompt + "fever"], normalize_embeddings=True), atol=1e-5)
 
 
 @pytest.mark.parametrize("damage", ["garbage", "no config", "no tokenizer"])

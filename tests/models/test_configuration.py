@@ -29,19 +29,11 @@ def swapped_vocabulary(folder: Path) -> None:
 
 
 CHANGES = {
-    "tokenizer": [
-        swapped_vocabulary,
-    ],
-    "pooling": [
-        lambda folder: edit(next(folder.glob("*_Pooling/config.json")), pooling_mode="max"),
-    ],
-    "prompts": [
-        lambda folder: edit(folder / "config_sentence_transformers.json", prompts={"document": "passage: "}),
-    ],
-    "maximum length": [
-        lambda folder: edit(folder / "sentence_bert_config.json", max_seq_length=7),
-    ],
-    "settings": [lambda folder: edit(folder / "config.json", hidden_act="relu", model_type="bert")],
+    "tokenizer": swapped_vocabulary,
+    "pooling": lambda folder: edit(next(folder.glob("*_Pooling/config.json")), pooling_mode="max"),
+    "prompts": lambda folder: edit(folder / "config_sentence_transformers.json", prompts={"document": "passage: "}),
+    "maximum length": lambda folder: edit(folder / "sentence_bert_config.json", max_seq_length=7),
+    "settings": lambda folder: edit(folder / "config.json", hidden_act="relu", model_type="bert"),
 }
 HARMLESS = [
     lambda folder: edit(folder / "config.json", transformers_version="9.9.9"),
@@ -57,7 +49,7 @@ def model(tiny_encoder, tmp_path) -> Path:
     return Path(shutil.copytree(tiny_encoder, tmp_path / "model"))
 
 
-@pytest.mark.parametrize(("part", "change"), [(part, change) for part in CHANGES for change in CHANGES[part]])
+@pytest.mark.parametrize(("part", "change"), CHANGES.items())
 def test_each_part_is_noticed_by_its_name(model, part, change):
     before = find_encoder(str(model)).configuration()
     change(model)
@@ -73,11 +65,10 @@ def test_what_does_not_count_is_not(model, change):
 
 
 def test_an_index_is_not_searched_with_a_changed_encoder(model, corpus_file):
-    part = "tokenizer"
     succeeded(invoke("index", corpus_file, "--encoder", model))
-    CHANGES[part][0](model)
-    failed(invoke("search", "fever", "-k", "1"), 5, "has its weights but another", part, "--name")
-    failed(invoke("index", corpus_file), 5, "has its weights but another", part)
+    swapped_vocabulary(model)
+    failed(invoke("search", "fever", "-k", "1"), 5, "has its weights but another", "tokenizer", "--name")
+    failed(invoke("index", corpus_file), 5, "has its weights but another", "tokenizer")
 
 
 def test_a_model_that_only_an_index_names_is_not_downloaded(model, corpus_file, tmp_path, monkeypatch):

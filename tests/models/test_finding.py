@@ -106,24 +106,19 @@ def test_weights_hash_of_several_files_is_that_of_their_sorted_list(tmp_path):
     assert weights_hash(tmp_path) == sha256(listing.encode())
 
 
-@pytest.mark.parametrize("spec", ["nobody/no-such-model", "not a name"])
-def test_a_hub_id_that_cannot_be_had_is_one_sentence(spec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(MissingError) as caught:
-        find_encoder(spec)
-    assert caught.value.exit_code == 4
-    assert repr(spec) in str(caught.value)
-    assert one_sentence(caught.value)
-
-
 @pytest.mark.parametrize(
-    "spec",
-    ["/nowhere/model.gguf", "hf:nobody/no-such/model.gguf", "hf:model.gguf"],
+    ("find", "spec"),
+    [
+        (find_encoder, "nobody/no-such-model"),
+        (find_encoder, "not a name"),
+        (find_gguf, "/nowhere/model.gguf"),
+        (find_gguf, "hf:nobody/no-such/model.gguf"),
+        (find_gguf, "hf:model.gguf"),
+    ],
 )
-def test_a_gguf_that_cannot_be_had_is_one_sentence(spec, tmp_path, monkeypatch):
+def test_a_model_that_cannot_be_had_is_one_sentence(find, spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(MissingError) as caught:
-        find_gguf(spec)
-    assert caught.value.exit_code == 4
+        find(spec)
     assert spec in str(caught.value)
     assert one_sentence(caught.value)

@@ -1,4 +1,4 @@
-"""scripts/measure: costs of processes, workers, order, ratios, synthetic snippets, growth, other packages."""
+"""scripts/measure: costs of processes, workers, order, ratios, synthetic snippets, growth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from biorag.benchmarks.latency.stages import KnownVectors
 from biorag.benchmarks.latency.timing import Repetition
 from biorag.corpus.sentences import sentences
 from biorag.indexes.manifest import Bm25Parameters, Manifest
-from scripts.measure import growth, peers, synthetic
+from scripts.measure import growth, synthetic
 from scripts.measure.checkouts import ROOT
 from scripts.measure.processes import Worker, run
 from scripts.measure.summary import ratio
@@ -104,15 +104,6 @@ def test_synthetic_snippets_are_made_of_sentences_of_the_corpus(corpus, snippets
     assert np.mean([year >= 2015 for year in years]) == pytest.approx(0.36, abs=0.02)
 
 
-def test_a_smaller_corpus_is_the_start_of_a_larger_one(corpus, snippets):
-    again = synthetic.SyntheticCorpus(snippets, HashEncoder(), seed=1, encoded=10)
-    large, size = 2 * synthetic.BATCH + 7, synthetic.BATCH + 5
-    assert list(corpus.snippets(large))[:size] == list(again.snippets(size))
-    whole, part = np.concatenate(list(corpus.vectors(large))), np.concatenate(list(again.vectors(size)))
-    assert whole.shape == (large, 64)
-    np.testing.assert_array_equal(whole[:size], part)
-
-
 def test_the_first_vectors_are_the_snippets_own_then_copies_then_points_between(corpus):
     vectors = np.concatenate(list(corpus.vectors(2 * synthetic.BATCH)))
     own = HashEncoder().encode_snippets([snippet.contents for snippet in corpus.snippets(10)])
@@ -149,30 +140,3 @@ def test_growth_is_measured_and_reported(corpus, snippets, settings, tmp_path):
     growth.write_report(tmp_path, sizes)
     assert json.loads((tmp_path / "growth.json").read_text())["sizes"] == sizes
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_doubling_is_a_ratio_of_successive_sizes():
-    """Of 10 to 80 snippets, three doublings, time grows eightfold and memory not at all."""
-    sizes = [
-        {"snippets": 10, "write_s": 3.0, "reader": 5, "recall": 1.0},
-        {"snippets": 80, "write_s": 24.0, "reader": 5},
-    ]
-    assert growth.doublings(sizes) == [["write_s", pytest.approx(2.0)], ["reader", 1.0]]
-
-
-# --- other packages ---
-
-
-@pytest.mark.parametrize("build", [peers.rank_bm25_search, peers.bm25s_search])
-def test_bm25_peers_find_each_snippet_by_its_text(build, snippets):
-    search = build([snippet.id for snippet in snippets], [snippet.contents for snippet in snippets])
-    assert [search(snippet.contents)[0] for snippet in snippets] == [snippet.id for snippet in snippets]
-
-
-def test_qdrants_local_mode_is_brute_force():
-    rng = np.random.default_rng(0)
-    vectors, queries = (rng.standard_normal((count, 16)).astype(np.float32) for count in (300, 5))
-    ids = [f"s{row}" for row in range(300)]
-    peer = peers.QdrantLocal(ids, vectors, "dot")
-    expected = [[ids[row] for row in rows] for rows in synthetic.exact_top(vectors, queries, 10)]
-    assert [peer.search(query) for query in queries] == expected

@@ -25,22 +25,12 @@ def printed(home, *words: object) -> str:
 @pytest.mark.parametrize(
     ("path", "body", "words"),
     [
-        ("search", {"query": "isoniazid neuropathy"}, ["search", "isoniazid neuropathy"]),
-        (
-            "search",
-            {"query": "isoniazid", "mode": "bm25", "k": 3},
-            ["search", "isoniazid", "--mode", "bm25", "-k", "3"],
-        ),
+        ("search", {"query": "isoniazid", "mode": "bm25", "k": 3}, ["search", "isoniazid", "--mode=bm25", "-k", "3"]),
         ("search", {"query": "fever", "filter": "not id=demo_001"}, ["search", "fever", "--filter", "not id=demo_001"]),
-        ("ask", {"question": QUESTION}, ["ask", QUESTION]),
         (
             "ask",
             {"question": "Which vitamin is given with isoniazid?", "options": CHOICE},
-            [
-                "ask",
-                "Which vitamin is given with isoniazid?",
-                *[w for a, b in CHOICE.items() for w in ("-o", f"{a}={b}")],
-            ],
+            ["ask", "Which vitamin is given with isoniazid?", *(f"-o{a}={b}" for a, b in CHOICE.items())],
         ),
         ("ask", {"question": "Who won the world cup in 1998?"}, ["ask", "Who won the world cup in 1998?"]),
         (
@@ -77,12 +67,10 @@ def test_a_heat_map_sums_up_to_its_score(client):
     [
         ("post", "/api/search", {"query": " "}, 400, "the query is empty"),
         ("post", "/api/search", {"query": ""}, 422, "query: String should have at least 1"),
-        ("post", "/api/search", {"query": "fever", "mode": "hybird"}, 400, "hybrid"),
         ("post", "/api/search", {"query": "fever", "filter": "colour=blue"}, 400, "colour"),
         ("post", "/api/search", {"query": "fever", "home": "/"}, 422, "home: Extra inputs"),
         ("post", "/api/ask", {"question": QUESTION, "options": {"a": "x", "b": "y"}}, 400, "capital letter"),
         ("post", "/api/verify", {"claim": "x y", "snippet": "nowhere"}, 404, "nowhere"),
-        ("get", "/api/show?id=nowhere", None, 404, "nowhere"),
         ("get", "/api/nothing", None, 404, "no such page"),
         ("get", "/api/ask", None, 405, "another method"),
     ],

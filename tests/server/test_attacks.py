@@ -139,14 +139,8 @@ def runs(tmp_path):
     """A folder with a run, one that a link leads out to, and one beside it that is nobody's."""
     row = {
         **{"task": "mmlu", "id": "1", "question": f"Which? {SCRIPT}", "options": {"A": "x", "B": SCRIPT}, "gold": "A"},
-        **{
-            "choice": "B",
-            "right": False,
-            "reply": f"B {SCRIPT}",
-            "gold_pmids": [],
-            "gold_retrieved": None,
-            "timings_ms": {},
-        },
+        **{"choice": "B", "right": False, "reply": f"B {SCRIPT}", "gold_pmids": []},
+        **{"gold_retrieved": None, "timings_ms": {}},
         "evidence": [{"rank": 1, "id": "p", "pmid": None, "title": SCRIPT, "score": 0.5, "text": SCRIPT}],
         "verdicts": [{"text": SCRIPT, "verdict": "unsupported"}],
     }

@@ -25,11 +25,11 @@ ALIGNMENT = "general.alignment"
 
 
 class GgufTensor(NamedTuple):
-    """The name and shape of a tensor, and its offset in bytes from the start of the tensors' data."""
+    """A tensor of a GGUF file."""
 
     name: str
     shape: tuple[int, ...]
-    offset: int
+    offset: int  # in bytes from the start of the tensors' data
 
 
 class Header(NamedTuple):
