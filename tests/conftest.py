@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -153,6 +154,16 @@ def write_medrag(path: Path, snippets: list[Snippet]) -> Path:
     ]
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def write_judged(folder: Path, queries: Mapping[str, str], judged: Iterable[tuple[str, str, int]]) -> Path:
+    """Write questions and judgements (question, snippet, grade) in BEIR's layout."""
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    rows = [json.dumps({"_id": id, "text": text}) for id, text in queries.items()]
+    (folder / "queries.jsonl").write_text("\n".join(rows))
+    lines = ["\t".join(map(str, row)) + "\n" for row in [("query-id", "corpus-id", "score"), *judged]]
+    (folder / "qrels" / "test.tsv").write_text("".join(lines))
+    return folder
 
 
 @pytest.fixture

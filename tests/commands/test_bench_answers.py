@@ -11,19 +11,9 @@ import pytest
 from biorag.answering.abstention.estimator import FILE, read_coefficients
 from tests import cli
 from tests.cli import done, failed, succeeded
-from tests.conftest import write_medrag
+from tests.conftest import write_judged, write_medrag
 
-SUBJECTS = [
-    "fever",
-    "vitamin K",
-    "antithrombin",
-    "glucose",
-    "insulin",
-    "malaria",
-    "tuberculosis",
-    "asthma",
-    "penicillin",
-]
+TOPICS = ["fever", "vitamin K", "antithrombin", "glucose", "insulin", "malaria", "tuberculosis", "asthma", "penicillin"]
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +23,10 @@ def place(tmp_path_factory, snippets, tiny_encoder) -> Path:
     corpus = write_medrag(place / "corpus.jsonl", snippets)
     succeeded(cli.invoke("index", corpus, "--encoder", tiny_encoder, home=place / "home"))
     data = place / "asked"
-    (data / "qrels").mkdir(parents=True)
-    texts = [f"What is known about {subject}?" for subject in SUBJECTS]
-    rows = [json.dumps({"_id": f"q{n}", "text": text}) for n, text in enumerate(texts)]
-    (data / "queries.jsonl").write_text("\n".join(rows))
-    judged = [f"q{n}\ts{n}\t1\n" for n in range(len(SUBJECTS))]
-    (data / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    texts = {f"q{n}": f"What is known about {subject}?" for n, subject in enumerate(TOPICS)}
+    write_judged(data, texts, [(id, f"s{n}", 1) for n, id in enumerate(texts)])
     answers = [
-        {"_id": f"q{n}", "type": "summary", "ideal_answer": [snippets[n].content]} for n in range(len(SUBJECTS) - 1)
+        {"_id": f"q{n}", "type": "summary", "ideal_answer": [snippets[n].content]} for n in range(len(TOPICS) - 1)
     ]
     answers.append({"_id": "q8", "type": "factoid", "exact_answer": [["cell wall"]], "ideal_answer": ["It breaks."]})
     (data / "answers.jsonl").write_text("\n".join(map(json.dumps, answers)))

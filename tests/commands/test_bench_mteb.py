@@ -9,6 +9,7 @@ import pytest
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source, demo_file
 from tests.cli import done, failed, invoke
+from tests.conftest import write_judged
 
 pytestmark = pytest.mark.models
 
@@ -23,12 +24,8 @@ def report(*arguments, home=None):
 
 
 def write_task(folder, corpus, queries, judged):
-    (folder / "qrels").mkdir(parents=True)
+    write_judged(folder, queries, judged)
     (folder / "corpus.jsonl").write_bytes(corpus)
-    rows = [json.dumps({"_id": id, "text": text}) for id, text in queries.items()]
-    (folder / "queries.jsonl").write_text("\n".join(rows))
-    lines = [f"{question}\t{id}\t{grade}\n" for question, id, grade in judged]
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
     return folder
 
 

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from biorag.benchmarks.retrieval import COMPARED
-from biorag.corpus.datasets import load_dataset
 from tests.cli import done, failed, invoke
+from tests.conftest import write_judged
 
 bench = partial(invoke, "bench", "retrieval")
 PAIRED = {"ours", "theirs", "questions", "difference", "low", "high", "p_value", "wins", "losses", "ties"}
@@ -19,30 +19,14 @@ PAIRED = {"ours", "theirs", "questions", "difference", "low", "high", "p_value",
 @pytest.fixture
 def dataset(tmp_path):
     """Twelve questions, question n with the relevant snippets dn and en."""
-    folder = tmp_path / "tiny"
-    (folder / "qrels").mkdir(parents=True)
-    rows = [json.dumps({"_id": f"q{n}", "text": f"question [{n}]?"}) for n in range(12)]
-    (folder / "queries.jsonl").write_text("\n".join(rows))
-    judged = [f"q{n}\t{letter}{n}\t1\n" for n in range(12) for letter in "de"]
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
-    return folder
-
-
-@pytest.fixture
-def trec_qrels(tmp_path, dataset):
-    path = tmp_path / "trec.qrels"
-    found = load_dataset(dataset).qrels
-    path.write_text("".join(f"{q} 0 {id} {grade}\n" for q, ids in found.items() for id, grade in ids.items()))
-    return path
+    texts = {f"q{n}": f"question [{n}]?" for n in range(12)}
+    return write_judged(tmp_path / "tiny", texts, [(f"q{n}", f"{letter}{n}", 1) for n in range(12) for letter in "de"])
 
 
 def write_run(path, rankings):
     """Write rankings with the lines shuffled and senseless ranks: the scores alone give the order."""
-    rows = [
-        f"{question} Q0 {id} 0 {10 - place} other\n"
-        for question, ids in rankings.items()
-        for place, id in enumerate(ids)
-    ]
+    ranked = [(question, rank, id) for question, ids in rankings.items() for rank, id in enumerate(ids)]
+    rows = [f"{question} Q0 {id} 0 {10 - rank} other\n" for question, rank, id in ranked]
     random.Random(0).shuffle(rows)
     path.write_text("".join(rows))
     return path
@@ -58,9 +42,6 @@ def good(tmp_path):
 def poor(tmp_path):
     """One snippet, at rank n + 1 for question n; better than the other run on the last question alone."""
     return write_run(tmp_path / "poor.trec", {f"q{n}": [f"x{i}" for i in range(n % 11)] + [f"d{n}"] for n in range(12)})
-
-
-# --- scoring ------------------------------------------------------------------------------------------------
 
 
 # --- comparing ----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 from biorag.training.rows import read_rows, split
 from tests.cli import done, failed, invoke
+from tests.conftest import write_judged
 
 bench = partial(invoke, "bench", "retrieval")
 QUESTIONS = {f"q{n}": f"What is drug number {n}?" for n in range(60)}
@@ -17,12 +18,7 @@ QUESTIONS = {f"q{n}": f"What is drug number {n}?" for n in range(60)}
 @pytest.fixture
 def dataset(tmp_path):
     """Sixty questions with one snippet each, that training reads too."""
-    folder = tmp_path / "judged"
-    (folder / "qrels").mkdir(parents=True)
-    lines = [json.dumps({"_id": id, "text": text}) for id, text in QUESTIONS.items()]
-    (folder / "queries.jsonl").write_text("\n".join(lines))
-    judged = [f"{id}\td{id}\t1\n" for id in QUESTIONS]
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    folder = write_judged(tmp_path / "judged", QUESTIONS, [(id, f"d{id}", 1) for id in QUESTIONS])
     corpus = [json.dumps({"_id": f"d{id}", "title": "", "text": f"It is {id}."}) for id in QUESTIONS]
     (folder / "corpus.jsonl").write_text("\n".join(corpus))
     return folder

@@ -16,16 +16,8 @@ from safetensors.numpy import load_file, save_file
 from biorag.benchmarks.tuning.merging import shares
 from tests import cli
 from tests.cli import done, failed
+from tests.commands.test_tune import write_questions
 from tests.conftest import write_medrag
-
-QUESTIONS = {
-    "q0": ("Which drug thins the blood by vitamin K?", "s1"),
-    "q1": ("What acts through antithrombin?", "s2"),
-    "q2": ("Which drug lowers glucose in the liver?", "s3"),
-    "q3": ("What parasite causes malaria?", "s5"),
-    "q4": ("How is tuberculosis treated?", "s6"),
-    "q5": ("What calms the airways in asthma?", "s7"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +25,9 @@ def place(tmp_path_factory, snippets, tiny_encoder) -> Path:
     """A folder of a data set, a corpus and three experts of the tiny encoder, which the tests only read."""
     place = tmp_path_factory.mktemp("merge")
     write_medrag(place / "corpus.jsonl", snippets)
-    (place / "asked" / "qrels").mkdir(parents=True)
-    rows = [json.dumps({"_id": id, "text": text}) for id, (text, _) in QUESTIONS.items()]
-    (place / "asked" / "queries.jsonl").write_text("\n".join(rows))
-    judged = [f"{id}\t{snippet}\t1\n" for id, (_, snippet) in QUESTIONS.items()]
-    (place / "asked" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    write_questions(place / "asked")
     for name, seed in (("a", 1), ("b", 2), ("c", 3)):
-        folder = place / name
-        folder.mkdir()
-        for path in tiny_encoder.rglob("*"):
-            if path.is_file():
-                (folder / path.relative_to(tiny_encoder)).parent.mkdir(exist_ok=True)
-                (folder / path.relative_to(tiny_encoder)).write_bytes(path.read_bytes())
+        folder = shutil.copytree(tiny_encoder, place / name)
         random = np.random.default_rng(seed)
         tensors = load_file(folder / "model.safetensors")
         moved = {key: value + random.normal(scale=0.05, size=value.shape) for key, value in tensors.items()}

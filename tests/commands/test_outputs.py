@@ -13,6 +13,7 @@ from biorag.corpus.sources import find_sources
 from biorag.utils.files import write_text
 from biorag.utils.locks import DirectoryLock
 from tests.cli import done, failed, invoke, succeeded
+from tests.conftest import write_judged
 
 BM25 = ("--mode", "bm25", "--no-rerank", "--json")
 FOREIGN = ["a thesis\n", '{"file": "mine"}\n', "q1 Q0 d1 1 1.0 other-system\n", "\x1f\x8bnot gzip"]
@@ -21,9 +22,7 @@ FOREIGN = ["a thesis\n", '{"file": "mine"}\n', "q1 Q0 d1 1 1.0 other-system\n", 
 def made(tmp_path):
     """Write a corpus that has a bad line, and a dataset."""
     (tmp_path / "corpus.jsonl").write_text('{"id": "s1", "title": "", "content": "Aspirin lowers fever."}\n{"id": 1}\n')
-    (tmp_path / "data" / "qrels").mkdir(parents=True)
-    (tmp_path / "data" / "queries.jsonl").write_text('{"_id": "q1", "text": "aspirin?"}\n')
-    (tmp_path / "data" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ts1\t1\n")
+    write_judged(tmp_path / "data", {"q1": "aspirin?"}, [("q1", "s1", 1)])
 
 
 @pytest.fixture

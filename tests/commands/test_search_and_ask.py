@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import socket
 from functools import partial
 
 import pytest
@@ -15,19 +14,8 @@ from tests.cli import done, failed, invoke
 from tests.fakes import ScriptedGenerator
 
 HIT_KEYS = ["rank", "id", "pmid", "title", "content", "score", "metadata", "facts"]
-ANSWER_KEYS = {
-    "question",
-    "options",
-    "answer",
-    "choice",
-    "reasoning",
-    "relevant_context",
-    "citations",
-    "hits",
-    "models",
-    "timings_ms",
-}
-CHECKED_KEYS = {"answerer", "abstained", "evidence_probability", "sentences"}
+ANSWER_KEYS = {"question", "options", "answer", "choice", "reasoning", "relevant_context", "citations", "hits"}
+CHECKED_KEYS = {"models", "answerer", "abstained", "evidence_probability", "sentences", "timings_ms"}
 
 
 @pytest.fixture
@@ -46,13 +34,6 @@ def search_small(run, small_home):
 
 def ids(found):
     return [hit["id"] for hit in found["hits"]]
-
-
-@pytest.fixture
-def closed_port():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
 
 
 @pytest.fixture
@@ -130,11 +111,6 @@ def test_in_a_terminal_pmids_are_links_and_matched_words_stand_out(monkeypatch, 
     assert result.exit_code == 0
     assert "https://pubmed.ncbi.nlm.nih.gov/1001/" in screen.getvalue()
     assert "\x1b[33mvitamin\x1b[0m" in screen.getvalue()
-
-
-def test_half_a_surrogate_in_a_query_is_refused(run, small_home):
-    """As an argument that is not UTF-8 arrives."""
-    failed(run("search", "rabies \udcff", "--mode", "bm25", "--no-rerank", home=small_home), 2, "not UTF-8")
 
 
 # --- ask ---
@@ -256,11 +232,7 @@ def test_ask_keeps_the_starters_reply(run, small_home):
     [
         (["search", "x", "--mode", "best"], ["--mode 'best'", "bm25, dense or hybrid"]),
         (["search", "x", "-k", "0"], ["--k 0", "greater than or equal to 1"]),
-        (["search", "x", "--name", "../x"], ["--name '../x'"]),
-        (["search", " \t "], ["query is empty"]),
         (["ask", ""], ["query is empty"]),
-        (["search", "x", "--filter", "year>=new"], ["'new'", "not a number"]),
-        (["ask", "x", "--option", "a=x", "--option", "B=y"], ["option 'a=x'", "A=thiamine"]),
         (["ask", "x", "--option", "A=x"], ["at least two options"]),
         (["index", "demo", "--on-bad-line", "ignore"], ["'ignore'", "skip, stop"]),
     ],
@@ -320,10 +292,9 @@ def test_an_index_is_not_opened_with_another_encoder(run, small_home, other_enco
     assert done(run("info", "default", "--json", home=small_home)) == before
 
 
-def test_servers_that_do_not_answer(run, small_home, closed_port):
-    url = f"http://127.0.0.1:{closed_port}"
+def test_a_generator_that_does_not_answer_is_named(run, small_home):
+    url = "http://127.0.0.1:9"
     failed(run("ask", "aspirin", "--mode", "bm25", "--no-rerank", "--llm", url, home=small_home), 6, url, "check --llm")
-    failed(run("search", "x", "--qdrant", url), 6, f"Qdrant server at {url} failed", "6 times", "check --qdrant")
 
 
 def test_an_index_can_be_read_while_it_is_read_and_not_while_it_is_written(run, corpus_file, tiny_encoder, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from biorag.training.rows import is_held_out
 from tests import cli
 from tests.cli import done, failed, succeeded
-from tests.conftest import write_medrag
+from tests.conftest import write_judged, write_medrag
 
 QUESTIONS = {
     "q0": ("Which drug thins the blood by vitamin K?", "s1"),
@@ -24,17 +24,19 @@ QUESTIONS = {
 }
 
 
+def write_questions(folder: Path) -> Path:
+    """Write the questions as a data set."""
+    texts = {id: text for id, (text, _) in QUESTIONS.items()}
+    return write_judged(folder, texts, [(id, snippet, 1) for id, (_, snippet) in QUESTIONS.items()])
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, snippets, tiny_encoder) -> Path:
     """A folder with a home, whose index `default` the tests only read, and a data set."""
     place = tmp_path_factory.mktemp("tune")
     corpus = write_medrag(place / "corpus.jsonl", snippets)
     succeeded(cli.invoke("index", corpus, "--encoder", tiny_encoder, home=place / "home"))
-    (place / "asked" / "qrels").mkdir(parents=True)
-    rows = [json.dumps({"_id": id, "text": text}) for id, (text, _) in QUESTIONS.items()]
-    (place / "asked" / "queries.jsonl").write_text("\n".join(rows))
-    judged = [f"{id}\t{snippet}\t1\n" for id, (_, snippet) in QUESTIONS.items()]
-    (place / "asked" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    write_questions(place / "asked")
     return place
 
 
@@ -85,10 +87,9 @@ def test_points_at_hand_are_not_measured_again(invoke, place, tmp_path, monkeypa
 
 def test_two_data_sets_weigh_the_same(invoke, place, tmp_path):
     other = tmp_path / "other"
-    (other / "qrels").mkdir(parents=True)
+    other.mkdir()
     failed(invoke("tune", place / "asked", other, "--param", "k_init", "--out", "o"), 4, "queries.jsonl")
-    (other / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "What slows the heart?"}))
-    (other / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ts10\t1\n")
+    write_judged(other, {"q": "What slows the heart?"}, [("q", "s10", 1)])
     words = ("--param", "interpolation", "--points", "3", "--out", "o", "--json")
     found = done(invoke("tune", place / "asked", other, *words))
     assert len(found["points"]) == 4, "three and the value in use"
@@ -98,18 +99,7 @@ def test_two_data_sets_weigh_the_same(invoke, place, tmp_path):
 
 
 def test_the_two_sides_are_the_questions(invoke, place, tmp_path):
-    words = (
-        "tune",
-        place / "asked",
-        "--param",
-        "k_init",
-        "--values",
-        "5",
-        "--no-write",
-        "--validation",
-        "0.5",
-        "--json",
-    )
+    words = ("tune", place / "asked", "--param", "k_init", "--values", 5, "--no-write", "--validation", 0.5, "--json")
     sides = {side: done(invoke(*words, f"--{side}", "--out", side)) for side in ("training", "held-out")}
     left_out = sum(is_held_out(text, 0.5, 0) for text, _ in QUESTIONS.values())
     assert 0 < left_out < len(QUESTIONS)

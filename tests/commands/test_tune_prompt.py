@@ -16,8 +16,8 @@ from biorag.models.finding import find_encoder
 from biorag.training.rows import is_held_out
 from tests import cli
 from tests.cli import done, failed, succeeded
-from tests.commands.test_tune import QUESTIONS
-from tests.conftest import write_medrag
+from tests.commands.test_tune import QUESTIONS, write_questions
+from tests.conftest import write_judged, write_medrag
 from tests.loopback import Script
 
 INSTRUCTION = "Find what treats it"
@@ -32,11 +32,7 @@ def made(tmp_path_factory, snippets, tiny_encoder) -> Path:
     write_query_prompt(place / "encoder", LONG)
     corpus = write_medrag(place / "corpus.jsonl", snippets)
     succeeded(cli.invoke("index", corpus, "--encoder", place / "encoder", home=place / "home"))
-    (place / "prompt" / "qrels").mkdir(parents=True)
-    rows = [json.dumps({"_id": id, "text": text}) for id, (text, _) in QUESTIONS.items()]
-    (place / "prompt" / "queries.jsonl").write_text("\n".join(rows))
-    judged = [f"{id}\t{snippet}\t1\n" for id, (_, snippet) in QUESTIONS.items()]
-    (place / "prompt" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    write_questions(place / "prompt")
     return place
 
 
@@ -127,11 +123,9 @@ def test_nothing_is_written_where_no_candidate_is_better(invoke, made, words, se
 def test_a_winner_that_is_worse_on_held_out_questions_is_not_written(invoke, made, words, tmp_path):
     """The long prompt finds the same for every question; here that is right for those held out."""
     always = hits(invoke)[0][0]
-    shutil.copytree(made / "prompt", tmp_path / "turned")
-    judged = [
-        f"{id}\t{always if is_held_out(text, 0.5, 0) else snippet}\t1\n" for id, (text, snippet) in QUESTIONS.items()
-    ]
-    (tmp_path / "turned" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    texts = {id: text for id, (text, _) in QUESTIONS.items()}
+    judged = [(id, always if is_held_out(texts[id], 0.5, 0) else snippet, 1) for id, (_, snippet) in QUESTIONS.items()]
+    write_judged(tmp_path / "turned", texts, judged)
     turned = [tmp_path / "turned" if word == str(made / "prompt") else word for word in words]
     said = " ".join(invoke(*turned).stderr.split())
     assert "on the held-out questions the winner is worse than the encoder's own prompt, which stays" in said
