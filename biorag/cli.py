@@ -103,7 +103,7 @@ PROGRAM = Registry(
             """
             bench           | biorag.registries:BENCHMARKS | Measure retrieval and answers.
             tune            | tune:tune                    | Choose a setting of retrieval on your questions.
-            tune abstention | tune_abstention:abstention   | Fit when 'ask' withholds an answer.
+            tune abstention | tune:abstention              | Fit when 'ask' withholds an answer.
             tune prompt     | tune_prompt:prompt           | Optimise the instruction before a query.
             ablate          | reproduce:ablate             | Train and measure every cell of a grid.
             reproduce       | reproduce:reproduce          | Run a paper's recipe beside its own figures.

@@ -12,6 +12,7 @@ from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
+from biorag.utils.files import write_json
 
 Answering = Annotated[
     str,
@@ -50,7 +51,6 @@ def answers(
     """
     from biorag.benchmarks.answers import questions, run, systems
     from biorag.engine import open_index
-    from biorag.utils.files import write_json
 
     systems.check_method(answer)
     data = questions.sample(questions.load_answers(dataset), limit, settings.seed)
@@ -103,7 +103,6 @@ def verification(
     """
     from biorag.benchmarks.verification import claims, run
     from biorag.engine import load_checker, open_stored
-    from biorag.utils.files import write_json
 
     checker = load_checker(verifier, settings)
     with open_stored(settings) as (manifest, index):

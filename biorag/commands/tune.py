@@ -1,4 +1,4 @@
-"""`biorag tune`."""
+"""`biorag tune` and `biorag tune abstention`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from biorag.commands import options, show
 from biorag.commands.completion import choices_in
 from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.engine import open_index
+from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.settings.sources import PREFIX, load_settings
+from biorag.utils.files import write_json
+from biorag.utils.outputs import begins_with_key, is_plot, results_folder
 
 if TYPE_CHECKING:
     from biorag.benchmarks.tuning.run import DevelopmentData, TuningPlan
@@ -92,7 +95,6 @@ def _tuned(plan: TuningPlan, chosen_on: DevelopmentData, settings: Settings, out
 def _write(report: dict[str, Any], out: Path, configuration: Path | None) -> None:
     """Write the report, and the best value into a configuration file."""
     from biorag.benchmarks.tuning.run import write_best
-    from biorag.utils.files import write_json
 
     report["written"] = str(configuration) if configuration else None
     if configuration:
@@ -118,3 +120,92 @@ def _print(report: Mapping[str, Any]) -> None:
         show.err.print("note: the best value is the first or the last one: a wider range may hold a better one")
     if report["written"]:
         show.err.print(f"{report['param']} = {best:g} is written to {report['written']}")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What to fit and report on, and where to store the coefficients."""
+
+    outside: Annotated[
+        list[Path] | None, Option(help="JSONL file of questions (_id, text) that the index cannot answer. Repeatable.")
+    ] = None
+    report_share: Annotated[
+        float, Option(min=0.05, max=0.95, help="Share of the questions to report on; the rest is fitted on.")
+    ] = 0.5
+    write: Annotated[
+        bool, Option("--write/--no-write", help="Store the coefficients beside the index, where ask uses them.")
+    ] = True
+
+
+@expanded
+def abstention(
+    dataset: Annotated[list[Path], Argument(help="Folders in BEIR layout, whose snippets the index holds.")],
+    out: Annotated[Path, Option(help="Folder of the coefficients, report.json and the curves.")],
+    settings: Annotated[
+        Settings,
+        options.INDEX,
+        Flags(RetrievalSettings, but=("precision", "mode", "k", "include_retracted")),
+        Flags("seed"),
+    ],
+    fit: Fit,
+    as_json: options.Json = False,
+) -> None:
+    """Fit when ask withholds an answer, on questions with their gold snippets in the index and out of it.
+
+    A logistic regression over the scores tells them apart, calibrated by isotonic regression. The threshold answers
+    90 % of the answerable questions. Measures are those of questions that were not fitted on.
+
+    Examples:
+
+      biorag tune abstention data/bioasq data/pubmedqa --name pubmed --out runs/abstention
+      biorag tune abstention data/bioasq --outside elsewhere.jsonl --out runs/abstention --no-write --json
+    """
+    report = _fitted(dataset, out, settings, fit)
+    show.result(report, as_json, _print_fit)
+
+
+def _fitted(dataset: list[Path], out: Path, settings: Settings, fit: Fit) -> dict[str, Any]:
+    from biorag.answering.abstention.estimator import FILE
+    from biorag.benchmarks.tuning import abstention as tuning
+    from biorag.corpus.datasets import load_dataset
+    from biorag.utils.plots import require_matplotlib
+
+    require_matplotlib()
+    outside = fit.outside or []
+    data = tuning.AbstentionData([load_dataset(path) for path in dataset], tuning.read_outside(outside))
+    files = {FILE: begins_with_key("format"), "report.json": begins_with_key("questions"), "curves.png": is_plot}
+    words = [
+        "biorag tune abstention",
+        *(path.name for path in dataset),
+        *(f"--outside {path.name}" for path in outside),
+    ]
+    command = " ".join([*words, f"--report-share {fit.report_share:g}", f"--seed {settings.seed}"])
+    with results_folder(out, files, [*dataset, *outside]), open_index(settings.replace(mode="hybrid")) as opened:
+        with show.progress("Questions", data.searches) as advance:
+            parts = tuning.split(tuning.examples(data, opened, advance), fit.report_share, settings.seed)
+        fitted = tuning.coefficients(parts, opened, data.names, command)
+        stored = [out / FILE, *([opened.folder / FILE] if fit.write else [])]
+        for path in stored:
+            fitted.save(path)
+        report = {
+            **tuning.report(fitted, parts.reported, settings.seed),
+            "config": settings.public(),
+            "command": command,
+            "written": str(stored[-1]) if fit.write else None,
+        }
+        tuning.write_curves(out / "curves.png", fitted, parts.reported)
+        write_json(out / "report.json", report)
+    return report
+
+
+def _print_fit(report: Mapping[str, Any]) -> None:
+    rows = [
+        (part, name, f"{measured['value']:.4f}", " to ".join(f"{end:.4f}" for end in measured["interval"] or ()))
+        for part, measures in report["measures"].items()
+        for name, measured in measures.items()
+    ]
+    show.table("Questions that were not fitted on", ["questions", "measure", "value", "95 % interval"], rows)
+    answered = [(name, f"{share:.1%}") for name, share in report["answered"].items()]
+    show.table(f"Answered at the threshold of {report['threshold']:.3f}", ["questions", "share"], answered)
+    if report["written"]:
+        show.err.print(f"the coefficients are written to {report['written']}", soft_wrap=True)
