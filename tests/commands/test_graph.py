@@ -118,12 +118,7 @@ def test_negatives_are_mined_by_citations(report, invoke, pairs, tmp_path):
     out = tmp_path / "mined.jsonl"
     arguments = ["mine", pairs, "--negatives", "citation", "--graph", "walked", "--name", "papers", "--out"]
     mined = report(*arguments, out)
-    assert mined["reach"] == {
-        "positives": 30,
-        "without_pmid": 0,
-        "not_in_graph": 11,
-        "without_neighbourhood": 0,
-    }
+    assert mined["reach"] == {"positives": 30, "without_pmid": 0, "not_in_graph": 11, "without_neighbourhood": 0}
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert (mined["rows"], mined["without"], mined["kind"]) == (len(lines), 11, "citation")
     assert mined["per_row_mean"] == round(sum(len(line["negatives"]) for line in lines) / len(lines), 2)
