@@ -179,10 +179,7 @@ def judged_id(id: str, pmid: int | None, judged: Collection[str]) -> str:
 def evaluate(qrels: Qrels, run: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """Return the measures over all questions of `qrels`, and for each of them.
 
-    Parameters
-    ----------
-    qrels : question -> snippet -> relevance
-    run : question -> snippet ids, best first
+    `qrels`: question -> snippet -> relevance; `run`: question -> snippet ids, best first.
     """
     scored = {question: dict(zip(ids, run_scores(len(ids)), strict=True)) for question, ids in run.items()}
     names = {measure: name for name, measure in MEASURES.items()}

@@ -37,15 +37,9 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval of the mean, by drawing as many questions with replacement.
 
-    Parameters
-    ----------
-    values : of one measure, (questions,), at least one
-    seed : of the drawing
-    samples : number of redrawn sets of questions
-    level : share of their means that lies within the interval
+    `values`: of one measure, (questions,), at least one; `seed`: of the drawing; `samples`: number of redrawn sets of
+    questions; `level`: share of their means that lies within the interval.
 
-    References
-    ----------
     Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapter 13.
     """
     low, high = np.quantile(bootstrap_means([values], seed, samples), [(1 - level) / 2, (1 + level) / 2])
@@ -55,9 +49,7 @@ def bootstrap_interval(
 def bootstrap_means(tasks: Sequence[ArrayLike], seed: int, samples: int = SAMPLES) -> NDArray[np.float64]:
     """Return the unweighted means of the tasks' means, (samples,), questions being redrawn within each task.
 
-    Parameters
-    ----------
-    tasks : values of one measure, (questions,) each, at least one
+    `tasks`: values of one measure, (questions,) each, at least one.
     """
     from scipy import stats
 
@@ -83,16 +75,10 @@ def permutation_p_value(gains: Sequence[float], seed: int, samples: int = SAMPLE
     counted in, (hits + 1) / (samples + 1), so that it is never 0 (Phipson and Smyth 2010).
     `scipy.stats.permutation_test` shuffles pair by pair, which takes 10 to 25 times as long.
 
-    Parameters
-    ----------
-    gains : ours − theirs, (questions,)
-    seed : of the flips
-    samples : number of flips
+    `gains`: ours − theirs, (questions,); `seed`: of the flips; `samples`: number of flips.
 
-    References
-    ----------
-    Smucker, Allan and Carterette (2007), A comparison of statistical significance tests for information
-    retrieval evaluation, CIKM.
+    Smucker, Allan and Carterette (2007), A comparison of statistical significance tests for information retrieval
+    evaluation, CIKM.
     """
     moved = np.asarray(gains, dtype=float)
     moved = moved[moved != 0]  # a tie is the same with either sign
@@ -120,10 +106,7 @@ def paired(ours: Sequence[float], theirs: Sequence[float], seed: int) -> Paired:
     The interval is a bootstrap of the questions, the same ones for both; the p-value that of the
     permutation test, which Smucker, Allan and Carterette (2007) recommend for differences of means.
 
-    Parameters
-    ----------
-    ours, theirs : (questions,) each, in the same order, at least one
-    seed : of both resamplings
+    `ours` and `theirs`: (questions,) each, in the same order, at least one; `seed`: of both resamplings.
     """
     gains = differences(ours, theirs)
     low, high = bootstrap_interval(gains.tolist(), seed)

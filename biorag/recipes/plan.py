@@ -39,10 +39,7 @@ class Instance:
 class RecipePlan:
     """The steps of a recipe at a scale.
 
-    Parameters
-    ----------
-    backbone : name of one of the recipe's; the scale's own for None
-    data : folder that `{data}` stands for in the paths of inputs
+    `backbone` names one of the recipe's, None the scale's own; `data` is what `{data}` stands for in paths of inputs.
 
     Raises UsageError if there is no such scale or backbone; BadInputError if a command names what the recipe does not
     have.

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.errors import BadInputError
 from biorag.recipes.plan import RecipePlan
-from biorag.recipes.recipe import Column, Figure, Finding, Known, PaperTable, TableRow
+from biorag.recipes.recipe import Figure, Finding, Known, PaperTable, TableRow
 from biorag.recipes.steps import PER_QUESTION, Step, Workshop
 from biorag.utils.runs import whole_rows
 
@@ -64,17 +64,17 @@ class Figures:
         return {"text": finding.text, "difference": difference, "low": low, "high": high, "verdict": verdict}
 
     def _cells(self, table: PaperTable, row: TableRow) -> list[dict[str, Any]]:
+        """Return our figures, averaged over `runs` steps, their 95 % intervals over questions, and the paper's."""
         papers: Sequence[Known] = row.paper or [""] * len(table.columns)
-        return [self._cell(row, column, paper) for column, paper in zip(table.columns, papers, strict=True)]
-
-    def _cell(self, row: TableRow, column: Column, paper: Known) -> dict[str, Any]:
-        """Return our figure, averaged over `runs` steps, its 95 % interval over questions, and the paper's."""
-        steps, value, low, high = self._steps(row), None, None, None
-        if steps:
-            value, values = self._mean(steps, column.value), by_question(self._workshop, steps, column.value)
-            low, high = (None, None) if values is None else bootstrap_interval(values.tolist(), self._seed)
-        known = None if paper == "" else paper
-        return {"value": value, "low": low, "high": high, "runs": len(steps), "paper": known}
+        steps, cells = self._steps(row), []
+        for column, paper in zip(table.columns, papers, strict=True):
+            value = low = high = None
+            if steps:
+                value, values = self._mean(steps, column.value), by_question(self._workshop, steps, column.value)
+                low, high = (None, None) if values is None else bootstrap_interval(values.tolist(), self._seed)
+            known = None if paper == "" else paper
+            cells.append({"value": value, "low": low, "high": high, "runs": len(steps), "paper": known})
+        return cells
 
     def _steps(self, figure: Figure) -> list[Step]:
         return [instance.step for instance in self._plan.at(figure.step, figure.at)]

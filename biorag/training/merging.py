@@ -60,8 +60,6 @@ def _parsed(text: str, experts: int) -> tuple[float, ...]:
 def linear(recipe: MergeRecipe, experts: Sequence[Vectors], base: Vectors | None) -> Vectors:
     """Return Σ wᵢ θᵢ / Σ wᵢ; with a base θ₀ + Σ wᵢ (θᵢ − θ₀), the weighted task vectors added to it.
 
-    References
-    ----------
     Wortsman et al. (2022), Model soups; Ilharco et al. (2023), Editing models with task arithmetic.
     """
     total = math.fsum(recipe.weights)
@@ -77,8 +75,6 @@ def ties(recipe: MergeRecipe, experts: Sequence[Vectors], base: Vectors | None) 
     Task vectors τᵢ = θᵢ − θ₀ are trimmed to `density`; the elected sign of a parameter is that of Σ wᵢ τᵢ; and τ
     is the weighted mean of the values of that sign. Where the sum is 0, the base stays.
 
-    References
-    ----------
     Yadav et al. (2023), TIES-Merging: resolving interference when merging models, algorithm 1.
     """
     assert base is not None, "TIES merges task vectors"

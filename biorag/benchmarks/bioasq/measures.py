@@ -35,10 +35,7 @@ def score_documents(golden: Sequence[str], returned: Sequence[str]) -> RankingSc
     AP is `Σ_r P(r)·rel(r) / min(10, |golden|)`, as of BioASQ 8. Editions 3 to 7 divide by 10, the first two by
     |golden|. It is 0 where there is no golden document.
 
-    Parameters
-    ----------
-    golden : relevant documents, each once
-    returned : best first, each once
+    `golden`: relevant documents, each once; `returned`: best first, each once.
     """
     relevant = set(golden)
     hits = precisions = 0.0

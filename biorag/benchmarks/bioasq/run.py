@@ -193,9 +193,7 @@ def response(question: str, hits: Sequence[Hit], whole_records: bool) -> Respons
 
     Of several hits of one PubMed record the best one stands for it; hits without a PMID are passed over.
 
-    Parameters
-    ----------
-    whole_records : that every snippet's title and content are those of its whole record
+    `whole_records`: that every snippet's title and content are those of its whole record.
     """
     first: dict[str, Snippet] = {}
     for hit in hits:

@@ -65,13 +65,7 @@ class LatencyReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        return {
-            "machine": asdict(self.machine),
-            "index": dict(self.index),
-            "settings": dict(self.settings),
-            "stages": self.stages.to_json(self.settings["k_init"]),
-            "memory": dict(self.memory),
-        }
+        return {**asdict(self), "stages": self.stages.to_json(self.settings["k_init"])}
 
     def write(self, out: Path) -> None:
         """Write `latency.json` and `latency.png`, the time per question by size of batch."""

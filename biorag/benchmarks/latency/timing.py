@@ -42,10 +42,8 @@ def summary(milliseconds: Sequence[float]) -> Timing:
 def collect(sample: Sample, repetition: Repetition) -> dict[str, Timing]:
     """Call `sample` repeatedly and summarise each of the times that it returns.
 
-    Parameters
-    ----------
-    sample : takes the number of the call, from 0; returns milliseconds by name
-    repetition : one call warms up and `LEAST` are timed (if as many are asked for), however long they take
+    `sample` takes the number of the call, from 0, and returns milliseconds by name. One call warms up and `LEAST` are
+    timed (if as many are asked for), however long they take.
     """
     for turn in _turns(repetition.warm_up, 1, repetition.seconds):
         sample(turn)

@@ -266,12 +266,8 @@ def _reply(path: Path, task: str, question: Question) -> str:
 def report(scorings: Scorings, config: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the report of a run as JSON values."""
     scores = {task: task_score(scored) for task, scored in scorings.items() if scored}
-    return {
-        "tasks": {task: asdict(score) for task, score in scores.items()},
-        "average": average(scores),
-        "config": dict(config),
-        "manifest": dict(manifest),
-    }
+    tasks = {task: asdict(score) for task, score in scores.items()}
+    return {"tasks": tasks, "average": average(scores), "config": dict(config), "manifest": dict(manifest)}
 
 
 def write_report(

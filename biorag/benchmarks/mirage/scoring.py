@@ -116,10 +116,7 @@ def paired_bootstrap(
 ) -> AccuracyComparison:
     """Compare two runs by resampling questions within each task, the same ones for both.
 
-    Parameters
-    ----------
-    ours, theirs : task -> whether each question was answered right, in the same order
-    seed : of the resampling
+    `ours` and `theirs`: task -> whether each question was answered right, in the same order; `seed`: of the resampling.
 
     Returns
     -------

@@ -64,10 +64,8 @@ def model_meta(name: str, identity: Mapping[str, Any]) -> ModelMeta:
 class TaskPrompts:
     """Sets an encoder's query prompt to the instruction of a task, in the form of the encoder's own prompt.
 
-    Parameters
-    ----------
-    encoder : keeps its own prompt in tasks without an instruction
-    instructions : `dataset_key` of a task's name -> instruction
+    `encoder`: keeps its own prompt in tasks without an instruction; `instructions`: `dataset_key` of a task's name ->
+    instruction.
     """
 
     def __init__(self, encoder: PromptedEncoder, instructions: Mapping[str, str]) -> None:

@@ -25,24 +25,15 @@ NDCG, SUCCESS = "ndcg_at_10", "hit_rate_at_5"
 
 @dataclass(frozen=True, slots=True)
 class TaskGroup:
-    """Tasks by mteb's names, and how they are run.
-
-    Attributes
-    ----------
-    languages : ISO 639-3 codes; only subsets wholly in these; empty for all
-    measure : the measure that counts in each task; empty for the task's own main measure
-    splits, subsets : those of the tasks to run; empty for all
-    averages : name -> the tasks of a mean
-    local : data sets that mteb does not have -> the option that reads them from files
-    """
+    """Tasks by mteb's names, and how they are run."""
 
     tasks: Sequence[str]
-    languages: Sequence[str] = ()
-    measure: str = ""
-    splits: Sequence[str] = ()
-    subsets: Sequence[str] = ()
-    averages: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    local: Mapping[str, str] = field(default_factory=dict)
+    languages: Sequence[str] = ()  # ISO 639-3 codes; only subsets wholly in these; empty for all
+    measure: str = ""  # that counts in each task; empty for the task's own main measure
+    splits: Sequence[str] = ()  # of the tasks; empty for all
+    subsets: Sequence[str] = ()  # of the tasks; empty for all
+    averages: Mapping[str, Sequence[str]] = field(default_factory=dict)  # name -> the tasks of a mean
+    local: Mapping[str, str] = field(default_factory=dict)  # data sets that mteb lacks -> the option that reads files
 
     def missing(self, measured: Collection[str]) -> dict[str, str]:
         """Return the data sets that neither mteb nor a local task of their name provides: name -> option."""

@@ -175,8 +175,6 @@ def centred_isotonic(
 
     Linear in between, the probability rises strictly, so that no two scores become one.
 
-    References
-    ----------
     Oron and Flournoy (2017), Centered isotonic regression: point and interval estimation for dose-response studies.
     """
     levels = IsotonicRegression(out_of_bounds="clip").fit_transform(scores, outcomes.astype(float))

@@ -43,8 +43,6 @@ def parted(prompt: str) -> tuple[str, PromptForm]:
 
     An empty prompt has BMRetriever's form.
 
-    References
-    ----------
     Xu et al. (2024), BMRetriever, arXiv:2404.18443.
     """
     match = _FORM.fullmatch(prompt)

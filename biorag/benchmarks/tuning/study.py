@@ -65,10 +65,7 @@ class TuningRun(ResumableRun):
 class Study(Generic[Value]):
     """Values that were measured, each once; those of an earlier run into the same folder are there already.
 
-    Parameters
-    ----------
-    identity : all that determines the measures besides the value; JSON
-    measure : gives the measures of every data set at a value
+    `identity` is all that determines the measures besides the value; `measure` gives those of every data set at one.
 
     Raises MismatchError if the folder holds the points of another study.
     """
