@@ -1,9 +1,8 @@
 r"""BMRetriever's instruction fine-tuning pairs (Xu et al., 2024, section 3.3): BMRetriever/biomed_retrieval_dataset.
 
-The set is one JSON file, `ft_data.json`, of a query with its positive and negative passages a record. The same pairs
-are also written by Tevatron (`positive_passages`) and FlagEmbedding (`pos`, `neg`), so all these names are read. Its
-queries and passages may stand in the templates that BMRetriever trains with ("Instruct: …\nQuery: …", "Represent this
-passage\npassage: …"): these are taken apart, since `biorag train` writes a set's own instruction before them.
+The set is one JSON file, `ft_data.json`, of a query with its positive and negative passages a record. The names of
+Tevatron (`positive_passages`) and FlagEmbedding (`pos`, `neg`) are read too. BMRetriever's templates ("Instruct:
+…\nQuery: …", "Represent this passage\npassage: …") are taken apart: `biorag train` writes a set's own instruction.
 """
 
 from __future__ import annotations

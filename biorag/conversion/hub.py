@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,10 +42,18 @@ class HubDataset:
         Nothing is kept on disk: rows are read from the hub as they are asked for. Raises `MissingError` if the package
         or the data set cannot be loaded, and `OfflineError` in offline mode, but for a folder.
         """
-        with self._faults_named():
+        try:
             for split, rows in self._splits().items():
                 for number, row in enumerate(rows, 1):
                     yield Entry(number, split, json.dumps(row, default=str))
+        except BioragError:
+            raise
+        except Exception as error:  # whatever the package raises at a name, a file or the network
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise MissingError(
+                f"the data set {self.shown} cannot be loaded ({reason}): check --hub, --hub-config, --hub-split and "
+                "--hub-revision, or download its files"
+            ) from error
 
     def _splits(self) -> Mapping[str, Any]:
         local = self._is_local()
@@ -65,17 +72,3 @@ class HubDataset:
 
     def _is_local(self) -> bool:
         return Path(self.name).is_dir()
-
-    @contextmanager
-    def _faults_named(self) -> Iterator[None]:
-        """Turn whatever the package raises at a name, a file or the network into the error that names the data set."""
-        try:
-            yield
-        except BioragError:
-            raise
-        except Exception as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise MissingError(
-                f"the data set {self.shown} cannot be loaded ({reason}): check --hub, --hub-config, --hub-split and "
-                "--hub-revision, or download its files"
-            ) from error

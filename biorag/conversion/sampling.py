@@ -1,9 +1,8 @@
 """Disjoint random samples of a corpus, of training rows, or of the questions of a BEIR folder, in one reading.
 
 Each record has a number that its id and the seed alone determine: a hash of 64 bits. The records with the smallest
-numbers are drawn, the first sample the smallest of them (bottom-k sampling; Cohen and Kaplan, 2007). So neither the
-order of the files nor what else is in them changes who comes before whom, and samples of one seed are nested: a larger
-total adds records to the last sample. Records that are to be kept are drawn before all others.
+numbers are drawn, those to keep before all others (bottom-k sampling; Cohen and Kaplan, 2007). So the order of the
+files does not matter, and samples of one seed are nested: a larger total adds records to the last sample.
 """
 
 from __future__ import annotations

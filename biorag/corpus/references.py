@@ -29,13 +29,13 @@ class ReferenceRecord(NamedTuple):
 
 
 def _split(
-    source: Source, begins: Callable[[bytes], bool], ends: Callable[[bytes], bool], what: str
+    source: Source, beginning: bytes, ends: Callable[[bytes], bool], what: str
 ) -> Iterator[tuple[int, ReferenceRecord]]:
     """Yield the records of a file with their first lines; lines between them are skipped."""
     start = number = size = 0
     lines: list[bytes] = []
     for line_number, line in read_lines(source, blank=True):
-        if begins(line):
+        if line.startswith(beginning):
             if lines:
                 number += 1
                 yield start, ReferenceRecord(source.label, number, b"\n".join(lines), ended=False)
@@ -67,11 +67,6 @@ def _snippet(reference: ReferenceRecord, pmid: str, fields: Mapping[str, Any], t
 
 
 # --- RIS
-
-
-def read_ris(source: Source) -> Iterator[tuple[int, ReferenceRecord]]:
-    """Yield the records of a RIS file; see `_split`."""
-    return _split(source, lambda line: line.startswith(b"TY  -"), lambda line: line.startswith(b"ER  -"), "RIS")
 
 
 def parse_ris(reference: ReferenceRecord) -> Snippet:
@@ -139,11 +134,6 @@ def _list(entry: Mapping[str, Any], *names: str) -> list[str]:
 
 
 # --- MEDLINE
-
-
-def read_nbib(source: Source) -> Iterator[tuple[int, ReferenceRecord]]:
-    """Yield the records of a MEDLINE file, which blank lines separate; see `_split`."""
-    return _split(source, lambda line: line.startswith(b"PMID- "), lambda line: not line.strip(), "MEDLINE")
 
 
 def nbib_fields(text: str) -> dict[str, list[str]]:
@@ -224,5 +214,13 @@ def _match(pattern: re.Pattern[str], text: str) -> str:
     return match[0] if match else ""
 
 
-RIS = Reader(read_ris, parse_ris, lambda record: shown_bytes(record.content))
-MEDLINE = Reader(read_nbib, parse_nbib, lambda record: shown_bytes(record.content))
+RIS = Reader(
+    lambda source: _split(source, b"TY  -", lambda line: line.startswith(b"ER  -"), "RIS"),
+    parse_ris,
+    lambda record: shown_bytes(record.content),
+)
+MEDLINE = Reader(
+    lambda source: _split(source, b"PMID- ", lambda line: not line.strip(), "MEDLINE"),
+    parse_nbib,
+    lambda record: shown_bytes(record.content),
+)

@@ -251,14 +251,10 @@ def test_a_beir_folder_keeps_its_parts_and_grades(tmp_path):
 @pytest.mark.parametrize("beside", [False, True], ids=["mteb/scifact", "BeIR/scifact"])
 def test_a_beir_set_of_the_hub_is_that_of_the_folder(tmp_path, beside):
     folder = write_beir(tmp_path / "folder")
-    texts = {
-        name: {
-            name: [
-                {key: record[key] for key in record if key != "metadata"} for record in lines(folder / f"{name}.jsonl")
-            ]
-        }
-        for name in ("corpus", "queries")
-    }
+    texts: dict[str, dict[str, list[dict]]] = {}
+    for name in ("corpus", "queries"):
+        records = lines(folder / f"{name}.jsonl")
+        texts[name] = {name: [{key: record[key] for key in record if key != "metadata"} for record in records]}
     with (folder / "qrels" / "test.tsv").open() as stream:
         qrels = {"test": [{**row, "score": int(row["score"])} for row in csv.DictReader(stream, delimiter="\t")]}
     if beside:
@@ -266,11 +262,10 @@ def test_a_beir_set_of_the_hub_is_that_of_the_folder(tmp_path, beside):
         hub_folder(tmp_path / "set-qrels", default=qrels)
     else:
         hub_folder(tmp_path / "set", **texts, default=qrels)
-    converted("beir", tmp_path / "out", hub=HubDataset(str(tmp_path / "set")))
-    assert read_qrels(tmp_path / "out" / "qrels" / "test.tsv", 0) == read_qrels(folder / "qrels" / "test.tsv", 0)
-    assert [snippet.contents for snippet in snippets(tmp_path / "out")] == [
-        snippet.contents for snippet in snippets(folder)
-    ]
+    out = tmp_path / "out"
+    converted("beir", out, hub=HubDataset(str(tmp_path / "set")))
+    assert read_qrels(out / "qrels" / "test.tsv", 0) == read_qrels(folder / "qrels" / "test.tsv", 0)
+    assert [snippet.contents for snippet in snippets(out)] == [snippet.contents for snippet in snippets(folder)]
 
 
 def test_lotte_has_two_kinds_of_questions_over_one_collection(tmp_path):
@@ -343,7 +338,6 @@ BAD = {
     "mirage": ({**MIRAGE, "new": {"q": {"question": "?", "options": {"A": "x"}}}}, "options: ", "questions", 2),
     "bmretriever": ([{"query": 3, "positive": "x"}, PAIRS[0]], "'query' is neither a text", "rows", 1),
     "medrag": ({"id": "x"}, "has no text", "snippets", 6),
-    "title-abstract": ({"id": "x"}, "has no text", "rows", 6),
 }
 
 
@@ -351,7 +345,7 @@ BAD = {
 def test_a_bad_record_stops_with_its_place_or_is_skipped_and_counted(tmp_path, format):
     record, reason, counted, good = BAD[format]
     path = tmp_path / "file.json"
-    if format in ("medrag", "title-abstract"):
+    if format == "medrag":
         path = write_lines(tmp_path / "file.jsonl", [record, *MEDRAG])
     else:
         write(path, record)
@@ -367,25 +361,19 @@ def test_a_bad_record_stops_with_its_place_or_is_skipped_and_counted(tmp_path, f
 
 
 @pytest.mark.parametrize(
-    ("format", "options", "part"),
+    ("format", "names", "options", "part"),
     [
-        ("bioasq", {"test_ids": Path("x")}, "--test-ids is not for format bioasq"),
-        ("medrag", {"split": "dev"}, "format medrag has no parts: leave out --split"),
-        ("lotte", {"split": "dev"}, "--split dev is not of format lotte: use one of search, forum"),
+        ("bioasq", ["x"], {"test_ids": Path("x")}, "--test-ids is not for format bioasq"),
+        ("medrag", ["x"], {"split": "dev"}, "format medrag has no parts: leave out --split"),
+        ("lotte", ["."], {"split": "dev"}, "--split dev is not of format lotte: use one of search, forum"),
+        ("bioasq", [], {"hub": HubDataset("x/y")}, "not read from the hub"),
+        ("pubmedqa", [], {}, r"name the files of format pubmedqa \(ori_pqal\.json\) or --hub NAME"),
+        ("pubmedqa", ["x"], {"hub": HubDataset("x/y")}, "name the files"),
     ],
 )
-def test_what_a_format_does_not_take_is_refused(tmp_path, format, options, part):
+def test_what_a_format_does_not_take_is_refused(tmp_path, format, names, options, part):
     with pytest.raises(UsageError, match=part):
-        converted(format, tmp_path / "out", tmp_path, **options)
-
-
-def test_a_set_needs_files_or_the_hub(tmp_path):
-    with pytest.raises(UsageError, match="not read from the hub"):
-        converted("bioasq", tmp_path / "out", hub=HubDataset("x/y"))
-    with pytest.raises(UsageError, match=r"name the files of format pubmedqa \(ori_pqal\.json\) or --hub NAME"):
-        converted("pubmedqa", tmp_path / "out")
-    with pytest.raises(UsageError, match="name the files"):
-        converted("pubmedqa", tmp_path / "out", tmp_path / "x", hub=HubDataset("x/y"))
+        converted(format, tmp_path / "out", *names, **options)
 
 
 @pytest.mark.models

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-import zlib
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 from pypdf import PdfReader, PdfWriter
+from pypdf.generic import NameObject, StreamObject
 
 from biorag.corpus import pdf_pages
 from biorag.corpus.pdf import plain
@@ -83,8 +84,6 @@ def test_lines_of_a_page_are_joined_and_broken_words_mended():
 
 
 def encrypted(password: str) -> bytes:
-    from io import BytesIO
-
     writer, out = PdfWriter(clone_from=PdfReader(BytesIO(searchable_pdf(["Secret."])))), BytesIO()
     writer.encrypt(user_password=password, owner_password="owner", algorithm="RC4-128")
     writer.write(out)
@@ -99,28 +98,18 @@ def test_an_encrypted_pdf_is_read_if_it_opens_without_a_password(tmp_path):
 
 def bomb(content: bytes) -> bytes:
     """A PDF whose only page has this as its content, deflated."""
-    stream = zlib.compress(content, 9)
-    objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R "
-        b"/Resources << /Font << /F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>",
-        b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(stream), stream),
-    ]
-    out, places = b"%PDF-1.4\n", []
-    for number, body in enumerate(objects, start=1):
-        places.append(len(out))
-        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    tail = b"trailer << /Size 5 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % len(out)
-    return out + b"xref\n0 5\n0000000000 65535 f \n" + table + tail
+    writer, stream, out = PdfWriter(clone_from=PdfReader(BytesIO(searchable_pdf(["Text."])))), StreamObject(), BytesIO()
+    stream.set_data(content)
+    writer.pages[0][NameObject("/Contents")] = writer._add_object(stream.flate_encode(level=9))
+    writer.write(out)
+    return out.getvalue()
 
 
 @pytest.mark.long
 def test_a_page_that_takes_too_long_ends_the_file(tmp_path):
-    (found,), _ = read(tmp_path / "a.pdf", bomb(b"BT /F 9 Tf (Harmless.) Tj ET"))
+    (found,), _ = read(tmp_path / "a.pdf", bomb(b"BT /F1 9 Tf (Harmless.) Tj ET"))
     assert found.content == "Harmless."
-    slow = bomb(b"BT /F 9 Tf " + b"(x) Tj 1 0 0 1 5 5 Tm " * 3_000_000)
+    slow = bomb(b"BT /F1 9 Tf " + b"(x) Tj 1 0 0 1 5 5 Tm " * 3_000_000)
     assert len(slow) < 1 << 20
     started = time.monotonic()
     _, (reject,) = read(tmp_path / "b.pdf", slow)

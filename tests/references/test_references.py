@@ -7,7 +7,6 @@ import io
 import json
 import re
 import warnings
-from random import Random
 
 import bibtexparser
 import pytest
@@ -28,9 +27,7 @@ from biorag.references.ris import ris
 from biorag.references.tables import COLUMNS, comma_separated, markdown, tab_separated
 from biorag.references.vancouver import citation, shortened, vancouver
 from biorag.types import Hit, Snippet
-from tests.pubmed_records import file_of, record
 
-RECORDS = 500
 MANY = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
@@ -383,23 +380,3 @@ def test_a_snippet_without_any_field_is_cited_by_its_title():
 )
 def test_names(name, groups, author):
     assert author_of(name, groups) == author
-
-
-def test_generated_records_with_every_field_are_cited_in_every_format(tmp_path):
-    random = Random("references")
-    made = [record(random, pmid) for pmid in range(1, RECORDS + 1)]
-    path = tmp_path / "pubmed25n0001.xml"
-    path.write_bytes(file_of(*(each.xml for each in made)))
-    found = list(read_snippets(Source(path.name, path)))
-    assert [snippet.metadata for snippet in found] == [each.snippet.metadata for each in made]
-    hits = [hit(snippet, rank) for rank, snippet in enumerate(found, 1)]
-    entries, items = read_bibtex(bibtex(hits)), json.loads(csl_json(hits))
-    records = read_ris(ris(hits))
-    assert [len(entries), len(items), len(records)] == [RECORDS] * 3
-    assert len({entry.key for entry in entries}) == RECORDS
-    for snippet, item, ris_record in zip(found, items, records, strict=True):
-        groups = snippet.metadata.get("group_authors", [])
-        named = ["literal" in name for name in item.get("author", [])]
-        assert named == [name in groups or "," not in name for name in snippet.metadata.get("authors", [])]
-        assert ris_record.get("doi") == snippet.metadata.get("doi") == item.get("DOI")
-    assert len(vancouver(hits).splitlines()) == RECORDS
