@@ -20,7 +20,7 @@ from biorag.engine import OpenIndex
 from biorag.errors import BadInputError, MissingError, unknown_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
-from biorag.types import FieldFilter, Hit, Index, IndexQuery, OnProgress, block_id
+from biorag.types import FieldFilter, Index, IndexQuery, OnProgress, block_id
 from biorag.utils.files import json_line, replacing
 from biorag.utils.outputs import RUN_TAG
 from biorag.utils.progress import batched
@@ -96,7 +96,8 @@ def measure(
     run: dict[str, list[str]] = {}
     stages: dict[str, list[float]] = {}
     for question, ranking in search_questions(retriever, dataset.questions, DEPTH, where, on_progress):
-        run[question.id] = _judged_ids(ranking.hits, judged)
+        ids = (judged_id(hit.snippet.id, hit.snippet.pmid, judged) for hit in ranking.hits)
+        run[question.id] = list(dict.fromkeys(ids))
         for stage, milliseconds in ranking.timings_ms.items():
             stages.setdefault(stage, []).append(milliseconds)
     metrics, per_question = evaluate(dataset.qrels, run)
@@ -164,11 +165,6 @@ def check_judged(judged: JudgedCount, what: str, index: str) -> None:
             "index %r lacks %s of %s judged snippets of %s, which count as not found",
             *(index, f"{judged.missing:,}", f"{total:,}", what),
         )
-
-
-def _judged_ids(hits: Sequence[Hit], judged: Collection[str]) -> list[str]:
-    """Return the hits' ids as judgements know them, each once."""
-    return list(dict.fromkeys(judged_id(hit.snippet.id, hit.snippet.pmid, judged) for hit in hits))
 
 
 def judged_id(id: str, pmid: int | None, judged: Collection[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from biorag.benchmarks.latency import machine, stages
 from biorag.benchmarks.latency.report import LatencyReport, StageTimings
 from biorag.benchmarks.latency.stages import KnownVectors, Subject
-from biorag.benchmarks.latency.timing import Repetition, Timing
+from biorag.benchmarks.latency.timing import Repetition
 from biorag.corpus.datasets import load_dataset
 from biorag.engine import (
     OpenIndex,
@@ -65,7 +65,11 @@ def measure_latency(settings: Settings, request: LatencyRequest, progress: Progr
         subject = Subject(settings, opened.manifest, opened.index, encoders.encoder, encoders, questions)
         memory = {"before_bytes": before, "opened_bytes": machine.resident_bytes()}
         sample = stages.sampled(opened.index, request.index_limit, settings.seed)
-        timings = _stages(subject, _retriever(subject, encoders), sample, request, progress)
+        token_models = loaded_token_models(encoders)
+        rerankers = load_rerankers(settings, encoders.encoder, opened.index, opened.manifest, token_models)
+        similarity = opened.manifest.similarity
+        retriever = Retriever(opened.index, encoders.encoder, rerankers, settings.retrieval, similarity)
+        timings = _stages(subject, retriever, sample, request, progress)
         return LatencyReport(
             machine=described,
             index=_index_facts(settings, opened),
@@ -79,12 +83,6 @@ def _questions(settings: Settings, request: LatencyRequest, opened: OpenIndex) -
     if request.questions:
         return [question.text for question in load_dataset(request.questions).questions][: request.limit]
     return stages.titles(opened.index, request.limit or stages.TITLES, settings.seed)
-
-
-def _retriever(subject: Subject, encoders: SnippetEncoders) -> Retriever:
-    settings, manifest, index = subject.settings, subject.manifest, subject.index
-    rerankers = load_rerankers(settings, encoders.encoder, index, manifest, loaded_token_models(encoders))
-    return Retriever(index, encoders.encoder, rerankers, settings.retrieval, manifest.similarity)
 
 
 def loaded_token_models(encoders: SnippetEncoders) -> dict[str, TokenEncoder]:
@@ -110,18 +108,11 @@ def _stages(
             advance(1)
         single = stages.one_by_one(retriever, questions, repetition)
         advance(1)
-        generated, answer = _generation(subject, retriever, repetition)
+        generated = answer = None
+        if generator := load_generator(settings):
+            generated, answer = stages.generation(retriever, generator, settings, questions, repetition)
         advance(1)
     return StageTimings(costs, encoding, first, single, generated, answer)
-
-
-def _generation(
-    subject: Subject, retriever: Retriever, repetition: Repetition
-) -> tuple[Timing, Timing] | tuple[None, None]:
-    generator = load_generator(subject.settings)
-    if generator is None:
-        return None, None
-    return stages.generation(retriever, generator, subject.settings, subject.questions, repetition)
 
 
 def _index_facts(settings: Settings, opened: OpenIndex) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from typing_extensions import TypedDict
 
@@ -110,12 +110,7 @@ def plan_run(
     return MirageRun(out, method, layout, identity, at_a_time)
 
 
-class PreparedQuestion(NamedTuple):
-    """A question of a task with what was retrieved for it; None without retrieval."""
-
-    task: str
-    question: Question
-    ranking: Ranking | None
+PreparedQuestion: TypeAlias = tuple[str, Question, Ranking | None]  # of a task, with its evidence if there is any
 
 
 def answer_all(benchmark: Benchmark, answerer: Answerer, run: MirageRun, on_progress: OnProgress) -> dict[str, Any]:
@@ -166,7 +161,7 @@ def _answer_rest(
     def prepared() -> Iterator[PreparedQuestion]:
         for task, questions in benchmark.items():
             for question, ranking in in_batches(retrieve, questions, wanted=todo[task]):
-                yield PreparedQuestion(task, question, ranking)
+                yield task, question, ranking
 
     with opened_regular(run.out / QUESTIONS, "ab") as stream:
 
@@ -187,7 +182,8 @@ def _file(run: MirageRun, task: str, question: Question) -> Path:
 def _replied(answerer: Answerer, prepared: PreparedQuestion, method: str) -> tuple[str, Answer | None]:
     """Return the text of a question's result file, and the answer; None where the prompt was too long."""
     try:
-        answer = answerer.answer_from(prepared.question, prepared.ranking, method)
+        _, question, ranking = prepared
+        answer = answerer.answer_from(question, ranking, method)
     except PromptTooLongError as error:
         return str(error), None
     return stored_reply(answer.choice, answer.reply), answer

@@ -239,12 +239,9 @@ def _snippet(id: str, title: str | None, text: str) -> Snippet:
 
 def _query(row: Batch) -> str:
     """Return a query's text, with its instruction where the task has one, as mteb joins them."""
-    text = row["text"] if isinstance(row["text"], str) else "; ".join(_turn(turn) for turn in row["text"])
+    turns = [row["text"]] if isinstance(row["text"], str) else row["text"]
+    text = "; ".join(turn if isinstance(turn, str) else f"{turn['role']}: {turn['content']}" for turn in turns)
     return f"{text} {row['instruction']}" if row.get("instruction") else text
-
-
-def _turn(turn: Any) -> str:
-    return turn if isinstance(turn, str) else f"{turn['role']}: {turn['content']}"
 
 
 def model_of(
@@ -271,9 +268,13 @@ def model_of(
         "precision": settings.retrieval.precision,
         "versions": installed_versions(),
         "query_prompt": encoder.query_prompt,
-        **(_of_pipeline(settings, manifest) if system != "encoder" else {}),
-        **({"instructions": dict(instructions)} if instructions else {}),
     }
+    if system != "encoder":
+        identity["settings"] = settings.retrieval.identity()
+        identity["reranker"] = settings.retrieval.rerankers_hash()
+        identity["index"] = manifest.fingerprint() if manifest else None
+    if instructions:
+        identity["instructions"] = dict(instructions)
     meta = model_meta(files.id, identity)
     prompts = TaskPrompts(encoder, instructions) if instructions else None
     if system == "encoder":
@@ -281,14 +282,6 @@ def model_of(
     indexes = out / "indexes" / str(meta.revision)
     opener = _stored(settings, manifest, encoder) if manifest else _indexed(settings, encoder, indexes, on_progress)
     return PipelineModel(encoder, meta, on_progress, opener, prompts), identity
-
-
-def _of_pipeline(settings: Settings, manifest: Manifest | None) -> dict[str, Any]:
-    return {
-        "settings": settings.retrieval.identity(),
-        "reranker": settings.retrieval.rerankers_hash(),
-        "index": manifest.fingerprint() if manifest else None,
-    }
 
 
 @contextmanager
