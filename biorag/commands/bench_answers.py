@@ -10,7 +10,6 @@ from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
-from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
 
@@ -31,7 +30,7 @@ def answers(
     settings: Annotated[
         Settings,
         options.INDEX,
-        Flags(RetrievalSettings, but=("precision", "include_retracted")),
+        options.RANKING,
         options.GENERATOR,
         Flags("max_tokens", "prompt", "evidence_threshold", "seed"),
     ],

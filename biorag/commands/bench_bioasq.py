@@ -118,7 +118,6 @@ def _documents(
 
 
 def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path | None, as_json: bool) -> None:
-    """Measure phase B, batch by batch."""
     from biorag.benchmarks.answers.questions import read_golden_answers
     from biorag.benchmarks.answers.run import examine
     from biorag.benchmarks.answers.systems import check_method

@@ -55,7 +55,7 @@ class _Judged:
 
         if self.dataset:
             return load_dataset(self.dataset)
-        assert self.qrels, "checked before"
+        assert self.qrels
         return load_qrels(self.qrels)
 
 
@@ -134,7 +134,6 @@ def retrieval(
 
 
 def _measured(settings: Settings, data: Dataset, filters: options.Filters) -> RetrievalResult:
-    """Measure the configured index."""
     from biorag.benchmarks import retrieval as bench
 
     with open_index(settings) as ready, show.progress("Questions", len(data.questions)) as advance:
@@ -176,7 +175,6 @@ def _print_comparison(comparison: Mapping[str, Any]) -> None:
 
 
 def _print_furthest(title: str, listed: Sequence[Mapping[str, Any]]) -> None:
-    """Print the first questions of a list of wins or losses, if any."""
     from biorag.benchmarks.retrieval import LISTED
 
     if rows := listed[:SHOWN]:

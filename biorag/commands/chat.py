@@ -182,8 +182,7 @@ class _Talk:
 
 
 def _is_ctrl_c(stop: KeyboardInterrupt) -> bool:
-    """Return whether it is Ctrl-C, not what the program makes of SIGTERM, which ends it."""
-    return type(stop) is KeyboardInterrupt
+    return type(stop) is KeyboardInterrupt  # not the program's own of SIGTERM, which ends it
 
 
 def _say(error: BioragError) -> None:

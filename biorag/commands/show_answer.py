@@ -39,10 +39,8 @@ class Waiting:
     """The progress of an answer on a terminal: the stage, its seconds, and a reply as it grows."""
 
     def __init__(self) -> None:
-        self._spinner = Spinner("dots")
-        self._description = ""
-        self._started = time.monotonic()
-        self._text = ""
+        self._spinner, self._started = Spinner("dots"), time.monotonic()
+        self._description = self._text = ""
 
     def __call__(self, description: str) -> None:
         """Begin a stage."""
@@ -131,7 +129,6 @@ def marked(sentences: Sequence[CheckedSentence]) -> Text:
 
 
 def _contradictions(answer: Answer) -> Iterator[Text]:
-    """Yield the sentences of the evidence that contradict the answer."""
     for sentence in answer.sentences:
         for span in sentence.evidence:
             if sentence.verdict is Verdict.CONTRADICTED and span.verdict is Verdict.CONTRADICTED:
@@ -152,7 +149,6 @@ def _sources(answer: Answer) -> Iterator[Text]:
 
 
 def _short_evidence(answer: Answer, cited: frozenset[int], rows: int) -> None:
-    """Print a line or two a hit, as many as the screen has room for."""
     shown = 0
     for hit in answer.hits:
         star = "*" if hit.rank in cited else " "

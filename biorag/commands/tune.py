@@ -93,7 +93,6 @@ def _tuned(plan: TuningPlan, chosen_on: DevelopmentData, settings: Settings, out
 
 
 def _write(report: dict[str, Any], out: Path, configuration: Path | None) -> None:
-    """Write the report, and the best value into a configuration file."""
     from biorag.benchmarks.tuning.run import write_best
 
     report["written"] = str(configuration) if configuration else None

@@ -134,7 +134,6 @@ def _tuned(
 
 
 def _overridden(work: Spending, effort: SearchEffort, reflection: ReflectionOptions) -> Spending:
-    """Return what a search works with, where options of the command line replace a recipe's settings."""
     return replace(
         work,
         questions=effort.questions or work.questions,

@@ -90,7 +90,6 @@ def verify(
 
 
 def _many(asked: Claims, session: Session, filters: options.RecordFilters) -> dict[str, int]:
-    """Judge the claims of a file; return how many got each verdict."""
     from biorag.api.session import conditions
     from biorag.utils.files import sha256_of
     from biorag.utils.progress import batched

@@ -143,10 +143,3 @@ def test_bench_mirage_compares_with_another_run(mirage, scripted, tmp_path):
     assert comparison["low"] <= comparison["difference"] <= comparison["high"]
     table = mirage(*base, "--compare", tmp_path / "one", out="two")
     assert "Against the other run:" in table.stdout
-
-
-def test_bench_mirage_refuses_bad_input(mirage, run, small_home, tmp_path):
-    failed(mirage("--task", "nope"), 2, "unknown task 'nope'", "bioasq, medmcqa, medqa, mmlu, pubmedqa")
-    missing = ["bench", "mirage", "--benchmark", tmp_path / "no.json", "--out", tmp_path / "o"]
-    failed(run(*missing, home=small_home), 4, tmp_path / "no.json", "'demo'")
-    assert not (tmp_path / "o").exists()
