@@ -143,3 +143,9 @@ def test_bench_mirage_compares_with_another_run(mirage, scripted, tmp_path):
     assert comparison["low"] <= comparison["difference"] <= comparison["high"]
     table = mirage(*base, "--compare", tmp_path / "one", out="two")
     assert "Against the other run:" in table.stdout
+
+
+def test_a_missing_benchmark_is_refused_before_anything_is_written(run, small_home, tmp_path):
+    missing = ["bench", "mirage", "--benchmark", tmp_path / "no.json", "--out", tmp_path / "o"]
+    failed(run(*missing, home=small_home), 4, tmp_path / "no.json", "'demo'")
+    assert not (tmp_path / "o").exists()

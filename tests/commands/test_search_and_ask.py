@@ -9,7 +9,6 @@ from functools import partial
 import pytest
 from rich.console import Console
 
-from biorag.utils.locks import DirectoryLock
 from tests.cli import done, failed, invoke
 from tests.fakes import ScriptedGenerator
 
@@ -295,20 +294,3 @@ def test_an_index_is_not_opened_with_another_encoder(run, small_home, other_enco
 def test_a_generator_that_does_not_answer_is_named(run, small_home):
     url = "http://127.0.0.1:9"
     failed(run("ask", "aspirin", "--mode", "bm25", "--no-rerank", "--llm", url, home=small_home), 6, url, "check --llm")
-
-
-def test_an_index_can_be_read_while_it_is_read_and_not_while_it_is_written(run, corpus_file, tiny_encoder, tmp_path):
-    bm25 = ["search", "heparin", "--mode", "bm25", "--no-rerank", "--json"]
-    done(run("index", corpus_file, "--encoder", tiny_encoder, "--json"))
-    lock = DirectoryLock(tmp_path / "home" / "indexes" / "default", exclusive=True)
-    try:
-        failed(run("index", corpus_file, "--json"), 6, "index 'default' is being written by process", "try again")
-        failed(run(*bm25), 6, "is being written by process")
-    finally:
-        lock.release()
-    lock = DirectoryLock(tmp_path / "home" / "indexes" / "default", exclusive=False)
-    try:
-        assert ids(done(run(*bm25))) == ["s2"]
-        failed(run("index", corpus_file, "--json"), 6, "is being read by another biorag process")
-    finally:
-        lock.release()
