@@ -183,8 +183,7 @@ def _version(asked: bool) -> None:
 def settings(
     ctx: typer.Context,
     file: Annotated[
-        Path | None,
-        typer.Option("--config", help="TOML file of settings. Default: biorag.toml in BIORAG_HOME."),
+        Path | None, typer.Option("--config", help="TOML file of settings. Default: biorag.toml in BIORAG_HOME.")
     ] = None,
     offline: Annotated[
         bool | None, typer.Option("--offline", help="Connect only to hosts named on this command line.")

@@ -71,11 +71,7 @@ class Answerer:
         return self.answer_or_withhold(question, self.retrieve([question], [where])[0], method, on_text)
 
     def answer_or_withhold(
-        self,
-        question: Question,
-        ranking: Ranking | None,
-        method: str = "generate",
-        on_text: OnText | None = None,
+        self, question: Question, ranking: Ranking | None, method: str = "generate", on_text: OnText | None = None
     ) -> Answer:
         """Answer as `answer_from` does, unless the index is too unlikely to hold an answer to an open question.
 
@@ -111,11 +107,7 @@ class Answerer:
         return self._retriever.search_all(texts, wheres=wheres, retracted=self._settings.retrieval.include_retracted)
 
     def answer_from(
-        self,
-        question: Question,
-        ranking: Ranking | None,
-        method: str = "generate",
-        on_text: OnText | None = None,
+        self, question: Question, ranking: Ranking | None, method: str = "generate", on_text: OnText | None = None
     ) -> Answer:
         """Answer one question from what was retrieved for it; several threads may ask if the generator lets them.
 

@@ -78,11 +78,7 @@ class RetrievalResult:
 
 def _summary(milliseconds: Sequence[float]) -> dict[str, float]:
     p50, p95 = np.percentile(milliseconds, [50, 95])
-    return {
-        "mean": round(float(np.mean(milliseconds)), 3),
-        "p50": round(float(p50), 3),
-        "p95": round(float(p95), 3),
-    }
+    return {"mean": round(float(np.mean(milliseconds)), 3), "p50": round(float(p50), 3), "p95": round(float(p95), 3)}
 
 
 def measure(

@@ -90,11 +90,7 @@ class Flags:
             kind = {"autocompletion": OF_SETTINGS[name]}
         spellings = [f"{entry.flag}/--no-{entry.flag[2:]}" if default is True else entry.flag, option.short]
         return typer.Option(
-            *filter(None, spellings),
-            help=entry.field.description,
-            show_default=shown,
-            rich_help_panel=panel,
-            **kind,
+            *filter(None, spellings), help=entry.field.description, show_default=shown, rich_help_panel=panel, **kind
         )
 
 

@@ -51,8 +51,7 @@ class ModelChoice:
     """An encoder put together of two models, and whether token vectors are stored."""
 
     query_encoder: Annotated[
-        str | None,
-        typer.Option(help="Model for queries, beside --passage-encoder (DPR, MedCPT)."),
+        str | None, typer.Option(help="Model for queries, beside --passage-encoder (DPR, MedCPT).")
     ] = None
     passage_encoder: Annotated[str | None, typer.Option(help="Model for passages, beside --query-encoder.")] = None
     pooling: Annotated[
@@ -142,12 +141,7 @@ class IndexingRun(options.EncodingCluster):
 
 @expanded
 def index(
-    settings: Annotated[
-        Settings,
-        Flags(IndexSettings, "qdrant"),
-        Flags("reranker", panel=None),
-        Flags("precision"),
-    ],
+    settings: Annotated[Settings, Flags(IndexSettings, "qdrant"), Flags("reranker", panel=None), Flags("precision")],
     line: CommandLine,
     bad_lines: options.BadLines,
     models: ModelChoice,

@@ -50,10 +50,7 @@ def indexes(ctx: typer.Context, as_json: options.Json = False) -> None:
 @app.command()
 @expanded
 def delete(
-    index: Name,
-    settings: Annotated[Settings, Flags()],
-    yes: options.Yes = False,
-    as_json: options.Json = False,
+    index: Name, settings: Annotated[Settings, Flags()], yes: options.Yes = False, as_json: options.Json = False
 ) -> None:
     """Delete an index, on its server too; not while another process uses it, and no folder that is not an index.
 

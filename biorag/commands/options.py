@@ -50,8 +50,7 @@ TemplateFile = Annotated[
     typer.Option("--prompt", help="Prompt template in place of the built-in one.", rich_help_panel=GENERATION),
 ]
 Temperature = Annotated[
-    float,
-    typer.Option(min=0, max=2, help="Sampling temperature; 0 is greedy.", rich_help_panel=GENERATION),
+    float, typer.Option(min=0, max=2, help="Sampling temperature; 0 is greedy.", rich_help_panel=GENERATION)
 ]
 Verifier = Annotated[
     str | None,
@@ -71,8 +70,7 @@ Measure = Annotated[str, typer.Option("--measure", help="Measure to maximise.")]
 DroppedPart = Annotated[
     bool,
     typer.Option(
-        "--dropped",
-        help="Only questions dropped by --guard and not held out: neither trained nor measured on.",
+        "--dropped", help="Only questions dropped by --guard and not held out: neither trained nor measured on."
     ),
 ]
 
@@ -162,8 +160,7 @@ class EncodingCluster:
         typer.Option(min=1, help="Workers of the cluster. Default: one a GPU or core.", rich_help_panel=WORKERS),
     ] = None
     gpus: Annotated[
-        int | None,
-        typer.Option(min=1, help="GPUs of the cluster to encode on.", rich_help_panel=WORKERS),
+        int | None, typer.Option(min=1, help="GPUs of the cluster to encode on.", rich_help_panel=WORKERS)
     ] = None
 
     def encoders(self) -> AbstractContextManager[Encode]:
@@ -224,8 +221,7 @@ class HeldOut:
 
     divided: Divided
     held_out: Annotated[
-        bool,
-        typer.Option("--held-out", help="Only the questions that training with --validation and --seed left out."),
+        bool, typer.Option("--held-out", help="Only the questions that training with --validation and --seed left out.")
     ] = False
 
     def split(self, settings: Settings, line: CommandLine) -> HeldOutSplit:
@@ -241,8 +237,7 @@ class Development:
 
     held_out: HeldOut
     training: Annotated[
-        bool,
-        typer.Option("--training", help="Only the questions that training saw: the complement of --held-out."),
+        bool, typer.Option("--training", help="Only the questions that training saw: the complement of --held-out.")
     ] = False
     dropped: DroppedPart = False
 

@@ -50,10 +50,7 @@ def save(
 @app.command()
 @expanded
 def load(
-    file: File,
-    settings: Annotated[Settings, Flags("name")],
-    line: CommandLine,
-    as_json: options.Json = False,
+    file: File, settings: Annotated[Settings, Flags("name")], line: CommandLine, as_json: options.Json = False
 ) -> None:
     """Restore an index from a snapshot; it is verified first, and an existing index is not replaced.
 

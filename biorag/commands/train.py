@@ -279,8 +279,7 @@ def cross_encoder(
     limits: RowLimits,
     base: Base = "starter",
     negatives: Annotated[
-        str,
-        typer.Option(help=f"Kind of the mined negatives: {', '.join(own_negatives())}.", rich_help_panel=DATA),
+        str, typer.Option(help=f"Kind of the mined negatives: {', '.join(own_negatives())}.", rich_help_panel=DATA)
     ] = "bm25",
 ) -> None:
     """Train a cross-encoder, which --reranker cross:DIR and sentence-transformers load.
@@ -310,8 +309,7 @@ def question_generator(
         str, typer.Option("--base", help="Sequence-to-sequence model: a directory, or a Hugging Face id such as T5's.")
     ],
     pairs: Annotated[
-        str,
-        typer.Option(help="What a row is: questions, or title-abstract of a corpus.", rich_help_panel=DATA),
+        str, typer.Option(help="What a row is: questions, or title-abstract of a corpus.", rich_help_panel=DATA)
     ] = "questions",
 ) -> None:
     """Train a question generator, which 'generate queries --model seq2seq:DIR' writes questions with.

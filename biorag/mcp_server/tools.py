@@ -72,12 +72,7 @@ class Tools:
         self._session = session
 
     def search(
-        self,
-        query: Query,
-        k: HitCount = None,
-        filter: Condition = "",
-        exclude_pmid: Pmids = None,
-        mode: Mode = None,
+        self, query: Query, k: HitCount = None, filter: Condition = "", exclude_pmid: Pmids = None, mode: Mode = None
     ) -> Json:
         """Find the snippets that are relevant to a query, best first, with their ids, PMIDs and facts."""
         result = self._session.search(query, filter=filter, exclude_pmid=exclude_pmid or (), k=k, mode=mode)

@@ -140,9 +140,4 @@ def schema_for(question: Question, documents: int) -> Mapping[str, object]:
 
 
 def _object(properties: Mapping[str, object]) -> Mapping[str, object]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

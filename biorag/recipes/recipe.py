@@ -7,15 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.recipes import papers

@@ -235,12 +235,7 @@ def _made() -> list[StepTemplate]:
         step("retriever", PAIR, f"train retriever {{mined}}/rows.jsonl {{used}} {trained}", mined),
         step("index", PAIR, "index {corpus} --encoder {retriever} --similarity {similarity} --name {name}"),
         step("independent", (), f"train reranker {{mined(negatives=bm25)}}/rows.jsonl {reranker}"),
-        step(
-            "own-kind",
-            PAIR[:1],
-            f"train reranker {{mined}}/rows.jsonl {reranker} --negatives {{negatives}}",
-            mined,
-        ),
+        step("own-kind", PAIR[:1], f"train reranker {{mined}}/rows.jsonl {reranker} --negatives {{negatives}}", mined),
         step("mistakes", PAIR, f"mine {{train}} --negatives retriever --name {{index.name}} {mining}"),
         step("aligned", PAIR, f"train reranker {{mistakes}}/rows.jsonl {reranker}"),
     ]

@@ -58,12 +58,7 @@ class Fused(NamedTuple):
 
 
 def best_of_lists(
-    index: Index,
-    dense: Sequence[IndexQuery],
-    bm25: Sequence[IndexQuery],
-    limit: int,
-    fuse: Fuse,
-    true_scores: bool,
+    index: Index, dense: Sequence[IndexQuery], bm25: Sequence[IndexQuery], limit: int, fuse: Fuse, true_scores: bool
 ) -> list[Fused]:
     """Return each query's best `limit` of the snippets on either list.
 

@@ -14,17 +14,7 @@ from biorag.registries import FUSIONS
 from biorag.retrieval.fusion import best_of_all, best_of_lists, min_max, ranked
 from biorag.settings.retrieval import RetrievalSettings, Stage
 from biorag.settings.settings import Settings
-from biorag.types import (
-    Encoder,
-    FieldFilter,
-    Hit,
-    Index,
-    IndexQuery,
-    Reranker,
-    ScoredDoc,
-    Snippet,
-    Vectors,
-)
+from biorag.types import Encoder, FieldFilter, Hit, Index, IndexQuery, Reranker, ScoredDoc, Snippet, Vectors
 from biorag.utils.text import is_whole
 
 CANDIDATES = 1000  # reranked at once at most, unless one query has more: their token vectors fill the memory

@@ -193,10 +193,7 @@ def columns(rows: Sequence[TrainingRow], count: int, distill: bool = False) -> d
     rows = [with_negatives(row, list(range(min(count, len(row.negatives))))) for row in rows]
     missing = [count - len(row.negatives) for row in rows]
     filling = [min((row.positive, *row.negatives), key=len) for row in rows]
-    columns: dict[str, list[Any]] = {
-        "query": [row.query for row in rows],
-        "positive": [row.positive for row in rows],
-    }
+    columns: dict[str, list[Any]] = {"query": [row.query for row in rows], "positive": [row.positive for row in rows]}
     for number in range(count):
         columns[f"negative_{number + 1}"] = [
             row.negatives[number] if number < len(row.negatives) else text

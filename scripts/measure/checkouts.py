@@ -84,10 +84,7 @@ class Checkout:
 def python_command(command: Sequence[str]) -> list[str]:
     """Return a command line with the running interpreter for a first word of `biorag` or `python`."""
     first, *rest = command
-    starts: Mapping[str, list[str]] = {
-        "biorag": [sys.executable, "-m", "biorag"],
-        "python": [sys.executable],
-    }
+    starts: Mapping[str, list[str]] = {"biorag": [sys.executable, "-m", "biorag"], "python": [sys.executable]}
     return [*starts.get(first, [first]), *rest]
 
 

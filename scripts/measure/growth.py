@@ -131,10 +131,7 @@ def write(subject: Subject, corpus: SyntheticCorpus, size: int) -> dict[str, Any
         seconds[f"{name}_s"] += time.perf_counter() - started
         seconds[f"{name}_cpu_s"] += time.process_time() - cpu
 
-    with (
-        subject.stored_vectors.open("rb") as stored,
-        closing(scratch_index(subject.folder, subject.manifest)) as index,
-    ):
+    with subject.stored_vectors.open("rb") as stored, closing(scratch_index(subject.folder, subject.manifest)) as index:
         for batch in batched(corpus.snippets(size), BATCH):
             vectors = np.fromfile(stored, np.float32, len(batch) * dimension).reshape(-1, dimension)
             with stage("write"):

@@ -20,14 +20,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from scripts.measure import machine
-from scripts.measure.checkouts import (
-    Checkout,
-    add_data,
-    all_facts,
-    checkouts_of,
-    data_of,
-    parser_of,
-)
+from scripts.measure.checkouts import Checkout, add_data, all_facts, checkouts_of, data_of, parser_of
 from scripts.measure.processes import Cost, alternate
 from scripts.measure.summary import markdown, ratio, report
 from scripts.measure.warm import PLAIN

@@ -19,15 +19,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from scripts.measure import machine
-from scripts.measure.checkouts import (
-    Checkout,
-    add_data,
-    all_facts,
-    checkouts_of,
-    data_of,
-    index_name,
-    parser_of,
-)
+from scripts.measure.checkouts import Checkout, add_data, all_facts, checkouts_of, data_of, index_name, parser_of
 from scripts.measure.processes import Worker, log
 from scripts.measure.summary import markdown, ratio, report
 

@@ -441,9 +441,7 @@ def test_what_cannot_be_read_has_no_choice_and_is_not_parsed(answerer, text, cho
 
 
 def test_an_open_reply_is_read_and_its_citations_are_verified(answerer):
-    generator = ScriptedGenerator(
-        [reply(answer="Pyridoxine prevents neuropathy in adults.", citations=[2, 9, 3])],
-    )
+    generator = ScriptedGenerator([reply(answer="Pyridoxine prevents neuropathy in adults.", citations=[2, 9, 3])])
     answer = answerer(generator).answer(OPEN)
     assert (answer.choice, answer.parsed) == (None, True)
     assert answer.text == "Pyridoxine prevents neuropathy in adults."
@@ -567,11 +565,7 @@ def test_a_question_that_does_not_fit_at_all_is_refused(answerer, method):
 
 
 @pytest.mark.parametrize(
-    ("logprobs", "choice"),
-    [
-        ({"A": -3.0, "B": -0.25, "C": -2.0}, "B"),
-        ({"A": -1.0, "B": -1.0, "C": -1.0}, "A"),
-    ],
+    ("logprobs", "choice"), [({"A": -3.0, "B": -0.25, "C": -2.0}, "B"), ({"A": -1.0, "B": -1.0, "C": -1.0}, "A")]
 )
 def test_the_option_with_the_best_log_probability_wins_ties_go_to_the_first_letter(answerer, logprobs, choice):
     generator = ScriptedGenerator(logprobs=logprobs)

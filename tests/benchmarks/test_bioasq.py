@@ -14,15 +14,7 @@ from hypothesis import strategies as st
 
 from biorag.benchmarks.bioasq.golden import PUBMED, GoldenBatch, GoldenQuestion, Span, read_golden
 from biorag.benchmarks.bioasq.measures import merged, score_documents, score_snippets, summary
-from biorag.benchmarks.bioasq.run import (
-    SYSTEMS,
-    answer,
-    coverage,
-    report,
-    response,
-    settings_of,
-    write_submission,
-)
+from biorag.benchmarks.bioasq.run import SYSTEMS, answer, coverage, report, response, settings_of, write_submission
 from biorag.errors import BadInputError, UsageError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store

@@ -201,10 +201,7 @@ def test_a_damaged_result_file_is_named_and_not_overwritten(tmp_path, answerer_o
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [
-        ({"answer": "score"}, "answer"),
-        ({"generator": {"name": "other"}, "answer": "score"}, "answer, generator"),
-    ],
+    [({"answer": "score"}, "answer"), ({"generator": {"name": "other"}, "answer": "score"}, "answer, generator")],
 )
 def test_results_of_another_configuration_are_not_mixed(tmp_path, answerer_of, change, named):
     answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)

@@ -17,19 +17,8 @@ from tests.fakes import HashEncoder
 
 pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
 
-from biorag.benchmarks.mteb.local import (
-    LocalLinking,
-    LocalRecommendation,
-    LocalSimilarity,
-    read_pairs,
-)
-from biorag.benchmarks.mteb.models import (
-    EncoderModel,
-    PipelineModel,
-    Searchable,
-    TaskPrompts,
-    model_meta,
-)
+from biorag.benchmarks.mteb.local import LocalLinking, LocalRecommendation, LocalSimilarity, read_pairs
+from biorag.benchmarks.mteb.models import EncoderModel, PipelineModel, Searchable, TaskPrompts, model_meta
 from biorag.benchmarks.mteb.run import GROUPS, find_group, measured, named_tasks
 from biorag.retrieval.retriever import Retriever
 from biorag.training.instructions import dataset_key, read_tasks

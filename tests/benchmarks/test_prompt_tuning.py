@@ -217,10 +217,7 @@ def test_a_query_prompt_is_written_and_the_rest_stays(tmp_path):
     assert json.loads(file.read_bytes()) == {"prompts": {"query": "a "}}
     file.write_text('{"similarity_fn_name": "dot", "prompts": {"document": "p ", "query": "q "}}')
     write_query_prompt(tmp_path, "a ")
-    assert json.loads(file.read_bytes()) == {
-        "similarity_fn_name": "dot",
-        "prompts": {"document": "p ", "query": "a "},
-    }
+    assert json.loads(file.read_bytes()) == {"similarity_fn_name": "dot", "prompts": {"document": "p ", "query": "a "}}
     file.write_text('{"default_prompt_name": "query", "prompts": {"query": "q "}}')
     write_query_prompt(tmp_path, "a ")
     assert json.loads(file.read_bytes())["prompts"] == {"query": "a ", "document": "q "}, "passages change"

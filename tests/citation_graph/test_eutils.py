@@ -138,11 +138,7 @@ def test_an_interrupted_run_resumes(entrez, fill, tmp_path, monkeypatch):
 
 def test_one_process_asks_at_a_time(tmp_path):
     path = tmp_path / "new" / "answers.sqlite"
-    with (
-        kept_answers(path),
-        pytest.raises(ServiceError, match="another biorag process is asking"),
-        kept_answers(path),
-    ):
+    with kept_answers(path), pytest.raises(ServiceError, match="another biorag process is asking"), kept_answers(path):
         pass
     path.write_bytes(b"no database" * 500)
     with pytest.raises(MismatchError, match="is damaged"), kept_answers(path):

@@ -45,13 +45,7 @@ def place(settings):
 
 @pytest.mark.parametrize(
     ("names", "expected"),
-    [
-        ([], None),
-        (["mine"], "mine"),
-        (["default"], "default"),
-        (["a", "default", "z"], "default"),
-        (["a", "b"], None),
-    ],
+    [([], None), (["mine"], "mine"), (["default"], "default"), (["a", "default", "z"], "default"), (["a", "b"], None)],
 )
 def test_the_only_index_is_read_or_else_the_default(settings, place, names, expected):
     for name in names:

@@ -271,10 +271,7 @@ def test_a_beir_set_of_the_hub_is_that_of_the_folder(tmp_path, beside):
 def test_lotte_has_two_kinds_of_questions_over_one_collection(tmp_path):
     folder = write_lotte(tmp_path / "lotte" / "pets" / "dev")
     converted("lotte", tmp_path / "out", folder)
-    assert read_qrels(tmp_path / "out" / "qrels" / "search.tsv") == {
-        "search_0": {"0": 1},
-        "search_1": {"1": 1, "2": 1},
-    }
+    assert read_qrels(tmp_path / "out" / "qrels" / "search.tsv") == {"search_0": {"0": 1}, "search_1": {"1": 1, "2": 1}}
     assert read_qrels(tmp_path / "out" / "qrels" / "forum.tsv") == {"forum_0": {"2": 1}}
     assert snippets(tmp_path / "out") == [
         Snippet("0", "", "Cats purr."),
@@ -323,12 +320,7 @@ def test_pairs_of_bmretriever_are_rows(tmp_path, record, as_array):
 
 
 BAD = {
-    "pubmedqa": (
-        {"1": {"QUESTION": " ", "CONTEXTS": ["x"]}, **PQAL},
-        "'QUESTION' is not a text",
-        "questions",
-        3,
-    ),
+    "pubmedqa": ({"1": {"QUESTION": " ", "CONTEXTS": ["x"]}, **PQAL}, "'QUESTION' is not a text", "questions", 3),
     "bioasq": (
         {"questions": [{"id": "b", "body": "What?"}, *bioasq(2)["questions"]]},
         "'b': documents: Field required",

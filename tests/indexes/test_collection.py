@@ -106,12 +106,7 @@ def test_a_collection_of_which_nothing_is_asked_leaves_the_rest_to_the_server(se
 
 @pytest.mark.parametrize(
     ("layout", "factor"),
-    [
-        ({}, None),
-        ({"replicas": 2}, 2),
-        ({"replicas": 3}, 2),
-        ({"replicas": 2, "write_consistency": 1}, 1),
-    ],
+    [({}, None), ({"replicas": 2}, 2), ({"replicas": 3}, 2), ({"replicas": 2, "write_consistency": 1}, 1)],
 )
 def test_a_majority_acknowledges_writes_unless_told(layout, factor):
     assert acknowledgements(Settings.of(**layout).index) == factor

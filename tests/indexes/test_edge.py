@@ -412,12 +412,7 @@ def test_a_segment_takes_192_mb_of_vectors_and_merges_with_half_as_many_again(di
 
 @pytest.mark.parametrize(
     ("sizes", "limit", "width"),
-    [
-        ([15_000], 10, 244),
-        ([10**6, 0], 10, 2000),
-        ([125_000] * 8 + [0], 10, 250),
-        ([40_000] * 4, 100, 200),
-    ],
+    [([15_000], 10, 244), ([10**6, 0], 10, 2000), ([125_000] * 8 + [0], 10, 250), ([40_000] * 4, 100, 200)],
 )
 def test_segments_share_the_candidates_of_a_search(sizes, limit, width):
     assert edge.segment_width(sizes, limit) == pytest.approx(width, abs=1)

@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.indexes.points import (
-    StoredError,
-    best_first,
-    dense_by_id,
-    digests_of,
-    ids_of,
-    payload,
-    snippets_of,
-)
+from biorag.indexes.points import StoredError, best_first, dense_by_id, digests_of, ids_of, payload, snippets_of
 from biorag.types import IndexQuery, ScoredDoc, Snippet
 
 SNIPPET = Snippet("a", "Title", "Text", 7, {"year": 2020, "tags": ["x", {"y": None}]})

@@ -216,11 +216,7 @@ def reference(runs: list[list[list[Fact]]]) -> dict[str, str]:
 
 
 facts = st.builds(
-    Fact,
-    pmid=st.integers(1, 3),
-    words=st.none() | st.integers(1, 20),
-    day=st.integers(1, 3),
-    version=st.integers(1, 2),
+    Fact, pmid=st.integers(1, 3), words=st.none() | st.integers(1, 20), day=st.integers(1, 3), version=st.integers(1, 2)
 )
 ANCHOR = Fact(9, 1)  # so that no run is without a snippet
 

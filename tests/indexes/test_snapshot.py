@@ -182,10 +182,7 @@ def small(members: list[tuple[tarfile.TarInfo, bytes]], keep: int = 5) -> list[t
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("../out", "/tmp/out", "shard/../../out", "shard//x", "shard/x\0y", "shard", "lock", "snapshot.json", ""),
-    ],
+    "name", [*("../out", "/tmp/out", "shard/../../out", "shard//x", "shard/x\0y", "shard", "lock", "snapshot.json", "")]
 )
 def test_names_that_lead_elsewhere_are_refused(made, tmp_path, name):
     members = small(parts(made[1]))

@@ -68,8 +68,7 @@ def retriever(settings, snippets):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"lambda_": 0.2}, {"interpolation": 2.0, "k_init": 3}, {"rerank": False, "mode": "bm25"}],
+    "changes", [{"lambda_": 0.2}, {"interpolation": 2.0, "k_init": 3}, {"rerank": False, "mode": "bm25"}]
 )
 def test_a_variant_is_the_retriever_of_the_changed_settings(retriever, settings, changes):
     changed = settings.replace(**changes)

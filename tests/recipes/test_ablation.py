@@ -201,7 +201,7 @@ def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
 
 UNTRAINED = {"base-index", "retrieval-bm25 test", "retrieval-base test"}
 IN_BATCH = {f"{name} in-batch, cosine" for name in ("retriever", "index")} | {
-    *("retrieval-none in-batch, cosine, test", "retrieval-untrained in-batch, cosine, 5, test"),
+    *("retrieval-none in-batch, cosine, test", "retrieval-untrained in-batch, cosine, 5, test")
 }
 
 

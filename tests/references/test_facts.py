@@ -12,10 +12,7 @@ from biorag.references.facts import facts_of, number_of, participants
 from biorag.types import Snippet
 
 STATED = [
-    (
-        "A total of 3849 patients underwent randomization, and 3836 were included in the full analysis.",
-        3849,
-    ),
+    ("A total of 3849 patients underwent randomization, and 3836 were included in the full analysis.", 3849),
     ("We randomly assigned 4,304 patients to receive canagliflozin or placebo.", 4304),
     ("Sixty-two patients with asthma were randomized to treatment or placebo.", 62),
     ("One hundred and twenty healthy volunteers participated.", 120),

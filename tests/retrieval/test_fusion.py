@@ -56,8 +56,7 @@ def test_ties_of_fused_scores_go_by_id():
 
 
 @pytest.mark.parametrize(
-    ("scores", "stretched"),
-    [([2.0, -2.0, 1.0], [1.0, 0.0, 0.75]), ([3.0, 3.0], [0.0, 0.0]), ([-1.5], [0.0]), ([], [])],
+    ("scores", "stretched"), [([2.0, -2.0, 1.0], [1.0, 0.0, 0.75]), ([3.0, 3.0], [0.0, 0.0]), ([-1.5], [0.0]), ([], [])]
 )
 def test_scores_are_stretched_from_0_to_1_and_equal_ones_are_0(scores, stretched):
     assert min_max(scores) == stretched

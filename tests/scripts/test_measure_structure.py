@@ -63,10 +63,7 @@ def test_each_figure_of_a_tiny_package(tmp_path):
     assert structure.lines_of_commands == 6
     assert structure.lines == 6 + 26 + 53
     assert structure.long_functions == ("biorag/deep/three.py:12 long",)
-    assert structure.functions_with_many_parameters == (
-        "biorag/commands/two.py:1 command",
-        "biorag/one.py:12 add",
-    )
+    assert structure.functions_with_many_parameters == ("biorag/commands/two.py:1 command", "biorag/one.py:12 add")
     assert structure.commands_with_many_parameters == ("biorag/commands/two.py:1 command",)
     # Two runs at two places each, and the forty equal lines: a run at 35 places.
     assert (structure.repeated_runs, structure.repeated_lines) == (3, 2 * 7 + 40)

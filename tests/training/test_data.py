@@ -105,10 +105,7 @@ def test_the_shortest_passage_fills_what_a_row_lacks_and_the_label_says_how_many
     assert "label" not in columns([row(1, 2), row(2, 4), row(3, 1)], 1)
 
 
-@given(
-    st.lists(st.integers(1, 6), min_size=1, max_size=6),
-    st.integers(1, 7),
-)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.integers(1, 7))
 def test_every_label_belongs_to_its_passage(numbers, count):
     rows = [row(place, negatives, scored=True) for place, negatives in enumerate(numbers)]
     found = columns(rows, count, distill=True)

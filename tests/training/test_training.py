@@ -205,10 +205,7 @@ def test_curves_have_a_row_for_each_step(tmp_path, monkeypatch):
         "2,0.5,1.0,2e-05,1.25,0.75",
         "4,1,,,,",
     ]
-    assert [dict(panel.lines) for panel in panels] == [
-        {"loss": [(2, 1.0)]},
-        {"eval_ndcg@10": [(0, 0.5), (2, 0.75)]},
-    ]
+    assert [dict(panel.lines) for panel in panels] == [{"loss": [(2, 1.0)]}, {"eval_ndcg@10": [(0, 0.5), (2, 0.75)]}]
 
 
 # --- the reranker's checkpoint ------------------------------------------------------------------------------

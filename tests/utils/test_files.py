@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 
 from biorag.errors import ServiceError
-from biorag.utils.files import (
-    RESERVE,
-    FolderTree,
-    json_line,
-    json_text,
-    require_room,
-    sync_folder,
-    write_text,
-)
+from biorag.utils.files import RESERVE, FolderTree, json_line, json_text, require_room, sync_folder, write_text
 
 
 def only_file(folder) -> str:

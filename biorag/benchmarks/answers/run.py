@@ -88,10 +88,7 @@ def _identity(opened: OpenIndex, method: str, data: AnswerDataset) -> dict[str, 
     questions = [(question.id, question.text, asdict(question.expert)) for question in data.questions]
     return {
         "answer": method,
-        "settings": {
-            **settings.retrieval.identity(),
-            **(settings.generation.identity() if method == GENERATE else {}),
-        },
+        "settings": {**settings.retrieval.identity(), **(settings.generation.identity() if method == GENERATE else {})},
         "index": opened.fingerprint(),
         "questions": sha256_of_json(questions),
         "versions": installed_versions(),

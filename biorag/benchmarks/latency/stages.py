@@ -21,16 +21,7 @@ from biorag.indexes.store import open_embedded
 from biorag.indexes.updating import EncodeSnippets
 from biorag.retrieval.retriever import Retriever, Stopwatch
 from biorag.settings.settings import Settings
-from biorag.types import (
-    Encoder,
-    FieldFilter,
-    Generator,
-    Index,
-    OnProgress,
-    Question,
-    Snippet,
-    Vectors,
-)
+from biorag.types import Encoder, FieldFilter, Generator, Index, OnProgress, Question, Snippet, Vectors
 from biorag.utils.progress import batched
 
 MODES = ("bm25", "dense", "hybrid")

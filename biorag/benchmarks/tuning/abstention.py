@@ -17,13 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from biorag.answering.abstention.estimator import AbstentionCoefficients
 from biorag.answering.abstention.features import FEATURES, evidence_features
-from biorag.benchmarks.answers.abstention import (
-    answered_share,
-    auroc,
-    measured,
-    risk_panel,
-    threshold_at,
-)
+from biorag.benchmarks.answers.abstention import answered_share, auroc, measured, risk_panel, threshold_at
 from biorag.corpus.datasets import Dataset, read_queries
 from biorag.engine import OpenIndex
 from biorag.errors import BadInputError, MissingError

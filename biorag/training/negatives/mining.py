@@ -129,11 +129,7 @@ def _tally(rows: Iterable[MinedRow]) -> dict[str, int]:
 
 
 def mine(
-    rows: Iterable[TrainingRow],
-    load_miner: Callable[[], Miner],
-    plan: MiningPlan,
-    file: Rows,
-    on_progress: OnProgress,
+    rows: Iterable[TrainingRow], load_miner: Callable[[], Miner], plan: MiningPlan, file: Rows, on_progress: OnProgress
 ) -> dict[str, int]:
     """Mine and write each row that is not in the file yet; those of one query come together.
 

@@ -17,13 +17,7 @@ from biorag.engine import open_generator, open_passages
 from biorag.prompts.template import Template, load_template
 from biorag.training.data import SYNTHETIC
 from biorag.training.rows import normalised, read_rows, sha256_of
-from biorag.training.synthesis.drafts import (
-    GeneratedFile,
-    GenerationJob,
-    Tally,
-    on_one_line,
-    passage_fault,
-)
+from biorag.training.synthesis.drafts import GeneratedFile, GenerationJob, Tally, on_one_line, passage_fault
 from biorag.training.synthesis.writers import DraftForm, PromptedWriter, about
 from biorag.types import Generation, Prompt, Snippet, TrainingRow
 

@@ -22,14 +22,7 @@ from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template
 from biorag.training.data import SYNTHETIC
 from biorag.training.rows import normalised
-from biorag.training.synthesis.drafts import (
-    GeneratedFile,
-    GenerationJob,
-    Tally,
-    holds,
-    on_one_line,
-    passage_fault,
-)
+from biorag.training.synthesis.drafts import GeneratedFile, GenerationJob, Tally, holds, on_one_line, passage_fault
 from biorag.training.synthesis.questions import as_question
 from biorag.training.synthesis.scenarios import Listed, Scenario, fingerprint, listed_scenarios, read_scenarios
 from biorag.training.synthesis.writers import DraftForm, PromptedWriter

@@ -7,15 +7,7 @@ from biorag.errors import BadInputError, UsageError
 from biorag.retrieval.retriever import Retriever
 from biorag.training.negatives.kinds import RetrieverNegatives, highest_score, parse_ranks, require_positives
 from biorag.types import TrainingRow
-from tests.training.negatives.small_corpus import (
-    ENCODER,
-    NO_GOLD,
-    corpus,
-    gold_of,
-    indexed,
-    row,
-    settings,
-)
+from tests.training.negatives.small_corpus import ENCODER, NO_GOLD, corpus, gold_of, indexed, row, settings
 
 SNIPPETS = corpus(80)
 INDEX = indexed(SNIPPETS)

@@ -57,10 +57,7 @@ DRAFTS = {
     GENE.id: [
         (pair("What of fever?"), False),  # the first pair's positive
         (pair("cftr gene", "Mutations of CFTR cause cystic fibrosis, as was found."), False, True, 5, 6),
-        (
-            pair("What of fever?", "In 1989, as was found, mutations of CFTR.", "a b c d e f g h"),
-            False,
-        ),
+        (pair("What of fever?", "In 1989, as was found, mutations of CFTR.", "a b c d e f g h"), False),
     ],
 }
 
