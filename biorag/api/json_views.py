@@ -25,8 +25,7 @@ def hit_json(hit: Hit) -> dict[str, Any]:
         "title": snippet.title,
         "content": snippet.content,
         "score": round(hit.score, DIGITS),
-        **_location(snippet.location),
-        **_retraction(snippet.retracted),
+        **_optional(snippet.location, snippet.retracted),
         "metadata": dict(snippet.metadata),
         "facts": facts_of(snippet).to_json(),
     }
@@ -86,12 +85,8 @@ def _citation_json(citation: Citation, answer: Answer) -> dict[str, Any]:
     fields = {**asdict(citation), "score": round(citation.score, DIGITS)}
     retracted, location = fields.pop("retracted"), fields.pop("location")
     metadata = next((hit.snippet.metadata for hit in answer.hits if hit.rank == citation.n), {})
-    return {**fields, **_location(location), **_retraction(retracted), "metadata": dict(metadata)}
+    return {**fields, **_optional(location, retracted), "metadata": dict(metadata)}
 
 
-def _location(location: str) -> dict[str, str]:
-    return {"location": location} if location else {}
-
-
-def _retraction(retracted: bool) -> dict[str, bool]:
-    return {"retracted": True} if retracted else {}
+def _optional(location: str, retracted: bool) -> dict[str, Any]:
+    return ({"location": location} if location else {}) | ({"retracted": True} if retracted else {})

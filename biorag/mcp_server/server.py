@@ -70,13 +70,8 @@ def build_server(session: Session) -> MCPServer[Any]:
         tools.index_info: "Describe the index",
     }
     for tool, title in titles.items():
-        read_only = ToolAnnotations(
-            title=title,
-            read_only_hint=True,
-            destructive_hint=False,
-            idempotent_hint=True,
-            open_world_hint=False,
-        )
+        hints = {"read_only_hint": True, "destructive_hint": False, "idempotent_hint": True, "open_world_hint": False}
+        read_only = ToolAnnotations(title=title, **hints)
         described = f"{' '.join((tool.__doc__ or '').split())} {QUOTED}"
         server.add_tool(tool, title=title, description=described, annotations=read_only, structured_output=True)
     return server

@@ -45,12 +45,9 @@ class BiEncoder(TextEncoder):
         def rows(features: Features) -> list[tuple[Vectors, Vectors]]:
             vectors = features["sentence_embedding"].float()
             vectors = torch.nn.functional.normalize(vectors, dim=-1) if self._normalize else vectors
-            tokens = (
-                [unit(tokens) for tokens in token_vectors(features)]
-                if with_tokens
-                else [vectors[:0].numpy(force=True)] * len(vectors)
-            )
-            return list(zip(vectors.numpy(force=True), tokens, strict=True))
+            arrays = vectors.numpy(force=True)
+            tokens = map(unit, token_vectors(features)) if with_tokens else [arrays[:0]] * len(arrays)
+            return list(zip(arrays, tokens, strict=True))
 
         encoded = run(self.model, texts, task, rows)
         vectors = [vector for vector, _ in encoded]

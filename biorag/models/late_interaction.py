@@ -47,12 +47,8 @@ class StoredLateInteraction:
         scores = [np.zeros(len(snippets), np.float32) for snippets in candidates]
         asking = [index for index, snippets in enumerate(candidates) if snippets]
         tokens = self._encoder.query_tokens(queries)
-        probes = [
-            IndexQuery(
-                tokens[index], len(candidates[index]), among=frozenset(snippet.id for snippet in candidates[index])
-            )
-            for index in asking
-        ]
+        among = [frozenset(snippet.id for snippet in snippets) for snippets in candidates]
+        probes = [IndexQuery(tokens[index], len(candidates[index]), among=among[index]) for index in asking]
         for index, scored in zip(asking, self._index.search(probes) if probes else (), strict=True):
             by_id = dict(scored)
             if lacking := [snippet.id for snippet in candidates[index] if snippet.id not in by_id]:

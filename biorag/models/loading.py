@@ -85,9 +85,8 @@ def _check_reads_text(module: Any, files: ModelFiles) -> None:
 
 def _check_towers(model: Any, files: ModelFiles) -> None:
     try:
-        sizes = [
-            encode("a", show_progress_bar=False).shape[-1] for encode in (model.encode_query, model.encode_document)
-        ]
+        encoders = (model.encode_query, model.encode_document)
+        sizes = [encode("a", show_progress_bar=False).shape[-1] for encode in encoders]
     except Exception as error:  # an unknown route, or modules that do not fit: the library raises many kinds
         raise MissingError(
             f"model {files.id!r} in {files.path} does not encode both queries and passages: {first_line(error)}"

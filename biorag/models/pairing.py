@@ -43,12 +43,9 @@ class EncoderPair:
 
     def folder_name(self) -> str:
         """Return the folder's name: those of both models, and a hash of everything that determines its vectors."""
-        parts = [
-            *((files.sha256, files.configuration()) for files in (self.query, self.passage)),
-            self.pooling,
-            dict(self.prompts),
-        ]
-        names = [re.sub(r"[^A-Za-z0-9._-]", "-", Path(files.id).name) for files in (self.query, self.passage)]
+        both = (self.query, self.passage)
+        parts = [*((files.sha256, files.configuration()) for files in both), self.pooling, dict(self.prompts)]
+        names = [re.sub(r"[^A-Za-z0-9._-]", "-", Path(files.id).name) for files in both]
         return f"{'+'.join(names)[:150]}-{sha256_of_json(parts)[:12]}"
 
 
@@ -129,15 +126,8 @@ def _dpr(files: ModelFiles, pooling: str, scratch: Path) -> SentenceTransformer:
     shutil.rmtree(scratch)
     if whole.config.projection_dim:
         linear = encoder.encode_proj
-        model.append(
-            Dense(
-                linear.in_features,
-                linear.out_features,
-                activation_function=None,
-                init_weight=linear.weight.detach(),
-                init_bias=linear.bias.detach(),
-            )
-        )
+        initial = {"init_weight": linear.weight.detach(), "init_bias": linear.bias.detach()}
+        model.append(Dense(linear.in_features, linear.out_features, activation_function=None, **initial))
     return model
 
 

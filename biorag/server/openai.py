@@ -155,19 +155,19 @@ class Completion:
         head = {**self._head, "object": "chat.completion", "choices": [choice], "usage": USAGE}
         return {**head, "biorag": answer.to_json()}
 
-    def chunk(self, delta: dict[str, Any], finish: str | None = None) -> str:
+    def event(self, choices: list[dict[str, Any]], **values: Any) -> str:
         """Return an event of a stream."""
-        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-        return _event({**self._head, "object": "chat.completion.chunk", "choices": [choice]})
+        event = {**self._head, "object": "chat.completion.chunk", "choices": choices, **values}
+        return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+
+    def chunk(self, delta: dict[str, Any], finish: str | None = None) -> str:
+        """Return the event of a piece of the answer."""
+        return self.event([{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}])
 
     def piece(self, piece: CitedPiece, answer: AnswerResult) -> str:
         """Return the event of a piece, with the annotations whose marks end in it."""
         notes = list(self._annotations(piece, answer))
         return self.chunk({"content": piece.text} | ({"annotations": notes} if notes else {}))
-
-    def usage(self) -> str:
-        """Return the event of the tokens used."""
-        return _event({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": USAGE})
 
     def _annotations(self, piece: CitedPiece, answer: AnswerResult) -> list[dict[str, Any]]:
         hits = {hit.rank: hit for hit in answer.hits}
@@ -206,9 +206,5 @@ async def _events(
         yield completion.piece(piece, answer)
     yield completion.chunk({}, "stop")
     if usage:
-        yield completion.usage()
+        yield completion.event([], usage=USAGE)
     yield "data: [DONE]\n\n"
-
-
-def _event(values: dict[str, Any]) -> str:
-    return f"data: {json.dumps(values, ensure_ascii=False)}\n\n"

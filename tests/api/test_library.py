@@ -98,7 +98,6 @@ def test_mistakes_are_sentences(demo, demo_home, tmp_path, monkeypatch):
         (lambda: demo.search("x", mode="hybird"), "did you mean hybrid"),
         (lambda: demo.search("x", filter="yeer>2000"), "'yeer'"),
         (lambda: demo.ask("x", options={"A": "alone"}), "two options"),
-        (lambda: demo.ask("x", options={"a": "b", "B": "c"}), "option 'a=b'"),
         (lambda: demo.search("x").to("docx"), "'docx'"),
         (lambda: biorag.open("default", modee="bm25"), "'modee'"),
         (lambda: biorag.index(), "files or folders"),

@@ -76,9 +76,6 @@ def timeless(values):
     return {name: part for name, part in values.items() if name != "timings_ms"}
 
 
-# --- what the server says of itself -------------------------------------------------------------------------
-
-
 def described(session):
     """Return the tools of a server, and its instructions."""
 
@@ -118,9 +115,6 @@ def test_every_text_and_list_has_a_bound(session):
     assert unbounded == set()
 
 
-# --- the same as the command line ---------------------------------------------------------------------------
-
-
 def test_search_is_what_the_command_prints(session, run):
     server = build_server(session)
     plain, bm25 = called(
@@ -158,9 +152,6 @@ def test_the_other_tools_are_what_the_commands_print(session, run, home):
     assert value(references)["text"].count("@") == 2
     first = succeeded(invoke("search", "aspirin fever", "-k", 1, "--format", "bibtex", home=home)).stdout
     assert value(references)["text"].startswith(first.rstrip())
-
-
-# --- what is refused ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -229,9 +220,6 @@ def test_a_tool_at_work_does_not_hold_up_the_server(home):
     assert value(searched)["query"] == "aspirin"
     assert value(answered)["answer"] == "Aspirin lowers fever."
     script.close()
-
-
-# --- as a process of its own --------------------------------------------------------------------------------
 
 
 def variables(home) -> dict[str, str]:

@@ -161,16 +161,12 @@ def test_a_colberts_tokens_are_those_of_torch(stanford, layout, tmp_path):  # no
     near(ours.snippet_tokens(TEXTS), theirs.snippet_tokens(TEXTS))
 
 
-def towers(base, folder):
+def test_two_towers_stay_with_torch(tiny_encoder, tmp_path):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Router
 
-    query, document = (list(SentenceTransformer(str(base), device="cpu")) for _ in range(2))
-    SentenceTransformer(modules=[Router.for_query_document(query, document)], device="cpu").save(str(folder))
-
-
-def test_two_towers_stay_with_torch(tiny_encoder, tmp_path):
-    towers(tiny_encoder, tmp_path / "model")
+    towers = (list(SentenceTransformer(str(tiny_encoder), device="cpu")) for _ in range(2))
+    SentenceTransformer(modules=[Router.for_query_document(*towers)], device="cpu").save(str(tmp_path / "model"))
     files = find_encoder(str(tmp_path / "model"))
     record = export_model(files, "bi-encoder", tmp_path / "exports")
     assert record.files is None

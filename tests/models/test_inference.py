@@ -14,14 +14,11 @@ from biorag.models.inference import prompt_of, run, token_vectors
 
 pytestmark = pytest.mark.models
 
+BATCHES = (st.lists(st.integers(0, 500), max_size=60), st.integers(1, 2000), st.integers(1, 8))
 TEXTS = [f"{'fever ' * (number % 9)}gene {number}" for number in range(60)]
 
 
-@given(
-    st.lists(st.integers(0, 500), max_size=60),
-    st.integers(1, 2000),
-    st.integers(1, 8),
-)
+@given(*BATCHES)
 def test_batches_hold_every_place_once_longest_first_within_the_budget(lengths, budget, workers):
     batches = by_length(lengths, budget, workers)
     places = [place for batch in batches for place in batch]
@@ -31,11 +28,7 @@ def test_batches_hold_every_place_once_longest_first_within_the_budget(lengths, 
         assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= budget or lengths[batch[0]] == 0
 
 
-@given(
-    st.lists(st.integers(0, 500), max_size=60),
-    st.integers(1, 2000),
-    st.integers(1, 8),
-)
+@given(*BATCHES)
 def test_balanced_batches_hold_every_place_once_and_differ_by_one_text_at_most(lengths, budget, workers):
     batches = balanced(lengths, budget, workers)
     assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))

@@ -80,16 +80,6 @@ def by_hand(model, query: str, texts: list[str]) -> list[float]:
     return [slow_maxsim(tokens(query), tokens(text)) / len(tokens(query)) for text in texts]
 
 
-def test_over_encoder_compares_the_encoders_token_vectors(tiny):
-    reranker = LateInteraction(tiny)
-    scores = scores_of(reranker, QUERY, TEXTS)
-    assert scores.shape == (len(TEXTS),)
-    np.testing.assert_allclose(scores, by_hand(tiny.model, QUERY, TEXTS), atol=1e-4)
-    assert np.ptp(scores) > 0.01, "the texts are told apart"
-
-
-# --- a checkpoint as Stanford's ColBERT writes it ---
-
 WIDTH = 8
 QUERY_LENGTH = 12
 DOCUMENT_LENGTH = 20
@@ -175,8 +165,6 @@ def test_a_bi_encoder_is_refused_since_its_projection_would_be_random(tiny_encod
     with pytest.raises(MissingError, match="not a ColBERT checkpoint"):
         LateInteraction(ColBERT(find_encoder(str(tiny_encoder)), "fp32"))
 
-
-# --- many queries at once, and token vectors that an index holds
 
 SNIPPETS = [Snippet(f"s{place}", "", text) for place, text in enumerate(TEXTS)]
 QUERIES = ["aspirin for fever", "the liver and the kidney of a virus", "gene"]

@@ -37,9 +37,6 @@ def refused(result) -> str:
     return sentence
 
 
-# --- sizes ---
-
-
 @pytest.mark.parametrize(("precision", "width"), [("fp32", 4), ("bf16", 2)])
 def test_a_checkpoint_takes_what_its_loaded_tensors_do(tiny_encoder, precision, width):
     files = find_encoder(str(tiny_encoder))
@@ -83,9 +80,6 @@ def test_a_gguf_takes_what_llama_cpp_says(caplog):
         assert (cache + compute) * MIB <= found.working <= 1.1 * (cache + compute) * MIB
 
 
-# --- what is free ---
-
-
 def cgroups(root: Path, version: int, path: str, groups: dict[str, tuple[object, int, int, int]]) -> None:
     """Write control groups, each with limit, usage, and inactive and active cached files, and a process in one."""
     (root / "proc" / "self").mkdir(parents=True)
@@ -121,9 +115,6 @@ def test_free_is_the_least_that_system_and_control_groups_leave(tmp_path, monkey
     monkeypatch.setattr(resources, "PROC", tmp_path / "proc")
     monkeypatch.setattr(resources, "CGROUPS", tmp_path / "sys")
     assert resources.free_bytes() == free
-
-
-# --- told and refused ---
 
 
 def admitted(caplog, need: resources.Need, pace: str = "a token takes 1 hour") -> list[str]:

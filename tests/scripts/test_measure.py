@@ -86,9 +86,6 @@ def test_every_question_goes_to_all_systems_in_turning_order():
     assert [[answer["ms"] for answer in answers[system]] for system in systems] == [[3, 4]] * 3  # 1 and 2 warm up
 
 
-# --- synthetic snippets and growth ---
-
-
 @pytest.fixture
 def corpus(snippets):
     return synthetic.SyntheticCorpus(snippets, HashEncoder(), seed=1, encoded=10)

@@ -58,9 +58,6 @@ def status(reply: bytes) -> int:
     return int(reply.split(b" ", 2)[1])
 
 
-# --- who asks -----------------------------------------------------------------------------------------------
-
-
 def test_01_a_foreign_origin_is_refused(client):
     for origin in ("https://evil.example", "null", "http://127.0.0.1:9999", "http://localhost.evil.example"):
         for path in ("/api/ask", "/ask", "/v1/chat/completions", "/heatmap", "/login", "/mcp"):
@@ -105,7 +102,7 @@ def failed_serve(home, *words) -> str:
 
 def test_06_without_the_token_nothing_is_told(session):
     with client_of(session, token=TOKEN) as client:
-        for path in ("/api/info", "/v1/models", "/openapi.json", "/", "/runs", "/nowhere"):
+        for path in ("/api/info", "/v1/models", "/openapi.json", "/", "/runs", "/mcp", "/nowhere"):
             for shown in ({}, {"authorization": f"Bearer {TOKEN}x"}, {"authorization": TOKEN}, {"cookie": "biorag=x"}):
                 reply = client.get(path, headers=shown)
                 assert reply.status_code == 401, path
@@ -128,8 +125,6 @@ def test_07_the_cookie_comes_for_the_token_alone_and_scripts_cannot_read_it(sess
         assert client.post("/logout").status_code == 303
         assert client.get("/").status_code == 401
 
-
-# --- what is asked for --------------------------------------------------------------------------------------
 
 TRAVERSALS = ["../secret", "..%2fsecret", "..\\secret", "/etc/passwd", "%2fetc%2fpasswd", "run/../../secret"]
 
@@ -174,9 +169,6 @@ def test_10_names_of_snippets_and_of_answers_are_names_alone(client):
         assert reply.status_code in (404, 422), reply.text
     assert client.get(f"/answers/{'x' * 22}/export", params={"format": "ris"}).status_code == 404
     assert client.get("/answers/..%2f..%2fx/export").status_code == 404
-
-
-# --- how much -----------------------------------------------------------------------------------------------
 
 
 def test_11_a_body_of_100_megabytes_is_refused_unread(served):
@@ -228,9 +220,6 @@ def test_15_who_asks_too_often_waits(session):
         codes = [client.get("/api/show", params={"id": "demo_044"}).status_code for _ in range(7)]
         assert codes == [200] * 5 + [429] * 2
         assert int(client.get("/api/info").headers["retry-after"]) >= 1
-
-
-# --- how slowly ---------------------------------------------------------------------------------------------
 
 
 def test_16_a_thousand_slow_connections_hold_nobody_up(served):
@@ -287,8 +276,6 @@ def test_18_clients_that_hang_up_or_read_nothing_hold_nobody_up(served):
     for connection in connections:
         connection.close()
 
-
-# --- what stands in texts -----------------------------------------------------------------------------------
 
 HOSTILE = [
     {
