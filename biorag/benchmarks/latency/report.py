@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -104,39 +104,29 @@ def _batched(timings: Mapping[int, Timing]) -> dict[str, dict[str, float]]:
     }
 
 
-def tables(report: LatencyReport) -> list[LatencyTable]:
-    """Return the report as tables."""
-    return [_index_table(report), _batch_table(report.stages), _single_table(report)]
-
-
-def _index_table(report: LatencyReport) -> LatencyTable:
-    rows = [
-        (stage, f"{cost.ms_per_snippet:.3f}", f"{cost.snippets_per_s:,.0f}")
-        for stage, cost in report.stages.index.items()
+def tables(report: LatencyReport) -> Iterator[LatencyTable]:
+    """Yield the report as tables: indexing, batches of questions, one question at a time."""
+    stages, settings = report.stages, report.settings
+    indexed = [
+        (stage, f"{cost.ms_per_snippet:.3f}", f"{cost.snippets_per_s:,.0f}") for stage, cost in stages.index.items()
     ]
-    title = f"Indexing {report.settings['index_snippets']:,} snippets (bm25 is a part of write)"
-    return (title, ["part", "ms/snippet", "snippets/s"], rows)
+    title = f"Indexing {settings['index_snippets']:,} snippets (bm25 is a part of write)"
+    yield title, ["part", "ms/snippet", "snippets/s"], indexed
 
-
-def _batch_table(stages: StageTimings) -> LatencyTable:
-    named = {"encode": stages.encode_queries, **stages.first_stage}
-    rows = [
+    batches = [
         (name, str(size), *_times(timing), f"{timing.mean / size:.3f}", str(timing.n))
-        for name, timings in named.items()
+        for name, timings in {"encode": stages.encode_queries, **stages.first_stage}.items()
         for size, timing in timings.items()
     ]
     columns = ["stage", "batch", *TIMES, "mean/query", "calls"]
-    return ("Encoding questions, and the first stage: ms per batch", columns, rows)
+    yield "Encoding questions, and the first stage: ms per batch", columns, batches
 
-
-def _single_table(report: LatencyReport) -> LatencyTable:
-    stages = report.stages
     named = dict(stages.one_by_one)
     if stages.generation and stages.answer:
         named |= {"generator": stages.generation, "total with the generator": stages.answer}
-    rows = [(name, *_times(timing), str(timing.n)) for name, timing in named.items()]
-    title = f"One question at a time, {report.settings['mode']}, k_init {report.settings['k_init']}: ms"
-    return (title, ["stage", *TIMES, "calls"], rows)
+    single = [(name, *_times(timing), str(timing.n)) for name, timing in named.items()]
+    title = f"One question at a time, {settings['mode']}, k_init {settings['k_init']}: ms"
+    yield title, ["stage", *TIMES, "calls"], single
 
 
 def _times(timing: Timing) -> list[str]:

@@ -51,11 +51,6 @@ class Cost:
     snippets_per_s: float
 
 
-def cost(seconds: float, snippets: int) -> Cost:
-    """Return the cost of each of `snippets` that took `seconds` together."""
-    return Cost(round(seconds * 1000 / snippets, 4), round(snippets / max(seconds, 1e-9), 1))
-
-
 def sampled(index: Index, count: int, seed: int) -> list[Snippet]:
     """Return `count` of the index's snippets in its own order, all of them if it has no more."""
     ids = list(index.ids())
@@ -127,7 +122,11 @@ def indexing(
         with watch.stage("optimize"):
             index.optimize()
     total = sum(watch.ms[part] for part in ("encode", "write", "optimize"))
-    return {stage: cost(ms / 1000, len(snippets)) for stage, ms in {**watch.ms, "total": total}.items()}
+    count = len(snippets)
+    return {
+        stage: Cost(round(ms / count, 4), round(count / max(ms / 1000, 1e-9), 1))
+        for stage, ms in {**watch.ms, "total": total}.items()
+    }
 
 
 def scratch_index(folder: Path, manifest: Manifest, **changes: Any) -> Index:

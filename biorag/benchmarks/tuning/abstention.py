@@ -203,6 +203,7 @@ def report(found: AbstentionCoefficients, rows: Sequence[AbstentionExample], see
     questions = np.array([row.text for row in rows])
     judged = sorted(set(sets[answerable]))
     of_datasets = np.isin(sets, judged)
+    areas = {name: auroc(features[of_datasets, n], answerable[of_datasets]) for n, name in enumerate(FEATURES)}
     parts = {"all": of_datasets, **{name: sets == name for name in judged}}
     groups = {
         **{f"{name}, gold in": (sets == name) & answerable for name in judged},
@@ -216,13 +217,8 @@ def report(found: AbstentionCoefficients, rows: Sequence[AbstentionExample], see
         "measures": {
             name: measured(probabilities[part], answerable[part], questions[part], seed) for name, part in parts.items()
         },
-        "single_features": _singles(features[of_datasets], answerable[of_datasets]),
+        "single_features": dict(sorted(areas.items(), key=lambda item: -abs(item[1] - 0.5))),
     }
-
-
-def _singles(features: NDArray[np.float64], answerable: NDArray[np.bool_]) -> dict[str, float]:
-    areas = {name: auroc(features[:, column], answerable) for column, name in enumerate(FEATURES)}
-    return dict(sorted(areas.items(), key=lambda item: -abs(item[1] - 0.5)))
 
 
 def _arrays(rows: Sequence[AbstentionExample]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
