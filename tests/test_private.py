@@ -12,10 +12,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.utils.network import restrict
+from tests.cli import invoke
 from tests.loopback import Script
 from tests.qdrant_standin import StandIn
 
@@ -122,7 +121,7 @@ def llm():
 
 def run(*arguments: object, **env: str):
     restrict(None)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+    return invoke(*arguments, **env)
 
 
 @pytest.fixture

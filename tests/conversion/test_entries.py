@@ -29,12 +29,6 @@ def source(path, content: bytes) -> Source:
     return Source(path.name, path)
 
 
-@pytest.fixture(params=[entries.PIECE, 1], ids=["pieces of 1 MiB", "pieces of a chunk"])
-def piece(request, monkeypatch):
-    monkeypatch.setattr(entries, "PIECE", request.param)
-    monkeypatch.setattr("biorag.corpus.sources.CHUNK", 7 if request.param == 1 else 2**16)
-
-
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     return tmp_path_factory.mktemp("entries") / "x.json"
@@ -64,7 +58,10 @@ def test_whatever_the_bytes_are_there_is_no_error_but_ours(file, content):
             assert not rejects
 
 
-def test_pieces_do_not_show(tmp_path, piece):
+@pytest.mark.parametrize(("piece", "chunk"), [(entries.PIECE, 2**16), (1, 7)])
+def test_pieces_do_not_show(tmp_path, monkeypatch, piece, chunk):
+    monkeypatch.setattr(entries, "PIECE", piece)
+    monkeypatch.setattr("biorag.corpus.sources.CHUNK", chunk)
     record = {"a": 12345678901234567890, "bé": ["x" * 40, {"c": 1.5e3}], "d": "\u00e9\U0001f600" * 9, "e": 7}
     content = json.dumps(record, indent=1, ensure_ascii=False).encode()
     for data in (content, gzip.compress(content), b"\xef\xbb\xbf" + content):

@@ -35,16 +35,12 @@ def snippets(found: Source) -> list[Snippet]:
         ("a.xml", PMC, "PMC XML"),
         ("a.xml", PMC.decode().replace("UTF-8", "UTF-16").encode("utf-16"), "PMC XML"),
         ("a.xml", b"<html></html>", "PubMed XML"),
-        ("a.nxml", b"", "PMC XML"),
-        ("stream", PMC, "PMC XML"),
         ("a.TSV", b"", "CSV or TSV"),
-        ("a.txt", b"Plain.", "text or Markdown"),
         ("pubmed-set.txt", MEDLINE, "MEDLINE"),
         ("a.txt", b'{"id": 1}', "MedRAG or BEIR JSONL"),
         ("a.md", b"<p>Text", "text or Markdown"),
         ("a.PDF", b"", "PDF"),
         ("stream", b"%PDF-1.7", "PDF"),
-        ("a.nbib", b"", "MEDLINE"),
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])

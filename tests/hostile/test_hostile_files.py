@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.utils.text import UNSHOWABLE
+from tests.cli import invoke, succeeded
 from tests.hostile.tiny_gguf import ARRAY, STRING, U32, Tensor, TinyGguf, Typed, tiny_llama
 
 pytestmark = pytest.mark.faults
@@ -296,9 +295,7 @@ def indexed_home(tmp_path_factory, tiny_encoder) -> Path:
     """A home whose index "default" holds eight snippets."""
     folder = tmp_path_factory.mktemp("indexed")
     (folder / "corpus.jsonl").write_bytes(SNIPPETS)
-    arguments = ["index", str(folder / "corpus.jsonl"), "--encoder", str(tiny_encoder)]
-    result = CliRunner().invoke(app, arguments, env={"BIORAG_HOME": str(folder / "home")})
-    assert result.exit_code == 0, result.output
+    succeeded(invoke("index", folder / "corpus.jsonl", "--encoder", tiny_encoder, home=folder / "home"))
     return folder / "home"
 
 
@@ -314,7 +311,7 @@ def test_a_hostile_file_gives_one_sentence(case, tmp_path, monkeypatch, request)
     monkeypatch.chdir(tmp_path)
     command = case.make(tmp_path)
     before = set(sys.modules)
-    result = CliRunner().invoke(app, command)
+    result = invoke(*command)
     said = result.output
     assert isinstance(result.exception, SystemExit | None), repr(result.exception)
     assert result.exit_code == case.code, said

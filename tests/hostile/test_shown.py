@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from biorag.cli import app
 from biorag.commands import show, show_answer
 from biorag.types import Answer, Citation, Hit, Question, Snippet
 from biorag.utils.text import UNSHOWABLE, showable
+from tests.cli import invoke
 from tests.hostile.test_hostile_files import ESCAPES
 
 MARKED = f"[bold]B[/bold] [link=http://e.example]L[/link] :pill: {ESCAPES}"
@@ -105,7 +104,7 @@ def test_a_canary_corpus_sends_no_command(canary_corpus, tiny_encoder):
     ]
     codes = []
     for arguments in runs:
-        result = CliRunner().invoke(app, arguments)
+        result = invoke(*arguments)
         codes.append(result.exit_code)
         assert_shown(result.stdout)
         # What the user typed is repeated by the option parser; the rest of its message is ours.
