@@ -234,16 +234,8 @@ def test_over_standard_input_and_output(home):
     assert "no snippet '../x'" in refusal(missing)
 
 
-GREETING = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
-}
+CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+GREETING = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT}
 
 
 @contextmanager

@@ -28,10 +28,8 @@ def folder(request):
 @pytest.mark.parametrize("characters", [50, 700, 100_000])
 def test_vectors_and_tokens_are_the_librarys(folder, monkeypatch, characters):
     monkeypatch.setattr(inference, "UNPADDED_CHARACTERS", characters)
-    encoder, library = (
-        BiEncoder(find_encoder(str(folder)), "dot", "fp32"),
-        SentenceTransformer(str(folder), device="cpu"),
-    )
+    encoder = BiEncoder(find_encoder(str(folder)), "dot", "fp32")
+    library = SentenceTransformer(str(folder), device="cpu")
     assert reads_unpadded(encoder.model)
     encoded = encoder.encode_snippets_with_tokens(TEXTS)
     np.testing.assert_allclose(encoded.vectors, library.encode(TEXTS), atol=1e-5)

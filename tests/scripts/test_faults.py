@@ -68,10 +68,8 @@ def test_on_a_full_disk_an_index_answers_and_a_writer_is_told(small_disk):
     assert shutil.disk_usage(small_disk).free == 0
     for _ in range(2):
         reader = EdgeIndex(folder, MANIFEST)
-        assert [hits[0].id for hits in reader.search([IndexQuery(VECTORS[7], 1), IndexQuery("word9", 1)])] == [
-            "s7",
-            "s9",
-        ]
+        best = reader.search([IndexQuery(VECTORS[7], 1), IndexQuery("word9", 1)])
+        assert [hits[0].id for hits in best] == ["s7", "s9"]
         assert reader.count() == 20
         reader.close()
     (small_disk / "filler").unlink()
@@ -122,13 +120,8 @@ def test_the_measurement_counts_what_is_lost_changed_and_ahead(tmp_path):
 def test_an_index_that_was_updated_and_killed_at_random_is_as_a_fresh_one(tmp_path):
     """In a process of its own, which forks: the engine's threads must not run in it."""
     arguments = ["--sequences", "4", "--seed", "100", "--out", str(tmp_path / "report.json")]
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.faults.update_sequences", *arguments],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "scripts.faults.update_sequences", *arguments]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["sequences"] == 4
 

@@ -85,13 +85,8 @@ def serving(home: Path, *arguments: object, **variables: str) -> Iterator[Served
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from biorag.cli import main; main()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *words],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-    )
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+    process = subprocess.Popen([sys.executable, "-c", code, *words], text=True, env=environment, **pipes)
     lines: list[str] = []
     reader = threading.Thread(target=lambda: lines.extend(iter(process.stderr.readline, "")), daemon=True)
     reader.start()
