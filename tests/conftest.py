@@ -15,6 +15,7 @@ from string import ascii_lowercase
 import hypothesis
 import pytest
 
+from biorag.corpus.sources import demo_file
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
 from biorag.utils.network import restrict
@@ -164,6 +165,14 @@ def write_judged(folder: Path, queries: Mapping[str, str], judged: Iterable[tupl
     lines = ["\t".join(map(str, row)) + "\n" for row in [("query-id", "corpus-id", "score"), *judged]]
     (folder / "qrels" / "test.tsv").write_text("".join(lines))
     return folder
+
+
+def write_demo_questions(folder: Path) -> Path:
+    """Write the questions of the demonstration, judged by the snippets that they were made from."""
+    tasks = json.loads(demo_file("benchmark.json").read_bytes()).values()
+    records = {id: record for task in tasks for id, record in task.items()}
+    judged = [(id, snippet, 1) for id, record in records.items() for snippet in record["snippets"]]
+    return write_judged(folder, {id: record["question"] for id, record in records.items()}, judged)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import json
 import os
 import re
 from pathlib import Path
@@ -11,6 +10,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+from tests.conftest import write_judged
 
 pytestmark = pytest.mark.slow
 
@@ -21,10 +22,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 def judged(tmp_path, monkeypatch):
     """A working directory with a folder of judged questions."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "judged" / "qrels").mkdir(parents=True)
-    question = {"_id": "q1", "text": "Why is pyridoxine given with isoniazid?"}
-    (tmp_path / "judged" / "queries.jsonl").write_text(json.dumps(question) + "\n")
-    (tmp_path / "judged" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tdemo_044\t1\n")
+    write_judged(tmp_path / "judged", {"q1": "Why is pyridoxine given with isoniazid?"}, [("q1", "demo_044", 1)])
 
 
 def test_every_line_of_the_page_gives_what_it_shows(judged):

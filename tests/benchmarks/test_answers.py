@@ -30,6 +30,7 @@ from biorag.benchmarks.answers.measures import (
 from biorag.benchmarks.answers.questions import expert_answer, load_answers, read_golden_answers, sample
 from biorag.benchmarks.answers.systems import names
 from biorag.errors import BadInputError, MissingError
+from tests.conftest import write_judged
 
 WORDS = ["the", "gene", "BRCA1", "is-not", "a", "cause", "of", "cancer", "in", "3", "mice"]
 FLAGS = np.array([True, True, False, True, False])
@@ -123,11 +124,7 @@ def test_expert_answers_are_read_in_both_forms():
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ts1\t1\nq2\ts2\t1\n")
-    rows = [{"_id": "q1", "text": "Is it?"}, {"_id": "q2", "text": "What is it?"}]
-    (tmp_path / "queries.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return tmp_path
+    return write_judged(tmp_path, {"q1": "Is it?", "q2": "What is it?"}, [("q1", "s1", 1), ("q2", "s2", 1)])
 
 
 def test_a_dataset_joins_questions_and_answers(folder):

@@ -14,6 +14,7 @@ from biorag.benchmarks.verification.rewording import reworded
 from biorag.corpus.datasets import Dataset
 from biorag.types import Question, Snippet
 from tests.cli import done, failed, invoke, succeeded
+from tests.conftest import write_judged
 
 TEXT = "IL-6 was measured. Serum TNF rose in children by 12 mg after 3 days."
 
@@ -128,12 +129,8 @@ def test_a_report_counts_true_claims_supported_and_falsified_ones_not():
 
 @pytest.fixture
 def dataset(tmp_path):
-    folder = tmp_path / "data"
-    (folder / "qrels").mkdir(parents=True)
-    (folder / "queries.jsonl").write_text(
-        "".join(json.dumps({"_id": question.id, "text": question.text}) + "\n" for question in QUESTIONS)
-    )
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ta\t1\nq2\tb\t1\n")
+    texts = {question.id: question.text for question in QUESTIONS}
+    folder = write_judged(tmp_path / "data", texts, [("q1", "a", 1), ("q2", "b", 1)])
     (folder / "answers.jsonl").write_text(
         "".join(json.dumps({"_id": id, "ideal_answer": answers}) + "\n" for id, answers in ANSWERS.items())
     )

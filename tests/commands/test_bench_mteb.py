@@ -9,7 +9,7 @@ import pytest
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source, demo_file
 from tests.cli import done, failed, invoke
-from tests.conftest import write_judged
+from tests.conftest import write_demo_questions, write_judged
 
 pytestmark = pytest.mark.models
 
@@ -32,15 +32,9 @@ def write_task(folder, corpus, queries, judged):
 @pytest.fixture(scope="module")
 def demo_task(tmp_path_factory):
     """The demonstration corpus with its questions, as a folder in BEIR's layout."""
-    records = {}
-    for task in json.loads(demo_file("benchmark.json").read_bytes()).values():
-        records |= task
-    return write_task(
-        tmp_path_factory.mktemp("tasks") / "demo",
-        demo_file("snippets.jsonl").read_bytes(),
-        {id: record["question"] for id, record in records.items()},
-        [(id, snippet, 1) for id, record in records.items() for snippet in record["snippets"]],
-    )
+    folder = write_demo_questions(tmp_path_factory.mktemp("tasks") / "demo")
+    (folder / "corpus.jsonl").write_bytes(demo_file("snippets.jsonl").read_bytes())
+    return folder
 
 
 def measured_three_ways(task, name, home, out):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from biorag.corpus.sources import demo_file
 from biorag.training.rows import read_rows
 from tests import cli
 from tests.cli import done, failed
+from tests.conftest import write_demo_questions
 
 REPORT_KEYS = {
     "out",
@@ -42,18 +42,7 @@ def no_encoder(monkeypatch):
 @pytest.fixture
 def beir(tmp_path) -> Path:
     """The demonstration questions with their judged snippets, whose texts are in the index."""
-    records = {
-        id: record
-        for task in json.loads(demo_file("benchmark.json").read_bytes()).values()
-        for id, record in task.items()
-    }
-    folder = tmp_path / "demo-beir"
-    (folder / "qrels").mkdir(parents=True)
-    rows = [{"_id": id, "text": record["question"]} for id, record in records.items()]
-    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    judged = [f"{id}\t{snippet}\t1\n" for id, record in records.items() for snippet in record["snippets"]]
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
-    return folder
+    return write_demo_questions(tmp_path / "demo-beir")
 
 
 @pytest.fixture

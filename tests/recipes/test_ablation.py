@@ -21,6 +21,7 @@ from biorag.recipes.sweep import BASELINES, cells, load_sweep
 from biorag.recipes.sweep_report import measurements_of
 from tests import cli
 from tests.cli import done, invoke, options_of
+from tests.conftest import write_judged
 
 PATHS = {"train": ["train"], "corpus": ["corpus.jsonl"], "evaluate": ["test"]}
 
@@ -500,13 +501,10 @@ def ablate(*arguments):
 def demonstration(folder: Path, count: int) -> None:
     """Write the first packaged snippets without their titles as a corpus, and the titles as its questions."""
     records = [json.loads(line) for line in demo_file("snippets.jsonl").read_text().splitlines()[:count]]
-    (folder / "ds" / "qrels").mkdir(parents=True)
+    texts = {f"q{record['id']}": record["title"] for record in records}
+    write_judged(folder / "ds", texts, [(f"q{record['id']}", record["id"], 1) for record in records])
     corpus = [json.dumps({"id": record["id"], "title": "", "content": record["content"]}) for record in records]
     (folder / "snippets.jsonl").write_text("\n".join(corpus))
-    queries = [json.dumps({"_id": f"q{record['id']}", "text": record["title"]}) for record in records]
-    (folder / "ds" / "queries.jsonl").write_text("\n".join(queries))
-    judged = [f"q{record['id']}\t{record['id']}\t1\n" for record in records]
-    (folder / "ds" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
 
 
 class Forked:
