@@ -33,6 +33,7 @@ class _Measured:
     repetitions: Annotated[int, Option(min=1, help="Calls timed for each figure.")] = 100
     warm_up: Annotated[int, Option(min=0, help="Untimed calls before the timed ones.")] = 3
     seconds: Annotated[float, Option(min=0, help="Seconds to time a figure for; at least three calls.")] = 20.0
+    baseline: Annotated[bool, Option("--baseline", help="Time rank_bm25, the M+C paper's baseline, too.")] = False
 
     def request(self) -> LatencyRequest:
         """Return the request; UsageError for batch sizes that are not numbers."""
@@ -41,7 +42,7 @@ class _Measured:
 
         repetition = Repetition(self.repetitions, self.warm_up, self.seconds)
         sizes = _batch_sizes(self.batch_sizes)
-        return LatencyRequest(self.questions, self.limit, self.index_limit, sizes, repetition)
+        return LatencyRequest(self.questions, self.limit, self.index_limit, sizes, repetition, self.baseline)
 
 
 @expanded

@@ -9,7 +9,6 @@ dense search by `QdrantClient(":memory:")`, which compares a question with every
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 import warnings
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from biorag.benchmarks.latency.stages import sampled, stored
+from biorag.benchmarks.latency.stages import rank_bm25_search, sampled, stored
 from biorag.benchmarks.latency.timing import Repetition, Sample, Timing, batch_of, collect, elapsed_ms
 from biorag.corpus.datasets import load_dataset
 from biorag.engine import OpenIndex, encoder_files, load_encoder, open_index
@@ -36,15 +35,6 @@ SIZES = (1, 10, 2000)  # questions encoded at once
 ROUND = 256  # snippets that one side encodes before the other's turn
 HEADER = ("package", "task", "snippets", "biorag", "package's", "ratio", "recall@10, both", "built in, s")
 Search = Callable[[str], list[str]]
-
-
-def rank_bm25_search(ids: Sequence[str], texts: Sequence[str]) -> Search:
-    """Return BM25 search by rank_bm25, over lower-cased words, which scores every snippet."""
-    from rank_bm25 import BM25Okapi
-
-    words = re.compile(r"\w+").findall
-    bm25 = BM25Okapi([words(text.lower()) for text in texts])
-    return lambda question: bm25.get_top_n(words(question.lower()), ids, n=TOP)
 
 
 def bm25s_search(ids: Sequence[str], texts: Sequence[str]) -> Search:
@@ -103,7 +93,7 @@ def bm25_rows(opened: OpenIndex, questions: Sequence[str], repetition: Repetitio
     """Yield one row a package."""
     ids = list(opened.index.ids())
     texts = [snippet.contents for snippet in stored(opened.index, ids)]
-    for package, build in (("rank_bm25", rank_bm25_search), ("bm25s", bm25s_search)):
+    for package, build in (("rank_bm25", partial(rank_bm25_search, top=TOP)), ("bm25s", bm25s_search)):
         started = time.perf_counter()
         search = build(ids, texts)
         built = time.perf_counter() - started

@@ -149,3 +149,13 @@ def test_generation_is_timed_alone_and_with_the_whole_answer(subject):
     generated, whole = stages.generation(retriever, ScriptedGenerator(), subject.settings, subject.questions, FEW)
     assert generated.n == whole.n == 4
     assert generated.mean <= whole.mean
+
+
+def test_the_baseline_searches_all_snippets_as_rank_bm25_scores_them(subject):
+    ids = ["liver", "lung", "both"]
+    texts = ["The liver, the liver.", "A lung.", "A lung and a liver are organs of the body and have many cells."]
+    search = stages.rank_bm25_search(ids, texts, 2)
+    assert search("LIVER?") == ["liver", "both"]
+    timings = stages.baseline(subject.index, subject.questions, 5, FEW)
+    assert list(timings) == [1]
+    assert timings[1].p50 > 0

@@ -49,6 +49,7 @@ class LatencyRequest:
     index_limit: int  # snippets that are indexed again
     batch_sizes: Sequence[int]  # questions encoded and searched at once
     repetition: Repetition
+    baseline: bool = False  # whether rank_bm25 searches the same snippets too
 
 
 def measure_latency(settings: Settings, request: LatencyRequest, progress: Progress) -> LatencyReport:
@@ -106,6 +107,8 @@ def _stages(
             searching = settings.replace(mode=mode, rerank=False)
             first[mode] = stages.first_stage(subject.index, known, searching, request.batch_sizes, repetition)
             advance(1)
+        if request.baseline:
+            first["rank_bm25"] = stages.baseline(subject.index, questions, settings.retrieval.k_init, repetition)
         single = stages.one_by_one(retriever, questions, repetition)
         advance(1)
         generated = answer = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,7 @@ import numpy as np
 from biorag.answering.answerer import Answerer
 from biorag.benchmarks.latency.timing import Repetition, Timing, batch_of, collect, elapsed_ms
 from biorag.corpus.sentences import sentences
-from biorag.errors import BadInputError
+from biorag.errors import BadInputError, MissingError
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import open_embedded
@@ -167,6 +168,28 @@ def first_stage(
         return {"first_stage": share * size}
 
     return {size: collect(partial(search, size=size), repetition)["first_stage"] for size in sizes}
+
+
+def rank_bm25_search(ids: Sequence[str], texts: Sequence[str], top: int) -> Callable[[str], list[str]]:
+    """Return BM25 search by rank_bm25 over lower-cased words, the M+C paper's baseline: it scores every text.
+
+    Raises `MissingError` if rank_bm25 is not installed.
+    """
+    try:
+        from rank_bm25 import BM25Okapi
+    except ImportError:
+        raise MissingError("rank_bm25 is not installed: run pip install 'biorag[bench]'") from None
+    words = re.compile(r"\w+").findall
+    bm25 = BM25Okapi([words(text.lower()) for text in texts])
+    return lambda question: bm25.get_top_n(words(question.lower()), ids, n=top)
+
+
+def baseline(index: Index, questions: Sequence[str], top: int, repetition: Repetition) -> dict[int, Timing]:
+    """Return the time of one question by rank_bm25 over all the index's snippets, as `first_stage` does."""
+    ids = list(index.ids())
+    search = rank_bm25_search(ids, [snippet.contents for snippet in stored(index, ids)], top)
+    asked = collect(lambda turn: {"ms": elapsed_ms(lambda: search(questions[turn % len(questions)]))}, repetition)
+    return {1: asked["ms"]}
 
 
 def one_by_one(retriever: Retriever, questions: Sequence[str], repetition: Repetition) -> dict[str, Timing]:
