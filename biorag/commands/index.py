@@ -14,6 +14,7 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.application import Command
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden
+from biorag.corpus.sources import in_words
 from biorag.corpus.tables import parse_columns
 from biorag.engine import index_corpus, paired_encoder, survey_corpus
 from biorag.errors import UsageError
@@ -198,7 +199,10 @@ def index(
 
 
 def _print_report(report: IndexReport, as_json: bool) -> None:
-    show.report(f"Index {report.name}", asdict(report), as_json)
+    values = asdict(report)
+    if not as_json:
+        values |= {f"files {part}": in_words(counts) for part, counts in values.pop("files").items()}
+    show.report(f"Index {report.name}", values, as_json)
 
 
 def _print_estimate(estimate: IndexEstimate, as_json: bool) -> None:
