@@ -1,4 +1,4 @@
-"""Files of an earlier day still serve: an index and a file of settings, as biorag wrote or read them on 2026-11-23.
+"""Files of an earlier day still serve: an index, settings and a finished run, as of 2026-11-23.
 
 The index holds the fifteen snippets of `corpus.jsonl`, encoded by the starter encoder in fp32. When a format changes on
 purpose, keep these files, add new ones beside them, and say in the changelog what a user has to do.
@@ -7,6 +7,7 @@ purpose, keep these files, add new ones beside them, and say in the changelog wh
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -62,11 +63,21 @@ def test_an_index_opens_and_finds_what_it_found(home, mode):
     assert [hit["score"] for hit in hits] == pytest.approx([score for _, score in BEST[mode]], abs=2e-3)
 
 
-def test_an_index_is_brought_up_to_date(home):
-    again = report(home, "index", FILES / "corpus.jsonl", "--name", "today")
-    assert (again["added"], again["updated"], again["unchanged"]) == (0, 0, 15)
+def test_a_finished_run_is_not_run_again(home, tmp_path):
+    for name in ("verdicts.jsonl", "verdicts.jsonl.manifest.json"):
+        shutil.copy(FILES / name, tmp_path)
+    out = tmp_path / "verdicts.jsonl"
+    retrieval = ("--name", "today", "--mode", "bm25", "--no-rerank")
+    counts = report(home, "verify", "--claims", FILES / "claims.jsonl", *retrieval, "--out", out)
+    assert counts == {"out": str(out), "claims": 2, "supported": 1, "unsupported": 1, "contradicted": 0}
+    assert out.read_bytes() == (FILES / "verdicts.jsonl").read_bytes()
 
 
 def test_a_file_of_settings_is_read(home):
     settings = report(home, "--config", FILES / "biorag.toml", "info", "--settings")
     assert {name: settings[name] for name in SETTINGS} == SETTINGS
+
+
+def test_an_index_is_brought_up_to_date(home):
+    again = report(home, "index", FILES / "corpus.jsonl", "--name", "today")
+    assert (again["added"], again["updated"], again["unchanged"]) == (0, 0, 15)
