@@ -90,7 +90,13 @@ def _writing(folder: Path) -> Iterator[sqlite3.Connection]:
         connection.create_function("merged", 2, _merged, deterministic=True)
         if not connection.execute("PRAGMA user_version").fetchone()[0]:
             connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
-        yield connection
+        try:
+            yield connection
+        except BaseException:
+            if not connection.execute("SELECT 1 FROM sources").fetchone():  # no graph at all, rather than an empty one
+                connection.close()
+                path.unlink()
+            raise
 
 
 def _merged(one: bytes, other: bytes) -> bytes:

@@ -320,3 +320,17 @@ def test_files_are_found(tmp_path):
     (tmp_path / "a" / "one.xml").unlink()
     with pytest.raises(BadInputError, match="has no citations"):
         find_citations([str(tmp_path / "a")])
+
+
+def test_a_first_file_that_cannot_be_read_leaves_no_graph(tmp_path):
+    (tmp_path / "bad.csv").write_text("citing,cited\n1,2\n")
+    (tmp_path / "good.csv").write_text("citing,referenced\n1,2\n")
+    bad, good = (Source(name, tmp_path / name) for name in ("bad.csv", "good.csv"))
+    folder = tmp_path / "graph"
+    with pytest.raises(BadInputError, match="line 1"):
+        build(folder, [bad], False, lambda _: None)
+    assert not (folder / FILE).exists()
+    build(folder, [good], False, lambda _: None)
+    with pytest.raises(BadInputError, match="line 1"):
+        build(folder, [bad], False, lambda _: None)
+    assert build(folder, [good], False, lambda _: None)["edges"] == 1
