@@ -201,7 +201,7 @@ def index(
 def _print_report(report: IndexReport, as_json: bool) -> None:
     values = asdict(report)
     if not as_json:
-        values |= {f"files {part}": in_words(counts) for part, counts in values.pop("files").items()}
+        values |= {f"files {part}": in_words(counts) for part, counts in values.pop("files").items() if counts}
     show.report(f"Index {report.name}", values, as_json)
 
 
