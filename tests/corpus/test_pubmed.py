@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from biorag.corpus.pubmed import date_of
 from biorag.corpus.readers import Reject, read_changes
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError
@@ -195,7 +196,7 @@ def test_a_record_in_wide_characters_is_read(tmp_path):
 PEAK = """
 import resource, sys
 from pathlib import Path
-from biorag.corpus.pubmed import read_records
+from biorag.corpus.pubmed import date_of, read_records
 from biorag.corpus.sources import Source
 count = sum(1 for _ in read_records(Source("x", Path(sys.argv[1]))))
 print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -240,3 +241,19 @@ def test_mutated_records_raise_nothing_but_our_errors(tmp_path, data):
     if rejects:
         with pytest.raises(BadInputError):
             list(read_changes(source))
+
+
+@pytest.mark.parametrize(
+    ("parts", "date"),
+    [
+        (("2019", "September", "3"), "2019-09-03"),
+        (("2019", "Sept"), "2019-09"),
+        (("2019", "12", "31"), "2019-12-31"),
+        (("2019", "13"), "2019"),
+        (("2019", "Spring", "3"), "2019"),
+        (("2019", "Feb", "40"), "2019-02"),
+        (("about 2019", "Feb"), ""),
+    ],
+)
+def test_a_date_is_as_exact_as_its_parts(parts, date):
+    assert date_of(*parts) == date
