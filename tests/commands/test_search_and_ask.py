@@ -56,7 +56,6 @@ def test_search_json_has_the_documented_shape(search_small, snippets):
     assert (hit["rank"], hit["id"], hit["pmid"]) == (1, "s1", 1001)
     assert (hit["title"], hit["content"]) == (snippets[1].title, snippets[1].content)
     assert set(found["timings_ms"]) == {"encode", "first_stage", "fetch", "rerank", "total"}
-    assert all(milliseconds == round(milliseconds, 3) for milliseconds in found["timings_ms"].values())
 
 
 @pytest.mark.parametrize("rerank", ["--rerank", "--no-rerank"])
