@@ -77,7 +77,7 @@ def add(folder: Path, name: str, pairs: Pairs) -> int:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[sqlite3.Connection]:
-    """Open the graph to write it, alone; readers go on reading meanwhile."""
+    """Open the graph as its only writer; readers are not kept out."""
     make_folder(folder)
     path = folder / FILE
     with (
