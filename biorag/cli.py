@@ -94,7 +94,6 @@ PROGRAM = Registry(
             *plan    | plan:plan                 | Estimate the resources that a large corpus takes.
             models   | models:models             | List the models on this machine.
             mcp      | serve:mcp                 | Serve an index to assistants by MCP.
-            config   | config:app                | Keep the keys of servers.
             snapshot | snapshot:app              | Save an embedded index as one file, and restore it.
             """,
             "Use",

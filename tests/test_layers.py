@@ -61,7 +61,6 @@ OWNERS = {
     "mcp": ("biorag.mcp_server", "biorag.server"),
     "matplotlib": ("biorag.utils.plots",),
     "tomlkit": ("biorag.settings",),
-    "keyring": ("biorag.settings",),
     **dict.fromkeys(("rich", "click", "typer"), ("biorag.commands", "biorag.cli")),
 }
 # A PDF is read in a process of its own, whose output is a pipe.

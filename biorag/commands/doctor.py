@@ -13,7 +13,7 @@ import typer
 
 from biorag.api.session import Session
 from biorag.commands import options, show
-from biorag.commands.groups import expanded
+from biorag.commands.groups import CommandLine, expanded
 from biorag.corpus.sources import DEMO
 from biorag.engine import encoder_files, index_corpus
 from biorag.errors import BioragError
@@ -29,7 +29,7 @@ from biorag.utils.versions import installed_versions
 
 
 @expanded
-def doctor(settings: Settings, as_json: options.Json = False) -> None:
+def doctor(settings: Settings, line: CommandLine, as_json: options.Json = False) -> None:
     """Check the installation and the models, and that a question works from end to end.
 
     Examples:
@@ -37,7 +37,7 @@ def doctor(settings: Settings, as_json: options.Json = False) -> None:
       biorag doctor
       biorag doctor --json
     """
-    checks = [{"name": name, **_result(check, settings)} for name, check in _checks(settings)]
+    checks = [{"name": name, **_result(check, settings)} for name, check in _checks(settings, line)]
     all_ok = all(check["ok"] for check in checks)
     if as_json:
         show.print_json({"ok": all_ok, "checks": checks})
@@ -48,10 +48,11 @@ def doctor(settings: Settings, as_json: options.Json = False) -> None:
         raise typer.Exit(4)
 
 
-def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[Settings], str]]]:
+def _checks(settings: Settings, line: CommandLine) -> Iterator[tuple[str, Callable[[Settings], str]]]:
     yield "python and machine", _machine
     yield "packages", _packages
     yield "home", _home
+    yield "configuration file", lambda _: _configuration(line)
     if not settings.index.encoder:
         yield "starter encoder", lambda _: _starter(STARTER_ENCODER.path())
     if settings.generation.generator == STARTER:
@@ -81,6 +82,10 @@ def _home(settings: Settings) -> str:
     settings.home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=settings.home):
         return f"{settings.home} can be written"
+
+
+def _configuration(line: CommandLine) -> str:
+    return f"{line.configuration}{'' if line.configuration.is_file() else ' (does not exist)'}"
 
 
 def _starter(path: Path) -> str:

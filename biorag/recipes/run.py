@@ -101,8 +101,8 @@ def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> di
         raise MissingError(
             f"these steps need {', '.join(packages)}: run pip install 'biorag[{','.join(plan.scale.extras)}]'"
         )
-    workshop = Workshop(out, jobs)
-    with workshop.held(plan.scale.settings):
+    workshop = Workshop(out, jobs, plan.scale.settings)
+    with workshop.held():
         for name, value in {**plan.backbone.values, **plan.scale.values, **plan.scale.settings}.items():
             if isinstance(value, str) and is_server(value):
                 announce(value, name)  # which the steps say in their logs alone

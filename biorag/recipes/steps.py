@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from typing_extensions import TypedDict
@@ -94,22 +95,23 @@ class Workshop:
     """Runs steps in a folder; finished ones are found again by their key.
 
     A step's result is `steps/KEY.json`, what it makes lies in `work/KEY/`, what is written for it in `files/KEY/`, its
-    messages in `logs/KEY.txt`. All steps read the settings in `biorag.toml`.
+    messages in `logs/KEY.txt`. All steps read `settings`, which stand in `biorag.toml`.
     """
 
-    def __init__(self, folder: Path, jobs: int = 1) -> None:
+    def __init__(self, folder: Path, jobs: int = 1, settings: Mapping[str, object] = MappingProxyType({})) -> None:
         self._folder = folder.resolve()
         self._jobs = jobs
+        self._settings = settings
         self._live: set[subprocess.Popen[bytes]] = set()
         # Settings are the run's alone: a variable of the user's would change results behind a step's key.
-        self._environment = {**for_children(os.environ), f"{PREFIX}HOME": str(self._folder / "home")}
+        self._environment = {**for_children(os.environ, settings), f"{PREFIX}HOME": str(self._folder / "home")}
         if jobs > 1:
             threads = max(1, usable_cores() // jobs)
             self._environment |= {"OMP_NUM_THREADS": str(threads), "BIORAG_THREADS": str(threads)}
 
     @contextmanager
-    def held(self, settings: Mapping[str, object]) -> Iterator[None]:
-        """Hold the folder, making it if it is not there, with the settings of all steps in it.
+    def held(self) -> Iterator[None]:
+        """Hold the folder, made if needed, with the settings of all steps in it.
 
         Raises MismatchError if it holds something else; ServiceError if another process writes into it.
         """
@@ -118,7 +120,7 @@ class Workshop:
         with run.locked():
             run.check_nothing_else()
             make_folder(run.manifest)
-            lines = [f"{name} = {json.dumps(value)}\n" for name, value in settings.items()]
+            lines = [f"{name} = {json.dumps(value)}\n" for name, value in self._settings.items()]
             write_text(self._config_file, "".join(lines))
             yield
 

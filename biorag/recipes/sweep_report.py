@@ -73,8 +73,8 @@ def run_sweep(path: Path, out: Path, jobs: int, progress: Progress) -> tuple[dic
     Returns facts of the run, and the rows of each data set.
     """
     sweep = load_sweep(path)
-    workshop = Workshop(out, jobs)
-    with workshop.held(sweep.settings):
+    workshop = Workshop(out, jobs, sweep.settings)
+    with workshop.held():
         if sweep.mirage and is_server(sweep.mirage.llm):
             announce(sweep.mirage.llm, "llm")  # which the steps say in their logs alone
         seed = int(sweep.settings.get("seed", 0))

@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import SecretStr, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 
-from biorag.settings.keys import key_of
 from biorag.settings.section import ONCE, BoundSecret, Effect, Section, check_url, option, setting
 from biorag.utils.network import Server, host_of, is_loopback, origin_of, proxy_of, without_credentials
 from biorag.utils.secrets import remember
@@ -79,20 +78,20 @@ class ServiceSettings(Section):
     def server(self, url: str, kind: str, at_a_time: int = 1) -> Server:
         """Return how the server at `url` is reached, and say which data are sent there.
 
-        It gets a key that was stored for its host, or the key and the login of its kind if they are not another's.
+        It gets the key and the login of its kind unless they were set for another server.
         """
         announce(url, kind)
         host = origin_of(url)
-        key = key_of(url) or self._secret(f"{kind}_api_key", host)
-        return Server(url, self.timeout, self.retries, key, self._secret(f"{kind}_login", host), at_a_time)
+        key, login = self._secret(f"{kind}_api_key", host), self._secret(f"{kind}_login", host)
+        return Server(url, self.timeout, self.retries, key, login, at_a_time)
 
     def _secret(self, name: str, host: str) -> str | None:
         """Return a key or login if a server may have it; warn if not."""
         secret: SecretStr | None = getattr(self, name)
         if isinstance(secret, BoundSecret) and secret.server != host:
             logger.warning(
-                "%s was set for %s and is not sent to %s: 'biorag config key %s' stores a key for that host",
-                *(name, secret.server, host, host),
+                "%s was set for %s and is not sent to %s: set it beside that server's URL",
+                *(name, secret.server, host),
                 extra=ONCE,
             )
             return None

@@ -13,8 +13,6 @@ from typing import Any
 from platformdirs import user_data_path
 
 from biorag.errors import BadInputError, MissingError, UsageError
-from biorag.settings.keys import PREFIX as KEY_PREFIX
-from biorag.settings.keys import variable_of
 from biorag.settings.section import BoundSecret, expanded
 from biorag.settings.settings import AN_OPTION, FIELDS, SECRETS, URLS, Settings, checked
 from biorag.utils.files import write_text
@@ -80,23 +78,17 @@ def _from_file(path: Path, required: bool) -> dict[str, Any]:
         raise UsageError(str(error)) from None
 
 
-def for_children(environ: Mapping[str, str]) -> dict[str, str]:
+def for_children(environ: Mapping[str, str], settings: Mapping[str, object]) -> dict[str, str]:
     """Return the variables of a process whose settings are all in its file: credentials, and offline mode.
 
-    A key set beside a server's URL goes under that server's name, since the URL is left out; a login is left out too.
+    A key or login set beside a server's URL is left out, unless the settings name that server.
     """
-    ours = {name for name in environ if name.startswith(PREFIX) and not name.startswith(KEY_PREFIX)}
-    kept = {name: value for name, value in environ.items() if name not in ours - KEPT}
+    kept = {name: value for name, value in environ.items() if not name.startswith(PREFIX) or name in KEPT}
     for kind, name in CREDENTIALS:
-        url = environ.get(PREFIX + kind.upper(), "")
-        secret = _from_environment(environ).get(name)
-        if not secret or not is_server(url):
-            continue
-        for variable in (PREFIX + name.upper(), FIELDS[name].option.variable):
-            kept.pop(variable, None)
-        own = variable_of(origin_of(login_apart(url)[0]))
-        if own and name.endswith("_api_key"):
-            kept.setdefault(own, secret)
+        url = login_apart(environ.get(PREFIX + kind.upper(), ""))[0]
+        if is_server(url) and origin_of(url) != origin_of(str(settings.get(kind, ""))):
+            for variable in (PREFIX + name.upper(), FIELDS[name].option.variable):
+                kept.pop(variable, None)
     return kept
 
 

@@ -305,7 +305,6 @@ def attacks(root: Path, host: str) -> dict[str, list[Attack]]:
             Attack("another flag, key of the environment", [*ask, "--llm", f"http://{OTHER}/v1"],
                    {**KEYS, "BIORAG_LLM": llm_v1}, **other, says="is not sent to"),
             Attack("a login", [*ask, "--llm", with_login], keys={basic: LLM}, **only),
-            Attack("a host's own", [*ask, "--llm", llm_v1], {"BIORAG_KEY_LLM_EXAMPLE": key}, keys={key: LLM}, **only),
             Attack("the host of a redirect", [*ask, "--llm", llm_v1], KEYS, keys={key: LLM}, answer=redirected, **only),
             Attack("the index's server", ["search", QUESTION, "--name", "remote"], KEYS, may=frozenset({QDRANT}),
                    must=frozenset({QDRANT}), keys={KEYS["QDRANT_API_KEY"]: QDRANT}),

@@ -1,18 +1,14 @@
-"""Keys and logins: which server gets which, and the hosts that keys are kept for."""
+"""Keys and logins: which server gets which."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from biorag.errors import MissingError
-from biorag.settings import keys
 from biorag.settings.settings import Settings
 from biorag.settings.sources import for_children, load_settings
 
@@ -46,9 +42,7 @@ def test_a_key_that_came_with_a_url_goes_to_its_host_alone(tmp_path, caplog, kin
     assert sent(load_settings({}, None, variables), A, kind) == ("k3y", "u:p")
     assert warnings(caplog) == []
     assert sent(load_settings({kind: B}, None, variables), B, kind) == (None, None)
-    assert (
-        f"{kind}_api_key was set for a.example:443 and is not sent to b.example:443: 'biorag config key" in caplog.text
-    )
+    assert f"{kind}_api_key was set for a.example:443 and is not sent to b.example:443: set it" in caplog.text
     assert "k3y" not in caplog.text
     file = named(tmp_path, **{kind: A, f"{kind}_api_key": "k3y", f"{kind}_login": "u:p"})
     assert sent(load_settings({}, file, {}), A, kind) == ("k3y", "u:p")
@@ -88,105 +82,14 @@ def test_a_login_in_a_url_goes_to_its_host_alone():
     assert sent(of_variable, B) == (None, None)
 
 
-# --- keys of hosts
-
-
-def test_a_variable_that_names_the_host_goes_to_it_whatever_names_the_server(monkeypatch, caplog):
-    monkeypatch.setenv("BIORAG_KEY_B_EXAMPLE", "of-b")
-    settings = load_settings({"llm": B}, None, {"BIORAG_LLM": A, "BIORAG_LLM_API_KEY": "of-a"})
-    assert sent(settings, B)[0] == "of-b"
-    assert sent(settings, A)[0] == "of-a"
-    assert warnings(caplog) == []
-    monkeypatch.setenv("BIORAG_KEY_B_EXAMPLE_8443", "of-port")
-    assert sent(settings, "https://b.example:8443")[0] == "of-port"
-    assert sent(settings, B)[0] == "of-b"
-
-
-@pytest.mark.parametrize(
-    ("host", "variable"),
-    [
-        ("api.example.org", "BIORAG_KEY_API_EXAMPLE_ORG"),
-        ("api-example.org", "BIORAG_KEY_API__EXAMPLE_ORG"),
-        ("localhost:8080", "BIORAG_KEY_LOCALHOST_8080"),
-        ("::1", ""),
-        ("a_b.example", ""),
-    ],
-)
-def test_the_variable_of_a_host(host, variable):
-    assert keys.variable_of(host) == variable
-
-
-@pytest.mark.parametrize(
-    ("text", "host"),
-    [
-        ("API.example.org", "api.example.org"),
-        ("localhost:8080", "localhost:8080"),
-        ("http://api.example.org:8080/v1", "api.example.org:8080"),
-    ],
-)
-def test_hosts_as_keys_are_kept_under_them(text, host):
-    assert keys.checked_host(text) == host
-
-
-def test_without_a_keyring_the_sentence_names_the_variable(monkeypatch):
-    monkeypatch.setitem(sys.modules, "keyring", None)
-    with pytest.raises(MissingError, match=r"pip install 'biorag\[keyring\]', or set BIORAG_KEY_A_EXAMPLE$"):
-        keys.keep_key("a.example", lambda: pytest.fail("asked in vain"))
-    assert keys.hosts_in_keyring() == []
-    load_settings({}, None, {}).services.server(A, "llm")  # no host has a key, so no keyring is asked
-
-
-@pytest.fixture
-def held(monkeypatch):
-    """The passwords of a keyring in memory."""
-    held = {}
-    ring = SimpleNamespace(
-        get_password=lambda service, host: held.get((service, host)),
-        set_password=lambda service, host, key: held.update({(service, host): key}),
-        delete_password=lambda service, host: held.pop((service, host)),
-    )
-    monkeypatch.setitem(sys.modules, "keyring", ring)
-    return held
-
-
-def test_a_kept_key_goes_to_its_host_and_to_no_other(held):
-    keys.keep_key("a.example", lambda: "kept")
-    assert held == {("biorag", "a.example"): "kept"}
-    assert keys.hosts_in_keyring() == ["a.example"]
-    settings = load_settings({"llm": A}, None, {})
-    assert (sent(settings, A)[0], sent(settings, B)[0]) == ("kept", None)
-    keys.forget_key("a.example")
-    assert (held, keys.hosts_in_keyring(), sent(settings, A)[0]) == ({}, [], None)
-    with pytest.raises(MissingError, match=r"the keyring has no key for a\.example: it has keys for no host"):
-        keys.forget_key("a.example")
-
-
-# --- what processes of a sweep are given
-
-
-def test_a_child_gets_a_key_under_the_name_of_the_server_that_it_was_set_for(monkeypatch):
+def test_a_child_gets_the_credentials_of_the_servers_that_its_settings_name():
     environ = {"BIORAG_LLM": A, "BIORAG_LLM_API_KEY": "of-a", "BIORAG_LLM_LOGIN": "u:p", "BIORAG_K": "3", "PATH": "x",
-               "BIORAG_QDRANT": B, "QDRANT_API_KEY": "of-b", "NCBI_API_KEY": "n", "BIORAG_OFFLINE": "1",
-               "BIORAG_KEY_C_EXAMPLE": "of-c"}  # fmt: skip
-    given_on = for_children(environ)
-    assert given_on == {
-        "BIORAG_KEY_A_EXAMPLE_443": "of-a",
-        "BIORAG_KEY_B_EXAMPLE_443": "of-b",
-        "BIORAG_KEY_C_EXAMPLE": "of-c",
-        "NCBI_API_KEY": "n",
-        "BIORAG_OFFLINE": "1",
-        "PATH": "x",
-    }
-    for name, value in given_on.items():
-        monkeypatch.setenv(name, value)
-    child = load_settings({"llm": B}, None)
-    assert (
-        sent(child, B)[0] == "of-b" and sent(child, A)[0] == "of-a" and sent(child, "https://evil.example")[0] is None
-    )
-    assert for_children({"BIORAG_LLM_API_KEY": "k"}) == {"BIORAG_LLM_API_KEY": "k"}
-
-
-# --- what is said
+               "BIORAG_QDRANT": B, "QDRANT_API_KEY": "of-b", "NCBI_API_KEY": "n", "BIORAG_OFFLINE": "1"}  # fmt: skip
+    expected = {"NCBI_API_KEY": "n", "BIORAG_OFFLINE": "1", "PATH": "x"}
+    assert for_children(environ, {}) == for_children(environ, {"llm": B, "qdrant": A}) == expected
+    of_a = {"BIORAG_LLM_API_KEY": "of-a", "BIORAG_LLM_LOGIN": "u:p"}
+    assert for_children(environ, {"llm": A}) == expected | of_a
+    assert for_children({"BIORAG_LLM_API_KEY": "k"}, {"llm": B}) == {"BIORAG_LLM_API_KEY": "k"}
 
 
 def test_the_host_is_said_once_where_something_leaves_the_machine(caplog, monkeypatch):
