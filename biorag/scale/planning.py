@@ -1,26 +1,30 @@
-"""What a corpus takes on machines of one kind, by the formulas of docs/scale.md: time, memory, disk, machines, cost."""
+"""Time, memory, disk, machines and cost of a corpus on machines of one kind, by the formulas of docs/scale.md."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Literal, NamedTuple
 
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+
+from biorag.errors import BadInputError, MissingError
 from biorag.indexes.estimating import index_bytes
 from biorag.models.resources import FORWARD, WEIGHT_BYTES
-from biorag.scale.machine import GIGABYTE, MachineKind, Rates
 from biorag.settings.index import COMPACT_DIMENSION, TokenStorage
+from biorag.utils.parsing import parse_toml, read_regular, validated
 
+GIGABYTE = 1e9
 FLOAT, HALF, BYTE = 4, 2, 1
 TERM = 8  # bytes of a BM25 term and its weight
 KEYS = 64 + 8  # bytes of a digest in hexadecimal and of a key
+TEXT_BYTES, TERMS = 1466 / 241.3, 86 / 241.3  # of a token: means of PubMedQA's 500 abstracts
 # Bytes of a snippet beside its vector in a process that has searched a million (docs/results/performance.md, Growth):
 # (2,351 MB − 55 MB) / 1,000,000 − 4 · 384, for graph, ids, BM25 and the pages read.
 SEARCHED = 760
 WRITTEN = 429  # bytes of a snippet in a process that writes an embedded index (docs/results/growth.md)
 USABLE = 0.8  # of a machine's memory, an assumption: the rest is the system's and the page cache's
-ALIKE = 0.05  # relative difference of texts up to which a measurement counts as one of them
 MERGING = 2  # times the disk of an index while its segments are merged
 STARTER_PARAMETERS = 22_713_728
 ENCODING_BYTES = 1_397_000_000  # of a process that indexes by the starter (docs/results/performance.md, Indexing)
@@ -29,13 +33,46 @@ EXPORTING_BYTES = 45_000_000  # of a process that reads a corpus: 42 MiB measure
 HOURS_OF_A_MONTH = 730
 SECONDS_OF_AN_HOUR = 3600
 
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Rates(_Table):
+    """Measured speeds of a machine; with GPUs, `encode_snippets_per_second` is one GPU's."""
+
+    export_snippets_per_second: PositiveFloat | None = None
+    prepare_snippets_per_second: PositiveFloat | None = None
+    encode_snippets_per_second: PositiveFloat | None = None
+    load_snippets_per_second: PositiveFloat | None = None
+    build_snippets_per_second: PositiveFloat | None = None
+    question_milliseconds: PositiveFloat | None = None
+    first_stage_milliseconds_per_million: PositiveFloat | None = None
+
+
+class MachineKind(_Table):
+    """A kind of machine, and how many there are. A gigabyte is 10^9 bytes."""
+
+    name: str = Field(min_length=1)
+    count: int = Field(default=1, ge=1, le=100_000)
+    cores: PositiveInt
+    memory_gb: PositiveFloat
+    disk_gb: PositiveFloat
+    gpus: int = Field(default=0, ge=0)
+    gpu_tflops: PositiveFloat | None = None
+    gpu_utilisation: float = Field(default=0.2, gt=0, le=1)  # an assumption: small encoders reach a small share
+    price_per_hour: float | None = Field(default=None, ge=0)
+    currency: str = "USD"
+    rates: Rates = Rates()
+
+
 # Rates measured on two cores of an AMD EPYC, for machines whose files give none (docs/scale.md).
 CORES = 2
 MULTIPLIED = 10_764_288  # parameters of the encoder's linear layers
 TOKENS = 238.0  # of a snippet
 BUILT = 16_384  # snippets in the graph
 MEASURED = Rates(
-    export_snippets_per_second=15_025.0,  # a corpus is read twice; two processes that read once made 60,100
+    export_snippets_per_second=15_025.0,
     prepare_snippets_per_second=3854.0,
     encode_snippets_per_second=50.04,
     load_snippets_per_second=573.4,
@@ -52,21 +89,14 @@ class Workload:
 
     snippets: int
     tokens: float  # of a snippet, on average, cut at the encoder's window
-    text_bytes: float  # of a snippet with id, title, metadata and digest as JSON
-    terms: float  # distinct BM25 terms of a snippet
     dimension: int
     parameters: int
     multiplied: int  # parameters that every token is multiplied with: those of linear layers
     store_tokens: TokenStorage = "compact"
     quantized: bool = False
-    on_disk: bool = False
-    replicas: int = 1
-    shards: int | None = None  # None for one on each machine
-    queries_per_second: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SnippetSizes:
+class SnippetSizes(NamedTuple):
     """Bytes of one snippet as Parquet, before compression, in the index, and in memory."""
 
     exported: float
@@ -76,13 +106,11 @@ class SnippetSizes:
     written: float
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Snippets a second: given in the machine's file, or computed, and from what."""
+class Rate(NamedTuple):
+    """Snippets a second: given in the machine's file, or computed from those measured."""
 
     value: float
     source: Literal["given", "computed"]
-    basis: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +118,8 @@ class StagePlan:
     """One stage on all machines of a kind: seconds, bytes on each machine that takes part, and its cost."""
 
     name: str
-    rate: Rate
+    rate: float
+    source: str
     seconds: float
     memory_bytes: float
     disk_bytes: float
@@ -110,7 +139,7 @@ class SearchPlan:
 
 @dataclass(frozen=True, slots=True)
 class ScalePlan:
-    """What one kind of machine takes; `machines` are those needed for memory, for disk, and for questions if asked."""
+    """The needs of a workload on one kind of machine; `machines` are those needed for memory and for disk."""
 
     machine: MachineKind
     stages: tuple[StagePlan, ...]
@@ -120,185 +149,129 @@ class ScalePlan:
     seconds: float
     cost: float | None
     bottleneck: str
-    notes: tuple[str, ...]
+
+
+def load_machine(path: Path) -> MachineKind:
+    """Read a machine's file.
+
+    Raises `MissingError` if it is not there; `BadInputError` if it is not valid TOML, a key is unknown or missing, or a
+    value is not allowed.
+    """
+    try:
+        machine: MachineKind = validated(MachineKind, parse_toml(read_regular(path), str(path)))
+    except FileNotFoundError:
+        raise MissingError(f"--machine {path} is not there: docs/machines has examples to copy") from None
+    except ValueError as fault:
+        raise BadInputError(f"--machine {path}: {fault}; docs/machines has examples to copy") from None
+    if machine.gpus and not (machine.gpu_tflops or machine.rates.encode_snippets_per_second):
+        raise BadInputError(
+            f"--machine {path} has gpus = {machine.gpus} of unknown speed: add gpu_tflops, or "
+            "encode_snippets_per_second under [rates]"
+        )
+    return machine
 
 
 def sizes(workload: Workload) -> SnippetSizes:
     """Return the bytes of one snippet."""
-    dimension, full = workload.dimension, workload.store_tokens == "full"
+    dimension, tokens = workload.dimension, workload.tokens
+    text_bytes, terms = TEXT_BYTES * tokens, TERMS * tokens
     width = {"none": 0, "compact": min(dimension, COMPACT_DIMENSION), "full": dimension}[workload.store_tokens]
-    numbers = workload.tokens * width
-    in_memory = BYTE if workload.quantized else 0 if workload.on_disk else FLOAT
-    token_bytes = numbers * (16 if full else 4) / 8
+    token_bytes = tokens * width * (16 if workload.store_tokens == "full" else 4) / 8
     return SnippetSizes(
-        exported=workload.text_bytes + KEYS,
-        encoded=FLOAT * dimension + TERM * workload.terms + KEYS + HALF * numbers,
-        indexed=index_bytes(dimension, workload.quantized, workload.terms, workload.text_bytes, token_bytes),
-        searched=in_memory * dimension + SEARCHED,
+        exported=text_bytes + KEYS,
+        encoded=FLOAT * dimension + TERM * terms + KEYS + HALF * tokens * width,
+        indexed=index_bytes(dimension, workload.quantized, terms, text_bytes, token_bytes),
+        searched=(BYTE if workload.quantized else FLOAT) * dimension + SEARCHED,
         written=WRITTEN + (BYTE * dimension if workload.quantized else 0),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Planner:
-    """A workload on machines of one kind."""
+def stage_rates(workload: Workload, machine: MachineKind) -> dict[str, Rate]:
+    """Return the rate of each stage: export and load of one process, encode and build of one machine.
 
-    workload: Workload
-    machine: MachineKind
+    A graph of n points takes n ln n. GPUs encode no faster than the machine's cores tokenize.
+    """
+    text, cores = TOKENS / workload.tokens, machine.cores / CORES
+    points = max(BUILT, workload.snippets / machine.count)
+    plain = LOADED_WITHOUT_TOKENS / (MEASURED.load_snippets_per_second or 1) if workload.store_tokens == "none" else 1
+    scales = {
+        "export": text,
+        "prepare": cores * text,
+        "encode": cores * text * MULTIPLIED / workload.multiplied,
+        "load": plain * text,
+        "build": cores * math.log(BUILT) / math.log(points),
+    }
+    rates = {name: _rate(machine, name, scale) for name, scale in scales.items()}
+    prepared = rates.pop("prepare")
+    if machine.gpus:
+        one = rates["encode"]
+        if machine.gpu_tflops and one.source == "computed":
+            operations = FORWARD * workload.multiplied * workload.tokens
+            one = Rate(machine.gpu_tflops * 1e12 * machine.gpu_utilisation / operations, "computed")
+        rates["encode"] = min(one._replace(value=machine.gpus * one.value), prepared, key=lambda rate: rate.value)
+    return rates
 
-    def plan(self) -> ScalePlan:
-        """Return the plan."""
-        stages, machines = self._stages(), self._machines()
-        seconds, needed = sum(stage.seconds for stage in stages), max(machines.values())
-        slowest = max(stages, key=lambda stage: stage.seconds)
-        return ScalePlan(
-            self.machine,
-            stages,
-            self._search(needed),
-            machines,
-            needed,
-            seconds,
-            self._cost(self.machine.count, seconds / SECONDS_OF_AN_HOUR),
-            f"{slowest.name}: {slowest.rate.basis}",
-            tuple(self._notes(stages, needed)),
-        )
 
-    @property
-    def shards(self) -> int:
-        """Shards as asked, else one for each machine."""
-        return self.workload.shards or self.machine.count
+def _rate(machine: MachineKind, name: str, scale: float) -> Rate:
+    """Return a rate as the machine's file gives it, else the measured one times `scale`."""
+    key = f"{name}_snippets_per_second"
+    own: float | None = getattr(machine.rates, key)
+    return Rate(getattr(MEASURED, key) * scale, "computed") if own is None else Rate(own, "given")
 
-    @property
-    def holders(self) -> int:
-        """Machines that hold a part of the index; a shard or its replica lies on one machine."""
-        return min(self.machine.count, self.shards * self.workload.replicas)
 
-    def _rate(self, name: str, scale: float, basis: str) -> Rate:
-        """Return a rate as the machine's file gives it, else the measured one times `scale`."""
-        key = f"{name}_snippets_per_second"
-        own: float | None = getattr(self.machine.rates, key)
-        if own is not None:
-            return Rate(own, "given", f"{key} under [rates]")
-        return Rate(getattr(MEASURED, key) * scale, "computed", f"measured on {CORES} cores, {basis}")
+def plan(workload: Workload, machine: MachineKind) -> ScalePlan:
+    """Return the plan of a workload on machines of one kind, each holding one part of the index."""
+    size, share = sizes(workload), workload.snippets / machine.count
+    worker = ENCODING_BYTES + WEIGHT_BYTES * max(0, workload.parameters - STARTER_PARAMETERS)
+    encoding = (machine.gpus or machine.cores) * worker
+    writing, merging = WRITING_BYTES + share * size.written, share * size.indexed * MERGING
+    rates = stage_rates(workload, machine)
+    needs = {  # snippets, bytes of memory and of disk
+        "export": (workload.snippets, EXPORTING_BYTES, workload.snippets * size.exported),
+        "encode": (share, encoding, share * size.encoded),
+        "load": (workload.snippets, writing, merging),
+        "build": (share, writing, merging),
+    }
+    stages = []
+    for name, (snippets, memory, disk) in needs.items():
+        seconds = snippets / rates[name].value
+        cost = _cost(machine, machine.count, seconds / SECONDS_OF_AN_HOUR)
+        stages.append(StagePlan(name, *rates[name], seconds, memory, disk, cost))
+    machines = {
+        "memory": math.ceil(workload.snippets * size.searched / (machine.memory_gb * GIGABYTE * USABLE)),
+        "disk": math.ceil(
+            workload.snippets * (size.exported + size.encoded + size.indexed * MERGING) / (machine.disk_gb * GIGABYTE)
+        ),
+    }
+    seconds, needed = sum(stage.seconds for stage in stages), max(machines.values())
+    return ScalePlan(
+        machine,
+        tuple(stages),
+        _searching(workload, machine, needed),
+        machines,
+        needed,
+        seconds,
+        _cost(machine, machine.count, seconds / SECONDS_OF_AN_HOUR),
+        max(stages, key=lambda stage: stage.seconds).name,
+    )
 
-    @property
-    def _text(self) -> float:
-        """Tokens of a snippet measured over those of this workload's; alike ones count as equal."""
-        ratio = TOKENS / self.workload.tokens
-        return 1.0 if math.isclose(ratio, 1, rel_tol=ALIKE) else ratio
 
-    @property
-    def _cores(self) -> float:
-        return self.machine.cores / CORES
+def _searching(workload: Workload, machine: MachineKind, needed: int) -> SearchPlan:
+    """Return the plan of searching; machines search their parts at once."""
+    size = sizes(workload)
+    fixed, slope = (
+        getattr(machine.rates, name) or getattr(MEASURED, name)
+        for name in ("question_milliseconds", "first_stage_milliseconds_per_million")
+    )
+    growing = slope * workload.snippets / 1e6
+    return SearchPlan(
+        workload.snippets * size.searched,
+        workload.snippets * size.indexed,
+        fixed + growing / machine.count,
+        machine.count * machine.cores * 1000 / (fixed + growing),
+        _cost(machine, needed, HOURS_OF_A_MONTH),
+    )
 
-    def export_rate(self) -> Rate:
-        """Return the snippets a second that one process exports."""
-        return self._rate("export", self._text, "one process, by tokens")
 
-    def load_rate(self) -> Rate:
-        """Return the snippets a second that one process loads; an index without token vectors loads faster."""
-        plain = self.workload.store_tokens == "none"
-        faster = LOADED_WITHOUT_TOKENS / (MEASURED.load_snippets_per_second or 1) if plain else 1.0
-        return self._rate("load", faster * self._text, "one process, by tokens")
-
-    def build_rate(self) -> Rate:
-        """Return the snippets a second whose graph one machine builds: a graph of n points takes n ln n."""
-        points = max(BUILT, self.workload.snippets / self.shards)
-        return self._rate("build", self._cores * math.log(BUILT) / math.log(points), f"by cores, n ln n from {BUILT:,}")
-
-    def encode_rate(self) -> Rate:
-        """Return the snippets a second that one machine encodes: with GPUs no more than its cores tokenize."""
-        gpus, workload = self.machine.gpus, self.workload
-        if gpus == 0:
-            work = MULTIPLIED * TOKENS / (workload.multiplied * workload.tokens)
-            work = 1.0 if math.isclose(work, 1, rel_tol=ALIKE) else work
-            return self._rate("encode", self._cores * work, "by cores, parameters and tokens")
-        one = self._gpu_rate()
-        feeding = self._rate("prepare", self._cores * self._text, "by cores and tokens")
-        if feeding.value < gpus * one.value:
-            return Rate(feeding.value, "computed", f"{self.machine.cores} cores tokenize no faster; {feeding.basis}")
-        return one if gpus == 1 else Rate(gpus * one.value, "computed", f"{gpus} GPUs: {one.basis}")
-
-    def _gpu_rate(self) -> Rate:
-        machine = self.machine
-        if machine.gpu_tflops is None or machine.rates.encode_snippets_per_second:
-            return self._rate("encode", 1.0, "one GPU")
-        operations = FORWARD * self.workload.multiplied * self.workload.tokens
-        basis = f"{machine.gpu_tflops:g} TFLOPS × {machine.gpu_utilisation:g} / {operations:.3g} operations"
-        return Rate(machine.gpu_tflops * 1e12 * machine.gpu_utilisation / operations, "computed", basis)
-
-    def _stages(self) -> tuple[StagePlan, ...]:
-        workload, machine, size = self.workload, self.machine, sizes(self.workload)
-        share = workload.snippets / machine.count
-        held = workload.snippets * workload.replicas / self.holders  # on each machine that holds a part
-        worker = ENCODING_BYTES + WEIGHT_BYTES * max(0, workload.parameters - STARTER_PARAMETERS)
-        writing, merging = WRITING_BYTES + held * size.written, held * size.indexed * MERGING
-        return (
-            self._stage(
-                "export", self.export_rate(), workload.snippets, EXPORTING_BYTES, workload.snippets * size.exported
-            ),
-            self._stage(
-                "encode", self.encode_rate(), share, (machine.gpus or machine.cores) * worker, share * size.encoded
-            ),
-            self._stage("load", self.load_rate(), workload.snippets, writing, merging),
-            self._stage("build", self.build_rate(), held, writing, merging),
-        )
-
-    def _stage(self, name: str, rate: Rate, snippets: float, memory: float, disk: float) -> StagePlan:
-        seconds = snippets / rate.value
-        cost = self._cost(self.machine.count, seconds / SECONDS_OF_AN_HOUR)
-        return StagePlan(name, rate, seconds, memory, disk, cost)
-
-    def _cost(self, count: int, hours: float) -> float | None:
-        price = self.machine.price_per_hour
-        return None if price is None else count * hours * price
-
-    def _question(self) -> tuple[float, float]:
-        """Return a question's milliseconds beside the first stage, and those of the first stage."""
-        fixed, slope = (
-            getattr(self.machine.rates, name) or getattr(MEASURED, name)
-            for name in ("question_milliseconds", "first_stage_milliseconds_per_million")
-        )
-        return fixed, slope * self.workload.snippets / 1e6
-
-    def _search(self, needed: int) -> SearchPlan:
-        size, points = sizes(self.workload), self.workload.snippets * self.workload.replicas
-        fixed, growing = self._question()
-        cores = self.machine.count * self.machine.cores
-        return SearchPlan(
-            points * size.searched,
-            points * size.indexed,
-            fixed + growing / min(self.shards, cores),
-            cores * 1000 / (fixed + growing),
-            self._cost(needed, HOURS_OF_A_MONTH),
-        )
-
-    def _machines(self) -> dict[str, int]:
-        workload, machine, size = self.workload, self.machine, sizes(self.workload)
-        points = workload.snippets * workload.replicas
-        disk = workload.snippets * (size.exported + size.encoded) + points * size.indexed * MERGING
-        machines = {
-            "memory, searching": math.ceil(points * size.searched / self._memory),
-            "disk": math.ceil(disk / (machine.disk_gb * GIGABYTE)),
-        }
-        if workload.queries_per_second is not None:
-            cores = workload.queries_per_second * sum(self._question()) / 1000
-            machines["questions"] = math.ceil(cores / machine.cores)
-        return machines
-
-    @property
-    def _memory(self) -> float:
-        return self.machine.memory_gb * GIGABYTE * USABLE
-
-    def _notes(self, stages: tuple[StagePlan, ...], needed: int) -> Iterator[str]:
-        machine = self.machine
-        if needed > machine.count:
-            yield f"{machine.name}: {needed} machines are needed, and count = {machine.count}: raise it, or --quantize"
-        if self.holders < machine.count:
-            yield f"{machine.name}: {self.holders} of {machine.count} machines hold a shard: raise --shards, --replicas"
-        if stages[1].memory_bytes > self._memory:
-            yield f"{machine.name}: encoding takes more memory than a machine has: give 'biorag embed' fewer --workers"
-        if stages[2].memory_bytes > self._memory:
-            yield f"{machine.name}: loading takes more memory than a machine has: raise memory_gb or count"
-        if self.workload.on_disk and not self.workload.quantized:
-            yield f"{machine.name}: with vectors on disk alone, questions read from disk; their times are of memory"
+def _cost(machine: MachineKind, count: int, hours: float) -> float | None:
+    return None if machine.price_per_hour is None else count * hours * machine.price_per_hour

@@ -10,19 +10,10 @@ import pytest
 
 from biorag.errors import BadInputError, MissingError
 from biorag.scale import planning
-from biorag.scale.machine import MachineKind, Rates, load_machine
-from biorag.scale.planning import Planner, Workload, sizes
+from biorag.scale.planning import MachineKind, Rates, load_machine, plan, sizes, stage_rates
 from tests.cli import done, invoke, succeeded
 
-WORK = Workload(
-    snippets=1_000_000,
-    tokens=100,
-    text_bytes=1000,
-    terms=50,
-    dimension=384,
-    parameters=22_713_728,
-    multiplied=10_000_000,
-)
+WORK = planning.Workload(1_000_000, tokens=100, dimension=384, parameters=22_713_728, multiplied=10_000_000)
 MACHINE = MachineKind(name="m", cores=4, memory_gb=10.0, disk_gb=100.0)
 LEAST = 'name = "m"\ncores = 4\nmemory_gb = 16\ndisk_gb = 100\n'
 
@@ -34,20 +25,21 @@ def measured(monkeypatch):
     named = {f"{name}_snippets_per_second": rate for name, rate in rates.items()}
     questions = {"question_milliseconds": 5.0, "first_stage_milliseconds_per_million": 10.0}
     monkeypatch.setattr(planning, "MEASURED", Rates(**named, **questions))
-    for name, value in (
-        ("MULTIPLIED", 10_000_000),
-        ("TOKENS", 100.0),
-        ("BUILT", 10_000),
-        ("LOADED_WITHOUT_TOKENS", 900),
-    ):
+    replaced = {
+        "MULTIPLIED": 10_000_000,
+        "TOKENS": 100.0,
+        "BUILT": 10_000,
+        "LOADED_WITHOUT_TOKENS": 900,
+        "TEXT_BYTES": 10,
+        "TERMS": 0.5,
+    }
+    for name, value in replaced.items():
         monkeypatch.setattr(planning, name, value)
 
 
-def planner(work: Workload = WORK, **machine) -> Planner:
-    return Planner(work, MACHINE.model_copy(update=machine))
-
-
-# --- formulas ---
+def rates_of(machine=None, **work):
+    """Rates of the workload with changes on the machine with changes."""
+    return stage_rates(replace(WORK, **work), MACHINE.model_copy(update=machine or {}))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +47,7 @@ def planner(work: Workload = WORK, **machine) -> Planner:
     [
         ({}, 4 * 384, 4 * 384, 2 * 128 * 100, 128 * 100 / 2),
         ({"quantized": True, "store_tokens": "none"}, 5 * 384, 384, 0, 0),
-        ({"on_disk": True, "store_tokens": "full"}, 4 * 384, 0, 768 * 100, 768 * 100),
+        ({"store_tokens": "full"}, 4 * 384, 4 * 384, 768 * 100, 768 * 100),
     ],
 )
 def test_bytes_of_a_snippet(changes, dense, searched, tokens, stored_tokens):
@@ -73,77 +65,45 @@ def test_memory_is_that_of_qdrants_rule_and_of_a_measured_million():
     assert sizes(WORK).searched == pytest.approx(384 * 4 * 1.5, rel=0.01)
 
 
-def test_a_rate_is_given_or_in_proportion_to_cores_and_tokens():
-    given = planner(rates=Rates(encode_snippets_per_second=7)).encode_rate()
-    rates = [planner(replace(WORK, tokens=tokens), cores=cores).encode_rate() for tokens, cores in ((100, 4), (200, 8))]
-    assert (given.value, given.source) == (7, "given")
-    assert [(rate.value, rate.source) for rate in rates] == [(100, "computed"), (100, "computed")]
-    assert planner(replace(WORK, tokens=200), cores=64).export_rate().value == 500, "one process"
-
-
-def test_loading_is_one_process_and_faster_without_token_vectors():
-    kept = {kind: planner(replace(WORK, store_tokens=kind)).load_rate().value for kind in ("none", "compact")}
-    assert kept == {"none": 900, "compact": 200}
-
-
-def test_a_cpu_encodes_in_inverse_proportion_to_the_operations():
-    assert planner().encode_rate().value == 100
-    assert planner(replace(WORK, multiplied=40_000_000, tokens=50)).encode_rate().value == 100 / 4 * 2
+def test_a_rate_is_given_or_in_proportion_to_cores_tokens_and_parameters():
+    assert rates_of({"rates": Rates(encode_snippets_per_second=7)})["encode"] == (7, "given")
+    assert rates_of()["encode"] == (100, "computed")
+    assert rates_of({"cores": 8}, tokens=50, multiplied=40_000_000)["encode"].value == 50 * 4 * 2 / 4
+    assert rates_of({"cores": 64}, tokens=200)["export"].value == 500, "one process"
+    assert [rates_of(store_tokens=kind)["load"].value for kind in ("none", "compact")] == pytest.approx([900, 200])
 
 
 def test_a_gpu_encodes_by_its_operations_and_no_faster_than_the_cores_tokenize():
     gpus = {"gpus": 2, "gpu_tflops": 1.0, "gpu_utilisation": 0.5}
-    rate = planner(**gpus, cores=400).encode_rate()
-    assert (rate.value, rate.source) == (2 * 1e12 * 0.5 / (2 * 10_000_000 * 100), "computed")
-    slow = planner(**gpus, cores=1).encode_rate()
-    assert slow.value == 250
-    assert "tokenize" in slow.basis
+    assert rates_of({**gpus, "cores": 400})["encode"] == (2 * 1e12 * 0.5 / (2 * 10_000_000 * 100), "computed")
+    assert rates_of({**gpus, "cores": 1})["encode"].value == 250
+    assert rates_of({**gpus, "rates": Rates(encode_snippets_per_second=7)})["encode"] == (14, "given")
 
 
 def test_a_graph_takes_n_log_n():
-    whole, shards = planner()._stages()[3], planner(replace(WORK, shards=100))._stages()[3]
-    assert whole.rate.value == pytest.approx(8000 * math.log(10_000) / math.log(1_000_000))
-    assert shards.rate.value == pytest.approx(8000)
+    assert rates_of()["build"].value == pytest.approx(8000 * math.log(10_000) / math.log(1_000_000))
+    assert rates_of({"count": 100})["build"].value == pytest.approx(8000)
 
 
 def test_a_plan_worked_out_by_hand():
-    plan = planner(replace(WORK, queries_per_second=1000.0), count=2, price_per_hour=3.6).plan()
-    seconds = {stage.name: stage.seconds for stage in plan.stages}
+    computed = plan(WORK, MACHINE.model_copy(update={"count": 2, "price_per_hour": 3.6, "memory_gb": 1.0}))
+    seconds = {stage.name: stage.seconds for stage in computed.stages}
     assert seconds == {
         "export": 1_000_000 / 1000,
         "encode": 500_000 / 100,
         "load": 1_000_000 / 200,
         "build": pytest.approx(500_000 / (8000 * math.log(10_000) / math.log(500_000))),
     }
-    assert plan.bottleneck.startswith("encode")
-    assert plan.seconds == sum(seconds.values())
-    assert plan.cost == pytest.approx(sum(seconds.values()) / 3600 * 2 * 3.6)
-    assert [stage.memory_bytes for stage in plan.stages[2:]] == [1.1e9 + 500_000 * 429] * 2
-    assert plan.search.memory_bytes == 1_000_000 * 2296
-    assert plan.search.question_ms == 5 + 10 / 2
-    assert plan.search.questions_per_second == pytest.approx(8 * 1000 / 15)
-    assert plan.machines == {"memory, searching": 1, "disk": 1, "questions": math.ceil(1000 * 0.015 / 4)}
-    assert plan.needed == 4
-    assert [note for note in plan.notes if "4 machines are needed" in note]
-
-
-def test_replicas_are_built_and_held_too():
-    one, two = (planner(replace(WORK, replicas=replicas)).plan() for replicas in (1, 2))
-    assert two.stages[3].seconds == 2 * one.stages[3].seconds
-    assert two.search.memory_bytes == 2 * one.search.memory_bytes
-    assert [stage.seconds for stage in two.stages[:3]] == [stage.seconds for stage in one.stages[:3]]
-
-
-@pytest.mark.parametrize(
-    ("machine", "work", "note"),
-    [({"memory_gb": 1.0}, {}, "loading takes more memory"), ({"count": 3}, {"shards": 1}, "1 of 3 machines hold")],
-)
-def test_machines_that_do_not_fit_are_noted(machine, work, note):
-    assert [line for line in planner(replace(WORK, **work), **machine).plan().notes if note in line]
-    assert not [line for line in planner().plan().notes if note in line]
-
-
-# --- files of machines ---
+    assert computed.bottleneck == "encode"
+    assert computed.seconds == sum(seconds.values())
+    assert computed.cost == pytest.approx(sum(seconds.values()) / 3600 * 2 * 3.6)
+    assert [stage.memory_bytes for stage in computed.stages[1:]] == [4 * 1.397e9, *([1.1e9 + 500_000 * 429] * 2)]
+    assert computed.search.memory_bytes == 1_000_000 * 2296
+    assert computed.search.question_ms == 5 + 10 / 2
+    assert computed.search.questions_per_second == pytest.approx(8 * 1000 / 15)
+    assert computed.search.cost_per_month == pytest.approx(3 * 730 * 3.6)
+    assert computed.machines == {"memory": math.ceil(2.296 / 0.8), "disk": 1}
+    assert computed.needed == 3
 
 
 def test_examples_are_read():
@@ -154,9 +114,9 @@ def test_examples_are_read():
 @pytest.mark.parametrize(
     ("lines", "parts"),
     [
-        ("memry_gb = 3\n", ["'memry_gb'", "did you mean memory_gb?"]),
-        ("[rates]\nencode_per_second = 3\n", ["'rates.encode_per_second'", "did you mean encode_snippets_per_second?"]),
-        ("count = 0\n", ["count = 0", "greater than or equal to 1"]),
+        ("memry_gb = 3\n", ["memry_gb"]),
+        ("[rates]\nencode_per_second = 3\n", ["rates.encode_per_second"]),
+        ("count = 0\n", ["count", "greater than or equal to 1"]),
         ("gpus = 2\n", ["gpus = 2", "gpu_tflops"]),
     ],
 )
@@ -168,26 +128,19 @@ def test_a_faulty_file_is_refused(tmp_path, lines, parts):
     assert [part for part in [str(path), *parts] if part not in str(error.value)] == [], str(error.value)
 
 
-def test_a_missing_key_and_a_missing_file_are_named(tmp_path):
-    (tmp_path / "m.toml").write_text('name = "m"\n')
-    with pytest.raises(BadInputError, match="cores is missing"):
-        load_machine(tmp_path / "m.toml")
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(MissingError, match=r"--machine .*none\.toml is not there: docs/machines"):
         load_machine(tmp_path / "none.toml")
-
-
-# --- the command ---
 
 
 def test_the_command_as_json_and_as_a_table(tmp_path):
     machine = tmp_path / "m.toml"
     machine.write_text(LEAST + "price_per_hour = 2\n[rates]\nexport_snippets_per_second = 1000\n")
     arguments = ("plan", "--snippets", 36_000, "--machine", machine)
-    report = done(invoke(*arguments, "--parameters", 1e8, "--quantize", "--json", home=tmp_path))
-    assert (report["workload"]["dimension"], report["workload"]["parameters"]) == (384, 1e8)
+    report = done(invoke(*arguments, "--quantize", "--json", home=tmp_path))
+    assert report["workload"]["dimension"] == 384
     export = report["machines"][0]["stages"][0]
-    assert export["rate"] == {"value": 1000, "source": "given", "basis": "export_snippets_per_second under [rates]"}
-    assert (export["seconds"], export["cost"]) == (36, 0.02)
+    assert (export["rate"], export["source"], export["seconds"], export["cost"]) == (1000, "given", 36, 0.02)
     assert report["machines"][0]["search"]["memory_bytes"] == 36_000 * (384 + 760)
     lines = [line.split("\t") for line in succeeded(invoke(*arguments, home=tmp_path)).stdout.splitlines()]
     rows = {title: cells for title, *cells in lines[2:]}
