@@ -10,22 +10,11 @@ import sys
 import traceback
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-from biorag.commands.application import (
-    ANYWHERE,
-    ANYWHERE_WITH_VALUE,
-    NO_ARGUMENTS,
-    Application,
-    CommandKind,
-    Group,
-    UnknownCommandError,
-    WrongUsage,
-    hoisted,
-    sentence,
-)
+from biorag.commands.application import Application, CommandKind, Group, hoisted
 from biorag.commands.show import ConsoleHandler, ShowingFormatter
 from biorag.errors import BioragError, MissingError, ServiceError, UsageError
 from biorag.utils import secrets
@@ -139,15 +128,14 @@ class Commands(Group):
         """Read the command line, on which some options of the program stand anywhere."""
         try:
             return super().make_context(info_name, hoisted(args), *others, **extra)
-        except WrongUsage as error:
-            _refuse(error)
+        except UsageError as error:
+            _say(str(error))
+            raise typer.Exit(error.exit_code) from None
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; with `--debug` errors show their traceback too."""
         try:
             return super().invoke(ctx)
-        except (UnknownCommandError, WrongUsage) as error:
-            _refuse(error)
         except BrokenPipeError:
             raise
         except KeyboardInterrupt as stop:
@@ -182,7 +170,7 @@ def _version(asked: bool) -> None:
 def settings(
     ctx: typer.Context,
     file: Annotated[
-        Path | None, typer.Option("--config", help="TOML file of settings. Default: biorag.toml in BIORAG_HOME.")
+        Path | None, typer.Option("--config", help="Settings file. Default: biorag.toml in the home.")
     ] = None,
     offline: Annotated[
         bool | None, typer.Option("--offline", help="Connect only to hosts named on this command line.")
@@ -227,14 +215,6 @@ def _shown(*error: Any) -> None:
 
 def _say(message: str) -> None:
     typer.echo(f"error: {showable(message)}", err=True)
-
-
-def _refuse(error: Exception) -> NoReturn:
-    """End a command whose line cannot be read; one without arguments has printed its help."""
-    if type(error).__name__ == NO_ARGUMENTS:
-        raise error
-    _say(sentence(error, (*ANYWHERE, *ANYWHERE_WITH_VALUE)))
-    raise typer.Exit(UsageError.exit_code) from None
 
 
 def _terminated(number: int, frame: object) -> None:

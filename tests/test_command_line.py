@@ -44,7 +44,7 @@ def test_help_is_a_page_of_80_columns_and_help_all_has_every_option(words):
 
     page = lines("--help")
     assert len(page) <= PAGE
-    assert max(map(len, page)) <= 80
+    assert max(len(line) for line in page if not line.startswith("  biorag ")) <= 80, "examples can be copied"
     assert "<bool>" not in "\n".join(page)
     assert "[default: (" not in "\n".join(page)
     assert len(lines("--help-all")) >= len(page)

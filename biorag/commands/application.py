@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from copy import copy
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from biorag.commands import help
-from biorag.errors import nearest
+from biorag.errors import UsageError, nearest
 from biorag.utils.registry import Kind, Registry
 
 ANYWHERE = ("--offline", "--debug")  # options of the program, taken before and after its command
@@ -20,14 +19,6 @@ ANYWHERE_WITH_VALUE = ("--config",)
 # What Typer raises for a command line that it cannot read; not all versions of it name the class.
 WrongUsage: type[Exception] = typer.BadParameter.__bases__[0]
 NO_ARGUMENTS = "NoArgsIsHelpError"  # whose help is printed already
-
-
-class UnknownCommandError(Exception):
-    """A word in the place of a command that is none."""
-
-    def __init__(self, ctx: Any, word: str) -> None:
-        super().__init__(word)
-        self.ctx, self.word = ctx, word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,37 +30,29 @@ class CommandKind(Kind):
 
 
 class Helpful:
-    """What commands and groups share: `--help` prints a page, `--help-all` everything."""
-
-    _help_all: Any = None
+    """What commands and groups share: pages of help, and one sentence for a line that cannot be read."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print a page of help."""
-        help.print_help(self, ctx, whole=False)
+        """Write the help, all of it for `--help-all`."""
+        formatter.write(help.help_text(self, ctx, whole=help.HELP_ALL in ctx.meta))
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option for help."""
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        if option is not None:
+            option.help = "Show the commonest options, or all."
+        return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Read the command line; a mistake on it knows its command."""
+        """Read the command line; raises `UsageError` if it cannot be read."""
+        if help.HELP_ALL in args:
+            ctx.meta[help.HELP_ALL] = True
         try:
             return super().parse_args(ctx, args)  # type: ignore[misc]
         except WrongUsage as error:
-            vars(error)["ctx"] = getattr(error, "ctx", None) or ctx
-            raise
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, `--help-all` among them."""
-        parameters = list(super().get_params(ctx))  # type: ignore[misc]
-        shown = self.get_help_option(ctx)  # type: ignore[attr-defined]
-        if shown is not None and self._help_all is None:
-            self._help_all = copy(shown)
-            self._help_all.name, self._help_all.opts = "help_all", [help.HELP_ALL]
-            self._help_all.help, self._help_all.callback = "Show every option.", _print_all
-        return parameters if shown is None else [*parameters, self._help_all]
-
-
-def _print_all(ctx: Any, parameter: Any, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        help.print_help(ctx.command, ctx, whole=True)
-        ctx.exit()
+            if type(error).__name__ == NO_ARGUMENTS:
+                raise
+            raise UsageError(_sentence(error, ctx)) from None
 
 
 class Command(Helpful, TyperCommand):
@@ -95,7 +78,7 @@ class Group(Helpful, TyperGroup):
         if (longer := " ".join(args[:2])) in self.commands:
             args = [longer, *args[2:]]
         if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise UnknownCommandError(ctx, args[0])
+            raise UsageError(_unknown_command(ctx.command_path, args[0], list(self.commands)))
         return super().resolve_command(ctx, args)
 
 
@@ -124,7 +107,7 @@ class LazyCommands(Mapping[str, Any]):
         return len(self._kinds)
 
 
-PLAIN = {"context_settings": {"help_option_names": ["-h", "--help"]}, "no_args_is_help": True}
+PLAIN = {"context_settings": {"help_option_names": ["-h", "--help", help.HELP_ALL]}, "no_args_is_help": True}
 
 
 class Application(typer.Typer):
@@ -156,20 +139,14 @@ def hoisted(words: list[str]) -> list[str]:
     return [*before, *rest]
 
 
-def sentence(error: Any, everywhere: Iterable[str] = ()) -> str:
-    """Return a mistake in one sentence.
-
-    Parameters
-    ----------
-    error : what Typer raised, or an `UnknownCommandError`
-    everywhere : options that every command takes
-    """
-    ctx = error.ctx
-    path = ctx.command_path if ctx else "biorag"
-    if isinstance(error, UnknownCommandError):
-        return _unknown_command(path, error.word, list(ctx.command.commands))
-    if ctx is not None and type(error).__name__ == "NoSuchOption":
-        return _unknown_option(ctx, error.option_name, everywhere)
+def _sentence(error: Any, ctx: Any) -> str:
+    """Return a mistake that Typer found in one sentence."""
+    path = ctx.command_path
+    if type(error).__name__ == "NoSuchOption":
+        known = [*help.spellings(ctx.command.get_params(ctx)), *ANYWHERE, *ANYWHERE_WITH_VALUE]
+        near = nearest(error.option_name, sorted(known, key=len))  # the longer of two spellings counts
+        advice = f"did you mean {near}?" if near else f"'{path} {help.HELP_ALL}' lists them"
+        return f"{path} has no option {error.option_name}: {advice}"
     message = " ".join(error.format_message().split()).rstrip(".")
     return f"{path}: {message[:1].lower()}{message[1:]}: see '{path} --help'"
 
@@ -180,12 +157,3 @@ def _unknown_command(path: str, word: str, commands: list[str]) -> str:
         return f"{path} has no command {word!r}: did you mean '{path} {near}'?"
     listed = f"use one of {', '.join(commands)}" if path != "biorag" else "'biorag --help' lists the commands"
     return f"{path} has no command {word!r}: {listed}"
-
-
-def _unknown_option(ctx: Any, option: str, everywhere: Iterable[str]) -> str:
-    path = ctx.command_path
-    known = help.spellings(ctx.command.get_params(ctx))
-    near = nearest(option, sorted([*known, *everywhere], key=len))  # the longer of two spellings counts
-    if near:
-        return f"{path} has no option {option}: did you mean {near}?"
-    return f"{path} has no option {option}: '{path} --help-all' lists them"
