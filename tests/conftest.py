@@ -39,7 +39,7 @@ LONGEST = (  # files, by the seconds that their tests take
     *("test_recipes", "test_attacks", "test_search_and_ask", "test_training", "test_train"),
     *("test_llama", "test_private", "test_main_paths", "test_hostile_files", "test_edge"),
     *("test_exported", "test_decoder", "test_generate", "test_mine", "test_outputs"),
-    *("test_heat_map", "test_server", "test_pages"),
+    *("test_server", "test_pages"),
 )
 MODELS = {"tiny_encoder", "tiny_cross_encoder", "tiny_modernbert", "tiny_decoder", "demo_home"}
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -12,10 +12,10 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biorag.answering.verification.checker import citation_of
 from biorag.corpus.sentences import sentence_starts, terms
-from biorag.retrieval.heat_map import owners_of
 from biorag.types import EXTRACT, Answer, CheckedSentence, EvidenceSpan, Hit, SentenceEncoder, Vectors, Verdict
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
@@ -38,6 +38,7 @@ COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that 
 MARGIN = 0.12  # how far below the best score a further sentence may lie
 REDUNDANCY = 0.4  # share of its words that a further sentence may have in common with those before it
 MOST = 3  # sentences
+NO_PART = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,20 @@ def _of_hit(n: int, hit: Hit) -> list[EvidenceSentence]:
 def _is_instruction(text: str) -> bool:
     order = _pattern("phrases", "order").match(text)
     return bool(order or _pattern("phrases", "reply").search(text)) or text.startswith(("</", "<|"))
+
+
+def owners_of(spans: Sequence[tuple[int, int]], parts: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    """Return the number of the word, or other part of the text, that each token begins in, (tokens,).
+
+    Parts are in the order of the text and do not overlap. A token of empty span, or outside of all, is of `NO_PART`.
+    """
+    if not parts:
+        return np.full(len(spans), NO_PART, np.int64)
+    starts, ends = np.array(parts, np.int64).T
+    begins, stops = np.array(spans, np.int64).reshape(-1, 2).T
+    owners = np.searchsorted(starts, begins, side="right") - 1
+    outside = (owners < 0) | (begins == stops) | (begins >= ends[owners])
+    return np.where(outside, NO_PART, owners)
 
 
 def sentence_matches(

@@ -24,7 +24,6 @@ from biorag.utils.text import is_whole
 
 if TYPE_CHECKING:
     from biorag.answering.verification.checker import Checker
-    from biorag.retrieval.heat_map import HeatMap
     from biorag.retrieval.retriever import Ranking
 
 Filter = str | Iterable[str]
@@ -225,26 +224,6 @@ class Session:
             "retrieval": self.settings.retrieval.identity(),
             "verifier": self._checker.identity(),
         }
-
-    def heat_map(self, question: str, id: str) -> HeatMap:
-        """Divide the reranker's score of a snippet among the words of a question; of a block the id is the block's.
-
-        Raises `UsageError` if no reranker compares the bi-encoder's token vectors; `MissingError` if there is no such
-        snippet.
-        """
-        from biorag.retrieval.heat_map import heat_map
-
-        models = self._models()
-        retrieval, encoder, tokens = self.settings.retrieval, models.encoder, self._manifest.tokens
-        is_compared = retrieval.rerank and any(stage.kind.uses_encoder for stage in retrieval.stages)
-        if not is_compared or encoder is None or not encoder.has_tokens:
-            raise UsageError("only the reranker 'encoder' compares words: open the index with reranking by it")
-        stored = tokens if tokens and tokens.sha256 == encoder.identity.sha256 else None
-        with self._searching:
-            snippet = self._index.fetch([id]).get(id)
-            if snippet is None:
-                raise MissingError(f"index {self.name!r} has no snippet {id!r}: give the id of a hit")
-            return heat_map(question, snippet, encoder, self._index, stored)
 
     def info(self) -> dict[str, Any]:
         """Return what the index holds and was made with, as `biorag info NAME --json` prints it."""

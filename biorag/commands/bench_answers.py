@@ -15,11 +15,7 @@ from biorag.utils.files import write_json
 
 Answering = Annotated[
     str,
-    Option(
-        "--answer",
-        help="How to answer: extract, generate (by --llm), first-sentence, bm25-sentences, or oracle (the best three "
-        "sentences in the evidence).",
-    ),
+    Option("--answer", help="How to answer: extract, or generate (by --llm)."),
 ]
 
 

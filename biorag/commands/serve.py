@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
@@ -34,7 +33,6 @@ class Serving:
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765
     token: Annotated[str | None, Option(help=f"Token that clients must show; better set as {TOKEN_VARIABLE}.")] = None
     allowed_host: Annotated[list[str] | None, Option(help="Name by which browsers reach it. Repeatable.")] = None
-    runs: Annotated[Path | None, Option(help="Folder of benchmark runs to browse.")] = None
     rate: Annotated[int, Option(min=0, help="Requests a minute of each client; 0 for no limit.")] = 600
     queue: Annotated[int, Option(min=1, help="Questions answered or waiting, at most.")] = 64
     open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False
@@ -45,7 +43,7 @@ class Serving:
 
         token = self.token or os.environ.get(TOKEN_VARIABLE) or None
         limits = ServerLimits(rate=self.rate, queue=self.queue)
-        return ServeOptions(self.host, self.port, token, tuple(self.allowed_host or ()), self.runs, limits)
+        return ServeOptions(self.host, self.port, token, tuple(self.allowed_host or ()), limits)
 
 
 @expanded

@@ -86,18 +86,10 @@ class TextEncoder(ABC):
         missing = [text for text in dict.fromkeys(texts) if text not in kept]
         encoded = self.encode(missing, "document", with_tokens=True).tokens if missing else []
         tokens = {**kept, **dict(zip(missing, encoded, strict=True))}
-        return [LocatedTokens(tokens[text], self._spans(text, "document")) for text in texts]
+        return [LocatedTokens(tokens[text], self._spans(text)) for text in texts]
 
-    def located_query(self, text: str) -> LocatedTokens:
-        """Return the token vectors of a question, and where each token stands in it; those of the prompt have no place.
-
-        Of two towers with tokenizers of their own the passages' one tells the places.
-        """
-        (vectors,) = self.query_tokens([text])
-        return LocatedTokens(vectors, self._spans(text, "query"))
-
-    def _spans(self, text: str, task: Task) -> list[tuple[int, int]]:
-        prompt = self._prompt(task)
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        prompt = self._prompt("document")
         spans = self._token_spans(prompt + text)
         return [(max(0, start - len(prompt)), max(0, end - len(prompt))) for start, end in spans]
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from biorag.api.session import Session
 from biorag.server.asking import WorkQueue, answered
-from biorag.server.bodies import AskBody, HeatMapBody, SearchBody, VerifyBody
+from biorag.server.bodies import AskBody, SearchBody, VerifyBody
 from biorag.utils.files import json_text
 from biorag.utils.text import showable_json
 
@@ -40,11 +40,6 @@ def api_router(session: Session, answering: WorkQueue, searching: WorkQueue) -> 
     async def verify(body: VerifyBody) -> Response:
         """Judge a claim by the evidence, as `biorag verify --json` prints it."""
         return document((await searching.run(lambda: session.verify(**dict(body)))).to_json())
-
-    @router.post("/heatmap", response_model=Document)
-    async def heat_map(body: HeatMapBody) -> Response:
-        """Divide the reranker's score of a snippet among the words of a question."""
-        return document((await searching.run(lambda: session.heat_map(**dict(body)))).to_json())
 
     @router.get("/show", response_model=Document)
     async def show(

@@ -65,13 +65,6 @@ class VerifyBody(_Body):
     filter: Conditions = []
 
 
-class HeatMapBody(_Body):
-    """A question and a snippet, whose words are compared."""
-
-    question: Text
-    id: Name
-
-
 async def form_fields(request: Request) -> dict[str, str]:
     """Return the filled fields of a form; the last one of each name; raise `UsageError` if it is not a form."""
     try:

@@ -51,6 +51,11 @@ class Doorkeeper:
         self._token = token
         self.cookie = secrets.token_urlsafe(32)
 
+    @property
+    def asks(self) -> bool:
+        """Whether a token is asked for."""
+        return self._token is not None
+
     def knows(self, token: str) -> bool:
         """Return whether this is the token; the time it takes does not tell how much of it is right."""
         return self._token is not None and hmac.compare_digest(token.encode(), self._token.encode())

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
-from typing import Annotated, Any, Literal, NamedTuple
-from urllib.parse import quote
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from biorag.api.results import MARKS, AnswerResult
+from biorag.api.results import AnswerResult
 from biorag.api.session import Session
 from biorag.errors import BioragError, UsageError
-from biorag.references.reference import reference_of
 from biorag.server.asking import Asking, WorkQueue, answered
 from biorag.server.bodies import LONGEST_QUESTION, AskBody
 from biorag.server.faults import OPENAI, error_response
-from biorag.types import Answer, Hit
 from biorag.utils.text import showable
 
 PREFIX = "biorag/"
@@ -91,8 +88,8 @@ def openai_router(session: Session, answering: WorkQueue) -> APIRouter:
 
     @router.post("/chat/completions", response_model=dict[str, Any])
     async def chat(body: ChatBody, request: Request) -> Response:
-        """Answer the last message from the evidence; `annotations` say where in the text each citation stands."""
-        asked, completion = body.question(), Completion(session, f"{request.url.scheme}://{request.headers['host']}/")
+        """Answer the last message from the evidence."""
+        asked, completion = body.question(), Completion(session)
         if not body.stream:
             answer = await answered(request, session, answering, asked)
             return JSONResponse(completion.whole(answer))
@@ -103,54 +100,20 @@ def openai_router(session: Session, answering: WorkQueue) -> APIRouter:
     return router
 
 
-class CitedPiece(NamedTuple):
-    """A piece of a text; it ends in the mark of its citations, `[1, 3]`, at `start` to `end` of the whole text."""
-
-    text: str
-    citations: tuple[int, ...]
-    start: int
-    end: int
-
-
-def cited_pieces(answer: Answer) -> Iterator[CitedPiece]:
-    """Yield an answer's text sentence by sentence, marked as `str()` of an `AnswerResult` marks it.
-
-    Without a checked sentence the text stands as it is; without a text its notes do.
-    """
-    length = 0
-
-    def piece(text: str, citations: tuple[int, ...] = ()) -> CitedPiece:
-        nonlocal length
-        mark = f"[{', '.join(map(str, citations))}]" if citations else ""
-        text = showable(text) + (f" {mark}" if mark else "")
-        length += len(text)
-        return CitedPiece(text, citations, length - len(mark), length)
-
-    if answer.choice:
-        yield piece(f"{answer.choice}. ")
-    if not answer.sentences:
-        yield piece(answer.text or "\n".join(answer.notes) or "The evidence gives no answer.")
-        return
-    for number, sentence in enumerate(answer.sentences):
-        yield piece((" " if number else "") + sentence.text + MARKS[sentence.verdict], sentence.citations)
+def text_of(answer: AnswerResult) -> str:
+    """Return an answer's text with its marks, as `str()` gives it; without a text its notes."""
+    return showable(str(answer)) or "\n".join(answer.notes) or "The evidence gives no answer."
 
 
 class Completion:
-    """An answer in OpenAI's form; `base` is this server's address, whose pages stand in for sources without one."""
+    """An answer in OpenAI's form."""
 
-    def __init__(self, session: Session, base: str) -> None:
-        self._session, self._base = session, base
+    def __init__(self, session: Session) -> None:
         self._head = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time()), "model": PREFIX + session.name}
 
     def whole(self, answer: AnswerResult) -> dict[str, Any]:
         """Return a completion; `biorag` in it is the document of `biorag ask --json`."""
-        pieces = list(cited_pieces(answer))
-        message = {
-            "role": "assistant",
-            "content": "".join(piece.text for piece in pieces),
-            "refusal": None,
-            "annotations": [note for piece in pieces for note in self._annotations(piece, answer)],
-        }
+        message = {"role": "assistant", "content": text_of(answer), "refusal": None}
         choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
         head = {**self._head, "object": "chat.completion", "choices": [choice], "usage": USAGE}
         return {**head, "biorag": answer.to_json()}
@@ -161,38 +124,14 @@ class Completion:
         return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
 
     def chunk(self, delta: dict[str, Any], finish: str | None = None) -> str:
-        """Return the event of a piece of the answer."""
+        """Return the event of a part of the message."""
         return self.event([{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}])
-
-    def piece(self, piece: CitedPiece, answer: AnswerResult) -> str:
-        """Return the event of a piece, with the annotations whose marks end in it."""
-        notes = list(self._annotations(piece, answer))
-        return self.chunk({"content": piece.text} | ({"annotations": notes} if notes else {}))
-
-    def _annotations(self, piece: CitedPiece, answer: AnswerResult) -> list[dict[str, Any]]:
-        hits = {hit.rank: hit for hit in answer.hits}
-        return [
-            {
-                "type": "url_citation",
-                "url_citation": {
-                    "start_index": piece.start,
-                    "end_index": piece.end,
-                    "title": showable(hits[n].snippet.title or hits[n].snippet.id),
-                    "url": self._url(hits[n]),
-                },
-            }
-            for n in piece.citations
-            if n in hits
-        ]
-
-    def _url(self, hit: Hit) -> str:
-        return reference_of(hit.snippet).url or f"{self._base}show?id={quote(hit.snippet.id, safe='')}"
 
 
 async def _events(
     session: Session, answering: WorkQueue, asked: AskBody, completion: Completion, usage: bool
 ) -> AsyncIterator[str]:
-    """Yield the events of a stream: signs of life while the answer is made, then what has been checked."""
+    """Yield the events of a stream: signs of life while the answer is made and checked, then its text."""
     yield completion.chunk({"role": "assistant", "content": ""})
     try:
         with Asking(session, answering, asked) as asking:
@@ -202,8 +141,7 @@ async def _events(
     except BioragError as error:
         yield f"data: {bytes(error_response(OPENAI, error).body).decode()}\n\n"
         return
-    for piece in cited_pieces(answer):
-        yield completion.piece(piece, answer)
+    yield completion.chunk({"content": text_of(answer)})
     yield completion.chunk({}, "stop")
     if usage:
         yield completion.event([], usage=USAGE)

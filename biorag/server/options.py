@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from biorag.errors import UsageError
 
@@ -38,7 +37,6 @@ class ServeOptions:
     port: int = 8765
     token: str | None = None  # clients must show it; None only where this machine alone is answered
     allowed_hosts: tuple[str, ...] = ()  # names by which browsers reach the server, besides its address
-    runs: Path | None = None  # a folder of benchmark runs to browse; None for none
     limits: ServerLimits = field(default_factory=ServerLimits)
 
     def __post_init__(self) -> None:
@@ -50,8 +48,6 @@ class ServeOptions:
             raise UsageError(f"the token is to be {LEAST_TOKEN} or more printable ASCII characters: give a longer one")
         if any("*" in host.removeprefix("*.") for host in self.allowed_hosts):
             raise UsageError("--allowed-host takes a name, or *. and a domain: lab.example.org, *.example.org")
-        if self.runs is not None and not self.runs.is_dir():
-            raise UsageError(f"--runs {self.runs} is not a folder: name the one that holds the runs")
 
     @property
     def is_wildcard(self) -> bool:

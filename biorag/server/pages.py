@@ -1,4 +1,4 @@
-"""The page: question and answer, heat map, exports, benchmark runs, log-in. It works with and without scripts.
+"""The page: question and answer, exports, log-in. It works with and without scripts.
 
 Every value of a template is escaped, and shown without control characters.
 """
@@ -6,11 +6,8 @@ Every value of a template is escaped, and shown without control characters.
 from __future__ import annotations
 
 import secrets
-from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
-from hashlib import sha256
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,34 +18,22 @@ from starlette.routing import BaseRoute, Route
 
 from biorag.api.results import MARKS, AnswerResult
 from biorag.api.session import Session
-from biorag.benchmarks.mirage.page import SCRIPT, STYLE, html_page
-from biorag.benchmarks.mirage.records import QUESTIONS, read_questions
 from biorag.errors import BioragError, MissingError
 from biorag.prompts.grammar import growing_text
 from biorag.references.reference import reference_of
 from biorag.references.vancouver import citation
 from biorag.registries import OUTPUTS, TERMINAL
-from biorag.server.answer_view import answer_view, heat_map_view
+from biorag.server.answer_view import answer_view
 from biorag.server.asking import Asking, WorkQueue, answered
-from biorag.server.bodies import AskBody, HeatMapBody, ask_body, form_fields, validated
+from biorag.server.bodies import AskBody, ask_body, form_fields
 from biorag.server.faults import status_of
 from biorag.server.guards import COOKIE, Doorkeeper
-from biorag.server.options import ServeOptions
 from biorag.utils.text import showable
 
 T = TypeVar("T")
 
 
-def _source(text: str) -> str:
-    """Return what in a policy stands for an inline script or style."""
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
-RUN_POLICY = (
-    f"default-src 'none'; script-src {_source(SCRIPT)}; style-src {_source(STYLE)}; base-uri 'none'; form-action 'none'"
-)
 KEPT = 64  # answers, for their exports
-RUN_DEPTH = 3  # of folders below the one that --runs names
 PROVISIONAL_SECONDS = 0.25  # between two states of a text that is being written
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -104,21 +89,16 @@ class LastKept(Generic[T]):
 
 
 def page_routes(
-    session: Session, options: ServeOptions, doorkeeper: Doorkeeper, answering: WorkQueue, searching: WorkQueue
+    session: Session, doorkeeper: Doorkeeper, answering: WorkQueue, searching: WorkQueue
 ) -> list[BaseRoute]:
     """Return the routes of the page."""
-    pages = Pages(session, options, answering, searching)
-    runs = RunPages(options, searching)
-    login = LoginPages(doorkeeper)
+    pages, login = Pages(session, answering, searching, doorkeeper.asks), LoginPages(doorkeeper)
     routes: list[tuple[str, Handler, str]] = [
         ("/", pages.start, "GET"),
         ("/ask", pages.ask, "POST"),
         ("/answers/{name}/events", pages.events, "GET"),
         ("/answers/{name}/export", pages.export, "GET"),
-        ("/heatmap", pages.heat_map, "POST"),
         ("/show", pages.show, "GET"),
-        ("/runs", runs.listed, "GET"),
-        ("/runs/{name:path}", runs.run, "GET"),
         ("/login", login.form, "GET"),
         ("/login", login.enter, "POST"),
         ("/logout", login.leave, "POST"),
@@ -147,11 +127,10 @@ def _is_part(request: Request) -> bool:
 
 
 class Pages:
-    """Question, answer, evidence."""
+    """Question, answer, evidence; `asks` for a token, so that one may log out."""
 
-    def __init__(self, session: Session, options: ServeOptions, answering: WorkQueue, searching: WorkQueue) -> None:
-        self._session, self._options = session, options
-        self._answering, self._searching = answering, searching
+    def __init__(self, session: Session, answering: WorkQueue, searching: WorkQueue, asks: bool) -> None:
+        self._session, self._answering, self._searching, self._asks = session, answering, searching, asks
         self._answers: LastKept[AnswerResult] = LastKept()
         self._waiting: LastKept[AskBody] = LastKept()
 
@@ -183,21 +162,13 @@ class Pages:
         headers = {"Content-Disposition": f'attachment; filename="{file}"'}
         return Response(answer.to(name), media_type="text/plain; charset=utf-8", headers=headers)
 
-    async def heat_map(self, request: Request) -> Response:
-        """Show which words of a snippet matched those of the question."""
-        body = validated(HeatMapBody, await form_fields(request))
-        view = heat_map_view(await self._searching.run(lambda: self._session.heat_map(**dict(body))))
-        if _is_part(request):
-            return page("heat_map.html", view=view)
-        return page("heat_map_page.html", view=view, index=self._session.name, **self._common())
-
     async def show(self, request: Request) -> Response:
         """Show a whole snippet."""
         id = request.query_params.get("id", "")[:512]
         named = await self._searching.run(lambda: self._session.show(id))
         references = map(reference_of, named.snippets)
         shown = [(snippet, ref, citation(ref)) for snippet, ref in zip(named.snippets, references, strict=True)]
-        return page("snippet.html", snippets=shown, id=id, **self._common())
+        return page("snippet.html", snippets=shown, id=id, asks=self._asks)
 
     async def _written(self, body: AskBody) -> AsyncIterator[str]:
         shown = ""
@@ -214,64 +185,13 @@ class Pages:
         yield _event("done", "")
 
     def _page(self, body: AskBody, view: object) -> Response:
-        return page("start.html", body=body, view=view, index=self._session.name, **self._common())
-
-    def _common(self) -> dict[str, Any]:
-        generator = self._session.models["generator"]
-        return {"has_runs": self._options.runs is not None, "asks": self._options.token is not None, "llm": generator}
+        return page("start.html", body=body, view=view, index=self._session.name, asks=self._asks)
 
 
 def _event(name: str, html: str) -> str:
     """Return a server-sent event."""
     lines = "".join(f"data: {line}\n" for line in html.splitlines() or [""])
     return f"event: {name}\n{lines}\n"
-
-
-def run_names(folder: Path | None) -> dict[str, Path]:
-    """Return the folders that hold a run's questions, by their path below `folder`; links are not followed."""
-    if folder is None:
-        return {}
-    runs: dict[str, Path] = {}
-    level = [folder]
-    for _ in range(RUN_DEPTH + 1):
-        for run in level:
-            file = run / QUESTIONS
-            if file.is_file() and not file.is_symlink():
-                runs[run.relative_to(folder).as_posix() if run != folder else folder.resolve().name] = run
-        level = [path for run in level for path in _folders(run)]
-    return dict(sorted(runs.items()))
-
-
-def _folders(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
-    except OSError:
-        return []
-
-
-class RunPages:
-    """The finished benchmark runs of a folder: listed, and looked up in that list, so that no request names a path."""
-
-    def __init__(self, options: ServeOptions, searching: WorkQueue) -> None:
-        self._folder, self._searching = options.runs, searching
-        self._common: dict[str, Any] = {"has_runs": options.runs is not None, "asks": options.token is not None}
-
-    async def listed(self, request: Request) -> Response:
-        """List the runs."""
-        names = await self._searching.run(lambda: list(run_names(self._folder)))
-        return page("runs.html", names=names, **self._common)
-
-    async def run(self, request: Request) -> Response:
-        """Show the questions of a run, which a script of the page filters."""
-        name = request.path_params["name"]
-        html = await self._searching.run(lambda: self._page(name))
-        return HTMLResponse(html, headers={"Content-Security-Policy": RUN_POLICY})
-
-    def _page(self, name: str) -> str:
-        runs = run_names(self._folder)
-        if name not in runs:
-            raise MissingError("there is no such run: choose one of the list")
-        return html_page(name, read_questions(runs[name]))
 
 
 class LoginPages:
@@ -282,13 +202,13 @@ class LoginPages:
 
     async def form(self, request: Request) -> Response:
         """Ask for the token."""
-        return page("login.html", wrong=False, has_runs=False, asks=False)
+        return page("login.html", wrong=False, asks=False)
 
     async def enter(self, request: Request) -> Response:
         """Take the token."""
         token = (await form_fields(request)).get("token", "")
         if not self._doorkeeper.knows(token):
-            return page("login.html", HTTPStatus.UNAUTHORIZED, wrong=True, has_runs=False, asks=False)
+            return page("login.html", HTTPStatus.UNAUTHORIZED, wrong=True, asks=False)
         response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
         response.set_cookie(COOKIE, self._doorkeeper.cookie, httponly=True, samesite="strict", path="/")
         return response

@@ -18,6 +18,7 @@ from biorag.answering.extract import (
     features,
     held_words,
     late_interaction,
+    owners_of,
     select,
     sentence_matches,
 )
@@ -47,6 +48,11 @@ def test_sentences_stand_verbatim_at_their_offsets_without_section_labels():
         ("More work is needed.", "conclusions"),
     ]
     assert all(hits[0].snippet.contents[each.start : each.end] == each.text for each in rows)
+
+
+def test_a_token_belongs_to_the_part_in_which_it_begins():
+    spans = [(0, 0), (0, 2), (2, 3), (3, 4), (6, 8), (9, 13), (13, 14), (4, 5)]
+    assert owners_of(spans, [(0, 4), (6, 8), (9, 14)]).tolist() == [-1, 0, 0, 0, 1, 2, 2, -1]
 
 
 def test_maxsim_of_sentences_against_a_slow_loop():

@@ -40,12 +40,12 @@ def invoke(place, tmp_path, monkeypatch):
     return partial(cli.invoke, home=place / "home")
 
 
-def test_the_oracle_finds_the_ideal_answers_and_a_run_resumes(invoke, place, tmp_path):
-    run = partial(invoke, "bench", "answers", place / "asked", "--answer", "oracle", "--out", "out", "--json")
+def test_extracts_are_scored_against_the_ideal_answers_and_a_run_resumes(invoke, place, tmp_path):
+    run = partial(invoke, "bench", "answers", place / "asked", "--out", "out", "--json")
     report = done(run())
-    assert (report["questions"], report["answer"], report["abstention"]) == (9, "oracle", None)
+    assert (report["questions"], report["answer"], report["abstention"]) == (9, "extract", None)
     assert report["ideal"]["n"] == 9
-    assert report["ideal"]["ROUGE-2 F1"]["mean"] > 0.85  # eight ideal answers stand in the index
+    assert report["ideal"]["ROUGE-2 F1"]["mean"] > 0.3  # eight ideal answers stand in the index
     assert report["exact"]["factoid"]["n"] == 1
     assert report["sentences"]["supported"] == report["sentences"]["citation_recall"] == 1.0
     rows = (tmp_path / "out" / "answers.jsonl").read_bytes().splitlines(keepends=True)
@@ -55,13 +55,13 @@ def test_the_oracle_finds_the_ideal_answers_and_a_run_resumes(invoke, place, tmp
     again = done(run())
     assert {**again, "answer_ms": None} == {**report, "answer_ms": None}
     assert "other answer" in failed(
-        invoke("bench", "answers", place / "asked", "--answer", "first-sentence", "--out", "out"), 5
+        invoke("bench", "answers", place / "asked", "--answer", "generate", "--out", "out"), 5
     )
 
 
 def test_an_unknown_system_is_refused(invoke, place):
     message = failed(invoke("bench", "answers", place / "asked", "--answer", "best", "--out", "out"), 2)
-    assert "bm25-sentences, extract, first-sentence, generate, oracle" in message
+    assert "extract, generate" in message
 
 
 def test_phase_b_of_a_golden_file(invoke, tmp_path):
@@ -78,7 +78,7 @@ def test_phase_b_of_a_golden_file(invoke, tmp_path):
     phase = partial(invoke, "bench", "bioasq", "1B_golden.json", "--phase")
     assert "--out" in failed(phase("b"), 2)
     assert "unknown phase 'c'" in failed(phase("c"), 2)
-    report = done(phase("b", "--answer", "oracle", "--out", "out", "--json"))
+    report = done(phase("b", "--out", "out", "--json"))
     (batch,) = report["batches"]
     assert (batch["dataset"], batch["ideal"]["ROUGE-2 F1"]["mean"]) == ("1B", 1.0)
     assert batch["exact"]["factoid"]["lenient"]["mean"] == 1.0

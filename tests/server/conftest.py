@@ -58,9 +58,9 @@ def client(session) -> Iterator[TestClient]:
         yield made
 
 
-def client_of(session: Session, token: str | None = None, runs: Path | None = None, **limits) -> TestClient:
+def client_of(session: Session, token: str | None = None, **limits) -> TestClient:
     """Return a client of an application, as curl is one: without the headers of browsers."""
-    options = ServeOptions(token=token, runs=runs, limits=replace(ServerLimits(rate=0), **limits))
+    options = ServeOptions(token=token, limits=replace(ServerLimits(rate=0), **limits))
     return TestClient(create_app(session, options), base_url=BASE, follow_redirects=False)
 
 

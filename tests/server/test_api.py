@@ -53,15 +53,6 @@ def test_a_snippet_and_the_index_are_what_the_command_line_prints(client, demo_h
     assert client.get("/api/info").text == succeeded(invoke("info", "default", "--json", home=demo_home)).stdout
 
 
-def test_a_heat_map_sums_up_to_its_score(client):
-    document = client.post("/api/heatmap", json={"question": QUESTION, "id": "demo_044"}).json()
-    total = sum(word["share"] for word in document["words"]) + document["rest"]
-    assert total == pytest.approx(document["score"], abs=1e-4)
-    words = {word["word"]: word["matched"] for word in document["words"]}
-    assert words["pyridoxine"] == "Pyridoxine"
-    assert words["isoniazid?"] == "Isoniazid"
-
-
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "part"),
     [

@@ -1,4 +1,4 @@
-"""Twenty attacks on `biorag serve`, and that it answers on after each; `docs/reliability.md` lists them."""
+"""Nineteen attacks on `biorag serve`, and that it answers on after each; `docs/reliability.md` lists them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def status(reply: bytes) -> int:
 
 def test_01_a_foreign_origin_is_refused(client):
     for origin in ("https://evil.example", "null", "http://127.0.0.1:9999", "http://localhost.evil.example"):
-        for path in ("/api/ask", "/ask", "/v1/chat/completions", "/heatmap", "/login", "/mcp"):
+        for path in ("/api/ask", "/ask", "/v1/chat/completions", "/login", "/mcp"):
             reply = client.post(path, json={"question": QUESTION}, headers={"origin": origin})
             assert (reply.status_code, "another site" in reply.text) == (403, True)
 
@@ -102,7 +102,7 @@ def failed_serve(home, *words) -> str:
 
 def test_06_without_the_token_nothing_is_told(session):
     with client_of(session, token=TOKEN) as client:
-        for path in ("/api/info", "/v1/models", "/openapi.json", "/", "/runs", "/mcp", "/nowhere"):
+        for path in ("/api/info", "/v1/models", "/openapi.json", "/", "/mcp", "/nowhere"):
             for shown in ({}, {"authorization": f"Bearer {TOKEN}x"}, {"authorization": TOKEN}, {"cookie": "biorag=x"}):
                 reply = client.get(path, headers=shown)
                 assert reply.status_code == 401, path
@@ -126,44 +126,13 @@ def test_07_the_cookie_comes_for_the_token_alone_and_scripts_cannot_read_it(sess
         assert client.get("/").status_code == 401
 
 
-TRAVERSALS = ["../secret", "..%2fsecret", "..\\secret", "/etc/passwd", "%2fetc%2fpasswd", "run/../../secret"]
-
-
-@pytest.fixture
-def runs(tmp_path):
-    """A folder with a run, one that a link leads out to, and one beside it that is nobody's."""
-    row = {
-        **{"task": "mmlu", "id": "1", "question": f"Which? {SCRIPT}", "options": {"A": "x", "B": SCRIPT}, "gold": "A"},
-        **{"choice": "B", "right": False, "reply": f"B {SCRIPT}", "gold_pmids": []},
-        **{"gold_retrieved": None, "timings_ms": {}},
-        "evidence": [{"rank": 1, "id": "p", "pmid": None, "title": SCRIPT, "score": 0.5, "text": SCRIPT}],
-        "verdicts": [{"text": SCRIPT, "verdict": "unsupported"}],
-    }
-    folder = tmp_path / "runs"
-    for run_folder in (folder / "run", tmp_path / "secret"):
-        run_folder.mkdir(parents=True)
-        (run_folder / "questions.jsonl").write_text(json.dumps(row) + "\n")
-    (folder / "link").symlink_to(tmp_path / "secret")
-    return folder
-
-
-def test_08_names_of_runs_lead_nowhere_else(session, runs):
-    with client_of(session, runs=runs) as client:
-        for name in TRAVERSALS:
-            reply = client.get(f"/runs/{name}")
-            assert reply.status_code in (303, 307, 404), reply.text
-            assert "mmlu" not in reply.text
-        assert client.get("/runs/link").status_code == 404, "nor do links"
-        assert "mmlu" in client.get("/runs/run").text
-
-
-def test_09_static_files_lead_nowhere_else(served):
+def test_08_static_files_lead_nowhere_else(served):
     for path in ("../app.py", "%2e%2e%2fapp.py", "....//app.py", "/etc/passwd", "htmx.min.js%00"):
         reply = raw(served, f"GET /static/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
         assert status(reply) in (400, 404)
 
 
-def test_10_names_of_snippets_and_of_answers_are_names_alone(client):
+def test_09_names_of_snippets_and_of_answers_are_names_alone(client):
     for id in ("../../etc/passwd", "demo_044' OR 1=1", "\x00", "*", "demo_0" * 80):
         reply = client.get("/api/show", params={"id": id})
         assert reply.status_code in (404, 422), reply.text
@@ -171,7 +140,7 @@ def test_10_names_of_snippets_and_of_answers_are_names_alone(client):
     assert client.get("/answers/..%2f..%2fx/export").status_code == 404
 
 
-def test_11_a_body_of_100_megabytes_is_refused_unread(served):
+def test_10_a_body_of_100_megabytes_is_refused_unread(served):
     head = b"POST /api/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     announced = raw(served, head + b"Content-Length: 104857600\r\n\r\n{")
     assert status(announced) == 413
@@ -186,7 +155,7 @@ def test_11_a_body_of_100_megabytes_is_refused_unread(served):
     assert sent < 50_000_000, "the server closed long before the end"
 
 
-def test_12_a_false_length_is_refused(client, served):
+def test_11_a_false_length_is_refused(client, served):
     for length in ("-1", "9" * 30, "1e9", "abc"):
         reply = raw(served, f"POST /api/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n".encode())
         assert status(reply) in (400, 413, 415)
@@ -197,7 +166,7 @@ def test_12_a_false_length_is_refused(client, served):
     assert status(raw(served, smuggled)) in (400, 422)
 
 
-def test_13_long_questions_many_options_and_deep_json_are_refused(client):
+def test_12_long_questions_many_options_and_deep_json_are_refused(client):
     assert client.post("/api/ask", json={"question": "why " * 2000}).status_code == 422
     many = {chr(65 + n % 26) * (1 + n // 26): "x" for n in range(100)}
     assert client.post("/api/ask", json={"question": "x", "options": many}).status_code == 422
@@ -210,19 +179,19 @@ def test_13_long_questions_many_options_and_deep_json_are_refused(client):
     assert client.post("/ask", content="&".join(f"a{n}=1" for n in range(1000))).status_code == 400
 
 
-def test_14_long_and_many_headers_are_refused(served):
+def test_13_long_and_many_headers_are_refused(served):
     assert status(raw(served, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 200_000 + b"\r\n\r\n")) in (400, 431)
     assert status(raw(served, b"GET /" + b"x" * 200_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")) in (400, 414)
 
 
-def test_15_who_asks_too_often_waits(session):
+def test_14_who_asks_too_often_waits(session):
     with client_of(session, rate=5) as client:
         codes = [client.get("/api/show", params={"id": "demo_044"}).status_code for _ in range(7)]
         assert codes == [200] * 5 + [429] * 2
         assert int(client.get("/api/info").headers["retry-after"]) >= 1
 
 
-def test_16_a_thousand_slow_connections_hold_nobody_up(served):
+def test_15_a_thousand_slow_connections_hold_nobody_up(served):
     slow: list[socket.socket] = []
     try:
         for number in range(1000):
@@ -239,7 +208,7 @@ def test_16_a_thousand_slow_connections_hold_nobody_up(served):
             connection.close()
 
 
-def test_17_a_body_that_drips_is_given_up(session, demo_home):
+def test_16_a_body_that_drips_is_given_up(session, demo_home):
     import anyio
 
     from biorag.errors import BioragError
@@ -258,7 +227,7 @@ def test_17_a_body_that_drips_is_given_up(session, demo_home):
         anyio.run(read)
 
 
-def test_18_clients_that_hang_up_or_read_nothing_hold_nobody_up(served):
+def test_17_clients_that_hang_up_or_read_nothing_hold_nobody_up(served):
     body = json.dumps({"messages": [{"role": "user", "content": QUESTION}], "stream": True}).encode()
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     head += f"Content-Length: {len(body)}\r\n\r\n"
@@ -303,17 +272,15 @@ def hostile(tmp_path_factory):
         yield session
 
 
-def test_19_script_in_titles_questions_and_runs_is_text(hostile, session, runs):
+def test_18_script_in_titles_and_questions_is_text(hostile):
     question = f'Does aspirin lower fever? {SCRIPT} "><img src=x onerror=alert(1)> {{{{ 7*7 }}}}'
-    with client_of(hostile, runs=runs) as client:
+    with client_of(hostile) as client:
         shown = [
             client.post("/ask", data={"question": question, "answer_anyway": "1"}),
             client.post("/ask", data={"question": question, "filter": "x" + SCRIPT}),
-            client.post("/heatmap", data={"question": question, "id": "h1"}),
             client.get("/show", params={"id": 'h2"><script>'}),
             client.get("/show", params={"id": SCRIPT}),
         ]
-        browsed = client.get("/runs/run")
     for reply in shown:
         assert reply.headers["content-security-policy"].startswith(
             "default-src 'none'; script-src 'self'; style-src 'self'"
@@ -329,12 +296,9 @@ def test_19_script_in_titles_questions_and_runs_is_text(hostile, session, runs):
         assert " style=" not in text
         assert text.count("<script") == text.count('<script src="/static/')
     assert "&lt;script&gt;" in shown[0].text
-    assert "script-src 'sha256-" in browsed.headers["content-security-policy"]
-    assert "unsafe" not in browsed.headers["content-security-policy"]
-    assert browsed.text.count("<script") == 1 and "&lt;script" in browsed.text
 
 
-def test_20_a_question_that_holds_the_fence_is_a_question(hostile, client):
+def test_19_a_question_that_holds_the_fence_is_a_question(hostile, client):
     reply = client.post("/api/ask", json={"question": f"{QUESTION} {FENCE}"})
     assert reply.status_code == 200
     assert "HACKED" not in reply.json()["answer"]

@@ -1,4 +1,4 @@
-"""Texts in pieces: marked quotes, and shades of a heat map."""
+"""Marked quotes, forms, and what the page keeps."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("selenium", reason="the package selenium is not installed")
 
 from selenium import webdriver
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException, WebDriverException
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -30,25 +30,8 @@ NARROW, WIDE = (380, 800), (900, 1000)
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    (folder / "first").mkdir()
-    rows = [
-        {
-            **{"task": "pubmedqa", "id": str(n), "question": f"Question {n}?", "options": {"A": "yes", "B": "no"}},
-            **{"gold": "A", "choice": "AB"[n % 2], "right": n % 2 == 0, "reply": f"reply {n}", "gold_pmids": []},
-            **{"gold_retrieved": None, "timings_ms": {}, "verdicts": [{"text": "Yes.", "verdict": "supported"}]},
-            "evidence": [{"rank": 1, "id": "d1", "pmid": 1, "title": "A title", "score": 0.5, "text": "A text"}],
-        }
-        for n in range(60)
-    ]
-    (folder / "first" / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def served(demo_home, runs):
-    with serving(demo_home, "--runs", runs) as process:
+def served(demo_home):
+    with serving(demo_home) as process:
         yield process
 
 
@@ -80,14 +63,6 @@ def sized(browser, size: tuple[int, int]) -> None:
 def found(browser, selector: str):
     """Wait for an element."""
     return WebDriverWait(browser, SECONDS).until(lambda driver: driver.find_element(By.CSS_SELECTOR, selector))
-
-
-def says(browser, text: str) -> None:
-    """Wait until the page says something; the one before it may go meanwhile."""
-    waiting = WebDriverWait(
-        browser, SECONDS, ignored_exceptions=[StaleElementReferenceException, NoSuchElementException]
-    )
-    waiting.until(lambda driver: text in driver.find_element(By.CSS_SELECTOR, "body").text)
 
 
 def asked(browser, served, question: str = QUESTION) -> None:
@@ -142,23 +117,6 @@ def test_a_question_is_answered_with_marks_and_quotes(browser, served):
     assert faults(browser) == []
 
 
-def test_the_heat_map_lights_what_matched(browser, served):
-    sized(browser, WIDE)
-    asked(browser, served)
-    found(browser, "#hit-1 button").click()
-    word = found(browser, '#hit-1 .word[title*="yridoxine"]')
-    webdriver.ActionChains(browser).scroll_to_element(word).move_to_element(word).perform()
-    lit = found(browser, "#hit-1 .lit")
-    assert lit.text.lower().startswith("pyridoxine")
-    assert "for pyridoxine" in lit.get_attribute("title")
-    cells = [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#hit-1 td:nth-child(2)")]
-    *shares, total = map(float, cells)
-    assert sum(shares) == pytest.approx(total, abs=1e-3), "what is shown has four digits"
-    browser.execute_script("document.querySelector('#hit-1').scrollIntoView()")
-    picture(browser, "serve-heatmap.png")
-    assert faults(browser) == []
-
-
 def test_the_keyboard_alone_is_enough(browser, served):
     sized(browser, WIDE)
     browser.get(served.url)
@@ -167,18 +125,11 @@ def test_the_keyboard_alone_is_enough(browser, served):
     keys.send_keys(QUESTION, Keys.TAB, Keys.TAB, Keys.ENTER).perform()
     found(browser, "#answer .verdict")
     reached = []
-    for _ in range(14):
+    for _ in range(3):
         webdriver.ActionChains(browser).send_keys(Keys.TAB).perform()
-        active = browser.switch_to.active_element
-        reached.append(active.text)
-        if active.text == "Which words matched?":
-            break
+        reached.append(browser.switch_to.active_element.text)
     assert reached[0] == "[1]"
-    webdriver.ActionChains(browser).send_keys(Keys.ENTER).perform()
-    found(browser, "#hit-1 .word")
-    webdriver.ActionChains(browser).send_keys(Keys.TAB).perform()
-    assert browser.switch_to.active_element.get_attribute("class").startswith("word")
-    found(browser, "#hit-1 .lit")
+    assert "ris" in reached or "md" in reached, "the exports come after the citations"
 
 
 def test_filters_exports_and_options(browser, served):
@@ -199,29 +150,12 @@ def test_filters_exports_and_options(browser, served):
     assert "colour" in found(browser, "#answer .fault").text
 
 
-def test_a_run_is_browsed(browser, served):
-    sized(browser, WIDE)
-    browser.get(f"{served.url}runs")
-    found(browser, "main li a").click()
-    says(browser, "60 of 60 questions")
-    browser.find_element(By.CSS_SELECTOR, "select[name=result] option[value=wrong]").click()
-    says(browser, "30 of 60 questions")
-
-
 def test_it_fits_a_narrow_screen(browser, served):
     sized(browser, NARROW)
     asked(browser, served)
-    found(browser, "#hit-1 button").click()
-    found(browser, "#hit-1 .word")
-    for address in (None, f"{served.url}runs/first"):
-        if address:
-            browser.get(address)
-        width = browser.execute_script("return document.documentElement.scrollWidth")
-        assert width <= NARROW[0], "nothing is wider than the screen"
-        assert faults(browser) == []
-        if address is None:
-            browser.execute_script("document.querySelector('#answer').scrollIntoView()")
-            picture(browser, "serve-narrow.png")
+    width = browser.execute_script("return document.documentElement.scrollWidth")
+    assert width <= NARROW[0], "nothing is wider than the screen"
+    assert faults(browser) == []
 
 
 def test_nothing_left_this_machine_and_the_console_is_empty(browser, served):
@@ -257,5 +191,3 @@ def test_without_scripts_it_is_a_page_like_any_other(served):
     assert reply.text.startswith("<!DOCTYPE html>")
     assert "vitamin B6" in reply.text
     assert f'maxlength="4000" autofocus>{QUESTION}</textarea>' in reply.text
-    reply = httpx.post(f"{served.url}heatmap", data={"question": QUESTION, "id": "demo_044"}, timeout=60)
-    assert reply.text.startswith("<!DOCTYPE html>")

@@ -13,10 +13,10 @@ from typing_extensions import TypedDict
 
 from biorag.answering.abstention.estimator import EvidenceEstimator
 from biorag.answering.verification.checker import Checker
-from biorag.benchmarks.answers.abstention import answered_share, measured, risk_panel
+from biorag.benchmarks.answers.abstention import answered_share, measured
 from biorag.benchmarks.answers.measures import citation_score, factoid, listed, rouge_2, rouge_su4, yes_no
 from biorag.benchmarks.answers.questions import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
-from biorag.benchmarks.answers.systems import BASELINES, GENERATE, AnswerSystem, SystemReply, answer_system, names
+from biorag.benchmarks.answers.systems import GENERATE, AnswerSystem, SystemReply, answer_system, names
 from biorag.benchmarks.significance import bootstrap_interval
 from biorag.engine import OpenIndex
 from biorag.retrieval.batches import in_batches
@@ -24,7 +24,6 @@ from biorag.retrieval.filters import exclude_documents
 from biorag.retrieval.retriever import Ranking
 from biorag.types import FieldFilter, IndexQuery, OnProgress, Snippet, Verdict, block_id
 from biorag.utils.files import sha256_of_json
-from biorag.utils.plots import write_plot
 from biorag.utils.runs import RunDirectory
 
 GOLD = 100  # snippets of relevant documents that are looked at
@@ -65,7 +64,7 @@ class AnswersRun(RunDirectory):
 def examine(data: AnswerDataset, opened: OpenIndex, method: str, out: Path, on_progress: OnProgress) -> dict[str, Any]:
     """Ask a system the questions of a dataset, resuming in `out`, and return the report."""
     settings = opened.settings
-    estimator = opened.estimator() if method not in BASELINES else None  # it judges the index, not the system
+    estimator = opened.estimator()
     run = AnswersRun(out, _identity(opened, method, data))
     run.finished()  # refuses another run's folder before anything is loaded
     examination = Examination(answer_system(method, opened), opened, estimator)
@@ -76,7 +75,6 @@ def examine(data: AnswerDataset, opened: OpenIndex, method: str, out: Path, on_p
             yield examination.row(question, *evidence)
 
     rows = run.fill("answers.jsonl", AnswerRow, data.questions, work, on_progress)
-    write_risk_curve(out / "risk-coverage.png", rows)
     return {**report(data, rows, estimator, settings.seed), "answer": method, "config": settings.public()}
 
 
@@ -127,7 +125,7 @@ class Examination:
     ) -> AnswerRow:
         """Put one question to the system."""
         start = time.perf_counter()
-        reply = self.system(question, ranking, gold)
+        reply = self.system(question, ranking)
         elapsed_ms = round((time.perf_counter() - start) * 1000, 3)
         estimate = self.estimator.probability if self.estimator else lambda ranking: None
         return {
@@ -257,10 +255,12 @@ def _mean_of_means(answers: Sequence[Sequence[float | None]]) -> float:
 
 def _abstention(rows: Sequence[AnswerRow], threshold: float, seed: int) -> dict[str, Any] | None:
     """Return how the estimate tells questions with their gold snippets from those without; None without any."""
-    asked = _estimated(rows)
+    asked = [row for row in rows if row["evidence_probability_without_gold"] is not None]
     if not asked:
         return None
-    probabilities, answerable = _probabilities(asked)
+    inside = [row["evidence_probability"] for row in asked]
+    outside = [row["evidence_probability_without_gold"] for row in asked]
+    probabilities, answerable = np.array(inside + outside), np.arange(2 * len(asked)) < len(asked)
     return {
         "n": len(asked),
         "threshold": threshold,
@@ -268,20 +268,3 @@ def _abstention(rows: Sequence[AnswerRow], threshold: float, seed: int) -> dict[
         "answered_without_gold": answered_share(probabilities[~answerable], threshold),
         **measured(probabilities, answerable, np.array([row["id"] for row in asked] * 2), seed),
     }
-
-
-def _estimated(rows: Sequence[AnswerRow]) -> list[AnswerRow]:
-    return [row for row in rows if row["evidence_probability_without_gold"] is not None]
-
-
-def _probabilities(rows: Sequence[AnswerRow]) -> tuple[Any, Any]:
-    """Return probabilities, and whether the gold snippets were in the index, (2 · rows,) each."""
-    inside = [row["evidence_probability"] for row in rows]
-    outside = [row["evidence_probability_without_gold"] for row in rows]
-    return np.array(inside + outside), np.arange(2 * len(rows)) < len(rows)
-
-
-def write_risk_curve(path: Path, rows: Sequence[AnswerRow]) -> None:
-    """Draw the risk-coverage curve of the rows that have estimates, if there are any."""
-    if asked := _estimated(rows):
-        write_plot(path, [risk_panel(*_probabilities(asked))])
