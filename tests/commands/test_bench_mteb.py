@@ -6,16 +6,13 @@ import json
 
 import pytest
 
-from biorag.corpus.readers import read_snippets
-from biorag.corpus.sources import Source, demo_file
+from biorag.corpus.sources import demo_file
 from tests.cli import done, failed, invoke
 from tests.conftest import write_demo_questions, write_judged
 
 pytestmark = pytest.mark.models
 
 pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
-
-DENSE = ("--mode", "dense", "--no-rerank")
 
 
 def report(*arguments, home=None):
@@ -37,68 +34,29 @@ def demo_task(tmp_path_factory):
     return folder
 
 
-def measured_three_ways(task, name, home, out):
-    """Return nDCG@10 by `bench retrieval`, by mteb's own exact search, and by mteb of the pipeline."""
-    retrieval = report("bench", "retrieval", task, "--name", name, *DENSE, home=home)["metrics"]["nDCG@10"]
-    mteb = ("bench", "mteb", "--local", task, "--name", name, "--out", out)
-    exact, piped = report(*mteb, home=home), report(*mteb, "--system", "pipeline", *DENSE, home=home)
-    return [retrieval, *(found["tasks"][0]["measures"]["ndcg_at_10"] for found in (exact, piped))]
-
-
 @pytest.mark.slow
 def test_ndcg_of_the_demonstration_is_that_of_bench_retrieval(demo_task, demo_home, tmp_path):
-    retrieval, exact, piped = measured_three_ways(demo_task, "default", demo_home, tmp_path)
-    assert retrieval > 0.9
-    assert (exact, piped) == (pytest.approx(retrieval, abs=1e-5), pytest.approx(retrieval, abs=1e-5))
+    dense = ("--name", "default", "--mode", "dense", "--no-rerank")
+    retrieval = report("bench", "retrieval", demo_task, *dense, home=demo_home)["metrics"]["nDCG@10"]
+    exact = report("bench", "mteb", "--local", demo_task, "--out", tmp_path)["tasks"][0]["measures"]
+    assert 0.9 < exact["ndcg_at_10"] == pytest.approx(retrieval, abs=1e-5)
 
 
-def test_every_kind_of_local_task_by_the_pipeline_that_indexes_them(demo_task, tmp_path, tiny_encoder):
-    concepts = [{"_id": "C1", "names": ["fever", "pyrexia"]}, {"_id": "C2", "names": ["aspirin"]}]
-    (tmp_path / "link").mkdir()
-    (tmp_path / "link" / "concepts.jsonl").write_text("\n".join(map(json.dumps, concepts)))
-    (tmp_path / "link" / "mentions.jsonl").write_text('{"_id": "m", "text": "pyrexia", "concept": "C1"}\n')
-    (tmp_path / "pairs.tsv").write_text("aspirin\taspirin\t5\nfever\tliver\t0\nheart pain\tpain\t3\n")
+def test_both_kinds_of_folder_are_measured(demo_task, tmp_path, tiny_encoder):
+    corpus = (demo_task / "corpus.jsonl").read_bytes()
     judged = [("q", "demo_001", 0), ("q", "demo_002", 1), ("q", "demo_003", 0)]
-    corpus = (demo_task / "corpus.jsonl").read_bytes()
     write_task(tmp_path / "rec", corpus, {"q": json.loads(corpus.splitlines()[1])["title"]}, judged)
-    out = tmp_path / "out"
-    found = report(
-        *("bench", "mteb", "--encoder", tiny_encoder, "--system", "pipeline", "--mode", "hybrid", "--rerank"),
-        *("--local", demo_task, "--similarity", tmp_path / "pairs.tsv", "--linking", tmp_path / "link"),
-        *("--recommendation", tmp_path / "rec", "--out", out),
-    )
-    main = {row["task"]: (row["type"], row["measures"][row["main"]]) for row in found["tasks"]}
-    assert {name: kind for name, (kind, _) in main.items()} == {
-        "demo": "Retrieval",
-        "pairs": "STS",
-        "link": "Retrieval",
-        "rec": "Reranking",
+    folders = ("--local", demo_task, "--recommendation", tmp_path / "rec")
+    document = report("bench", "mteb", *folders, "--encoder", tiny_encoder, "--out", tmp_path / "out")
+    assert {row["task"]: (row["type"], row["main"]) for row in document["tasks"]} == {
+        "demo": ("Retrieval", "ndcg_at_10"),
+        "rec": ("Reranking", "map_at_1000"),
     }
-    assert (main["link"][1], main["rec"][1]) == (1.0, 1.0), "BM25 and MaxSim know the very words"
-    assert found["average"] == pytest.approx(sum(value for _, value in main.values()) / 4, abs=1e-6)
-    assert found["model"]["settings"]["mode"] == "hybrid"
-    assert json.loads((out / "report.json").read_bytes()) == found
-    assert list((out / "indexes").rglob("*.jsonl")) == [], "the indexes are gone"
-
-
-def test_the_reranker_orders_by_its_own_scores_alone(demo_task, tmp_path, tiny_encoder, tiny_cross_encoder):
-    from biorag.models.cross_encoder import CrossEncoderReranker
-    from biorag.models.finding import find_encoder
-
-    corpus = (demo_task / "corpus.jsonl").read_bytes()
-    snippets = list(read_snippets(Source("corpus", demo_task / "corpus.jsonl")))[:40]
-    query = "Which drug lowers glucose?"
-    judged = {snippet.id: int(place % 7 == 3) for place, snippet in enumerate(snippets)}
-    write_task(tmp_path / "rec", corpus, {"q": query}, [("q", *row) for row in judged.items()])
-    found = report(
-        *("bench", "mteb", "--recommendation", tmp_path / "rec", "--system", "reranker", "--encoder", tiny_encoder),
-        *("--reranker", f"cross:{tiny_cross_encoder}", "--out", tmp_path / "out"),
-    )
-    (scores,) = CrossEncoderReranker(find_encoder(str(tiny_cross_encoder))).score_all([query], [snippets])
-    order = [snippet.id for _, snippet in sorted(zip(scores.tolist(), snippets, strict=True), key=lambda row: -row[0])]
-    ranks = [rank for rank, id in enumerate(order, 1) if judged[id]]
-    average_precision = sum(place / rank for place, rank in enumerate(ranks, 1)) / len(ranks)
-    assert found["tasks"][0]["measures"]["map_at_1000"] == pytest.approx(average_precision, abs=1e-5)
+    values = [row["measures"][row["main"]] for row in document["tasks"]]
+    assert document["average"] == pytest.approx(sum(values) / 2, abs=1e-6)
+    assert json.loads((tmp_path / "out" / "report.json").read_bytes()) == document
+    twice = ("--local", demo_task, "--recommendation", demo_task)
+    failed(invoke("bench", "mteb", *twice, "--out", tmp_path / "out"), 2, "'demo'", "rename the folder")
 
 
 def test_result_files_are_mtebs_and_a_task_done_stays_done(demo_task, tmp_path, tiny_encoder, monkeypatch):
@@ -125,15 +83,6 @@ def test_result_files_are_mtebs_and_a_task_done_stays_done(demo_task, tmp_path, 
     assert mteb.results.TaskResult.from_disk(path).dataset_revision != kept.dataset_revision
 
 
-def test_an_index_of_another_corpus_is_refused(demo_task, tmp_path, tiny_encoder, corpus_file):
-    report("index", corpus_file, "--name", "other", "--encoder", tiny_encoder, home=tmp_path)
-    result = invoke(
-        *("bench", "mteb", "--local", demo_task, "--name", "other", "--system", "pipeline", "--out", tmp_path / "out"),
-        home=tmp_path,
-    )
-    failed(result, 5, "'other'", "12 others", "leave --name out")
-
-
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
@@ -141,9 +90,7 @@ def test_an_index_of_another_corpus_is_refused(demo_task, tmp_path, tiny_encoder
         (("--task", "NFCorpuz"), ["'NFCorpuz'", "Did you mean", "'NFCorpus'"]),
         (("--task", "MSCOCOT2IRetrieval"), ["'MSCOCOT2IRetrieval'", "image"]),
         (("--task", "NFCorpus", "--language", "fra"), ["'NFCorpus'", "fra"]),
-        (("--local", "nowhere", "--rerank"), ["--rerank", "--system pipeline"]),
-        (("--local", "nowhere", "--system", "all"), ["'all'", "encoder", "pipeline"]),
     ],
 )
-def test_tasks_and_systems_are_checked_first(tmp_path, arguments, parts):
+def test_tasks_are_checked_first(tmp_path, arguments, parts):
     failed(invoke("bench", "mteb", *arguments, "--out", tmp_path), 2, *parts)

@@ -1,4 +1,4 @@
-"""Encoders and pipelines measured by mteb, on its named tasks and on tasks from local files."""
+"""Encoders measured by mteb, on its named tasks and on tasks from local folders."""
 
 import signal
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -14,13 +14,21 @@ import mteb
 from mteb.abstasks import AbsTask
 from mteb.results import TaskResult
 
-from biorag.benchmarks.mteb.local import LocalRetrieval, local_tasks
+from biorag.benchmarks.mteb.local import LocalRetrieval
 from biorag.benchmarks.mteb.models import EncoderModel
 from biorag.errors import MissingError, ServiceError, UsageError, unknown_name
-from biorag.training.instructions import dataset_key
 
 BATCH = 256  # texts that mteb's loader hands over at a time
 NDCG, SUCCESS = "ndcg_at_10", "hit_rate_at_5"
+# The measures reported beside the main one, by the type of a task. Those of reranking go over the whole ranking: MAP
+# takes every relevance above 0 alike, nDCG takes it as the gain.
+MEASURES = {
+    "Retrieval": (
+        *("ndcg_at_10", "map_at_10", "mrr_at_10", "recall_at_10", "recall_at_100", "ndcg_at_20", "recall_at_5"),
+        *("recall_at_20", "hit_rate_at_5", "recall_at_1", "mrr_at_5"),
+    ),
+    "Reranking": ("map_at_1000", "ndcg_at_1000", "ndcg_at_10"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +41,6 @@ class TaskGroup:
     splits: Sequence[str] = ()  # of the tasks; empty for all
     subsets: Sequence[str] = ()  # of the tasks; empty for all
     averages: Mapping[str, Sequence[str]] = field(default_factory=dict)  # name -> the tasks of a mean
-    local: Mapping[str, str] = field(default_factory=dict)  # data sets that mteb lacks -> the option that reads files
-
-    def missing(self, measured: Collection[str]) -> dict[str, str]:
-        """Return the data sets that neither mteb nor a local task of their name provides: name -> option."""
-        names = set(map(dataset_key, measured))
-        return {name: option for name, option in self.local.items() if dataset_key(name) not in names}
 
     def means(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
         """Return the averages of the main measures of rows; None if a task of an average was not measured."""
@@ -62,11 +64,6 @@ STM_MEDICAL = (
 STM_GENERAL = ("SCIDOCS", "NanoFEVERRetrieval", "ArguAna", "NanoQuoraRetrieval", "FiQA2018")
 # BMRetriever (Xu et al. 2024, arXiv 2404.18443), Tables 2, 3 and 10; of the eleven data sets mteb has five.
 BMRETRIEVER_RETRIEVAL = ("NFCorpus", "SciFact", "SCIDOCS", "TRECCOVID")
-BMRETRIEVER_LOCAL = {
-    **dict.fromkeys(("BioASQ", "PubMedQA", "iCliniq"), "--local"),
-    **dict.fromkeys(("DrugBank", "MeSH"), "--linking"),
-    "RELISH": "--recommendation",
-}
 # BiCA (Sinha et al. 2025, arXiv 2511.08029), Tables 1 and 10: BEIR's fourteen without MS MARCO.
 BEIR_14 = _of_benchmark("BEIR", but="MSMARCO")
 # BiCA, Tables 2 and 9: Success@5 of four of LoTTE's five topics, on its test questions.
@@ -84,7 +81,6 @@ GROUPS: Mapping[str, TaskGroup] = {
     "bmretriever": TaskGroup(
         (*BMRETRIEVER_RETRIEVAL, "BIOSSES"),
         averages={"retrieval": BMRETRIEVER_RETRIEVAL, "all": (*BMRETRIEVER_RETRIEVAL, "BIOSSES")},
-        local=BMRETRIEVER_LOCAL,
     ),
     "beir-14": TaskGroup(BEIR_14, measure=NDCG, averages={"all": BEIR_14}),
     "lotte": TaskGroup(("LoTTE",), measure=SUCCESS, splits=("test",), subsets=LOTTE),
@@ -128,21 +124,24 @@ def find_group(name: str) -> TaskGroup:
 
 
 def chosen_tasks(
-    names: Sequence[str], group: TaskGroup | None, languages: Sequence[str], paths: Mapping[str, Sequence[Path]]
-) -> list[Any]:
-    """Return the tasks, local ones first, since these fail at once if they do.
+    names: Sequence[str],
+    group: TaskGroup | None,
+    languages: Sequence[str],
+    local: Sequence[Path],
+    judged_only: Sequence[Path],
+) -> list[AbsTask]:
+    """Return the tasks, those of folders first, since these fail at once if they do; see `LocalRetrieval`.
 
-    Raises `UsageError` if a local task has the name of one of mteb's.
+    Raises `UsageError` if two have one name, which results go by.
     """
-    local = local_tasks(paths)
-    listed = named_tasks(names, languages)
+    tasks = [*map(LocalRetrieval, local), *(LocalRetrieval(folder, judged_only=True) for folder in judged_only)]
+    tasks += named_tasks(names, languages)
     if group:
-        listed += named_tasks([name for name in group.tasks if name not in names], languages, group)
-    taken = {task.metadata.name for task in listed}
-    for task in local:
-        if task.metadata.name in taken:
-            raise UsageError(f"{task.metadata.name!r} is a task of mteb's too: rename the folder")
-    return [*local, *listed]
+        tasks += named_tasks([name for name in group.tasks if name not in names], languages, group)
+    taken = [task.metadata.name for task in tasks]
+    if twice := next((name for name in taken if taken.count(name) > 1), None):
+        raise UsageError(f"two tasks are named {twice!r}: rename the folder")
+    return tasks
 
 
 def measured(
@@ -160,12 +159,11 @@ def measured(
     if task.is_aggregate:
         parts = {part.metadata.name: measured(part, model, out, offline)["measures"] for part in task.tasks}
     else:
-        retrieval = LocalRetrieval.measures if task.metadata.type == "Retrieval" else ()
-        names = tuple(dict.fromkeys((main, *getattr(task, "measures", retrieval))))
+        names = tuple(dict.fromkeys((main, *MEASURES.get(task.metadata.type, ()))))
         parts = _measures(task, _evaluated(task, model, out, offline), names)
     measures = {name: fmean(part[name] for part in parts.values()) for name in next(iter(parts.values()))}
     row: dict[str, Any] = {"task": name, "type": task.metadata.type, "main": main, "measures": _rounded(measures)}
-    if model.prompts and (instruction := model.prompts.of(name)):
+    if instruction := model.instruction(name):
         row["instruction"] = instruction
     if len(parts) > 1:
         row["subsets"] = {name: _rounded(part) for name, part in parts.items()}
@@ -179,7 +177,7 @@ def report(
     average = fmean(row["measures"][row["main"]] for row in rows)
     values = {"model": dict(identity), "tasks": list(rows), "average": round(average, 6)}
     if group:
-        values |= {"averages": group.means(rows), "missing": group.missing([row["task"] for row in rows])}
+        values["averages"] = group.means(rows)
     return values
 
 
@@ -204,13 +202,11 @@ def _evaluated(task: AbsTask, model: EncoderModel, out: Path, offline: bool) -> 
             raise
         if offline:
             raise MissingError(
-                f"task {name!r} needs data that is not on this machine: run it once without --offline, or use files "
-                "of your own with --local"
+                f"task {name!r} needs data that is not on this machine: run it once without --offline"
             ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ServiceError(
-            f"the data of task {name!r} could not be downloaded ({reason}): try again with a connection, or "
-            "use files of your own with --local"
+            f"the data of task {name!r} could not be downloaded ({reason}): try again with a connection"
         ) from error
     return results.task_results[0]
 
