@@ -306,7 +306,7 @@ FORMATS = Registry(
 
 @dataclass(frozen=True, kw_only=True)
 class CitationsKind(Kind):
-    """A format of files of citations: its target yields their edges, `(source, skip) -> Iterator[Edges]`."""
+    """A format of files of citations: its target yields their edges, `(source) -> Iterator[Pairs]`."""
 
     suffixes: tuple[str, ...]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -14,45 +13,40 @@ from typing import Any
 
 import numpy as np
 
-from biorag.citation_graph.graph import FILE, FORMAT, PACKED, connected, distinct, faults_named
-from biorag.citation_graph.sources import Edges, Pairs, read_edges
+from biorag.citation_graph.graph import FILE, FORMAT, PACKED, SOURCE, connected, distinct, faults_named, size_of
+from biorag.citation_graph.sources import Pairs, read_edges
 from biorag.corpus.sources import Source
 from biorag.types import OnProgress
 from biorag.utils.files import disk_bytes, make_folder, timestamp
 from biorag.utils.locks import DirectoryLock
-from biorag.utils.versions import installed_versions
 
 RUN = 4 << 20  # edges sorted at once
 CACHE = 64 << 10  # KiB of the file that SQLite holds in memory
 SCHEMA = f"""
     CREATE TABLE papers (pmid INTEGER PRIMARY KEY, cited BLOB NOT NULL);
-    CREATE TABLE sources (
-        name TEXT, bytes INTEGER, sha256 TEXT UNIQUE, edges INTEGER, rejected INTEGER, seconds REAL,
-        updated TEXT, versions TEXT
-    );
+    CREATE TABLE sources (name TEXT, bytes INTEGER, sha256 TEXT UNIQUE, edges INTEGER, updated TEXT);
     PRAGMA user_version = {FORMAT};
 """
 MERGE = "INSERT INTO papers VALUES (?, ?) ON CONFLICT (pmid) DO UPDATE SET cited = merged(cited, excluded.cited)"
 _SHIFT = np.uint64(32)
 
 
-def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnProgress) -> dict[str, Any]:
+def build(folder: Path, sources: Sequence[Source], on_progress: OnProgress) -> dict[str, Any]:
     """Add the citations of files to the graph in a folder, which may be new, and report its size.
 
-    A repeated record adds to its paper's citations. A file takes effect as a whole, and one whose SHA-256 the graph
-    knows is not read again. Raises `BadInputError`, naming file and line, or `ServiceError` during another build.
+    A file takes effect as a whole, and one whose SHA-256 the graph knows is not read again. Raises `BadInputError`,
+    naming file and line, or `ServiceError` during another build.
     """
     started = time.perf_counter()
-    read = rejected = 0
+    read = 0
     with _writing(folder) as connection:
-        _, before = _size(connection)
+        _, before = size_of(connection)
         for source in sources:
             sha256 = source.sha256()
             if not _is_known(connection, sha256):
-                edges = read_edges(source, skip)
-                rejected += _add(connection, source.name, source.bytes, sha256, edges, on_progress)
+                _add(connection, source.name, source.bytes, sha256, read_edges(source), on_progress)
                 read += 1
-        papers, after = _size(connection)
+        papers, after = size_of(connection)
     return {
         "graph": folder.name,
         "papers": papers,
@@ -60,7 +54,6 @@ def build(folder: Path, sources: Sequence[Source], skip: bool, on_progress: OnPr
         "added": after - before,
         "read": read,
         "known": len(sources) - read,
-        "rejected": rejected,
         "bytes": disk_bytes(folder),
         "seconds": round(time.perf_counter() - started, 3),
     }
@@ -71,8 +64,8 @@ def add(folder: Path, name: str, pairs: Pairs) -> int:
     sha256 = hashlib.sha256(np.ascontiguousarray(pairs).data).hexdigest()
     with _writing(folder) as connection:
         if not _is_known(connection, sha256):
-            _add(connection, name, pairs.nbytes, sha256, iter([Edges(pairs)]), lambda _: None)
-        return _size(connection)[1]
+            _add(connection, name, pairs.nbytes, sha256, iter([pairs]), lambda _: None)
+        return size_of(connection)[1]
 
 
 @contextmanager
@@ -104,44 +97,34 @@ def _merged(one: bytes, other: bytes) -> bytes:
     return distinct(np.frombuffer(one + other, PACKED)).tobytes()
 
 
-def _size(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return how many papers cite, and how many edges there are."""
-    papers, size = connection.execute("SELECT count(*), coalesce(sum(length(cited)), 0) FROM papers").fetchone()
-    return papers, size // PACKED.itemsize
-
-
 def _is_known(connection: sqlite3.Connection, sha256: str) -> bool:
     return connection.execute("SELECT 1 FROM sources WHERE sha256 = ?", (sha256,)).fetchone() is not None
 
 
 def _add(
-    connection: sqlite3.Connection, name: str, size: int, sha256: str, edges: Iterator[Edges], on_progress: OnProgress
-) -> int:
-    """Add the edges of a file, all or none; return how many of its records could not be read."""
-    started = time.perf_counter()
-    rows = rejected = 0
+    connection: sqlite3.Connection, name: str, size: int, sha256: str, edges: Iterator[Pairs], on_progress: OnProgress
+) -> None:
+    """Add the edges of a file, all or none."""
+    rows = held = 0
     blocks: list[Pairs] = []
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for block in edges:
-            rows += len(block.pairs)
-            rejected += block.rejected
-            blocks.append(block.pairs)
-            on_progress(len(block.pairs))
-            if sum(map(len, blocks)) >= RUN:
+        for pairs in edges:
+            blocks.append(pairs)
+            rows, held = rows + len(pairs), held + len(pairs)
+            on_progress(len(pairs))
+            if held >= RUN:
                 _merge(connection, np.concatenate(blocks))
-                blocks.clear()
+                blocks, held = [], 0
         if blocks:
             _merge(connection, np.concatenate(blocks))
-        seconds = round(time.perf_counter() - started, 3)
-        values = (name, size, sha256, rows, rejected, seconds, timestamp(), json.dumps(installed_versions()))
-        connection.execute("INSERT INTO sources VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        values = (name, size, sha256, rows, timestamp())
+        connection.execute(f"INSERT INTO sources ({', '.join(SOURCE)}) VALUES (?, ?, ?, ?, ?)", values)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return rejected
 
 
 def _merge(connection: sqlite3.Connection, pairs: Pairs) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
@@ -32,13 +32,6 @@ BATCH = 200  # papers of one request
 LARGEST_RECORDS = 64 << 20  # bytes of the records of one request
 PER_SECOND, PER_SECOND_WITH_KEY = 3, 10  # requests, by NCBI's rules
 T = TypeVar("T")
-
-
-class QueryResult(NamedTuple):
-    """How many records match a query, and the first of their PMIDs."""
-
-    matches: int
-    pmids: tuple[int, ...]
 
 
 class EUtils:
@@ -64,13 +57,13 @@ class EUtils:
         answer = self._asked_json("elink.fcgi", {**form, "id": list(map(str, pmids))}, _cited, "a list of links")
         return {pmid: answer[pmid] for pmid in pmids if pmid in answer}
 
-    def search(self, query: str, most: int) -> QueryResult:
-        """Return the papers that match a query, the first `most` by PMID; raises `BadInputError` at a bad query."""
+    def search(self, query: str, most: int) -> tuple[int, list[int]]:
+        """Return how many papers match a query, and the first `most`; raises `BadInputError` at a bad query."""
         form = {"db": "pubmed", "term": query, "retmode": "json", "retmax": str(most)}
-        result, error = self._asked_json("esearch.fcgi", form, _query_result, "a result of a search")
+        matches, pmids, error = self._asked_json("esearch.fcgi", form, _matches, "a result of a search")
         if error:
             raise BadInputError(f"PubMed refuses the query {query!r:.200} ({error:.200}): change it")
-        return result
+        return matches, pmids
 
     def records(self, pmids: Sequence[int]) -> Iterator[Any]:
         """Yield the records of papers as elements of PubMed's XML; those that PubMed does not have are left out."""
@@ -115,10 +108,10 @@ def _cited(answer: Any) -> dict[int, list[int]]:
     return cited
 
 
-def _query_result(answer: Any) -> tuple[QueryResult, str]:
-    """Return the papers that match a query, of an answer of esearch, and why PubMed refuses it."""
+def _matches(answer: Any) -> tuple[int, list[int], str]:
+    """Return how many papers match a query, the first of them, and why PubMed refuses it, from an answer of esearch."""
     result = answer["esearchresult"]
-    return QueryResult(int(result["count"]), tuple(map(int, result.get("idlist", ())))), str(result.get("ERROR", ""))
+    return int(result["count"]), list(map(int, result.get("idlist", ()))), str(result.get("ERROR", ""))
 
 
 def _is_pubmed_xml(response: httpx.Response) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from biorag.citation_graph.eutils import Answers, EUtils, QueryResult
+from biorag.citation_graph.eutils import Answers, EUtils
 from biorag.corpus.hardened_xml import source_text
 from biorag.corpus.pubmed import ARTICLE
 from biorag.corpus.sources import GZIP_MAGIC
@@ -36,17 +36,24 @@ def is_fetched(beginning: bytes) -> bool:
 def fetch_query(
     query: str, out: Path, limit: int | None, link: EUtils, answers: Answers, progress: Progress
 ) -> dict[str, Any]:
-    """Write the records that match a query, or the first of them, and report; a killed run asks only for the rest.
+    """Write the records that match a query, or the first `limit` of them, and report; a killed run resumes.
 
-    Of the records that the query `found`, `asked` were asked for: `records` are in the file, of which `kept` were there
-    from an interrupted run; `books` are chapters, which have no abstract in PubMed's form, and `missing` did not come.
-    Records are kept until the file is written, and no longer, since PubMed revises them. Raises `BadInputError` without
-    a match, `UsageError` if there are more than NCBI hands out, and no limit, else as `EUtils` does.
+    Of the records `found`, `asked` were asked for and `records` are in the file; `books` are chapters, which have no
+    abstract in PubMed's form, and `missing` did not come. Answers are kept only until the file is written, since PubMed
+    revises its records. Raises `BadInputError` without a match, `UsageError` if NCBI does not hand out that many.
     """
     started = time.perf_counter()
-    result = link.search(query, MOST)
-    pmids = _checked(query, result, limit)
-    kept = sum(bool(xml) for _, xml in answers.read(RECORD, pmids))
+    matches, pmids = link.search(query, MOST)
+    if not matches:
+        raise BadInputError(f"PubMed finds no record for {query!r:.200}: check the query's spelling and fields")
+    if limit is None and matches > MOST:
+        raise UsageError(
+            f"the query finds {matches:,} records, and NCBI hands out the first {MOST:,} of a query: narrow it, "
+            "as by AND 2024[dp], or give --limit"
+        )
+    if len(pmids) < min(matches, MOST):
+        raise ServiceError("the E-utilities listed fewer papers than they counted: run the same command again later")
+    pmids = pmids[:limit]
     with progress("Fetching records", len(pmids)) as advance:
         asked = answers.ask(RECORD, pmids, lambda batch: _records(link, batch), advance)
         advance(len(pmids) - asked)
@@ -57,29 +64,13 @@ def fetch_query(
     return {
         "query": query,
         "out": str(out),
-        "found": result.matches,
+        "found": matches,
         "asked": len(pmids),
         "records": records,
-        "kept": kept,
         "books": books,
         "missing": len(pmids) - records - books,
         "seconds": round(time.perf_counter() - started, 3),
     }
-
-
-def _checked(query: str, result: QueryResult, limit: int | None) -> tuple[int, ...]:
-    """Return the papers to ask for."""
-    if not result.matches:
-        raise BadInputError(f"PubMed finds no record for {query!r:.200}: check the query's spelling and fields")
-    if limit is None and result.matches > MOST:
-        raise UsageError(
-            f"the query finds {result.matches:,} records, and NCBI hands out the first {MOST:,} of a query: narrow it, "
-            "as by AND 2024[dp], or give --limit"
-        )
-    asked = min(result.matches, MOST, limit or MOST)
-    if len(result.pmids) < asked:
-        raise ServiceError("the E-utilities listed fewer papers than they counted: run the same command again later")
-    return result.pmids[:asked]
 
 
 def _records(link: EUtils, pmids: Sequence[int]) -> dict[int, str]:

@@ -45,12 +45,12 @@ def indexed_papers(index: Index) -> Papers:
 def fill_gaps(folder: Path, papers: Papers, link: EUtils, answers: Answers, on_progress: OnProgress) -> dict[str, Any]:
     """Add to the graph in a folder the citations of those papers of which it has none, and report.
 
-    Of the papers those `lacking` references: `kept` answers were there from before, `asked` were asked for,
-    `unanswered` are missing from the answers, `empty` have no references there either.
+    Of the papers `lacking` references, `asked` had not been asked about before, and `unanswered` are missing from the
+    answers.
     """
     started = time.perf_counter()
     graph = Graph(folder) if (folder / FILE).is_file() else None
-    before = int(graph.out_degrees().sum()) if graph else 0
+    before = graph.size()[1] if graph else 0
     lacking = (papers[~among(papers, graph.pmids())] if graph else papers).tolist()
     asked = answers.ask(CITES, lacking, link.cited, on_progress)
     cited = dict(answers.read(CITES, lacking))
@@ -59,10 +59,8 @@ def fill_gaps(folder: Path, papers: Papers, link: EUtils, answers: Answers, on_p
     return {
         "papers": papers.size,
         "lacking": len(lacking),
-        "kept": len(lacking) - asked,
         "asked": asked,
         "unanswered": len(lacking) - len(cited),
-        "empty": sum(not others for others in cited.values()),
         "edges": edges,
         "added": edges - before,
         "seconds": round(time.perf_counter() - started, 3),
@@ -75,8 +73,8 @@ def fetch_neighbourhoods(
     """Write the abstracts of the papers one and two citations away from an index's papers, the seeds, and report.
 
     `references` reports on the citations of the seeds, `further` on those of the papers they cite; the graph gets both.
-    Of the papers `one_hop` and `two_hop` away, `kept` answers were there from before, `asked` were asked for; `without`
-    have no abstract there; `written` are in the file, which is made of the answers kept, so that a killed run resumes.
+    Of the papers `one_hop` and `two_hop` away, `asked` had not been asked about before, `without` have no abstract, and
+    `written` are in the file, which is made from kept answers, so that a killed run resumes.
     """
     started = time.perf_counter()
     references = fill_gaps(folder, seeds, link, answers, on_progress)
@@ -96,7 +94,6 @@ def fetch_neighbourhoods(
         "further": further,
         "one_hop": one_hop.size,
         "two_hop": two_hop.size,
-        "kept": len(wanted) - asked,
         "asked": asked,
         "without": len(wanted) - written,
         "written": written,

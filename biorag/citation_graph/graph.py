@@ -1,10 +1,8 @@
-"""The citation graph: an SQLite file that has, for each paper that cites, the sorted PMIDs that it cites; its size."""
+"""The citation graph: an SQLite file that has, for each paper that cites, the sorted PMIDs that it cites."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biorag.errors import MismatchError, MissingError, ServiceError
-from biorag.indexes.reading import stored_snippets
 from biorag.settings.settings import Settings
-from biorag.types import Index, OnProgress, Snippet
+from biorag.types import Snippet
 from biorag.utils.files import sha256_of_json
 
 FILE = "graph.sqlite"
 FORMAT = 2
 LARGEST = 2**32 - 1  # the largest PMID that a graph can hold
 PACKED = np.dtype("<u4")
+SOURCE = ("name", "bytes", "sha256", "edges", "updated")  # columns of the table of sources; edges: rows as read
 
 Papers = NDArray[np.uint32]
 
@@ -80,29 +78,21 @@ class Graph:
         """Return the papers that cite, sorted."""
         return np.fromiter((pmid for (pmid,) in self._rows("SELECT pmid FROM papers ORDER BY pmid")), np.uint32)
 
-    def out_degrees(self) -> NDArray[np.int64]:
-        """Return how many papers each paper cites, in the order of `pmids`."""
-        lengths = self._rows("SELECT length(cited) FROM papers ORDER BY pmid")
-        return np.fromiter((length // PACKED.itemsize for (length,) in lengths), np.int64)
-
-    def targets(self) -> Papers:
-        """Return all cited papers, one paper's after another's."""
-        return np.frombuffer(b"".join(cited for (cited,) in self._rows("SELECT cited FROM papers")), PACKED)
+    def size(self) -> tuple[int, int]:
+        """Return how many papers cite, and how many edges there are."""
+        with faults_named(self._path):
+            return size_of(self._connection)
 
     @property
-    def history(self) -> dict[str, Any]:
-        """When and with which versions the graph last grew, the seconds that it took in all, and its sources."""
-        names = ("name", "bytes", "sha256", "edges", "rejected", "seconds")  # edges: rows, repetitions too
-        rows = list(self._rows(f"SELECT {', '.join(names)}, updated, versions FROM sources ORDER BY rowid"))
-        sources = [dict(zip(names, row, strict=False)) for row in rows]
-        updated, versions = rows[-1][-2:] if rows else (None, "{}")
-        seconds = round(sum(source["seconds"] for source in sources), 3)
-        return {"updated": updated, "seconds": seconds, "versions": json.loads(versions), "sources": sources}
+    def history(self) -> list[dict[str, Any]]:
+        """The files that the graph was made of, in order, with size, hash and when they were added."""
+        rows = self._rows(f"SELECT {', '.join(SOURCE)} FROM sources ORDER BY rowid")
+        return [dict(zip(SOURCE, row, strict=True)) for row in rows]
 
     @property
     def sha256(self) -> str:
         """A hash of the hashes of the files that the graph was made of."""
-        return sha256_of_json(sorted(source["sha256"] for source in self.history["sources"]))
+        return sha256_of_json(sorted(source["sha256"] for source in self.history))
 
     def _rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         with faults_named(self._path):
@@ -119,6 +109,12 @@ def connected(path: Path, mode: str) -> sqlite3.Connection:
     if version != FORMAT and (tables or mode == "ro"):
         raise MismatchError(f"{path} is of another format: delete the folder and build the graph again")
     return connection
+
+
+def size_of(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return how many papers of a graph's file cite, and how many edges there are."""
+    papers, size = connection.execute("SELECT count(*), coalesce(sum(length(cited)), 0) FROM papers").fetchone()
+    return papers, size // PACKED.itemsize
 
 
 @contextmanager
@@ -160,50 +156,6 @@ def open_graph(settings: Settings) -> Graph:
             f"--graph {settings.graph}'"
         )
     return Graph(folder)
-
-
-def distribution(values: NDArray[np.integer]) -> dict[str, float]:
-    """Return the spread of values, (papers,); a quantile is the value at that rank, all are 0 without values."""
-    shares = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-    values = values if values.size else np.zeros(1, np.int64)
-    quantiles = np.quantile(values, list(shares.values()), method="nearest").tolist()
-    return {**dict(zip(shares, quantiles, strict=True)), "mean": round(float(values.mean()), 2)}
-
-
-def measure(graph: Graph) -> dict[str, Any]:
-    """Return the size of a graph: papers that cite, papers in all, edges, and the spread of references and citations.
-
-    Memory: some copies of the edges' ends.
-    """
-    pmids, targets = graph.pmids(), np.sort(graph.targets())
-    firsts = np.flatnonzero(np.diff(targets, prepend=np.uint32(0)))  # no PMID is 0
-    cited, cites = targets[firsts], np.diff(firsts, append=targets.size)
-    return {
-        "citing": pmids.size,
-        "papers": int(pmids.size + cited.size - among(cited, pmids).sum()),
-        "edges": targets.size,
-        "out_degree": distribution(graph.out_degrees()),
-        "in_degree": distribution(cites),
-    }
-
-
-def cover(graph: Graph, index: Index, on_progress: OnProgress) -> dict[str, int]:
-    """Return how many of an index's snippets have a PMID, references, and one- and two-hop papers in the index."""
-    pmids: list[int] = []
-    counts = Counter({"snippets": 0, "with_pmid": 0, "with_references": 0, "with_one_hop": 0, "with_two_hop": 0})
-    for snippet in stored_snippets(index):
-        counts["snippets"] += 1
-        pmid = paper_of(snippet)
-        pmids += [pmid] if pmid is not None else []
-        on_progress(1)
-    counts["with_pmid"] = len(pmids)
-    papers, repeats = np.unique(np.array(pmids, np.uint32), return_counts=True)
-    for pmid, count in zip(papers.tolist(), repeats.tolist(), strict=True):
-        hops = graph.neighbourhood(pmid)
-        counts["with_references"] += count * bool(hops.one_hop.size)
-        counts["with_one_hop"] += count * bool(among(hops.one_hop, papers).any())
-        counts["with_two_hop"] += count * bool(among(hops.two_hop, papers).any())
-    return dict(counts)
 
 
 def paper_of(snippet: Snippet) -> int | None:

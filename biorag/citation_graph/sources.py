@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,10 @@ from biorag.registries import CITATIONS, suffixes
 
 HEADER = b"citing,referenced"
 BLOCK = 4 << 20  # bytes of CSV parsed at once
-RECORDS = 10_000  # of XML
-_ROW = re.compile(rb'\s*"?([0-9]{1,10})"?\s*,\s*"?([0-9]{1,10})"?\s*')
+EDGES = 50_000  # of XML, yielded at once
+_ROW = re.compile(rb'\s*"?\s*([0-9]{1,10})\s*"?\s*,\s*"?\s*([0-9]{1,10})\s*"?\s*')
 
 Pairs = NDArray[np.uint64]  # citing and cited PMID, (edges, 2)
-
-
-class Edges(NamedTuple):
-    """Some edges of a file, and how many lines or records among them could not be read."""
-
-    pairs: Pairs
-    rejected: int = 0
 
 
 def find_citations(names: Sequence[str]) -> list[Source]:
@@ -52,41 +45,36 @@ def find_citations(names: Sequence[str]) -> list[Source]:
     return sources
 
 
-def read_edges(source: Source, skip: bool = False) -> Iterator[Edges]:
+def read_edges(source: Source) -> Iterator[Pairs]:
     """Yield the edges of a file in its order, self-citations and repetitions among them.
 
-    With `skip`, unreadable records are counted; else they raise `DamagedSourceError`, as a CSV without its header does.
+    Raises `DamagedSourceError` at a record that cannot be read, or a CSV without its header.
     """
     kind = next(kind for kind in CITATIONS.values() if source.path.name.endswith(kind.suffixes))
-    edges: Iterator[Edges] = kind.load()(source, skip)
+    edges: Iterator[Pairs] = kind.load()(source)
     return edges
 
 
-def read_xml(source: Source, skip: bool) -> Iterator[Edges]:
+def read_xml(source: Source) -> Iterator[Pairs]:
     """Yield the edges of PubMed XML, from reference lists and `CommentsCorrections` of type `Cites`."""
     rows: list[tuple[int, int]] = []
-    rejected = records = 0
     for line, record in read_records(source):
         if record.tag != ARTICLE:
             continue
         try:
             pmid, cited = read_references(record)
-            if pmid > LARGEST:
-                raise ValueError(f"PMID {pmid} is larger than {LARGEST}")
         except ValueError as error:
-            if not skip:
-                raise _unreadable(source, line, error) from None
-            rejected += 1
-            continue
+            raise DamagedSourceError(source.name, line, str(error)) from None
+        if pmid > LARGEST:
+            raise DamagedSourceError(source.name, line, f"PMID {pmid} is larger than {LARGEST}")
         rows += [(pmid, other) for other in cited if other <= LARGEST]
-        records += 1
-        if records % RECORDS == 0:
-            yield Edges(pairs_of(rows), rejected)
-            rows, rejected = [], 0
-    yield Edges(pairs_of(rows), rejected)
+        if len(rows) >= EDGES:
+            yield pairs_of(rows)
+            rows = []
+    yield pairs_of(rows)
 
 
-def read_csv(source: Source, skip: bool) -> Iterator[Edges]:
+def read_csv(source: Source) -> Iterator[Pairs]:
     """Yield the edges of a CSV of two columns, citing and referenced; see `read_edges`."""
     line = 1
     for block in _blocks(source):
@@ -96,8 +84,7 @@ def read_csv(source: Source, skip: bool) -> Iterator[Edges]:
                 reason = f"expected the header {HEADER.decode()}, not {header[:60].decode(errors='replace')!r}"
                 raise DamagedSourceError(source.name, 1, reason)
             line = 2
-        pairs = _parsed(block)
-        yield _by_lines(source, block, line, skip) if pairs is None else Edges(pairs)
+        yield _parsed(source, block, line)
         line += block.count(b"\n")
 
 
@@ -106,36 +93,23 @@ def pairs_of(rows: Sequence[tuple[int, int]]) -> Pairs:
     return np.array(rows, np.uint64).reshape(-1, 2)
 
 
-def _parsed(block: bytes) -> Pairs | None:
-    """Return the edges of whole lines, all at once; None if one of them is not two PMIDs."""
+def _parsed(source: Source, block: bytes, first: int) -> Pairs:
+    """Return the edges of whole lines, parsed all at once; `first` is the number of the first line."""
     if not block.strip():
         return pairs_of([])
-    try:
+    with suppress(ValueError):
         pairs = np.loadtxt(io.BytesIO(block), np.uint64, None, delimiter=",", quotechar='"', ndmin=2)
-    except ValueError:
-        return None
-    return pairs if pairs.shape[1] == 2 and pairs.min() > 0 and pairs.max() <= LARGEST else None
+        if pairs.shape[1] == 2 and pairs.min() > 0 and pairs.max() <= LARGEST:
+            return pairs
+    lines = [(number, line) for number, line in enumerate(block.split(b"\n"), first) if line.strip()]
+    number, bad = next((row for row in lines if not _is_edge(row[1])), lines[0])
+    reason = f"expected two PMIDs, citing,referenced, not {bad[:60].decode(errors='replace')!r}"
+    raise DamagedSourceError(source.name, number, reason)
 
 
-def _by_lines(source: Source, block: bytes, first: int, skip: bool) -> Edges:
-    """Return the edges of lines of which some cannot be read; blank ones are skipped."""
-    rows: list[tuple[int, int]] = []
-    rejected = 0
-    for number, line in enumerate(block.split(b"\n"), first):
-        match = _ROW.fullmatch(line)
-        citing, cited = map(int, match.groups()) if match else (0, 0)
-        if 1 <= citing <= LARGEST and 1 <= cited <= LARGEST:
-            rows.append((citing, cited))
-        elif line.strip():
-            if not skip:
-                shown = line[:60].decode(errors="replace")
-                raise _unreadable(source, number, f"expected two PMIDs, citing,referenced, not {shown!r}")
-            rejected += 1
-    return Edges(pairs_of(rows), rejected)
-
-
-def _unreadable(source: Source, line: int, reason: object) -> DamagedSourceError:
-    return DamagedSourceError(source.name, line, f"{reason}: --on-bad-line skip passes over it")
+def _is_edge(line: bytes) -> bool:
+    match = _ROW.fullmatch(line)
+    return match is not None and all(1 <= int(pmid) <= LARGEST for pmid in match.groups())
 
 
 def _blocks(source: Source) -> Iterator[bytes]:

@@ -10,8 +10,8 @@ from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.application import Application
-from biorag.commands.groups import CommandLine, Flags, expanded
-from biorag.errors import UsageError, unknown_name
+from biorag.commands.groups import Flags, expanded
+from biorag.errors import UsageError
 from biorag.settings.settings import Settings
 
 UNENCODED: Mapping[str, Any] = {"mode": "bm25", "rerank": False}  # no model is loaded
@@ -25,7 +25,6 @@ app = Application(help="The citation graph that 'biorag mine --negatives citatio
 def build(
     sources: Annotated[list[Path], Argument(help="PubMed XML, Open Citation Collection CSV (.gz too), or folders.")],
     settings: Annotated[Settings, Flags("graph")],
-    on_bad_line: Annotated[str, Option(help="stop, or skip: count bad records and continue.")] = "stop",
     as_json: options.Json = False,
 ) -> None:
     """Build a citation graph from files, or add them to an existing one; a file is read only once.
@@ -40,38 +39,28 @@ def build(
     from biorag.citation_graph import building
     from biorag.citation_graph.sources import find_citations
 
-    if on_bad_line not in options.BAD_LINE:
-        raise unknown_name("--on-bad-line", on_bad_line, options.BAD_LINE)
     files = find_citations([str(source) for source in sources])
     with show.progress("Reading citations", None) as advance:
-        built = building.build(settings.graphs / settings.graph, files, on_bad_line == "skip", advance)
+        built = building.build(settings.graphs / settings.graph, files, advance)
     show.report(f"Graph {built['graph']}", built, as_json)
 
 
 @app.command()
 @expanded
-def info(
-    settings: Annotated[Settings, Flags("graph"), options.NAMED_INDEX], line: CommandLine, as_json: options.Json = False
-) -> None:
-    """Show a graph's size, the distribution of references and citations, and how much of an index it covers.
+def info(settings: Annotated[Settings, Flags("graph")], as_json: options.Json = False) -> None:
+    """Show how many papers of a graph cite, how many citations it has, and the files that it was made of.
 
     Examples:
 
       biorag graph info
-      biorag graph info --graph pubmed --name pubmed --json
+      biorag graph info --graph pubmed --json
     """
-    from biorag.citation_graph.graph import cover, measure, open_graph
-    from biorag.engine import open_index
+    from biorag.citation_graph.graph import open_graph
 
     graph = open_graph(settings)
-    values: dict[str, Any] = {"graph": settings.graph, **measure(graph)}
-    if line.value("name"):
-        with (
-            open_index(settings.replace(**UNENCODED)) as ready,
-            show.progress("Reading the index", ready.index.count()) as advance,
-        ):
-            values["index"] = {"name": settings.index.name, **cover(graph, ready.index, advance)}
-    show.report(f"Graph {settings.graph}", values | graph.history, as_json)
+    papers, edges = graph.size()
+    values = {"graph": settings.graph, "papers": papers, "edges": edges, "sources": graph.history}
+    show.report(f"Graph {settings.graph}", values, as_json)
 
 
 @app.command()

@@ -15,8 +15,22 @@ from biorag.corpus.sources import Source
 from biorag.errors import MismatchError, ServiceError
 from biorag.types import Snippet
 from biorag.utils.network import Server
-from tests.citation_graph.test_citation_graph import ListedIndex, csv, held, made, nothing
+from tests.citation_graph.test_citation_graph import csv, held, made, nothing
 from tests.entrez import CITED, LINK, Entrez
+
+
+class ListedIndex:
+    """Snippets by id."""
+
+    def __init__(self, snippets: list[Snippet]) -> None:
+        self.snippets = {snippet.id: snippet for snippet in snippets}
+
+    def ids(self):
+        return iter(self.snippets)
+
+    def fetch(self, ids):
+        return {id: self.snippets[id] for id in ids}
+
 
 SEEDS = range(1, 12)
 ONE_HOP = {other for seed in SEEDS for other in CITED[seed]}
@@ -105,15 +119,15 @@ def test_gaps_are_filled_once(entrez, fill, tmp_path, monkeypatch):
     told: list[int] = []
     filled = fill(on_progress=told.append)
     assert entrez.asked == [[2, 3, 4, 5], [6, 7, 8, 10], [11]]
-    assert (filled.papers, filled.lacking, filled.kept, filled.asked, filled.unanswered) == (11, 9, 0, 9, 1)
-    assert (filled.empty, filled.added, sum(told)) == (2, 14, 9)
+    assert (filled.papers, filled.lacking, filled.asked, filled.unanswered) == (11, 9, 9, 1)
+    assert (filled.added, sum(told)) == (14, 9)
     wanted = {1: {2}, 9: {7, 8}} | {n: set(CITED[n]) for n in (2, 3, 5, 7, 10, 11)}
     assert held(Graph(tmp_path / "g")) == wanted
     assert filled.edges == sum(map(len, wanted.values()))
     entrez.left_out = set()
     again = fill()
     assert entrez.asked[3:] == [[6]]  # 4 and 8 were answered: they cite nothing
-    assert (again.lacking, again.kept, again.asked, again.added) == (3, 2, 1, 2)
+    assert (again.lacking, again.asked, again.added) == (3, 1, 2)
 
 
 def test_an_interrupted_run_resumes(entrez, fill, tmp_path, monkeypatch):
@@ -131,7 +145,7 @@ def test_an_interrupted_run_resumes(entrez, fill, tmp_path, monkeypatch):
     entrez.forms.clear()
     filled = fill()
     assert entrez.asked == [[7, 8, 9], [10, 11]]
-    assert (filled.kept, filled.asked) == (6, 5)
+    assert filled.asked == 5
     assert held(Graph(tmp_path / "g")) == {n: set(CITED[n]) for n in SEEDS if CITED[n]}
     assert fill().asked == 0
 
@@ -155,7 +169,7 @@ def test_both_hops_come_with_their_abstracts(entrez, fill, tmp_path, monkeypatch
     assert held(Graph(tmp_path / "g")) == {n: set(CITED[n]) for n in (*SEEDS, *ONE_HOP) if CITED[n]}
     asked = [int(id) for form in entrez.fetched for id in form["id"][0].split(",")]
     assert sorted(asked) == sorted(ONE_HOP | TWO_HOP)
-    assert (fetched.asked, fetched.kept, fetched.without) == (len(ONE_HOP | TWO_HOP), 0, 2)
+    assert (fetched.asked, fetched.without) == (len(ONE_HOP | TWO_HOP), 2)
     assert sum(told) == len(SEEDS) + len(ONE_HOP) + fetched.asked
     snippets = {s.pmid: s for s in read_snippets(Source("out", out))}
     assert set(snippets) == (ONE_HOP | TWO_HOP) - {untold} - entrez.left_out
@@ -164,7 +178,7 @@ def test_both_hops_come_with_their_abstracts(entrez, fill, tmp_path, monkeypatch
     assert not is_abstracts(b'{"id": "1"}\n')
     before = out.read_bytes()
     again = fill(out=out)
-    assert (again.asked, again.kept, again.written) == (0, fetched.asked, fetched.written)
+    assert (again.asked, again.written) == (0, fetched.written)
     assert out.read_bytes() == before
 
 
