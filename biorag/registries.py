@@ -243,7 +243,7 @@ FORMATS = Registry(
             "PQA-L, PQA-A, PQA-U",
             files="ori_pqal.json",
             splits=("train", "test"),
-            options=("test_ids", "each_context", "id_prefix"),
+            options=("test_ids", "id_prefix"),
             hub="qiaojin/PubMedQA",
         ),
         FormatKind(
@@ -262,14 +262,6 @@ FORMATS = Registry(
             hub="MedRAG/pubmed",
         ),
         FormatKind(
-            "mirage",
-            "biorag.conversion.mirage:convert",
-            "the benchmark and its judged questions",
-            files="benchmark.json",
-            splits=(),
-            options=("id_prefix",),
-        ),
-        FormatKind(
             "beir",
             "biorag.conversion.beir:convert",
             "BEIR's folders",
@@ -277,14 +269,6 @@ FORMATS = Registry(
             folder=True,
             splits=(),
             hub="mteb/scifact",
-        ),
-        FormatKind(
-            "lotte",
-            "biorag.conversion.lotte:convert",
-            "LoTTE's folders",
-            files="such as lotte/science/dev",
-            folder=True,
-            splits=("search", "forum"),
         ),
         FormatKind(
             "bmretriever",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -17,32 +17,9 @@ from biorag.errors import UsageError
 from biorag.registries import FORMATS
 from biorag.settings.settings import Settings
 
-if TYPE_CHECKING:
-    from biorag.conversion.hub import HubDataset
-
 app = Application(help="Published data sets as the files that the other commands read.")
 
 Out = Annotated[Path, Option(help="Folder to write; a complete one of the same inputs is left as it is.")]
-
-
-@dataclass(frozen=True, slots=True)
-class Hub:
-    """A data set of the hub, in place of files."""
-
-    hub: Annotated[str | None, Option(metavar="NAME", help="Data set of the Hugging Face hub, or its folder.")] = None
-    hub_config: Annotated[str | None, Option(help="Its configuration.")] = None
-    hub_split: Annotated[str | None, Option(help="One of its splits.", show_default="all")] = None
-    hub_revision: Annotated[str | None, Option(help="Branch, tag or commit.")] = None
-
-    def dataset(self, settings: Settings) -> HubDataset | None:
-        """Return the data set, if one is named; raises `UsageError` at options without a name."""
-        from biorag.conversion.hub import HubDataset
-
-        if self.hub is not None:
-            return HubDataset(self.hub, self.hub_config, self.hub_split, self.hub_revision, settings.services.offline)
-        if self.hub_config or self.hub_split or self.hub_revision:
-            raise UsageError("--hub-config, --hub-split and --hub-revision describe a data set: add --hub NAME")
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +27,11 @@ class Parts:
     """The part of a set to convert, and how a set is divided into parts."""
 
     split: Annotated[
-        str | None,
-        Option(help="Only this part, as qrels/test.tsv: train, test, dev, search, forum, a task.", show_default="all"),
+        str | None, Option(help="Only this part, as qrels/test.tsv: train, test or dev.", show_default="all")
     ] = None
     test_ids: Annotated[Path | None, Option(help="pubmedqa: test_ground_truth.json, PMIDs of the test set.")] = None
     last: Annotated[int | None, Option(min=1, help="bioasq: last questions to keep for development.")] = None
-    each_context: Annotated[
-        bool, Option("--each-context", help="pubmedqa: make each section of an abstract a passage.")
-    ] = False
-    id_prefix: Annotated[str, Option(help="pubmedqa, bioasq, mirage: prefix of a PMID in ids of snippets.")] = ""
+    id_prefix: Annotated[str, Option(help="pubmedqa, bioasq: prefix of a PMID in ids of snippets.")] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +56,10 @@ def convert(
     out: Out,
     settings: Annotated[Settings, Flags()],
     parts: Annotated[Parts, "Formats"],
-    hub: Annotated[Hub, "Hub"],
     bad_lines: options.BadLines,
     files: Annotated[list[str] | None, Argument(help="Files or folders, as they are published (.gz too).")] = None,
+    hub: Annotated[str | None, Option(metavar="NAME", help="Data set of the Hugging Face hub, or its folder.")] = None,
+    hub_config: Annotated[str | None, Option(help="Configuration of the data set.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Convert a published data set: corpus, questions, judgements, answers, golden files, training rows.
@@ -99,11 +73,15 @@ def convert(
       biorag data convert bioasq training8b.json --last 200 --split dev --out data/bioasq8-dev
       biorag data convert beir --hub mteb/nfcorpus --split dev --out data/nfcorpus-dev --json
     """
+    from biorag.conversion.hub import HubDataset
     from biorag.conversion.run import convert, request_of
 
     started = time.perf_counter()
+    if hub_config and not hub:
+        raise UsageError("--hub-config is of a data set: add --hub NAME")
     kind = FORMATS.named(format)
-    request = request_of(kind, files or [], hub.dataset(settings), settings.home, **asdict(parts))
+    dataset = HubDataset(hub, hub_config, settings.services.offline) if hub else None
+    request = request_of(kind, files or [], dataset, settings.home, **asdict(parts))
     rejects = bad_lines.file(out)
     with show.progress("Converting", None) as advance:
         manifest = convert(kind.name, request, out, rejects, advance)

@@ -21,7 +21,8 @@ from biorag.errors import BadInputError, MissingError, UsageError, unknown_name
 from biorag.types import Question, Snippet
 
 QRELS_OF = "-qrels"
-FIX = "choose another --hub-revision, or fix the data set"
+FIX = "fix the data set"
+BeirSet = tuple[list[Question], Mapping[str, Qrels], Iterator[Snippet]]  # questions, judgements by part, snippets
 
 
 def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestion | Snippet]:
@@ -29,23 +30,22 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQues
 
     A bad line of the corpus can be skipped; a bad question or judgement cannot, since every figure would be another.
     """
-    if request.hub:
-        yield from _of_hub(request.hub, request.split, on_reject)
-        return
-    folder = request.paths[0]
-    parts = {path.stem: path for path in sorted((folder / "qrels").glob("*.tsv"))}
+    questions, parts, snippets = _of_hub(request.hub, on_reject) if request.hub else _of(request.paths[0], on_reject)
+    if request.split and request.split not in parts:
+        raise unknown_name("--split", request.split, parts)
+    for part in [request.split] if request.split else parts:
+        for question in questions:
+            if question.id in parts[part]:
+                yield JudgedQuestion(question.id, question.text, part, parts[part][question.id])
+    yield from snippets
+
+
+def _of(folder: Path, on_reject: OnReject | None) -> BeirSet:
+    parts = {path.stem: read_qrels(path, 0) for path in sorted((folder / "qrels").glob("*.tsv"))}
     if not parts:
         raise MissingError(f"{folder / 'qrels'} has no judgements: expected SPLIT.tsv, such as test.tsv")
-    questions = list(read_queries(_file(folder, BEIR_QUERIES)))
-    yield from _judged(questions, {part: read_qrels(parts[part], 0) for part in _wanted(parts, request.split)})
     corpus = _file(folder, BEIR_CORPUS)
-    yield from read_snippets(Source(str(corpus), corpus), on_reject)
-
-
-def _wanted(parts: Mapping[str, object], split: str | None) -> list[str]:
-    if split and split not in parts:
-        raise unknown_name("--split", split, parts)
-    return [split] if split else list(parts)
+    return list(read_queries(_file(folder, BEIR_QUERIES))), parts, read_snippets(Source(str(corpus), corpus), on_reject)
 
 
 def _file(folder: Path, names: tuple[str, ...]) -> Path:
@@ -54,27 +54,17 @@ def _file(folder: Path, names: tuple[str, ...]) -> Path:
     raise MissingError(f"{folder / names[0]} is not there: a BEIR folder has it, plain or gzipped")
 
 
-def _judged(questions: list[Question], parts: Mapping[str, Qrels]) -> Iterator[JudgedQuestion]:
-    """Yield the questions that a part judges, once for each."""
-    for part, qrels in parts.items():
-        for question in questions:
-            if question.id in qrels:
-                yield JudgedQuestion(question.id, question.text, part, qrels[question.id])
-
-
-def _of_hub(hub: HubDataset, split: str | None, on_reject: OnReject | None) -> Iterator[JudgedQuestion | Snippet]:
-    if hub.config or hub.split:
-        raise UsageError(
-            "format beir reads the configurations corpus, queries and qrels: leave out --hub-config and --hub-split"
-        )
+def _of_hub(hub: HubDataset, on_reject: OnReject | None) -> BeirSet:
+    if hub.config:
+        raise UsageError("format beir reads the configurations corpus, queries and qrels: leave out --hub-config")
     queries, corpus = replace(hub, config="queries"), replace(hub, config="corpus")
-    questions = list(read_each(queries.shown, queries.rows(), lambda entry: parse_query(entry.text), None, FIX))
+    questions = list(read_each(queries.shown, queries.rows(), lambda entry: parse_query(entry.content), None, FIX))
     try:
         parts = _hub_qrels(replace(hub, config="default"))
     except MissingError:
         parts = _hub_qrels(replace(hub, name=hub.name + QRELS_OF))
-    yield from _judged(questions, {part: parts[part] for part in _wanted(parts, split)})
-    yield from read_each(corpus.shown, corpus.rows(), lambda entry: snippet_of(entry.json_object()), on_reject)
+    snippets = read_each(corpus.shown, corpus.rows(), lambda entry: snippet_of(entry.json_object()), on_reject)
+    return questions, parts, snippets
 
 
 def _hub_qrels(hub: HubDataset) -> dict[str, dict[str, dict[str, int]]]:

@@ -15,7 +15,6 @@ from biorag.conversion.entries import Entry, read_each
 from biorag.conversion.items import WHOLE, JudgedQuestion, Request
 from biorag.corpus.readers import OnReject, as_id
 from biorag.errors import UsageError
-from biorag.utils.files import json_text
 
 TRAIN, DEVELOPMENT = "train", "dev"
 ANSWER = ("type", "exact_answer", "ideal_answer")
@@ -35,16 +34,16 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQues
     before = 0
     for name, records in files:
         entries = (
-            Entry(number, repr(record.get("id")) if isinstance(record, dict) else "", json_text(record))
+            Entry(number, repr(record.get("id")) if isinstance(record, dict) else "", record, "question")
             for number, record in enumerate(records, 1)
         )
 
         def parse(entry: Entry, before: int = before) -> JudgedQuestion:
-            number = before + entry.line
+            number = before + entry.number
             part = WHOLE if training is None else TRAIN if number <= training else DEVELOPMENT
-            return _question(entry.value(), part, request.id_prefix)
+            return _question(entry.content, part, request.id_prefix)
 
-        yield from read_each(name, entries, parse, on_reject, unit="question")
+        yield from read_each(name, entries, parse, on_reject)
         before += len(records)
 
 

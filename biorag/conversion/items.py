@@ -1,4 +1,4 @@
-"""The items that a published format is read as: snippets, judged questions, training rows, a benchmark."""
+"""The items that a published format is read as: snippets, judged questions, training rows."""
 
 from __future__ import annotations
 
@@ -25,20 +25,17 @@ class JudgedQuestion:
 
     id: str
     text: str
-    part: str = WHOLE  # the part of the set that it belongs to: train, dev, test …
+    part: str = WHOLE  # the part of the set that it belongs to: train, test or dev
     relevant: Mapping[str, int] = field(default_factory=dict)  # relevance by snippet id
     # The experts' answer as `answers.jsonl` has it, without id and question; empty for none
     answer: Mapping[str, Any] = field(default_factory=dict)
     # The question as BioASQ's golden files have it; empty for none
     golden: Mapping[str, Any] = field(default_factory=dict)
-    # Id and record of the question in MIRAGE's `benchmark.json`, whose task is the part; None for none
-    choices: tuple[str, Mapping[str, Any]] | None = None
     snippets: tuple[Snippet, ...] = ()  # passages that come with the question
 
 
-Item: TypeAlias = (
-    Snippet | JudgedQuestion | Mapping[str, Any] | None
-)  # a mapping is a training row, None a dropped record
+# A mapping is a training row, None a dropped record.
+Item: TypeAlias = Snippet | JudgedQuestion | Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +48,12 @@ class Request:
     split: str | None = None  # the only part to write; None for all
     test_ids: Path | None = None  # file of the questions of the official test set
     last: int | None = None  # how many questions at the end are for development
-    each_context: bool = False  # whether each section of an abstract is a passage
     id_prefix: str = ""  # prefix of a PMID in the id of a snippet
 
     def read(
         self, entries: Callable[[Source], Iterator[Entry]], parse: Callable[[Entry], T], on_reject: OnReject | None
     ) -> Iterator[T]:
-        """Yield what `parse` makes of each entry of the files, or of each row of the hub; see `read_each`."""
+        """Yield the result of `parse` for each entry of the files, or each row of the hub; see `read_each`."""
         if self.hub:
             yield from read_each(self.hub.shown, self.hub.rows(), parse, on_reject)
         for source in self.sources:

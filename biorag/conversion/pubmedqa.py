@@ -15,14 +15,9 @@ from biorag.conversion.items import WHOLE, JudgedQuestion, Request
 from biorag.corpus.readers import OnReject, as_id, snippet_of
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, MissingError, UsageError
-from biorag.types import Snippet
 
 TRAIN = "train"
 DECISIONS = ("yes", "no", "maybe")
-# The same fields in the repository's files and BigBio's source configurations, in qiaojin/PubMedQA, and in BigBio's
-# question answering schema, whose contexts are joined.
-_PMID = ("PMID", "pubid", "document_id")
-_LONG_ANSWER = ("LONG_ANSWER", "long_answer")
 
 
 def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestion]:
@@ -30,8 +25,7 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQues
     test = _test_ids(request)
 
     def parse(entry: Entry) -> JudgedQuestion:
-        record = entry.json_object()
-        return _question(_pmid(record, "" if request.hub else entry.key), record, request, test)
+        return _question("" if request.hub else entry.key, entry.json_object(), request, test)
 
     return request.read(read_object, parse, on_reject)
 
@@ -51,61 +45,47 @@ def _test_ids(request: Request) -> frozenset[str] | None:
     return ids
 
 
-def _pmid(record: Mapping[str, Any], key: str) -> str:
-    named = next((record[name] for name in _PMID if record.get(name) is not None), None)
-    pmid = key or as_id(named, " or ".join(_PMID))
+def _question(key: str, record: Mapping[str, Any], request: Request, test: frozenset[str] | None) -> JudgedQuestion:
+    pmid = key or as_id(record.get("pubid"), "pubid")
     if not (pmid.isascii() and pmid.isdigit()):
         raise ValueError(f"{pmid!r:.40} is not a PMID")
-    return pmid
-
-
-def _question(pmid: str, record: Mapping[str, Any], request: Request, test: frozenset[str] | None) -> JudgedQuestion:
-    key = "QUESTION" if "QUESTION" in record else "question"
-    question = record.get(key)
+    question = _field(record, "QUESTION")
     if not isinstance(question, str) or not question.strip():
-        raise ValueError(f"{key!r} is not a text, or blank")
-    snippets = _snippets(pmid, _contexts(record), request)
+        raise ValueError("'QUESTION' is not a text, or blank")
+    snippet = snippet_of({"id": request.id_prefix + pmid, "content": _passage(record), "PMID": pmid})
     return JudgedQuestion(
         id=pmid,
         text=question,
         part=WHOLE if test is None or pmid in test else TRAIN,
-        relevant={snippet.id: 1 for snippet in snippets},
+        relevant={snippet.id: 1},
         answer=_answer(record),
-        snippets=snippets,
+        snippets=(snippet,),
     )
 
 
-def _contexts(record: Mapping[str, Any]) -> list[str]:
+def _field(record: Mapping[str, Any], name: str) -> Any:
+    """Return a field under its name in the repository's files, or in small letters, as qiaojin/PubMedQA has it."""
+    return record.get(name, record.get(name.lower()))
+
+
+def _passage(record: Mapping[str, Any]) -> str:
     """Return the sections of the abstract but the conclusion."""
-    contexts = record["CONTEXTS"] if "CONTEXTS" in record else record.get("context")
-    if isinstance(contexts, dict):
-        contexts = contexts.get("contexts")
-    if isinstance(contexts, str):
-        contexts = [contexts]
-    if not isinstance(contexts, list) or not all(isinstance(text, str) for text in contexts):
+    context = record.get("context")
+    sections = record.get("CONTEXTS", context.get("contexts") if isinstance(context, dict) else None)
+    if not isinstance(sections, list) or not all(isinstance(text, str) for text in sections):
         raise ValueError("'CONTEXTS' is not a list of texts")
-    texts = [text.strip() for text in contexts if text.strip()]
-    if not texts:
+    passage = " ".join(filter(None, map(str.strip, sections)))
+    if not passage:
         raise ValueError("'CONTEXTS' has no text")
-    return texts
-
-
-def _snippets(pmid: str, contexts: list[str], request: Request) -> tuple[Snippet, ...]:
-    id = request.id_prefix + pmid
-    passages = (
-        {f"{id}_{n}": text for n, text in enumerate(contexts)} if request.each_context else {id: " ".join(contexts)}
-    )
-    return tuple(snippet_of({"id": id, "content": text, "PMID": pmid}) for id, text in passages.items())
+    return passage
 
 
 def _answer(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer, as `answers.jsonl` has it; that of PQA-U is a conclusion alone."""
-    long_answer = next((record[key] for key in _LONG_ANSWER if isinstance(record.get(key), str)), None)
-    decision = record.get("final_decision", record.get("answer"))
-    if isinstance(decision, list) and len(decision) < 2:
-        decision = next(iter(decision), None)
+    long_answer, decision = _field(record, "LONG_ANSWER"), record.get("final_decision")
+    has_long = isinstance(long_answer, str) and long_answer
     if decision in DECISIONS:
-        return {"final_decision": decision} | ({"long_answer": long_answer} if long_answer else {})
-    if decision is not None and decision != "":
+        return {"final_decision": decision} | ({"long_answer": long_answer} if has_long else {})
+    if decision not in (None, ""):
         raise ValueError(f"'final_decision' is {decision!r:.40}, not one of {', '.join(DECISIONS)}")
-    return {"type": "summary", "ideal_answer": [long_answer]} if long_answer else {}
+    return {"type": "summary", "ideal_answer": [long_answer]} if has_long else {}

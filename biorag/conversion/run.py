@@ -17,17 +17,16 @@ from biorag.corpus.sources import STDIN, find_sources
 from biorag.errors import BadInputError, UsageError
 from biorag.registries import FORMATS, FormatKind
 from biorag.types import OnProgress, Snippet
-from biorag.utils.files import json_line, json_text, replacing, sha256_of, timestamp
+from biorag.utils.files import json_line, replacing, sha256_of, timestamp
 from biorag.utils.outputs import DATA_SET
 from biorag.utils.progress import reported
 from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
 
-OPTIONS = ("test_ids", "last", "each_context", "id_prefix")  # fields of a request that only some formats take
+OPTIONS = ("test_ids", "last", "id_prefix")  # fields of a request that only some formats take
 Written = tuple[Mapping[str, Any], Iterable[str]]  # counts, and the paths of the files within the folder
 CORPUS, QUERIES, ANSWERS, ROWS = "corpus.jsonl", "queries.jsonl", "answers.jsonl", "rows.jsonl"
-BENCHMARK = "benchmark.json"
-WRITTEN = (CORPUS, QUERIES, ANSWERS, ROWS, BENCHMARK, "*_golden.json", "qrels/*.tsv", "sample-*/*")  # in a folder
+WRITTEN = (CORPUS, QUERIES, ANSWERS, ROWS, "*_golden.json", "qrels/*.tsv", "sample-*/*.jsonl", "sample-*/qrels/*.tsv")
 COUNTED = ("snippets", "questions", "judgements", "answers", "rows", "dropped", "duplicates")
 
 
@@ -52,6 +51,11 @@ class DataFiles:
             self.streams[name].write(head)
         return self.streams[name]
 
+    def judge(self, folder: str, part: str, question: str, relevant: Mapping[str, int]) -> None:
+        """Write the judgements of a question."""
+        qrels = self.stream(f"{folder}qrels/{part}.tsv", QRELS_HEADER.encode())
+        qrels.writelines(f"{question}\t{snippet}\t{relevance}\n".encode() for snippet, relevance in relevant.items())
+
 
 class DataFolder(DataFiles):
     """Writes items into a folder's files.
@@ -68,15 +72,6 @@ class DataFolder(DataFiles):
         self._asked: set[str] = set()
         self._judged: set[tuple[str, str]] = set()
         self._golden: dict[str, list[Mapping[str, Any]]] = {}
-        self._tasks: dict[str, dict[str, Any]] = {}
-
-    def __exit__(self, *error: Any) -> None:
-        if error[0] is None:
-            for part, questions in self._golden.items():
-                self.stream(f"{part}_golden.json").write(json_line({"questions": questions}))
-            if self._tasks:
-                self.stream(BENCHMARK).write(json_text(self._tasks, indent=1).encode() + b"\n")
-        super().__exit__(*error)
 
     def add(self, item: Item) -> None:
         """Write one item."""
@@ -89,35 +84,32 @@ class DataFolder(DataFiles):
         else:
             self.counts["dropped"] += 1
 
+    def write_golden(self) -> None:
+        """Write the golden files, once all questions are there."""
+        for part, questions in self._golden.items():
+            self.stream(f"{part}_golden.json").write(json_line({"questions": questions}))
+
     def _question(self, question: JudgedQuestion) -> None:
         self.parts.add(question.part)
-        if self._split is not None and question.part != self._split:
+        if self._split not in (None, question.part):
             return
-        part = question.part if self._split is None else WHOLE
+        part = WHOLE if self._split else question.part
         if (part, question.id) in self._judged:
             self.counts["duplicates"] += 1
             return
         self._judged.add((part, question.id))
-        self._judge(part, question)
-        if question.id not in self._asked:
-            self._asked.add(question.id)
-            self._line(QUERIES, {"_id": question.id, "text": question.text}, "questions")
-            if question.answer:
-                answer = {"_id": question.id, "question": question.text, **question.answer}
-                self._line(ANSWERS, answer, "answers")
-            for snippet in question.snippets:
-                self.add(snippet)
-
-    def _judge(self, part: str, question: JudgedQuestion) -> None:
-        qrels = self.stream(f"qrels/{part}.tsv", QRELS_HEADER.encode())
-        for snippet, relevance in question.relevant.items():
-            qrels.write(f"{question.id}\t{snippet}\t{relevance}\n".encode())
-            self.counts["judgements"] += 1
-        if question.choices:
-            id, record = question.choices
-            self._tasks.setdefault(question.part, {})[id] = record
+        self.judge("", part, question.id, question.relevant)
+        self.counts["judgements"] += len(question.relevant)
         if question.golden:
             self._golden.setdefault(part, []).append(question.golden)
+        if question.id in self._asked:
+            return
+        self._asked.add(question.id)
+        self._line(QUERIES, {"_id": question.id, "text": question.text}, "questions")
+        if question.answer:
+            self._line(ANSWERS, {"_id": question.id, "question": question.text, **question.answer}, "answers")
+        for snippet in question.snippets:
+            self.add(snippet)
 
     def _line(self, name: str, record: Mapping[str, Any], counted: str) -> None:
         self.stream(name).write(json_line(record))
@@ -138,9 +130,8 @@ class DataRun(RunDirectory):
         """Write the manifest of a set that is being made, and delete the files that a killed run left."""
         super().begin(facts)
         for path in [*self.path.rglob(".*.*"), *(file for name in WRITTEN for file in self.path.glob(name))]:
-            is_temporary = path.name.startswith(".") and path.suffix[1:].isdecimal()
-            if path.is_file() and (is_temporary or not path.name.startswith(".")):
-                path.unlink()
+            if path.suffix[1:].isdecimal() or not path.name.startswith("."):
+                path.unlink(missing_ok=True)
 
     def made(self, write: Callable[[], Written], rejects: RejectsFile | None, inputs: Sequence[Path]) -> dict[str, Any]:
         """Return the manifest of the complete set; `write` makes it unless it is there."""
@@ -173,9 +164,8 @@ def request_of(kind: FormatKind, names: Sequence[str], hub: HubDataset | None, h
     if STDIN in names:
         raise UsageError("standard input is not read here: name files")
     if names and kind.folder and (len(names) > 1 or not Path(names[0]).is_dir()):
-        raise UsageError(f"format {kind.name} reads one folder ({kind.files}): name that alone")
-    split = options.get("split")
-    if split and kind.splits is None:
+        raise UsageError(f"format {kind.name} reads one folder: name that alone")
+    if (split := options.get("split")) and kind.splits is None:
         raise UsageError(f"format {kind.name} has no parts: leave out --split")
     if split and kind.splits and split not in kind.splits:
         raise UsageError(f"--split {split} is not of format {kind.name}: use one of {', '.join(kind.splits)}")
@@ -216,6 +206,7 @@ def _written(format: str, request: Request, out: Path, items: Iterable[Item]) ->
     with DataFolder(out, request.split) as folder:
         for item in items:
             folder.add(item)
+        folder.write_golden()
         if not folder.counts["questions"] and request.split and folder.parts:
             parts = ", ".join(sorted(folder.parts))
             raise BadInputError(f"no question is in --split {request.split}: there is {parts}")

@@ -22,7 +22,7 @@ from typing import Any
 from biorag.benchmarks.answers.questions import FILES as ANSWER_FILES
 from biorag.conversion.items import WHOLE
 from biorag.conversion.run import ANSWERS, CORPUS, QUERIES, ROWS, DataFiles, DataRun, Written, hashes_of
-from biorag.corpus.datasets import QRELS_HEADER, first_file, load_dataset, read_qrels
+from biorag.corpus.datasets import first_file, load_dataset, read_qrels
 from biorag.corpus.readers import PMID_KEYS, beir_record, read_snippets
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import BEIR_CORPUS, STDIN, Source, find_sources, read_lines
@@ -54,12 +54,11 @@ class Draw:
     """
 
     def __init__(self, total: int, seed: int, folder: Path, spare: int = 1024) -> None:
-        self._total, self._seed, self._spare = total, seed, spare
+        self._total, self._seed, self._most = total, seed, 2 * total + spare
         self._last, self._held = b"\2", 0
         path = folder / f".draw.{os.getpid()}"
         self._database = sqlite3.connect(path, isolation_level=None)
-        self._database.execute("PRAGMA journal_mode = off")
-        self._database.execute("PRAGMA synchronous = off")
+        self._database.executescript("PRAGMA journal_mode = off; PRAGMA synchronous = off;")
         self._database.execute("CREATE TABLE drawn (number BLOB PRIMARY KEY, line BLOB)")
         path.unlink()  # it is gone when it is closed, however the process ends
 
@@ -69,7 +68,7 @@ class Draw:
         if number <= self._last:
             self._database.execute("REPLACE INTO drawn VALUES (?, ?)", (number, json_line(record.fields)))
             self._held += 1
-            if self._held >= 2 * self._total + self._spare:
+            if self._held >= self._most:
                 self._cut()
 
     def lines(self) -> Iterator[bytes]:
@@ -152,7 +151,7 @@ class SampleRequest:
             DATA_SET: "sample",
             "inputs": hashes_of(self.inputs()),
             "exclude": hashes_of(map(_listed, self.exclude)),
-            **({"keep": hashes_of(map(self.qrels, self.keep))} if self.keep else {}),
+            "keep": hashes_of(map(self.qrels, self.keep)),
             "split": self.split if self.folder or self.keep else None,
             "sizes": list(self.sizes),
             "seed": self.seed,
@@ -214,7 +213,7 @@ def _records(request: SampleRequest) -> tuple[str, Iterator[DrawnRecord]]:
         return ROWS, _rows(request.sources)
     judgements = [read_qrels(request.qrels(folder), 0) for folder in request.keep]
     judged = frozenset(id for qrels in judgements for ids in qrels.values() for id in ids)
-    return CORPUS, _snippets(request.sources, request.rejects, judged)
+    return CORPUS, _snippets(request, judged)
 
 
 def _write(request: SampleRequest, out: Path, name: str, lines: Iterator[bytes]) -> Iterator[str]:
@@ -238,9 +237,8 @@ def _write_judged(request: SampleRequest, folder: Path, out: Path, drawn: Mappin
     with DataFiles(out) as files:
         for question, judged in read_qrels(request.qrels(folder), 0).items():
             if question in drawn:
-                qrels = files.stream(f"{drawn[question]}/qrels/{WHOLE}.tsv", QRELS_HEADER.encode())
-                for id, relevance in judged.items():
-                    qrels.write(f"{question}\t{id}\t{relevance}\n".encode())
+                files.judge(f"{drawn[question]}/", WHOLE, question, judged)
+                for id in judged:
                     relevant.setdefault(id, set()).add(drawn[question])
         for path in (folder / name for name in ANSWER_FILES if (folder / name).is_file()):
             for _, record in read_records(path):
@@ -253,9 +251,9 @@ def _write_judged(request: SampleRequest, folder: Path, out: Path, drawn: Mappin
     yield from sorted(files.streams)
 
 
-def _snippets(sources: Iterable[Source], rejects: RejectsFile | None, kept: Container[str]) -> Iterator[DrawnRecord]:
-    for source in sources:
-        for snippet in read_snippets(source, rejects):
+def _snippets(request: SampleRequest, kept: Container[str]) -> Iterator[DrawnRecord]:
+    for source in request.sources:
+        for snippet in read_snippets(source, request.rejects):
             keys: tuple[Key, ...] = (snippet.id,) if snippet.pmid is None else (snippet.id, snippet.pmid)
             yield DrawnRecord(snippet.id, keys, beir_record(snippet), snippet.id in kept)
 
@@ -283,20 +281,14 @@ def read_keys(paths: Iterable[Path]) -> frozenset[Key]:
     keys: set[Key] = set()
     for path in map(_listed, paths):
         for location, record in read_records(path):
-            if not (named := set(_keys(record))):
+            metadata = record.get("metadata")
+            fields = {**(metadata if isinstance(metadata, dict) else {}), **record}
+            pmids = {str(fields[name]) for name in PMID_KEYS if fields.get(name)}
+            excluded = {str(record[name]) for name in IDS if record.get(name)}
+            if not (pmids or excluded):
                 raise BadInputError(f"{location}: no {', '.join((*IDS, *PMID_KEYS))} to exclude; {NEXT_STEP}")
-            keys |= named
+            keys |= excluded | {int(pmid) for pmid in pmids if pmid.isascii() and pmid.isdigit()}
     return frozenset(keys)
-
-
-def _keys(record: Mapping[str, Any]) -> Iterator[Key]:
-    """Yield the ids of a record, and its PMID as a number."""
-    metadata = record.get("metadata")
-    for fields, names in ((record, IDS), (record, PMID_KEYS), (metadata, PMID_KEYS)):
-        for value in (fields.get(name) for name in names) if isinstance(fields, dict) else ():
-            if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
-                text = str(value)
-                yield int(text) if names is PMID_KEYS and text.isascii() and text.isdigit() else text
 
 
 def _listed(path: Path) -> Path:

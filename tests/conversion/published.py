@@ -73,23 +73,6 @@ MEDRAG = [
     }
     for number in range(6)
 ]
-MIRAGE = {
-    "mmlu": {
-        "anatomy-000": {
-            "question": "Which bone?",
-            "options": {"A": "ulna", "B": "radius", "C": "femur", "D": "rib"},
-            "answer": "B",
-        }
-    },
-    "pubmedqa": {
-        "16418930": {
-            "question": "Landolt C and Snellen E acuity?",
-            "options": {"A": "yes", "B": "no", "C": "maybe"},
-            "answer": "B",
-            "PMID": [16418930],
-        }
-    },
-}
 
 
 def write_lines(path: Path, records: list[Any]) -> Path:
@@ -108,18 +91,4 @@ def write_beir(folder: Path) -> Path:
     head = "query-id\tcorpus-id\tscore\n"
     (folder / "qrels" / "test.tsv").write_text(head + "q0\td0\t2\nq0\td1\t0\nq1\td2\t1\n")
     (folder / "qrels" / "dev.tsv").write_text(head + "q1\td0\t1\nq2\td3\t1\n")
-    return folder
-
-
-def write_lotte(folder: Path) -> Path:
-    """Write a folder as LoTTE has it below a topic."""
-    folder.mkdir(parents=True)
-    (folder / "collection.tsv").write_text("0\tCats purr.\n1\tDogs bark.\n2\tCows moo.\n", encoding="utf-8")
-    for kind, relevant in (("search", [[0], [1, 2]]), ("forum", [[2]])):
-        texts = [f"{kind} question {qid}?" for qid in range(len(relevant))]
-        (folder / f"questions.{kind}.tsv").write_text("".join(f"{qid}\t{text}\n" for qid, text in enumerate(texts)))
-        write_lines(
-            folder / f"qas.{kind}.jsonl",
-            [{"qid": qid, "query": texts[qid], "answer_pids": pids} for qid, pids in enumerate(relevant)],
-        )
     return folder

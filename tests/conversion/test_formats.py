@@ -13,7 +13,6 @@ import pytest
 
 from biorag.benchmarks.answers.questions import load_answers, read_golden_answers
 from biorag.benchmarks.bioasq.golden import read_golden
-from biorag.benchmarks.mirage.questions import load_benchmark
 from biorag.conversion.hub import HubDataset
 from biorag.conversion.run import convert, request_of
 from biorag.corpus.datasets import load_dataset, read_qrels
@@ -26,13 +25,11 @@ from biorag.training.rows import read_rows, read_title_abstract
 from biorag.types import Snippet
 from tests.conversion.published import (
     MEDRAG,
-    MIRAGE,
     PQAL,
     TEST_GROUND_TRUTH,
     bioasq,
     write_beir,
     write_lines,
-    write_lotte,
 )
 
 
@@ -102,27 +99,6 @@ def test_pqa_a_and_pqa_u_have_fewer_fields(tmp_path):
     assert answers[1].ideal == (PQAL["16418930"]["LONG_ANSWER"],)
 
 
-def test_each_section_can_be_a_passage_and_ids_can_have_a_prefix(tmp_path):
-    file = write(tmp_path / "ori_pqal.json", PQAL)
-    converted("pubmedqa", tmp_path / "out", file, each_context=True, id_prefix="pubmed_")
-    assert [(snippet.id, snippet.content, snippet.pmid) for snippet in snippets(tmp_path / "out")][:3] == [
-        ("pubmed_21645374_0", "Cell death perforates the leaves.", 21645374),
-        ("pubmed_21645374_1", "Mitochondria were stained in vivo.", 21645374),
-        ("pubmed_16418930_0", "Assessment of visual acuity depends on the optotypes.", 16418930),
-    ]
-    assert load_dataset(tmp_path / "out").qrels["21645374"] == {"pubmed_21645374_0": 1, "pubmed_21645374_1": 1}
-
-
-BIGBIO = {
-    "id": "21645374_qa",
-    "question_id": "21645374_question",
-    "document_id": "21645374",
-    "question": PQAL["21645374"]["QUESTION"],
-    "type": "yesno",
-    "choices": ["yes", "no", "maybe"],
-    "context": " ".join(PQAL["21645374"]["CONTEXTS"]),
-    "answer": ["yes"],
-}
 QIAOJIN = {
     "pubid": 21645374,
     "question": PQAL["21645374"]["QUESTION"],
@@ -146,10 +122,9 @@ def hub_folder(folder: Path, **configs: dict[str, list[dict]]) -> Path:
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("record", [QIAOJIN, BIGBIO], ids=["qiaojin/PubMedQA", "bigbio/pubmed_qa"])
-def test_pubmedqa_of_the_hub_is_that_of_the_file(tmp_path, record):
+def test_pubmedqa_of_the_hub_is_that_of_the_file(tmp_path):
     converted("pubmedqa", tmp_path / "file", write(tmp_path / "pqal.json", {"21645374": PQAL["21645374"]}))
-    hub = HubDataset(str(hub_folder(tmp_path / "set", pqa_labeled={"train": [record]})), "pqa_labeled")
+    hub = HubDataset(str(hub_folder(tmp_path / "set", pqa_labeled={"train": [QIAOJIN]})), "pqa_labeled")
     converted("pubmedqa", tmp_path / "hub", hub=hub)
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
         assert (tmp_path / "hub" / name).read_bytes() == (tmp_path / "file" / name).read_bytes()
@@ -211,22 +186,6 @@ def test_titles_and_abstracts_are_the_rows_that_training_makes_of_them(tmp_path)
     assert (counts["rows"], counts["dropped"]) == (7, 1)
 
 
-def test_mirage_is_its_benchmark_and_the_questions_that_name_pmids(tmp_path):
-    file = write(tmp_path / "benchmark.json", MIRAGE)
-    converted("mirage", tmp_path / "out", file)
-    assert load_benchmark(tmp_path / "out" / "benchmark.json") == load_benchmark(file)
-    assert read_qrels(tmp_path / "out" / "qrels" / "pubmedqa.tsv") == {"pubmedqa_16418930": {"16418930": 1}}
-    assert [record["_id"] for record in lines(tmp_path / "out" / "queries.jsonl")] == [
-        "mmlu_anatomy-000",
-        "pubmedqa_16418930",
-    ]
-    converted("mirage", tmp_path / "one", file, split="pubmedqa")
-    assert list(load_benchmark(tmp_path / "one" / "benchmark.json")) == ["pubmedqa"]
-    assert load_dataset(tmp_path / "one").qrels == {"pubmedqa_16418930": {"16418930": 1}}
-    with pytest.raises(UsageError, match="unknown --split 'medqa': use one of mmlu, pubmedqa"):
-        converted("mirage", tmp_path / "none", file, split="medqa")
-
-
 def test_a_beir_folder_keeps_its_parts_and_grades(tmp_path):
     folder = write_beir(tmp_path / "nfcorpus")
     converted("beir", tmp_path / "out", folder)
@@ -268,26 +227,6 @@ def test_a_beir_set_of_the_hub_is_that_of_the_folder(tmp_path, beside):
     assert [snippet.contents for snippet in snippets(out)] == [snippet.contents for snippet in snippets(folder)]
 
 
-def test_lotte_has_two_kinds_of_questions_over_one_collection(tmp_path):
-    folder = write_lotte(tmp_path / "lotte" / "pets" / "dev")
-    converted("lotte", tmp_path / "out", folder)
-    assert read_qrels(tmp_path / "out" / "qrels" / "search.tsv") == {"search_0": {"0": 1}, "search_1": {"1": 1, "2": 1}}
-    assert read_qrels(tmp_path / "out" / "qrels" / "forum.tsv") == {"forum_0": {"2": 1}}
-    assert snippets(tmp_path / "out") == [
-        Snippet("0", "", "Cats purr."),
-        Snippet("1", "", "Dogs bark."),
-        Snippet("2", "", "Cows moo."),
-    ]
-    converted("lotte", tmp_path / "search", folder, split="search")
-    assert [(question.id, question.text) for question in load_dataset(tmp_path / "search").questions] == [
-        ("search_0", "search question 0?"),
-        ("search_1", "search question 1?"),
-    ]
-    (folder / "questions.forum.tsv").unlink()
-    with pytest.raises(MissingError, match=r"questions\.forum\.tsv is not there"):
-        converted("lotte", tmp_path / "none", folder)
-
-
 TASK = "Given a question, retrieve Pubmed passages that answer the question"
 PAIRS = [
     {"query": "Why?", "positive": "Because of it.", "negative": "No idea."},
@@ -327,7 +266,6 @@ BAD = {
         "questions",
         2,
     ),
-    "mirage": ({**MIRAGE, "new": {"q": {"question": "?", "options": {"A": "x"}}}}, "options: ", "questions", 2),
     "bmretriever": ([{"query": 3, "positive": "x"}, PAIRS[0]], "'query' is neither a text", "rows", 1),
     "medrag": ({"id": "x"}, "has no text", "snippets", 6),
 }
@@ -357,7 +295,7 @@ def test_a_bad_record_stops_with_its_place_or_is_skipped_and_counted(tmp_path, f
     [
         ("bioasq", ["x"], {"test_ids": Path("x")}, "--test-ids is not for format bioasq"),
         ("medrag", ["x"], {"split": "dev"}, "format medrag has no parts: leave out --split"),
-        ("lotte", ["."], {"split": "dev"}, "--split dev is not of format lotte: use one of search, forum"),
+        ("bioasq", ["x"], {"split": "test", "last": 1}, "--split test is not of format bioasq: use one of train, dev"),
         ("bioasq", [], {"hub": HubDataset("x/y")}, "not read from the hub"),
         ("pubmedqa", [], {}, r"name the files of format pubmedqa \(ori_pqal\.json\) or --hub NAME"),
         ("pubmedqa", ["x"], {"hub": HubDataset("x/y")}, "name the files"),
@@ -375,8 +313,6 @@ def test_a_data_set_that_cannot_be_loaded_is_named(tmp_path, monkeypatch):
     folder = str(hub_folder(tmp_path / "set", pqa={"train": [QIAOJIN]}))
     with pytest.raises(MissingError, match=r"'nope' not found. Available: .*: check --hub"):
         converted("pubmedqa", tmp_path / "out", hub=HubDataset(folder, "nope"))
-    with pytest.raises(MissingError, match="check --hub"):
-        converted("pubmedqa", tmp_path / "out", hub=HubDataset(folder, "pqa", "test"))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingError, match=r"pip install 'biorag\[hub\]'"):
         converted("pubmedqa", tmp_path / "out", hub=HubDataset(folder, "pqa"))
