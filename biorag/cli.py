@@ -36,7 +36,7 @@ def _commands(rows: str, panel: str = "Commands") -> list[CommandKind]:
     kinds = []
     for row in rows.strip().splitlines():
         name, target, summary = (cell.strip() for cell in row.split("|"))
-        module = target if target.startswith("biorag.") else f"biorag.commands.{target}"
+        module = target if target.startswith(".") else f".commands.{target}"
         seldom = name.startswith("*")
         kinds.append(CommandKind(name.strip("*"), module, summary, panel=panel, seldom=seldom))
     return kinds
@@ -44,7 +44,7 @@ def _commands(rows: str, panel: str = "Commands") -> list[CommandKind]:
 
 GENERATE = Registry(
     "command",
-    _commands("""
+    *_commands("""
         negatives | generate:negatives       | Generate hard negatives for the queries of pairs.
         pairs     | generate:pairs           | Generate pairs and hard negatives from retrieval scenarios.
         queries   | generate:queries         | Generate questions that snippets answer.
@@ -53,7 +53,7 @@ GENERATE = Registry(
 )
 TRAIN = Registry(
     "command",
-    _commands("""
+    *_commands("""
         retriever          | train:retriever          | Train a bi-encoder.
         reranker           | train:reranker           | Train a late-interaction reranker (ColBERT).
         cross-encoder      | train:cross_encoder      | Train a cross-encoder.
@@ -63,54 +63,52 @@ TRAIN = Registry(
 )
 PROGRAM = Registry(
     "command",
-    [
-        *_commands(
-            """
-            doctor   | doctor:doctor             | Check the installation, and that a question works.
-            index    | index:index               | Index a corpus, or bring its index up to date.
-            ask      | ask:ask                   | Answer a question, each sentence checked.
-            chat     | chat:chat                 | Ask one question after another.
-            serve    | serve:serve               | Serve a page and APIs over an index.
-            search   | ask:search                | Find the snippets that are relevant to a query.
-            show     | show_snippet:show_snippet | Print a whole snippet, its reference and its study.
-            verify   | verify:verify             | Judge claims by the evidence of an index.
-            info     | info:info                 | Show indexes, the contents of one, or the settings.
-            indexes  | indexes:app               | List, rename or delete indexes.
-            delete   | delete:delete             | Remove snippets from an index.
-            fetch    | graph:fetch               | Fetch the records of a PubMed query into a file.
-            *corpus  | corpus:app                | Export a corpus for many machines.
-            *embed   | embed:embed               | Encode an export, also on a Ray cluster.
-            *plan    | plan:plan                 | Estimate the resources that a large corpus takes.
-            models   | models:models             | List the models on this machine.
-            mcp      | serve:mcp                 | Serve an index to assistants by MCP.
-            snapshot | snapshot:app              | Save an embedded index as one file, and restore it.
-            """,
-            "Use",
-        ),
-        *_commands(
-            """
-            bench           | biorag.registries:BENCHMARKS | Measure retrieval and answers.
-            tune            | tune:tune                    | Choose a setting of retrieval on your questions.
-            tune abstention | tune:abstention              | Fit when 'ask' withholds an answer.
-            tune prompt     | tune_prompt:prompt           | Optimise the instruction before a query.
-            ablate          | reproduce:ablate             | Train and measure every cell of a grid.
-            reproduce       | reproduce:reproduce          | Run a paper's recipe beside its own figures.
-            run             | reproduce:run                | Run a recipe of your own.
-            """,
-            "Measure",
-        ),
-        *_commands(
-            """
-            data     | data:app            | Convert and sample published data sets.
-            generate | biorag.cli:GENERATE | Generate training rows with a model, and filter them.
-            graph    | graph:app           | Build and fill the citation graph.
-            mine     | mine:mine           | Mine negatives from an index for your pairs.
-            train    | biorag.cli:TRAIN    | Train retriever, rerankers, verifier and question generator.
-            merge    | merge:merge         | Merge encoders of one base into one.
-            """,
-            "Train",
-        ),
-    ],
+    *_commands(
+        """
+        doctor   | doctor:doctor             | Check the installation, and that a question works.
+        index    | index:index               | Index a corpus, or bring its index up to date.
+        ask      | ask:ask                   | Answer a question, each sentence checked.
+        chat     | chat:chat                 | Ask one question after another.
+        serve    | serve:serve               | Serve a page and APIs over an index.
+        search   | ask:search                | Find the snippets that are relevant to a query.
+        show     | show_snippet:show_snippet | Print a whole snippet, its reference and its study.
+        verify   | verify:verify             | Judge claims by the evidence of an index.
+        info     | info:info                 | Show indexes, the contents of one, or the settings.
+        indexes  | indexes:app               | List, rename or delete indexes.
+        delete   | delete:delete             | Remove snippets from an index.
+        fetch    | graph:fetch               | Fetch the records of a PubMed query into a file.
+        *corpus  | corpus:app                | Export a corpus for many machines.
+        *embed   | embed:embed               | Encode an export, also on a Ray cluster.
+        *plan    | plan:plan                 | Estimate the resources that a large corpus takes.
+        models   | models:models             | List the models on this machine.
+        mcp      | serve:mcp                 | Serve an index to assistants by MCP.
+        snapshot | snapshot:app              | Save an embedded index as one file, and restore it.
+        """,
+        "Use",
+    ),
+    *_commands(
+        """
+        bench           | .registries:BENCHMARKS | Measure retrieval and answers.
+        tune            | tune:tune              | Choose a setting of retrieval on your questions.
+        tune abstention | tune:abstention        | Fit when 'ask' withholds an answer.
+        tune prompt     | tune_prompt:prompt     | Optimise the instruction before a query.
+        ablate          | reproduce:ablate       | Train and measure every cell of a grid.
+        reproduce       | reproduce:reproduce    | Run a paper's recipe beside its own figures.
+        run             | reproduce:run          | Run a recipe of your own.
+        """,
+        "Measure",
+    ),
+    *_commands(
+        """
+        data     | data:app      | Convert and sample published data sets.
+        generate | .cli:GENERATE | Generate training rows with a model, and filter them.
+        graph    | graph:app     | Build and fill the citation graph.
+        mine     | mine:mine     | Mine negatives from an index for your pairs.
+        train    | .cli:TRAIN    | Train retriever, rerankers, verifier and question generator.
+        merge    | merge:merge   | Merge encoders of one base into one.
+        """,
+        "Train",
+    ),
 )
 
 

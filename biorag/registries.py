@@ -33,26 +33,19 @@ class FusionKind(Kind):
 
 FUSIONS = Registry(
     "fusion",
-    [
-        FusionKind(
-            "linear",
-            "biorag.retrieval.fusion:linear",
-            "dense + λ·BM25",
-            parameters=("lambda_",),
-            true_scores=True,
-            bounded=True,
-        ),
-        FusionKind("rrf", "biorag.retrieval.fusion:reciprocal_rank", "reciprocal ranks", parameters=("rrf_k",)),
-        FusionKind(
-            "exact",
-            "biorag.retrieval.fusion:linear",
-            "dense + λ·BM25, the best of all snippets",
-            parameters=("lambda_",),
-            true_scores=True,
-            exhaustive=True,
-            bounded=True,
-        ),
-    ],
+    FusionKind(
+        "linear", ".retrieval.fusion:linear", "dense + λ·BM25", parameters=("lambda_",), true_scores=True, bounded=True
+    ),
+    FusionKind("rrf", ".retrieval.fusion:reciprocal_rank", "reciprocal ranks", parameters=("rrf_k",)),
+    FusionKind(
+        "exact",
+        ".retrieval.fusion:linear",
+        "dense + λ·BM25, the best of all snippets",
+        parameters=("lambda_",),
+        true_scores=True,
+        exhaustive=True,
+        bounded=True,
+    ),
 )
 
 
@@ -98,35 +91,33 @@ class RerankerKind(Kind):
 
 RERANKERS = Registry(
     "reranker",
-    [
-        RerankerKind(
-            "encoder",
-            "biorag.retrieval.rerankers:encoder_tokens",
-            "the bi-encoder's token vectors",
-            weight="interpolation",
-            word="encoder",
-            bounded=True,
-            uses_encoder=True,
-        ),
-        RerankerKind(
-            "colbert",
-            "biorag.retrieval.rerankers:colbert",
-            "by directory or Hugging Face id",
-            id="a ColBERT checkpoint",
-            weight="interpolation",
-            bounded=True,
-            token_model="biorag.models.colbert:ColBERT",
-            weights="biorag.models.finding:encoder_hash",
-        ),
-        RerankerKind(
-            "cross-encoder",
-            "biorag.retrieval.rerankers:cross_encoder",
-            "a cross-encoder",
-            weight="cross_interpolation",
-            prefix="cross:",
-            weights="biorag.models.finding:encoder_hash",
-        ),
-    ],
+    RerankerKind(
+        "encoder",
+        ".retrieval.rerankers:encoder_tokens",
+        "the bi-encoder's token vectors",
+        weight="interpolation",
+        word="encoder",
+        bounded=True,
+        uses_encoder=True,
+    ),
+    RerankerKind(
+        "colbert",
+        ".retrieval.rerankers:colbert",
+        "by directory or Hugging Face id",
+        id="a ColBERT checkpoint",
+        weight="interpolation",
+        bounded=True,
+        token_model=".models.colbert:ColBERT",
+        weights=".models.finding:encoder_hash",
+    ),
+    RerankerKind(
+        "cross-encoder",
+        ".retrieval.rerankers:cross_encoder",
+        "a cross-encoder",
+        weight="cross_interpolation",
+        prefix="cross:",
+        weights=".models.finding:encoder_hash",
+    ),
 )
 
 
@@ -153,71 +144,70 @@ class ReaderKind(Kind):
     unit: str = "line"  # unit in which messages count positions in a file
 
 
+def or_gzipped(*suffixes: str) -> tuple[str, ...]:
+    """Return suffixes of plain files and of compressed ones."""
+    return tuple(ending for suffix in suffixes for ending in (suffix, f"{suffix}.gz"))
+
+
 READERS = Registry(
     "corpus format",
-    [
-        ReaderKind(
-            "MedRAG or BEIR JSONL",
-            "biorag.corpus.readers:JSON_LINES",
-            "a snippet a line",
-            suffixes=(".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz"),
-            beginnings=(b"{",),
-        ),
-        ReaderKind(
-            "PubMed XML",
-            "biorag.corpus.pubmed:READER",
-            "baseline and update files",
-            suffixes=(".xml", ".xml.gz"),
-            beginnings=(b"<",),
-            roots=("PubmedArticleSet", "PubmedArticle"),
-            incremental=True,
-        ),
-        ReaderKind(
-            "PMC XML",
-            "biorag.corpus.jats:READER",
-            "full text in JATS, a snippet a paragraph",
-            suffixes=(".xml", ".xml.gz", ".nxml", ".nxml.gz"),
-            beginnings=(b"<",),
-            roots=("article", "pmc-articleset"),
-        ),
-        ReaderKind(
-            "CSV or TSV",
-            "biorag.corpus.tables:READER",
-            "a snippet a row",
-            suffixes=(".csv", ".csv.gz", ".tsv", ".tsv.gz"),
-            common=True,
-        ),
-        ReaderKind(
-            "text or Markdown",
-            "biorag.corpus.texts:READER",
-            "a snippet for some 300 words",
-            suffixes=(".txt", ".txt.gz", ".md", ".md.gz", ".markdown", ".markdown.gz"),
-            common=True,
-        ),
-        ReaderKind(
-            "PDF",
-            "biorag.corpus.pdf:READER",
-            "a snippet a page",
-            suffixes=(".pdf",),
-            beginnings=(b"%PDF-",),
-            common=True,
-            unit="page",
-        ),
-        ReaderKind(
-            "RIS",
-            "biorag.corpus.references:RIS",
-            "references as Zotero and EndNote export them",
-            suffixes=(".ris", ".ris.gz"),
-            beginnings=(b"TY  -",),
-        ),
-        ReaderKind(
-            "MEDLINE",
-            "biorag.corpus.references:MEDLINE",
-            "references as PubMed exports them",
-            suffixes=(".nbib", ".nbib.gz"),
-            beginnings=(b"PMID- ",),
-        ),
-    ],
+    ReaderKind(
+        "MedRAG or BEIR JSONL",
+        ".corpus.readers:JSON_LINES",
+        "a snippet a line",
+        suffixes=or_gzipped(".jsonl", ".json", ".ndjson"),
+        beginnings=(b"{",),
+    ),
+    ReaderKind(
+        "PubMed XML",
+        ".corpus.pubmed:READER",
+        "baseline and update files",
+        suffixes=or_gzipped(".xml"),
+        beginnings=(b"<",),
+        roots=("PubmedArticleSet", "PubmedArticle"),
+        incremental=True,
+    ),
+    ReaderKind(
+        "PMC XML",
+        ".corpus.jats:READER",
+        "full text in JATS, a snippet a paragraph",
+        suffixes=or_gzipped(".xml", ".nxml"),
+        beginnings=(b"<",),
+        roots=("article", "pmc-articleset"),
+    ),
+    ReaderKind(
+        "CSV or TSV", ".corpus.tables:READER", "a snippet a row", suffixes=or_gzipped(".csv", ".tsv"), common=True
+    ),
+    ReaderKind(
+        "text or Markdown",
+        ".corpus.texts:READER",
+        "a snippet for some 300 words",
+        suffixes=or_gzipped(".txt", ".md", ".markdown"),
+        common=True,
+    ),
+    ReaderKind(
+        "PDF",
+        ".corpus.pdf:READER",
+        "a snippet a page",
+        suffixes=(".pdf",),
+        beginnings=(b"%PDF-",),
+        common=True,
+        unit="page",
+    ),
+    ReaderKind(
+        "RIS",
+        ".corpus.references:RIS",
+        "references as Zotero and EndNote export them",
+        suffixes=or_gzipped(".ris"),
+        beginnings=(b"TY  -",),
+    ),
+    ReaderKind(
+        "MEDLINE",
+        ".corpus.references:MEDLINE",
+        "references as PubMed exports them",
+        suffixes=or_gzipped(".nbib"),
+        beginnings=(b"PMID- ",),
+    ),
 )
 
 
@@ -236,55 +226,53 @@ class FormatKind(Kind):
 
 FORMATS = Registry(
     "format",
-    [
-        FormatKind(
-            "pubmedqa",
-            "biorag.conversion.pubmedqa:convert",
-            "PQA-L, PQA-A, PQA-U",
-            files="ori_pqal.json",
-            splits=("train", "test"),
-            options=("test_ids", "id_prefix"),
-            hub="qiaojin/PubMedQA",
-        ),
-        FormatKind(
-            "bioasq",
-            "biorag.conversion.bioasq:convert",
-            "training and golden files of task B",
-            files="training8b.json",
-            splits=("train", "dev"),
-            options=("last", "id_prefix"),
-        ),
-        FormatKind(
-            "medrag",
-            "biorag.conversion.corpora:convert",
-            "chunks, or any corpus that is indexed",
-            files="files or folders of chunks",
-            hub="MedRAG/pubmed",
-        ),
-        FormatKind(
-            "beir",
-            "biorag.conversion.beir:convert",
-            "BEIR's folders",
-            files="a folder",
-            folder=True,
-            splits=(),
-            hub="mteb/scifact",
-        ),
-        FormatKind(
-            "bmretriever",
-            "biorag.conversion.bmretriever:convert",
-            "pairs for fine-tuning",
-            files="ft_data.json",
-            hub="BMRetriever/biomed_retrieval_dataset",
-        ),
-        FormatKind(
-            "title-abstract",
-            "biorag.conversion.corpora:convert_pairs",
-            "pairs from any corpus",
-            files="files or folders of a corpus",
-            hub="MedRAG/pubmed",
-        ),
-    ],
+    FormatKind(
+        "pubmedqa",
+        ".conversion.pubmedqa:convert",
+        "PQA-L, PQA-A, PQA-U",
+        files="ori_pqal.json",
+        splits=("train", "test"),
+        options=("test_ids", "id_prefix"),
+        hub="qiaojin/PubMedQA",
+    ),
+    FormatKind(
+        "bioasq",
+        ".conversion.bioasq:convert",
+        "training and golden files of task B",
+        files="training8b.json",
+        splits=("train", "dev"),
+        options=("last", "id_prefix"),
+    ),
+    FormatKind(
+        "medrag",
+        ".conversion.corpora:convert",
+        "chunks, or any corpus that is indexed",
+        files="files or folders of chunks",
+        hub="MedRAG/pubmed",
+    ),
+    FormatKind(
+        "beir",
+        ".conversion.beir:convert",
+        "BEIR's folders",
+        files="a folder",
+        folder=True,
+        splits=(),
+        hub="mteb/scifact",
+    ),
+    FormatKind(
+        "bmretriever",
+        ".conversion.bmretriever:convert",
+        "pairs for fine-tuning",
+        files="ft_data.json",
+        hub="BMRetriever/biomed_retrieval_dataset",
+    ),
+    FormatKind(
+        "title-abstract",
+        ".conversion.corpora:convert_pairs",
+        "pairs from any corpus",
+        files="files or folders of a corpus",
+        hub="MedRAG/pubmed",
+    ),
 )
 
 
@@ -297,20 +285,15 @@ class CitationsKind(Kind):
 
 CITATIONS = Registry(
     "format of citations",
-    [
-        CitationsKind(
-            "PubMed XML",
-            "biorag.citation_graph.sources:read_xml",
-            "the lists of references",
-            suffixes=READERS["PubMed XML"].suffixes,
-        ),
-        CitationsKind(
-            "CSV",
-            "biorag.citation_graph.sources:read_csv",
-            "the Open Citation Collection's",
-            suffixes=(".csv", ".csv.gz"),
-        ),
-    ],
+    CitationsKind(
+        "PubMed XML",
+        ".citation_graph.sources:read_xml",
+        "the lists of references",
+        suffixes=READERS["PubMed XML"].suffixes,
+    ),
+    CitationsKind(
+        "CSV", ".citation_graph.sources:read_csv", "the Open Citation Collection's", suffixes=or_gzipped(".csv")
+    ),
 )
 
 
@@ -348,26 +331,22 @@ class GeneratorKind(Kind):
 
 GENERATORS = Registry(
     "generator",
-    [
-        GeneratorKind(
-            "llama",
-            "biorag.generators.gguf:GgufSource",
-            "a model in this process",
-            written="'starter', a GGUF path, hf:OWNER/REPO/FILE",
-            extra="llama",
-        ),
-        GeneratorKind(
-            "server",
-            "biorag.generators.server:ServerSource",
-            "its key: BIORAG_LLM_API_KEY",
-            written="the URL of an OpenAI-compatible server",
-            prefixes=("http://", "https://"),
-            remote=True,
-        ),
-        GeneratorKind(
-            "none", "biorag.generators.source:GeneratorSource", "evidence only", written="'none'", words=("none",)
-        ),
-    ],
+    GeneratorKind(
+        "llama",
+        ".generators.gguf:GgufSource",
+        "a model in this process",
+        written="'starter', a GGUF path, hf:OWNER/REPO/FILE",
+        extra="llama",
+    ),
+    GeneratorKind(
+        "server",
+        ".generators.server:ServerSource",
+        "its key: BIORAG_LLM_API_KEY",
+        written="the URL of an OpenAI-compatible server",
+        prefixes=("http://", "https://"),
+        remote=True,
+    ),
+    GeneratorKind("none", ".generators.source:GeneratorSource", "evidence only", written="'none'", words=("none",)),
 )
 
 
@@ -393,16 +372,14 @@ class StoreKind(Kind):
 
 STORES = Registry(
     "store",
-    [
-        StoreKind("edge", "biorag.indexes.edge:EdgeIndex", "Qdrant Edge, in the index's folder", snapshots=True),
-        StoreKind(
-            "qdrant",
-            "biorag.indexes.server:QdrantServer",
-            "the server that --qdrant names",
-            server="qdrant",
-            instead="is on a server, which takes its own snapshots: POST /collections/{name}/snapshots",
-        ),
-    ],
+    StoreKind("edge", ".indexes.edge:EdgeIndex", "Qdrant Edge, in the index's folder", snapshots=True),
+    StoreKind(
+        "qdrant",
+        ".indexes.server:QdrantServer",
+        "the server that --qdrant names",
+        server="qdrant",
+        instead="is on a server, which takes its own snapshots: POST /collections/{name}/snapshots",
+    ),
 )
 EMBEDDED = "edge"  # the store of a new index, and of scratch ones
 
@@ -422,31 +399,29 @@ class NegativesKind(Kind):
 
 NEGATIVES = Registry(
     "kind of negatives",
-    [
-        NegativesKind("in-batch", "", "other rows' passages and the row's own mined ones", in_batch=True),
-        NegativesKind("bm25", "biorag.training.negatives.kinds:bm25", "the bottom 32 of the top 42 by BM25"),
-        NegativesKind("bm25-hits", "biorag.training.negatives.kinds:bm25_hits", "the other hits of the top 10 by BM25"),
-        NegativesKind(
-            "citation",
-            "biorag.training.negatives.kinds:citation",
-            "papers that the positive cites, and those that they cite",
-            options=("graph", "paths", "path_length", "top", "max_similarity", "exclude_citing"),
-            plan=("walk",),
-            per_row=None,
-            swept=False,
-        ),
-        NegativesKind("random", "biorag.training.negatives.kinds:random", "drawn from the index"),
-        NegativesKind(
-            "retriever",
-            "biorag.training.negatives.kinds:retriever",
-            "the index's own encoder's predictions",
-            options=("ranks", "margin", "mode"),
-            plan=("ranks", "margin"),
-            modes=("dense", "hybrid"),
-            swept=False,
-        ),
-        NegativesKind("synthetic", "", "written by a model", made_by="generate negatives PAIRS", swept=False),
-    ],
+    NegativesKind("in-batch", "", "other rows' passages and the row's own mined ones", in_batch=True),
+    NegativesKind("bm25", ".training.negatives.kinds:bm25", "the bottom 32 of the top 42 by BM25"),
+    NegativesKind("bm25-hits", ".training.negatives.kinds:bm25_hits", "the other hits of the top 10 by BM25"),
+    NegativesKind(
+        "citation",
+        ".training.negatives.kinds:citation",
+        "papers that the positive cites, and those that they cite",
+        options=("graph", "paths", "path_length", "top", "max_similarity", "exclude_citing"),
+        plan=("walk",),
+        per_row=None,
+        swept=False,
+    ),
+    NegativesKind("random", ".training.negatives.kinds:random", "drawn from the index"),
+    NegativesKind(
+        "retriever",
+        ".training.negatives.kinds:retriever",
+        "the index's own encoder's predictions",
+        options=("ranks", "margin", "mode"),
+        plan=("ranks", "margin"),
+        modes=("dense", "hybrid"),
+        swept=False,
+    ),
+    NegativesKind("synthetic", "", "written by a model", made_by="generate negatives PAIRS", swept=False),
 )
 
 
@@ -468,16 +443,14 @@ def swept_negatives() -> list[str]:
 # A benchmark's target is its command, whose signature gives its options and whose docstring its help.
 BENCHMARKS = Registry(
     "benchmark",
-    [
-        Kind("retrieval", "biorag.commands.bench_retrieval:retrieval", "Measure retrieval on judged questions."),
-        Kind("answers", "biorag.commands.bench_answers:answers", "Compare answers with those of experts."),
-        Kind("mirage", "biorag.commands.bench_mirage:mirage", "Answer the multiple-choice questions of MIRAGE."),
-        Kind("latency", "biorag.commands.bench_latency:latency", "Time each stage of a question."),
-        Kind("bioasq", "biorag.commands.bench_bioasq:bioasq", "Score BioASQ's test batches by its own measures."),
-        Kind("verification", "biorag.commands.bench_answers:verification", "Judge true and falsified claims."),
-        Kind("show", "biorag.commands.bench_mirage:show_run", "Show the questions of a MIRAGE run."),
-        Kind("mteb", "biorag.commands.bench_mteb:mteb", "Run retrieval tasks of MTEB.", extra="mteb"),
-    ],
+    Kind("retrieval", ".commands.bench_retrieval:retrieval", "Measure retrieval on judged questions."),
+    Kind("answers", ".commands.bench_answers:answers", "Compare answers with those of experts."),
+    Kind("mirage", ".commands.bench_mirage:mirage", "Answer the multiple-choice questions of MIRAGE."),
+    Kind("latency", ".commands.bench_latency:latency", "Time each stage of a question."),
+    Kind("bioasq", ".commands.bench_bioasq:bioasq", "Score BioASQ's test batches by its own measures."),
+    Kind("verification", ".commands.bench_answers:verification", "Judge true and falsified claims."),
+    Kind("show", ".commands.bench_mirage:show_run", "Show the questions of a MIRAGE run."),
+    Kind("mteb", ".commands.bench_mteb:mteb", "Run retrieval tasks of MTEB.", extra="mteb"),
 )
 
 
@@ -494,15 +467,13 @@ class OutputKind(Kind):
 
 OUTPUTS = Registry(
     "output format",
-    [
-        OutputKind("table", "", "for the terminal"),
-        OutputKind("md", "biorag.references.tables:markdown", "Markdown", suffix="md"),
-        OutputKind("csv", "biorag.references.tables:comma_separated", "a row a hit", suffix="csv"),
-        OutputKind("tsv", "biorag.references.tables:tab_separated", "a row a hit", suffix="tsv"),
-        OutputKind("ris", "biorag.references.ris:ris", "reference managers", suffix="ris"),
-        OutputKind("bibtex", "biorag.references.bibtex:bibtex", "LaTeX", suffix="bib"),
-        OutputKind("csl-json", "biorag.references.csl:csl_json", "citation processors", suffix="json", json=True),
-        OutputKind("vancouver", "biorag.references.vancouver:vancouver", "as in NLM's journals"),
-    ],
+    OutputKind("table", "", "for the terminal"),
+    OutputKind("md", ".references.tables:markdown", "Markdown", suffix="md"),
+    OutputKind("csv", ".references.tables:comma_separated", "a row a hit", suffix="csv"),
+    OutputKind("tsv", ".references.tables:tab_separated", "a row a hit", suffix="tsv"),
+    OutputKind("ris", ".references.ris:ris", "reference managers", suffix="ris"),
+    OutputKind("bibtex", ".references.bibtex:bibtex", "LaTeX", suffix="bib"),
+    OutputKind("csl-json", ".references.csl:csl_json", "citation processors", suffix="json", json=True),
+    OutputKind("vancouver", ".references.vancouver:vancouver", "as in NLM's journals"),
 )
 TERMINAL = "table"  # the output format that the commands show themselves

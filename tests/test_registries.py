@@ -136,7 +136,7 @@ def test_help_shows_what_was_registered_before_the_command_line_was_made(words, 
 
 
 def test_a_registry_refuses_names_by_its_keys_and_names_the_extra():
-    registry = Registry("colour", [Kind(name="red", target="no_such_package.x:y", summary="warm", extra="paint")])
+    registry = Registry("colour", Kind(name="red", target="no_such_package.x:y", summary="warm", extra="paint"))
     with pytest.raises(UsageError, match="unknown colour 'blue': use one of red"):
         registry.named("blue")
     with pytest.raises(UsageError, match="registered twice"):

@@ -91,7 +91,7 @@ def retrieval(
         Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed"), Flags("train_validation", panel=None)
     ],
     line: CommandLine,
-    held_out: options.HeldOut,
+    development: options.Development,
     filters: options.Filters,
     written: _Outputs,
     compare: Annotated[
@@ -113,12 +113,12 @@ def retrieval(
     """
     from biorag.benchmarks import retrieval as bench
 
-    judged.check(held_out.held_out)
+    judged.check(development.part != "all")
     inputs = [*judged.files(), compare, line.configuration, settings.indexes]
     written.check([path for path in inputs if path])
     if judged.run:
         _check_nothing_is_searched(line, filters, written)
-    data = held_out.split(settings, line).select(judged.load())
+    data = development.split(settings, line).select(judged.load())
     if written.run_file:  # before hours of searching
         bench.check_run_ids(id for question, judged_ids in data.qrels.items() for id in (question, *judged_ids))
     other = bench.score_run(data, compare) if compare else None

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import typer
 
 from biorag.commands import show
-from biorag.commands.completion import OF_SETTINGS, choices
+from biorag.commands.completion import choices, index_names
 from biorag.commands.help import name_of
 from biorag.errors import UsageError
 from biorag.settings.section import Section, choices_of
@@ -86,8 +86,8 @@ class Flags:
             shown = str(default).lower() if isinstance(default, bool) else str(default)
         panel = option.panel if self._panel == "" else self._panel
         kind = choices(values) if (values := choices_of(entry.field)) else {}
-        if name in OF_SETTINGS:
-            kind = {"autocompletion": OF_SETTINGS[name]}
+        if name == "name":
+            kind = {"autocompletion": index_names}
         spellings = [f"{entry.flag}/--no-{entry.flag[2:]}" if default is True else entry.flag, option.short]
         return typer.Option(
             *filter(None, spellings), help=entry.field.description, show_default=shown, rich_help_panel=panel, **kind

@@ -216,26 +216,13 @@ class Divided:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
-    """Whether to measure only on the questions that training held out."""
+class Development:
+    """The part of the questions, as training split them, to use."""
 
     divided: Divided
     held_out: Annotated[
         bool, typer.Option("--held-out", help="Only the questions that training with --validation and --seed left out.")
     ] = False
-
-    def split(self, settings: Settings, line: CommandLine) -> HeldOutSplit:
-        """Return the questions to use."""
-        from biorag.training.held_out import ALL, HELD_OUT
-
-        return self.divided.split(HELD_OUT if self.held_out else ALL, settings, line, "--held-out")
-
-
-@dataclass(frozen=True, slots=True)
-class Development:
-    """The part of the questions, as training split them, to choose on."""
-
-    held_out: HeldOut
     training: Annotated[
         bool, typer.Option("--training", help="Only the questions that training saw: the complement of --held-out.")
     ] = False
@@ -243,14 +230,11 @@ class Development:
 
     @property
     def part(self) -> str:
-        """The part to use.
-
-        Raises `UsageError` if more than one is named.
-        """
+        """The part; raises `UsageError` if more than one is named."""
         from biorag.training.held_out import ALL, DROPPED, HELD_OUT, TRAINING
 
-        named = {HELD_OUT: self.held_out.held_out, TRAINING: self.training, DROPPED: self.dropped}
-        asked = [part for part, wanted in named.items() if wanted]
+        parts = {HELD_OUT: self.held_out, TRAINING: self.training, DROPPED: self.dropped}
+        asked = [part for part, wanted in parts.items() if wanted]
         if len(asked) > 1:
             raise UsageError("--held-out, --training and --dropped are parts of the questions: give one of them")
         return asked[0] if asked else ALL
@@ -258,8 +242,8 @@ class Development:
     def split(
         self, settings: Settings, line: CommandLine, needed: str = "--training, --held-out or --dropped"
     ) -> HeldOutSplit:
-        """Return the questions to use."""
-        return self.held_out.divided.split(self.part, settings, line, needed)
+        """Return the questions to use; see `Divided.split`."""
+        return self.divided.split(self.part, settings, line, needed)
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.completion import bases, choices, choices_in, completer
+from biorag.commands.completion import choices, choices_in
 from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.engine import open_passages, open_stored
 from biorag.errors import UsageError
@@ -44,9 +44,7 @@ Rows = Annotated[
         show_default=False,
     ),
 ]
-Base = Annotated[
-    str, typer.Option("--base", help="'starter', a directory, or a Hugging Face id.", autocompletion=completer(bases))
-]
+Base = Annotated[str, typer.Option("--base", help="'starter', a directory, or a Hugging Face id.")]
 Negatives = Annotated[
     str,
     typer.Option(
@@ -187,7 +185,6 @@ def retriever(
         typer.Option(
             "--base",
             help="'starter', 'starter-llm', a directory, a Hugging Face id, or a decoder's .gguf.",
-            autocompletion=completer(bases),
         ),
     ] = "starter",
 ) -> None:

@@ -13,18 +13,15 @@ from biorag.utils.files import replacing
 
 @dataclass(frozen=True, slots=True)
 class PlotPanel:
-    """One set of axes: named lines of (x, y) points; `bands` gives a line's (low, high) at each point.
-
-    `logarithmic` is of both axes, `logarithmic_x` of one.
-    """
+    """One set of axes: named lines of (x, y) points; `bands` gives a line's (low, high) at each point."""
 
     title: str
     x: str
     y: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
     bands: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
-    logarithmic: bool = False
-    logarithmic_x: bool = False
+    log_x: bool = False
+    log_y: bool = False
 
 
 def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
@@ -33,20 +30,12 @@ def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
     Raises `MissingError` if matplotlib is not installed.
     """
     figure = _figure(6 * len(panels))
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
     for number, panel in enumerate(panels, 1):
         axes = figure.add_subplot(1, len(panels), number)
         for name, points in panel.lines.items():
             _line(axes, name, points, panel.bands.get(name))
         axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
-        if panel.logarithmic:
-            axes.set(xscale="log", yscale="log")
-        elif panel.logarithmic_x:
-            axes.set(xscale="log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-            axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set(xscale="log" if panel.log_x else "linear", yscale="log" if panel.log_y else "linear")
         axes.grid(alpha=0.3)
         if len(panel.lines) > 1:
             axes.legend(fontsize="x-small")
@@ -63,10 +52,7 @@ def _figure(width: float) -> Any:
 
 
 def require_matplotlib() -> None:
-    """Check that matplotlib is installed.
-
-    Raises `MissingError` naming the extra that installs it.
-    """
+    """Raise `MissingError` naming the extra to install if matplotlib is not installed."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:

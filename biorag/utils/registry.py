@@ -15,7 +15,7 @@ class Kind:
     """One entry of a registry; a subclass has fields for further facts that its users need."""
 
     name: str
-    target: str  # "package.module:name" of the implementation, imported by `load`
+    target: str  # "package.module:name" of the implementation, which `load` imports; ".module:name" is biorag's
     summary: str  # a few words for help texts
     # the extra of biorag that installs the packages it needs; None where they are always installed
     extra: str | None = field(default=None, kw_only=True)
@@ -30,13 +30,13 @@ class Kind:
         return self.imported(self.target)
 
     def imported(self, target: str) -> Any:
-        """Import "package.module:name".
+        """Import "package.module:name", or ".module:name" of biorag.
 
         Raises `MissingError` if a package that it needs is not installed.
         """
         module, _, name = target.partition(":")
         try:
-            return getattr(import_module(module), name)
+            return getattr(import_module(module, "biorag"), name)
         except ModuleNotFoundError as error:
             if self.extra is None:
                 raise
@@ -56,7 +56,7 @@ class Registry(Mapping[str, K], Generic[K]):
     what : what they are kinds of, as messages and help texts call it
     """
 
-    def __init__(self, what: str, kinds: Iterable[K] = ()) -> None:
+    def __init__(self, what: str, *kinds: K) -> None:
         self.what = what
         self._kinds: dict[str, K] = {}
         for kind in kinds:

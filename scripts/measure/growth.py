@@ -197,7 +197,9 @@ def write_report(out: Path, sizes: Sequence[dict[str, Any]]) -> None:
         ("Indexing without encoding", "seconds"): {name: line(f"{name}_s") for name in ("write", "optimize")},
         ("Memory of a process", "MB"): memory,
     }
-    plots = [PlotPanel(title, "snippets", unit, lines, logarithmic=True) for (title, unit), lines in panels.items()]
+    plots = [
+        PlotPanel(title, "snippets", unit, lines, log_x=True, log_y=True) for (title, unit), lines in panels.items()
+    ]
     write_plot(out / "growth.png", plots)
 
 

@@ -76,7 +76,7 @@ class LatencyReport:
             for name, timings in named.items()
         }
         axes = ("questions in a batch", "ms per question (median)")
-        write_plot(out / "latency.png", [PlotPanel("Batches of questions", *axes, lines, logarithmic=True)])
+        write_plot(out / "latency.png", [PlotPanel("Batches of questions", *axes, lines, log_x=True, log_y=True)])
 
 
 def facts(report: LatencyReport) -> list[str]:

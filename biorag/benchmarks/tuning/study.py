@@ -119,7 +119,7 @@ def write_curve(folder: Path, parameter: Parameter, points: Sequence[Point[float
     rows = [[point.value, *(line[row][1] for line in lines.values())] for row, point in enumerate(points)]
     write_csv(folder / "curve.csv", [parameter.name, *(f"{name} {line}" for line in lines)], rows)
     logarithmic = parameter.logarithmic and points[0].value > 0
-    panel = PlotPanel(parameter.name, parameter.name, name, lines, logarithmic_x=logarithmic)
+    panel = PlotPanel(parameter.name, parameter.name, name, lines, log_x=logarithmic)
     write_plot(folder / "curve.png", [panel])
 
 
