@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biorag.errors import MissingError, UsageError
-from biorag.indexes.catalogue import note_use
 from biorag.indexes.manifest import WORDS, Manifest
 from biorag.indexes.progress import shortfall
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
@@ -153,7 +152,6 @@ def open_stored(settings: Settings) -> Iterator[tuple[Manifest, Index]]:
     store = Store(settings)
     manifest = store.require_manifest()
     with closing(store.open(manifest)) as index:
-        note_use(settings)
         yield manifest, index
 
 
@@ -214,14 +212,12 @@ def encoder_files(settings: Settings, manifest: Manifest | None) -> ModelFiles:
     return files
 
 
-def paired_encoder(
-    settings: Settings, query: str, passage: str, pooling: str | None, prompts: Mapping[str, str]
-) -> str:
+def paired_encoder(settings: Settings, query: str, passage: str, pooling: str | None) -> str:
     """Return the encoder of two models, one for queries and one for passages, as `--encoder` takes it."""
     from biorag.models.finding import find_encoder
     from biorag.models.pairing import EncoderPair, write_pair
 
-    pair = EncoderPair(find_encoder(query), find_encoder(passage), pooling, prompts)
+    pair = EncoderPair(find_encoder(query), find_encoder(passage), pooling, {})
     return str(write_pair(pair, settings.encoders).path)
 
 

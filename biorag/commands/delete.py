@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
@@ -16,64 +14,17 @@ from biorag.errors import MissingError, UsageError
 from biorag.retrieval.filters import parse_filters
 from biorag.settings.settings import Settings
 
-if TYPE_CHECKING:
-    from biorag.indexes.deleting import RemovedDocuments
-    from biorag.indexes.manifest import Manifest
-    from biorag.types import Index
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """Which snippets to remove."""
-
-    ids: Annotated[
-        list[str] | None, typer.Option("--id", help="Remove this snippet, or document with all its blocks. Repeatable.")
-    ] = None
-    where: Annotated[
-        list[str] | None,
-        typer.Option("--filter", help="Remove what fulfils this: 'year<2000'. Repeated, all must hold."),
-    ] = None
-    source: Annotated[
-        str | None, typer.Option(help="Remove the records of this corpus file, wherever they came from last.")
-    ] = None
-
-    def check(self) -> None:
-        """Hold that one way is given, and that filters can be read.
-
-        Raises `UsageError` if none or several are.
-        """
-        named = [
-            flag for flag, value in (("--id", self.ids), ("--filter", self.where), ("--source", self.source)) if value
-        ]
-        if len(named) != 1:
-            fault = f"{' and '.join(named)} exclude each other" if named else "nothing says what to remove"
-            raise UsageError(f"{fault}: give --id, --filter or --source")
-        parse_filters(self.where or ())
-
-    def select(self, index: Index, manifest: Manifest, settings: Settings) -> RemovedDocuments:
-        """Return what to remove of an open index."""
-        from biorag.corpus.sources import find_sources
-        from biorag.indexes.deleting import select_ids, select_source, select_where
-        from biorag.indexes.fields import check_fields
-
-        if self.ids:
-            return select_ids(index, manifest, self.ids)
-        if self.where:
-            conditions = parse_filters(self.where)
-            check_fields(index, manifest.encoder.dimension, conditions)
-            return select_where(index, manifest, conditions)
-        assert self.source, "checked before"
-        with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-            sources = find_sources([self.source], Path(spool) / "standard-input", settings.home)
-            if len(sources) != 1:
-                raise UsageError(f"--source {self.source!r} is a folder of {len(sources)} files: name one of them")
-            return select_source(index, manifest, sources[0])
-
 
 @expanded
 def delete(
-    removed: Removed,
     settings: Annotated[Settings, Flags("name", "qdrant", finds_index=True)],
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="Remove this snippet, or document with all its blocks. Repeatable.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--filter", help="Remove matching snippets, as in 'year<2000'. Repeated, all must hold."),
+    ] = None,
     yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> None:
@@ -85,14 +36,17 @@ def delete(
 
       biorag delete --id 12345678 --name pubmed
       biorag delete --filter 'year<2000' --name pubmed --yes --json
-      biorag delete --source old-snippets.jsonl.gz --name mine
     """
-    from biorag.indexes.deleting import DeletionReport, delete_documents
+    from biorag.indexes.deleting import DeletionReport, delete_documents, select_ids, select_where
+    from biorag.indexes.fields import check_fields
     from biorag.indexes.store import Store
 
-    removed.check()
+    if bool(ids) == bool(where):
+        raise UsageError("a deletion is by --id or by --filter: give one of them")
+    conditions = parse_filters(where or ())
     with open_stored(settings) as (manifest, index):
-        selection = removed.select(index, manifest, settings)
+        check_fields(index, manifest.encoder.dimension, conditions)
+        selection = select_where(index, manifest, conditions) if where else select_ids(index, manifest, ids or ())
         held = index.count()
     if selection.missing:
         show.err.print(f"Not in index {manifest.name!r}: {', '.join(selection.missing[:10])}", soft_wrap=True)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.application import Command
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden
 from biorag.corpus.sources import in_words
 from biorag.corpus.tables import parse_columns
@@ -21,7 +19,7 @@ from biorag.errors import UsageError
 from biorag.indexes.store import Store, name_for
 from biorag.indexes.token_vectors import stores_tokens
 from biorag.registries import READERS
-from biorag.settings.index import TOKEN_STORAGE, IndexSettings
+from biorag.settings.index import IndexSettings
 from biorag.settings.settings import Settings
 from biorag.utils.versions import require
 
@@ -29,27 +27,10 @@ if TYPE_CHECKING:
     from biorag.indexes.estimating import IndexEstimate
     from biorag.indexes.writing import IndexReport
 
-STORE_TOKENS, NO_STORE_TOKENS = "--store-tokens", "--no-store-tokens"
-
-
-class IndexCommand(Command):
-    """The command with `--store-tokens` taking a value or none, which Typer's options do not."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Give the option the value that it has without one."""
-        followed = zip_longest(args, args[1:])
-        return super().parse_args(
-            ctx,
-            [
-                f"{STORE_TOKENS}=compact" if word == STORE_TOKENS and after not in TOKEN_STORAGE else word
-                for word, after in followed
-            ],
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class ModelChoice:
-    """An encoder put together of two models, and whether token vectors are stored."""
+class EncoderPairChoice:
+    """An encoder put together of two models."""
 
     query_encoder: Annotated[
         str | None, typer.Option(help="Model for queries, beside --passage-encoder (DPR, MedCPT).")
@@ -58,42 +39,27 @@ class ModelChoice:
     pooling: Annotated[
         str | None, typer.Option(help="Pooling of these two: cls, mean or last. Default: their own.")
     ] = None
-    query_prompt: Annotated[str | None, typer.Option(help="Text before queries, for these two.")] = None
-    passage_prompt: Annotated[str | None, typer.Option(help="Text before passages, for these two.")] = None
-    no_store_tokens: Annotated[
-        bool, typer.Option(NO_STORE_TOKENS, help="As --store-tokens none: reranking encodes the candidates too.")
-    ] = False
 
-    def encoder(self, settings: Settings, line: CommandLine) -> str | None:
-        """Return the encoder of the two models; None if none are named.
+    def chosen(self, settings: Settings, line: CommandLine) -> Settings:
+        """Return the settings with this encoder.
 
-        Raises `UsageError` if one is missing, or another encoder is named too.
+        Raises `UsageError` if one model is missing, another encoder is named too, or token vectors are described and
+        none are stored.
         """
-        values = {name: value for name, value in asdict(self).items() if name != "no_store_tokens"}
-        named = [f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None]
+        if line.first("reranker", "token_pooling") and not stores_tokens(settings):
+            raise UsageError(
+                "--reranker and --token-pooling choose which token vectors are stored, and this index stores none: "
+                "leave them out, or index under another --name with --store-tokens compact"
+            )
+        named = [f"--{name.replace('_', '-')}" for name, value in asdict(self).items() if value is not None]
         if not named:
-            return None
+            return settings
         if self.query_encoder is None or self.passage_encoder is None:
             raise UsageError(f"{named[0]} is for two models: give --query-encoder and --passage-encoder")
         if other := line.first("encoder", "revision"):
             raise UsageError(f"{other} names one model, and --query-encoder one of two: leave one of them out")
-        texts = {"query": self.query_prompt, "document": self.passage_prompt}
-        prompts = {name: text for name, text in texts.items() if text is not None}
-        return paired_encoder(settings, self.query_encoder, self.passage_encoder, self.pooling, prompts)
-
-    def chosen(self, settings: Settings, line: CommandLine) -> Settings:
-        """Return the settings with this encoder, and with token vectors or without; raises UsageError."""
-        if self.no_store_tokens:
-            if line.first("store_tokens"):
-                raise UsageError(f"{STORE_TOKENS} and {NO_STORE_TOKENS} exclude each other: give one of them")
-            settings = overridden(settings, store_tokens="none")
-        if line.first("reranker", "token_pooling") and not stores_tokens(settings):
-            raise UsageError(
-                "--reranker and --token-pooling choose which token vectors are stored, and this index stores none: "
-                f"leave them out, or index under another --name with {STORE_TOKENS}"
-            )
-        encoder = self.encoder(settings, line)
-        return overridden(settings, encoder=encoder) if encoder else settings
+        pair = paired_encoder(settings, self.query_encoder, self.passage_encoder, self.pooling)
+        return overridden(settings, encoder=pair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +111,7 @@ def index(
     settings: Annotated[Settings, Flags(IndexSettings, "qdrant"), Flags("reranker", panel=None), Flags("precision")],
     line: CommandLine,
     bad_lines: options.BadLines,
-    models: ModelChoice,
+    models: EncoderPairChoice,
     run: IndexingRun,
     corpus: Annotated[
         list[str] | None,
@@ -217,6 +183,3 @@ def _print_estimate(estimate: IndexEstimate, as_json: bool) -> None:
         ("memory", f"{estimate.memory_bytes / 1e6:,.0f} MB"),
     ]
     show.table(f"Index {estimate.name}, by a sample of {estimate.sample}", ["", ""], rows)
-
-
-vars(index)["command_class"] = IndexCommand

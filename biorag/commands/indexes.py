@@ -19,7 +19,7 @@ Name = Annotated[str, typer.Argument(help="Name of an index.")]
 
 @app.callback(invoke_without_command=True)
 def indexes(ctx: typer.Context, as_json: options.Json = False) -> None:
-    """List the indexes: snippets, size on disk, encoder, state and last use.
+    """List the indexes: snippets, size on disk, encoder and state.
 
     Examples:
 
@@ -30,14 +30,18 @@ def indexes(ctx: typer.Context, as_json: options.Json = False) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
+    list_indexes(load_settings({"offline": ctx.obj["offline"]}, ctx.obj["config"]), as_json)
+
+
+def list_indexes(settings: Settings, as_json: bool) -> None:
+    """Print the indexes under the home."""
     from biorag.indexes.catalogue import summaries
 
-    settings = load_settings({"offline": ctx.obj["offline"]}, ctx.obj["config"])
     listed = [asdict(summary) for summary in summaries(settings)]
     if as_json:
         show.print_json({"home": str(settings.home), "indexes": listed})
     elif listed:
-        columns = ["name", "snippets", "MB", "encoder", "store", "state", "last used"]
+        columns = ["name", "snippets", "MB", "encoder", "store", "state"]
         rows = [
             [f"{value / 1e6:,.1f}" if key == "bytes" else "unknown" if value is None else value for key, value in row]
             for row in (summary.items() for summary in listed)

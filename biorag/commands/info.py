@@ -8,6 +8,7 @@ import typer
 
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden, with_index
+from biorag.commands.indexes import list_indexes
 from biorag.settings import settings as fields
 from biorag.settings.settings import Settings
 from biorag.utils.progress import reported
@@ -40,7 +41,7 @@ def info(
     if list_settings:
         _show_settings(settings, as_json)
     elif not (name or list_fields or line.first("qdrant")):
-        _show_indexes(settings, as_json)
+        list_indexes(settings, as_json)
     else:
         chosen = overridden(settings, name=name) if name else settings if is_named(settings) else with_index(settings)
         (_show_fields if list_fields else _show_index)(chosen, as_json)
@@ -53,24 +54,6 @@ def _show_settings(settings: Settings, as_json: bool) -> None:
         return
     rows = [(name, str(values[name]), entry.field.description or "") for name, entry in fields.FIELDS.items()]
     show.table("Settings (in the configuration file, or as BIORAG_NAME)", ["setting", "value", "meaning"], rows)
-
-
-def _show_indexes(settings: Settings, as_json: bool) -> None:
-    from biorag.indexes.manifest import read_manifest
-    from biorag.indexes.store import index_names
-
-    manifests = [read_manifest(settings.indexes / name / "manifest.json") for name in index_names(settings)]
-    if as_json:
-        show.print_json({"home": str(settings.home), "indexes": [manifest.shown() for manifest in manifests]})
-    elif manifests:
-        columns = ["name", "snippets", "encoder", "similarity", "store", "updated", "complete"]
-        rows = [
-            (m.name, m.snippets, m.encoder.id, m.similarity, m.store.get("url", m.store["kind"]), m.updated, m.complete)
-            for m in manifests
-        ]
-        show.table(f"Indexes in {settings.indexes}", columns, rows)
-    else:
-        show.err.print(f"No index in {settings.indexes} yet: try 'biorag index demo'.")
 
 
 def _show_fields(settings: Settings, as_json: bool) -> None:

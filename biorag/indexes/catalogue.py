@@ -1,4 +1,4 @@
-"""The indexes under the home: listed, renamed, removed; and when each was last used."""
+"""The indexes under the home: listed, renamed, removed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from biorag.errors import BioragError, MismatchError, MissingError, UsageError
@@ -30,8 +29,8 @@ REMOVED = ".removed-"  # begins the folders of what is being removed
 class IndexSummary:
     """One index as the list shows it; what only a manifest says is None where that is damaged.
 
-    `state` is one of `COMPLETE`, `TORN`, `INTERRUPTED`, `WRITTEN` and `DAMAGED`. `bytes` is what its folder takes, of
-    an index on a server its manifest alone. `last_used` is the last time it was read or written, as far as is known.
+    `state` is one of `COMPLETE`, `TORN`, `INTERRUPTED`, `WRITTEN` and `DAMAGED`; `bytes` the size of its folder, of an
+    index on a server the manifest alone.
     """
 
     name: str
@@ -40,7 +39,6 @@ class IndexSummary:
     encoder: str | None
     store: str | None
     state: str
-    last_used: str | None
 
 
 def summaries(settings: Settings) -> list[IndexSummary]:
@@ -53,7 +51,7 @@ def _summary(settings: Settings, name: str) -> IndexSummary:
     try:
         manifest = read_manifest(folder / MANIFEST)
     except BioragError:
-        return IndexSummary(name, None, disk_bytes(folder), None, None, DAMAGED, last_used(settings, name))
+        return IndexSummary(name, None, disk_bytes(folder), None, None, DAMAGED)
     return IndexSummary(
         name=name,
         snippets=manifest.snippets,
@@ -61,7 +59,6 @@ def _summary(settings: Settings, name: str) -> IndexSummary:
         encoder=manifest.encoder.id,
         store=manifest.store.get("url", manifest.store["kind"]),
         state=_state(folder, manifest),
-        last_used=last_used(settings, name) or manifest.updated,
     )
 
 
@@ -74,22 +71,6 @@ def _state(folder: Path, manifest: Manifest) -> str:
         return TORN if read_progress(folder).torn else INTERRUPTED
     except MismatchError:
         return INTERRUPTED
-
-
-def note_use(settings: Settings) -> None:
-    """Note that the configured index is used now, where the home can be written to; the index stays untouched."""
-    with suppress(OSError):
-        (settings.cache / "uses").mkdir(parents=True, exist_ok=True)
-        (settings.cache / "uses" / settings.index.name).touch()
-
-
-def last_used(settings: Settings, name: str) -> str | None:
-    """Return when an index was last used, in UTC to the second; None if that is not known."""
-    try:
-        seconds = (settings.cache / "uses" / name).stat().st_mtime
-    except OSError:
-        return None
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def known_index(settings: Settings) -> Manifest | None:
@@ -141,7 +122,6 @@ def remove_index(settings: Settings) -> None:
         folder.rename(grave / "index")
         sync_folder(settings.indexes)
         shutil.rmtree(grave)
-    (settings.cache / "uses" / settings.index.name).unlink(missing_ok=True)
 
 
 def rename_index(settings: Settings, new: str) -> None:
@@ -163,5 +143,3 @@ def rename_index(settings: Settings, new: str) -> None:
         folder.rename(target)
         write_json(target / MANIFEST, replace(manifest, name=new).to_json())
         sync_folder(target.parent)
-    with suppress(OSError):
-        (settings.cache / "uses" / old).rename(settings.cache / "uses" / new)

@@ -9,15 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from biorag.corpus.blocks import WHOLE, Splitter
-from biorag.corpus.readers import read_changes, refuse
-from biorag.corpus.sources import Source
 from biorag.indexes.manifest import Manifest, SourceRecord
 from biorag.indexes.points import SCROLL
 from biorag.indexes.progress import IndexingProgress, read_progress, write_progress
 from biorag.indexes.store import Store
 from biorag.indexes.updating import EncodeSnippets, Updater, Winner
 from biorag.indexes.writing import end_writing
-from biorag.types import Deletion, FieldFilter, Index, IndexQuery, OnProgress, Snippet, block_id
+from biorag.types import Deletion, FieldFilter, Index, IndexQuery, OnProgress, block_id
 from biorag.utils.files import sha256_of_json, timestamp
 from biorag.utils.progress import batched
 from biorag.utils.versions import installed_versions
@@ -26,16 +24,12 @@ BY_HAND = "biorag delete"  # the source of such deletions, as the manifest recor
 
 
 @dataclass(frozen=True, slots=True)
-class RemovedDocuments:
-    """What is to be removed: documents, how many snippets they are, and the ids asked for that are not there.
-
-    `source` is the SHA-256 of the corpus file that they are all of; empty for none.
-    """
+class Selection:
+    """The documents to be removed, how many snippets they are, and the ids asked for that are not there."""
 
     documents: tuple[str, ...]
     snippets: int
     missing: tuple[str, ...] = ()
-    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +44,7 @@ class DeletionReport:
     seconds: float
 
 
-def select_ids(index: Index, manifest: Manifest, ids: Iterable[str]) -> RemovedDocuments:
+def select_ids(index: Index, manifest: Manifest, ids: Iterable[str]) -> Selection:
     """Return the documents of these ids, each that of a snippet, a block of a document or a document in blocks."""
     asked = tuple(dict.fromkeys(ids))
     documents: dict[str, None] = {}
@@ -64,10 +58,10 @@ def select_ids(index: Index, manifest: Manifest, ids: Iterable[str]) -> RemovedD
                 missing.append(id)
             else:
                 documents[snippet.document] = None
-    return RemovedDocuments(tuple(documents), _snippets_of(index, manifest, tuple(documents)), tuple(missing))
+    return Selection(tuple(documents), _snippets_of(index, manifest, tuple(documents)), tuple(missing))
 
 
-def select_where(index: Index, manifest: Manifest, where: tuple[FieldFilter, ...]) -> RemovedDocuments:
+def select_where(index: Index, manifest: Manifest, where: tuple[FieldFilter, ...]) -> Selection:
     """Return the documents of which a snippet fulfils all conditions; the store evaluates them."""
     probe = np.ones(manifest.encoder.dimension, np.float32)
     documents: dict[str, None] = {}
@@ -76,24 +70,7 @@ def select_where(index: Index, manifest: Manifest, where: tuple[FieldFilter, ...
         matching = [hit.id for hit in hits]
         snippets = index.fetch(matching) if manifest.blocks else {}
         documents |= dict.fromkeys(snippets[id].document if id in snippets else id for id in matching)
-    return RemovedDocuments(tuple(documents), _snippets_of(index, manifest, tuple(documents)))
-
-
-def select_source(index: Index, manifest: Manifest, source: Source) -> RemovedDocuments:
-    """Return the documents that a corpus file has and the index holds, whichever file they came from last.
-
-    An id that begins with the file's label, of a folder that was indexed its path there, is looked for by every such
-    path, the longest first, so that no other folder's file of this name loses its records.
-    """
-    ids: list[str] = []
-    parts = source.path.absolute().parts[1:]
-    for start in range(len(parts)):
-        labelled = replace(source, label="/".join(parts[start:]))
-        ids = [change.id for change in read_changes(labelled, refuse, WHOLE.check) if isinstance(change, Snippet)]
-        own = [id for id in ids if id.startswith(f"{labelled.label}#")]
-        if not own or select_ids(index, manifest, own).documents:
-            break
-    return replace(select_ids(index, manifest, ids), missing=(), source=source.sha256())
+    return Selection(tuple(documents), _snippets_of(index, manifest, tuple(documents)))
 
 
 def _snippets_of(index: Index, manifest: Manifest, documents: Sequence[str]) -> int:
@@ -108,11 +85,10 @@ def _snippets_of(index: Index, manifest: Manifest, documents: Sequence[str]) -> 
     return count
 
 
-def delete_documents(store: Store, selection: RemovedDocuments, on_progress: OnProgress) -> DeletionReport:
+def delete_documents(store: Store, selection: Selection, on_progress: OnProgress) -> DeletionReport:
     """Remove documents from an index, batch by batch; a killed run is completed by the same command.
 
-    Vacuuming afterwards leaves BM25 the frequencies of what remains. The manifest records the deletion, and forgets a
-    corpus file whose records were all removed, so that indexing it again brings them back.
+    Vacuuming afterwards leaves BM25 the frequencies of what remains. The manifest records the deletion.
 
     Raises `ServiceError` if another process uses the index, or the store fails.
     """
@@ -151,10 +127,10 @@ def _no_encoder() -> EncodeSnippets:
     raise AssertionError("a deletion encodes nothing")
 
 
-def _finished(manifest: Manifest, selection: RemovedDocuments, snippets: int) -> Manifest:
+def _finished(manifest: Manifest, selection: Selection, snippets: int) -> Manifest:
     """Return the manifest after a deletion, which is recorded among the sources by the hash of what was removed."""
     deletion = SourceRecord(BY_HAND, sha256_of_json(sorted(selection.documents)), 0, 0, len(selection.documents))
-    kept = [record for record in manifest.sources if record.sha256 not in (selection.source, deletion.sha256)]
+    kept = [record for record in manifest.sources if record.sha256 != deletion.sha256]
     return replace(
         manifest,
         sources=(*kept, *([deletion] if selection.documents else [])),

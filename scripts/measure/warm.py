@@ -24,7 +24,7 @@ from scripts.measure.processes import Worker, log
 from scripts.measure.summary import markdown, ratio, report
 
 CANDIDATES = (20, 100)
-PLAIN = "--no-store-tokens"
+PLAIN = "--store-tokens none"
 WARM_UP = 5  # questions that do not count
 PAUSE = 0.02  # seconds between two questions, in which threads stop spinning
 

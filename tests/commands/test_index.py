@@ -153,7 +153,7 @@ def searched(run, *options) -> list[tuple[str, float]]:
 
 def test_stored_token_vectors_rank_as_those_encoded_anew(run, corpus_file, snippets, tiny_encoder, tmp_path):
     anew = write_medrag(tmp_path / "more.jsonl", [Snippet("new", "Aspirin", "Aspirin and the liver.", 77)])
-    for name, flags in (("fresh", ["--no-store-tokens"]), ("full", ["--store-tokens", "full"]), ("compact", [])):
+    for name, flags in (("fresh", ["--store-tokens", "none"]), ("full", ["--store-tokens", "full"]), ("compact", [])):
         done(run("index", corpus_file, "--name", name, "--encoder", tiny_encoder, *flags, "--json"))
         done(run("index", anew, "--name", name, "--json"))  # what comes later has token vectors too
     fresh = searched(run, "--name", "fresh")
@@ -163,27 +163,6 @@ def test_stored_token_vectors_rank_as_those_encoded_anew(run, corpus_file, snipp
         tokens = done(run("info", name, "--json"))["tokens"]
         assert (tokens["reranker"], tokens["dimension"], tokens["pooling"]) == ("encoder", 32, 1)
     assert done(run("info", "fresh", "--json"))["tokens"] is None
-
-
-@pytest.mark.parametrize(
-    ("options", "kept"),
-    [
-        (["--store-tokens"], "compact"),
-        (["--store-tokens=full", "--token-pooling", 3], "full"),
-        (["--no-store-tokens"], None),
-    ],
-)
-def test_what_is_kept_of_token_vectors(run, corpus_file, tiny_encoder, options, kept):
-    done(run("index", *options, corpus_file, "--encoder", tiny_encoder, "--json"))
-    tokens = done(run("info", "default", "--json"))["tokens"]
-    assert (tokens and tokens.get("kept", "full")) == kept
-    assert (tokens and tokens["pooling"]) == (kept and (3 if kept == "full" else 1))
-    assert len(searched(run)) == 8
-
-
-def test_two_options_for_token_vectors_exclude_each_other(run, corpus_file):
-    failed(run("index", corpus_file, "--store-tokens", "--no-store-tokens"), 2, "exclude each other")
-    failed(run("index", corpus_file, "--store-tokens=half"), 2, "--store-tokens 'half'")
 
 
 @pytest.mark.slow
@@ -205,21 +184,21 @@ def test_a_later_run_keeps_the_projection_of_the_first(run, tmp_path):
 
 
 def test_token_vectors_cannot_be_added_to_an_index(run, corpus_file, tiny_encoder):
-    done(run("index", corpus_file, "--encoder", tiny_encoder, "--no-store-tokens", "--json"))
-    failed(run("index", corpus_file, "--store-tokens"), 5, "was made with no token vectors", "--name")
+    done(run("index", corpus_file, "--encoder", tiny_encoder, "--store-tokens", "none", "--json"))
+    failed(run("index", corpus_file, "--store-tokens", "compact"), 5, "was made with no token vectors", "--name")
     stored = run("search", "aspirin", "--json", BIORAG_STORE_TOKENS="compact")
     assert done(stored)["hits"], "what a new index is to store is no matter of searching"
 
 
 @pytest.mark.parametrize("flags", [["--token-pooling", 2], ["--reranker", "encoder"]], ids=lambda flags: flags[0])
 def test_what_is_stored_cannot_be_said_without_storing_it(run, corpus_file, tiny_encoder, flags):
-    arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--no-store-tokens"]
+    arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--store-tokens", "none"]
     failed(run(*arguments, *flags), 2, "this index stores none")
 
 
 def test_an_estimate_tells_what_it_would_take_and_writes_nothing(run, corpus_file, tiny_encoder):
     arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--estimate", "--json"]
-    plain = done(run(*arguments, "--no-store-tokens"))
+    plain = done(run(*arguments, "--store-tokens", "none"))
     assert (plain["name"], plain["snippets"], plain["sample"]) == ("default", 12, 12)
     assert plain["seconds"] >= 0, "rounded"
     assert plain["bytes"] == 12 * plain["bytes_per_snippet"]

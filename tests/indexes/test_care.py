@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from biorag.indexes.catalogue import last_used
 from biorag.indexes.deleting import delete_documents, select_ids
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.fields import field_counts
@@ -42,7 +41,6 @@ def held(settings) -> list[str]:
 def test_the_list_says_what_each_index_is(indexed, settings):
     (listed,) = done(indexed("indexes", "--json"))["indexes"]
     assert listed.pop("bytes") > 1000
-    assert listed.pop("last_used")
     assert listed == {
         "name": "test",
         "snippets": 12,
@@ -58,15 +56,6 @@ def test_the_list_says_what_each_index_is(indexed, settings):
         lock.release()
     (Store(settings).folder / "manifest.json").write_text("{")
     assert done(indexed("indexes", "--json"))["indexes"][0]["state"] == "damaged"
-
-
-def test_reading_an_index_is_its_last_use_and_leaves_the_index_as_it_is(indexed, settings):
-    assert last_used(settings, "test") is None
-    folder = Store(settings).folder
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    done(indexed("info", "test", "--fields", "--json"))
-    assert last_used(settings, "test")
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
 def test_an_index_is_deleted(indexed, settings):
@@ -97,7 +86,6 @@ def test_an_index_in_use_and_what_is_no_index_stay(indexed, settings):
 
 
 def test_an_index_is_renamed(indexed, settings):
-    done(indexed("info", "test", "--fields", "--json"))
     failed(indexed("indexes", "rename", "test", "a/b", "--yes"), 2, "a/b")
     assert done(indexed("indexes", "rename", "test", "new", "--yes", "--json")) == {
         "name": "new",
@@ -105,7 +93,6 @@ def test_an_index_is_renamed(indexed, settings):
     }
     info = done(indexed("info", "new", "--json"))
     assert (info["name"], info["snippets"]) == ("new", 12)
-    assert last_used(settings, "new") and not last_used(settings, "test")
     succeeded(indexed("snapshot", "save", settings.home / "x.tar.gz", "--name", "new"))
     failed(indexed("indexes", "rename", "new", "new", "--yes"), 2, "exists already")
 
@@ -133,32 +120,6 @@ def test_snippets_are_removed_by_filter_as_search_understands_it(indexed, settin
     assert {"s0", "s2"} & set(held(settings)) == set()
     assert done(indexed("delete", "--filter", "year<1900", "--yes", "--json"))["deleted"] == 0
     failed(indexed("delete", "--filter", "yaer<2004", "--yes"), 2, "'yaer'", "did you mean 'year'", "type")
-
-
-def test_the_records_of_a_file_are_removed_and_come_back_when_it_is_indexed_again(indexed, settings, tmp_path):
-    more = corpus(tmp_path / "more.jsonl", [Snippet("m1", "More", "Text."), Snippet("m2", "More", "Other text.")])
-    Run(settings, more)
-    assert len(held(settings)) == 14
-    assert done(indexed("delete", "--source", more, "--yes", "--json"))["deleted"] == 2
-    assert len(held(settings)) == 12
-    assert str(more) not in [source["name"] for source in done(indexed("info", "test", "--json"))["sources"]]
-    assert Run(settings, more).report.added == 2
-    failed(indexed("delete", "--source", tmp_path / "none", "--yes"), 4, "none")
-
-
-def test_a_file_of_a_folder_is_removed_and_none_of_its_name_elsewhere(settings, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for path in (one := tmp_path / "in" / "a.txt", two := tmp_path / "in" / "b" / "a.txt"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"Text of {path.parent.name}.")
-    Run(settings, one.parent)
-    assert held(settings) == ["a.txt#p1", "b/a.txt#p1"]
-    assert done(invoke("delete", "--source", "in/b/a.txt", "--yes", "--json", home=settings.home))["deleted"] == 1
-    assert held(settings) == ["a.txt#p1"]
-    assert done(invoke("delete", "--source", one, "--yes", "--json", home=settings.home))["deleted"] == 1
-    Run(settings, two)
-    assert held(settings) == ["a.txt#p1"]
-    assert done(invoke("delete", "--source", two, "--yes", "--json", home=settings.home))["deleted"] == 1
 
 
 def test_a_deletion_that_is_killed_is_completed_by_the_same_command(indexed, settings, monkeypatch):

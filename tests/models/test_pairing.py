@@ -101,7 +101,7 @@ def test_an_index_of_two_models_is_searched_by_both(published, tmp_path, monkeyp
     snippets = [{"id": f"s{n}", "title": word, "content": f"{word} and {WORDS[n - 1]}"} for n, word in enumerate(WORDS)]
     corpus.write_text("".join(json.dumps(snippet) + "\n" for snippet in snippets))
     query, passage = ("--query-encoder", published / "dpr-question"), ("--passage-encoder", published / "dpr-context")
-    base = ("index", corpus, "--similarity", "dot", "--no-store-tokens", "--json")
+    base = ("index", corpus, "--similarity", "dot", "--store-tokens", "none", "--json")
     assert done(invoke(*base, *query, *passage))["snippets"] == len(WORDS)
     assert done(invoke(*base, *query, *passage))["unchanged"] == len(WORDS)
     search = ("search", "liver", "--mode", "dense", "--no-rerank", "--k", len(WORDS), "--json")
