@@ -224,14 +224,12 @@ class Negative:
 class TrainingRow:
     """A query, a passage that answers it, and passages that do not.
 
-    `scores` are a teacher's, of the positive and then each negative; empty where there are none. `kind` is how
-    the negatives were mined, empty where that is not known. The ids are empty where a row has only texts.
+    `kind` is how the negatives were mined, empty where that is not known. The ids are empty where a row has only texts.
     """
 
     query: str
     positive: str
     negatives: tuple[str, ...] = ()
-    scores: tuple[float, ...] = ()
     kind: str = ""
     query_id: str = ""
     positive_id: str = ""

@@ -60,9 +60,6 @@ def negatives(
     settings: Annotated[Settings, Flags("name", "seed"), options.GENERATOR],
     line: CommandLine,
     per_row: Annotated[int, _rows(min=1, max=100, help="Negatives of a row.")] = 1,
-    keep_mined: Annotated[bool, _rows("--keep-mined", help="Append a row's own negatives to the generated ones.")] = (
-        False
-    ),
     temperature: options.Temperature = TEMPERATURE,
     passage_tokens: PassageTokens = PASSAGE,
 ) -> None:
@@ -82,7 +79,7 @@ def negatives(
     from biorag.training.synthesis.negatives import generate_negatives
 
     job = output.job(settings, per_row, passage_tokens, temperature)
-    output.report("Generated negatives", lambda: generate_negatives(job, rows, line.value("name"), keep_mined))
+    output.report("Generated negatives", lambda: generate_negatives(job, rows, line.value("name")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +95,8 @@ class ScenarioOptions:
     ] = None
     per_scenario: Annotated[int, _rows(min=1, max=1000, help="Pairs of a scenario.")] = 1
     attributes: Annotated[
-        str | None, _rows(help="Draw attributes of each pair into its prompt: bmretriever, or a TOML file of lists.")
-    ] = None
+        bool, _rows("--attributes", help="Draw BMRetriever's attributes of each pair into its prompt.")
+    ] = False
 
 
 @expanded
@@ -117,19 +114,19 @@ def pairs(
     kind 'synthetic'. Pairs with a text that is empty, cut or short, passages that are copies or near-copies of each
     other, and duplicate queries or positives in the file are dropped and counted.
 
-    --attributes bmretriever draws BMRetriever's attributes for each pair: type, length and clarity of the query, words
-    of the passages, difficulty of both; --max-tokens is then 768 by default.
+    --attributes draws type, length and clarity of the query, words of the passages, difficulty of both; --max-tokens is
+    then 768 by default.
 
     Examples:
 
       biorag generate pairs --scenarios 100 --per-scenario 5 --out pairs.jsonl
-      biorag generate pairs --attributes bmretriever --llm http://localhost:8080 --out pairs.jsonl
+      biorag generate pairs --attributes --llm http://localhost:8080 --out pairs.jsonl
     """
     from biorag.training.synthesis.pairs import generate_pairs, read_attributes
 
     longer = chosen.attributes and "passage_tokens" not in line.parameters
     job = output.job(settings, chosen.per_scenario, LONG_PASSAGE if longer else passage_tokens, temperature)
-    drawn = read_attributes(chosen.attributes, settings.seed) if chosen.attributes else None
+    drawn = read_attributes(settings.seed) if chosen.attributes else None
     count = chosen.scenarios or (None if chosen.scenario_file else SCENARIOS)
     output.report("Generated pairs", lambda: generate_pairs(job, chosen.scenario_file, count, drawn))
 

@@ -23,11 +23,11 @@ from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER
 
 if TYPE_CHECKING:
     from biorag.training.data import Split
-    from biorag.training.instructions import Instructions
     from biorag.training.loop import Training
     from biorag.training.preparation import Preparation
 
 GENERIC_TASKS = 100
+QUESTIONS = "questions"
 # Two ways to say one thing: a setting, and the one that it replaces.
 REPLACED = {
     "train_max_steps": "train_epochs",
@@ -54,6 +54,14 @@ Negatives = Annotated[
         **choices(own_negatives()),
     ),
 ]
+Pairs = Annotated[
+    str,
+    typer.Option(
+        help="questions; or title-abstract, pre-training pairs from a corpus, of untitled texts two disjoint passages.",
+        rich_help_panel=DATA,
+        **choices_in("biorag.training.preparation:PAIRS"),
+    ),
+]
 Machine = Annotated[Settings, Flags("precision", panel=RUN), Flags("seed")]
 Common = Annotated[Machine, Flags("name", panel=DATA)]
 
@@ -77,20 +85,20 @@ class RowLimits:
     ] = None
 
     @contextmanager
-    def preparation(self, settings: Settings, name: str | None) -> Iterator[Preparation]:
+    def preparation(self, settings: Settings, line: CommandLine, pairs: str = QUESTIONS) -> Iterator[Preparation]:
         """Yield the preparation of a run's rows; passages of BEIR folders may come from the named index."""
         from biorag.training.preparation import Preparation
 
+        check(settings, line)
         policy, validation = self.contamination.policy, settings.training.validation
-        with open_passages(settings, name) as fetch:
+        with open_passages(settings, line.value("name") if pairs == QUESTIONS else None) as fetch:
             yield Preparation(policy, validation, settings.seed, self.max_positives, fetch)
 
     def read(
-        self, train: Sequence[Path], settings: Settings, line: CommandLine, pairs: str = "questions"
+        self, train: Sequence[Path], settings: Settings, line: CommandLine, pairs: str = QUESTIONS
     ) -> tuple[Split, dict[str, Any]]:
         """Return the rows, and the facts of the manifest."""
-        check(settings, line)
-        with self.preparation(settings, line.value("name") if pairs == "questions" else None) as prepare:
+        with self.preparation(settings, line, pairs) as prepare:
             return prepare.read(train, pairs)
 
 
@@ -149,28 +157,6 @@ class Form:
         return generic_tasks(self.random_prompts, seed) if self.random_prompts else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """Which rows to train on, and against which negatives."""
-
-    negatives: Negatives = "in-batch"
-    pairs: Annotated[
-        str,
-        typer.Option(
-            help="questions; or title-abstract, pre-training pairs from a corpus, both halves of untitled texts; or "
-            "title-passages, of untitled texts two disjoint passages, drawn with --seed.",
-            **choices_in("biorag.training.preparation:PAIRS"),
-        ),
-    ] = "questions"
-    sample_negatives: Annotated[
-        bool,
-        typer.Option(
-            "--sample-negatives",
-            help="Draw each row's --hard-negatives from all its mined ones with --seed, instead of the first.",
-        ),
-    ] = False
-
-
 @expanded
 def retriever(
     train: Rows,
@@ -178,8 +164,9 @@ def retriever(
     settings: Annotated[Common, Flags(TrainingSettings, model=RETRIEVER), Flags("similarity")],
     line: CommandLine,
     limits: RowLimits,
-    rows: Annotated[Pairs, DATA],
     form: Form,
+    negatives: Negatives = "in-batch",
+    pairs: Pairs = QUESTIONS,
     base: Annotated[
         str,
         typer.Option(
@@ -198,43 +185,25 @@ def retriever(
       biorag train retriever data/bioasq --name pubmed --base models/pretrained --out models/retriever
       biorag train retriever mix.toml --base starter-llm --lora --instruct bmretriever --out models/mixed
     """
-    drawn = form.drawn(settings.seed)
-    files = find_base(base)
-    split, facts, instructions = _rows_of_retriever(train, limits, rows, form, drawn, settings, line)
-    from biorag.training.bi_encoder import EncoderForm
-    from biorag.training.retriever import RetrieverTraining
-
-    made = EncoderForm(form.attention, instructions, form.lora, form.pooling, form.projection)
-    _run(RetrieverTraining(files, split, settings, rows.negatives, made), facts, result)
-
-
-def _rows_of_retriever(
-    train: Sequence[Path],
-    limits: RowLimits,
-    rows: Pairs,
-    form: Form,
-    drawn: Sequence[str],
-    settings: Settings,
-    line: CommandLine,
-) -> tuple[Split, dict[str, Any], Instructions | None]:
-    """Return the rows, the facts of the manifest, and the instructions that the model keeps."""
-    from biorag.training.data import sampled_split
     from biorag.training.instructions import TASK, read_instructions
     from biorag.training.preparation import is_mixture
 
+    drawn = form.drawn(settings.seed)
+    files = find_base(base)
     if is_mixture(train):
-        if rows.pairs != "questions":
-            raise UsageError(f"a mixture consists of questions: leave out --pairs {rows.pairs}")
-        check(settings, line)
-        with limits.preparation(settings, line.value("name")) as prepare:
+        if pairs != QUESTIONS:
+            raise UsageError(f"a mixture consists of questions: leave out --pairs {pairs}")
+        with limits.preparation(settings, line) as prepare:
             split, facts, instructions = prepare.read_mixture(train[0], form.instruct, form.task, drawn)
     else:
         template = form.instruct
         instructions = None if template is None else read_instructions(template, form.task or TASK, drawn)
-        split, facts = limits.read(train, settings, line, rows.pairs)
-    if rows.sample_negatives:
-        split = sampled_split(split, settings.training.hard_negatives, settings.seed)
-    return split, facts, instructions
+        split, facts = limits.read(train, settings, line, pairs)
+    from biorag.training.bi_encoder import EncoderForm
+    from biorag.training.retriever import RetrieverTraining
+
+    made = EncoderForm(form.attention, instructions, form.lora, form.pooling, form.projection)
+    _run(RetrieverTraining(files, split, settings, negatives, made), facts, result)
 
 
 @expanded
@@ -246,10 +215,6 @@ def reranker(
     limits: RowLimits,
     base: Base = "starter",
     negatives: Negatives = "in-batch",
-    distill: Annotated[
-        bool,
-        typer.Option("--distill", help="Learn from the rows' 'scores' (of a cross-encoder).", rich_help_panel=DATA),
-    ] = False,
 ) -> None:
     """Train a late-interaction reranker (ColBERT), which --reranker DIR, colbert-ai and others load.
 
@@ -264,7 +229,7 @@ def reranker(
     split, facts = limits.read(train, settings, line)
     from biorag.training.reranker import RerankerTraining
 
-    _run(RerankerTraining(files, split, settings, negatives, distill), facts, result)
+    _run(RerankerTraining(files, split, settings, negatives), facts, result)
 
 
 @expanded
@@ -305,9 +270,7 @@ def question_generator(
     base: Annotated[
         str, typer.Option("--base", help="Sequence-to-sequence model: a directory, or a Hugging Face id such as T5's.")
     ],
-    pairs: Annotated[
-        str, typer.Option(help="What a row is: questions, or title-abstract of a corpus.", rich_help_panel=DATA)
-    ] = "questions",
+    pairs: Pairs = QUESTIONS,
 ) -> None:
     """Train a question generator, which 'generate queries --model seq2seq:DIR' writes questions with.
 

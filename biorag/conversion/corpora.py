@@ -23,8 +23,8 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[Snippet]:
 def convert_pairs(request: Request, on_reject: OnReject | None) -> Iterator[Item]:
     """Yield a row for each snippet, its title the query, its abstract the positive: M+C, 3.2.1; BMRetriever, 3.2.
 
-    A title is a question too, to which its own snippet is relevant (known-item search). A snippet without a title is
-    cut in two halves, as `title_abstract_row` says; one that makes no pair is dropped and counted.
+    A title is a question too, to which its own snippet is relevant (known-item search). A snippet that makes no pair,
+    as `title_abstract_row` says, is dropped and counted.
     """
     for snippet in convert(request, on_reject):
         row = title_abstract_row(snippet)

@@ -15,9 +15,10 @@ from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.loading import load_model
+from biorag.registries import own_negatives
 from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import require_single_tower
-from biorag.training.data import Split, check_mined, labelled_pairs, usable
+from biorag.training.data import Split, check_negatives, labelled_pairs, usable
 from biorag.training.estimating import TrainingWork, pairs_work
 from biorag.training.evaluators import METRIC, reranking_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training, require_one_process
@@ -33,18 +34,15 @@ class CrossEncoderTraining(Training):
 
     Source: the BioASQ 8 hybrid system (logistic loss, BM25 negatives, one epoch).
 
-    Parameters
-    ----------
-    files : a transformer or bi-encoder, which gets a new head, or a cross-encoder
-    split : held-out questions need mined negatives
-    negatives : the kind of the mined negatives
+    The base is a transformer or bi-encoder, which gets a new head, or a cross-encoder. Held-out questions need mined
+    negatives.
     """
 
     kind = "cross-encoder"
 
     def __init__(self, files: ModelFiles, split: Split, settings: Settings, negatives: str) -> None:
         require_one_process(self.kind)
-        check_mined(negatives, settings.training)
+        check_negatives(negatives, settings.training, own_negatives())
         require_single_tower(files)
         count = settings.training.hard_negatives
         rows = usable(split.training, negatives, count)

@@ -3,55 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
 from itertools import cycle, islice
-from random import Random
 from typing import Any
 
 from biorag.errors import BadInputError, UsageError, unknown_name
-from biorag.registries import NEGATIVES, own_negatives
+from biorag.registries import NEGATIVES
 from biorag.settings.training import TrainingSettings
 from biorag.training.instructions import Instructions
-from biorag.training.rows import row_random, sha256_of, with_negatives
+from biorag.training.rows import sha256_of
 from biorag.types import TrainingRow
 
 IN_BATCH = "in-batch"
 SYNTHETIC = "synthetic"  # written by a model
-LABEL = "label"  # the column of numbers beside the texts: how many negatives a row has, or a teacher's scores
-NO_PASSAGE = -1e9  # the score of a text that only fills a column: its share of a softmax is 0
+LABEL = "label"  # the column of numbers beside the texts: how many negatives a row has
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSet:
-    """One set of a mixture, whose rows make batches of their own; None takes the run's.
+    """One set of a mixture, whose rows make batches of their own; instructions of None are the run's.
 
-    An epoch draws its rows `weight` times; `temperature` divides the similarities in its loss. With a `share` it has no
-    batches of its own: all sets have one then, and each batch takes that share of its rows from this set.
+    With a `share` it has no batches of its own: all sets have one then, and each batch takes that share of its rows
+    from this set.
     """
 
     name: str
     training: Sequence[TrainingRow]
     validation: Sequence[TrainingRow]
-    weight: float = 1.0
-    temperature: float | None = None
     instructions: Instructions | None = None
     share: float | None = None
-
-    def passes(self, seed: int) -> list[list[TrainingRow]]:
-        """Return the rows of the first epoch by `passes`."""
-        return [
-            [self.training[index] for index in indices]
-            for indices in passes(len(self.training), self.weight, seed, epoch=0)
-        ]
 
     def described(self) -> dict[str, Any]:
         """Return the identity of the set, besides its rows."""
         return {
             "name": self.name,
             "rows": len(self.training),
-            "weight": self.weight,
-            "temperature": self.temperature,
             "instructions": self.instructions and self.instructions.prompts(),
             **({"share": self.share} if self.share else {}),
         }
@@ -80,21 +67,16 @@ class Split:
         """The share of each batch that a set has, by its name; empty where sets make batches of their own."""
         return {part.name: part.share for part in self.sets if part.share}
 
-    def passes(self, seed: int) -> list[list[TrainingRow]]:
-        """Return the rows of the first epoch by `passes`; the last batch of each may be smaller.
+    def passes(self) -> list[Sequence[TrainingRow]]:
+        """Return the rows of an epoch by the passes that end with a smaller batch: one for each set.
 
         Sets that share batches have one pass, in which every row is drawn once and those of too small sets again.
         """
-        if not self.sets:
-            return [list(self.training)]
-        if self.shares:
-            rows = max(math.ceil(len(part.training) / share) for part, share in self._shared())
-            counts = [(part.training, math.ceil(rows * share)) for part, share in self._shared()]
-            return [[row for training, count in counts for row in islice(cycle(training), count)]]
-        return [rows for part in self.sets for rows in part.passes(seed)]
-
-    def _shared(self) -> list[tuple[TrainingSet, float]]:
-        return [(part, part.share) for part in self.sets if part.share]
+        if not self.shares:
+            return [part.training for part in self.sets] or [self.training]
+        shared = [(part.training, self.shares[part.name]) for part in self.sets]
+        rows = max(math.ceil(len(training) / share) for training, share in shared)
+        return [[row for training, share in shared for row in islice(cycle(training), math.ceil(rows * share))]]
 
 
 def mixed(sets: Sequence[TrainingSet]) -> Split:
@@ -104,44 +86,15 @@ def mixed(sets: Sequence[TrainingSet]) -> Split:
     )
 
 
-def passes(rows: int, weight: float, seed: int, epoch: int) -> Iterator[list[int]]:
-    """Yield the indices of the rows that an epoch draws: all rows for each whole of the weight, then its fraction.
+def check_negatives(negatives: str, settings: TrainingSettings, kinds: Collection[str] = NEGATIVES) -> None:
+    """Refuse negatives that are not of the kinds, and settings that mined ones alone do not go with.
 
-    Each epoch draws the fraction anew. At least one row is drawn, if there is any.
+    Raises UsageError naming the option.
     """
-    if not rows:
+    if negatives not in kinds:
+        raise unknown_name("--negatives", negatives, kinds)
+    if NEGATIVES[negatives].in_batch:
         return
-    wanted = max(1, round(weight * rows))
-    for _ in range(wanted // rows):
-        yield list(range(rows))
-    if rest := wanted % rows:
-        yield sorted(Random(f"{seed} {epoch}").sample(range(rows), rest))
-
-
-def check_negatives(negatives: str, settings: TrainingSettings, distill: bool = False) -> None:
-    """Refuse a kind of negatives that is unknown, or settings that do not go with it.
-
-    Raises UsageError naming the option.
-    """
-    if negatives not in NEGATIVES:
-        raise unknown_name("--negatives", negatives, NEGATIVES)
-    if distill and not settings.hard_negatives:
-        raise UsageError("--distill learns a teacher's scores of negatives: give --hard-negatives 1 or more")
-    if distill and settings.in_batch:
-        raise UsageError(
-            "--in-batch (train_in_batch) chooses negatives, and --distill has a teacher's scores: leave it out"
-        )
-    if not NEGATIVES[negatives].in_batch:
-        check_mined(negatives, settings)
-
-
-def check_mined(negatives: str, settings: TrainingSettings) -> None:
-    """Refuse a kind of negatives that is not mined, or settings that do not go with mined ones alone.
-
-    Raises UsageError naming the option.
-    """
-    if negatives not in own_negatives():
-        raise unknown_name("--negatives", negatives, own_negatives())
     if not settings.hard_negatives:
         raise UsageError(f"--negatives {negatives} trains on mined negatives alone: give --hard-negatives 1 or more")
     if settings.mini_batch_size:
@@ -151,8 +104,8 @@ def check_mined(negatives: str, settings: TrainingSettings) -> None:
         )
     if settings.in_batch:
         raise UsageError(
-            f"--in-batch (train_in_batch) chooses in-batch negatives, which --negatives {negatives} has not: leave it "
-            "out"
+            f"--in-batch (train_in_batch) chooses in-batch negatives, which --negatives {negatives} does not have: "
+            "leave it out"
         )
 
 
@@ -176,49 +129,23 @@ def usable(rows: Sequence[TrainingRow], negatives: str, count: int) -> list[Trai
     return mined
 
 
-def columns(rows: Sequence[TrainingRow], count: int, distill: bool = False) -> dict[str, list[Any]]:
+def columns(rows: Sequence[TrainingRow], count: int) -> dict[str, list[Any]]:
     """Return the columns query, positive, negative_1 … negative_n (n ≤ `count`), and label.
 
     Where a row has fewer than n negatives, its shortest passage fills the other columns, and label says how many each
-    row has, so that losses leave the filling out (`losses.Candidates`). To `distill`, label is a teacher's scores,
-    which are `NO_PASSAGE` for the filling.
-
-    Raises BadInputError if `distill` is asked and rows lack scores.
+    row has, so that losses leave the filling out (`losses.Candidates`).
     """
-    if distill and not all(len(row.scores) == 1 + len(row.negatives) and row.negatives for row in rows):
-        raise BadInputError(
-            "--distill needs a list 'scores' in every row: a teacher's score of the positive and of each negative"
-        )
     count = min(count, max((len(row.negatives) for row in rows), default=0))
-    rows = [with_negatives(row, list(range(min(count, len(row.negatives))))) for row in rows]
-    missing = [count - len(row.negatives) for row in rows]
-    filling = [min((row.positive, *row.negatives), key=len) for row in rows]
     columns: dict[str, list[Any]] = {"query": [row.query for row in rows], "positive": [row.positive for row in rows]}
+    own = [row.negatives[:count] for row in rows]
+    filling = [min((row.positive, *negatives), key=len) for row, negatives in zip(rows, own, strict=True)]
     for number in range(count):
         columns[f"negative_{number + 1}"] = [
-            row.negatives[number] if number < len(row.negatives) else text
-            for row, text in zip(rows, filling, strict=True)
+            negatives[number] if number < len(negatives) else text for negatives, text in zip(own, filling, strict=True)
         ]
-    if distill:
-        columns[LABEL] = [[*row.scores, *[NO_PASSAGE] * rest] for row, rest in zip(rows, missing, strict=True)]
-    elif any(missing):
-        columns[LABEL] = [len(row.negatives) for row in rows]
+    if any(len(negatives) < count for negatives in own):
+        columns[LABEL] = [len(negatives) for negatives in own]
     return columns
-
-
-def sampled(rows: Sequence[TrainingRow], count: int, seed: int) -> list[TrainingRow]:
-    """Return the rows with at most `count` negatives each, drawn from all of a row's with the seed."""
-    return [
-        with_negatives(row, row_random(seed, row).sample(range(len(row.negatives)), min(count, len(row.negatives))))
-        for row in rows
-    ]
-
-
-def sampled_split(split: Split, count: int, seed: int) -> Split:
-    """Return a split whose training rows are `sampled`, in all sets."""
-    if split.sets:
-        return mixed([replace(part, training=sampled(part.training, count, seed)) for part in split.sets])
-    return replace(split, training=sampled(split.training, count, seed))
 
 
 def labelled_pairs(rows: Sequence[TrainingRow], count: int) -> dict[str, list[Any]]:

@@ -30,9 +30,11 @@ from sentence_transformers.util import (
 )
 from torch import Tensor, nn
 
-from biorag.training.data import NO_PASSAGE
+from biorag.settings.training import TrainingSettings
+from biorag.training.run_directory import process_count
 
 FLOAT32 = 4  # bytes
+NO_PASSAGE = -1e9  # the score of a text that only fills a column: its share of a softmax is 0
 Scores = Callable[[nn.Module, list[dict[str, Tensor]]], Tensor]
 
 
@@ -80,11 +82,9 @@ class OwnNegativesLoss(nn.Module):
 def passages_of(labels: Tensor, columns: int) -> Tensor:
     """Return which passages are a row's own, not filling, shape (rows, columns).
 
-    `labels` are how many negatives each row has, shape (rows,), or a teacher's scores, shape (rows, columns).
+    `labels` are how many negatives each row has, shape (rows,).
     """
-    if labels.ndim == 1:
-        return torch.arange(columns, device=labels.device) <= labels[:, None]
-    return labels > NO_PASSAGE
+    return torch.arange(columns, device=labels.device) <= labels[:, None]
 
 
 class Candidates:
@@ -93,12 +93,8 @@ class Candidates:
     The library's losses pass it queries in the order of their rows, some at a time, and all passages: `by_row`, a row's
     passages one after the other (late interaction), else all positives, then all first negatives, and so on.
 
-    Parameters
-    ----------
-    similarity : returns the scores of queries and passages, shape (queries, passages)
-    positives_only : of the other rows only the positives count
-    own_only : the similarity is of each query and its own passages, shape (rows, columns)
-    gather : passages are those of all processes, one process after the other
+    The `similarity` returns the scores of queries and passages, shape (queries, passages). With `positives_only` the
+    other rows' negatives do not count. With `gather` passages are those of all processes, one after the other.
     """
 
     def __init__(
@@ -106,13 +102,17 @@ class Candidates:
         similarity: Callable[..., Tensor],
         by_row: bool = False,
         positives_only: bool = False,
-        own_only: bool = False,
         gather: bool = False,
     ) -> None:
         self._similarity = similarity
-        self._by_row, self._positives_only, self._own_only, self._gather = by_row, positives_only, own_only, gather
+        self._by_row, self._positives_only, self.gather = by_row, positives_only, gather
         self._counted: Tensor | None = None
         self._row = 0
+
+    @classmethod
+    def of(cls, settings: TrainingSettings, similarity: Callable[..., Tensor], by_row: bool = False) -> Candidates:
+        """Return the candidates of a run's settings; several processes share theirs."""
+        return cls(similarity, by_row, settings.in_batch == "positives", process_count() > 1)
 
     def begin(self, rows: int, columns: int, labels: Tensor | None, device: torch.device) -> None:
         """Take the next batch: rows of this process, columns of passages, and labels as `passages_of` takes them."""
@@ -122,8 +122,8 @@ class Candidates:
         counted = torch.ones(rows, columns, dtype=torch.bool, device=device)
         if labels is not None:
             counted = passages_of(labels.to(device), columns)
-        self._counted = all_gather(counted.byte()).bool() if self._gather else counted
-        self._row = rows * get_rank() if self._gather else 0
+        self._counted = all_gather(counted.byte()).bool() if self.gather else counted
+        self._row = rows * get_rank() if self.gather else 0
 
     def __call__(self, queries: Tensor, passages: Tensor, **masks: Tensor) -> Tensor:
         """Return the scores of the next queries, `NO_PASSAGE` where a passage does not count."""
@@ -132,8 +132,6 @@ class Candidates:
             return scores
         rows = torch.arange(self._row, self._row + len(scores), device=scores.device)
         self._row += len(scores)
-        if self._own_only:
-            return scores.masked_fill(~self._counted[rows], NO_PASSAGE)
         counted = self._counted[None]  # (queries or 1, rows, columns)
         if self._positives_only:
             of_others = torch.arange(counted.shape[1], device=scores.device) != rows[:, None]

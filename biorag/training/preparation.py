@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +19,20 @@ from biorag.training.rows import cap_positives, read_rows, read_title_abstract, 
 from biorag.types import Fetch, TrainingRow
 from biorag.utils.parsing import parse_toml
 
-QUESTIONS, TITLE_ABSTRACT, TITLE_PASSAGES = PAIRS = ("questions", "title-abstract", "title-passages")
+QUESTIONS, TITLE_ABSTRACT = PAIRS = ("questions", "title-abstract")
 SUFFIX = ".toml"
 ROUNDING = 1e-6
-OF_OWN_BATCHES = {"weight": 1.0, "temperature": None, "task": None, "instruct": None}  # and their defaults
 
 
 class SetFile(BaseModel):
-    """One set: its files, and how it is trained on."""
+    """One set: its files, the task of its instruction, and its share of each batch."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = ""
     rows: tuple[Path, ...] = Field(min_length=1)
-    weight: float = Field(1.0, gt=0, le=1000)
     share: float | None = Field(None, gt=0, lt=1)
-    temperature: float | None = Field(None, gt=0, allow_inf_nan=False)
     task: str | None = None
-    instruct: str | None = None
 
     @field_validator("rows", mode="before")
     @classmethod
@@ -62,8 +58,8 @@ class Mixture(BaseModel):
             return sets
         if len(shares) < len(sets) or abs(sum(shares) - 1) > ROUNDING:
             raise ValueError("every set needs a share of the batches, and the shares must add up to 1")
-        if any(getattr(listed, name) != default for listed in sets for name, default in OF_OWN_BATCHES.items()):
-            raise ValueError(f"sets that share batches have no {', '.join(OF_OWN_BATCHES)} of their own")
+        if any(listed.task is not None for listed in sets):
+            raise ValueError("sets that share batches have no task of their own")
         return sets
 
 
@@ -75,8 +71,8 @@ def is_mixture(train: Sequence[Path]) -> bool:
     return bool(files)
 
 
-def load_mixture(path: Path) -> Mixture:
-    """Read a mixture; a set without a name has its first file's.
+def load_mixture(path: Path) -> tuple[SetFile, ...]:
+    """Read the sets of a mixture; one without a name has its first file's.
 
     Raises MissingError if the file, or one that it names, is not there; BadInputError if it is not valid TOML, a key is
     unknown or has a value that is not allowed, or two sets have the same name.
@@ -89,46 +85,36 @@ def load_mixture(path: Path) -> Mixture:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise BadInputError(f"{path}: {key or 'the file'}: {first['msg']} (it has {first['input']!r})") from None
-    sets = [_placed(listed, path.parent) for listed in mixture.sets]
-    for file in [file for listed in sets for file in listed.rows]:
-        if not file.exists():
-            raise MissingError(f"{path} names {file}, which is not there")
+    sets = []
+    for listed in mixture.sets:
+        rows = tuple(path.parent / file for file in listed.rows)
+        if missing := next((file for file in rows if not file.exists()), None):
+            raise MissingError(f"{path} names {missing}, which is not there")
+        name = listed.name or rows[0].name.removesuffix(".gz").removesuffix(".jsonl")
+        sets.append(listed.model_copy(update={"rows": rows, "name": name}))
     names = [listed.name for listed in sets]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise BadInputError(f"{path}: two sets have the name {repeated!r}: rename one")
-    return Mixture(sets=tuple(sets))
-
-
-def _placed(listed: SetFile, folder: Path) -> SetFile:
-    """Return a set whose paths do not depend on where the mixture's file lies, with its name."""
-    rows = tuple(folder / file for file in listed.rows)
-    stem = rows[0].name.removesuffix(".gz").removesuffix(".jsonl")
-    template = listed.instruct and folder / listed.instruct
-    instruct = str(template) if template and template.is_file() else listed.instruct
-    return listed.model_copy(update={"rows": rows, "name": listed.name or stem, "instruct": instruct})
+    return tuple(sets)
 
 
 def instructions_of(
-    mixture: Mixture, instruct: str | None, task: str | None, drawn: Sequence[str] = ()
+    sets: Sequence[SetFile], instruct: str | None, task: str | None, drawn: Sequence[str] = ()
 ) -> tuple[Instructions | None, list[Instructions | None]]:
     """Return the instructions that the model keeps, and those of each set; None for the base's own.
 
-    The run's template is `instruct`, its task `task` or else that of the first set. What a set does not
-    set it takes from the run. Without a template of the run the model keeps the first set's.
+    They are of the template `instruct`. The model's task is `task`, else that of the first set; a set without a task
+    takes the model's.
 
     Raises UsageError if a set has a task and there is no template for it. As `read_instructions` does.
     """
-    task = task or mixture.sets[0].task or TASK
-    instructions: list[Instructions | None] = []
-    for listed in mixture.sets:
-        template = listed.instruct or instruct
-        if listed.task is not None and template is None:
-            raise UsageError(
-                f"the task of set {listed.name!r} is part of an instruction: set its instruct too, or give --instruct"
-            )
-        instructions.append(None if template is None else read_instructions(template, listed.task or task, drawn))
-    kept = instruct or mixture.sets[0].instruct
-    return (None if kept is None else read_instructions(kept, task, drawn)), instructions
+    if instruct is None:
+        if tasked := next((listed for listed in sets if listed.task is not None), None):
+            raise UsageError(f"the task of set {tasked.name!r} is part of an instruction: give --instruct")
+        return None, [None] * len(sets)
+    task = task or sets[0].task or TASK
+    kept = read_instructions(instruct, task, drawn)
+    return kept, [read_instructions(instruct, listed.task or task, drawn) for listed in sets]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +142,14 @@ class Preparation:
             raise UsageError(f"{train[0]} is a mixture, which 'biorag train retriever' takes: give files of rows here")
         if pairs not in PAIRS:
             raise unknown_name("--pairs", pairs, PAIRS)
-        if pairs != QUESTIONS:
+        if pairs == TITLE_ABSTRACT:
             with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
                 sources = find_sources([str(path) for path in train], Path(spool) / "standard-input")
-                rows, cleaning = read_title_abstract(sources, self.seed if pairs == TITLE_PASSAGES else None)
+                rows, counts = read_title_abstract(sources, self.seed)
         else:
-            rows, cleaning = read_rows(train, self.fetch)
+            rows, counts = read_rows(train, self.fetch)
         clean, matches = self.contamination.apply(rows)
-        data = {"files": [str(path) for path in train], "pairs": pairs, **asdict(cleaning)}
+        data = {"files": [str(path) for path in train], "pairs": pairs, **counts}
         return self._split(clean), {"data": data, **self.contamination.facts(matches)}
 
     def read_mixture(
@@ -171,23 +157,20 @@ class Preparation:
     ) -> tuple[Split, dict[str, Any], Instructions | None]:
         """Return the rows of a mixture, the facts of the manifest, and the instructions that the model keeps.
 
-        Parameters
-        ----------
-        instruct, task, drawn : the run's template, task, and tasks to draw from, see `instructions_of`
+        `instructions_of` describes template, task, and tasks to draw from.
         """
-        mixture = load_mixture(path)
-        kept, instructions = instructions_of(mixture, instruct, task, drawn)
-        read = [read_rows(listed.rows, self.fetch) for listed in mixture.sets]
+        listed_sets = load_mixture(path)
+        kept, instructions = instructions_of(listed_sets, instruct, task, drawn)
+        read = [read_rows(listed.rows, self.fetch) for listed in listed_sets]
         clean, matches = self.contamination.apply([row for rows, _ in read for row in rows])
         allowed = set(clean)
         sets, facts = [], []
-        for listed, (rows, cleaning), own in zip(mixture.sets, read, instructions, strict=True):
+        for listed, (rows, counts), own in zip(listed_sets, read, instructions, strict=True):
             clean_rows = [row for row in rows if row in allowed]
             part = self._split(clean_rows)
-            how = (listed.weight, listed.temperature, own, listed.share)
-            sets.append(TrainingSet(listed.name, part.training, part.validation, *how))
+            sets.append(TrainingSet(listed.name, part.training, part.validation, own, listed.share))
             files, dropped = [str(file) for file in listed.rows], len(rows) - len(clean_rows)
-            facts.append({"name": listed.name, "files": files, **asdict(cleaning), "dropped": dropped})
+            facts.append({"name": listed.name, "files": files, **counts, "dropped": dropped})
         data = {"files": [str(path)], "pairs": QUESTIONS, "sets": facts}
         return mixed(sets), {"data": data, **self.contamination.facts(matches)}, kept
 

@@ -9,10 +9,9 @@ from typing import Any
 from sentence_transformers import MultiVectorEncoder, MultiVectorEncoderTrainer, MultiVectorEncoderTrainingArguments
 from sentence_transformers.multi_vector_encoder.losses import (
     CachedMultiVectorMultipleNegativesRankingLoss,
-    MultiVectorDistillKLDivLoss,
     MultiVectorMultipleNegativesRankingLoss,
 )
-from sentence_transformers.multi_vector_encoder.scoring import colbert_kd_scores, colbert_scores
+from sentence_transformers.multi_vector_encoder.scoring import colbert_scores
 
 from biorag.models.colbert import read_long_queries
 from biorag.models.finding import ModelFiles
@@ -39,26 +38,20 @@ class _Trainer(NoModelCard, MultiVectorEncoderTrainer):  # type: ignore[misc]
 
 
 class RerankerTraining(Training):
-    """A late-interaction reranker, saved as a ColBERT checkpoint.
+    """A late-interaction reranker, saved as a ColBERT checkpoint; see `RetrieverTraining` for its negatives.
 
-    Parameters
-    ----------
-    files : a BERT, MiniLM or ModernBERT, a bi-encoder, or a ColBERT checkpoint
-    split : held-out questions need mined negatives
-    negatives : as `RetrieverTraining` takes them
-    distill : learn the distribution of the rows' teacher scores instead
+    The base is a BERT, MiniLM or ModernBERT, a bi-encoder, or a ColBERT checkpoint. Held-out questions need mined
+    negatives.
     """
 
     kind = "reranker"
 
-    def __init__(
-        self, files: ModelFiles, split: Split, settings: Settings, negatives: str = IN_BATCH, distill: bool = False
-    ) -> None:
-        check_negatives(negatives, settings.training, distill)
+    def __init__(self, files: ModelFiles, split: Split, settings: Settings, negatives: str = IN_BATCH) -> None:
+        check_negatives(negatives, settings.training)
         require_single_tower(files)
-        self.negatives, self.distill = negatives, distill
+        self.negatives = negatives
         rows = usable(split.training, negatives, settings.training.hard_negatives)
-        super().__init__(files, split, settings, rows, negatives=negatives, distill=distill)
+        super().__init__(files, split, settings, rows, negatives=negatives)
 
     def work(self) -> TrainingWork:
         """Return the columns of the rows."""
@@ -68,7 +61,7 @@ class RerankerTraining(Training):
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Write the base in ColBERT's layout, load it, and return its job."""
         settings, precision = self.settings.training, self.settings.retrieval.precision
-        texts = columns(self.rows, settings.hard_negatives, self.distill)
+        texts = columns(self.rows, settings.hard_negatives)
         lengths = Lengths(settings.query_tokens, max(settings.max_tokens, PASSAGE_TOKENS))
         folder.begin(facts)
         if is_first_process():
@@ -95,20 +88,20 @@ class RerankerTraining(Training):
         )
 
     def _loss(self, model: MultiVectorEncoder) -> Any:
-        settings, gather = self.settings.training, process_count() > 1
-        mini_batch, temperature = settings.mini_batch_size, settings.temperature or TEMPERATURE
-        if self.distill:
-            own = Candidates(colbert_kd_scores, own_only=True)
-            scoring = {"similarity_fct": own, "temperature": temperature, "mini_batch_size": mini_batch}
-            return CandidatesLoss(MultiVectorDistillKLDivLoss(model, **scoring), own)
+        settings = self.settings.training
+        scale = 1 / (settings.temperature or TEMPERATURE)
         if not NEGATIVES[self.negatives].in_batch:
-            return OwnNegativesLoss(model, maxsim_scores, 1 / temperature)
-        positives_only = settings.in_batch == "positives"
-        candidates = Candidates(colbert_scores, by_row=True, positives_only=positives_only, gather=gather)
-        scoring = {"scale": 1 / temperature, "similarity_fct": candidates, "gather_across_devices": gather}
-        if mini_batch:
-            cached = CachedMultiVectorMultipleNegativesRankingLoss(model, mini_batch_size=mini_batch, **scoring)
-            return CandidatesLoss(cached, candidates)
-        # Passages are encoded as many at a time as queries, the long ones apart: less padding.
-        loss = MultiVectorMultipleNegativesRankingLoss(model, mini_batch_size=settings.batch_size, **scoring)
+            return OwnNegativesLoss(model, maxsim_scores, scale)
+        candidates = Candidates.of(settings, colbert_scores, by_row=True)
+        kind = MultiVectorMultipleNegativesRankingLoss
+        if settings.mini_batch_size:
+            kind = CachedMultiVectorMultipleNegativesRankingLoss
+        loss = kind(
+            model,
+            scale=scale,
+            similarity_fct=candidates,
+            gather_across_devices=candidates.gather,
+            # Passages are encoded as many at a time as queries, the long ones apart: less padding.
+            mini_batch_size=settings.mini_batch_size or settings.batch_size,
+        )
         return CandidatesLoss(loss, candidates)

@@ -30,7 +30,7 @@ from biorag.training.instructions import Instructions
 from biorag.training.loop import NoModelCard, TrainerJob, Training, batch_size, prompts_of, require_batch
 from biorag.training.losses import OWN_SCORES, SIMILARITIES, Candidates, CandidatesLoss, OwnNegativesLoss
 from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
-from biorag.training.sampling import RandomPrompts, SharedBatchSampler, WeightedBatchSampler, rows_of_batch
+from biorag.training.sampling import RandomPrompts, SharedBatchSampler, rows_of_batch
 
 # A cosine, between −1 and 1, is sharpened by sentence-transformers' default; a dot product is not, as in BMRetriever.
 SCALES = {"cosine": 20.0, "dot": 1.0}
@@ -56,14 +56,9 @@ def _lora_trainer(adapter: LoraLayers, base: str) -> type[_Trainer]:
 class RetrieverTraining(Training):
     """A bi-encoder, saved as a sentence-transformers directory.
 
-    Parameters
-    ----------
-    files : a sentence-transformers directory, a bare transformer (which gets mean pooling, a decoder its last token's
-        vector), or a GGUF file
-    split : rows of files, or of a mixture's sets
-    negatives : "in-batch" (the other rows' passages and a row's own mined negatives), or the kind of the mined
-        negatives, which are then the only ones
-    form : attention, instructions, pooling, LoRA
+    The base is a sentence-transformers directory, a bare transformer (which gets mean pooling, a decoder its last
+    token's vector), or a GGUF file. `negatives` are "in-batch" (the other rows' passages and a row's own mined
+    negatives), or the kind of the mined negatives, which are then the only ones.
     """
 
     kind = "retriever"
@@ -82,11 +77,11 @@ class RetrieverTraining(Training):
         self.usable = _usable(split, negatives, settings.training.hard_negatives)
         choices = {"negatives": negatives, "similarity": self.similarity, **self.form.identity()}
         super().__init__(files, split, settings, self.usable.training, **choices)
-        self.passes = [len(rows) for rows in self.usable.passes(settings.seed)]
+        self.passes = [len(rows) for rows in self.usable.passes()]
 
     def work(self) -> TrainingWork:
         """Return the columns of the rows that are drawn."""
-        rows = [row for rows in self.usable.passes(self.settings.seed) for row in rows][:: process_count()]
+        rows = [row for rows in self.usable.passes() for row in rows][:: process_count()]
         return replace(columns_work(rows, self.settings.training), lora=self.form.lora)
 
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
@@ -106,14 +101,15 @@ class RetrieverTraining(Training):
             model.save(str(out), create_model_card=False)
             return {}
 
-        parts = self._of_shares if self.split.shares else self._of_sets if self.split.sets else self._of_rows
         return TrainerJob(
             trainer=_lora_trainer(adapter, self.files.id) if adapter else _Trainer,
             arguments=SentenceTransformerTrainingArguments,
             model=model,
+            loss=self._loss(model),
             metric=METRIC,
             save=save,
-            **parts(model),
+            evaluator=self._validation(),
+            **self._data(model),
         )
 
     def _base(self, folder: TrainingRun, facts: Mapping[str, Any]) -> ModelFiles:
@@ -126,61 +122,44 @@ class RetrieverTraining(Training):
         wait_for_processes()
         return write_base(self.files, folder.base)
 
-    def _of_rows(self, model: SentenceTransformer) -> dict[str, Any]:
-        """Return a job's loss, columns, prompts and evaluator."""
-        texts = columns(self.rows, self.settings.training.hard_negatives)
-        instructions = self.form.instructions
+    def _data(self, model: SentenceTransformer) -> dict[str, Any]:
+        """Return a job's columns, arguments and collator; by the numbers of sets that have batches of their own."""
+        settings, form = self.settings.training, self.form.instructions
+        texts: dict[str, Any]
+        prompts: dict[str, Any]
+        if of_sets := bool(self.usable.sets and not self.usable.shares):
+            for part in self.usable.sets:
+                with _naming(part):
+                    require_batch([len(part.training)], settings)
+            sets = {str(number): part for number, part in enumerate(self.usable.sets)}
+            instructions = {number: part.instructions or form for number, part in sets.items()}
+            texts = {number: columns(part.training, settings.hard_negatives) for number, part in sets.items()}
+            prompts = {number: prompts_of(model, texts[number], instructions[number]) for number in sets}
+        else:
+            instructions, texts = {"": form}, columns(self.rows, settings.hard_negatives)
+            prompts = prompts_of(model, texts, form)
         return {
-            "loss": self._loss(model),
             "columns": texts,
-            "evaluator": self._validation(self.usable),
-            "extra_arguments": {"prompts": prompts_of(model, texts, instructions)},
-            "collator": self._random_prompts(model, {"": instructions}),
-        }
-
-    def _of_sets(self, model: SentenceTransformer) -> dict[str, Any]:
-        """Return a job's losses, columns and prompts by the numbers of a mixture's sets, and one evaluator.
-
-        A set without instructions uses the model's.
-        """
-        for part in self.usable.sets:
-            with _naming(part):
-                require_batch([len(rows) for rows in part.passes(self.settings.seed)], self.settings.training)
-        sets = {str(number): part for number, part in enumerate(self.usable.sets)}
-        instructions = {number: part.instructions or self.form.instructions for number, part in sets.items()}
-        count = self.settings.training.hard_negatives
-        texts = {number: columns(part.training, count) for number, part in sets.items()}
-        weights = {number: part.weight for number, part in sets.items()}
-        return {
-            "loss": {number: self._loss(model, part.temperature) for number, part in sets.items()},
-            "columns": texts,
-            "evaluator": self._validation_of_sets(),
-            "extra_arguments": {
-                "prompts": {number: prompts_of(model, texts[number], instructions[number]) for number in sets},
-                "batch_sampler": partial(WeightedBatchSampler, weights=weights),
-            },
-            "of_sets": True,
+            "of_sets": of_sets,
+            "extra_arguments": {"prompts": prompts, **self._sampler()},
             "collator": self._random_prompts(model, instructions),
         }
 
-    def _of_shares(self, model: SentenceTransformer) -> dict[str, Any]:
-        """Return a job's loss, columns and prompts of sets that share batches, and one evaluator."""
+    def _sampler(self) -> dict[str, Any]:
+        """Return the argument for sets that share batches."""
         shares, sizes = self.usable.shares, {part.name: len(part.training) for part in self.usable.sets}
+        if not shares:
+            return {}
         rows_of_batch(shares, sizes, batch_size(self.settings.training))  # refuses a set that fits into no batch
-        of_rows = self._of_rows(model)
-        sampler = partial(SharedBatchSampler, shares=shares, sizes=sizes, rows=sum(self.passes))
-        return {
-            **of_rows,
-            "evaluator": self._validation_of_sets(),
-            "extra_arguments": {**of_rows["extra_arguments"], "batch_sampler": sampler},
-        }
+        return {"batch_sampler": partial(SharedBatchSampler, shares=shares, sizes=sizes, rows=sum(self.passes))}
 
-    def _validation(self, part: Split | TrainingSet, instructions: Instructions | None = None) -> Any:
+    def _validation(self) -> SetsValidation | None:
         precision, seed = self.settings.retrieval.precision, self.settings.seed
-        return retrieval_validation(part.validation, part.training, self.similarity, precision, seed, instructions)
-
-    def _validation_of_sets(self) -> SetsValidation | None:
-        evaluators = [self._validation(part, part.instructions) for part in self.usable.sets]
+        parts = self.usable.sets or [TrainingSet("", self.usable.training, self.usable.validation)]
+        evaluators = [
+            retrieval_validation(part.validation, part.training, self.similarity, precision, seed, part.instructions)
+            for part in parts
+        ]
         validations = [evaluator for evaluator in evaluators if evaluator]
         return SetsValidation(validations) if validations else None
 
@@ -200,19 +179,17 @@ class RetrieverTraining(Training):
             )
         return partial(RandomPrompts, prompts=drawn, seed=self.settings.seed)
 
-    def _loss(self, model: SentenceTransformer, temperature: float | None = None) -> Any:
-        """Return the loss of the rows; a set's `temperature` wins over the run's."""
+    def _loss(self, model: SentenceTransformer) -> Any:
         settings = self.settings.training
-        temperature = temperature or settings.temperature
-        scale = 1 / temperature if temperature else SCALES[self.similarity]
+        scale = 1 / settings.temperature if settings.temperature else SCALES[self.similarity]
         if not NEGATIVES[self.negatives].in_batch:
             return OwnNegativesLoss(model, OWN_SCORES[self.similarity], scale)
-        gather, positives_only = process_count() > 1, settings.in_batch == "positives"
-        candidates = Candidates(SIMILARITIES[self.similarity], positives_only=positives_only, gather=gather)
+        candidates = Candidates.of(settings, SIMILARITIES[self.similarity])
+        gather = {"gather_across_devices": candidates.gather}
         if size := settings.mini_batch_size:
-            loss = CachedMultipleNegativesRankingLoss(model, scale, candidates, size, gather_across_devices=gather)
+            loss = CachedMultipleNegativesRankingLoss(model, scale, candidates, size, **gather)
         else:
-            loss = MultipleNegativesRankingLoss(model, scale, candidates, gather_across_devices=gather)
+            loss = MultipleNegativesRankingLoss(model, scale, candidates, **gather)
         return CandidatesLoss(loss, candidates)
 
 

@@ -7,13 +7,14 @@ import heapq
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from biorag.corpus.datasets import load_dataset
 from biorag.corpus.readers import read_snippets, refuse
@@ -23,7 +24,6 @@ from biorag.errors import BadInputError, MissingError
 from biorag.types import Fetch, Snippet, TrainingRow
 from biorag.utils.parsing import fault_of, parse_json
 from biorag.utils.progress import batched
-from biorag.utils.text import is_whole
 
 NEXT_STEP = "fix or remove the line"
 FETCHED_AT_ONCE = 1000
@@ -31,78 +31,42 @@ _NUMBERED = re.compile(r"negative_([0-9]{1,9})\Z")
 _SEPARATORS = re.compile(r"[\W_]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaning:
-    """Counts of the rows that reading kept and dropped.
+def _kept(candidates: Iterable[TrainingRow | None], names: Iterable[str]) -> tuple[list[TrainingRow], dict[str, int]]:
+    """Return the rows to keep, and counts of those kept and dropped; None is a judgement of an unknown snippet.
 
     `rows` and `questions` (distinct by `normalised` text) were kept. Dropped were `duplicates` of an earlier query and
     positive, rows with an `empty` side, and judgements of `unknown` snippets, neither in the folder's corpus nor in
     the index. `gold` negatives were removed: positives of the same question in another row.
+
+    Raises BadInputError naming the files if no row is left.
     """
-
-    rows: int
-    questions: int
-    duplicates: int
-    empty: int
-    unknown: int
-    gold: int = 0
-
-
-@dataclass(slots=True)
-class _Kept:
-    """The rows kept so far, and the counts of those dropped."""
-
-    rows: list[TrainingRow] = field(default_factory=list)
-    pairs: set[bytes] = field(default_factory=set)
-    questions: set[str] = field(default_factory=set)
-    duplicates: int = 0
-    empty: int = 0
-    unknown: int = 0
-
-    def add(self, row: TrainingRow) -> None:
-        """Keep a row, or count why not."""
-        question, positive = normalised(row.query), normalised(row.positive)
-        if not question or not positive:
-            self.empty += 1
-            return
-        pair = hashlib.blake2b(f"{question}\0{positive}".encode(), digest_size=16).digest()
-        if pair in self.pairs:
-            self.duplicates += 1
-            return
-        self.pairs.add(pair)
-        self.questions.add(question)
-        self.rows.append(row)
-
-    def result(self, names: Iterable[str]) -> tuple[list[TrainingRow], Cleaning]:
-        """Return the rows with their counts; `names` are the files', for the error if there is none."""
-        if not self.rows:
-            raise BadInputError(
-                f"no training row in {', '.join(names) or 'no file'} (with an empty side: {self.empty}; "
-                f"of snippets that neither the corpus nor the index has: {self.unknown}); "
-                "give rows with a query and a positive"
-            )
-        rows = _without_gold(self.rows)
-        gold = sum(len(row.negatives) for row in self.rows) - sum(len(row.negatives) for row in rows)
-        return rows, Cleaning(len(rows), len(self.questions), self.duplicates, self.empty, self.unknown, gold)
+    rows: list[TrainingRow] = []
+    positives: dict[str, set[str]] = {}  # of each question
+    dropped = Counter(duplicates=0, empty=0, unknown=0)
+    for row in candidates:
+        question, positive = (normalised(row.query), normalised(row.positive)) if row else ("", "")
+        if row is None:
+            dropped["unknown"] += 1
+        elif not question or not positive:
+            dropped["empty"] += 1
+        elif positive in positives.setdefault(question, set()):
+            dropped["duplicates"] += 1
+        else:
+            positives[question].add(positive)
+            rows.append(row)
+    if not rows:
+        raise BadInputError(
+            f"no training row in {', '.join(names) or 'no file'} (with an empty side: {dropped['empty']}; "
+            f"of snippets that neither the corpus nor the index has: {dropped['unknown']}); "
+            "give rows with a query and a positive"
+        )
+    cleaned = [_without(row, positives[normalised(row.query)]) if row.negatives else row for row in rows]
+    gold = sum(len(row.negatives) for row in rows) - sum(len(row.negatives) for row in cleaned)
+    return cleaned, {"rows": len(rows), "questions": len(positives), **dropped, "gold": gold}
 
 
-def _without_gold(rows: Sequence[TrainingRow]) -> list[TrainingRow]:
-    """Return the rows without negatives that are positives of the same question in another row."""
-    positives: dict[str, set[str]] = {}
-    for row in rows:
-        positives.setdefault(normalised(row.query), set()).add(normalised(row.positive))
-    cleaned = []
-    for row in rows:
-        gold = positives[normalised(row.query)] if row.negatives else ()
-        kept = [index for index, text in enumerate(row.negatives) if normalised(text) not in gold]
-        cleaned.append(row if len(kept) == len(row.negatives) else with_negatives(row, kept))
-    return cleaned
-
-
-def with_negatives(row: TrainingRow, indices: Sequence[int]) -> TrainingRow:
-    """Return the row with the negatives at the indices, and their scores where it has scores."""
-    scores = (row.scores[0], *(row.scores[1 + index] for index in indices)) if row.scores else ()
-    return replace(row, negatives=tuple(row.negatives[index] for index in indices), scores=scores)
+def _without(row: TrainingRow, gold: Set[str]) -> TrainingRow:
+    return replace(row, negatives=tuple(text for text in row.negatives if normalised(text) not in gold))
 
 
 def normalised(text: str) -> str:
@@ -114,13 +78,12 @@ def normalised(text: str) -> str:
     return _SEPARATORS.sub(" ", folded).strip()
 
 
-def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[TrainingRow], Cleaning]:
-    """Return the training rows of JSON Lines files (gzip or not) and BEIR folders, in their order.
+def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[TrainingRow], dict[str, int]]:
+    """Return the training rows of JSON Lines files (gzip or not) and BEIR folders in their order, and `_kept`'s counts.
 
     A line has `query` (or `anchor`) and `positive`; negatives in `negative`, `negative_1`, `negative_2` …, or a
-    list of texts `negatives`; optionally a teacher's `scores` (or `label`) of the positive and each negative,
-    `kind`, `query_id` and `positive_id`. Null counts as absent, and so does a list `negatives` of objects,
-    which mined files have beside the texts. Other keys are ignored.
+    list of texts `negatives`; optionally `kind`, `query_id` and `positive_id`. Null counts as absent, and so does a
+    list `negatives` of objects, which mined files have beside the texts. Other keys are ignored.
 
     A folder gives one row for each question and relevant snippet of `qrels/train.tsv`, if it has that, or of
     `qrels/test.tsv`; the snippets come from its `corpus.jsonl`, if it has that, or from `fetch`.
@@ -131,55 +94,39 @@ def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[T
     Raises MissingError if a path is not there, or a folder has no corpus and `fetch` is not given; BadInputError naming
     file, line and reason; or if no row is left.
     """
-    kept = _Kept()
-    for path in paths:
-        if path.is_dir():
-            _read_folder(path, fetch, kept)
-        elif path.is_file():
-            for row, _ in parsed_rows(path):
-                kept.add(row)
-        else:
-            raise MissingError(
-                f"training data {path} is not there: name a JSON Lines file, or a folder in BEIR's layout"
-            )
-    return kept.result(map(str, paths))
+    return _kept((row for path in paths for row in _rows_of(path, fetch)), map(str, paths))
 
 
-def read_title_abstract(sources: Sequence[Source], seed: int | None = None) -> tuple[list[TrainingRow], Cleaning]:
-    """Return a row for each snippet: its title is the query, its content the positive.
+def _rows_of(path: Path, fetch: Fetch | None) -> Iterator[TrainingRow | None]:
+    if path.is_dir():
+        yield from _rows_of_folder(path, fetch)
+    elif path.is_file():
+        yield from (row for row, _ in parsed_rows(path))
+    else:
+        raise MissingError(f"training data {path} is not there: name a JSON Lines file, or a folder in BEIR's layout")
 
-    See `title_abstract_row`. A snippet without a title and of one sentence is dropped and counted as empty. These are
-    the pairs of a first, unsupervised phase of training.
+
+def read_title_abstract(sources: Sequence[Source], seed: int) -> tuple[list[TrainingRow], dict[str, int]]:
+    """Return the `title_abstract_row` of each snippet: the pairs of a first, unsupervised phase of training.
+
+    A snippet without a title and of one sentence is dropped and counted as empty.
 
     Raises BadInputError naming file, line and reason; or if no row is left.
     """
-    kept = _Kept()
-    for source in sources:
-        for snippet in read_snippets(source, refuse):
-            kept.add(title_abstract_row(snippet, seed))
-    return kept.result(source.name for source in sources)
+    snippets = (snippet for source in sources for snippet in read_snippets(source, refuse))
+    return _kept((title_abstract_row(snippet, seed) for snippet in snippets), (source.name for source in sources))
 
 
-def title_abstract_row(snippet: Snippet, seed: int | None = None) -> TrainingRow:
+def title_abstract_row(snippet: Snippet, seed: int = 0) -> TrainingRow:
     """Return the row whose query is a snippet's title, and whose positive is its content.
 
-    Without a title its first half is the query and the second the positive; with a seed they are disjoint passages that
-    are drawn (`disjoint_passages`), as in BMRetriever (arXiv:2404.18443, section 3.2). Of a single sentence a side is
-    empty.
+    Without a title both are disjoint passages drawn with the seed (`disjoint_passages`), as in BMRetriever
+    (arXiv:2404.18443, section 3.2). Of a single sentence the query is empty.
     """
-    if snippet.title:
-        query, positive = snippet.title, snippet.content
-    elif seed is None:
-        query, positive = halves(snippet.content)
-    else:
-        query, positive = disjoint_passages(snippet.content, Random(json.dumps([seed, snippet.id])))
+    query, positive = snippet.title, snippet.content
+    if not query:
+        query, positive = disjoint_passages(positive, Random(json.dumps([seed, snippet.id])))
     return TrainingRow(query, positive, positive_id=snippet.id)
-
-
-def halves(text: str) -> tuple[str, str]:
-    """Return a text cut before the sentence that begins nearest its middle; one sentence leaves a half empty."""
-    middle = min(sentence_starts(text), key=lambda start: abs(2 * start - len(text)), default=0)
-    return text[:middle].strip(), text[middle:].strip()
 
 
 def disjoint_passages(text: str, random: Random) -> tuple[str, str]:
@@ -264,17 +211,15 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield location, record
 
 
-def _read_folder(folder: Path, fetch: Fetch | None, kept: _Kept) -> None:
-    """Keep a row for each question and relevant snippet of a BEIR folder."""
+def _rows_of_folder(folder: Path, fetch: Fetch | None) -> Iterator[TrainingRow | None]:
+    """Yield a row for each question and relevant snippet of a BEIR folder; None if the snippet is unknown."""
     train = folder / "qrels" / "train.tsv"
     dataset = load_dataset(folder, "train" if train.is_file() else "test")
     snippets = _passages(folder, dict.fromkeys(id for judged in dataset.qrels.values() for id in judged), fetch)
     for question in dataset.questions:
         for id in dataset.qrels[question.id]:
-            if id in snippets:
-                kept.add(TrainingRow(question.text, snippets[id].contents, query_id=question.id, positive_id=id))
-            else:
-                kept.unknown += 1
+            known = id in snippets
+            yield TrainingRow(question.text, snippets[id].contents, (), "", question.id, id) if known else None
 
 
 def _passages(folder: Path, wanted: Mapping[str, None], fetch: Fetch | None) -> Mapping[str, Snippet]:
@@ -303,28 +248,18 @@ def parsed_rows(path: Path) -> Iterator[tuple[TrainingRow, Mapping[str, Any]]]:
             raise BadInputError(f"{location}: {error}; {NEXT_STEP}") from None
 
 
-def _check_whole(text: str) -> str:
-    if not is_whole(text):
-        raise ValueError("it has an unpaired surrogate")
-    return text
-
-
-Text = Annotated[str, AfterValidator(_check_whole)]
-
-
 class RowRecord(BaseModel):
     """A line of training rows; `negative_1`, `negative_2` … are among its other keys."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
-    query: Text = Field(validation_alias=AliasChoices("query", "anchor"))  # the second is sentence-transformers'
-    positive: Text
-    negative: Text | None = None
-    negatives: list[Text] | list[dict[str, Any]] = []
-    scores: list[FiniteFloat] = Field([], validation_alias=AliasChoices("scores", "label"))
-    kind: Text = ""
-    query_id: Text = ""
-    positive_id: Text = ""
+    query: str = Field(validation_alias=AliasChoices("query", "anchor"))  # the second is sentence-transformers'
+    positive: str
+    negative: str | None = None
+    negatives: list[str] | list[dict[str, Any]] = []
+    kind: str = ""
+    query_id: str = ""
+    positive_id: str = ""
 
     def all_negatives(self) -> Iterator[str]:
         """Yield `negative`, then `negative_1`, `negative_2` … by their numbers, then the texts of `negatives`."""
@@ -334,7 +269,7 @@ class RowRecord(BaseModel):
         for _, key in numbered:
             if not isinstance(others[key], str):
                 raise ValueError(f"{key}: Input should be a valid string")
-            yield _check_whole(others[key])
+            yield others[key]
         yield from (text for text in self.negatives if isinstance(text, str))
 
 
@@ -351,7 +286,4 @@ def parse_row(record: Mapping[str, Any]) -> TrainingRow:
             raise ValueError("a negative is empty")
         if negative == positive_words:
             raise ValueError("a negative is the same text as the positive")
-    if row.scores and len(row.scores) != 1 + len(negatives):
-        raise ValueError(f"{len(row.scores)} scores for {1 + len(negatives)} passages, the positive and each negative")
-    ids = {"kind": row.kind, "query_id": row.query_id, "positive_id": row.positive_id}
-    return TrainingRow(row.query, row.positive, negatives, tuple(row.scores), **ids)
+    return TrainingRow(row.query, row.positive, negatives, row.kind, row.query_id, row.positive_id)

@@ -1,4 +1,4 @@
-"""The rows of a mixture's epoch, in batches of one set or of all sets, and prompts that are drawn for each query."""
+"""Batches to which each set of a mixture gives its share, and prompts that are drawn for each query."""
 
 from __future__ import annotations
 
@@ -6,50 +6,16 @@ import json
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate
 from random import Random
 from typing import Any
 
-import torch
-from sentence_transformers.base.sampler import DefaultBatchSampler, NoDuplicatesBatchSampler
+from sentence_transformers.base.sampler import DefaultBatchSampler
 
 from biorag.errors import BadInputError
-from biorag.training.data import passes
 
 ROUNDING = 1e-9
 SET = "dataset_name"  # the trainer's column that names the set of a row
-
-
-class WeightedBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
-    """The batches of one set in an epoch, whose rows are drawn by the set's weight; no batch holds a text twice.
-
-    A pass has as many batches as its rows fill: where repeated texts would spread them over more, as in a set with
-    more rows of one question than batches, the rest are left to another epoch.
-    """
-
-    def __init__(self, dataset: Any, weights: Mapping[str, float], **settings: Any) -> None:
-        super().__init__(dataset, **settings)
-        self._dataset = dataset
-        self._set = dataset[0][SET]
-        self._weight = weights[self._set]
-        self._settings = settings
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Yield the row indices of each batch; their order depends on the seed, the set and the epoch alone."""
-        for number, rows in enumerate(self._passes()):
-            seed = Random(f"{self.seed} {self._set} {self.epoch} {number}").getrandbits(63)
-            settings = {**self._settings, "generator": torch.Generator(), "seed": seed}
-            batches = NoDuplicatesBatchSampler(self._dataset.select(rows), **settings)
-            for batch in islice(batches, len(batches)):
-                yield [rows[index] for index in batch]
-
-    def __len__(self) -> int:
-        """Return the number of batches, the same in every epoch."""
-        rounded = math.floor if self.drop_last else math.ceil
-        return sum(rounded(len(rows) / self.batch_size) for rows in self._passes())
-
-    def _passes(self) -> Iterator[list[int]]:
-        return passes(len(self._dataset), self._weight, self.seed, self.epoch)
 
 
 def rows_of_batch(shares: Mapping[str, float], sizes: Mapping[str, int], batch: int) -> dict[str, int]:
@@ -78,10 +44,7 @@ class SharedBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
     Each set's rows are drawn in a shuffled order, and again in another once all were; a row that shares a text with its
     batch waits for a later one. The data hold the sets' rows one set after the other.
 
-    Parameters
-    ----------
-    shares, sizes : of each set, by its name
-    rows : drawn in an epoch
+    `shares` and `sizes` are of each set, by its name; an epoch draws `rows`.
     """
 
     def __init__(

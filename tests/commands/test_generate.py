@@ -63,7 +63,7 @@ def test_a_server_writes_questions_of_an_index(generate, invoke, server, tmp_pat
     assert report.keys() == COUNTS | {"snippets", "too_short"}
     assert (report["snippets"], report["generated"], report["rows"], report["resumed"]) == (9, 18, 18, 0)
     rows, cleaning = read_rows([out])
-    assert (len(rows), cleaning.questions) == (18, 18)
+    assert (len(rows), cleaning["questions"]) == (18, 18)
     assert all(row.query.startswith("What is known about ") and row.query.endswith("?") for row in rows)
     assert all(row.kind == "generated" for row in rows)
     assert len(server.bodies) == len({body["seed"] for body in server.bodies}) == 18
@@ -205,7 +205,6 @@ def test_a_server_writes_negatives_of_mined_rows(generate, invoke, server, tmp_p
     again = generate(*asked)
     assert {**again, "seconds": 0} == {**report, "seconds": 0, "resumed": 12}
     assert (out.read_bytes(), len(server.bodies)) == (before, 24)
-    failed(invoke(*asked, "--keep-mined"), 5, "other keep_mined:", "choose another --out")
     mined.write_text("".join(json.dumps(row) + "\n" for row in MINED[1:]))
     failed(invoke(*asked), 5, "other rows:", "choose another --out")
 
@@ -244,7 +243,7 @@ def test_attributes_and_the_name_of_a_data_set_are_in_the_prompts(generate, serv
     server.rule = answered
     out = tmp_path / "p.jsonl"
     model = ["--llm", server.url, "--llm-model", "m", "--no-cache"]
-    generate("pairs", *model, "--attributes", "bmretriever", "--scenarios", 3, "--out", out)
+    generate("pairs", *model, "--attributes", "--scenarios", 3, "--out", out)
     for line in lines(out):
         assert set(line["attributes"]) == {"query_type", "query_length", "clarity", "num_words", "difficulty"}
     asked = [body for body in server.bodies if "Each document is at least" in body["messages"][1]["content"]]

@@ -182,7 +182,7 @@ def test_titles_and_abstracts_are_the_rows_that_training_makes_of_them(tmp_path)
     records = [*MEDRAG, {"id": "h", "title": "", "content": "First half. Second half."}, {"id": "d", "content": "One."}]
     file = write_lines(tmp_path / "chunk.jsonl", records)
     counts = converted("title-abstract", tmp_path / "out", file)["counts"]
-    assert read_rows([tmp_path / "out" / "rows.jsonl"])[0] == read_title_abstract([Source("f", file)])[0]
+    assert read_rows([tmp_path / "out" / "rows.jsonl"])[0] == read_title_abstract([Source("f", file)], 0)[0]
     assert (counts["rows"], counts["dropped"]) == (7, 1)
 
 

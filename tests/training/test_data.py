@@ -1,31 +1,24 @@
-"""From rows to columns: which rows are used, negatives in turn, a teacher's scores beside them, what is hashed."""
+"""From rows to columns: which rows are used, negatives in turn, what is hashed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from biorag.errors import BadInputError, UsageError
 from biorag.registries import NEGATIVES
 from biorag.settings.settings import Settings
-from biorag.training.data import IN_BATCH, NO_PASSAGE, Split, check_negatives, columns, usable
+from biorag.training.data import IN_BATCH, Split, check_negatives, columns, usable
 from biorag.types import TrainingRow
 
 
-def row(number: int, negatives: int = 0, kind: str = "", scored: bool = False) -> TrainingRow:
-    """Row `number`, whose negative j is `n{number}.{j}`, and its score `number + j / 10`; the positive is j = 0."""
-    return TrainingRow(
-        f"q{number}",
-        f"p{number}",
-        tuple(f"n{number}.{place}" for place in range(1, negatives + 1)),
-        tuple(number + place / 10 for place in range(negatives + 1)) if scored else (),
-        kind=kind,
-    )
+def row(number: int, negatives: int = 0, kind: str = "") -> TrainingRow:
+    """Row `number`, whose negative j is `n{number}.{j}`."""
+    texts = tuple(f"n{number}.{place}" for place in range(1, negatives + 1))
+    return TrainingRow(f"q{number}", f"p{number}", texts, kind)
 
 
 # --- usable -------------------------------------------------------------------------------------------------
@@ -105,38 +98,9 @@ def test_the_shortest_passage_fills_what_a_row_lacks_and_the_label_says_how_many
     assert "label" not in columns([row(1, 2), row(2, 4), row(3, 1)], 1)
 
 
-@given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.integers(1, 7))
-def test_every_label_belongs_to_its_passage(numbers, count):
-    rows = [row(place, negatives, scored=True) for place, negatives in enumerate(numbers)]
-    found = columns(rows, count, distill=True)
-    width = min(count, max(numbers))
-    assert len(found) == 3 + width
-    for place, one in enumerate(rows):
-        scores = [*one.scores[: 1 + width], *[NO_PASSAGE] * (width - len(one.negatives))]
-        texts = [found["positive"][place], *(found[f"negative_{n}"][place] for n in range(1, width + 1))]
-        assert found["label"][place] == scores
-        assert texts[1 : 1 + len(one.negatives)] == list(one.negatives)[:width]
-        assert set(texts) <= {one.positive, *one.negatives}
-    assert len({len(column) for column in found.values()}) == 1
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [row(1, 1)],
-        [row(1, 1, scored=True), row(2, 1)],
-        [replace(row(1, 2, scored=True), scores=(1.0, 0.5))],
-        [replace(row(1), scores=(1.0,))],
-    ],
-)
-def test_distilling_needs_a_score_of_every_passage(rows):
-    with pytest.raises(BadInputError, match="--distill needs a list 'scores' in every row"):
-        columns(rows, 1, distill=True)
-
-
 # --- fingerprint --------------------------------------------------------------------------------------------
 
-FULL = TrainingRow("q", "p", ("n", "m"), (1.0, 0.5, 0.25), "bm25", "id1", "id2")
+FULL = TrainingRow("q", "p", ("n", "m"), "bm25", "id1", "id2")
 
 
 def test_a_fingerprint_is_of_the_rows_as_lines_of_json():

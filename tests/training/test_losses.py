@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.multi_vector_encoder.scoring import colbert_scores
 from torch import nn
 
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training import reranker, retriever
 from biorag.training.colbert import Lengths, write_base
-from biorag.training.data import NO_PASSAGE, Split
+from biorag.training.data import Split
 from biorag.training.losses import (
     Candidates,
     CandidatesLoss,
@@ -116,7 +117,6 @@ def slow_sum_of_maxima(query, passage):
 def library_losses():
     """Return each kind of loss, the similarity it takes and its slow reference; cached ones take 3 rows at a time."""
     from sentence_transformers.multi_vector_encoder import losses as multi
-    from sentence_transformers.multi_vector_encoder.scoring import colbert_scores
     from sentence_transformers.sentence_transformer import losses as dense
     from sentence_transformers.util import cos_sim
 
@@ -174,21 +174,13 @@ def test_filling_counts_in_no_softmax(name, positives_only):
         assert full == pytest.approx(slow_in_batch(vectors, [3] * 7, slow, scale, False), abs=1e-5)
 
 
-def test_distilling_leaves_filling_out():
-    from sentence_transformers.multi_vector_encoder.losses import MultiVectorDistillKLDivLoss
-    from sentence_transformers.multi_vector_encoder.scoring import colbert_kd_scores
-
-    vectors = np.random.default_rng(1).normal(size=(2, 4, 2, 3)).astype(np.float32)
-    taught = [[2.0, 1.0, NO_PASSAGE], [0.5, 1.0, 3.0]]
-    candidates = Candidates(colbert_kd_scores, own_only=True)
-    loss = CandidatesLoss(MultiVectorDistillKLDivLoss(Scripted(), similarity_fct=candidates), candidates)
-    total = 0.0
-    for row, scores in zip(vectors, [taught[0][:2], taught[1]], strict=True):
-        student = [math.exp(slow_sum_of_maxima(row[0], passage)) for passage in row[1 : 1 + len(scores)]]
-        teacher = [math.exp(score) for score in scores]
-        for one, other in zip(teacher, student, strict=True):
-            total += one / sum(teacher) * math.log((one / sum(teacher)) / (other / sum(student)))
-    assert loss(scripted_columns(vectors), torch.tensor(taught)).item() == pytest.approx(total / 2, abs=1e-5)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_passages_are_gathered_from_several_processes_only(processes, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    settings = Settings.of(train_in_batch="positives").training
+    candidates = Candidates.of(settings, colbert_scores, by_row=True)
+    assert candidates.gather == (processes > 1)
 
 
 # --- one vector per token -----------------------------------------------------------------------------------

@@ -18,10 +18,8 @@ from biorag.corpus.sentences import sentences
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, BioragError, MissingError
 from biorag.training.rows import (
-    Cleaning,
     cap_positives,
     disjoint_passages,
-    halves,
     normalised,
     read_rows,
     read_title_abstract,
@@ -45,10 +43,7 @@ def training_rows(draw) -> TrainingRow:
     positive = draw(words)
     others = words.filter(lambda text: normalised(text) != normalised(positive))
     negatives = tuple(draw(st.lists(others, max_size=12)))
-    finite = st.floats(allow_nan=False, allow_infinity=False)
-    count = 1 + len(negatives)
-    scores = draw(st.just([]) | st.lists(finite, min_size=count, max_size=count))
-    return TrainingRow(draw(words), positive, negatives, tuple(scores), draw(texts), draw(texts), draw(texts))
+    return TrainingRow(draw(words), positive, negatives, draw(texts), draw(texts), draw(texts))
 
 
 def pair(row: TrainingRow) -> tuple[str, str]:
@@ -65,6 +60,10 @@ def beir(folder, qrels: str, split: str = "test", queries=(("q1", "What is aspir
     (folder / "queries.jsonl").write_text("".join(json.dumps({"_id": id, "text": text}) + "\n" for id, text in queries))
     (folder / "qrels" / f"{split}.tsv").write_text(QRELS_HEADER + qrels.replace(" ", "\t"))
     return folder
+
+
+def counted(rows, questions, **others):
+    return {"rows": rows, "questions": questions, "duplicates": 0, "empty": 0, "unknown": 0, "gold": 0} | others
 
 
 # normalised
@@ -107,23 +106,22 @@ def test_every_key_of_a_line(tmp_path):
             "negative_10": "n10",
             "negative_2": "n2",
             "negative": "n",
-            "scores": [3, 0.5, 0, -1, 2, 1e-3],
             "kind": "bm25",
             "query_id": "q",
             "positive_id": "p",
             "other": {"deep": [1]},
         },
-        {"anchor": "a", "positive": "b", "label": [1.5], "kind": None, "query_id": None, "negative_1": None},
-        {"query": "c", "anchor": "passed over", "positive": "b", "negatives": None, "scores": None},
+        {"anchor": "a", "positive": "b", "label": 1.5, "kind": None, "query_id": None, "negative_1": None},
+        {"query": "c", "anchor": "passed over", "positive": "b", "negatives": None},
     )
     rows, cleaning = read_rows(paths)
     negatives = ("n", "n2", "n10", "n-a", "n-b")
     assert rows == [
-        TrainingRow(" Does it work? ", "It does.", negatives, (3.0, 0.5, 0.0, -1.0, 2.0, 0.001), "bm25", "q", "p"),
-        TrainingRow("a", "b", scores=(1.5,)),
+        TrainingRow(" Does it work? ", "It does.", negatives, "bm25", "q", "p"),
+        TrainingRow("a", "b"),
         TrainingRow("c", "b"),
     ]
-    assert cleaning == Cleaning(rows=3, questions=3, duplicates=0, empty=0, unknown=0)
+    assert cleaning == counted(3, 3)
 
 
 def test_duplicates_across_files_and_empty_sides_are_counted_and_the_first_is_kept(tmp_path):
@@ -146,7 +144,7 @@ def test_duplicates_across_files_and_empty_sides_are_counted_and_the_first_is_ke
         TrainingRow("what is IT", "Another."),
         TrainingRow("z", "z"),
     ]
-    assert cleaning == Cleaning(rows=3, questions=2, duplicates=1, empty=3, unknown=0)
+    assert cleaning == counted(3, 2, duplicates=1, empty=3)
 
 
 GOOD = {"query": "q", "positive": "p"}
@@ -165,15 +163,7 @@ GOOD = {"query": "q", "positive": "p"}
         (b'{"query": "q", "positive": "p", "negative": ["n"]}', "negative: Input should be a valid string"),
         (b'{"query": "q", "positive": "p", "negatives": ["n", {}]}', "negatives."),
         (b'{"query": "q", "positive": "p", "kind": 1}', "kind: Input should be a valid string"),
-        (b'{"query": "q", "positive": "p", "label": 0}', "label: Input should be a valid list"),
-        (b'{"query": "q", "positive": "p", "scores": [true]}', "scores.0: Input should be a valid number"),
-        (b'{"query": "q", "positive": "p", "scores": [NaN]}', "not JSON (expected value"),
-        (
-            b'{"query": "q", "positive": "p", "scores": [1%s]}' % (b"0" * 400),
-            "scores.0: Input should be a valid number",
-        ),
-        (b'{"query": "q", "positive": "p", "scores": [1, 2]}', "2 scores for 1 passages"),
-        (b'{"query": "q", "positive": "p", "negative": "n", "scores": [1]}', "1 scores for 2 passages"),
+        (b'{"query": "q", "positive": "p", "n": [NaN]}', "not JSON (expected value"),
         (b'{"query": "\xff"}', "not JSON (invalid unicode code point"),
         (b'{"query": ', "not JSON"),
         (b'["q", "p"]', "not a JSON object but list"),
@@ -218,7 +208,7 @@ def written(path, rows):
         for row in rows:
             record = {"query": row.query, "positive": row.positive}
             record |= {f"negative_{number}": text for number, text in enumerate(row.negatives, 1)}
-            others = {name: getattr(row, name) for name in ("scores", "kind", "query_id", "positive_id")}
+            others = {name: getattr(row, name) for name in ("kind", "query_id", "positive_id")}
             lines.write(json.dumps(record | {name: value for name, value in others.items() if value}) + "\n")
 
 
@@ -235,7 +225,7 @@ def test_what_is_written_is_read_again(tmp_path_factory, rows):
     if not judged:
         assert found == rows
     assert [(row.query, row.positive) for row in found] == [(row.query, row.positive) for row in rows]
-    assert cleaning == Cleaning(len(rows), len({normalised(row.query) for row in rows}), 0, 0, 0, len(judged))
+    assert cleaning == counted(len(rows), len({normalised(row.query) for row in rows}), gold=len(judged))
 
 
 # BEIR folders
@@ -250,7 +240,7 @@ def test_a_folder_with_its_corpus(tmp_path, snippets):
         TrainingRow("What is warfarin?", snippets[1].contents, query_id="q2", positive_id="s1"),
         TrainingRow("What is warfarin?", snippets[9].contents, query_id="q2", positive_id="s9"),
     ]
-    assert cleaning == Cleaning(rows=3, questions=2, duplicates=0, empty=0, unknown=1)
+    assert cleaning == counted(3, 2, unknown=1)
 
 
 def test_a_folder_without_a_corpus_takes_an_index(tmp_path):
@@ -264,7 +254,7 @@ def test_a_folder_without_a_corpus_takes_an_index(tmp_path):
     folder = beir(tmp_path / "set", "".join(f"q1 s{n} 1\nq2 s{n} 1\n" for n in range(2501)))
     rows, cleaning = read_rows([folder], fetch)
     assert Counter(row.query_id for row in rows) == {"q1": 2500, "q2": 2500}
-    assert cleaning == Cleaning(rows=5000, questions=2, duplicates=0, empty=0, unknown=2)
+    assert cleaning == counted(5000, 2, unknown=2)
     assert asked == [1000, 1000, 501]
     with pytest.raises(BadInputError, match="of snippets that neither the corpus nor the index has: 1"):
         read_rows([beir(tmp_path / "gone", "q1 x 1\n")], fetch)
@@ -274,20 +264,10 @@ def test_a_folder_without_a_corpus_takes_an_index(tmp_path):
 
 
 def test_titles_are_queries(corpus_file, snippets):
-    rows, cleaning = read_title_abstract([Source("corpus", corpus_file), Source("again", corpus_file)])
+    rows, cleaning = read_title_abstract([Source("corpus", corpus_file), Source("again", corpus_file)], 0)
     titled = [snippet for snippet in snippets if snippet.title]
     assert rows == [TrainingRow(s.title, s.content, positive_id=s.id) for s in titled]
-    assert cleaning == Cleaning(rows=11, questions=11, duplicates=11, empty=2, unknown=0)
-
-
-@given(st.lists(st.sampled_from(["Aspirin lowers fever.", "Is it so?", "no end", "(See B)", "1.5 mg"]), max_size=9))
-def test_halves_are_the_text_cut_where_no_other_cut_is_nearer_the_middle(parts):
-    text = " ".join(parts)
-    first, second = halves(text)
-    found = sentences(text)
-    cuts = [(" ".join(found[:place]), " ".join(found[place:])) for place in range(1, len(found))]
-    assert (first, second) in (cuts or [("", text)])
-    assert all(abs(len(first) - len(second)) <= abs(len(one) - len(other)) + 2 for one, other in cuts)
+    assert cleaning == counted(11, 11, duplicates=11, empty=2)
 
 
 # splits
@@ -349,22 +329,21 @@ def test_the_shared_questions_with_the_shared_snippets(shared_data, tmp_path):
         return {id: stored[id] for id in ids if id in stored}
 
     rows, cleaning = read_rows([shared_data / "bioasq", shared_data / "pubmedqa"], fetch)
-    assert cleaning == Cleaning(rows=8659, questions=1990, duplicates=42, empty=0, unknown=0)
+    assert cleaning == counted(8659, 1990, duplicates=42)
     written(tmp_path / "rows.jsonl", rows)
-    assert read_rows([tmp_path / "rows.jsonl"]) == (rows, replace(cleaning, duplicates=0))
+    assert read_rows([tmp_path / "rows.jsonl"]) == (rows, {**cleaning, "duplicates": 0})
 
 
 def test_a_positive_of_the_same_question_is_no_negative(tmp_path):
     lines = [
-        {"query": "Q one", "positive": "p1", "negative_1": "p2", "negative_2": "n", "scores": [3, 2, 1]},
+        {"query": "Q one", "positive": "p1", "negative_1": "p2", "negative_2": "n"},
         {"query": "q ONE?", "positive": "P2.", "negative_1": "n"},
         {"query": "q two", "positive": "p1", "negative_1": "p2"},
     ]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, lines)))
     rows, cleaning = read_rows([tmp_path / "rows.jsonl"])
     assert [row.negatives for row in rows] == [("n",), ("n",), ("p2",)]
-    assert rows[0].scores == (3, 1)
-    assert (cleaning.rows, cleaning.gold) == (3, 1)
+    assert (cleaning["rows"], cleaning["gold"]) == (3, 1)
 
 
 @given(st.lists(st.sampled_from(["Aspirin lowers fever.", "Is it so?", "no end", "(See B)", "1.5 mg"]), max_size=7))

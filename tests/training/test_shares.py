@@ -65,7 +65,7 @@ def test_a_run_trains_on_such_batches_and_resumes_to_the_same_bytes(tiny_encoder
     """An epoch has all 40 synthetic rows, a fifth of 200; rows with and without negatives stand in one batch."""
     settings = Settings.of(precision="fp32", train_batch_size=10, train_max_tokens=32, train_max_steps=6)
     settings = settings.replace(train_eval_steps=2)
-    assert [len(part) for part in SPLIT.passes(0)] == [200]
+    assert [len(part) for part in SPLIT.passes()] == [200]
     labels = []
     compute = retriever._Trainer.compute_loss
 

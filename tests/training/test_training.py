@@ -242,16 +242,6 @@ def test_a_colbert_checkpoint_is_a_base_with_markers_of_its_own(reranker, tmp_pa
         train_retriever(find_encoder(str(reranker)), SPLIT, SETTINGS, tmp_path / "b", {}, QUIET)
 
 
-def test_distilling_orders_passages_as_the_teacher(files, tmp_path):
-    """The teacher prefers the second negative to the positive, so the student must learn that."""
-    taught = [TrainingRow(row.query, row.positive, row.negatives, scores=(1.0, 0.0, 5.0)) for row in ROWS[:80]]
-    settings = SETTINGS.replace(train_hard_negatives=2, train_epochs=4, train_learning_rate=3e-3)
-    train_reranker(files, Split(taught, []), settings, tmp_path / "m", {}, QUIET, distill=True)
-    model = LateInteraction(ColBERT(find_encoder(str(tmp_path / "m")), "fp32"))
-    scores = np.array([scores_of(model, row.query, [row.positive, *row.negatives]) for row in taught])
-    assert (scores[:, 2] > scores[:, 1]).mean() > 0.9 and (scores[:, 2] > scores[:, 0]).mean() > 0.9
-
-
 def test_a_new_projections_extra_tokens_start_where_the_base_knows_its_way(tiny_encoder, tmp_path):
     files = find_encoder(str(tiny_encoder))
     write_base(files, tmp_path / "base", Lengths(16, 32), ["liver pain"], 0)

@@ -11,8 +11,8 @@ def train_retriever(files, split, settings, out, facts, on_progress, negatives="
     return RetrieverTraining(files, split, settings, negatives, form or EncoderForm()).run(out, facts, on_progress)
 
 
-def train_reranker(files, split, settings, out, facts, on_progress, negatives="in-batch", distill=False):
-    return RerankerTraining(files, split, settings, negatives, distill).run(out, facts, on_progress)
+def train_reranker(files, split, settings, out, facts, on_progress, negatives="in-batch"):
+    return RerankerTraining(files, split, settings, negatives).run(out, facts, on_progress)
 
 
 def train_cross_encoder(files, split, settings, out, facts, on_progress, negatives):

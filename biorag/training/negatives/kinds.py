@@ -216,7 +216,7 @@ def mine_pairs(
     pairs cannot be read, or a positive whose score is needed is not in the index; MismatchError if the file is of other
     pairs or settings.
     """
-    read, cleaning = read_rows(pairs, opened.index.fetch)
+    read, counts_of_pairs = read_rows(pairs, opened.index.fetch)
     rows, matches = policy.apply(read)
     papers = None
     if plan.walk is not None:
@@ -247,5 +247,5 @@ def mine_pairs(
         **({"reach": asdict(papers.reach(rows))} if papers else {}),
         "contaminated": len(read) - len(rows),
         "matches": [asdict(match) for match in matches],
-        "input": asdict(cleaning),
+        "input": counts_of_pairs,
     }

@@ -6,7 +6,7 @@ Texts are written for a subject: a snippet, a training row, a scenario. A killed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -36,28 +36,6 @@ S = TypeVar("S", bound=DraftSubject)
 Tally = dict[str, int]
 # Makes the rows of a subject of its drafts, counts what it drops, and keeps the texts of earlier rows for comparison.
 MakeRows = Callable[[S, Sequence[Generation], Tally, set[str]], Iterator[dict[str, Any]]]
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationJob:
-    """Where generated rows go, how their texts are drawn, and the template in place of the built-in one."""
-
-    settings: Settings
-    out: Path
-    draws: Draws
-    template: Path | None
-    progress: Progress
-
-    def check(self, option: str) -> None:
-        """Refuse an output that is a folder, and several texts that would all be the same.
-
-        Parameters
-        ----------
-        option : the flag that says how many texts of a subject there are
-        """
-        check_is_no_folder(self.out)
-        if self.draws.each > 1 and self.draws.temperature == 0:
-            raise UsageError(f"--temperature 0 writes the same every time: give {option} 1")
 
 
 class Drafted(TypedDict):
@@ -128,12 +106,45 @@ class GeneratedFile(Generic[S]):
                 yield row
 
 
+@dataclass(frozen=True, slots=True)
+class GenerationJob:
+    """Where generated rows go, how their texts are drawn, and the template in place of the built-in one."""
+
+    settings: Settings
+    out: Path
+    draws: Draws
+    template: Path | None
+    progress: Progress
+
+    def check(self, option: str) -> None:
+        """Refuse an output that is a folder, and several texts that would all be the same.
+
+        The flag `option` says how many texts of a subject there are.
+        """
+        check_is_no_folder(self.out)
+        if self.draws.each > 1 and self.draws.temperature == 0:
+            raise UsageError(f"--temperature 0 writes the same every time: give {option} 1")
+
+    def generate(
+        self,
+        title: str,
+        identity: Mapping[str, Any],
+        make_rows: MakeRows[S],
+        begin: Callable[[], tuple[Sequence[S], Tally, Writer[S]]],
+    ) -> Tally:
+        """Write the rows and return their counts; `begin` gives subjects, their counts and a writer if work is left."""
+        file = GeneratedFile(self.out, {**asdict(self.draws), **identity}, make_rows)
+        if counts := file.finished():
+            return counts
+        subjects, counts, writer = begin()
+        with self.progress(title, len(subjects)) as advance:
+            return file.generate(subjects, counts, writer, advance)
+
+
 def passage_fault(passage: str, capped: bool, others: Iterable[str]) -> str | None:
     """Return the name of the count of a passage's fault; None if it has none.
 
-    Parameters
-    ----------
-    others : texts that it must not be part of, nor contain if they are long enough, nor share nearly all words with
+    It must not be part of one of the `others`, nor contain a long one, nor share nearly all words with one.
     """
     words = normalised(passage)
     if not words:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from biorag.engine import open_generator, open_passages
 from biorag.prompts.template import Template, load_template
 from biorag.training.data import SYNTHETIC
 from biorag.training.rows import normalised, read_rows, sha256_of
-from biorag.training.synthesis.drafts import GeneratedFile, GenerationJob, Tally, on_one_line, passage_fault
+from biorag.training.synthesis.drafts import GenerationJob, Tally, on_one_line, passage_fault
 from biorag.training.synthesis.writers import DraftForm, PromptedWriter, about
 from biorag.types import Generation, Prompt, Snippet, TrainingRow
 
@@ -35,11 +35,6 @@ class MinedPair:
         return hashlib.blake2b(texts.encode(), digest_size=16).hexdigest()
 
 
-def fingerprint(pairs: Sequence[MinedPair]) -> str:
-    """Return the SHA-256 of the pairs' texts and ids, hex."""
-    return sha256_of([pair.id, pair.row.query_id, pair.row.positive_id] for pair in pairs)
-
-
 def draft_form(template: Template) -> DraftForm[MinedPair]:
     """Return the form of a draft: a passage, written from the positive and the mined negatives in turn."""
 
@@ -52,11 +47,11 @@ def draft_form(template: Template) -> DraftForm[MinedPair]:
 
 
 def negative_rows(
-    subject: MinedPair, drafts: Sequence[Generation], tally: Tally, seen: set[str], examples: str, keep_mined: bool
+    subject: MinedPair, drafts: Sequence[Generation], tally: Tally, seen: set[str], examples: str
 ) -> Iterator[dict[str, Any]]:
     """Yield the subject's row with the negatives that were written for it, if there is one.
 
-    Copies of the prompt's `examples` are dropped. With `keep_mined` the row's own negatives follow.
+    Copies of the prompt's `examples` are dropped.
     """
     row = subject.row
     texts = []
@@ -72,14 +67,13 @@ def negative_rows(
         texts.append(passage)
     tally["negatives"] += len(texts)
     tally["without"] += not texts
-    texts += row.negatives if keep_mined else ()
     if texts:
         numbered = {f"negative_{number}": text for number, text in enumerate(texts, 1)}
         ids = {key: id for key, id in (("query_id", row.query_id), ("positive_id", row.positive_id)) if id}
         yield {"query": row.query, "positive": row.positive, **numbered, "kind": SYNTHETIC, **ids}
 
 
-def generate_negatives(job: GenerationJob, paths: Sequence[Path], name: str | None, keep_mined: bool) -> Tally:
+def generate_negatives(job: GenerationJob, paths: Sequence[Path], name: str | None) -> Tally:
     """Generate hard negatives of training rows; BEIR folders' passages may come from the named index."""
     job.check("--per-row")
     with open_passages(job.settings, name) as fetch:
@@ -88,18 +82,14 @@ def generate_negatives(job: GenerationJob, paths: Sequence[Path], name: str | No
     template = load_template("negative", job.template)
     opened = open_generator(job.settings)
     identity = {
-        **asdict(job.draws),
-        "keep_mined": keep_mined,
-        "rows": fingerprint(subjects),
+        "rows": sha256_of([pair.id, pair.row.query_id, pair.row.positive_id] for pair in subjects),
         "generator": opened.identity,
         "prompt": template.sha256,
     }
-    make_rows = partial(negative_rows, examples=template.system, keep_mined=keep_mined)
-    file = GeneratedFile(job.out, identity, make_rows)
-    if counts := file.finished():
-        return counts
-    unmined = sum(not subject.row.negatives for subject in subjects)
-    writer = PromptedWriter(opened.generator, draft_form(template), job.draws, opened.at_a_time)
-    counts = {"pairs": len(subjects), "unmined": unmined, "negatives": 0, "without": 0, "near_copies": 0}
-    with job.progress("Writing negatives", len(subjects)) as advance:
-        return file.generate(subjects, counts, writer, advance)
+
+    def begin() -> tuple[list[MinedPair], Tally, PromptedWriter[MinedPair]]:
+        unmined = sum(not subject.row.negatives for subject in subjects)
+        counts = {"pairs": len(subjects), "unmined": unmined, "negatives": 0, "without": 0, "near_copies": 0}
+        return subjects, counts, PromptedWriter(opened.generator, draft_form(template), job.draws, opened.at_a_time)
+
+    return job.generate("Writing negatives", identity, partial(negative_rows, examples=template.system), begin)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -17,21 +17,19 @@ from random import Random
 from typing import Any
 
 from biorag.engine import open_generator
-from biorag.errors import BadInputError, MissingError
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template
 from biorag.training.data import SYNTHETIC
 from biorag.training.rows import normalised
-from biorag.training.synthesis.drafts import GeneratedFile, GenerationJob, Tally, holds, on_one_line, passage_fault
+from biorag.training.synthesis.drafts import GenerationJob, Tally, holds, on_one_line, passage_fault
 from biorag.training.synthesis.questions import as_question
-from biorag.training.synthesis.scenarios import Listed, Scenario, fingerprint, listed_scenarios, read_scenarios
+from biorag.training.synthesis.scenarios import Scenario, fingerprint, listed_scenarios, read_scenarios
 from biorag.training.synthesis.writers import DraftForm, PromptedWriter
 from biorag.types import Generation, Prompt
 from biorag.utils.parsing import parse_toml
 
 TEXTS = ("query", "positive", "hard_negative")
 LEAST_WORDS = 2  # of a query
-BMRETRIEVER = "bmretriever"  # the packaged attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +45,11 @@ class Attributes:
         return {name: random.choice(values) for name, values in self.values.items()}
 
 
-def read_attributes(spec: str, seed: int) -> Attributes:
-    """Return BMRetriever's attributes, or those of a TOML file of lists: `clarity = ["clear", "ambiguous"]`.
-
-    Raises MissingError if it is neither `bmretriever` nor a file; BadInputError if the file is not of such lists.
-    """
-    path = Path(spec)
-    if spec != BMRETRIEVER and not path.is_file():
-        raise MissingError(f"--attributes {spec!r} is not a file: name one, or use {BMRETRIEVER}")
-    source = resources.files("biorag.prompts") / "attributes.toml" if spec == BMRETRIEVER else path
-    values = parse_toml(source.read_bytes(), spec)
-    if not values or not all(_is_list(listed) for listed in values.values()):
-        raise BadInputError(f"{path} must give each attribute a list of texts, and nothing else")
-    if "scenario" in values:
-        raise BadInputError(f"{path}: {{scenario}} is the retrieval task in a template: rename the attribute")
-    return Attributes(values, seed)
-
-
-def _is_list(values: object) -> bool:
-    return isinstance(values, list) and bool(values) and all(isinstance(value, str) for value in values)
+def read_attributes(seed: int) -> Attributes:
+    """Return BMRetriever's attributes, to be drawn with the seed."""
+    return Attributes(
+        parse_toml((resources.files("biorag.prompts") / "attributes.toml").read_bytes(), "attributes"), seed
+    )
 
 
 def draft_form(template: Template, attributes: Attributes | None = None) -> DraftForm[Scenario]:
@@ -123,10 +107,7 @@ def generate_pairs(
 ) -> Tally:
     """Generate pairs of the scenarios of a file, or else of those that the model lists.
 
-    Parameters
-    ----------
-    count : of scenarios; None: all of the file
-    attributes : drawn for each pair, for a template with their names as fields
+    `count` is that of the scenarios, None for all of the file. The template has the `attributes` as fields.
     """
     job.check("--per-scenario")
     built_in, fields = ("pair_attributes", tuple(attributes.values)) if attributes else ("pair", ())
@@ -134,23 +115,20 @@ def generate_pairs(
     provided = None if scenario_file is None else read_scenarios(scenario_file, count)
     opened = open_generator(job.settings)
     identity = {
-        **asdict(job.draws),
         "scenarios": fingerprint(provided) if provided else count,
         "generator": opened.identity,
         "prompt": template.sha256,
         **({"attributes": dict(attributes.values)} if attributes else {}),
     }
+
+    def begin() -> tuple[list[Scenario], Tally, PromptedWriter[Scenario]]:
+        scenarios: list[Scenario] = provided or []
+        tokens: Tally = {}
+        if not provided:
+            assert count, "a model is asked for a number of scenarios"
+            scenarios, tokens = listed_scenarios(job, count, opened, long=attributes is not None)
+        writer = PromptedWriter(opened.generator, draft_form(template, attributes), job.draws, opened.at_a_time)
+        return scenarios, {"scenarios": len(scenarios), "near_copies": 0, **tokens}, writer
+
     make_rows = partial(pair_rows, examples=template.system, attributes=attributes)
-    file = GeneratedFile(job.out, identity, make_rows)
-    if counts := file.finished():
-        return counts
-    if provided:
-        listed = Listed(provided)
-    else:
-        assert count, "a model is asked for a number of scenarios"
-        listed = listed_scenarios(job, count, opened, long=attributes is not None)
-    tokens = {"prompt_tokens": listed.prompt_tokens, "completion_tokens": listed.completion_tokens}
-    counts = {"scenarios": len(listed.scenarios), "near_copies": 0, **tokens}
-    writer = PromptedWriter(opened.generator, draft_form(template, attributes), job.draws, opened.at_a_time)
-    with job.progress("Writing pairs", len(listed.scenarios)) as advance:
-        return file.generate(listed.scenarios, counts, writer, advance)
+    return job.generate("Writing pairs", identity, make_rows, begin)

@@ -10,7 +10,6 @@ import hashlib
 import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from biorag.corpus.sentences import sentences
@@ -19,7 +18,7 @@ from biorag.errors import UsageError
 from biorag.models.finding import find_encoder
 from biorag.prompts.template import FIELDS, Template, load_template
 from biorag.training.rows import normalised
-from biorag.training.synthesis.drafts import GeneratedFile, GenerationJob, Tally, on_one_line
+from biorag.training.synthesis.drafts import GenerationJob, Tally, on_one_line
 from biorag.training.synthesis.writers import DraftForm, PromptedWriter, Seq2SeqWriter, Writer, about
 from biorag.types import Generation, Snippet
 from biorag.utils.versions import installed_versions
@@ -100,24 +99,21 @@ def generate_questions(
     model: str | None,
     dataset: str | None = None,
 ) -> Tally:
-    """Generate questions of a corpus's snippets, or else of an index's.
+    """Generate questions of a corpus's snippets, or else of an index's; with a `limit` of so many that are drawn.
 
-    Parameters
-    ----------
-    limit : snippets, drawn with the seed
-    model : `seq2seq:ID` in place of the configured generator
-    dataset : name of the snippets' source in the prompt, as in BMRetriever's Listing 1
+    `model` is `seq2seq:ID` in place of the configured generator; `dataset` names the snippets' source in the prompt, as
+    in BMRetriever's Listing 1.
     """
     job.check("--per-snippet")
     with open_snippets(job.settings, corpus, name) as (source, snippets):
         writer, writer_identity = _question_writer(job, model, dataset)
-        identity = {**asdict(job.draws), "limit": limit, "source": source, **writer_identity}
-        file = GeneratedFile(job.out, identity, question_rows)
-        if counts := file.finished():
-            return counts
-        chosen, too_short = draw(snippets, limit, job.draws.seed)
-        with job.progress("Writing questions", len(chosen)) as advance:
-            return file.generate(chosen, {"snippets": len(chosen), "too_short": too_short}, writer, advance)
+
+        def begin() -> tuple[list[Snippet], Tally, Writer[Snippet]]:
+            chosen, too_short = draw(snippets, limit, job.draws.seed)
+            return chosen, {"snippets": len(chosen), "too_short": too_short}, writer
+
+        identity = {"limit": limit, "source": source, **writer_identity}
+        return job.generate("Writing questions", identity, question_rows, begin)
 
 
 def _question_writer(

@@ -13,7 +13,7 @@ from biorag.errors import BadInputError, MissingError
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template
 from biorag.training.rows import normalised
-from biorag.training.synthesis.drafts import GenerationJob, on_one_line
+from biorag.training.synthesis.drafts import GenerationJob, Tally, on_one_line
 from biorag.training.synthesis.writers import DraftForm, Draws, PromptedWriter, Writer
 from biorag.types import Generation, OnProgress
 from biorag.utils.runs import Rows
@@ -32,15 +32,6 @@ class Scenario:
     """A retrieval task in words."""
 
     id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """The scenarios that a model listed, and the tokens that this took."""
-
-    scenarios: list[Scenario]
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
 
 
 def read_scenarios(path: Path, limit: int | None = None) -> list[Scenario]:
@@ -70,8 +61,10 @@ def draft_form(template: Template, count: int = LISTED) -> DraftForm[Scenario]:
     return DraftForm(("scenarios",), lambda *_: iter([template.fill(count=count)]), listed=count)
 
 
-def listed_scenarios(job: GenerationJob, count: int, opened: OpenGenerator, long: bool) -> Listed:
-    """Return the scenarios that the model lists beside the job's rows, or has listed before; in `long` lists or short.
+def listed_scenarios(job: GenerationJob, count: int, opened: OpenGenerator, long: bool) -> tuple[list[Scenario], Tally]:
+    """Return the scenarios that the model lists beside the job's rows, or has listed before, and the tokens it took.
+
+    They are listed 20 at a time if `long`, else 10.
 
     Raises MismatchError if the file of scenarios is of other settings, or was changed since; BadInputError if the model
     lists none.
@@ -81,27 +74,26 @@ def listed_scenarios(job: GenerationJob, count: int, opened: OpenGenerator, long
     identity = {"scenarios": count, "seed": seed, "generator": opened.identity, "prompt": template.sha256}
     file = Rows(job.out.with_name(f"{job.out.name}.scenarios.txt"), identity)
     if (counts := file.counts()) is not None:
-        return Listed(read_scenarios(file.path), **counts)
+        return read_scenarios(file.path), counts
     draws = Draws(1, SCENARIO_TOKENS, SCENARIO_TEMPERATURE, seed)
     writer = PromptedWriter(opened.generator, draft_form(template, per_list), draws, opened.at_a_time)
     with job.progress("Listing scenarios", count) as advance:
-        listed = list_scenarios(count, writer, per_list, template.system, advance)
-    tokens = {"prompt_tokens": listed.prompt_tokens, "completion_tokens": listed.completion_tokens}
-    file.publish((f"{scenario.id}\n".encode() for scenario in listed.scenarios), tokens)
-    return listed
+        scenarios, tokens = list_scenarios(count, writer, per_list, template.system, advance)
+    file.publish((f"{scenario.id}\n".encode() for scenario in scenarios), tokens)
+    return scenarios, tokens
 
 
 def list_scenarios(
     limit: int, writer: Writer[Scenario], per_list: int, examples: str, on_progress: OnProgress
-) -> Listed:
+) -> tuple[list[Scenario], Tally]:
     """Ask for `limit` distinct scenarios that are not among the prompt's `examples`; fewer if the model repeats itself.
 
-    Raises BadInputError if the model lists none.
+    Returns them and the tokens that they took. Raises BadInputError if the model lists none.
     """
     scenarios: list[Scenario] = []
     seen: set[str] = set()
-    prompt_tokens = completion_tokens = number = 0
-    max_lists = ROUNDS * -(-limit // per_list)
+    tokens = {"prompt_tokens": 0, "completion_tokens": 0}
+    number, max_lists = 0, ROUNDS * -(-limit // per_list)
     while len(scenarios) < limit and number < max_lists:
         missing = -(-(limit - len(scenarios)) // per_list)
         stop = min(number + min(missing, writer.batch), max_lists)
@@ -110,12 +102,12 @@ def list_scenarios(
         for reply in (reply for replies in writer(requests) for reply in replies):
             new = list(islice(_distinct(_texts(reply), seen, examples), limit - len(scenarios)))
             scenarios += new
-            prompt_tokens += reply.prompt_tokens
-            completion_tokens += reply.completion_tokens
+            tokens["prompt_tokens"] += reply.prompt_tokens
+            tokens["completion_tokens"] += reply.completion_tokens
             on_progress(len(new))
     if not scenarios:
         raise BadInputError("the model listed no scenario: give --scenario-file, or another --llm")
-    return Listed(scenarios, prompt_tokens, completion_tokens)
+    return scenarios, tokens
 
 
 def _texts(reply: Generation) -> list[str]:

@@ -14,7 +14,7 @@ from tests.fakes import ScriptedGenerator
 
 POSITIVE = "Aspirin lowers fever since it blocks cyclooxygenase, which makes prostaglandins."
 MINED = ("Paracetamol lowers fever too, by means that are not known.", "Heparin acts at once, and by infusion.")
-MINED_ROW = TrainingRow("How does aspirin lower fever?", POSITIVE, MINED, (3.0, 1.0, 0.5), "bm25", "q1", "p1")
+MINED_ROW = TrainingRow("How does aspirin lower fever?", POSITIVE, MINED, "bm25", "q1", "p1")
 BARE_ROW = TrainingRow("What is heparin?", "Heparin is a glycosaminoglycan.")
 GOOD = [
     "Aspirin is sold in every pharmacy, and fever is why most people buy it.",
@@ -35,10 +35,9 @@ class Writer:
         return [[Generation(*one) for one in self.texts[subject.row.query]] for subject in subjects]
 
 
-def generated(tmp_path, texts, keep_mined=False, examples=""):
+def generated(tmp_path, texts, examples):
     pairs = [MinedPair(MINED_ROW), MinedPair(BARE_ROW)]
-    make_rows = partial(negative_rows, examples=examples, keep_mined=keep_mined)
-    file = GeneratedFile(tmp_path / "n.jsonl", {}, make_rows)
+    file = GeneratedFile(tmp_path / "n.jsonl", {}, partial(negative_rows, examples=examples))
     counts = file.generate(pairs, dict.fromkeys(OWN, 0) | {"pairs": 2, "unmined": 1}, Writer(texts), lambda _: None)
     assert file.finished() == {**counts, "resumed": 2}
     return counts, [json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()]
@@ -69,16 +68,6 @@ def test_rows_and_counts(tmp_path):
     ids = {"query_id": "q1", "positive_id": "p1"}
     texts = {"query": MINED_ROW.query, "positive": POSITIVE, "negative_1": GOOD[0], "negative_2": GOOD[1]}
     assert lines == [{**texts, "kind": "synthetic", **ids}]
-
-
-def test_mined_negatives_follow_if_they_are_kept(tmp_path):
-    counts, lines = generated(tmp_path, {MINED_ROW.query: [("", False)], BARE_ROW.query: [("", False)]}, True)
-    assert (counts["rows"], counts["negatives"], counts["without"]) == (1, 0, 2)
-    assert (lines[0]["negative_1"], lines[0]["negative_2"]) == MINED
-    (tmp_path / "n.jsonl").unlink()
-    _, lines = generated(tmp_path, TEXTS, True)
-    assert [lines[0][f"negative_{n}"] for n in range(1, 6)][-2:] == list(MINED)
-    assert "scores" not in lines[0], "a teacher's scores are not of what was written"
 
 
 def test_a_model_is_shown_the_positive_and_mined_negatives_in_turn():

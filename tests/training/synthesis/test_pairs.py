@@ -89,12 +89,12 @@ def test_rows_and_counts(tmp_path):
     }
     assert [line["scenario"] for line in lines] == [DRUG.id, GENE.id, GENE.id]
     rows, cleaning = read_rows([file.path])
-    assert (cleaning.rows, {row.kind for row in rows}, len(rows[1].negatives)) == (3, {"synthetic"}, 1)
+    assert (cleaning["rows"], {row.kind for row in rows}, len(rows[1].negatives)) == (3, {"synthetic"}, 1)
 
 
 # --- attributes ---
 
-ATTRIBUTES = read_attributes("bmretriever", 7)
+ATTRIBUTES = read_attributes(7)
 
 
 def test_attributes_are_bmretrievers_and_drawn_for_each_pair_alone():
@@ -110,7 +110,7 @@ def test_attributes_are_bmretrievers_and_drawn_for_each_pair_alone():
     assert all(320 < count < 480 for count in drawn.values())
     pairs = [(ATTRIBUTES.draw("task", n)["clarity"], ATTRIBUTES.draw("task", n)["difficulty"]) for n in range(200)]
     assert len(set(pairs)) == 9, "attributes do not depend on each other"
-    assert read_attributes("bmretriever", 8).draw("task", 0) != ATTRIBUTES.draw("task", 0)
+    assert read_attributes(8).draw("task", 0) != ATTRIBUTES.draw("task", 0)
 
 
 def test_a_prompt_and_its_row_have_the_drawn_attributes(tmp_path):
@@ -146,8 +146,8 @@ def test_lists_are_asked_for_until_there_are_enough():
     ]
     generator, writer = lister(*replies)
     done = []
-    listed = list_scenarios(8, writer, LISTED, "Example: find case reports of patients, or not.", done.append)
-    assert [scenario.id for scenario in listed.scenarios] == [*first, "find the last one"]
+    listed, _ = list_scenarios(8, writer, LISTED, "Example: find case reports of patients, or not.", done.append)
+    assert [scenario.id for scenario in listed] == [*first, "find the last one"]
     assert sum(done) == 8
     assert len(generator.prompts) == 3
     assert len({sampling.seed for sampling in generator.samplings}) == 3
@@ -157,7 +157,7 @@ def test_lists_are_asked_for_until_there_are_enough():
 
 def test_a_model_that_repeats_itself_is_asked_three_times_as_often_and_no_more():
     generator, writer = lister(*[listing("find the same again")] * 9)
-    assert [s.id for s in list_scenarios(12, writer, LISTED, "", lambda _: None).scenarios] == ["find the same again"]
+    assert [s.id for s in list_scenarios(12, writer, LISTED, "", lambda _: None)[0]] == ["find the same again"]
     assert len(generator.prompts) == 6
     _, writer = lister(*[("no JSON",)] * 3)
     with pytest.raises(BadInputError, match="listed no scenario: give --scenario-file"):

@@ -123,7 +123,7 @@ def test_rows_and_counts(tmp_path):
         "positive_id": "h",
     }
     rows, cleaning = read_rows([file.path])
-    assert (len(rows), cleaning.duplicates, rows[1].kind, rows[1].positive_id) == (4, 0, "generated", "h")
+    assert (len(rows), cleaning["duplicates"], rows[1].kind, rows[1].positive_id) == (4, 0, "generated", "h")
     assert file.finished() == {**counts, "resumed": 2}
     assert sorted(path.name for path in file.path.parent.iterdir()) == ["q.jsonl", "q.jsonl.manifest.json"]
 
