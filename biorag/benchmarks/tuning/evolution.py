@@ -1,4 +1,4 @@
-"""Instructions evolved by GEPA: a model reads what an instruction found and writes a better one.
+"""Instructions evolved by GEPA: a model reads the results of an instruction and writes a better one.
 
 Agrawal et al. (2025), GEPA: Reflective prompt evolution can outperform reinforcement learning, arXiv:2507.19457; by the
 authors' package. A candidate is a parent rewritten after a minibatch of questions; if it does better on them it is
@@ -12,22 +12,22 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biorag.benchmarks.retrieval import DEPTH, evaluate, judged_id
 from biorag.benchmarks.tuning.instruction import PromptedEncoder, PromptForm
 from biorag.corpus.datasets import Dataset
-from biorag.errors import MissingError, unknown_name
+from biorag.errors import BadInputError
 from biorag.prompts.template import Template, render_documents
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
+from biorag.training.held_out import HELD_OUT, HeldOutSplit
 from biorag.training.synthesis.writers import DraftForm
 from biorag.types import Generation, Index, OnProgress, Prompt, Question, Snippet
-from biorag.utils.files import json_text, write_text
-from biorag.utils.plots import PlotPanel, write_plot
 
 if TYPE_CHECKING:
     from gepa.core.adapter import EvaluationBatch
@@ -38,71 +38,50 @@ INSTRUCTION = "instruction"
 MEASURE, CUTOFF = "nDCG@10", 10
 SHOWN = 3  # passages found, and passages missed, of a question
 LENGTHS = (600, 300, 150, 75, 0)  # characters of a passage that the model is shown, until the prompt fits
-MINIBATCH = 3  # questions that the model is shown at a time, GEPA's default
-CANDIDATES = {"light": 6, "medium": 12, "heavy": 18}  # by budget
 SAMPLE, PERIOD, TRIALS_EACH = 35, 5, 5  # dspy's minibatch, trials between full evaluations, trials a candidate
 
 
-@dataclass(frozen=True, slots=True)
-class Spending:
-    """Settings of a search."""
+class Budget(NamedTuple):
+    """The size of a search.
 
-    questions: int = 200  # drawn, half of them to reflect on, half to choose by
-    minibatch: int = MINIBATCH  # questions that the model is shown at a time
-    temperature: float = 1.0
-    max_tokens: int = 96  # of a reply
-
-
-# Synthesize-Train-Merge (arXiv 2602.04731), Table 8: 100, 200 or 300 training examples, and as many for validation.
-STM = {
-    "light": Spending(200, 3, 0.7, 1000),
-    "medium": Spending(400, 5, 0.7, 1000),
-    "heavy": Spending(600, 8, 0.7, 1000),
-}
-RECIPES = {"stm": STM}
-
-
-def spending(recipe: str | None, budget: str) -> Spending:
-    """Return a recipe's settings for a budget; without a recipe biorag's own.
-
-    Raises UsageError if there is no such recipe or budget.
+    `candidates` are dspy's; questions (half to reflect on, half to choose by) and how many the model is shown at a time
+    are those of Synthesize-Train-Merge (arXiv 2602.04731), Table 8.
     """
-    if budget not in CANDIDATES:
-        raise unknown_name("--budget", budget, CANDIDATES)
-    if recipe is None:
-        return Spending()
-    if recipe not in RECIPES:
-        raise unknown_name("--recipe", recipe, RECIPES)
-    return RECIPES[recipe][budget]
+
+    candidates: int
+    questions: int
+    minibatch: int
+
+    def metric_calls(self, validation: int) -> int:
+        """Return the metric calls for so many validation questions, one question searched with one instruction each.
+
+        This is `GEPA.auto_budget` of dspy 3 for one prompt: V + 5n + 35N + FV, for n candidates and V validation
+        questions, with N = max(4 log2 n, 1.5 n) trials and F = ⌊(N + 1) / 5⌋ + 1 evaluations of all questions.
+        """
+        trials = int(max(4 * math.log2(self.candidates), 1.5 * self.candidates))
+        evaluations = (trials + 1) // PERIOD + 1
+        return validation + self.candidates * TRIALS_EACH + trials * SAMPLE + evaluations * validation
 
 
-def metric_calls(budget: str, validation: int) -> int:
-    """Return the metric calls of a budget, one question searched with one instruction each.
-
-    This is `GEPA.auto_budget` of dspy 3 for one prompt: V + 5n + 35N + FV, for n candidates and V validation questions,
-    with N = max(4 log2 n, 1.5 n) trials and F = ⌊(N + 1) / 5⌋ + 1 evaluations of all questions.
-    """
-    candidates = CANDIDATES[budget]
-    trials = int(max(4 * math.log2(candidates), 1.5 * candidates))
-    evaluations = (trials + 1) // PERIOD + 1
-    return validation + candidates * TRIALS_EACH + trials * SAMPLE + evaluations * validation
+BUDGETS = {"light": Budget(6, 200, 3), "medium": Budget(12, 400, 5), "heavy": Budget(18, 600, 8)}
 
 
-def most_replies(calls: int, validation: int, minibatch: int = MINIBATCH) -> int:
-    """Return the most replies that the model is asked for: one for two minibatches, after the seed's validation."""
-    return max(0, math.ceil((calls - validation) / (2 * minibatch)))
+class SearchEffort(NamedTuple):
+    """The metric calls of a search, the questions that the model is shown at a time, and GEPA's seed."""
+
+    calls: int
+    minibatch: int
+    seed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Missed:
+class Missed(NamedTuple):
     """A relevant passage below the first ten, at this rank; None is below the first hundred."""
 
     snippet: Snippet
     rank: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(NamedTuple):
     """A question searched with an instruction: its nDCG@10, the first passages found, and relevant ones missed.
 
     `right` are the ranks of the relevant ones among those found.
@@ -202,46 +181,62 @@ class Evolution:
         return max(self.candidates, key=lambda candidate: candidate.score)
 
 
-def require_gepa() -> None:
-    """Refuse to go on without the package.
+@dataclass(frozen=True, slots=True)
+class PromptQuestions:
+    """Questions to reflect on, questions to choose instructions by, and held-out questions to measure at the end."""
 
-    Raises MissingError naming the extra that brings it.
-    """
-    try:
-        import gepa  # noqa: F401
-    except ImportError:
-        raise MissingError("tuning a prompt needs GEPA: run pip install 'biorag[prompts]'") from None
+    data: Dataset
+    feedback: Sequence[Question]
+    validation: Sequence[Question]
+    held_out: Sequence[Question]
+
+    @classmethod
+    def draw(cls, data: Dataset, split: HeldOutSplit, number: int) -> PromptQuestions:
+        """Draw questions of the split's part with its seed; those that training held out are measured at the end.
+
+        Raises BadInputError if there are too few.
+        """
+        development = split.select(data).questions
+        held_out = replace(split, part=HELD_OUT).select(data).questions
+        drawn = Random(split.seed).sample(list(development), min(number, len(development)))
+        half = len(drawn) // 2
+        if not half:
+            raise BadInputError(
+                f"{data.name} has one question to develop on: two are needed, to reflect on and choose by"
+            )
+        return cls(data, drawn[:half], drawn[half:], held_out)
+
+    @property
+    def uses(self) -> dict[str, Sequence[Question]]:
+        """The questions by their use."""
+        return {"feedback": self.feedback, "validation": self.validation, "held_out": self.held_out}
 
 
 def evolve(
     seed_instruction: str,
-    questions: tuple[Sequence[Question], Sequence[Question]],
+    questions: PromptQuestions,
     adapter: InstructionAdapter,
-    calls: int,
-    seed: int,
+    effort: SearchEffort,
     folder: Path,
-    minibatch: int = MINIBATCH,
 ) -> Evolution:
-    """Evolve an instruction for about so many metric calls: the last round may go past them.
+    """Evolve an instruction; the last round may exceed the metric calls.
 
-    `questions` are those that the model is shown, `minibatch` of them at a time, and those that candidates are chosen
-    on. An interrupted search resumes from GEPA's state in `folder`, and a larger one continues it.
+    An interrupted search resumes from GEPA's state in `folder`, and a larger one continues it.
     """
     import gepa
 
-    feedback, validation = questions
     try:
         result = gepa.optimize(
             seed_candidate={INSTRUCTION: seed_instruction},
-            trainset=list(feedback),
-            valset=list(validation),
+            trainset=list(questions.feedback),
+            valset=list(questions.validation),
             adapter=adapter,
-            max_metric_calls=calls,
-            reflection_minibatch_size=minibatch,
+            max_metric_calls=effort.calls,
+            reflection_minibatch_size=effort.minibatch,
             track_best_outputs=False,
             logger=SimpleNamespace(log=logger.debug),
             run_dir=str(folder),
-            seed=seed,
+            seed=effort.seed,
         )
     except _Failed as failed:
         raise failed.error from None
@@ -253,12 +248,14 @@ def evolve(
 
 
 class InstructionAdapter:
-    """Gives GEPA the scores of an instruction's questions, and a better instruction, which `write` asks a model for."""
+    """Gives GEPA the scores of an instruction's questions, and a better instruction, which `write` asks a model for.
+
+    `replies` counts what the model was asked for.
+    """
 
     def __init__(self, search: Searcher, write: Callable[[Reflection], Generation], on_progress: OnProgress) -> None:
         self._search, self._write, self._on_progress = search, write, on_progress
-        self._spent = dict.fromkeys(("calls", "replies", "prompt", "completion"), 0)
-        self._new = 0
+        self.replies = 0
 
     def evaluate(
         self, batch: list[Question], candidate: dict[str, str], capture_traces: bool = False
@@ -267,7 +264,6 @@ class InstructionAdapter:
         from gepa.core.adapter import EvaluationBatch
 
         trials = self._search(candidate[INSTRUCTION], batch)
-        self._spent["calls"] += len(batch)
         self._on_progress(len(batch))
         return EvaluationBatch([question.id for question in batch], [trial.score for trial in trials], trials)
 
@@ -286,28 +282,11 @@ class InstructionAdapter:
         """Return a new instruction; the same one where the model writes none, which then fares no better."""
         trials = [record["trial"] for record in reflective_dataset[INSTRUCTION]]
         try:
-            reply = self._write(Reflection(candidate[INSTRUCTION], trials, self._spent["replies"]))
+            reply = self._write(Reflection(candidate[INSTRUCTION], trials, self.replies))
         except Exception as error:  # GEPA would ask again, then go on without
             raise _Failed(error) from error
-        self._new += 1
-        for name, count in (("replies", 1), ("prompt", reply.prompt_tokens), ("completion", reply.completion_tokens)):
-            self._spent[name] += count
+        self.replies += 1
         return {INSTRUCTION: instruction_of(reply) or candidate[INSTRUCTION]}
-
-    def get_adapter_state(self) -> dict[str, Any]:
-        """Return the counts that GEPA keeps with its own state."""
-        return dict(self._spent)
-
-    def set_adapter_state(self, state: dict[str, Any]) -> None:
-        """Take over the counts of an interrupted search."""
-        if state:
-            self._on_progress(state["calls"] - self._spent["calls"])
-            self._spent = dict(state)
-
-    def spent(self) -> dict[str, Any]:
-        """Return the replies that the search took, the new ones among them, and their tokens."""
-        tokens = {name: self._spent[name] for name in ("prompt", "completion")}
-        return {"lm_calls": self._spent["replies"], "new_lm_calls": self._new, "tokens": tokens}
 
 
 class _Failed(BaseException):
@@ -316,18 +295,6 @@ class _Failed(BaseException):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
-
-
-def write_curve(folder: Path, evolution: Evolution) -> None:
-    """Write `candidates.jsonl`, and `curve.png`: the candidates' scores, and the best so far, over the metric calls."""
-    candidates = evolution.candidates
-    write_text(folder / "candidates.jsonl", "".join(json_text(asdict(each)) + "\n" for each in candidates))
-    scores = [(candidate.calls, candidate.score) for candidate in candidates]
-    best = [(calls, max(score for _, score in scores[:count])) for count, (calls, _) in enumerate(scores, 1)]
-    best.append((evolution.calls, evolution.best.score))
-    write_plot(
-        folder / "curve.png", [PlotPanel("instructions", "metric calls", MEASURE, {"each": scores, "best": best})]
-    )
 
 
 def instruction_of(reply: Generation) -> str:

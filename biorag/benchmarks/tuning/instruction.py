@@ -1,16 +1,15 @@
-"""The instruction in an encoder's query prompt, and where the prompt is kept."""
+"""The instruction in an encoder's query prompt, and encoders with another prompt."""
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from biorag.errors import MismatchError, MissingError
-from biorag.models.finding import ModelFiles, weights_hash
+from biorag.models.finding import ModelFiles
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.utils.files import write_json
 from biorag.utils.parsing import parsed_file
@@ -28,7 +27,7 @@ class PromptedEncoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PromptForm:
-    """What stands before and after the instruction in a query prompt."""
+    """The parts before and after the instruction in a query prompt."""
 
     start: str = ""
     end: str = "\nQuery: "
@@ -52,53 +51,23 @@ def parted(prompt: str) -> tuple[str, PromptForm]:
     return match["task"], PromptForm(match["start"] or "", match["end"])
 
 
-@dataclass(frozen=True, slots=True)
-class PromptTarget:
-    """The directory whose query prompt is set: the encoder's own, or a copy of one that is not the user's to change."""
-
-    files: ModelFiles
-    path: Path
-
-    @classmethod
-    def of(cls, files: ModelFiles, copy: Path) -> PromptTarget:
-        """Return the encoder's directory, or `copy` where it is not the user's.
-
-        Raises MissingError if the encoder cannot keep a prompt; MismatchError if something else has the copy's name.
-        """
-        target = cls(files, files.path if is_the_users(files) else copy)
-        if not (files.path / MODULE_LIST).is_file():
-            raise MissingError(
-                f"{files.path} has no {MODULE_LIST}, and a bare transformers model keeps no prompt: save it with "
-                "sentence-transformers first, or give --no-write"
-            )
-        if target.path.exists() and not target._is_the_encoder():
-            raise MismatchError(f"{target.path} is there and is no copy of encoder {files.id!r}: choose another --out")
-        return target
-
-    def _is_the_encoder(self) -> bool:
-        try:
-            return weights_hash(self.path) == self.files.sha256
-        except MissingError:
-            return False
-
-    def changes(self, prompts: Collection[str]) -> bool:
-        """Return whether there is something to write where the encoder has had these prompts."""
-        return len(prompts) > 1 or (self.path != self.files.path and self.path.exists())
-
-    def write(self, prompt: str) -> None:
-        """Set the query prompt; a copy that is there is made anew."""
-        if self.path != self.files.path:
-            unfinished = self.path.with_name(f"{self.path.name}.unfinished")
-            for folder in (unfinished, self.path):
-                shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(self.files.path, unfinished)
-            unfinished.rename(self.path)
-        write_query_prompt(self.path, prompt)
+def check_keeps_prompt(files: ModelFiles) -> None:
+    """Raise MissingError for a bare transformers model, which cannot keep a prompt."""
+    if not (files.path / MODULE_LIST).is_file():
+        raise MissingError(
+            f"{files.path} has no {MODULE_LIST}, and a bare transformers model keeps no prompt: save it with "
+            "sentence-transformers first, or give --no-write"
+        )
 
 
-def is_the_users(files: ModelFiles) -> bool:
-    """Return whether an encoder was named by its directory; a package's and the hub's are not the user's to change."""
-    return Path(files.id).is_absolute()
+def copy_with_prompt(files: ModelFiles, folder: Path, prompt: str) -> None:
+    """Write a copy of an encoder with another query prompt, in place of an earlier one."""
+    unfinished = folder.with_name(f"{folder.name}.unfinished")
+    for earlier in (unfinished, folder):
+        shutil.rmtree(earlier, ignore_errors=True)
+    shutil.copytree(files.path, unfinished)
+    write_query_prompt(unfinished, prompt)
+    unfinished.rename(folder)
 
 
 def write_query_prompt(folder: Path, prompt: str) -> None:
