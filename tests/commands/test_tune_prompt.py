@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -132,11 +131,6 @@ def test_a_winner_that_is_worse_on_held_out_questions_is_not_written(invoke, mad
 )
 def test_what_is_refused(invoke, words, more, code, parts):
     failed(invoke(*words, *more), code, *parts)
-
-
-def test_without_the_package_the_extra_is_named(invoke, words, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gepa", None)
-    failed(invoke(*words), 4, "pip install 'biorag[prompts]'")
 
 
 def test_a_bare_model_keeps_no_prompt(invoke, made, words):
