@@ -29,21 +29,14 @@ PHASES = ("a", "b")
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Systems, phase and texts."""
+    """Systems and phase."""
 
     system: Annotated[
         list[str] | None,
         Option(help="bm25, dense, hybrid, hybrid+rerank (default: all four), or hybrid+cross (best 10). Repeatable."),
     ] = None
-    phase: Annotated[str, Option(help="a: documents and snippets; b: answers.", **choices(PHASES))] = "a"
+    phase: Annotated[str, Option(help="a: documents; b: answers.", **choices(PHASES))] = "a"
     answer: Answering = "extract"
-    whole_records: Annotated[
-        bool,
-        Option(
-            "--whole-records",
-            help="The index's texts are whole records, so offsets are known; implied by PubMed's XML.",
-        ),
-    ] = False
 
 
 @expanded
@@ -60,10 +53,10 @@ def bioasq(
     out: Annotated[Path | None, Option(help="Folder for the submissions or answers, and report.json.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Measure retrieval, or answers, on BioASQ's test batches, as BioASQ's evaluator does (task B, phases A and B).
+    """Measure retrieval or answers on BioASQ's test batches, as BioASQ's evaluator does (task B, phases A and B).
 
-    Phase A: documents are PubMed records, compared by PMID: MAP@10, GMAP, mean precision, recall and F1. Phase B:
-    the measures of 'bench answers', with answers from this index and not from the golden snippets.
+    Phase A compares documents by PMID: MAP@10, GMAP, mean precision, recall and F1. Phase B takes the measures of
+    'bench answers', with answers from this index and not from the golden snippets.
 
     Examples:
 
@@ -84,14 +77,14 @@ def bioasq(
     batches = read_batches(golden)
     files = {f"{name}/{batch.name}.json": begins_with_key("questions") for name in systems for batch in batches}
     with results_folder(out, {"report.json": begins_with_key("index"), **files}, golden) if out else nullcontext():
-        document = _documents(batches, systems, settings, measured.whole_records, out)
+        document = _documents(batches, systems, settings, out)
         if out:
             write_json(out / "report.json", document)
     show.result(document, as_json, _print)
 
 
 def _documents(
-    batches: Sequence[GoldenBatch], systems: Sequence[str], settings: Settings, whole_records: bool, out: Path | None
+    batches: Sequence[GoldenBatch], systems: Sequence[str], settings: Settings, out: Path | None
 ) -> dict[str, Any]:
     """Measure phase A; write each system's submissions as its questions are answered."""
     from biorag.benchmarks.bioasq import run
@@ -107,7 +100,7 @@ def _documents(
         run.check_coverage(covered, ready.manifest.name)
         retriever = ready.retriever.with_cache()
         for name in systems:
-            runs[name] = run.answer(batches, retriever.variant(**changes[name]), whole_records, advance)
+            runs[name] = run.answer(batches, retriever.variant(**changes[name]), advance)
             for batch in batches if out else ():
                 assert out
                 run.write_submission(out / name / f"{batch.name}.json", batch, runs[name][batch.name])
@@ -144,8 +137,12 @@ def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path 
 
 def _print(report: Mapping[str, Any]) -> None:
     names = [row["batch"] for row in report["coverage"]]
-    for kind, measure in (("documents", "MAP"), ("documents", "GMAP"), ("snippets", "F1")):
-        _print_measure(report, names, kind, measure)
+    for measure in ("MAP", "GMAP"):
+        rows = [
+            (system, *(f"{row['documents'][measure]:.4f}" for row in (*values["batches"], values["mean"])))
+            for system, values in report["systems"].items()
+        ]
+        show.table(f"Documents, {measure}", ["system", *names, "mean"], rows)
     for row in report["comparisons"]:
         test = "{difference:+.4f} (95 % interval {low:+.4f} to {high:+.4f}, p = {p_value:.4f})".format_map(row)
         show.out.print(f"{row['ours']} against {row['theirs']}, MAP: {test}")
@@ -153,21 +150,3 @@ def _print(report: Mapping[str, Any]) -> None:
         lacking = row["documents"] - row["documents_in_index"]
         if lacking:
             show.err.print(f"{row['batch']}: the index lacks {lacking} of {row['documents']} golden documents")
-    for system, values in report["systems"].items():
-        if values["offsets_unknown"]:
-            show.err.print(
-                f"{system}: {values['offsets_unknown']} of {values['returned_snippets']} snippets are not submitted: "
-                "their texts may not be whole records, so they have no offsets"
-            )
-
-
-def _print_measure(report: Mapping[str, Any], batches: Sequence[str], kind: str, measure: str) -> None:
-    from biorag.benchmarks.bioasq.run import TITLES
-
-    rows = [
-        (TITLES[system], *(f"{row[kind][measure]:.4f}" for row in (*values["batches"], values["mean"])))
-        for system, values in report["systems"].items()
-        if values["mean"][kind]
-    ]
-    if rows:
-        show.table(f"{kind.capitalize()}, {measure}", ["system", *batches, "mean"], rows)

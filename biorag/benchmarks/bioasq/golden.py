@@ -1,4 +1,4 @@
-"""BioASQ's golden files: questions with the documents and snippets that experts found to answer them."""
+"""BioASQ's golden files: questions, and the documents in which experts found the answers."""
 
 from __future__ import annotations
 
@@ -15,18 +15,7 @@ from biorag.errors import BadInputError, MissingError
 from biorag.utils.parsing import parse_json, validated
 
 PUBMED = "http://www.ncbi.nlm.nih.gov/pubmed/"  # BioASQ's evaluator compares whole URLs
-OFFSETS = ("offsetInBeginSection", "offsetInEndSection")
-SECTIONS = ("beginSection", "endSection")
 Text = Annotated[str, Field(pattern=r"\S")]
-Offset = Annotated[int, Field(ge=0)]
-
-
-class _Snippet(TypedDict):
-    document: Text
-    beginSection: Text
-    endSection: Text
-    offsetInBeginSection: Offset
-    offsetInEndSection: Offset
 
 
 class _Question(TypedDict):
@@ -34,43 +23,16 @@ class _Question(TypedDict):
     body: Text
     type: NotRequired[str | None]
     documents: list[Text]
-    snippets: NotRequired[list[_Snippet] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A passage of a document: characters `begin` to `end` of a section ("title" or "abstract").
-
-    `document` is a PMID, or the last part of another URL. The evaluator counts the character at `end` in;
-    BioASQ's own files have there the one after the last.
-    """
-
-    document: str
-    sections: tuple[str, str]
-    begin: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        """The characters of the passage, as the evaluator counts them; none where it ends before it begins."""
-        return max(0, self.end - self.begin + 1)
-
-    def overlap(self, other: Span) -> int:
-        """Return the characters that both have; 0 unless document and sections are the same."""
-        if (self.document, self.sections) != (other.document, other.sections):
-            return 0
-        return max(0, min(self.end, other.end) - max(self.begin, other.begin) + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenQuestion:
-    """A question with its relevant documents and snippets, each document once."""
+    """A question with its relevant documents, each once: a PMID, or the last part of another URL."""
 
     id: str
     text: str
     type: str
     documents: Sequence[str]
-    snippets: Sequence[Span]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +100,7 @@ def parse_question(record: Any) -> GoldenQuestion:
         text=values["body"],
         type=values.get("type") or "unknown",
         documents=list(dict.fromkeys(map(_last_part, values["documents"]))),
-        snippets=[_span(snippet) for snippet in values.get("snippets") or []],
     )
-
-
-def _span(values: _Snippet) -> Span:
-    # Files of the first years write "sections.0" and "sections.title".
-    first, last = (section.rpartition("sections.")[2] for section in (values["beginSection"], values["endSection"]))
-    offsets = values["offsetInBeginSection"], values["offsetInEndSection"]
-    return Span(_last_part(values["document"]), (first, last), *offsets)
 
 
 def _last_part(url: str) -> str:
