@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,8 +18,6 @@ from biorag.utils.registry import or_list
 
 if TYPE_CHECKING:
     from biorag.recipes.plan import RecipePlan
-
-SHOWN = ("success@5", "nDCG@10")  # what fits a terminal; the written tables have all
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def run(
 
 
 def _run(recipe: Path, asked: RunOptions, as_json: bool) -> None:
-    from biorag.recipes.run import plan_of, run_recipe
+    from biorag.recipes.run import plan_of
 
     plan = plan_of(recipe, asked.scale, asked.backbone, asked.data)
     if asked.dry_run:
@@ -82,9 +80,14 @@ def _run(recipe: Path, asked: RunOptions, as_json: bool) -> None:
         return
     if asked.out is None:
         raise UsageError("a run needs a folder for its models and report: give --out, or --dry-run to list the steps")
-    report = run_recipe(plan, asked.out, asked.jobs, show.progress)
-    show.result(report, as_json, _print)
-    show.err.print(f"report and the commands of every step: {asked.out}")
+    _report(plan, asked.out, asked.jobs, as_json)
+
+
+def _report(plan: RecipePlan, out: Path, jobs: int, as_json: bool) -> None:
+    from biorag.recipes.run import run_recipe
+
+    show.result(run_recipe(plan, out, jobs, show.progress), as_json, _print)
+    show.err.print(f"report and the commands of every step: {out}")
 
 
 def _print(report: Mapping[str, Any]) -> None:
@@ -92,7 +95,7 @@ def _print(report: Mapping[str, Any]) -> None:
 
     for table in report["tables"]:
         rows = [(row["title"], *map(cell_text, row["cells"])) for row in table["rows"]]
-        show.table(f"{table['title']} (ours / the paper's)", ["", *table["columns"]], rows)
+        show.table(table["title"], ["", *table["columns"]], rows)
     if report["findings"]:
         columns = ["finding", "difference", "95 % interval", ""]
         show.table("Findings", columns, [finding_texts(finding) for finding in report["findings"]])
@@ -126,29 +129,13 @@ def ablate(
 ) -> None:
     """Train, index and measure every cell of a grid: negatives, similarity, reranker, k_init.
 
-    Every step is a command of biorag; results.json lists them. The same sweep resumes where it stopped.
+    Every step is a command of biorag; report.json lists them. The same sweep resumes where it stopped.
 
     Examples:
 
       biorag ablate sweep.toml --out runs/ablation
       biorag ablate sweep.toml --out runs/ablation --jobs 4 --json
     """
-    from biorag.recipes.sweep_report import run_sweep
+    from biorag.recipes.run import sweep_plan
 
-    facts, tables = run_sweep(sweep, out, jobs, show.progress)
-    if as_json:
-        show.print_json({**facts, "datasets": tables})
-    else:
-        for name, rows in tables.items():
-            _print_sweep(name, rows)
-        show.err.print(f"tables, plots and the commands of every cell: {out}")
-
-
-def _print_sweep(dataset: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    from biorag.recipes.sweep_report import p_text
-
-    measures = {name: f"{{metrics[{name}]:.3f}}" for name in SHOWN}
-    columns = {"configuration": "configuration", **measures, "Δ base": "{against_base[difference]:+.3f}"}
-    columns |= {"p (best)": "p", "ms": "{ms_per_query:.0f}"}
-    shown = [{**row, "p": "best" if row["best"] else p_text(row["against_best"]["p_value"])} for row in rows]
-    show.listing(f"{dataset}: {rows[0]['questions']} questions", columns, shown)
+    _report(sweep_plan(sweep), out, jobs, as_json)

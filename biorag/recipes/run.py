@@ -8,7 +8,7 @@ from typing import Any
 
 from biorag.errors import MissingError, UsageError
 from biorag.models.resources import FORWARD, TRAINING, activation_bytes, operations, training_bytes
-from biorag.recipes import PAPERS, SUFFIX, papers
+from biorag.recipes import PAPERS, SUFFIX, papers, sweep
 from biorag.recipes.plan import Instance, RecipePlan
 from biorag.recipes.recipe import ExperimentRecipe, load_recipe
 from biorag.recipes.steps import Workshop
@@ -42,6 +42,11 @@ def recipe_of(paper: str) -> Path:
 def plan_of(path: Path, scale: str, backbone: str | None, data: Path) -> RecipePlan:
     """Read a recipe and return its plan at a scale; raises as `load_recipe` and `RecipePlan` do."""
     return RecipePlan(load_recipe(path), scale, backbone, data)
+
+
+def sweep_plan(path: Path) -> RecipePlan:
+    """Read a sweep and return the plan of its grid; raises as `load_sweep` does."""
+    return RecipePlan(sweep.recipe_of(sweep.load_sweep(path)), sweep.SCALE, None, Path("data"))
 
 
 def preview(plan: RecipePlan, out: Path) -> dict[str, Any]:

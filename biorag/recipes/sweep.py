@@ -1,23 +1,34 @@
-"""A sweep of the ablation, negatives × similarity × reranker × k_init: its TOML file, and the recipe of its grid."""
+"""A sweep of the ablation, negatives × similarity × reranker × k_init: its TOML file, and the recipe of its grid.
+
+Cells that share a retriever or a reranker share its steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from biorag.errors import MissingError
-from biorag.recipes.recipe import ExperimentRecipe, SharedSettings, StepTemplate, check_no_secrets, read_toml
-from biorag.recipes.steps import PER_QUESTION
+from biorag.recipes.recipe import ExperimentRecipe, Point, SharedSettings, StepTemplate, check_no_secrets, read_toml
+from biorag.recipes.steps import METRICS, PER_QUESTION
 from biorag.registries import NEGATIVES, swept_negatives
 from biorag.settings.section import STARTER
 from biorag.utils.registry import or_list
 
 SCALE = "sweep"  # the one scale of a sweep's recipe
 PAIR = ("negatives", "similarity")  # the axes of a retriever
+SHOWN = ("success@3", "success@5", "success@10", "nDCG@10")
+INDEPENDENT = ("bm25",)  # negatives of the reranker that all cells share
+# How the untrained are searched, with which every sweep is compared.
+BASE = "base"
+BASELINES = {
+    "bm25": "--name {base-index.name} --mode bm25 --no-rerank",
+    BASE: "--name {base-index.name} --no-rerank",
+}
 
 
 def _swept(name: str) -> str:
@@ -99,11 +110,13 @@ class Sweep(BaseModel):
         files = [*self.train, *self.corpus, *self.evaluate, *self.guard]
         return [*files, *([self.mirage.benchmark] if self.mirage else [])]
 
-    def has(self, negatives: str, reranker: str) -> bool:
-        """Return whether retrievers of these negatives get such a reranker; in-batch negatives have no own kind."""
+    def kinds(self, reranker: str) -> list[str]:
+        """Return the negatives whose retrievers get such a reranker; in-batch ones are no kind to train it on."""
+        if reranker not in self.reranker:
+            return []
         if reranker == "aligned":
-            return self.aligned is None or negatives in self.aligned
-        return reranker != "own-kind" or not NEGATIVES[negatives].in_batch
+            return [kind for kind in self.negatives if self.aligned is None or kind in self.aligned]
+        return [kind for kind in self.negatives if reranker != "own-kind" or not NEGATIVES[kind].in_batch]
 
 
 def load_sweep(path: Path) -> Sweep:
@@ -123,77 +136,55 @@ def load_sweep(path: Path) -> Sweep:
 
 
 class Cell(NamedTuple):
-    """One configuration; `k_init` is None without a reranker, where nothing is reranked."""
+    """One configuration: its name in tables, the end of the names of the steps that measure it, and its axes."""
 
-    negatives: str
-    similarity: str
-    reranker: str
-    k_init: int | None
-
-    @property
-    def name(self) -> str:
-        """Return a name for tables: `in-batch cosine, aligned, k_init 20`."""
-        name = f"{self.negatives} {self.similarity}".strip()
-        return name if self.reranker == "none" else f"{name}, {self.reranker}, k_init {self.k_init}"
-
-
-# What every sweep is compared with: no training at all.
-BASELINES = BM25, BASE = Cell("BM25", "", "none", None), Cell("base encoder", "", "none", None)
+    name: str
+    pipeline: str
+    point: Point
 
 
 def cells(sweep: Sweep) -> list[Cell]:
     """Return the two baselines and the cells of the grid."""
-    grid = list(BASELINES)
+    grid = [Cell("BM25", "bm25", {}), Cell("base encoder", BASE, {})]
     for negatives, similarity, reranker in product(sweep.negatives, sweep.similarity, sweep.reranker):
-        if sweep.has(negatives, reranker):
-            depths: tuple[int | None, ...] = (None,) if reranker == "none" else sweep.k_init
-            grid += [Cell(negatives, similarity, reranker, k_init) for k_init in depths]
+        if negatives not in sweep.kinds(reranker):
+            continue
+        name, pair = f"{negatives} {similarity}", {"negatives": negatives, "similarity": similarity}
+        if reranker == "none":
+            grid.append(Cell(name, reranker, pair))
+        else:
+            for depth in sweep.k_init:
+                grid.append(Cell(f"{name}, {reranker}, k_init {depth}", reranker, {**pair, "k_init": depth}))
     return grid
 
 
-def pipeline_of(cell: Cell) -> str:
-    """Return the key of `PIPELINES` that a cell searches with."""
-    return {BM25: "bm25", BASE: "base"}.get(cell, cell.reranker)
-
-
-# How each kind of cell searches: axes, and options of `bench`.
-RERANKED = (*PAIR, "k_init"), "--name {index.name} --k-init {k_init} --reranker "
-PIPELINES: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "bm25": ((), "--name {base-index.name} --mode bm25 --no-rerank"),
-    "base": ((), "--name {base-index.name} --no-rerank"),
-    "none": (PAIR, "--name {index.name} --no-rerank"),
-    "untrained": (RERANKED[0], f"{RERANKED[1]}encoder"),
-    "independent": (RERANKED[0], f"{RERANKED[1]}{{independent}}"),
-    "own-kind": (RERANKED[0], f"{RERANKED[1]}{{own-kind}}"),
-    "aligned": (RERANKED[0], f"{RERANKED[1]}{{aligned}}"),
-}
-
-
 def recipe_of(sweep: Sweep) -> ExperimentRecipe:
-    """Return the recipe of a sweep: cells that share a retriever or a reranker share its steps."""
+    """Return the recipe of a sweep."""
     files = {str(path): str(path) for path in sweep.files}
     files |= {base: base for base in (sweep.base, sweep.reranker_base) if base and Path(base).exists()}
     axes: dict[str, tuple[str | int, ...]] = {
-        "negatives": tuple(swept_negatives()),
-        "similarity": ("cosine", "dot"),
+        "negatives": tuple(dict.fromkeys((*sweep.negatives, *INDEPENDENT))),
+        "similarity": sweep.similarity,
         "k_init": sweep.k_init,
         "dataset": tuple(map(str, sweep.evaluate)),
     }
-    scale = {"about": "", "backbone": SCALE, "inputs": files, "values": _values(sweep), "settings": sweep.settings}
+    scale = {"about": "A grid.", "backbone": SCALE, "inputs": files, "values": _values(sweep)}
     return ExperimentRecipe.model_validate(
         {
             "title": "Ablation",
             "inputs": {name: {"what": "a file of the sweep"} for name in files},
             "backbones": {SCALE: {"model": sweep.base}},
             "axes": axes,
-            "scales": {SCALE: scale},
-            "steps": (*_made(), *_measured(sweep)),
+            "scales": {SCALE: {**scale, "settings": sweep.settings}},
+            "steps": (*_made(sweep), *_measured(sweep)),
+            "tables": tuple(_tables(sweep)),
+            "findings": tuple(_findings(sweep)),
         }
     )
 
 
 def _values(sweep: Sweep) -> dict[str, str | tuple[str, ...]]:
-    """Return the words that the templates' blanks stand for."""
+    """Return the words that fill the blanks of the templates."""
     guards = [word for path in sweep.guard for word in ("--guard", str(path))]
     values: dict[str, str | tuple[str, ...]] = {
         "train": tuple(map(str, sweep.train)),
@@ -215,29 +206,40 @@ def _values(sweep: Sweep) -> dict[str, str | tuple[str, ...]]:
     return values
 
 
-def _made() -> list[StepTemplate]:
+def _step(name: str, axes: Sequence[str], run: str, kinds: Sequence[str] | None = None) -> list[StepTemplate]:
+    """Return a step for these kinds of negatives; None means that it concerns none, and there is none for no kind."""
+    when = ({"negatives": tuple(kinds)},) if kinds is not None else ()
+    return [StepTemplate(name=name, axes=tuple(axes), run=run, when=when)] if kinds is None or kinds else []
+
+
+def _made(sweep: Sweep) -> list[StepTemplate]:
     """Return the steps that make indexes, rows, retrievers and rerankers."""
-    in_batch = {"negatives": tuple(name for name in swept_negatives() if NEGATIVES[name].in_batch)}
-    mined = {"negatives": tuple(name for name in swept_negatives() if not NEGATIVES[name].in_batch)}
+    in_batch = [kind for kind in sweep.negatives if NEGATIVES[kind].in_batch]
+    mined = [kind for kind in sweep.negatives if not NEGATIVES[kind].in_batch]
+    independent = INDEPENDENT if "independent" in sweep.reranker else ()
+    aligned, own = sweep.kinds("aligned"), sweep.kinds("own-kind")
     trained = "--base {base} --negatives {negatives} --similarity {similarity} --out {out} {capped}"
     mining = "{guard} --per-row {per_row} --out {out}/rows.jsonl"
     reranker = "{used} --base {reranker_base} --out {out} {capped}"
-
-    def step(
-        name: str, axes: Sequence[str], run: str, when: Mapping[str, tuple[str, ...]] | None = None
-    ) -> StepTemplate:
-        return StepTemplate(name=name, axes=tuple(axes), run=run, when=(when,) if when else ())
-
+    mine = f"mine {{train}} --negatives {{negatives}} --name {{base-index.name}} {mining}"
+    alone = _step("independent", (), f"train reranker {{mined(negatives=bm25)}}/rows.jsonl {reranker}")
     return [
-        step("base-index", (), "index {corpus} --encoder {base} --name {name}"),
-        step("retriever", PAIR, f"train retriever {{train}} --name {{base-index.name}} {{guard}} {trained}", in_batch),
-        step("mined", PAIR[:1], f"mine {{train}} --negatives {{negatives}} --name {{base-index.name}} {mining}", mined),
-        step("retriever", PAIR, f"train retriever {{mined}}/rows.jsonl {{used}} {trained}", mined),
-        step("index", PAIR, "index {corpus} --encoder {retriever} --similarity {similarity} --name {name}"),
-        step("independent", (), f"train reranker {{mined(negatives=bm25)}}/rows.jsonl {reranker}"),
-        step("own-kind", PAIR[:1], f"train reranker {{mined}}/rows.jsonl {reranker} --negatives {{negatives}}", mined),
-        step("mistakes", PAIR, f"mine {{train}} --negatives retriever --name {{index.name}} {mining}"),
-        step("aligned", PAIR, f"train reranker {{mistakes}}/rows.jsonl {reranker}"),
+        *_step("base-index", (), "index {corpus} --encoder {base} --name {name}"),
+        *_step(
+            "retriever", PAIR, f"train retriever {{train}} --name {{base-index.name}} {{guard}} {trained}", in_batch
+        ),
+        *_step("mined", PAIR[:1], mine, list(dict.fromkeys((*mined, *independent)))),
+        *_step("retriever", PAIR, f"train retriever {{mined}}/rows.jsonl {{used}} {trained}", mined),
+        *_step(
+            "index",
+            PAIR,
+            "index {corpus} --encoder {retriever} --similarity {similarity} --name {name}",
+            sweep.negatives,
+        ),
+        *(alone if independent else []),
+        *_step("own-kind", PAIR[:1], f"train reranker {{mined}}/rows.jsonl {reranker} --negatives {{negatives}}", own),
+        *_step("mistakes", PAIR, f"mine {{train}} --negatives retriever --name {{index.name}} {mining}", aligned),
+        *_step("aligned", PAIR, f"train reranker {{mistakes}}/rows.jsonl {reranker}", aligned),
     ]
 
 
@@ -246,10 +248,47 @@ def _measured(sweep: Sweep) -> list[StepTemplate]:
     kept = f"{{held_out}} --per-question {{out}}/{PER_QUESTION} --run-file {{out}}/run.trec"
     mirage = "bench mirage --benchmark {benchmark} --llm {llm} --out {out} {asked}"
     templates = []
-    for name, (axes, options) in PIPELINES.items():
-        when = ({"negatives": tuple(kind for kind in swept_negatives() if sweep.has(kind, name))},) if axes else ()
+    for name in (*BASELINES, *sweep.reranker):
+        axes: tuple[str, ...] = (*PAIR, "k_init")
+        if name in BASELINES:
+            axes, options = (), BASELINES[name]
+        elif name == "none":
+            axes, options = PAIR, "--name {index.name} --no-rerank"
+        else:
+            reranker = "encoder" if name == "untrained" else f"{{{name}}}"
+            options = f"--name {{index.name}} --k-init {{k_init}} --reranker {reranker}"
+        kinds = sweep.kinds(name) if axes else None
         run = f"bench retrieval {{dataset}} {options} {kept}"
-        templates.append(StepTemplate(name=f"retrieval-{name}", axes=(*axes, "dataset"), run=run, when=when))
+        templates += _step(f"retrieval-{name}", (*axes, "dataset"), run, kinds)
         if sweep.mirage:
-            templates.append(StepTemplate(name=f"mirage-{name}", axes=axes, run=f"{mirage} {options}", when=when))
+            templates += _step(f"mirage-{name}", axes, f"{mirage} {options}", kinds)
     return templates
+
+
+def _tables(sweep: Sweep) -> Iterator[dict[str, Any]]:
+    """Yield a table of each data set, and one of MIRAGE's accuracy."""
+    columns = {**{name: METRICS + name for name in SHOWN}, "ms/query": "timings_ms.total.p50"}
+    tables: list[tuple[str, str, Mapping[str, str], Point]]
+    tables = [(str(path), "retrieval", columns, {"dataset": str(path)}) for path in sweep.evaluate]
+    if sweep.mirage:
+        tables.append(("MIRAGE", "mirage", {"accuracy": "average"}, {}))
+    for title, kind, figures, at in tables:
+        yield {
+            "title": title,
+            "columns": [{"title": name, "value": value} for name, value in figures.items()],
+            "rows": [
+                {"title": cell.name, "step": f"{kind}-{cell.pipeline}", "at": {**cell.point, **at}}
+                for cell in cells(sweep)
+            ],
+        }
+
+
+def _findings(sweep: Sweep) -> Iterator[dict[str, Any]]:
+    """Yield whether each cell, and BM25, ranks higher than the base encoder, by nDCG@10 of the same questions."""
+    for path, cell in product(map(str, sweep.evaluate), cells(sweep)):
+        higher, lower = (
+            {"step": f"retrieval-{pipeline}", "at": {**point, "dataset": path}, "value": METRICS + SHOWN[-1]}
+            for pipeline, point in ((cell.pipeline, cell.point), (BASE, {}))
+        )
+        if cell.pipeline != BASE:
+            yield {"text": f"{path}: {cell.name} above the base encoder", "higher": higher, "lower": lower}

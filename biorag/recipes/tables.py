@@ -15,10 +15,9 @@ from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.errors import BadInputError
 from biorag.recipes.plan import RecipePlan
 from biorag.recipes.recipe import Figure, Finding, Known, PaperTable, TableRow
-from biorag.recipes.steps import PER_QUESTION, Step, Workshop
+from biorag.recipes.steps import METRICS, PER_QUESTION, Step, Workshop
 from biorag.utils.runs import whole_rows
 
-METRICS = "metrics."
 HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be seen at this size"
 HIGHER, LOWER, ABSENT = "higher, without an interval", "not higher, without an interval", "not measured at this scale"
 
@@ -138,11 +137,11 @@ def markdown(table: Mapping[str, Any]) -> str:
 
 
 def cell_text(cell: Mapping[str, Any]) -> str:
-    """Return a cell as tables show it: ours, its interval, and the paper's after a slash."""
+    """Return a cell as tables show it: ours with its interval, and after a slash the paper's if it has one."""
     ours = "–" if cell["value"] is None else f"{cell['value']:.3f}"
     interval = "" if cell["low"] is None else f" ({cell['low']:.3f} – {cell['high']:.3f})"
-    paper = "–" if cell["paper"] is None else f"{cell['paper']:g}"
-    return f"{ours}{interval} / {paper}"
+    paper = "" if cell["paper"] is None else f" / {cell['paper']:g}"
+    return f"{ours}{interval}{paper}"
 
 
 def finding_texts(finding: Mapping[str, Any]) -> tuple[str, str, str, str]:

@@ -1,4 +1,4 @@
-"""The ablation: what a sweep file may say, the steps it comes to and their keys, running them, the tables."""
+"""The ablation: the values that a sweep file may have, its steps and their keys, running them, the report."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import textwrap
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError, MismatchError, MissingError
-from biorag.recipes import steps, sweep_report
-from biorag.recipes.steps import Step, Workshop, unique
-from biorag.recipes.sweep import BASELINES, cells, load_sweep
-from biorag.recipes.sweep_report import measurements_of
+from biorag.recipes import steps
+from biorag.recipes.plan import RecipePlan
+from biorag.recipes.steps import Step, Workshop
+from biorag.recipes.sweep import SCALE, cells, load_sweep, recipe_of
 from tests import cli
 from tests.cli import done, invoke, options_of
 from tests.conftest import write_judged
@@ -65,13 +63,14 @@ def sweep(place):
 
 def test_a_sweep_of_paths_alone_is_the_papers_grid(sweep):
     asked = sweep()
-    expected = {("", "", "none", None)}
-    for pair in product(("in-batch", "bm25", "random"), ("cosine", "dot")):
-        expected.add((*pair, "none", None))
-        expected |= {(*pair, *rest) for rest in product(("untrained", "independent", "aligned"), (20, 100))}
-    grid = [(*cell[:1], *cell[1:]) if cell not in BASELINES else ("", "", "none", None) for cell in cells(asked)]
-    assert len(grid) == 42 + len(BASELINES)
-    assert set(grid) == expected
+    expected = {"BM25", "base encoder"}
+    for pair in map(" ".join, product(("in-batch", "bm25", "random"), ("cosine", "dot"))):
+        expected.add(pair)
+        reranked = product(("untrained", "independent", "aligned"), (20, 100))
+        expected |= {f"{pair}, {reranker}, k_init {depth}" for reranker, depth in reranked}
+    names = [cell.name for cell in cells(asked)]
+    assert len(names) == len(set(names)) == 44
+    assert set(names) == expected
     assert (asked.base, asked.reranker_base, asked.held_out, asked.mirage) == ("starter", None, True, None)
 
 
@@ -119,7 +118,7 @@ SMALL = {"negatives": ["in-batch", "bm25"], "similarity": ["cosine"], "k_init": 
 
 def steps_of(sweep) -> dict[str, Step]:
     """Return all steps of a sweep by their names, which are distinct."""
-    listed = unique(step for measurement in measurements_of(sweep) for step in measurement.steps)
+    listed = RecipePlan(recipe_of(sweep), SCALE, None, Path("data")).steps
     assert len({step.name for step in listed}) == len(listed)
     return {step.name: step for step in listed}
 
@@ -167,7 +166,7 @@ def test_the_commands_of_a_sweep(sweep):
 def test_the_papers_rerankers_learn_from_their_own_kind_and_in_batch_ones_alone_are_aligned(sweep):
     asked = sweep(reranker=["none", "own-kind", "aligned"], aligned=["in-batch"], hard_negatives=32, k_init=[20])
     kinds = (("in-batch", "aligned"), ("bm25", "own-kind"), ("random", "own-kind"))
-    assert [cell.name for cell in cells(asked)[len(BASELINES) :]] == [
+    assert [cell.name for cell in cells(asked)[2:]] == [
         name
         for negatives, reranker in kinds
         for similarity in ("cosine", "dot")
@@ -365,135 +364,6 @@ def test_a_step_has_its_own_home_and_no_settings_of_the_users(fake, workshop, tm
     assert "BIORAG_TRAIN_EPOCHS" not in found[0]
 
 
-QUESTIONS = 30
-SEED = 5
-
-
-@pytest.fixture
-def measured(sweep, place, monkeypatch):
-    """Measurements of a small grid, as if its steps had run: drawn values for each question."""
-    measurements = measurements_of(sweep(**{**SMALL, "k_init": [5, 20]}, reranker=["none", "aligned"]))
-    workshop, generator = Workshop(place / "out"), np.random.default_rng(1)
-    values = {}
-    for measurement in measurements:
-        step, name = measurement.retrieval["test"], measurement.cell.name
-        values[name] = np.round(generator.beta(2, 2, (QUESTIONS, len(sweep_report.SHOWN))), 3)
-        rows = [dict(zip(sweep_report.SHOWN, map(float, row), strict=True)) for row in values[name]]
-        workshop.out(step).mkdir(parents=True)
-        lines = "".join(json.dumps({"id": f"q{n}", "metrics": metrics}) + "\n" for n, metrics in enumerate(rows))
-        (workshop.out(step) / "per-question.jsonl").write_text(lines)
-        means = dict(zip(sweep_report.SHOWN, map(float, values[name].mean(axis=0)), strict=True))
-        metrics = {**means, "success@20": 0.97, "success@100": 0.99}
-        timings = {"total": {"mean": 20.0, "p50": 12.5, "p95": 40.0}}
-        record = {
-            "name": step.name,
-            "command": [],
-            "seconds": 1.0,
-            "report": {"metrics": metrics, "timings_ms": timings},
-        }
-        path = place / "out" / "steps" / f"{step.key}.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(record))
-    return measurements, workshop, values
-
-
-def test_rows_have_the_measures_and_the_paired_tests_of_the_questions(measured):
-    measurements, workshop, values = measured
-    rows = sweep_report.rows_of(measurements, workshop, "test", SEED)
-    ranked = {name: found[:, 3] for name, found in values.items()}
-    best = max(ranked, key=lambda name: ranked[name].mean())
-    assert best not in ("BM25", "base encoder"), "else the seed draws a poor example"
-    assert [row["configuration"] for row in rows] == [measurement.cell.name for measurement in measurements]
-    for row, measurement in zip(rows, measurements, strict=True):
-        name = row["configuration"]
-        assert tuple(row[field] for field in measurement.cell._fields) == measurement.cell
-        assert (row["questions"], row["ms_per_query"], row["mirage"]) == (QUESTIONS, 12.5, None)
-        for place, metric in enumerate(sweep_report.SHOWN):
-            assert row["metrics"][metric] == pytest.approx(values[name][:, place].mean())
-            assert row["intervals"][metric] == bootstrap_interval(values[name][:, place].tolist(), SEED)
-        for key, other in (("against_base", "base encoder"), ("against_best", best)):
-            expected = paired(ranked[name].tolist(), ranked[other].tolist(), SEED)
-            assert row[key] == {field: getattr(expected, field) for field in expected.__slots__}
-        assert row["best"] == (name == best)
-        (command,) = row["commands"]
-        assert command == " ".join(workshop.command(measurement.retrieval["test"]))
-
-
-def made_row(name: str, value: float, **changes) -> dict:
-    """A row by hand; all its measures are multiples of `value`."""
-    metrics = {"success@3": value, "success@5": value + 0.1, "success@10": value + 0.2, "nDCG@10": value / 2}
-    test = dict.fromkeys(("difference", "low", "high"), 0.0)
-    test |= {"questions": 40, "p_value": 1.0, "wins": 0, "losses": 0, "ties": 40}
-    row = {
-        "configuration": name,
-        "negatives": name,
-        "similarity": "",
-        "reranker": "none",
-        "k_init": None,
-        "questions": 40,
-        "metrics": {**metrics, "success@20": 0.9, "success@100": 1.0},
-        "intervals": {"nDCG@10": (value / 2 - 0.0625, value / 2 + 0.0625)},
-        "ms_per_query": 0.4,
-        "against_base": test,
-        "against_best": test,
-        "best": False,
-        "mirage": None,
-        "commands": ["biorag bench retrieval"],
-    }
-    return row | changes
-
-
-ROWS = [
-    made_row("BM25", 0.25, against_base={**made_row("", 0)["against_base"], "difference": -0.125, "low": -0.25,
-                                         "high": 0.0, "p_value": 0.0625}),
-    made_row("base encoder", 0.5, against_best={**made_row("", 0)["against_best"], "p_value": 0.0001}, mirage=0.4448),
-    made_row(
-        "in-batch dot, aligned, k_init 20",
-        0.75,
-        negatives="in-batch",
-        similarity="dot",
-        reranker="aligned",
-        k_init=20,
-        ms_per_query=31.5,
-        best=True,
-        against_base={**made_row("", 0)["against_base"], "difference": 0.125, "low": 0.03125, "high": 0.25,
-                      "p_value": 9.999000099990002e-05},
-    ),
-]  # fmt: skip
-
-MARKDOWN = """\
-**demo**, 40 questions
-
-| configuration | success@3 | success@5 | success@10 | nDCG@10 | 95 % interval | Δ base | 95 % interval of Δ \
-| p (base) | p (best) | MIRAGE | ms/query |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
-| BM25 | 0.250 | 0.350 | 0.450 | 0.125 | 0.062 – 0.188 | -0.125 | -0.250 – +0.000 | 0.062 | 1.000 |  | 0 |
-| base encoder | 0.500 | 0.600 | 0.700 | 0.250 | 0.188 – 0.312 | +0.000 | +0.000 – +0.000 | 1.000 | <0.001 | 0.445 | 0 |
-| **in-batch dot, aligned, k_init 20** | 0.750 | 0.850 | 0.950 | 0.375 | 0.312 – 0.438 | +0.125 | +0.031 – +0.250 \
-| <0.001 |  |  | 32 |
-"""
-
-CSV = """\
-dataset,negatives,similarity,reranker,k_init,questions,success@3,success@5,success@10,nDCG@10,low,high,delta,delta_low,\
-delta_high,p_base,p_best,mirage,ms_per_query
-demo,BM25,,none,,40,0.25,0.35,0.45,0.125,0.0625,0.1875,-0.125,-0.25,0.0,0.0625,1.0,,0.4
-demo,base encoder,,none,,40,0.5,0.6,0.7,0.25,0.1875,0.3125,0.0,0.0,0.0,1.0,0.0001,0.4448,0.4
-demo,in-batch,dot,aligned,20,40,0.75,0.85,0.95,0.375,0.3125,0.4375,0.125,0.03125,0.25,9.999000099990002e-05,1.0,,31.5
-"""
-
-
-def test_the_report_is_written(tmp_path):
-    sweep_report.write_report(tmp_path, {"demo": ROWS, "other": ROWS}, {"cpus": 2})
-    assert {path.name for path in tmp_path.glob("*.png")} == {"success.png", "k_init.png"}
-    assert json.loads((tmp_path / "results.json").read_text()) == json.loads(
-        json.dumps({"cpus": 2, "datasets": {"demo": ROWS, "other": ROWS}})
-    )
-    assert (tmp_path / "results.md").read_text() == MARKDOWN + "\n" + MARKDOWN.replace("demo", "other")
-    header, *lines = CSV.splitlines(keepends=True)
-    twice = [header, *lines, *(line.replace("demo", "other") for line in lines)]
-    assert (tmp_path / "results.csv").read_text() == "".join(twice)
-
-
 def ablate(*arguments):
     return invoke("ablate", *arguments)
 
@@ -541,29 +411,22 @@ def test_a_whole_sweep_and_again(tiny_encoder, tmp_path, monkeypatch):
     result = ablate("sweep.toml", "--out", "out", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    rows = {row["configuration"]: row for row in found["datasets"]["ds"]}
+    (table,) = found["tables"]
+    rows = {row["title"]: dict(zip(table["columns"], row["cells"], strict=True)) for row in table["rows"]}
     assert list(rows) == ["BM25", "base encoder", "in-batch cosine", "in-batch cosine, aligned, k_init 5"]
-    assert len(list((tmp_path / "out" / "steps").iterdir())) == 9
-    assert {path.name for path in (tmp_path / "out").iterdir()} >= {
-        *("results.json", "results.md", "results.csv", "success.png", "k_init.png", "biorag.toml"),
-        *("steps", "work", "logs", "home"),
-    }
-    assert json.loads((tmp_path / "out" / "results.json").read_text()) == found
-    assert 0 < len({row["questions"] for row in rows.values()}) == 1
-    assert rows["base encoder"]["against_base"]["difference"] == 0
-    best = max(row["metrics"]["nDCG@10"] for row in rows.values())
-    assert [row["metrics"]["nDCG@10"] for row in rows.values() if row["best"]] == [best]
-    # A row's commands are those that measured it: the first cell's, by hand, gives its figures again.
-    command = rows["BM25"]["commands"][0].split()
-    assert command[:2] == ["biorag", "--config"]
-    home = {"BIORAG_HOME": str(tmp_path / "out" / "home")}
-    again = done(invoke(*command[1:], **home))
-    assert again["metrics"]["nDCG@10"] == rows["BM25"]["metrics"]["nDCG@10"]
+    assert len(found["steps"]) == len(list((tmp_path / "out" / "steps").iterdir())) == 9
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) == found
+    for finding in found["findings"]:
+        name = finding["text"].removeprefix("ds: ").removesuffix(" above the base encoder")
+        gain = rows[name]["nDCG@10"]["value"] - rows["base encoder"]["nDCG@10"]["value"]
+        assert finding["low"] <= finding["difference"] <= finding["high"]
+        assert finding["difference"] == pytest.approx(gain, abs=1e-6)
+    # The command of a step, by hand, gives its figures again.
+    command = next(step["command"] for step in found["steps"] if step["name"] == "retrieval-bm25 ds")
+    again = done(invoke(*command[1:], BIORAG_HOME=str(tmp_path / "out" / "home")))
+    assert again["metrics"]["nDCG@10"] == rows["BM25"]["nDCG@10"]["value"]
 
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
-    second = ablate("sweep.toml", "--out", "out", "--json")
-    assert second.exit_code == 0, second.output
-    assert {**json.loads(second.stdout), "seconds_now": 0} == {**found, "seconds_now": 0}
-    shown = ablate("sweep.toml", "--out", "out")
-    assert f"ds: {rows['BM25']['questions']} questions" in shown.stdout
-    assert "best" in shown.stdout
+    second = done(ablate("sweep.toml", "--out", "out", "--json"))
+    assert {**second, "seconds_now": 0} == {**found, "seconds_now": 0}
+    assert "in-batch cosine above the base encoder" in ablate("sweep.toml", "--out", "out").stdout
