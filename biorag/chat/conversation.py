@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from biorag.api.results import AnswerResult, SnippetResult, written
-from biorag.api.session import Session, check_text, options_of
+from biorag.api.session import Session, check_text
 from biorag.chat.followups import standalone
 from biorag.errors import UsageError, unknown_name
 from biorag.references.reference import reference_of
@@ -22,13 +22,11 @@ COMMANDS = {
     "/show N": "the whole snippet of hit N, or of an id or a PMID",
     "/cite N [FORMAT]": "the reference of hit N, of the cited hits without N: vancouver, bibtex, ris, csl-json …",
     "/filter CONDITION": "search only snippets that meet it: year>=2020; /filter shows it, /filter off clears it",
-    "/options A=… B=…": "options of the next question",
     "/save FILE": "write the conversation as Markdown, with its citations",
     "/new": "begin a new conversation: the questions are forgotten, the filter stays",
     "/quit": "end, as Ctrl-D does",
 }
 NAMES = tuple(usage.partition(" ")[0] for usage in COMMANDS)
-_NEXT_OPTION = re.compile(r"\s(?=[^\s=]+=)")
 
 
 def parse_line(text: str) -> tuple[str, str]:
@@ -56,15 +54,11 @@ class Turn:
 
 
 class Conversation:
-    """Turns over a session; the filter, and the options of the next question, can be set.
-
-    `filters` and `exclude_pmid` are conditions that hold besides the filter.
-    """
+    """Turns over a session; `filters` and `exclude_pmid` are conditions that hold besides the filter that is set."""
 
     def __init__(self, session: Session, filters: Sequence[str] = (), exclude_pmid: Sequence[int] = ()) -> None:
         self._session, self._filters, self._exclude_pmid = session, tuple(filters), exclude_pmid
         self.filter = ""
-        self.options: dict[str, str] = {}
         self.turns: list[Turn] = []
 
     def standalone(self, question: str) -> str:
@@ -73,7 +67,7 @@ class Conversation:
         Raises `ServiceError` if the generator fails.
         """
         check_text(question)
-        if not self.turns or self.options:
+        if not self.turns:
             return question
         last = self.turns[-1]
         return standalone(self._session, question, last.searched, last.answer.text)
@@ -84,22 +78,15 @@ class Conversation:
         Raises `UsageError` if the question is blank; `ServiceError` if the generator fails.
         """
         filters = (*self._filters, *([self.filter] if self.filter else []))
-        answer = self._session.ask(
-            searched, options=self.options, filter=filters, exclude_pmid=self._exclude_pmid, on_text=on_text
-        )
+        answer = self._session.ask(searched, filter=filters, exclude_pmid=self._exclude_pmid, on_text=on_text)
         turn = Turn(question, searched, self.filter, answer)
         self.turns.append(turn)
-        self.options = {}
         return turn
 
     def set_filter(self, text: str) -> None:
         """Search only snippets that meet a condition from now on; "" clears it. A wrong one raises `UsageError`."""
         self._session.check_filter(text)
         self.filter = text
-
-    def set_options(self, text: str) -> None:
-        """Set the options of the next question from `A=thiamine B=vitamin B6`; wrong ones raise `UsageError`."""
-        self.options = options_of(_NEXT_OPTION.split(text) if text else ())
 
     def show(self, name: str) -> SnippetResult:
         """Return the snippet of a hit's number, or of an id or a PMID; raise `MissingError` if there is none."""
@@ -120,10 +107,22 @@ class Conversation:
             raise UsageError(f"/cite {argument} cannot be read: write /cite 2, or /cite 2 bibtex")
         return written(format, self._cited(number))
 
-    def new(self) -> None:
-        """Forget the questions; the filter stays."""
-        self.turns.clear()
-        self.options = {}
+    def save(self, name: str) -> Path:
+        """Write the conversation as Markdown to a new file; return its path.
+
+        Raises `UsageError` if no file is named, it exists, or nothing was asked yet.
+        """
+        if not name:
+            raise UsageError("name a file to write: /save asthma.md")
+        if not self.turns:
+            raise UsageError("nothing was asked yet: ask a question, then /save")
+        path = Path(name).expanduser()
+        try:
+            with path.open("x", encoding="utf-8") as stream:
+                stream.write(markdown(self._session.name, self.turns))
+        except FileExistsError:
+            raise UsageError(f"{path} exists: name another file") from None
+        return path
 
     def _cited(self, number: str) -> Sequence[Hit]:
         if not self.turns:
@@ -157,9 +156,6 @@ def _turn(turn: Turn) -> Iterator[str]:
         yield from ("", f"*Searched: {plain(turn.searched)}*")
     if turn.filter:
         yield from ("", f"*Filter: {plain(turn.filter)}*")
-    if answer.question.options:
-        yield ""
-        yield from (f"- {letter}. {plain(text)}" for letter, text in answer.question.options.items())
     yield from ("", plain(str(answer)) or "*No answer.*")
     for note in answer.notes:
         yield from ("", f"*Note: {plain(note)}*")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,10 +13,7 @@ from biorag.commands.groups import Flags, expanded
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
 
-Answering = Annotated[
-    str,
-    Option("--answer", help="How to answer: extract, or generate (by --llm)."),
-]
+Answering = Annotated[str, Option("--answer", help="How to answer: extract, or generate (by --llm).")]
 
 
 @expanded
@@ -56,24 +53,20 @@ def answers(
 
 
 def print_report(report: Mapping[str, Any]) -> None:
-    """Print the measures of a report as tables."""
+    """Print the measures of a report, means with their intervals."""
+    named = {**report["exact"], "ideal": report["ideal"], "sentences": report["sentences"]}
+    parts = {**named, "abstention": report["abstention"]}
+    rows = [(part, name, _shown(value)) for part, values in parts.items() for name, value in (values or {}).items()]
     title = f"{report['dataset']}: {report['questions']} questions, {report['answer']}"
-    parts = {**report["exact"], "ideal": report["ideal"], "abstention": report["abstention"]}
-    rows = [(part, name, value) for part, measures in parts.items() for name, value in _shown(measures or {})]
-    show.table(title, ["answers", "measure", "value"], rows)
-    sentences = report["sentences"]
-    shares = [(name, f"{value:.4f}") for name, value in sentences.items() if isinstance(value, float)]
-    show.table(f"{sentences['n']} sentences", ["measure", "value"], shares)
+    show.table(title, ["answers", "measure", "value"], [row for row in rows if row[2]])
 
 
-def _shown(measures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the names and values of measures, with their intervals."""
-    for name, value in measures.items():
-        if isinstance(value, Mapping) and value.get("interval"):
-            low, high = value["interval"]
-            yield name, f"{value.get('mean', value.get('value')):.4f} ({low:.4f} to {high:.4f})"
-        elif isinstance(value, (int, float)):
-            yield name, f"{value:.4f}" if isinstance(value, float) else str(value)
+def _shown(value: Any) -> str:
+    """Return a measure's value, with its interval if it has one; empty for what is not a number."""
+    if isinstance(value, Mapping) and value.get("interval"):
+        low, high = value["interval"]
+        return f"{value.get('mean', value.get('value')):.4f} ({low:.4f} to {high:.4f})"
+    return f"{value:.4f}" if isinstance(value, float) else str(value) if isinstance(value, int) else ""
 
 
 @expanded
@@ -96,18 +89,9 @@ def verification(
       biorag bench verification data/bioasq --name pubmed --half test --out runs/verification
       biorag bench verification data/pubmedqa --name pubmed --limit 100 --out runs/conclusions --json
     """
-    from biorag.benchmarks.verification import claims, run
-    from biorag.engine import load_checker, open_stored
+    from biorag.benchmarks.verification.run import examine
 
-    checker = load_checker(verifier, settings)
-    with open_stored(settings) as (manifest, index):
-        todo = claims.read_claims(dataset, index.fetch, half, settings.seed, limit)
-        fingerprint = manifest.fingerprint()
-    config = {"half": half, "limit": limit, "seed": settings.seed}
-    identity = {"dataset": dataset.resolve().name, "index": fingerprint, **config, "verifier": checker.identity()}
-    with show.progress("Claims", len(todo)) as advance:
-        rows = run.judge_all(out, identity, todo, checker, advance)
-    report = run.report(rows, dataset.resolve().name, {**config, "verifier": verifier}, settings.seed)
+    report = examine(dataset, settings, half, limit, verifier, out, show.progress)
     write_json(out / "report.json", report)
     show.result(report, as_json, _print_verdicts)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from biorag.commands import options, show, show_answer
 from biorag.commands.groups import expanded
-from biorag.errors import BioragError, MissingError, UsageError
+from biorag.errors import BioragError, MissingError
 from biorag.settings.settings import Settings
 from biorag.utils.text import showable
 
@@ -49,8 +48,7 @@ def chat(
         stage("Opening the index")
         session = Session(settings, verifier, eager=True)
     with session:
-        is_typed = sys.stdin.isatty()
-        where = filters.arguments
+        is_typed, where = sys.stdin.isatty(), filters.arguments
         talk = _Talk(session, Conversation(session, where["filter"], where["exclude_pmid"]), is_typed)
         for line in _typed(session.name) if is_typed else _piped():
             if not talk.heard(line):
@@ -73,7 +71,7 @@ def _typed(index: str) -> Iterator[str]:
             show.err.print()
             return
         except UnicodeDecodeError:
-            _say(UsageError("the line is not UTF-8: type it again"))
+            show.err.print("error: the line is not UTF-8: type it again")
         except KeyboardInterrupt as stop:
             if not _is_ctrl_c(stop):
                 raise
@@ -122,20 +120,19 @@ class _Talk:
 
     def _failed(self, error: BioragError) -> None:
         self.failure = self.failure or error
-        _say(error)
+        show.err.print(f"error: {error}", soft_wrap=True)
 
     def _ask(self, question: str) -> None:
         from biorag.retrieval.last_hits import keep_last_hits
 
-        settings = self._session.settings
         with show_answer.waiting() as stage:
             stage("Reading the question")
             searched = self._conversation.standalone(question)
             if searched != question:
                 show.err.print(Text(showable(f"searched: {searched}"), style="dim"), soft_wrap=True)
-            stage("Writing, not checked yet" if settings.generation.llm else "Answering")
+            stage("Writing, not checked yet" if self._session.settings.generation.llm else "Answering")
             turn = self._conversation.ask(question, searched, on_text=stage.provisional)
-        keep_last_hits(settings, turn.answer.hits)
+        keep_last_hits(self._session.settings, turn.answer.hits)
         show_answer.answer(turn.answer)
 
     def _help(self, _: str) -> None:
@@ -157,33 +154,13 @@ class _Talk:
             self._conversation.set_filter("" if condition == CLEAR else condition)
         show.err.print(f"filter: {self._conversation.filter or 'none'}", soft_wrap=True)
 
-    def _options(self, text: str) -> None:
-        self._conversation.set_options(text)
-        show.err.print("options: of the next question")
-
     def _save(self, name: str) -> None:
-        from biorag.chat.conversation import markdown
-
-        if not name:
-            raise UsageError("name a file to write: /save asthma.md")
-        if not self._conversation.turns:
-            raise UsageError("nothing was asked yet: ask a question, then /save")
-        path = Path(name).expanduser()
-        try:
-            with path.open("x", encoding="utf-8") as stream:
-                stream.write(markdown(self._session.name, self._conversation.turns))
-        except FileExistsError:
-            raise UsageError(f"{path} exists: name another file") from None
-        show.err.print(f"saved to {path}", soft_wrap=True)
+        show.err.print(f"saved to {self._conversation.save(name)}", soft_wrap=True)
 
     def _new(self, _: str) -> None:
-        self._conversation.new()
+        self._conversation.turns.clear()
         show.err.print("a new conversation")
 
 
 def _is_ctrl_c(stop: KeyboardInterrupt) -> bool:
     return type(stop) is KeyboardInterrupt  # not the program's own of SIGTERM, which ends it
-
-
-def _say(error: BioragError) -> None:
-    show.err.print(f"error: {error}", soft_wrap=True)

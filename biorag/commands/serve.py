@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,10 +16,8 @@ from biorag.errors import MissingError
 from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from biorag.api.session import Session
     from biorag.server.options import ServeOptions
 
-STDOUT, STDERR = 1, 2  # file descriptors
 TOKEN_VARIABLE = "BIORAG_SERVE_TOKEN"
 
 
@@ -63,9 +59,15 @@ def serve(
       biorag serve --name pubmed --llm starter -k 10
       BIORAG_SERVE_TOKEN=... biorag serve --host 0.0.0.0 --allowed-host lab.example.org
     """
-    served, listen = serving.options(), _server()
+    try:
+        from biorag.server.running import serve as listen
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("biorag"):
+            raise
+        raise MissingError(f"serve needs the package {error.name!r}: run pip install 'biorag[serve]'") from None
     from biorag.api.session import Session
 
+    served = serving.options()
     show.err.print(f"Opening index {settings.index.name!r} …")
 
     def ready(address: str) -> None:
@@ -76,17 +78,6 @@ def serve(
     with Session(settings, verifier, eager=True) as session, suppress(KeyboardInterrupt):  # a server's usual end
         listen(session, served, ready)
     show.err.print("stopped")
-
-
-def _server() -> Callable[[Session, ServeOptions, Callable[[str], None]], None]:
-    """Return the function that serves a session; raise `MissingError` if the extra is not installed."""
-    try:
-        from biorag.server.running import serve as listen
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("biorag"):
-            raise
-        raise MissingError(f"serve needs the package {error.name!r}: run pip install 'biorag[serve]'") from None
-    return listen
 
 
 @expanded
@@ -106,7 +97,7 @@ def mcp(
       biorag mcp --name pubmed --mode bm25 --no-rerank
     """
     from biorag.api.session import Session
-    from biorag.mcp_server.server import build_server
+    from biorag.mcp_server.server import build_server, stdout_to_stderr
 
     with stdout_to_stderr():
         session = Session(settings, verifier, eager=True)
@@ -121,17 +112,3 @@ def mcp(
         signal.signal(number, stop)
     with session:
         server.run("stdio")  # which keeps all but the protocol from standard output, as above
-
-
-@contextmanager
-def stdout_to_stderr() -> Iterator[None]:
-    """Redirect standard output to standard error, for libraries in C and child processes too."""
-    sys.stdout.flush()
-    saved = os.dup(STDOUT)
-    os.dup2(STDERR, STDOUT)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(saved, STDOUT)
-        os.close(saved)

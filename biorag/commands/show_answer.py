@@ -22,8 +22,6 @@ from biorag.utils.text import showable
 
 STYLES = {Verdict.SUPPORTED: "", Verdict.UNSUPPORTED: "yellow", Verdict.CONTRADICTED: "red strike"}
 TONES = {Tone.PLAIN: "bold", Tone.GOOD: "bold green", Tone.DOUBTFUL: "bold yellow", Tone.BAD: "bold red"}
-PROMPT_ROWS = 2  # of a terminal, for the command and the next prompt
-LEAST_HITS = 3
 RETRACTED, CONCERN = "RETRACTED", "EXPRESSION OF CONCERN"
 UNKNOWN = "unknown"
 
@@ -80,8 +78,8 @@ def answer(answer: Answer) -> None:
         show.out.print()
         cited = frozenset(citation.n for citation in answer.citations)
         if show.out.is_terminal:
-            used = sum(len(show.out.render_lines(part)) for part in parts) + len(answer.notes) + PROMPT_ROWS
-            _short_evidence(answer, cited, max(LEAST_HITS, show.out.height - used - 2))
+            for hit in answer.hits:
+                _short_evidence(hit, "*" if hit.rank in cited else " ")
         else:
             evidence_table(f"{answer.question.text} {answer.text}", answer.hits, cited)
     _notes(answer)
@@ -148,24 +146,17 @@ def _sources(answer: Answer) -> Iterator[Text]:
             yield Text.assemble((f"[{citation.n}] ", "bold"), quote, (showable(source), "dim"), mark)
 
 
-def _short_evidence(answer: Answer, cited: frozenset[int], rows: int) -> None:
-    shown = 0
-    for hit in answer.hits:
-        star = "*" if hit.rank in cited else " "
-        title = showable(hit.snippet.title or hit.snippet.content)
-        location = f", {showable(hit.snippet.location)}" if hit.snippet.location else ""
-        head = (f"{hit.rank:>3}{star} ", _pmid(hit), " ", _warnings(hit.snippet), title)
-        lines = [Text.assemble(*head, (location, "dim"), (f" {hit.score:.3f}", "dim"))]
-        if origin := _source(hit.snippet):
-            lines.append(Text("     ").append_text(origin))
-        if shown and len(lines) > rows:
-            break
-        for line in lines:
-            line.truncate(show.out.width, overflow="ellipsis")
-            show.out.print(line, no_wrap=True)
-        shown, rows = shown + 1, rows - len(lines)
-    if len(answer.hits) > shown:
-        show.out.print(Text(f"    and {len(answer.hits) - shown} more (--json)", style="dim"))
+def _short_evidence(hit: Hit, star: str) -> None:
+    """Print a hit in one or two lines that fit the terminal."""
+    title = showable(hit.snippet.title or hit.snippet.content)
+    location = (f", {showable(hit.snippet.location)}" if hit.snippet.location else "", "dim")
+    score = (f" {hit.score:.3f}", "dim")
+    lines = [Text.assemble(f"{hit.rank:>3}{star} ", _pmid(hit), " ", _warnings(hit.snippet), title, location, score)]
+    if origin := _source(hit.snippet):
+        lines.append(Text("     ").append_text(origin))
+    for line in lines:
+        line.truncate(show.out.width, overflow="ellipsis")
+        show.out.print(line, no_wrap=True)
 
 
 def evidence_table(query: str, hits: Sequence[Hit], cited: frozenset[int] = frozenset()) -> None:
@@ -181,7 +172,7 @@ def evidence_table(query: str, hits: Sequence[Hit], cited: frozenset[int] = froz
 
 
 def _pmid(hit: Hit) -> Text:
-    """Return a hit's PMID as a link; its id where it has none."""
+    """Return a hit's PMID as a link; its id if it has none."""
     number = hit.snippet.pmid
     if number is None:
         return Text(showable(hit.snippet.id), style="dim")
@@ -189,13 +180,12 @@ def _pmid(hit: Hit) -> Text:
 
 
 def _warnings(snippet: Snippet) -> Text:
-    """Return the warnings of a snippet: a retraction, an expression of concern."""
     marks = [(f"{RETRACTED} ", "bold red")] * snippet.retracted
     return Text.assemble(*marks, *[(f"{CONCERN} ", "bold yellow")] * has_concern(snippet))
 
 
 def _source(snippet: Snippet) -> Text:
-    """Return first author, year, journal and publication types in one line; empty where none is known."""
+    """Return first author, year, journal and publication types in one line; empty if none is known."""
     return Text(showable(source_line(reference_of(snippet))), style="dim")
 
 
@@ -211,23 +201,19 @@ def _snippet(hit: Hit, target: set[str]) -> Text:
 
 def snippets(result: SnippetResult, words: set[str]) -> None:
     """Print whole snippets, these words marked, each with its reference and the facts of its study."""
-    for snippet, facts in zip(result.snippets, result.facts, strict=True):
-        _document(snippet, facts, words)
-
-
-def _document(snippet: Snippet, facts: Facts, words: set[str]) -> None:
     from biorag.references.vancouver import citation
 
-    reference = reference_of(snippet)
-    if notes := _warnings(snippet):
-        show.out.print(notes)
-    show.out.print(_marked(snippet.title or snippet.id, words, "bold"), soft_wrap=not show.out.is_terminal)
-    show.out.print()
-    for paragraph in snippet.content.splitlines():
-        show.out.print(_marked(paragraph, words), soft_wrap=not show.out.is_terminal)
-    show.out.print()
-    show.out.print(Text(showable(citation(reference))), soft_wrap=not show.out.is_terminal)
-    show.table("Facts of the evidence", ["", ""], _rows(facts))
+    wraps = not show.out.is_terminal
+    for snippet, facts in zip(result.snippets, result.facts, strict=True):
+        if notes := _warnings(snippet):
+            show.out.print(notes)
+        show.out.print(_marked(snippet.title or snippet.id, words, "bold"), soft_wrap=wraps)
+        show.out.print()
+        for paragraph in snippet.content.splitlines():
+            show.out.print(_marked(paragraph, words), soft_wrap=wraps)
+        show.out.print()
+        show.out.print(Text(showable(citation(reference_of(snippet)))), soft_wrap=wraps)
+        show.table("Facts of the evidence", ["", ""], _rows(facts))
 
 
 def _marked(text: str, words: set[str], style: str = "", mark: str = "black on yellow") -> Text:
@@ -239,14 +225,13 @@ def _marked(text: str, words: set[str], style: str = "", mark: str = "black on y
 
 
 def _rows(facts: Facts) -> list[tuple[str, str]]:
-    """Return each fact with its value, or that it is unknown."""
     people, cited = facts.participants, facts.cited_by
     return [
         ("publication type", ", ".join(facts.publication_types or (UNKNOWN,))),
         ("retracted", _yes(facts.retracted)),
         ("expression of concern", _yes(facts.concern)),
-        *[("notices", ", ".join(facts.notices))][: len(facts.notices)],
-        *[("corrections", ", ".join(facts.corrections))][: len(facts.corrections)],
+        *([("notices", ", ".join(facts.notices))] if facts.notices else []),
+        *([("corrections", ", ".join(facts.corrections))] if facts.corrections else []),
         ("participants", f"{people.number:,} (“{people.quote}”)" if people else UNKNOWN),
         ("cited by", UNKNOWN if cited is None else f"{cited:,} {'paper' if cited == 1 else 'papers'} of the graph"),
     ]

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-from pydantic import StringConstraints
 from rich.text import Text
 from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
-from biorag.errors import BadInputError, MissingError, UnsupportedError, UsageError
+from biorag.errors import UnsupportedError, UsageError
 from biorag.settings.settings import Settings
 from biorag.types import CheckedSentence, Verdict
 from biorag.utils.files import check_is_no_folder
-from biorag.utils.parsing import parsed
 from biorag.utils.text import showable
 
-if TYPE_CHECKING:
-    from biorag.api.session import Session
-
 STYLES = {Verdict.SUPPORTED: "bold green", Verdict.UNSUPPORTED: "bold yellow", Verdict.CONTRADICTED: "bold red"}
-BATCH = 64  # claims that are searched for at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,75 +61,23 @@ def verify(
       biorag verify "Metformin does not lower blood glucose." --name pubmed --snippet pubmed_123 --json
       biorag verify --claims claims.jsonl --out verdicts.jsonl --name pubmed --fail-unsupported
     """
+    from biorag.api.claims import judge_file, read_claims
     from biorag.api.session import Session
 
     asked.check()
     with Session(settings, verifier) as session:
-        if asked.claim is None:
-            counts = _many(asked, session, filters)
-            supported = counts[Verdict.SUPPORTED] == sum(counts.values())
+        if asked.claims and asked.out:
+            claims = list(read_claims(asked.claims))
+            with show.progress("Claims", len(claims)) as advance:
+                counts = judge_file(session, claims, asked.claims, asked.out, filters.arguments, advance)
+            supported = counts[Verdict.SUPPORTED] == len(claims)
+            show.report("Verdicts", {"out": str(asked.out), "claims": len(claims), **counts}, as_json)
         else:
-            verdict = session.verify(asked.claim, snippet=asked.snippet, **filters.arguments)
+            verdict = session.verify(asked.claim or "", snippet=asked.snippet, **filters.arguments)
             supported = verdict.checked.verdict is Verdict.SUPPORTED
-    if asked.claim is None:
-        show.report("Verdicts", {"out": str(asked.out), "claims": sum(counts.values()), **counts}, as_json)
-    elif as_json:
-        show.print_json(verdict.to_json())
-    else:
-        _print(verdict.checked)
+            show.result(verdict.to_json(), as_json, lambda _: _print(verdict.checked))
     if fail_unsupported and not supported:
         raise UnsupportedError("not every claim is supported by the evidence: read it with 'biorag search'")
-
-
-def _many(asked: Claims, session: Session, filters: options.RecordFilters) -> dict[str, int]:
-    from biorag.api.session import conditions
-    from biorag.utils.files import sha256_of
-    from biorag.utils.progress import batched
-    from biorag.utils.runs import Rows
-
-    assert asked.claims and asked.out, "checked before"
-    claims = list(read_claims(asked.claims))
-    where = [str(condition) for condition in conditions(**filters.arguments)]
-    identity = {"claims": sha256_of(asked.claims), "filter": where, **session.identity()}
-
-    def judge(rest: Sequence[ClaimRow]) -> Iterator[dict[str, Any]]:
-        for batch in batched(rest, BATCH):
-            verdicts = session.verify_all([(row.claim, row.snippet or "") for row in batch], **filters.arguments)
-            for row, verdict in zip(batch, verdicts, strict=True):
-                yield {"id": row.id, **verdict.to_json()}
-
-    def tally(rows: Iterator[Any]) -> dict[str, int]:
-        counts = Counter(row["verdict"] for row in rows)
-        return {verdict.value: counts[verdict.value] for verdict in Verdict}
-
-    with show.progress("Claims", len(claims)) as advance:
-        filled = Rows(asked.out, identity, tally=tally).fill(claims, judge, advance, BATCH)
-    return {verdict.value: filled.counts[verdict.value] for verdict in Verdict}
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRow:
-    """A claim of a file; without the id of a snippet, it is judged by those that a search finds."""
-
-    id: str
-    claim: Annotated[str, StringConstraints(pattern=r"\S")]
-    snippet: str | None = None
-
-
-def read_claims(path: Path) -> Iterator[ClaimRow]:
-    """Yield the claims of a JSONL file, gzipped or not.
-
-    Raises `MissingError` if the file is not there; `BadInputError` naming file, line and reason.
-    """
-    from biorag.corpus.sources import Source, read_lines
-
-    if not path.is_file():
-        raise MissingError(f"{path} is not there: give a JSONL file of claims, each with id and claim")
-    for number, line in read_lines(Source(str(path), path)):
-        try:
-            yield parsed(ClaimRow, line, extra="ignore")
-        except ValueError as error:
-            raise BadInputError(f"{path}, line {number}: not a JSON object with id and claim ({error})") from None
 
 
 def _print(checked: CheckedSentence) -> None:

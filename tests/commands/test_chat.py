@@ -113,10 +113,7 @@ def test_a_filter_is_checked_at_once_and_holds_until_it_is_cleared(chat):
     assert "1001" in unfiltered
 
 
-def test_options_are_of_the_next_question_and_options_of_the_command_line_stay(chat):
-    result = chat("/options A=fever B=high cholesterol", "What does aspirin lower?", "What do statins inhibit?")
-    assert result.stdout.count("Answer: A. fever") == 1
-    assert "Extract: " in result.stdout
+def test_filters_of_the_command_line_stay(chat):
     assert "1001" not in chat("/filter off", "What blocks vitamin K?", options=("--exclude-pmid", "1001")).stdout
 
 
@@ -141,8 +138,6 @@ def test_a_line_that_cannot_be_done_is_said_and_the_rest_is_done(chat):
         "/cite 1 2 3": "/cite 2 bibtex",
         "/save": "/save asthma.md",
         "/save x.md": "nothing was asked",
-        "/options A=x": "two options",
-        "/options thiamine": "'thiamine' cannot be read",
         "/filter year>>1": "year>>1",
         "caf\udce9?": "not UTF-8",
     }

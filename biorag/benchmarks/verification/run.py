@@ -10,9 +10,11 @@ from typing_extensions import TypedDict
 
 from biorag.answering.verification.checker import Checker
 from biorag.benchmarks.significance import bootstrap_interval
-from biorag.benchmarks.verification.claims import TRUE_KINDS, Claim
+from biorag.benchmarks.verification.claims import TRUE_KINDS, Claim, read_claims
 from biorag.benchmarks.verification.falsification import KINDS
-from biorag.types import OnProgress, Verdict
+from biorag.engine import load_checker, open_stored
+from biorag.settings.settings import Settings
+from biorag.types import Progress, Verdict
 from biorag.utils.runs import RunDirectory
 
 
@@ -41,15 +43,22 @@ class VerificationRun(RunDirectory):
     manifest_name = "manifest.json"
 
 
-def judge_all(
-    out: Path, identity: Mapping[str, Any], claims: Sequence[Claim], checker: Checker, on_progress: OnProgress
-) -> list[JudgedClaim]:
-    """Judge the claims that no earlier run in `out` has judged; return the rows of all."""
+def examine(
+    dataset: Path, settings: Settings, half: str, limit: int | None, verifier: str | None, out: Path, progress: Progress
+) -> dict[str, Any]:
+    """Judge the claims of a half of a dataset, resuming in `out`; return the report."""
+    checker = load_checker(verifier, settings)
+    with open_stored(settings) as (manifest, index):
+        claims = read_claims(dataset, index.fetch, half, settings.seed, limit)
+    name, config = dataset.resolve().name, {"half": half, "limit": limit, "seed": settings.seed}
+    identity = {"dataset": name, "index": manifest.fingerprint(), **config, "verifier": checker.identity()}
 
     def work(left: Sequence[Claim]) -> Iterator[JudgedClaim]:
         return (judged(claim, checker) for claim in left)
 
-    return VerificationRun(out, identity).fill("claims.jsonl", JudgedClaim, claims, work, on_progress)
+    with progress("Claims", len(claims)) as advance:
+        rows = VerificationRun(out, identity).fill("claims.jsonl", JudgedClaim, claims, work, advance)
+    return report(rows, name, {**config, "verifier": verifier}, settings.seed)
 
 
 def judged(claim: Claim, checker: Checker) -> JudgedClaim:
