@@ -356,7 +356,6 @@ def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
 
 def generator_identity(settings: Settings, generator: Generator) -> dict[str, Any]:
     """Return what determines a generator's replies besides the request."""
-    from biorag.generators.cache import code_hash
     from biorag.generators.source import generator_source
     from biorag.utils.versions import installed_versions
 
@@ -365,7 +364,6 @@ def generator_identity(settings: Settings, generator: Generator) -> dict[str, An
         **generator_source(settings.generation.generator).identity(),
         "context_window": generator.context_window,
         "versions": {package: installed_versions().get(package) for package in ("biorag", "llama-cpp-python")},
-        "code": code_hash(),
     }
 
 

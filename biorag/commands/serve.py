@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
+import sys
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -97,9 +98,9 @@ def mcp(
       biorag mcp --name pubmed --mode bm25 --no-rerank
     """
     from biorag.api.session import Session
-    from biorag.mcp_server.server import build_server, stdout_to_stderr
+    from biorag.mcp_server.server import build_server
 
-    with stdout_to_stderr():
+    with redirect_stdout(sys.stderr):  # standard output is the protocol's
         session = Session(settings, verifier, eager=True)
         server = build_server(session)
 
@@ -111,4 +112,4 @@ def mcp(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     with session:
-        server.run("stdio")  # which keeps all but the protocol from standard output, as above
+        server.run("stdio")

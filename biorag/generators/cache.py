@@ -7,8 +7,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ from biorag.utils.parsing import parsed, read_regular
 
 logger = logging.getLogger(__name__)
 
-CODE = ("generators", "prompts")  # the packages of biorag whose code determines replies
 LARGEST = 16 << 20  # bytes of an entry
 
 
@@ -92,15 +89,6 @@ class CachedGenerator:
         determining = [self._identity, method, prompt.system, prompt.user, *details]
         key = hashlib.sha256(json.dumps(determining).encode()).hexdigest()
         return self._folder / key[:2] / f"{key}.json"
-
-
-@cache
-def code_hash() -> str:
-    """Return the SHA-256 of the source of the modules in `CODE`."""
-    folders = (resources.files("biorag") / package for package in CODE)
-    files = [(folder.name, file) for folder in folders for file in folder.iterdir() if file.name.endswith(".py")]
-    listing = sorted(f"{folder}/{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for folder, file in files)
-    return hashlib.sha256("\n".join(listing).encode()).hexdigest()
 
 
 def _read(entry: Path, kind: type[Any]) -> Any:

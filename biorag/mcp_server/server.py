@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -28,7 +25,6 @@ INSTRUCTIONS = f"""Answers biomedical questions from the index {{name!r}}, with 
 Search or ask first; then get_snippet shows a whole snippet and cite its reference. verify_claim says what the evidence
 says of a sentence, not whether it is true. {QUOTED} Nothing here is medical advice."""
 LONGEST_ERROR = 500  # characters
-STDOUT, STDERR = 1, 2  # file descriptors
 
 
 class ToolServer(MCPServer[Any]):
@@ -93,17 +89,3 @@ def one_line(message: str) -> str:
     if has_control(line):
         line = " ".join(line.split())
     return line if len(line) <= LONGEST_ERROR else f"{line[:LONGEST_ERROR]}…"
-
-
-@contextmanager
-def stdout_to_stderr() -> Iterator[None]:
-    """Redirect standard output to standard error, for libraries in C and child processes too."""
-    sys.stdout.flush()
-    saved = os.dup(STDOUT)
-    os.dup2(STDERR, STDOUT)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(saved, STDOUT)
-        os.close(saved)

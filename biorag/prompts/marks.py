@@ -1,12 +1,12 @@
 """Marks of citation in a model's prose: read in whatever form they are written, and rewritten as `[n]`.
 
-Real text that looks alike stays: "10⁹/L", "CD4⁺", "CO(2)", "[1-13C]", "(9 patients)", the numbers of a list.
+Real text that looks alike stays: "CO(2)", "[1-13C]", "(9 patients)", the numbers of a list. Raised and circled numbers,
+and names with years, are text too.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
@@ -16,20 +16,6 @@ from biorag.utils.text import INVISIBLE
 MARK = re.compile(r"(?<!\s)\s*(?<!\w)\[(\d{1,9}(?:, \d{1,9})*)\](?![^\W\d_])")  # as `plain_marks` writes them
 MOST_IN_RANGE = 20  # numbers that "[1-9]" may stand for; of a longer range the ends are read
 LARGEST_NUMBER = 9999  # of a document; a larger one is a PMID
-SHORTEST_WORD = 3  # letters from which a raised number after a word is a mark, not a power or a charge
-_WORD = re.compile(r"\w+")
-# After these words too: units, functions, and the Greek letters of names such as "TGF-beta(1)".
-POWERS = frozenset(
-    _WORD.findall(
-        """
-    min sec day mol mmol kat ppm cfu log sin cos tan exp inch feet yard mile metre meter height weight alpha beta gamma
-    delta epsilon zeta theta kappa lambda sigma chi psi omega
-        """
-    )
-)
-WORDS = {
-    word: n for n, word in enumerate(_WORD.findall("one two three four five six seven eight nine ten eleven twelve"), 1)
-}
 
 _S = r"[^\S\n]{0,3}"  # bounded, so that reading takes linear time
 _KIND = (
@@ -40,9 +26,6 @@ _ITEM = rf"[#^]?(?:{_LABEL})?[#^]?\d{{1,9}}"
 _DASH = "[-\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{FIGURE DASH}\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}]"
 _JOINT = rf"(?:{_DASH}|[,;&+]?{_S}\b(?:and|or|to|through)\b|[,;&+]|\s)"
 _LIST = rf"{_ITEM}(?:{_S}{_JOINT}{_S}{_ITEM}){{0,200}}"
-_RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
-_MONTHS = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|spring|summer|autumn|winter|since|until|from|in)"
-_NAMES = "(?-i:[A-Z])[^\\W\\d_]{1,30}"
 _FORMS = re.compile(
     # [1, 2]  [1-9]  [1 and 9]  [document 9]  [PMID 12345678]  [^1]  【9†source】  [1](https://…)  \cite{1}
     rf"(?P<bracket>(?:\[{{1,3}}|\\\[|\\cite[a-z]{{0,6}}\{{|[［【〔〖〘〚⟦⟨〈❬❲⁅﹝‹]){_S}(?P<in_bracket>{_LIST})"
@@ -51,24 +34,15 @@ _FORMS = re.compile(
     rf"|(?P<labelled>[(（]{_S}(?P<in_labelled>{_LABEL}{_LIST})\b[^()（）]{{0,80}}[)）])"
     rf"|(?P<round>[(（]{_S}(?P<in_round>\d{{1,2}}(?:{_S}{_JOINT}{_S}\d{{1,2}}){{0,50}}){_S}[)）])"
     rf"|(?P<pmid>\bPMIDs?\b{_S}:?{_S}(?P<in_pmid>#?{_LIST})\b)"
-    # document 9  document nine  documents 1 and 9
-    rf"|\b(?P<prose>(?P<kind>document|doc|snippet|passage)\b{_S}(?:no\.?|number|\#)?{_S}"
-    rf"(?P<in_prose>\d{{1,4}}|{'|'.join(WORDS)})\b)"
+    # document 9  documents 1 and 9
+    rf"|\b(?P<prose>(?P<kind>document|doc|snippet|passage)\b{_S}(?:no\.?|number|\#)?{_S}(?P<in_prose>\d{{1,4}})\b)"
     rf"|\b(?P<several>(?P<kinds>documents|docs|snippets|passages)\b{_S}"
-    rf"(?P<in_several>\d{{1,4}}(?:{_S}{_JOINT}{_S}\d{{1,4}}){{1,200}})\b)"
-    rf"|(?P<raised>(?P<in_raised>⁽?[{_RAISED}]{{1,4}}(?:[,˒⁻–-][{_RAISED}]{{1,4}}){{0,200}}⁾?"
-    rf"|<sup>{_S}\[?{_LIST}\]?{_S}</sup>))"
-    r"|(?P<circled>(?P<in_circled>[\u2460-\u2487\u24f5-\u24fe\u2776-\u2793]))"
-    rf"|(?P<author>[(\[](?!{_MONTHS}){_NAMES}(?: et al\.?| (?:and|&) {_NAMES})?,? (?:19|20)\d\d[a-z]?[)\]])",
+    rf"(?P<in_several>\d{{1,4}}(?:{_S}{_JOINT}{_S}\d{{1,4}}){{1,200}})\b)",
     re.IGNORECASE,
 )
-_NUMBERS = re.compile(
-    rf"\d{{1,9}}|[{_RAISED}]{{1,4}}|[\u2460-\u2487\u24f5-\u24fe\u2776-\u2793]|{_DASH}|⁻|\b(?:to|through|{'|'.join(WORDS)})\b",
-    re.IGNORECASE,
-)
+_NUMBERS = re.compile(rf"\d{{1,9}}|{_DASH}|\b(?:to|through)\b", re.IGNORECASE)
 _ENUMERATED = re.compile(r"\((\d{1,2})\)")
 _BEFORE_ENUMERATED = re.compile(r"(?:\A|\n|[.:;,!?]|\b(?:and|or))\s{0,3}\Z", re.IGNORECASE)
-_WORD_BEFORE = re.compile(r"[^\W\d_]{1,40}\Z")
 _CONTEXT = re.compile(r"\S{0,40}\s?\Z")
 _PMID = re.compile("pmid|pubmed", re.IGNORECASE)
 _CLOSING = frozenset(".,;:!?)]\"'”’")
@@ -78,12 +52,8 @@ def plain_marks(text: str, snippets: Sequence[Snippet] = ()) -> str:
     """Return prose in which every mark of citation has the form `[n]` or `[n, m]`.
 
     A number stays as it is, whether there is such a document or not; a PMID becomes the number of the snippet that has
-    it, else it stays, or becomes 0 where it could be taken for a document's. A mark of author and year, which nobody
-    can check, is left out. What could be a mark or not is text where a snippet has it after the same word.
-
-    Parameters
-    ----------
-    snippets : the documents of the prompt, the first of them number 1
+    it, else it stays, or becomes 0 where it could be taken for a document's. What could be a mark or not is text where
+    a snippet has it after the same word. The first of `snippets` is document 1.
     """
     text = INVISIBLE.sub("", text)
     return _FORMS.sub(_Reader(text, snippets).rewritten, text)
@@ -118,8 +88,6 @@ class _Reader:
         form = str(match.lastgroup)
         if self._is_text(form, match):
             return match[0]
-        if form == "author":
-            return ""
         numbers = ", ".join(map(str, dict.fromkeys(self._numbers(match[f"in_{form}"], bool(_PMID.search(match[0]))))))
         if form in ("prose", "several"):
             return f"{match['kind'] or match['kinds']} [{numbers}]"
@@ -130,10 +98,10 @@ class _Reader:
         """Yield the numbers that a mark names."""
         last, ranges = 0, False
         for piece in _NUMBERS.findall(mark):
-            number = _number(piece)
-            if number is None:
+            if not piece.isdecimal():
                 ranges = True
                 continue
+            number = int(piece)
             if pmids or number > LARGEST_NUMBER:
                 number = self._pmids.get(number, number if number > LARGEST_NUMBER else 0)
             elif ranges and 0 < number - last <= MOST_IN_RANGE:
@@ -146,11 +114,10 @@ class _Reader:
         before, after = self._text[match.start() - 1 : match.start()], self._text[match.end() : match.end() + 1]
         if form == "bracket":  # of a name: "[1,2,4]triazolo", "G1P[8]"
             return (before.isalnum() or after.isalpha()) and self._stands(match)
-        if form == "raised" or (form == "round" and (before.isalnum() or after.isalpha() or after == "%")):
-            return _is_raised(self._text, match) or self._stands(match)
         if form == "round":
-            return self._is_wide(match) or self._is_enumerated(match) or self._stands(match)
-        return form == "author" and self._stands(match)
+            joined = before.isalnum() or after.isalpha() or after == "%"  # "CO(2)", "(18)F", "(11)%"
+            return joined or self._is_wide(match) or self._is_enumerated(match) or self._stands(match)
+        return False
 
     def _is_wide(self, match: re.Match[str]) -> bool:
         """Whether it is a range of ages and the like: "(18-65)"."""
@@ -187,23 +154,3 @@ def _in_context(text: str, match: re.Match[str]) -> str:
     """Return a mark with the word before it."""
     before = _CONTEXT.search(text[max(0, match.start() - 41) : match.start()])
     return f"{before[0] if before else ''}{match[0]}"
-
-
-def _is_raised(text: str, match: re.Match[str]) -> bool:
-    """Whether a raised number, or one in brackets after a letter, is a power, a charge, an isotope or of a formula."""
-    before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
-    if after and (after.isalpha() or after in "⁺⁻+/%"):
-        return True
-    if not before or before.isspace() or before in _CLOSING:
-        return False
-    word = _WORD_BEFORE.search(text[max(0, match.start() - 40) : match.start()])
-    return word is None or len(word[0]) < SHORTEST_WORD or word[0].lower() in POWERS
-
-
-def _number(piece: str) -> int | None:
-    """Return a number in figures of any kind or in letters; None for what makes a range."""
-    if piece[0].isdecimal():
-        return int(piece)
-    if piece[0] in _RAISED:
-        return int("".join(str(unicodedata.digit(digit)) for digit in piece))
-    return int(unicodedata.numeric(piece)) if piece.isnumeric() else WORDS.get(piece.lower())

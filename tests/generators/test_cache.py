@@ -3,14 +3,11 @@
 import json
 import logging
 import os
-import shutil
-from pathlib import Path
 
 import pytest
 
-import biorag
 from biorag.engine import generator_identity, load_generator
-from biorag.generators.cache import CODE, CachedGenerator, code_hash
+from biorag.generators.cache import CachedGenerator
 from biorag.prompts.template import schema_for
 from biorag.settings.settings import Settings
 from biorag.types import Generation, GenerationRequest, Prompt, Question, Sampling
@@ -195,21 +192,3 @@ def test_a_gguf_file_is_known_by_its_place_size_and_time_and_is_not_read(tmp_pat
     longer = identity()
     os.utime(file, ns=(changed, changed + 1))
     assert first != longer != identity()
-
-
-def test_other_code_of_generators_or_prompts_is_another_generator(tmp_path, monkeypatch):
-    package = Path(biorag.__file__).parent
-    for folder in CODE:
-        shutil.copytree(package / folder, tmp_path / folder)
-    assert (tmp_path / "generators" / "llama.py").is_file()
-    original = code_hash()
-    assert generator_identity(Settings.of(llm="http://localhost:1"), ScriptedGenerator())["code"] == original
-    monkeypatch.setattr("biorag.generators.cache.resources.files", lambda _: tmp_path)
-    found = [code_hash.__wrapped__()]
-    for file in ("generators/llama.py", "generators/server.py", "prompts/grammar.py"):
-        with (tmp_path / file).open("a") as code:
-            code.write("# changed\n")
-        found.append(code_hash.__wrapped__())
-    (tmp_path / "prompts" / "choice.txt").write_text("prompts themselves are in the key")
-    assert (found[0], code_hash.__wrapped__()) == (original, found[-1])
-    assert len(set(found)) == 4
