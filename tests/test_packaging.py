@@ -80,6 +80,7 @@ def package_files() -> set[str]:
     return {path.relative_to(ROOT).as_posix() for path in paths}
 
 
+@pytest.mark.slow
 def test_wheel_and_sdist_have_every_file_of_the_package(sdist, wheel):
     files = package_files()
     assert files >= {
@@ -96,6 +97,7 @@ def test_wheel_and_sdist_have_every_file_of_the_package(sdist, wheel):
     assert not [name for name in names if ".venv" in name or "__pycache__" in name]
 
 
+@pytest.mark.slow
 def test_the_installed_program_runs_from_the_wheel_alone(installed, tmp_path):
     assert installed("biorag", "--version") == f"biorag {PROJECT['version']}\n"
     assert str(ROOT) not in installed("python", "-c", "import biorag; print(biorag.__file__)")

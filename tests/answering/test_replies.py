@@ -117,6 +117,7 @@ def holds(answer: Answer) -> None:
         text.encode()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("question", "method", "named"),

@@ -95,6 +95,7 @@ def test_a_citation_is_not_counted_across_the_ends_of_numbers(tmp_path):
     assert [Graph(tmp_path / "g").times_cited(pmid) for pmid in (0x01000000, 1, 0x00010000)] == [1, 0, 0]
 
 
+@pytest.mark.slow
 @given(parts=st.lists(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=30), max_size=4))
 def test_files_in_steps_are_files_at_once(tmp_path_factory, parts):
     folder = tmp_path_factory.mktemp("steps")

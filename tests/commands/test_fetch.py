@@ -24,7 +24,9 @@ def entrez():
 
 
 @pytest.fixture
-def fetch(entrez, tmp_path):
+def fetch(entrez, tmp_path, monkeypatch):
+    monkeypatch.setattr("biorag.citation_graph.eutils.PER_SECOND", 10_000)
+
     def fetch(*words, **variables):
         chosen = ["--eutils", entrez.url] if "--eutils" not in words else []
         return cli.invoke("fetch", *words, *chosen, home=tmp_path / "home", **variables)

@@ -123,6 +123,7 @@ def test_a_reply_far_beyond_its_cap_is_cut_there(server):
     assert json.loads(generation.text)["answer"].startswith("a a a")
 
 
+@pytest.mark.slow
 def test_each_of_several_requests_has_the_whole_time_of_a_reply(server):
     """A server that answers one at a time begins the last when it is done with the others."""
     turn = threading.Lock()

@@ -18,6 +18,8 @@ from tests.cli import done, failed, invoke, succeeded
 from tests.fakes import HashEncoder
 from tests.indexes.test_writing import Run, corpus
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def indexed(settings, tmp_path, snippets):

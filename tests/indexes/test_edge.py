@@ -204,6 +204,7 @@ def test_a_writer_is_refused_beside_a_reader_and_let_in_after_it(written, child)
     index.close()
 
 
+@pytest.mark.slow
 def test_processes_that_open_a_fresh_index_at_the_same_moment_all_read_it(folder, child):
     """Opening to read tidies files that the writer left (journals, the engine's configuration)."""
     index = EdgeIndex(folder, manifest(), writable=True)
@@ -260,6 +261,7 @@ def test_a_quantized_index_gives_the_same_best_with_exact_scores(folder):
 # --- conditions
 
 
+@pytest.mark.slow
 def test_a_search_with_a_condition_finds_what_an_exact_one_does(folder):
     rng = np.random.default_rng(0)
     middles = rng.normal(size=(200, DEEP)).astype(np.float32)
@@ -279,6 +281,7 @@ def test_a_search_with_a_condition_finds_what_an_exact_one_does(folder):
 # --- being killed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batches", "new"), [(1, False), (4, True)])
 def test_killed_after_upserts_the_index_holds_exactly_what_was_acknowledged(folder, child, batches, new):
     if not new:
@@ -353,6 +356,7 @@ def filled(folder: Path, numbers: range, dimension: int = DIMENSION, quantized: 
     return index
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dimension", "quantized"),
     [
@@ -418,6 +422,7 @@ def test_segments_share_the_candidates_of_a_search(sizes, limit, width):
     assert edge.segment_width(sizes, limit) == pytest.approx(width, abs=1)
 
 
+@pytest.mark.slow
 def test_graphs_are_built_while_snippets_are_written_and_every_snippet_is_found(tmp_path, monkeypatch):
     """Each writer takes up what another has left in the segment that is written to."""
     monkeypatch.setattr(edge, "segment_points", lambda manifest: 700)

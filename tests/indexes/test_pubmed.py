@@ -24,6 +24,8 @@ from biorag.settings.settings import Settings
 from tests.fakes import HashEncoder, encoding_snippets
 from tests.pubmed_records import article, deletions, file_of
 
+pytestmark = pytest.mark.slow
+
 BLOCKS = Splitter(6, 1, lambda text: [match.start() for match in re.finditer(r"\S+", text)])
 
 
@@ -252,7 +254,6 @@ def faulty(at: int, after: bool):
             setattr(EdgeIndex, name, original)
 
 
-@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     runs=st.lists(st.lists(st.lists(facts, max_size=4), min_size=1, max_size=3), min_size=1, max_size=3),

@@ -18,6 +18,8 @@ from tests.cli import invoke
 from tests.indexes.test_pubmed import BLOCKS, bring, held, numbered
 from tests.pubmed_records import article, deletions, file_of
 
+pytestmark = pytest.mark.slow
+
 OTHER = {"id": "other", "content": "Another corpus."}
 
 

@@ -14,6 +14,8 @@ from biorag.indexes import view
 from biorag.indexes.store import Store
 from biorag.types import EncoderIdentity, IndexQuery, Snippet
 
+pytestmark = pytest.mark.slow
+
 VECTORS = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
 SNIPPETS = [Snippet(f"s{n}", f"Title {n}", f"liver word{n}") for n in range(30)]
 

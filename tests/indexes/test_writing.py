@@ -218,6 +218,7 @@ Run(Settings.of(home=Path(sys.argv[2]), name="test", batch_size=4), Path(sys.arg
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_with_the_batch_being_written(settings, corpus_file, snippets):
     arguments = [str(Path(__file__).parents[2]), str(settings.home), str(corpus_file)]
     process = subprocess.run([sys.executable, "-c", KILLED, *arguments], timeout=60, check=False)

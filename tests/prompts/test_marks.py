@@ -99,6 +99,7 @@ def test_reading_twice_is_reading_once_and_nothing_is_raised(text):
     assert without_marks(kept, {1, 2}) == kept
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", ["a ", "[", "[1,", "1, ", " ", "(9)", "[document ", "PMID "])
 def test_reading_takes_linear_time(piece):

@@ -306,6 +306,7 @@ rows = [{title = "one", step = "settings", at = {depth = 1}, paper = [1]}, {titl
 """
 
 
+@pytest.mark.slow
 def test_a_run_resumes_and_reports(file, tmp_path):
     file.write_text(HEAD + SHORT.replace("info --settings --k-init {depth}", "info --settings"))
     asked = ["run", file, "--out", tmp_path / "out", "--data", tmp_path, "--json"]

@@ -21,6 +21,8 @@ from biorag.utils.progress import silent
 from tests.pubmed_records import article, deletions, file_of
 from tests.scale.stages import Pipeline, bm25_scores, counts, direct, facts, files_of, points, random_file
 
+pytestmark = pytest.mark.slow
+
 
 def write_lines(path: Path, *rows: tuple[str, str]) -> Path:
     path.write_text("".join(json.dumps({"id": id, "content": text}) + "\n" for id, text in rows))

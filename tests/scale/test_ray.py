@@ -22,7 +22,7 @@ from biorag.settings.settings import Settings
 from tests.pubmed_records import article, deletions, file_of
 from tests.scale.stages import HashLoad, Pipeline
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 
 

@@ -109,6 +109,7 @@ def test_a_reply_has_one_deadline_whatever_trickles(serve, case):
     assert time.monotonic() - started < 20 * SECONDS
 
 
+@pytest.mark.slow
 def test_the_deadline_is_that_of_each_request_not_of_the_connection(serve):
     server = Script()
     try:
