@@ -34,21 +34,6 @@ class Parts:
     id_prefix: Annotated[str, Option(help="pubmedqa, bioasq: prefix of a PMID in ids of snippets.")] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The records that may or must be drawn."""
-
-    exclude: Annotated[
-        list[Path] | None,
-        Option(help="Draw none of these records (JSONL, or a data folder), by id and PMID. Repeatable."),
-    ] = None
-    keep: Annotated[
-        list[Path] | None,
-        Option(help="Draw all snippets that this BEIR folder judges, into the first sample. Repeatable."),
-    ] = None
-    split: Annotated[str, Option(help="Part of a BEIR folder to draw questions of, or keep.")] = "test"
-
-
 @app.command()
 @expanded
 def convert(
@@ -98,8 +83,15 @@ def sample(
     sizes: Annotated[str, Option(help="Sizes of the samples, separated by commas: 10000,1000000.")],
     out: Out,
     settings: Annotated[Settings, Flags("seed")],
-    selection: Annotated[Selection, "Records"],
     bad_lines: options.BadLines,
+    exclude: Annotated[
+        list[Path] | None,
+        Option(help="Draw none of these records (JSONL, or a data folder), by id and PMID. Repeatable."),
+    ] = None,
+    keep: Annotated[
+        list[Path] | None,
+        Option(help="Draw all snippets that this BEIR folder judges, into the first sample. Repeatable."),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Draw disjoint random samples, each into a folder sample-N.
@@ -118,10 +110,8 @@ def sample(
 
     started = time.perf_counter()
     rejects = bad_lines.file(out)
-    paths = (tuple(selection.exclude or ()), tuple(selection.keep or ()))
-    request = SampleRequest(
-        tuple(files), sizes_of(sizes), settings.seed, settings.home, *paths, selection.split, rejects
-    )
+    chosen = tuple(exclude or ()), tuple(keep or ())
+    request = SampleRequest(tuple(files), sizes_of(sizes), settings.seed, settings.home, *chosen, rejects)
     with show.progress("Sampling", None) as advance:
         manifest = draw(request, out, advance)
     _print("Sampled", out, manifest, started, as_json)

@@ -30,12 +30,22 @@ WRITTEN = (CORPUS, QUERIES, ANSWERS, ROWS, "*_golden.json", "qrels/*.tsv", "samp
 COUNTED = ("snippets", "questions", "judgements", "answers", "rows", "dropped", "duplicates")
 
 
-class DataFiles:
-    """Files of a folder, each begun when it is first written to; they take their places when the context ends well."""
+class DataFolder:
+    """Writes items into the files of a folder, which take their places when the context ends well.
 
-    def __init__(self, path: Path) -> None:
+    A question that came before is a duplicate: it is written once, and once into the judgements of each part. With
+    `split`, only that part's questions are written, and it is the whole set: its judgements are `qrels/test.tsv`.
+    """
+
+    def __init__(self, path: Path, split: str | None = None) -> None:
+        self.path = path
         self.streams: dict[str, BinaryIO] = {}
-        self._path = path
+        self.counts = Counter({name: 0 for name in COUNTED})
+        self.parts: set[str] = set()
+        self._split = split
+        self._asked: set[str] = set()
+        self._judged: set[tuple[str, str]] = set()
+        self._golden: dict[str, list[Mapping[str, Any]]] = {}
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -47,31 +57,9 @@ class DataFiles:
     def stream(self, name: str, head: bytes = b"") -> BinaryIO:
         """Return the file of a path within the folder, to write on; a new one begins with `head`."""
         if name not in self.streams:
-            self.streams[name] = self._open.enter_context(replacing(self._path / name))
+            self.streams[name] = self._open.enter_context(replacing(self.path / name))
             self.streams[name].write(head)
         return self.streams[name]
-
-    def judge(self, folder: str, part: str, question: str, relevant: Mapping[str, int]) -> None:
-        """Write the judgements of a question."""
-        qrels = self.stream(f"{folder}qrels/{part}.tsv", QRELS_HEADER.encode())
-        qrels.writelines(f"{question}\t{snippet}\t{relevance}\n".encode() for snippet, relevance in relevant.items())
-
-
-class DataFolder(DataFiles):
-    """Writes items into a folder's files.
-
-    A question that came before is a duplicate: it is written once, and once into the judgements of each part. With
-    `split`, only that part's questions are written, and it is the whole set: its judgements are `qrels/test.tsv`.
-    """
-
-    def __init__(self, path: Path, split: str | None = None) -> None:
-        super().__init__(path)
-        self.counts = Counter({name: 0 for name in COUNTED})
-        self.parts: set[str] = set()
-        self._split = split
-        self._asked: set[str] = set()
-        self._judged: set[tuple[str, str]] = set()
-        self._golden: dict[str, list[Mapping[str, Any]]] = {}
 
     def add(self, item: Item) -> None:
         """Write one item."""
@@ -98,7 +86,8 @@ class DataFolder(DataFiles):
             self.counts["duplicates"] += 1
             return
         self._judged.add((part, question.id))
-        self.judge("", part, question.id, question.relevant)
+        qrels = self.stream(f"qrels/{part}.tsv", QRELS_HEADER.encode())
+        qrels.writelines(f"{question.id}\t{id}\t{score}\n".encode() for id, score in question.relevant.items())
         self.counts["judgements"] += len(question.relevant)
         if question.golden:
             self._golden.setdefault(part, []).append(question.golden)

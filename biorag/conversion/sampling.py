@@ -11,17 +11,17 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Container, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from biorag.benchmarks.answers.questions import FILES as ANSWER_FILES
-from biorag.conversion.items import WHOLE
-from biorag.conversion.run import ANSWERS, CORPUS, QUERIES, ROWS, DataFiles, DataRun, Written, hashes_of
+from biorag.conversion.items import JudgedQuestion
+from biorag.conversion.run import CORPUS, QUERIES, ROWS, DataFolder, DataRun, Written, hashes_of
 from biorag.corpus.datasets import first_file, load_dataset, read_qrels
 from biorag.corpus.readers import PMID_KEYS, beir_record, read_snippets
 from biorag.corpus.rejects import RejectsFile
@@ -29,20 +29,19 @@ from biorag.corpus.sources import BEIR_CORPUS, STDIN, Source, find_sources, read
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.training.rows import NEXT_STEP, parsed_rows, read_records
 from biorag.types import OnProgress
-from biorag.utils.files import json_line, replacing
+from biorag.utils.files import json_line
 from biorag.utils.outputs import DATA_SET
 from biorag.utils.progress import reported
 
 IDS = ("_id", "id", "query_id", "positive_id")
+PART = "test"  # of a BEIR folder
 Key = int | str  # a PMID, or an id
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnRecord:
-    """A record that can be drawn: its id, the keys that exclude it, the fields of its line, and whether it is kept."""
+class DrawnRecord(NamedTuple):
+    """A record that can be drawn: its id, the fields of its line, and whether it is kept."""
 
     id: str
-    keys: tuple[Key, ...]
     fields: Mapping[str, Any]
     kept: bool = False
 
@@ -101,9 +100,9 @@ def number_of(seed: int, id: str) -> bytes:
 class SampleRequest:
     """Samples to draw by `biorag data sample`, of these sizes.
 
-    `names` are a corpus, files of rows, or one BEIR folder, of whose part `split` questions are drawn. Snippets that
-    the part `split` of the BEIR folders `keep` judges are in the first sample; no record of `exclude` is drawn. Raises
-    `MissingError` and `UsageError`.
+    `names` are a corpus, files of rows, or one BEIR folder, of which questions are drawn. Snippets that the BEIR
+    folders `keep` judge are in the first sample; no record of `exclude` is drawn. Raises `MissingError` and
+    `UsageError`.
     """
 
     names: tuple[str, ...]
@@ -112,7 +111,6 @@ class SampleRequest:
     home: Path
     exclude: tuple[Path, ...] = ()
     keep: tuple[Path, ...] = ()
-    split: str = "test"
     rejects: RejectsFile | None = None
 
     def __post_init__(self) -> None:
@@ -122,8 +120,8 @@ class SampleRequest:
             if not path.exists():
                 raise MissingError(f"--exclude {path} is not there: name a file, or the folder of a data set")
         for folder in self.keep:
-            if not self.qrels(folder).is_file():
-                raise MissingError(f"--keep {folder} has no qrels/{self.split}.tsv: name a folder in BEIR's layout")
+            if not qrels_of(folder).is_file():
+                raise MissingError(f"--keep {folder} has no qrels/{PART}.tsv: name a folder in BEIR's layout")
         if self.folder and self.keep:
             raise UsageError(
                 "--keep is for samples of snippets: those relevant to the questions drawn are written anyway"
@@ -141,18 +139,14 @@ class SampleRequest:
         """The files of a corpus or of rows."""
         return [] if self.folder else find_sources(self.names, Path(), self.home)
 
-    def qrels(self, folder: Path) -> Path:
-        """Return the file of a BEIR folder's judgements."""
-        return folder / "qrels" / f"{self.split}.tsv"
-
     def identity(self) -> dict[str, Any]:
         """Return everything that determines the result."""
         return {
             DATA_SET: "sample",
             "inputs": hashes_of(self.inputs()),
             "exclude": hashes_of(map(_listed, self.exclude)),
-            "keep": hashes_of(map(self.qrels, self.keep)),
-            "split": self.split if self.folder or self.keep else None,
+            **({"keep": hashes_of(map(qrels_of, self.keep))} if self.keep else {}),
+            "split": PART if self.folder or self.keep else None,
             "sizes": list(self.sizes),
             "seed": self.seed,
             "on_bad_line": "skip" if self.rejects else "stop",
@@ -163,15 +157,20 @@ class SampleRequest:
         if self.folder is None:
             return [source.path for source in self.sources]
         corpus = first_file(self.folder, BEIR_CORPUS)
-        return [self.folder / QUERIES, self.qrels(self.folder), *([corpus] if corpus else [])]
+        return [self.folder / QUERIES, qrels_of(self.folder), *([corpus] if corpus else [])]
+
+
+def qrels_of(folder: Path) -> Path:
+    """Return the file of a BEIR folder's judgements."""
+    return folder / "qrels" / f"{PART}.tsv"
 
 
 def sample(request: SampleRequest, out: Path, on_progress: OnProgress) -> dict[str, Any]:
     """Write the samples, each a folder `sample-N`, and return the manifest; see `biorag.conversion.run.convert`.
 
     A corpus's sample is a `corpus.jsonl`, that of rows a `rows.jsonl`, both in the order of their numbers. That of a
-    BEIR folder is one again: the questions drawn, their judgements as `qrels/test.tsv`, and the snippets relevant to
-    them, in the order of the folder. Raises `BadInputError` as `convert` does, or at fewer records than asked for.
+    BEIR folder is one again: the questions drawn, their judgements as `qrels/test.tsv`, their answers, and the snippets
+    judged for them. Raises `BadInputError` as `convert` does, or at fewer records than asked for.
     """
     run = DataRun(out, request.identity())
     return run.made(lambda: _sampled(request, out, on_progress), request.rejects, request.inputs())
@@ -182,15 +181,15 @@ def _sampled(request: SampleRequest, out: Path, on_progress: OnProgress) -> Writ
     total, read, left_out = sum(request.sizes), 0, 0
     kept: set[str] = set()
     name, records = _records(request)
-    with closing(Draw(total, request.seed, out)) as draw:
+    with closing(Draw(total, request.seed, out)) as draw, ExitStack() as stack:
         for record in reported(records, on_progress):
             read += 1
-            if any(key in excluded for key in record.keys):
+            if not excluded.isdisjoint(keys_of(record.fields)):
                 left_out += 1
-            else:
-                draw.add(record)
-                if record.kept:
-                    kept.add(record.id)
+                continue
+            draw.add(record)
+            if record.kept:
+                kept.add(record.id)
         if len(kept) > request.sizes[0]:
             raise BadInputError(f"--keep asks for {len(kept):,} snippets: raise the first of --sizes to that or more")
         if len(draw) < total:
@@ -199,70 +198,54 @@ def _sampled(request: SampleRequest, out: Path, on_progress: OnProgress) -> Writ
                 + (f" besides {left_out:,} excluded ones" if left_out else "")
                 + ": lower --sizes, or name more files"
             )
-        files = list(_write(request, out, name, draw.lines()))
+        lines = draw.lines()
+        samples = [
+            (stack.enter_context(DataFolder(out / f"sample-{number}")), islice(lines, size))
+            for number, size in enumerate(request.sizes, 1)
+        ]
+        if request.folder:
+            _write_questions(request.folder, samples, request.rejects)
+        else:
+            for folder, drawn in samples:
+                folder.stream(name).writelines(drawn)
+        files = [f"{folder.path.name}/{file}" for folder, _ in samples for file in folder.streams]
     counts: dict[str, Any] = {"read": read, "excluded": left_out, "samples": list(request.sizes)}
-    return counts | ({"kept": len(kept)} if request.keep else {}), files
+    return counts | ({"kept": len(kept)} if request.keep else {}), sorted(files)
 
 
 def _records(request: SampleRequest) -> tuple[str, Iterator[DrawnRecord]]:
     """Return the name of the samples' files, and the records to draw from."""
     if request.folder:
-        questions = load_dataset(request.folder, request.split).questions
-        return QUERIES, (DrawnRecord(one.id, (one.id,), {"_id": one.id, "text": one.text}) for one in questions)
+        questions = load_dataset(request.folder, PART).questions
+        return QUERIES, (DrawnRecord(one.id, {"_id": one.id, "text": one.text}) for one in questions)
     if all(map(_holds_rows, request.sources)):
-        return ROWS, _rows(request.sources)
-    judgements = [read_qrels(request.qrels(folder), 0) for folder in request.keep]
-    judged = frozenset(id for qrels in judgements for ids in qrels.values() for id in ids)
-    return CORPUS, _snippets(request, judged)
+        rows = (row for source in request.sources for row in parsed_rows(source.path))
+        return ROWS, (DrawnRecord(json.dumps([row.query, row.positive]), fields) for row, fields in rows)
+    judgements = [read_qrels(qrels_of(folder), 0) for folder in request.keep]
+    judged = {id for qrels in judgements for ids in qrels.values() for id in ids}
+    snippets = (snippet for source in request.sources for snippet in read_snippets(source, request.rejects))
+    return CORPUS, (DrawnRecord(one.id, beir_record(one), one.id in judged) for one in snippets)
 
 
-def _write(request: SampleRequest, out: Path, name: str, lines: Iterator[bytes]) -> Iterator[str]:
-    """Write the samples; yield the paths of their files within the folder."""
-    drawn: dict[str, str] = {}
-    for number, size in enumerate(request.sizes, 1):
-        folder = f"sample-{number}"
-        with replacing(out / folder / name) as stream:
-            for line in islice(lines, size):
-                stream.write(line)
-                if request.folder:
-                    drawn[json.loads(line)["_id"]] = folder
-        yield f"{folder}/{name}"
-    if request.folder:
-        yield from _write_judged(request, request.folder, out, drawn)
-
-
-def _write_judged(request: SampleRequest, folder: Path, out: Path, drawn: Mapping[str, str]) -> Iterator[str]:
-    """Write what belongs to the questions drawn, by sample: judgements, answers and snippets."""
-    relevant: dict[str, set[str]] = {}
-    with DataFiles(out) as files:
-        for question, judged in read_qrels(request.qrels(folder), 0).items():
-            if question in drawn:
-                files.judge(f"{drawn[question]}/", WHOLE, question, judged)
-                for id in judged:
-                    relevant.setdefault(id, set()).add(drawn[question])
-        for path in (folder / name for name in ANSWER_FILES if (folder / name).is_file()):
-            for _, record in read_records(path):
-                if (sample := drawn.get(str(record.get("_id")))) is not None:
-                    files.stream(f"{sample}/{ANSWERS}").write(json_line(record))
-        if corpus := first_file(folder, BEIR_CORPUS):
-            for snippet in read_snippets(Source(str(corpus), corpus), request.rejects):
-                for sample in sorted(relevant.get(snippet.id, ())):
-                    files.stream(f"{sample}/{CORPUS}").write(json_line(beir_record(snippet)))
-    yield from sorted(files.streams)
-
-
-def _snippets(request: SampleRequest, kept: Container[str]) -> Iterator[DrawnRecord]:
-    for source in request.sources:
-        for snippet in read_snippets(source, request.rejects):
-            keys: tuple[Key, ...] = (snippet.id,) if snippet.pmid is None else (snippet.id, snippet.pmid)
-            yield DrawnRecord(snippet.id, keys, beir_record(snippet), snippet.id in kept)
-
-
-def _rows(sources: Iterable[Source]) -> Iterator[DrawnRecord]:
-    for source in sources:
-        for row, fields in parsed_rows(source.path):
-            keys = tuple(id for id in (row.query_id, row.positive_id) if id)
-            yield DrawnRecord(json.dumps([row.query, row.positive]), keys, fields)
+def _write_questions(
+    source: Path, samples: Sequence[tuple[DataFolder, Iterator[bytes]]], rejects: RejectsFile | None
+) -> None:
+    """Write the questions drawn from a BEIR folder, with their judgements, answers and snippets."""
+    qrels = read_qrels(qrels_of(source), 0)
+    files = [source / name for name in ANSWER_FILES if (source / name).is_file()]
+    answers = {str(record.get("_id")): record for path in files for _, record in read_records(path)}
+    folders: dict[str, set[DataFolder]] = {}
+    for folder, drawn in samples:
+        for question in map(json.loads, drawn):
+            id = question["_id"]
+            answer = answers.get(id, {})
+            folder.add(JudgedQuestion(id, question["text"], relevant=qrels[id], answer=answer))
+            for snippet_id in qrels[id]:
+                folders.setdefault(snippet_id, set()).add(folder)
+    if corpus := first_file(source, BEIR_CORPUS):
+        for snippet in read_snippets(Source(str(corpus), corpus), rejects):
+            for folder in folders.get(snippet.id, ()):
+                folder.add(snippet)
 
 
 def _holds_rows(source: Source) -> bool:
@@ -276,19 +259,25 @@ def _holds_rows(source: Source) -> bool:
         return False
 
 
-def read_keys(paths: Iterable[Path]) -> frozenset[Key]:
+def read_keys(paths: Iterable[Path]) -> set[Key]:
     """Return the ids and PMIDs not to be drawn: those of the records of JSON Lines files or data folders."""
-    keys: set[Key] = set()
+    excluded: set[Key] = set()
     for path in map(_listed, paths):
         for location, record in read_records(path):
-            metadata = record.get("metadata")
-            fields = {**(metadata if isinstance(metadata, dict) else {}), **record}
-            pmids = {str(fields[name]) for name in PMID_KEYS if fields.get(name)}
-            excluded = {str(record[name]) for name in IDS if record.get(name)}
-            if not (pmids or excluded):
+            keys = keys_of(record)
+            if not keys:
                 raise BadInputError(f"{location}: no {', '.join((*IDS, *PMID_KEYS))} to exclude; {NEXT_STEP}")
-            keys |= excluded | {int(pmid) for pmid in pmids if pmid.isascii() and pmid.isdigit()}
-    return frozenset(keys)
+            excluded |= keys
+    return excluded
+
+
+def keys_of(record: Mapping[str, Any]) -> set[Key]:
+    """Return the ids of a record, and its PMID as a number, by which it is excluded."""
+    metadata = record.get("metadata")
+    fields = {**(metadata if isinstance(metadata, dict) else {}), **record}
+    pmids = {str(fields[name]) for name in PMID_KEYS if fields.get(name)}
+    ids: set[Key] = {str(record[name]) for name in IDS if record.get(name) not in (None, "")}
+    return ids | {int(pmid) for pmid in pmids if pmid.isascii() and pmid.isdigit()}
 
 
 def _listed(path: Path) -> Path:
