@@ -257,7 +257,6 @@ FORMATS = Registry(
         files="a folder",
         folder=True,
         splits=(),
-        hub="mteb/scifact",
     ),
     FormatKind(
         "bmretriever",
@@ -461,7 +460,6 @@ class OutputKind(Kind):
     The target of the one for the terminal is empty: the commands show hits themselves.
     """
 
-    json: bool = False  # whether it is JSON, in which what a terminal could act on is escaped
     suffix: str = "txt"  # of the names of its files
 
 
@@ -473,7 +471,6 @@ OUTPUTS = Registry(
     OutputKind("tsv", ".references.tables:tab_separated", "a row a hit", suffix="tsv"),
     OutputKind("ris", ".references.ris:ris", "reference managers", suffix="ris"),
     OutputKind("bibtex", ".references.bibtex:bibtex", "LaTeX", suffix="bib"),
-    OutputKind("csl-json", ".references.csl:csl_json", "citation processors", suffix="json", json=True),
     OutputKind("vancouver", ".references.vancouver:vancouver", "as in NLM's journals"),
 )
 TERMINAL = "table"  # the output format that the commands show themselves

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, overload
 from biorag.errors import MissingError, unknown_name
 from biorag.registries import OUTPUTS, TERMINAL
 from biorag.types import EXTRACT, Answer, CheckedSentence, Hit, Snippet, Verdict
-from biorag.utils.text import showable, showable_json
+from biorag.utils.text import showable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -95,7 +95,7 @@ class SearchResult(_Items[Hit]):
         return _frame(self.hits)
 
     def to(self, format: str) -> str:
-        """Return the hits as `--format` writes them: md, csv, tsv, ris, bibtex, csl-json or vancouver."""
+        """Return the hits as `--format` writes them: md, csv, tsv, ris, bibtex or vancouver."""
         return written(format, self.hits)
 
     def _repr_html_(self) -> str:
@@ -254,7 +254,7 @@ def written(format: str, hits: Sequence[Hit]) -> str:
         raise unknown_name("output format", format, [name for name in OUTPUTS if name != TERMINAL])
     kind = OUTPUTS[format]
     text: str = kind.load()(hits)
-    return showable_json(text) if kind.json else showable(text)
+    return showable(text)
 
 
 def _frame(hits: Sequence[Hit]) -> DataFrame:

@@ -20,7 +20,7 @@ FORMAT = "vancouver"  # of references, by default
 COMMANDS = {
     "/help": "this list",
     "/show N": "the whole snippet of hit N, or of an id or a PMID",
-    "/cite N [FORMAT]": "the reference of hit N, of the cited hits without N: vancouver, bibtex, ris, csl-json …",
+    "/cite N [FORMAT]": "the reference of hit N, of the cited hits without N: vancouver, bibtex, ris …",
     "/filter CONDITION": "search only snippets that meet it: year>=2020; /filter shows it, /filter off clears it",
     "/save FILE": "write the conversation as Markdown, with its citations",
     "/new": "begin a new conversation: the questions are forgotten, the filter stays",

@@ -56,7 +56,7 @@ def convert(
 
       biorag data convert pubmedqa ori_pqal.json --test-ids test_ground_truth.json --split test --out data/pqal
       biorag data convert bioasq training8b.json --last 200 --split dev --out data/bioasq8-dev
-      biorag data convert beir --hub mteb/nfcorpus --split dev --out data/nfcorpus-dev --json
+      biorag data convert beir nfcorpus/ --split dev --out data/nfcorpus-dev --json
     """
     from biorag.conversion.hub import HubDataset
     from biorag.conversion.run import convert, request_of

@@ -36,7 +36,6 @@ def read_each(
     entries: Iterator[Entry],
     parse: Callable[[Entry], T],
     on_reject: OnReject | None,
-    advice: str = NEXT_STEP,
 ) -> Iterator[T]:
     """Yield the result of `parse` for each entry of a source.
 
@@ -50,7 +49,7 @@ def read_each(
             except ValueError as error:
                 reason = f"{entry.key:.60}: {error}" if entry.key else str(error)
                 if on_reject is None:
-                    raise BadInputError(f"{name}, {entry.unit} {entry.number}: {reason}; {advice}") from None
+                    raise BadInputError(f"{name}, {entry.unit} {entry.number}: {reason}; {NEXT_STEP}") from None
                 raw = entry.content if isinstance(entry.content, bytes) else json_line(entry.content)
                 on_reject(Reject(name, entry.number, reason, shown_bytes(raw), unit=entry.unit))
                 continue

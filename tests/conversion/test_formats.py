@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 import sys
@@ -204,27 +203,6 @@ def test_a_beir_folder_keeps_its_parts_and_grades(tmp_path):
         converted("beir", tmp_path / "none", folder, split="train")
     with pytest.raises(UsageError, match="one folder"):
         converted("beir", tmp_path / "none", folder / "corpus.jsonl.gz")
-
-
-@pytest.mark.models
-@pytest.mark.parametrize("beside", [False, True], ids=["mteb/scifact", "BeIR/scifact"])
-def test_a_beir_set_of_the_hub_is_that_of_the_folder(tmp_path, beside):
-    folder = write_beir(tmp_path / "folder")
-    texts: dict[str, dict[str, list[dict]]] = {}
-    for name in ("corpus", "queries"):
-        records = lines(folder / f"{name}.jsonl")
-        texts[name] = {name: [{key: record[key] for key in record if key != "metadata"} for record in records]}
-    with (folder / "qrels" / "test.tsv").open() as stream:
-        qrels = {"test": [{**row, "score": int(row["score"])} for row in csv.DictReader(stream, delimiter="\t")]}
-    if beside:
-        hub_folder(tmp_path / "set", **texts)
-        hub_folder(tmp_path / "set-qrels", default=qrels)
-    else:
-        hub_folder(tmp_path / "set", **texts, default=qrels)
-    out = tmp_path / "out"
-    converted("beir", out, hub=HubDataset(str(tmp_path / "set")))
-    assert read_qrels(out / "qrels" / "test.tsv", 0) == read_qrels(folder / "qrels" / "test.tsv", 0)
-    assert [snippet.contents for snippet in snippets(out)] == [snippet.contents for snippet in snippets(folder)]
 
 
 TASK = "Given a question, retrieve Pubmed passages that answer the question"

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-import warnings
 
 import bibtexparser
 import pytest
 import rispy
 from bibtexparser.middlewares.names import parse_single_name_into_parts, split_multiple_persons_names
-from citeproc import Citation, CitationItem, CitationStylesBibliography, CitationStylesStyle, formatter
-from citeproc.source.json import CiteProcJSON
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source
 from biorag.references.bibtex import bibtex, escaped
-from biorag.references.csl import TYPES as CSL_TYPES
-from biorag.references.csl import csl_json
 from biorag.references.reference import FIELDS, Author, Genre, author_of, reference_of, references_of, source_line
 from biorag.references.ris import ris
 from biorag.references.tables import COLUMNS, comma_separated, markdown, tab_separated
@@ -231,40 +225,6 @@ def test_a_doi_is_one_with_its_resolver_too(before):
     assert (reference.doi, reference.url) == ("10.1000/x_y", "https://doi.org/10.1000/x_y")
 
 
-# --- CSL-JSON
-
-# The variables of CSL-JSON's schema that are used, and what each is.
-STANDARD = {"id", "type", "title", "container-title", "container-title-short", "volume", "issue", "page", "ISSN", "DOI"}
-STANDARD |= {"PMID", "PMCID", "URL", "language", "keyword", "note", "abstract"}
-
-
-@MANY
-@given(snippets())
-def test_csl_json_has_the_variables_of_the_schema(snippet):
-    (item,) = json.loads(csl_json(hits_of(snippet)))
-    reference = reference_of(snippet)
-    assert set(item) <= STANDARD | {"author", "issued"}
-    assert all(isinstance(item[name], str) and item[name] for name in set(item) & STANDARD)
-    assert item["type"] == CSL_TYPES[reference.genre]
-    assert item["title"] == reference.title
-    for name, author in zip(item.get("author", []), reference.authors, strict=True):
-        assert name == {"literal": author.family} if author.group else name["family"] == author.family
-        assert set(name) <= {"family", "given", "suffix", "literal"}
-    if reference.date:
-        assert item["issued"] == {"date-parts": [list(reference.date)]}
-
-
-def test_citeproc_renders_a_reference():
-    item = json.loads(csl_json(hits_of(paper())))[0]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        style = CitationStylesStyle("harvard-cite-them-right", validate=False)
-        bibliography = CitationStylesBibliography(style, CiteProcJSON([item]), formatter.plain)
-        bibliography.register(Citation([CitationItem(item["id"])]))
-        (text,) = map(str, bibliography.bibliography())
-    assert all(part in text for part in ("Rose", "2002", "Brain"))
-
-
 # --- Vancouver
 
 
@@ -305,7 +265,7 @@ def test_pages_are_shortened():
 def test_a_reference_says_that_it_was_retracted(shared_data):
     snippet = paper(retracted=True, concern=[1])
     assert citation(reference_of(snippet)).endswith("Retracted article. Expression of concern.")
-    for write in (ris, bibtex, csl_json, vancouver, markdown):
+    for write in (ris, bibtex, vancouver, markdown):
         assert "Retracted article" in write(hits_of(snippet))
 
 
@@ -320,8 +280,6 @@ def test_the_real_record(shared_data):
     assert source_line(reference_of(snippet)).startswith("O'Byrne et al. 2018 · The New England journal of medicine · ")
     (entry,) = read_ris(ris(hits_of(snippet)))
     assert (entry["type_of_reference"], len(entry["authors"]), entry["doi"]) == ("JOUR", 10, "10.1056/NEJMoa1715274")
-    (item,) = json.loads(csl_json(hits_of(snippet)))
-    assert item["issued"] == {"date-parts": [[2018, 5, 17]]}
 
 
 # --- tables
@@ -357,7 +315,7 @@ def test_tables_are_read_back(snippet):
 )
 def test_metadata_of_any_type_is_no_error(fields):
     snippet = Snippet("x", "T", "C", None, fields)
-    for write in (ris, bibtex, csl_json, vancouver, markdown, comma_separated):
+    for write in (ris, bibtex, vancouver, markdown, comma_separated):
         assert write(hits_of(snippet))
 
 
