@@ -385,7 +385,7 @@ EMBEDDED = "edge"  # the store of a new index, and of scratch ones
 
 @dataclass(frozen=True, kw_only=True)
 class NegativesKind(Kind):
-    """A kind of negatives: its target mines them, `(MiningPlan, Collaborators) -> Miner`; empty if none are mined."""
+    """A kind of negatives: its target mines them, `(MiningPlan, OpenIndex, rows) -> Miner`; empty if none are mined."""
 
     options: tuple[str, ...] = ()  # the options of 'biorag mine' that are its own, as they are named in the code
     plan: tuple[str, ...] = ()  # the fields of a `MiningPlan` that are its own
@@ -405,7 +405,7 @@ NEGATIVES = Registry(
         "citation",
         ".training.negatives.kinds:citation",
         "papers that the positive cites, and those that they cite",
-        options=("graph", "paths", "path_length", "top", "max_similarity", "exclude_citing"),
+        options=("graph", "paths", "path_length", "top"),
         plan=("walk",),
         per_row=None,
         swept=False,

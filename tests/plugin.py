@@ -29,15 +29,15 @@ from biorag.registries import (
     RerankerKind,
     StoreKind,
 )
-from biorag.types import Hit, Negative, ScoredDoc, Snippet, TrainingRow, Vectors
+from biorag.types import Hit, ScoredDoc, Snippet, TrainingRow, Vectors
 from biorag.utils.registry import Kind
 
 if TYPE_CHECKING:
     from biorag.conversion.items import Request
     from biorag.corpus.sources import Source
+    from biorag.engine import OpenIndex
     from biorag.retrieval.rerankers import RerankerParts
-    from biorag.training.negatives.kinds import Collaborators
-    from biorag.training.negatives.mining import Gold, MiningPlan
+    from biorag.training.negatives.mining import Miner, MiningPlan
     from tests.fakes import ScriptedGenerator
 
 REGISTRIES = (BENCHMARKS, FORMATS, FUSIONS, GENERATORS, NEGATIVES, OUTPUTS, READERS, RERANKERS, STORES)
@@ -140,21 +140,11 @@ class Parrot:
         return ScriptedGenerator()
 
 
-class Last:
-    """The last of what BM25 ranks."""
+def last(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -> Miner:
+    """Return the last of what BM25 ranks."""
+    from biorag.training.negatives.mining import as_negatives, eligible
 
-    def __init__(self, parts: Collaborators) -> None:
-        self._retriever = parts.retriever
-
-    def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
-        from biorag.training.negatives.mining import as_negatives, eligible
-
-        return list(eligible(as_negatives(self._retriever.search(row.query, 9).hits), gold))[-2:]
-
-
-def last(plan: MiningPlan, parts: Collaborators) -> Last:
-    """Return the miner."""
-    return Last(parts)
+    return lambda row, gold: list(eligible(as_negatives(opened.retriever.search(row.query, 9).hits), gold))[-2:]
 
 
 def count(word: Annotated[str, typer.Argument(help="A word.")]) -> None:

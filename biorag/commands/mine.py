@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,11 +19,6 @@ from biorag.registries import NEGATIVES, NegativesKind, mined_negatives
 from biorag.settings.settings import Settings
 from biorag.utils.files import check_is_no_folder
 from biorag.utils.registry import or_list
-
-if TYPE_CHECKING:
-    from biorag.training.negatives.mining import Walk
-
-RANKS = "1-50"
 
 
 def _described(name: str) -> str:
@@ -42,9 +37,7 @@ def _defaults() -> str:
 class RankOptions:
     """Which of the retriever's passages to draw from."""
 
-    ranks: Annotated[
-        str | None, typer.Option(help="retriever: FIRST-LAST, the ranks to draw from.", show_default=RANKS)
-    ] = None
+    ranks: Annotated[str, typer.Option(help="retriever: FIRST-LAST, the ranks to draw from.")] = "1-50"
     margin: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="retriever: drop passages scoring above (1 - margin) · the positive's score."),
@@ -70,28 +63,9 @@ class Mined:
 class Walks:
     """How the citation graph is walked."""
 
-    paths: Annotated[int | None, typer.Option(min=1, max=100, help="Paths of a row.", show_default="3")] = None
-    path_length: Annotated[
-        int | None, typer.Option(min=1, max=100, help="Papers on a path, the first included.", show_default="3")
-    ] = None
-    top: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Nearest papers to draw the next from.", show_default="5")
-    ] = None
-    max_similarity: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Drop papers with a higher cosine with the positive.")
-    ] = None
-    exclude_citing: Annotated[bool, typer.Option("--exclude-citing", help="Drop papers that cite the positive.")] = (
-        False
-    )
-
-    @property
-    def walk(self) -> Walk:
-        """Return the walk."""
-        from biorag.training.negatives.mining import Walk
-
-        values = asdict(self)
-        values["length"] = values.pop("path_length")
-        return Walk(**{name: value for name, value in values.items() if value is not None})
+    paths: Annotated[int, typer.Option(min=1, max=100, help="Paths of a row.")] = 3
+    path_length: Annotated[int, typer.Option(min=1, max=100, help="Papers on a path, the first included.")] = 3
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Nearest papers to draw the next from.")] = 5
 
 
 @expanded
@@ -126,12 +100,14 @@ def mine(
       biorag mine pairs.jsonl --negatives retriever --ranks 10-60 --margin 0.05 --out hard.jsonl --json
     """
     from biorag.training.negatives.kinds import mine_pairs, plan_of
+    from biorag.training.negatives.mining import Walk
 
-    kind = _kind(negatives, {"graph": line.value("graph"), **asdict(walks), **asdict(ranked)})
-    ranks = RANKS if ranked.ranks is None else ranked.ranks
-    plan = plan_of(negatives, settings.seed, mined.per_row or kind.per_row, ranks, ranked.margin, walks.walk)
-    searched = settings.replace(mode=_mode(kind, ranked.mode), rerank=False)
-
+    kind = _kind(negatives, line.parameters)
+    walk, per_row = Walk(walks.paths, walks.path_length, walks.top), mined.per_row or kind.per_row
+    plan = plan_of(negatives, settings.seed, per_row, ranked.ranks, ranked.margin, walk)
+    if ranked.mode is not None and ranked.mode not in kind.modes:
+        raise unknown_name("--mode", ranked.mode, kind.modes)
+    searched = settings.replace(mode=ranked.mode or kind.modes[0], rerank=False)
     check_is_no_folder(mined.out)
 
     def work() -> dict[str, Any]:
@@ -141,24 +117,17 @@ def mine(
     show.outcome(f"{plan.kind} negatives", mined.out, work, mined.as_json, hidden=("input", "matches"))
 
 
-def _kind(name: str, given: Mapping[str, Any]) -> NegativesKind:
+def _kind(name: str, parameters: Collection[str]) -> NegativesKind:
     """Return the kind of negatives of a name.
 
-    Raises UsageError if it is not known, or options are given (neither None nor False) that belong to another kind.
+    Raises UsageError if it is not known, or parameters are given that belong to another kind.
     """
     if name not in mined_negatives():
         raise unknown_name("kind of negatives", name, mined_negatives())
-    own = NEGATIVES[name].options
+    kind = NEGATIVES[name]
     for owner in NEGATIVES.values():
         for option in owner.options:
-            value = given.get(option)
-            if option not in own and value is not None and value is not False:  # 0 is given, though it equals False
+            if option in parameters and option not in kind.options:
                 flag = option.replace("_", "-")
                 raise UsageError(f"--{flag} belongs to --negatives {owner.name}: leave it out for {name}")
-    return NEGATIVES[name]
-
-
-def _mode(kind: NegativesKind, asked: str | None) -> str:
-    if asked is not None and asked not in kind.modes:
-        raise unknown_name("--mode", asked, kind.modes)
-    return asked or kind.modes[0]
+    return kind

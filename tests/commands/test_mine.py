@@ -186,11 +186,3 @@ def test_the_retrievers_negatives_are_those_that_search_finds(mine, invoke, beir
         hits = searched(invoke, line["query"], "--mode", mode, "-k", 20)[1:]
         left = [hit for hit in hits if hit["id"] not in golds[line["query"]]]
         assert [(one["id"], one["rank"]) for one in line["negatives"]] == [(hit["id"], hit["rank"]) for hit in left]
-
-
-@pytest.mark.slow
-def test_the_margin_needs_the_positives_in_the_index(mine, invoke, pairs, tmp_path):
-    arguments = [pairs, "--negatives", "retriever", "--margin", "0.05", "--out", tmp_path / "mined.jsonl"]
-    failed(invoke("mine", *arguments), 3, "4 positives are not indexed", "Why is the liver painful?")
-    assert not (tmp_path / "mined.jsonl").exists()
-    assert mine(*arguments[:3], *arguments[5:])["rows"] == 4

@@ -5,39 +5,17 @@ Algorithm 1 of BiCA (Sinha et al., 2025, arXiv 2511.08029).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from random import Random
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biorag.citation_graph.graph import Graph, Papers, among, paper_of
 from biorag.indexes.reading import stored_snippets
-from biorag.models.token_projection import unit
-from biorag.training.negatives.mining import Gold, Walk, by_question, eligible
-from biorag.training.rows import normalised, row_random
-from biorag.types import Encoder, Index, Negative, Snippet, TrainingRow, Vectors
-
-BLOCK = 64  # texts encoded at once
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How many positives there are, and how many have no candidates, by the first reason that applies."""
-
-    positives: int
-    without_pmid: int
-    not_in_graph: int
-    without_neighbourhood: int
-
-
-class WalkCandidates(NamedTuple):
-    """A positive's candidates: the ids of their snippets, those one hop away first, and the number of these."""
-
-    ids: tuple[str, ...]
-    one_hop: int
+from biorag.training.negatives.mining import Walk
+from biorag.training.rows import normalised
+from biorag.types import Index, Snippet, TrainingRow, Vectors
 
 
 class CitedPapers:
@@ -45,25 +23,16 @@ class CitedPapers:
 
     The first is that of the lowest block, then of the lowest id. A positive's PMID is that of the snippet that has
     its id or, where the row has none, its text. Memory: the PMIDs and ids of the index.
-
-    Attributes
-    ----------
-    stored : the ids of the snippets that are positives word for word, by their texts
     """
 
-    def __init__(self, graph: Graph, index: Index, rows: Sequence[TrainingRow], exclude_citing: bool) -> None:
-        self.graph = graph
-        self._exclude_citing = exclude_citing
+    def __init__(self, graph: Graph, index: Index, rows: Sequence[TrainingRow]) -> None:
+        self._graph = graph
         ids = {row.positive_id for row in rows if row.positive_id}
         texts = {normalised(row.positive) for row in rows if not row.positive_id}
-        positives = {row.positive for row in rows}
-        self.stored: dict[str, str] = {}
         self._by_id: dict[str, int] = {}
         self._by_text: dict[str, int] = {}
         first: dict[int, tuple[int, str]] = {}
         for snippet in stored_snippets(index):
-            if snippet.contents in positives:
-                self.stored.setdefault(snippet.contents, snippet.id)
             pmid = paper_of(snippet)
             if pmid is None:
                 continue
@@ -76,106 +45,22 @@ class CitedPapers:
         self._pmids: Papers = np.array(sorted(first), np.uint32)
         self._ids = [first[pmid][1] for pmid in self._pmids.tolist()]
 
-    def of(self, row: TrainingRow) -> WalkCandidates:
-        """Return the candidates of a row's positive, the older ones first in each hop."""
-        pmid = self._pmid(row)
+    def of(self, row: TrainingRow) -> tuple[list[str], int]:
+        """Return the snippets of a positive's candidates, and the number of the first ones: those one hop away.
+
+        In each hop the older ones come first.
+        """
+        text = normalised(row.positive)
+        pmid = self._by_id.get(row.positive_id) if row.positive_id else self._by_text.get(text)
         if pmid is None:
-            return WalkCandidates((), 0)
-        one_hop, two_hop = self._hops(pmid)
-        return WalkCandidates((*one_hop, *two_hop), len(one_hop))
+            return [], 0
+        one_hop, two_hop = (self._indexed(papers) for papers in self._graph.neighbourhood(pmid))
+        return [*one_hop, *two_hop], len(one_hop)
 
-    def reach(self, rows: Iterable[TrainingRow]) -> Reach:
-        """Return how many positives have candidates."""
-        pmids = [self._pmid(row) for row in rows]
-        citing = [pmid for pmid in pmids if pmid is not None and self.graph.cited(pmid).size]
-        isolated = sum(not any(self._hops(pmid)) for pmid in citing)
-        without_pmid = pmids.count(None)
-        return Reach(len(pmids), without_pmid, len(pmids) - without_pmid - len(citing), isolated)
-
-    def _pmid(self, row: TrainingRow) -> int | None:
-        return self._by_id.get(row.positive_id) if row.positive_id else self._by_text.get(normalised(row.positive))
-
-    def _hops(self, pmid: int) -> list[list[str]]:
-        return [self._indexed(pmid, papers) for papers in self.graph.neighbourhood(pmid)]
-
-    def _indexed(self, pmid: int, papers: Papers) -> list[str]:
+    def _indexed(self, papers: Papers) -> list[str]:
         """Return the snippets of those papers that are in the index."""
         indexed = papers[among(papers, self._pmids)]
-        rows = zip(indexed.tolist(), np.searchsorted(self._pmids, indexed).tolist(), strict=True)
-        return [self._ids[row] for other, row in rows if not (self._exclude_citing and self.graph.cites(other, pmid))]
-
-
-class CitationNegatives:
-    """The papers that walks over a positive's neighbourhood visit, and one more, drawn uniformly from the others.
-
-    Gold and repeated texts are not candidates. A negative's rank is the number of its visit, its score the cosine with
-    the query. A row whose positive has no candidate gets none.
-    """
-
-    def __init__(
-        self, index: Index, encoder: Encoder, papers: CitedPapers, rows: Sequence[TrainingRow], seed: int, options: Walk
-    ) -> None:
-        self._index = index
-        self._papers = papers
-        self._seed = seed
-        self._walk = options
-        mined_rows = [row for row in by_question(rows) if papers.of(row).ids]
-        self._queries = BlockVectors([row.query for row in mined_rows], encoder.encode_queries)
-        not_stored = [row.positive for row in mined_rows if row.positive not in papers.stored]
-        self._positives = BlockVectors(not_stored, encoder.encode_snippets)
-
-    def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
-        """Return the negatives in the order of the visits."""
-        neighbourhood = self._papers.of(row)
-        snippets = self._index.fetch(neighbourhood.ids)
-        order = {snippets[id].document: number for number, id in enumerate(neighbourhood.ids)}
-        texts = (Negative(snippets[id].document, snippets[id].contents, 0, None) for id in neighbourhood.ids)
-        others = list(eligible(texts, gold))
-        if not others:
-            return []
-        vectors = self._stored([neighbourhood.ids[order[other.id]] for other in others])
-        if self._walk.max_similarity is not None:
-            kept = np.flatnonzero(vectors @ self._positive(row) <= self._walk.max_similarity)
-            others, vectors = [others[index] for index in kept], vectors[kept]
-        if not others:
-            return []
-        to_query = vectors @ self._queries.of(row.query)
-        one_hop = np.array([order[other.id] < neighbourhood.one_hop for other in others])
-        visited = walk(to_query, vectors @ vectors.T, one_hop, self._walk, row_random(self._seed, row))
-        return [
-            replace(others[index], rank=rank, score=float(to_query[index])) for rank, index in enumerate(visited, 1)
-        ]
-
-    def _positive(self, row: TrainingRow) -> Vectors:
-        id = self._papers.stored.get(row.positive)
-        return self._positives.of(row.positive) if id is None else self._stored([id])[0]
-
-    def _stored(self, ids: Sequence[str]) -> Vectors:
-        """Return the unit vectors of snippets, as the index has them, (snippets, dimension)."""
-        vectors = self._index.dense_vectors(ids)
-        return unit(np.stack([vectors[id] for id in ids]))
-
-
-class BlockVectors:
-    """Unit vectors of texts, encoded in blocks on first use.
-
-    Rounding depends on the other texts of a batch. The blocks of one order are the same in every run, so that a resumed
-    one draws the same. Memory: the vectors of the blocks that were used.
-    """
-
-    def __init__(self, texts: Iterable[str], encode: Callable[[Sequence[str]], Vectors]) -> None:
-        self._texts = list(dict.fromkeys(texts))
-        self._rows = {text: row for row, text in enumerate(self._texts)}
-        self._encode = encode
-        self._blocks: dict[int, Vectors] = {}
-
-    def of(self, text: str) -> Vectors:
-        """Return the vector of one of the texts, (dimension,)."""
-        block, row = divmod(self._rows[text], BLOCK)
-        if block not in self._blocks:
-            self._blocks[block] = unit(self._encode(self._texts[block * BLOCK : (block + 1) * BLOCK]))
-        vector: Vectors = self._blocks[block][row]
-        return vector
+        return [self._ids[row] for row in np.searchsorted(self._pmids, indexed).tolist()]
 
 
 def walk(
@@ -189,11 +74,8 @@ def walk(
     candidates most similar to the current one, one hop away or two, with probability proportional to the cosine, as in
     the paper; negative cosines count as 0, and if all are, the draw is uniform. Ties go to the earlier candidate.
 
-    Parameters
-    ----------
-    to_query : cosine of each candidate with the query, (candidates,)
-    to_each_other : cosines of the candidates, (candidates, candidates)
-    one_hop : which candidates the positive cites itself, (candidates,)
+    `to_query` are the candidates' cosines with the query, (candidates,), `to_each_other` those among them, (candidates,
+    candidates); `one_hop` says which of them the positive cites itself, (candidates,).
     """
     free = np.ones(to_query.size, np.bool_)
     eligible_starts = one_hop if one_hop.any() else free.copy()

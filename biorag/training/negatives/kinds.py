@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+
 from biorag.citation_graph.graph import open_graph
 from biorag.engine import OpenIndex
-from biorag.errors import BadInputError, UsageError
-from biorag.indexes.reading import stored_snippets
+from biorag.errors import UsageError
+from biorag.models.token_projection import unit
 from biorag.registries import NEGATIVES
-from biorag.retrieval.retriever import Retriever
 from biorag.training.contamination import ContaminationPolicy
-from biorag.training.negatives.citation import CitationNegatives, CitedPapers
+from biorag.training.negatives.citation import CitedPapers, walk
 from biorag.training.negatives.mining import (
     Gold,
     Miner,
@@ -31,59 +33,46 @@ from biorag.training.negatives.mining import (
     ranking,
 )
 from biorag.training.rows import normalised, read_rows, row_random, sha256_of
-from biorag.types import Encoder, Hit, Index, Negative, Progress, TrainingRow, block_id
-from biorag.utils.progress import batched
+from biorag.types import Hit, Negative, Progress, TrainingRow, Vectors
 from biorag.utils.versions import installed_versions
 
 DEEPEST = 10_000
-BATCH = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Collaborators:
-    """What the kinds are built from; `papers` and `load_encoder` are for the kind `citation`."""
-
-    index: Index
-    retriever: Retriever
-    rows: Sequence[TrainingRow]
-    load_encoder: Callable[[], Encoder]
-    papers: CitedPapers | None = None
+def bm25(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -> Miner:
+    """Return the bottom 32 of the top 42, as in ModernBERT + ColBERT for biomedical retrieval (arXiv 2510.04757)."""
+    return _bottom(opened, 42, 32)
 
 
-class Bm25Negatives:
-    """Of the top `top` by BM25, gold removed, the bottom `kept`; `retriever` ranks by BM25 alone."""
-
-    def __init__(self, retriever: Retriever, top: int, kept: int) -> None:
-        self._hits = ranking(retriever, top)
-        self._kept = kept
-
-    def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
-        """Return the bottom, or all if a question has fewer."""
-        return list(eligible(as_negatives(self._hits(row.query)), gold))[-self._kept :]
+def bm25_hits(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -> Miner:
+    """Return the ten passages that a BM25 system returns, as in the BioASQ 8 hybrid system (section 5.1)."""
+    return _bottom(opened, 10, 10)
 
 
-class RandomNegatives:
-    """`count` negatives a row, drawn uniformly without replacement; a negative's rank is the number of its draw.
+def _bottom(opened: OpenIndex, top: int, kept: int) -> Miner:
+    """Return the bottom `kept` of the top `top`, gold removed, or all if a question has fewer."""
+    hits = ranking(opened.retriever, top)
+    return lambda row, gold: list(eligible(as_negatives(hits(row.query)), gold))[-kept:]
+
+
+def random(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -> Miner:
+    """Return negatives drawn uniformly without replacement; a negative's rank is the number of its draw.
 
     Memory: the ids of the corpus.
     """
+    index, count, all_ids = opened.index, plan.per_row, sorted(opened.index.ids())
+    assert count is not None, "the number of draws"
 
-    def __init__(self, index: Index, seed: int, count: int) -> None:
-        self._index = index
-        self._ids = sorted(index.ids())
-        self._seed = seed
-        self._count = count
-
-    def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
-        """Return the first `count` draws that are neither gold nor a repetition."""
-        draws = islice(eligible(self._draws(row), gold), self._count)
-        return [replace(negative, rank=rank) for rank, negative in enumerate(draws, 1)]
-
-    def _draws(self, row: TrainingRow) -> Iterator[Negative]:
-        order = shuffled(self._ids, row_random(self._seed, row))
-        while ids := list(islice(order, self._count)):
-            snippets = self._index.fetch(ids)
+    def draws(row: TrainingRow) -> Iterator[Negative]:
+        order = shuffled(all_ids, row_random(plan.seed, row))
+        while ids := list(islice(order, count)):
+            snippets = index.fetch(ids)
             yield from (Negative(snippets[id].document, snippets[id].contents, 0, None) for id in ids if id in snippets)
+
+    def window(row: TrainingRow, gold: Gold) -> list[Negative]:
+        return [replace(one, rank=rank) for rank, one in enumerate(islice(eligible(draws(row), gold), count), 1)]
+
+    return window
 
 
 def shuffled(items: Sequence[str], random: Random) -> Iterator[str]:
@@ -95,26 +84,25 @@ def shuffled(items: Sequence[str], random: Random) -> Iterator[str]:
         moved[other] = moved.get(index, index)
 
 
-class RetrieverNegatives:
-    """The passages at the ranks `first` to `last` (from 1, gold counted), gold removed.
+def retriever(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -> Miner:
+    """Return the passages at the plan's ranks (from 1, gold counted), gold removed.
 
-    With `margin` those that score near the row's positive or above it are dropped too, as likely false negatives: see
+    With a margin those that score near the row's positive or above it are dropped too, as likely false negatives: see
     `highest_score`. A positive below the last rank has every candidate above it, so none is kept.
     """
+    assert plan.ranks is not None, "the ranks of the kind retriever"
+    first, last = plan.ranks
+    margin, search = plan.margin, ranking(opened.retriever, last)
 
-    def __init__(self, retriever: Retriever, ranks: tuple[int, int], margin: float | None) -> None:
-        self._first, last = ranks
-        self._hits = ranking(retriever, last)
-        self._margin = margin
-
-    def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
-        """Return the hits at the ranks that qualify."""
-        hits = self._hits(row.query)
-        candidates = eligible(as_negatives(hits[self._first - 1 :]), gold)
-        if self._margin is None:
+    def window(row: TrainingRow, gold: Gold) -> list[Negative]:
+        hits = search(row.query)
+        candidates = eligible(as_negatives(hits[first - 1 :]), gold)
+        if margin is None:
             return list(candidates)
-        limit = highest_score(score_of_positive(row, hits), self._margin)
+        limit = highest_score(score_of_positive(row, hits), margin)
         return [negative for negative in candidates if negative.score is not None and negative.score <= limit]
+
+    return window
 
 
 def score_of_positive(row: TrainingRow, hits: Iterable[Hit]) -> float | None:
@@ -146,54 +134,36 @@ def parse_ranks(text: str) -> tuple[int, int]:
     return first, last
 
 
-def require_positives(index: Index, rows: Sequence[TrainingRow]) -> None:
-    """Check that every positive is in the index, by its id or its text: otherwise it has no score to compare with.
+def citation(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -> Miner:
+    """Return the papers that walks over a positive's neighbourhood visit, and another, drawn uniformly from the rest.
 
-    Raises BadInputError naming how many are missing, and the query of the first.
+    Gold and repeated texts are not candidates. A negative's rank is the number of its visit, its score the cosine with
+    the query. A row whose positive has no candidate gets none.
     """
-    indexed: set[str] = set()
-    for ids in batched({row.positive_id for row in rows} - {""}, BATCH):
-        digests = index.digests([*ids, *(block_id(id, 0) for id in ids)])
-        indexed.update(id for id in ids if id in digests or block_id(id, 0) in digests)
-    missing = [row for row in rows if row.positive_id not in indexed]
-    texts = {normalised(row.positive) for row in missing}
-    if texts:
-        texts.difference_update(normalised(snippet.contents) for snippet in stored_snippets(index))
-    missing = [row for row in missing if normalised(row.positive) in texts]
-    if missing:
-        raise BadInputError(
-            f"--margin compares negatives with the positive's score, but {len(missing)} positives are not indexed, "
-            f"the first that of the query {missing[0].query!r}: index them, or leave --margin out"
-        )
+    how, index, encoder = plan.walk, opened.index, opened.load_encoder()
+    assert how is not None, "the walk of the kind citation"
+    papers = CitedPapers(open_graph(opened.settings), index, rows)
 
+    @lru_cache(maxsize=1)  # rows of one query come together
+    def vector_of(query: str) -> Vectors:
+        vector: Vectors = unit(encoder.encode_queries([query]))[0]
+        return vector
 
-def bm25(plan: MiningPlan, inputs: Collaborators) -> Miner:
-    """Return the bottom 32 of the top 42, as in ModernBERT + ColBERT for biomedical retrieval (arXiv 2510.04757)."""
-    return Bm25Negatives(inputs.retriever, 42, 32)
+    def window(row: TrainingRow, gold: Gold) -> list[Negative]:
+        ids, cited = papers.of(row)
+        snippets = index.fetch(ids)
+        order = {snippets[id].document: number for number, id in enumerate(ids)}
+        others = list(eligible((Negative(snippets[id].document, snippets[id].contents, 0, None) for id in ids), gold))
+        if not others:
+            return []
+        stored = index.dense_vectors([ids[order[other.id]] for other in others])
+        vectors = unit(np.stack([stored[ids[order[other.id]]] for other in others]))
+        to_query = vectors @ vector_of(row.query)
+        one_hop = np.array([order[other.id] < cited for other in others])
+        visited = walk(to_query, vectors @ vectors.T, one_hop, how, row_random(plan.seed, row))
+        return [replace(others[n], rank=rank, score=float(to_query[n])) for rank, n in enumerate(visited, 1)]
 
-
-def bm25_hits(plan: MiningPlan, inputs: Collaborators) -> Miner:
-    """Return the ten passages that a BM25 system returns, as in the BioASQ 8 hybrid system (section 5.1)."""
-    return Bm25Negatives(inputs.retriever, 10, 10)
-
-
-def random(plan: MiningPlan, inputs: Collaborators) -> Miner:
-    """Return random negatives."""
-    assert plan.per_row is not None, "the number of draws"
-    return RandomNegatives(inputs.index, plan.seed, plan.per_row)
-
-
-def retriever(plan: MiningPlan, inputs: Collaborators) -> Miner:
-    """Return negatives from the retriever's own predictions."""
-    assert plan.ranks is not None, "the ranks of the kind retriever"
-    return RetrieverNegatives(inputs.retriever, plan.ranks, plan.margin)
-
-
-def citation(plan: MiningPlan, inputs: Collaborators) -> Miner:
-    """Return negatives from the neighbourhood of citations."""
-    assert plan.walk is not None, "the walk of the kind citation"
-    assert inputs.papers is not None, "the papers of the kind citation"
-    return CitationNegatives(inputs.index, inputs.load_encoder(), inputs.papers, inputs.rows, plan.seed, plan.walk)
+    return window
 
 
 def plan_of(kind: str, seed: int, per_row: int | None, ranks: str, margin: float | None, walk: Walk) -> MiningPlan:
@@ -213,38 +183,29 @@ def mine_pairs(
     """Mine negatives of pairs into the file `out`, resuming an interrupted run, and return the report.
 
     Raises ContaminationError if pairs match benchmark questions and the policy does not drop them; BadInputError if the
-    pairs cannot be read, or a positive whose score is needed is not in the index; MismatchError if the file is of other
-    pairs or settings.
+    pairs cannot be read; MismatchError if the file is of other pairs or settings.
     """
     read, counts_of_pairs = read_rows(pairs, opened.index.fetch)
     rows, matches = policy.apply(read)
-    papers = None
-    if plan.walk is not None:
-        papers = CitedPapers(open_graph(opened.settings), opened.index, rows, plan.walk.exclude_citing)
     identity = {
         **asdict(plan),
         **opened.settings.retrieval.first_stage(),
         "index": opened.fingerprint(),
-        "graph": papers and papers.graph.sha256,
+        "graph": open_graph(opened.settings).sha256 if plan.walk else None,
         "pairs": sha256_of([row.query, row.positive, row.query_id, row.positive_id] for row in rows),
         "versions": installed_versions(),
     }
-    file = mined_file(out, identity)
-    if plan.margin is not None and file.counts() is None:
-        require_positives(opened.index, rows)
 
     def load_miner() -> Miner:
-        inputs = Collaborators(opened.index, opened.retriever, rows, opened.load_encoder, papers)
-        miner: Miner = NEGATIVES[plan.kind].load()(plan, inputs)
+        miner: Miner = NEGATIVES[plan.kind].load()(plan, opened, rows)
         return miner
 
     with progress("Mining", len(rows)) as advance:
-        counts = mine(rows, load_miner, plan, file, advance)
+        counts = mine(rows, load_miner, plan, mined_file(out, identity), advance)
     return {
         "kind": plan.kind,
         **counts,
         "per_row_mean": round(counts["negatives"] / counts["rows"], 2) if counts["rows"] else 0.0,
-        **({"reach": asdict(papers.reach(rows))} if papers else {}),
         "contaminated": len(read) - len(rows),
         "matches": [asdict(match) for match in matches],
         "input": counts_of_pairs,

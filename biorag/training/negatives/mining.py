@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from typing_extensions import TypedDict
 
@@ -19,16 +19,11 @@ from biorag.utils.runs import Rows
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The kind `citation`'s paths: their number, papers on each, and from how many nearest ones the next is drawn.
-
-    Candidates whose cosine with the positive is above `max_similarity`, or that cite it, may be excluded.
-    """
+    """The kind `citation`'s paths: their number, papers on each, and from how many nearest ones the next is drawn."""
 
     paths: int = 3
     length: int = 3
     top: int = 5
-    max_similarity: float | None = None
-    exclude_citing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +49,8 @@ class Gold:
     texts: frozenset[str]
 
 
-class Miner(Protocol):
-    """A kind of negatives."""
-
-    def window(self, row: TrainingRow, gold: Gold) -> list[Negative]:
-        """Return the candidates that qualify for a row, in the order of their ranks."""
+# Returns the candidates that qualify for a row, in the order of their ranks.
+Miner = Callable[[TrainingRow, Gold], list[Negative]]
 
 
 def golds(rows: Iterable[TrainingRow]) -> dict[str, Gold]:
@@ -144,7 +136,7 @@ def mine(
     def mined(left: Sequence[TrainingRow]) -> Iterator[dict[str, Any] | None]:
         miner = load_miner()
         for row in left:
-            window = miner.window(row, gold[normalised(row.query)])
+            window = miner(row, gold[normalised(row.query)])
             negatives = drawn(window, plan.per_row, row_random(plan.seed, row))
             yield record_of(row, negatives, plan.kind) if negatives else None
 

@@ -21,9 +21,6 @@ class SlowIndex(MemoryIndex):
     def ids(self):
         return iter(self.snippets)
 
-    def digests(self, ids):
-        return {id: self.snippets[id].digest for id in ids if id in self.snippets}
-
 
 def corpus(size: int = 80) -> list[Snippet]:
     """Snippets of different lengths, so that no two have the same scores."""

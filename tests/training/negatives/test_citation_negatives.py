@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,12 +14,11 @@ from hypothesis import strategies as st
 from biorag.citation_graph.building import add
 from biorag.citation_graph.graph import Graph
 from biorag.citation_graph.sources import pairs_of
-from biorag.training.negatives import citation
-from biorag.training.negatives.citation import BlockVectors, CitationNegatives, CitedPapers, Reach, walk
-from biorag.training.negatives.mining import Walk
+from biorag.training.negatives import kinds
+from biorag.training.negatives.citation import CitedPapers, walk
+from biorag.training.negatives.mining import MiningPlan, Walk
 from biorag.training.rows import row_random
 from biorag.types import Snippet
-from tests.fakes import HashEncoder
 from tests.training.negatives.small_corpus import ENCODER, NO_GOLD, corpus, indexed, row
 
 HOW = Walk()
@@ -92,8 +92,11 @@ def papers(size: int = 40) -> list[Snippet]:
 
 def mined(snippets, graph, rows, how=HOW, seed=0):
     index = indexed(snippets)
-    cited = CitedPapers(graph, index, rows, how.exclude_citing)
-    return cited, CitationNegatives(index, ENCODER, cited, rows, seed, how)
+    plan = MiningPlan("citation", None, seed, walk=how)
+    opened = SimpleNamespace(index=index, load_encoder=lambda: ENCODER, settings=graph)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kinds, "open_graph", lambda graph: graph)
+        return CitedPapers(graph, index, rows), kinds.citation(plan, opened, rows)
 
 
 EDGES = [(100, 100 + n) for n in range(1, 6)] + [(101, n) for n in range(110, 125)] + [(104, 100), (104, 500)]
@@ -108,31 +111,16 @@ def test_negatives_are_those_of_the_slow_walk(graphed):
     to_query = vectors @ ENCODER.encode_queries([asked.query])[0]
     one_hop = [n < 6 for n in candidates]
     places = slow_walk(to_query, vectors @ vectors.T, one_hop, HOW, row_random(0, asked))
-    found = kind.window(asked, NO_GOLD)
+    found = kind(asked, NO_GOLD)
     assert [one.id for one in found] == [snippets[candidates[place]].id for place in places]
     assert [one.text for one in found] == [snippets[candidates[place]].contents for place in places]
     assert [one.score for one in found] == pytest.approx([to_query[place] for place in places])
     assert [one.rank for one in found] == list(range(1, 11))
-    assert kind.window(asked, NO_GOLD) == found
-    assert mined(snippets, graphed(EDGES), [asked], seed=1)[1].window(asked, NO_GOLD) != found
+    assert kind(asked, NO_GOLD) == found
+    assert mined(snippets, graphed(EDGES), [asked], seed=1)[1](asked, NO_GOLD) != found
 
 
-def test_papers_may_be_excluded(graphed):
-    snippets = papers()
-    asked = row("heart", snippets[0].contents, "s00")
-    graph = graphed([(100, n) for n in range(101, 109)] + [(103, 100), (105, 100)])
-    _, kind = mined(snippets, graph, [asked], Walk(length=9, exclude_citing=True))
-    assert {one.id for one in kind.window(asked, NO_GOLD)} == {f"s0{n}" for n in (1, 2, 4, 6, 7, 8)}
-    vectors = ENCODER.encode_snippets([snippet.contents for snippet in snippets[:9]])
-    alike = vectors[1:] @ vectors[0]
-    limit = float(np.median(alike))
-    _, kind = mined(snippets, graph, [asked], Walk(length=9, max_similarity=limit))
-    assert {one.id for one in kind.window(asked, NO_GOLD)} == {f"s0{n + 1}" for n in np.flatnonzero(alike <= limit)}
-    _, kind = mined(snippets, graph, [asked], Walk(max_similarity=0.0))
-    assert kind.window(asked, NO_GOLD) == []
-
-
-def test_positives_are_found_by_id_or_text_and_counted(graphed):
+def test_positives_are_found_by_id_or_text(graphed):
     snippets = [*papers(10), Snippet("none", "", "No PMID.")]
     graph = graphed([(100, 101), (102, 999), (103, 998), (998, 104)])
     rows = [
@@ -146,38 +134,5 @@ def test_positives_are_found_by_id_or_text_and_counted(graphed):
         row("h", "whatever", "s03"),
     ]
     cited, kind = mined(snippets, graph, rows)
-    assert [cited.of(one).ids for one in rows] == [("s01",), ("s01",), (), (), (), (), (), ("s04",)]
-    assert cited.reach(rows) == Reach(positives=8, without_pmid=3, not_in_graph=1, without_neighbourhood=1)
-    assert [len(kind.window(one, NO_GOLD)) for one in rows] == [1, 1, 0, 0, 0, 0, 0, 1]
-
-
-def test_texts_are_encoded_in_blocks_that_do_not_depend_on_what_is_asked(monkeypatch):
-    monkeypatch.setattr(citation, "BLOCK", 4)
-    encoder = HashEncoder(dimension=16)
-    texts = [snippet.contents for snippet in papers(10)]
-    vectors = BlockVectors([*texts, texts[3]], encoder.encode_snippets)
-    found = [vectors.of(texts[n]) for n in (9, 1, 2)]
-    assert encoder.encoded == [*texts[8:], *texts[:4]]
-    assert np.allclose(found, ENCODER.encode_snippets([texts[n] for n in (9, 1, 2)]))
-    for n in (0, 3, 8):
-        vectors.of(texts[n])
-    assert len(encoder.encoded) == 6
-
-
-def test_what_the_index_has_is_not_encoded_again(graphed):
-    class CountingEncoder(HashEncoder):
-        calls = 0
-
-        def encode_queries(self, texts):
-            self.calls += 1
-            return super().encode_queries(texts)
-
-    snippets = papers()
-    graph = graphed([(100 + n, 110 + other) for n in range(10) for other in range(20)])
-    rows = [row(f"why pain {n}?", snippets[n].contents, f"s0{n}") for n in range(9)]
-    rows.append(row("why fever?", "Other words than the index has.", "s09"))
-    index, encoder = indexed(snippets), CountingEncoder(dimension=16)
-    kind = CitationNegatives(index, encoder, CitedPapers(graph, index, rows, False), rows, 0, Walk(max_similarity=0.9))
-    assert all(kind.window(asked, NO_GOLD) for asked in rows)
-    assert encoder.encoded == ["Other words than the index has."]
-    assert encoder.calls == 1
+    assert [cited.of(one)[0] for one in rows] == [["s01"], ["s01"], [], [], [], [], [], ["s04"]]
+    assert [len(kind(one, NO_GOLD)) for one in rows] == [1, 1, 0, 0, 0, 0, 0, 1]

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from biorag.indexes.store import Store
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
 from biorag.training.negatives import kinds
-from biorag.training.negatives.kinds import RandomNegatives, shuffled
-from biorag.training.negatives.mining import Gold
+from biorag.training.negatives.kinds import shuffled
+from biorag.training.negatives.mining import Gold, MiningPlan
 from biorag.types import TrainingRow
 from tests.training.negatives.small_corpus import ENCODER, NO_GOLD, corpus, gold_of, indexed, row, settings
 
@@ -43,7 +44,11 @@ def kind(request, tmp_path):
 
 def miner(build, index, folder):
     retriever = Retriever(index, None, None, settings(folder, mode="bm25").retrieval)
-    return build(None, kinds.Collaborators(index, retriever, [], None))
+    return build(None, SimpleNamespace(index=index, retriever=retriever), [])
+
+
+def draws(index, seed, count):
+    return kinds.random(MiningPlan("random", count, seed), SimpleNamespace(index=index), [])
 
 
 def ranking(query: str) -> list[tuple[str, int, float]]:
@@ -61,7 +66,7 @@ def same(found, expected) -> None:
 
 def window(kind, query, *positives: str):
     rows = [TrainingRow(query, REFERENCE.snippets[id].contents, positive_id=id) for id in positives] or [row(query)]
-    return kind.window(rows[0], gold_of(*rows))
+    return kind(rows[0], gold_of(*rows))
 
 
 def test_of_the_top_42_the_bottom_32_are_kept(kind):
@@ -85,7 +90,7 @@ def test_bm25_hits_are_the_top_ten_without_gold(request, tmp_path):
         same(window(kind, QUERY), whole[:10])
         gold = [whole[place][0] for place in (0, 4, 30)]
         same(window(kind, QUERY, *gold), [one for one in whole[:10] if one[0] not in gold])
-    assert kind.window(row("nothing of this"), gold_of(row("nothing of this"))) == []
+    assert kind(row("nothing of this"), gold_of(row("nothing of this"))) == []
 
 
 @given(st.lists(st.text(max_size=3), unique=True, max_size=20), st.integers(), st.integers(0, 20))
@@ -99,7 +104,7 @@ def test_a_shuffle_is_all_items_and_any_part_of_it_its_beginning(items, seed, co
 def test_draws_are_snippets_of_the_corpus_without_gold(count):
     snippets = corpus(80)
     gold = Gold(frozenset({"s03"}), frozenset({snippets[7].contents}))
-    found = RandomNegatives(indexed(snippets), 0, count).window(row("pain"), gold)
+    found = draws(indexed(snippets), 0, count)(row("pain"), gold)
     assert len(found) == min(count, 78)
     texts = {snippet.id: snippet.contents for snippet in snippets}
     assert all(one.text == texts[one.id] for one in found)
@@ -111,9 +116,9 @@ def test_draws_are_snippets_of_the_corpus_without_gold(count):
 
 def test_draws_are_uniform_over_what_is_not_gold():
     snippets = corpus(10)
-    kind = RandomNegatives(indexed(snippets), 0, 2)
+    kind = draws(indexed(snippets), 0, 2)
     gold = Gold(frozenset({"s00", "s05"}), frozenset())
-    counts = Counter(one.id for number in range(2000) for one in kind.window(row(f"question {number}"), gold))
+    counts = Counter(one.id for number in range(2000) for one in kind(row(f"question {number}"), gold))
     # 500 expected of each of the eight; five standard deviations are 97.
     assert set(counts) == {f"s{n:02}" for n in range(10)} - {"s00", "s05"}
     assert all(abs(count - 500) < 97 for count in counts.values())
@@ -121,9 +126,9 @@ def test_draws_are_uniform_over_what_is_not_gold():
 
 def test_draws_depend_on_seed_and_row_alone():
     snippets = corpus(80)
-    first = RandomNegatives(indexed(snippets), 0, 5)
-    again = RandomNegatives(indexed(snippets[::-1]), 0, 5)
-    again.window(row("another"), NO_GOLD)
-    assert first.window(row("pain"), NO_GOLD) == again.window(row("PAIN "), NO_GOLD)
-    assert first.window(row("pain"), NO_GOLD) != first.window(row("pain", "other"), NO_GOLD)
-    assert first.window(row("pain"), NO_GOLD) != RandomNegatives(indexed(snippets), 1, 5).window(row("pain"), NO_GOLD)
+    first = draws(indexed(snippets), 0, 5)
+    again = draws(indexed(snippets[::-1]), 0, 5)
+    again(row("another"), NO_GOLD)
+    assert first(row("pain"), NO_GOLD) == again(row("PAIN "), NO_GOLD)
+    assert first(row("pain"), NO_GOLD) != first(row("pain", "other"), NO_GOLD)
+    assert first(row("pain"), NO_GOLD) != draws(indexed(snippets), 1, 5)(row("pain"), NO_GOLD)

@@ -1,11 +1,15 @@
 """The retriever's negatives against a slow ranking by every vector; the margin by numbers that a hand can check."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from biorag.errors import BadInputError, UsageError
+from biorag.errors import UsageError
 from biorag.retrieval.retriever import Retriever
-from biorag.training.negatives.kinds import RetrieverNegatives, highest_score, parse_ranks, require_positives
+from biorag.training.negatives import kinds
+from biorag.training.negatives.kinds import highest_score, parse_ranks
+from biorag.training.negatives.mining import MiningPlan
 from biorag.types import TrainingRow
 from tests.training.negatives.small_corpus import ENCODER, NO_GOLD, corpus, gold_of, indexed, row, settings
 
@@ -25,10 +29,12 @@ def ranking(mode: str) -> list[tuple[str, int, float]]:
 
 def found_in(tmp_path, mode, ranks, margin=None, positive: str | None = None):
     retriever = Retriever(INDEX, ENCODER, None, settings(tmp_path, mode=mode, lambda_=0.1, depth=80).retrieval)
+    plan = MiningPlan("retriever", None, 0, ranks, margin)
+    kind = kinds.retriever(plan, SimpleNamespace(index=INDEX, retriever=retriever), [])
     if positive is None:
-        return RetrieverNegatives(retriever, ranks, margin).window(row(QUERY), NO_GOLD)
+        return kind(row(QUERY), NO_GOLD)
     one = TrainingRow(QUERY, INDEX.snippets[positive].contents, positive_id=positive)
-    return RetrieverNegatives(retriever, ranks, margin).window(one, gold_of(one))
+    return kind(one, gold_of(one))
 
 
 def same(found, expected) -> None:
@@ -53,16 +59,6 @@ def test_the_margin_keeps_what_scores_clearly_less_than_the_positive(tmp_path, m
     same(found_in(tmp_path, mode, (5, 60), margin, positive=id), expected)
 
 
-SCORES = [
-    ("s1", "One.", 1.00),
-    ("s2", "Two.", 0.96),
-    ("gold", "Gold.", 0.80),
-    ("s3", "Three.", 0.77),
-    ("s4", "Four.", 0.76),
-    ("s5", "Five.", 0.50),
-]
-
-
 @pytest.mark.parametrize(
     ("positive", "margin", "limit"),
     [(0.8, 0.05, 0.76), (0.8, 0.0, 0.8), (0.8, 1.0, 0.0), (12.0, 0.25, 9.0), (-2.0, 0.5, -3.0), (0.0, 0.5, 0.0)],
@@ -78,17 +74,3 @@ def test_the_most_that_a_negative_may_score(positive, margin, limit):
 def test_other_ranks_are_refused(text):
     with pytest.raises(UsageError, match="FIRST-LAST"):
         parse_ranks(text)
-
-
-# --- positives ---
-
-
-def test_positives_may_be_in_the_index_by_id_or_by_text():
-    text = SNIPPETS[3].contents
-    require_positives(INDEX, [row("a?", "An older text.", "s01"), row("b?", text.upper()), row("c?", text, "gone")])
-
-
-def test_positives_that_are_not_in_the_index_are_counted_and_the_first_is_named():
-    rows = [row("a?", "Nowhere.", "s01"), row("b?", "Nowhere."), row("c?", SNIPPETS[0].contents), row("d?", "No.", "x")]
-    with pytest.raises(BadInputError, match=r"2 positives are not indexed, the first that of the query 'b\?'"):
-        require_positives(INDEX, rows)
