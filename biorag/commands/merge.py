@@ -18,7 +18,7 @@ from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from biorag.benchmarks.tuning.merging import DevelopmentCorpus, DevelopmentSample, WeightSearch
+    from biorag.benchmarks.tuning.merging import DevelopmentCorpus, WeightSearch
     from biorag.corpus.datasets import Dataset
     from biorag.training.merging import MergeRecipe
 
@@ -102,9 +102,9 @@ def merge(
     recipe = how.recipe(len(expert))
     if not search.search:
         _refuse_idle(search, development, settings, line)
-    choice = _choice(search, how, recipe, development, settings, line)
+    weights = _search_of(search, how, recipe, development, settings, line) if search.search else None
     experts = load_experts([find_encoder(spec) for spec in expert], find_encoder(how.base) if how.base else None)
-    report = {"out": str(out), **merge_experts(out, experts, recipe, choice, show.progress)}
+    report = {"out": str(out), **merge_experts(out, experts, recipe, weights, show.progress)}
     show.result(report, as_json, _print)
 
 
@@ -119,57 +119,55 @@ def _refuse_idle(
     development.split(settings, line, "--search DATASET")
 
 
-def _choice(
+def _search_of(
     search: SearchOptions,
     how: Method,
     recipe: MergeRecipe,
     development: options.Development,
     settings: Settings,
     line: CommandLine,
-) -> WeightSearch | None:
-    """Return the search of the weights, its passages in memory; None where none is asked for."""
+) -> WeightSearch:
+    """Return the search of the weights, its passages in memory."""
     from biorag.benchmarks.retrieval import check_measure
-    from biorag.benchmarks.tuning.merging import DevelopmentSample, WeightSearch
-    from biorag.benchmarks.tuning.study import load_development
-    from biorag.utils.plots import require_matplotlib
+    from biorag.benchmarks.tuning.merging import WeightSearch, draw_questions
+    from biorag.benchmarks.tuning.run import load_development
 
-    if not search.search:
-        return None
-    experts = len(recipe.weights)
-    if how.weights or experts < 2:
+    if how.weights or len(recipe.weights) < 2:
         raise UsageError("--search chooses the weights of two experts or more: leave --weights out")
     split = development.split(settings, line)
     check_measure(search.measure)
-    require_matplotlib()
-    sample = DevelopmentSample(search.sample_questions, search.sample_passages, settings.seed)
-    datasets = [sample.dataset(data) for data in load_development(search.search, split, search.split)]
-    searched = _passages(search, sample, datasets, settings, line.value("name"))
-    choice = WeightSearch(searched, split.part, search.measure, settings.retrieval.precision, search.grid)
-    number = len(choice.candidates(experts, how.base is not None, recipe))
+    datasets = [
+        draw_questions(data, search.sample_questions, settings.seed)
+        for data in load_development(search.search or (), split, search.split)
+    ]
+    corpora = _corpora(search, datasets, settings, line.value("name"))
+    weights = WeightSearch(corpora, split.part, search.measure, settings.retrieval.precision, search.grid)
+    number = len(weights.candidates(recipe, how.base is not None))
     show.err.print(f"{number:,} candidates, each of which encodes the passages once")
-    return choice
+    return weights
 
 
-def _passages(
-    search: SearchOptions, sample: DevelopmentSample, datasets: Sequence[Dataset], settings: Settings, name: str | None
-) -> list[tuple[DevelopmentCorpus, Sequence[Dataset]]]:
-    """Return the passages to search, and the data sets whose questions are searched in them."""
-    from biorag.benchmarks.tuning.merging import DevelopmentCorpus
+def _corpora(
+    search: SearchOptions, datasets: Sequence[Dataset], settings: Settings, name: str | None
+) -> list[DevelopmentCorpus]:
+    """Return the passages to search, with the data sets whose questions are searched in them."""
+    from biorag.benchmarks.tuning.merging import DevelopmentCorpus, draw_snippets
     from biorag.corpus.datasets import corpus_file
 
     if search.own_corpus and (search.corpus or name):
         raise UsageError("--own-corpus, --corpus and --name say where the snippets are: give one of them")
-    groups = [(search.corpus or [], list(datasets))]
+    groups = [(search.corpus or [], datasets)]
     if search.own_corpus:
-        folders = search.search or []
-        groups = [([str(corpus_file(folder))], [data]) for folder, data in zip(folders, datasets, strict=True)]
-    searched: list[tuple[DevelopmentCorpus, Sequence[Dataset]]] = []
+        own = [[str(corpus_file(folder))] for folder in search.search or ()]
+        groups = [(corpus, [data]) for corpus, data in zip(own, datasets, strict=True)]
+    number = search.sample_passages
+    corpora = []
     for corpus, group in groups:
         with open_snippets(settings, corpus, name) as (source, snippets):
-            passages = DevelopmentCorpus.of(sample.snippets(snippets, group), {**source, **sample.identity})
-        passages.check(group)
-        searched.append((passages, group))
-    return searched
+            drawn = {} if number is None else {"sample_passages": number, "seed": settings.seed}
+            passages = draw_snippets(snippets, group, number, settings.seed)
+            corpora.append(DevelopmentCorpus.of(group, passages, {**source, **drawn}))
+    return corpora
 
 
 def _print(report: Mapping[str, Any]) -> None:
@@ -178,8 +176,7 @@ def _print(report: Mapping[str, Any]) -> None:
     if report["base"]:
         rows.append((report["base"]["id"], "base"))
     if search := report["search"]:
-        chosen, points = (report["weights"], report["density"]), search["points"]
-        best = next(point["mean"] for point in points if (point["weights"], point["density"]) == chosen)
-        rows.append((search["measure"], f"{best:.4f}, the best of {len(points)}"))
+        best = max(point["mean"] for point in search["points"])
+        rows.append((search["measure"], f"{best:.4f}, the best of {len(search['points'])}"))
     show.table(f"{report['method']} merge {out}", ["", ""], rows)
     show.err.print(f"everything else: {out / 'merge.json'}; index with it: biorag index CORPUS --encoder {out}")

@@ -6,11 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from biorag.benchmarks.tuning.parameters import POINTS
 from biorag.commands import options, show
 from biorag.commands.completion import choices_in
 from biorag.commands.groups import CommandLine, Flags, expanded
@@ -20,9 +19,6 @@ from biorag.settings.settings import Settings
 from biorag.settings.sources import PREFIX, load_settings
 from biorag.utils.files import write_json
 from biorag.utils.outputs import begins_with_key, is_plot, results_folder
-
-if TYPE_CHECKING:
-    from biorag.benchmarks.tuning.run import DevelopmentData, TuningPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +32,9 @@ class Tuned:
             **choices_in("biorag.benchmarks.tuning.parameters:PARAMETERS"),
         ),
     ]
-    low: Annotated[float | None, Option("--from", help="Lowest value. Default: the parameter's own.")] = None
-    high: Annotated[float | None, Option("--to", help="Highest value.")] = None
-    points: Annotated[int | None, Option(min=2, max=1000, help=f"Number of values. Default: {POINTS}.")] = None
-    values: Annotated[str | None, Option(help="Values to measure, separated by commas, instead of a range.")] = None
+    values: Annotated[
+        str | None, Option(help="Values to measure, separated by commas. Default: nine of the parameter's range.")
+    ] = None
     by: options.Measure = "nDCG@10"
     write: Annotated[bool, Option("--write/--no-write", help="Set the best value in the configuration file.")] = True
 
@@ -65,42 +60,29 @@ def tune(
     Examples:
 
       biorag tune data/bioasq --param lambda --no-rerank --name pubmed --out runs/lambda
-      biorag tune data/bioasq data/pubmedqa --param interpolation --training --from 0 --to 1 --out runs/weight
+      biorag tune data/bioasq data/pubmedqa --param interpolation --training --values 0,0.25,0.5,1 --out runs/weight
       biorag tune data/bioasq --param k_init --values 10,20,50,100 --out runs/k_init --no-write --json
     """
     from biorag.benchmarks.tuning import run
-    from biorag.benchmarks.tuning.study import load_development
+    from biorag.utils.plots import require_matplotlib
 
-    spread = tuned.low, tuned.high, tuned.points
-    plan = run.TuningPlan.of(tuned.param, tuned.by, settings, spread, tuned.values)
+    plan = run.TuningPlan.of(tuned.param, tuned.by, settings, tuned.values)
     for value in (*plan.values, plan.current) if tuned.write else ():
         load_settings({plan.parameter.setting: value}, line.file)  # the file may name another chain of rerankers
     split = development.split(settings, line)
-    data = run.DevelopmentData(load_development(dataset, split), split.part, filters.conditions)
-    report = _tuned(plan, data, settings, out)
-    _write(report, out, line.configuration if tuned.write else None)
-    show.result(report, as_json, _print)
-
-
-def _tuned(plan: TuningPlan, chosen_on: DevelopmentData, settings: Settings, out: Path) -> dict[str, Any]:
-    from biorag.benchmarks.tuning.run import tune
-    from biorag.utils.plots import require_matplotlib
-
+    data = run.DevelopmentData(run.load_development(dataset, split), split.part, filters.conditions)
     require_matplotlib()
     with open_index(settings) as opened:
-        opened.checked(chosen_on.where)
-        return tune(plan, chosen_on, opened, out, show.progress)
-
-
-def _write(report: dict[str, Any], out: Path, configuration: Path | None) -> None:
-    from biorag.benchmarks.tuning.run import write_best
-
+        opened.checked(data.where)
+        report = run.tune(plan, data, opened, out, show.progress)
+    configuration = line.configuration if tuned.write else None
     report["written"] = str(configuration) if configuration else None
     if configuration:
-        write_best(configuration, report)
+        run.write_best(configuration, report)
         if os.environ.get(variable := PREFIX + report["param"].upper()):
             show.err.print(f"note: the variable {variable} is set, and takes precedence over {configuration}")
     write_json(out / "report.json", report)
+    show.result(report, as_json, _print)
 
 
 def _print(report: Mapping[str, Any]) -> None:

@@ -11,8 +11,9 @@ import pytest
 from biorag.benchmarks.tuning.merging import (
     FULL_DENSITIES,
     DevelopmentCorpus,
-    DevelopmentSample,
     WeightSearch,
+    draw_questions,
+    draw_snippets,
     full_grid,
     shares,
 )
@@ -33,15 +34,15 @@ def test_shares_sum_to_1_evenly_with_equal_weights_among_them():
 
 def test_a_corpus_knows_documents_and_pmids_and_the_last_of_an_id():
     blocks = [Snippet(f"d#{n}", "t", f"part {n}", 7, {"document": "d", "block": n}) for n in (0, 1)]
-    corpus = DevelopmentCorpus.of([Snippet("s", "", "old", 1), *blocks, Snippet("s", "", "new", 1)], {})
+    snippets = [Snippet("s", "", "old", 1), *blocks, Snippet("s", "", "new", 1)]
+    asked = [Question("q", "?")]
+    judged = [Dataset("x", asked, {"q": {"s": 1}}), Dataset("y", asked, {"q": {"7": 1}})]
+    corpus = DevelopmentCorpus.of(judged, snippets, {})
     assert list(corpus.ids) == [("s", 1), *((block.document, 7) for block in blocks)]
     assert corpus.texts[0] == "new"
-    asked = [Question("q", "?")]
-    corpus.check([Dataset("x", asked, {"q": {"s": 1}}), Dataset("y", asked, {"q": {"7": 1}})])
-    with pytest.raises(BadInputError, match="no snippet that z judges"):
-        corpus.check([Dataset("z", asked, {"q": {"8": 1}})])
-    with pytest.raises(BadInputError, match="no snippet that z judges"):
-        DevelopmentCorpus.of([], {}).check([Dataset("z", asked, {"q": {"8": 1}})])
+    for held in (snippets, []):
+        with pytest.raises(BadInputError, match="no snippet that z judges"):
+            DevelopmentCorpus.of([Dataset("z", asked, {"q": {"8": 1}})], held, {})
 
 
 def test_measures_are_those_of_the_ranking():
@@ -55,10 +56,10 @@ def test_measures_are_those_of_the_ranking():
             rows = {"a": [3, 2, 1], "b": [1, 3, 2]}
             return np.array([rows[text] for text in texts], np.float32)
 
-    corpus = DevelopmentCorpus.of([Snippet(text, "", text, None) for text in "abc"], {})
     data = Dataset("d", [Question("1", "a"), Question("2", "b")], {"1": {"a": 1}, "2": {"c": 1}})
+    corpus = DevelopmentCorpus.of([data], [Snippet(text, "", text, None) for text in "abc"], {})
     done = []
-    found = corpus.measures([data], Axes(), done.append)["d"]
+    found = corpus.measures(Axes(), done.append)["d"]
     assert found["MRR@10"] == pytest.approx((1 + 1 / 2) / 2)
     assert found["nDCG@10"] == pytest.approx((1 + 1 / np.log2(3)) / 2)
     assert done == [3]
@@ -74,21 +75,22 @@ def test_the_full_grid_has_every_proportion_once():
     assert len(grid) == len(proportions(grid)) == len(set(grid))
     search = WeightSearch([], "all", "nDCG@10", "fp32", full=True)
     for method, base, count in (("ties", True, 57 * 9), ("linear", True, 99), ("linear", False, 57)):
-        candidates = search.candidates(2, base, MergeRecipe(method, (0.5, 0.5), 0.2, 1.0))
+        candidates = search.candidates(MergeRecipe(method, (0.5, 0.5), 0.2, 1.0), base)
         assert len(candidates) == count
-        assert {density for *_, density in candidates} == ({0.2} if method == "linear" else set(FULL_DENSITIES))
+        densities = {candidate.density for candidate in candidates}
+        assert densities == ({0.2} if method == "linear" else set(FULL_DENSITIES))
 
 
 def test_a_sample_keeps_what_is_judged():
     ids = [f"q{n}" for n in range(30)]
     data = Dataset("d", [Question(id, "?") for id in ids], {id: {f"s{n}": 1} for n, id in enumerate(ids)})
-    drawn = {count: DevelopmentSample(count, 7, seed=1).dataset(data) for count in (5, 9, 30)}
-    assert drawn[30] == data
-    assert {q.id for q in drawn[5].questions} < {q.id for q in drawn[9].questions}
-    assert set(drawn[5].qrels) == {q.id for q in drawn[5].questions}
+    assert draw_questions(data, 30, seed=1) == data
+    drawn = draw_questions(data, 5, seed=1)
+    assert list(drawn.qrels) == [question.id for question in drawn.questions]
+    assert [question.id for question in drawn.questions] == sorted(drawn.qrels, key=ids.index)
     snippets = [Snippet(f"s{n}", "", "x") for n in range(60)]
-    kept = {snippet.id for snippet in DevelopmentSample(5, 7, seed=1).snippets(snippets, [drawn[5]])}
-    judged = {id for found in drawn[5].qrels.values() for id in found}
-    assert (judged < kept, len(kept)) == (True, 5 + 7)
-    assert {snippet.id for snippet in DevelopmentSample(5, 9, seed=1).snippets(snippets, [drawn[5]])} > kept
-    assert DevelopmentSample(5).identity == {}
+    kept = [snippet.id for snippet in draw_snippets(snippets, [drawn], 7, seed=1)]
+    judged = {id for grades in drawn.qrels.values() for id in grades}
+    assert (judged < set(kept), len(kept), len(set(kept))) == (True, 5 + 7, 5 + 7)
+    assert kept == [snippet.id for snippet in draw_snippets(snippets, [drawn], 7, seed=1)]
+    assert kept != [snippet.id for snippet in draw_snippets(snippets, [drawn], 7, seed=2)]

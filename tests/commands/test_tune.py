@@ -64,14 +64,9 @@ def test_points_are_what_bench_retrieval_measures_and_the_best_is_written(invoke
     assert (found["current"]["value"], found["written"]) == (0.2, "biorag.toml")
     text = (tmp_path / "biorag.toml").read_text()
     assert tomllib.loads(text) == {"k": 7, "lambda": found["best"]["value"]}
-    assert f"nDCG@10 {best['mean']:.4f} on asked (6 questions), index default, grid of 3 values" in text
+    assert f"nDCG@10 {best['mean']:.4f} on asked (6 questions), index default, 3 values" in text
     assert json.loads((tmp_path / "out" / "report.json").read_bytes()) == found
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "points.json",
-        "curve.csv",
-        "curve.png",
-        "report.json",
-    }
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"points.json", "curve.png", "report.json"}
 
 
 def test_points_at_hand_are_not_measured_again(invoke, place, tmp_path, monkeypatch):
@@ -90,7 +85,7 @@ def test_two_data_sets_weigh_the_same(invoke, place, tmp_path):
     other.mkdir()
     failed(invoke("tune", place / "asked", other, "--param", "k_init", "--out", "o"), 4, "queries.jsonl")
     write_judged(other, {"q": "What slows the heart?"}, [("q", "s10", 1)])
-    words = ("--param", "interpolation", "--points", "3", "--out", "o", "--json")
+    words = ("--param", "interpolation", "--values", "0,1,2", "--out", "o", "--json")
     found = done(invoke("tune", place / "asked", other, *words))
     assert len(found["points"]) == 4, "three and the value in use"
     for point in found["points"]:
@@ -117,7 +112,6 @@ def test_the_two_sides_are_the_questions(invoke, place, tmp_path):
         (("--param", "k_init", "--training", "--held-out"), ("--held-out, --training and --dropped",)),
         (("--param", "k_init", "--dropped"), ("--dropped", "--guard FILE")),
         (("--param", "k_init", "--validation", "0.5"), ("--validation", "--training, --held-out or --dropped")),
-        (("--param", "k_init", "--values", "5", "--points", "3"), ("--values", "leave --from, --to and --points")),
     ],
 )
 def test_what_does_not_go_together_is_said(invoke, place, words, parts):

@@ -21,7 +21,7 @@ from biorag.benchmarks.tuning.evolution import (
     evolve,
 )
 from biorag.benchmarks.tuning.instruction import copy_with_prompt, parted
-from biorag.benchmarks.tuning.study import dataset_hash
+from biorag.benchmarks.tuning.run import dataset_hash
 from biorag.engine import OpenGenerator, OpenIndex, encoder_files
 from biorag.prompts.template import Template
 from biorag.training.instructions import TASK

@@ -2,23 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeAlias
+
+from typing_extensions import TypedDict
 
 from biorag.benchmarks.retrieval import check_measure, measure
-from biorag.benchmarks.tuning.parameters import PARAMETERS, POINTS, Parameter
-from biorag.benchmarks.tuning.study import Point, Study, dataset_hash, write_curve
-from biorag.corpus.datasets import Dataset
+from biorag.benchmarks.tuning.parameters import PARAMETERS, Parameter
+from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.engine import OpenIndex
 from biorag.errors import UsageError, unknown_name
 from biorag.settings.settings import Settings
 from biorag.settings.sources import write_setting
-from biorag.training.held_out import ALL
+from biorag.training.held_out import ALL, HeldOutSplit
 from biorag.types import FieldFilter, Progress
+from biorag.utils.files import sha256_of_json
+from biorag.utils.plots import PlotPanel, write_plot
+from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
+
+Metrics: TypeAlias = Mapping[str, Mapping[str, float]]  # data set -> measure -> value
+Points: TypeAlias = Mapping[float, Metrics]  # by the value of the setting
+
+
+class RecordedPoint(TypedDict):
+    """A value in a tuning run's manifest."""
+
+    value: float
+    metrics: dict[str, dict[str, float]]
+
+
+class RecordedPoints(TypedDict):
+    """The part of a tuning run's manifest that is read."""
+
+    points: list[RecordedPoint]
+
+
+class TuningRun(RunDirectory):
+    """A directory whose manifest has the values measured so far; more may be measured into it."""
+
+    kind = "tuning run"
+    manifest_name = "points.json"
+    facts = RecordedPoints
+
+    def measured(self, values: Sequence[float], measure: Callable[[float], Metrics]) -> dict[float, Metrics]:
+        """Return the measures of all values of the run; those of new ones are saved one by one.
+
+        Raises MismatchError if the directory holds something else, or a run of another identity.
+        """
+        recorded = self.finished() or {"points": []}
+        points: dict[float, Metrics] = {point["value"]: point["metrics"] for point in recorded["points"]}
+        with self.locked():
+            for value in sorted({*values} - points.keys()):
+                points[value] = measure(value)
+                rows = [{"value": value, "metrics": points[value]} for value in sorted(points)]
+                self.finish({"points": rows})
+        return points
+
+
+def mean_of(metrics: Metrics, name: str) -> float:
+    """Return the unweighted mean of a measure over the data sets."""
+    return fmean(values[name] for values in metrics.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +79,11 @@ class TuningPlan:
     values: Sequence[float]
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        measure: str,
-        settings: Settings,
-        spread: tuple[float | None, float | None, int | None],
-        values: str | None,
-    ) -> TuningPlan:
-        """Return the plan for a parameter of this name.
+    def of(cls, name: str, measure: str, settings: Settings, values: str | None) -> TuningPlan:
+        """Return the plan for a parameter of this name; `values` is a list with commas, None for the parameter's own.
 
-        `spread` is the lowest value, the highest and their number, None for the parameter's own; `values` a list with
-        commas in its place.
-
-        Raises UsageError if something is not one of its choices, two do not go together, a value is not allowed, or the
-        parameter changes nothing with these settings.
+        Raises UsageError if something is not one of its choices, a value is not allowed, or the parameter changes
+        nothing with these settings.
         """
         if name not in PARAMETERS:
             raise unknown_name("parameter", name, PARAMETERS)
@@ -53,21 +91,15 @@ class TuningPlan:
         parameter = PARAMETERS[name]
         if fault := parameter.needs(settings):
             raise UsageError(f"--param {name} would change nothing: {fault}")
-        if values and spread != (None, None, None):
-            raise UsageError("--values lists the values to measure: leave --from, --to and --points out")
-        low, high, points = spread
-        parameter = parameter.within(low, high)
-        planned = parameter.parse(values) if values else parameter.grid(points or POINTS)
+        planned = parameter.parse(values) if values else parameter.values
         current = getattr(settings.retrieval, parameter.setting)
         for value in (*planned, current):
-            settings.replace(**{parameter.setting: value})  # says what is allowed
-        return cls(parameter, measure, current, tuple(planned))
+            settings.replace(**{parameter.setting: value})  # raises if the value is not allowed
+        return cls(parameter, measure, current, planned)
 
-    def best(self, study: Study[float]) -> float:
-        """Measure the values; return the best in the study: of equal ones the current, else the lowest."""
-        for value in (self.current, *self.values):
-            study.at(value)
-        means = {value: point.mean(self.measure) for value, point in study.points.items()}
+    def best(self, points: Points) -> float:
+        """Return the best value: of equal ones the current, else the lowest."""
+        means = {value: mean_of(metrics, self.measure) for value, metrics in points.items()}
         return min(means, key=lambda value: (-means[value], value != self.current, value))
 
 
@@ -87,7 +119,7 @@ def tune(
     retriever, index, parameter = opened.retriever.with_cache(), opened.fingerprint(), plan.parameter
     counts = {dataset.name: len(dataset.questions) for dataset in development.datasets}
 
-    def measured(value: float) -> dict[str, Mapping[str, float]]:
+    def measured(value: float) -> Metrics:
         variant = retriever.variant(**{parameter.setting: value})
         with progress(f"Questions, {parameter.name} = {value:g}", sum(counts.values())) as advance:
             return {
@@ -95,22 +127,24 @@ def tune(
                 for dataset in development.datasets
             }
 
-    study = Study(out, {**_identity(parameter, opened.settings, development), "index": index}, measured)
-    study.run.check_nothing_else()
-    with study.run.locked():
-        best = plan.best(study)
-    write_curve(out, parameter, study.ordered(), plan.measure)
-
-    def shown(point: Point[float]) -> dict[str, float]:
-        return {"value": point.value, "mean": point.mean(plan.measure)}
-
+    identity = {**_identity(parameter, opened.settings, development), "index": index}
+    points = TuningRun(out, identity).measured([plan.current, *plan.values], measured)
+    write_curve(out / "curve.png", parameter, points, plan.measure)
+    best = plan.best(points)
+    means = {value: mean_of(metrics, plan.measure) for value, metrics in points.items()}
     return {
         "param": parameter.name,
         "measure": plan.measure,
-        "method": "grid",
-        "best": shown(study.points[best]),
-        "current": shown(study.points[plan.current]),
-        "points": [{"value": point.value, **point.summary(plan.measure)} for point in study.ordered()],
+        "best": {"value": best, "mean": means[best]},
+        "current": {"value": plan.current, "mean": means[plan.current]},
+        "points": [
+            {
+                "value": value,
+                "mean": means[value],
+                "datasets": {name: metrics[plan.measure] for name, metrics in points[value].items()},
+            }
+            for value in sorted(points)
+        ],
         "datasets": counts,
         "side": development.part,
         "config": opened.settings.public(),
@@ -131,8 +165,19 @@ def _identity(parameter: Parameter, settings: Settings, development: Development
     }
 
 
+def write_curve(path: Path, parameter: Parameter, points: Points, name: str) -> None:
+    """Draw a measure of each data set, and its mean, over the values."""
+    values = sorted(points)
+    datasets = list(points[values[0]])
+    lines = {data: [(value, points[value][data][name]) for value in values] for data in datasets}
+    if len(datasets) > 1:
+        lines["mean"] = [(value, mean_of(points[value], name)) for value in values]
+    logarithmic = parameter.logarithmic and values[0] > 0
+    write_plot(path, [PlotPanel(parameter.name, parameter.name, name, lines, log_x=logarithmic)])
+
+
 def write_best(path: Path, report: Mapping[str, Any]) -> None:
-    """Write the best value into a configuration file, saying how it was found."""
+    """Write the best value into a configuration file, with a comment on how it was found."""
     best, index = report["best"], report["index"]["name"]
     sets = " and ".join(f"{name} ({count} questions)" for name, count in report["datasets"].items())
     part = "" if report["side"] == ALL else f", {report['side']} side"
@@ -142,5 +187,23 @@ def write_best(path: Path, report: Mapping[str, Any]) -> None:
         report["param"],
         best["value"],
         f"{datetime.now(UTC):%Y-%m-%d}: {mean}{report['measure']} {best['mean']:.4f} on {sets}{part}, index {index}, "
-        f"{report['method']} of {len(report['points'])} values",
+        f"{len(report['points'])} values",
     )
+
+
+def load_development(folders: Sequence[Path], split: HeldOutSplit, judgements: str = "test") -> list[Dataset]:
+    """Return data sets in BEIR layout, judged by qrels/NAME.tsv, with the questions that values are chosen on.
+
+    Raises UsageError if two folders have the same name, which results go by.
+    """
+    data = [load_dataset(folder, judgements) for folder in folders]
+    names = [dataset.name for dataset in data]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"two folders are named {twice}, which results go by: rename one")
+    return [split.select(dataset) for dataset in data]
+
+
+def dataset_hash(data: Dataset) -> str:
+    """Return the SHA-256 of a data set's questions and judgements."""
+    questions = [(question.id, question.text) for question in data.questions]
+    return sha256_of_json([questions, data.qrels])
