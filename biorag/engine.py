@@ -54,7 +54,7 @@ class OpenIndex:
     encoder: TextEncoder | None
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what determines search results: the manifest's, and the encoder's query prompt, if it has one."""
+        """Return the identity of search results: the manifest's, and the encoder's query prompt, if it has one."""
         prompt = self.encoder.query_prompt if self.encoder else ""
         return {**self.manifest.fingerprint(), **({"query_prompt": prompt} if prompt else {})}
 
@@ -71,11 +71,9 @@ class OpenIndex:
         return Store(self.settings).folder
 
     def estimator(self) -> EvidenceEstimator | None:
-        """Return what estimates whether this index holds an answer.
+        """Return the estimator of whether this index holds an answer; None without coefficients for its encoder.
 
-        None without coefficients for its encoder, or without hybrid retrieval and reranking, which they presuppose.
-
-        Raises `MismatchError` if the index's own coefficients are of another encoder.
+        They presuppose hybrid retrieval and reranking. Raises `MismatchError` if the index's own fit another encoder.
         """
         retrieval = self.settings.retrieval
         if retrieval.mode != "hybrid" or not retrieval.rerank or self.encoder is None or not self.encoder.has_tokens:
@@ -87,14 +85,14 @@ class OpenIndex:
         return EvidenceEstimator(coefficients, self.encoder, threshold) if coefficients else None
 
     def checked(self, conditions: tuple[FieldFilter, ...]) -> tuple[FieldFilter, ...]:
-        """Return conditions, once it is known that snippets have the fields they name; see `check_fields`."""
+        """Return conditions, checked by `check_fields`."""
         from biorag.indexes.fields import check_fields
 
         check_fields(self.index, self.manifest.encoder.dimension, conditions)
         return conditions
 
     def search(self, question: str, where: tuple[FieldFilter, ...]) -> Ranking:
-        """Return the evidence for a question, of the snippets that fulfil `where`; see `Answerer.retrieve`."""
+        """Return the evidence for a question among the snippets that fulfil `where`."""
         retracted = self.settings.retrieval.include_retracted
         return self.retriever.search_all([question], wheres=[self.checked(where)], retracted=retracted)[0]
 
@@ -129,7 +127,7 @@ def open_index(settings: Settings) -> Iterator[OpenIndex]:
 
 
 def load_models(settings: Settings, manifest: Manifest, index: Index) -> OpenIndex:
-    """Return an index that `open_stored` opened, with the models that searching needs; see `open_index`."""
+    """Return an index of `open_stored` with the models that searching needs; see `open_index`."""
     check_settings(manifest, settings)
     if not manifest.complete:
         logger.warning("index %r is incomplete: %s", manifest.name, shortfall(Store(settings).folder))
@@ -145,10 +143,7 @@ def load_models(settings: Settings, manifest: Manifest, index: Index) -> OpenInd
 
 @contextmanager
 def open_stored(settings: Settings) -> Iterator[tuple[Manifest, Index]]:
-    """Open the configured index to read what it stores, without the models that searching needs.
-
-    Raises `MissingError` if it does not exist.
-    """
+    """Open the configured index without models; raise `MissingError` if it does not exist."""
     store = Store(settings)
     manifest = store.require_manifest()
     with closing(store.open(manifest)) as index:
@@ -169,9 +164,9 @@ def open_passages(settings: Settings, name: str | None) -> Iterator[Fetch | None
 def open_snippets(
     settings: Settings, corpus: Sequence[str], name: str | None
 ) -> Iterator[tuple[dict[str, Any], Iterator[Snippet]]]:
-    """Give what determines the snippets, and the snippets, of a corpus or else of the configured index.
+    """Give the identity and the snippets of a corpus, or else of the configured index.
 
-    Raises `UsageError` if both a corpus and an index are named.
+    Raises `UsageError` if both are named.
     """
     if corpus and name is not None:
         raise UsageError("CORPUS and --name both say where the snippets are: give one of them")
@@ -222,7 +217,7 @@ def paired_encoder(settings: Settings, query: str, passage: str, pooling: str | 
 
 
 def load_checker(verifier: str | None, settings: Settings) -> Checker:
-    """Return the check of claims, with a cross-encoder, `cross:ID` or a directory, beside its rules if one is named.
+    """Return the check of claims: by rules, and by a cross-encoder, `cross:ID` or a directory, if one is named.
 
     Raises `MissingError` if it is not there, or is not a cross-encoder.
     """
@@ -246,7 +241,7 @@ def load_encoder(files: ModelFiles, similarity: str, precision: str, exports: Pa
 
 @dataclass(frozen=True, slots=True)
 class SnippetEncoders:
-    """What indexing encodes snippets with: the bi-encoder, and whose token vectors are stored, if any are."""
+    """The bi-encoder of an index, and the model whose token vectors it stores, if any."""
 
     encoder: TextEncoder
     tokens: TokenEncoder | None
@@ -268,7 +263,7 @@ class SnippetEncoders:
 
 
 def splitter(settings: Settings, files: ModelFiles, manifest: Manifest | None) -> Splitter:
-    """Return what splits long documents, counting by the encoder's tokenizer."""
+    """Return the splitter of long documents, which counts by the encoder's tokenizer."""
     from biorag.corpus.blocks import WHOLE, Splitter
 
     blocks = blocks_of(settings, manifest)
@@ -280,7 +275,7 @@ def splitter(settings: Settings, files: ModelFiles, manifest: Manifest | None) -
 
 
 def length_counter(settings: Settings, files: ModelFiles) -> LengthCounter:
-    """Return what counts the terms of BM25, of which a new index keeps the mean."""
+    """Return the counter of BM25's terms; a new index keeps their mean."""
     from biorag.indexes.bm25 import LengthCounter, piece_speller
 
     terms = settings.index.bm25_terms or WORDS
@@ -296,9 +291,9 @@ def snippet_encoders(
     encoder: TextEncoder | None = None,
     sample: Sequence[Snippet] = (),
 ) -> SnippetEncoders:
-    """Load what indexing takes, but the encoder where it is given; `token_model` as `token_files` gives it.
+    """Load the models of indexing; `token_model` is of `token_files`.
 
-    `sample` is of the corpus of a new index, whose token vectors are kept as they suit it.
+    The token vectors of a new index are compressed by a `sample` of its corpus.
     """
     from biorag.indexes.token_vectors import token_parameters
 
@@ -327,7 +322,7 @@ def load_rerankers(
     manifest: Manifest,
     loaded: Mapping[str, TokenEncoder] | None = None,
 ) -> list[Reranker]:
-    """Return the rerankers of `settings.retrieval.stages`, none where reranking is off.
+    """Return the rerankers of `settings.retrieval.stages`; none if reranking is off.
 
     `loaded` are ColBERT checkpoints already loaded, by their SHA-256.
     """
@@ -340,7 +335,7 @@ def load_rerankers(
 
 
 def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
-    """Load or reach the generator, by default the starter; None for `--llm none`. Its replies are cached if set so.
+    """Load or reach the generator, by default the starter; None for `--llm none`.
 
     `at_a_time` is the number of concurrent requests to a server.
     """
@@ -355,7 +350,7 @@ def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
 
 
 def generator_identity(settings: Settings, generator: Generator) -> dict[str, Any]:
-    """Return what determines a generator's replies besides the request."""
+    """Return the identity of a generator's replies, besides the request."""
     from biorag.generators.source import generator_source
     from biorag.utils.versions import installed_versions
 
@@ -377,7 +372,7 @@ def require_generator(settings: Settings, at_a_time: int = 1) -> Generator:
 
 @dataclass(frozen=True, slots=True)
 class OpenGenerator:
-    """A generator, how many requests it takes at a time, and what determines its replies besides the request."""
+    """A generator, the number of concurrent requests that it takes, and the identity of its replies."""
 
     generator: Generator
     at_a_time: int
@@ -402,12 +397,11 @@ def survey_corpus(
 ) -> Iterator[SurveyedCorpus]:
     """Read a corpus once, for the configured index or a new one.
 
-    The corpus is files, folders, "demo", or - for standard input; `rejects` collects its bad lines, and without it the
-    first one stops. `encoder` is the configured one, if loaded already. `columns` are those of tables by their fields;
-    by default the header names them.
+    The corpus is files, folders, "demo", or - for standard input. `rejects` collects bad lines; without it the first
+    one raises. `encoder` is the configured one, if it is loaded. `columns` of tables default to the header's.
 
-    Raises `BadInputError` or `MismatchError` or `MissingError` if the corpus is unreadable or empty, the index was made
-    with other settings, or a file or model is missing.
+    Raises `BadInputError` if the corpus is unreadable or empty, `MismatchError` if the index was made with other
+    settings, `MissingError` if a file or model is missing.
     """
     from biorag.corpus.sources import check_kinds, find_files
     from biorag.indexes.surveying import survey
@@ -459,10 +453,7 @@ def index_corpus(
 
 
 def export_models(settings: Settings) -> None:
-    """Export the models that questions to the configured index are encoded with, unless that is done.
-
-    Where one cannot be exported, torch encodes the questions. Nothing is downloaded for it.
-    """
+    """Export the models that encode questions to the configured index; torch does it where that fails."""
     from biorag.models.exports import RUNTIME
     from biorag.models.finding import find_encoder
 

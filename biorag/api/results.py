@@ -1,4 +1,4 @@
-"""The results of a session: hits, answers, snippets and verdicts, as records, JSON, tables and HTML for notebooks."""
+"""The results of a session: hits, answers, snippets, verdicts, as records, JSON, tables, and Markdown in notebooks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, overload
 
 from biorag.errors import MissingError, unknown_name
+from biorag.references.tables import plain
 from biorag.registries import OUTPUTS, TERMINAL
 from biorag.types import EXTRACT, Answer, CheckedSentence, Hit, Snippet, Verdict
 from biorag.utils.text import showable
@@ -20,17 +20,11 @@ if TYPE_CHECKING:
     from biorag.references.facts import Facts
 
 T = TypeVar("T")
-STYLES = {
-    Verdict.SUPPORTED: "",
-    Verdict.UNSUPPORTED: "background:#fff3cd",
-    Verdict.CONTRADICTED: "text-decoration:line-through;color:#a00020",
-}
 MARKS = {Verdict.SUPPORTED: "", Verdict.UNSUPPORTED: " [unsupported]", Verdict.CONTRADICTED: " [contradicted]"}
-CELL = 300  # characters of a passage in a table of a notebook
 
 
 class Tone(StrEnum):
-    """How good the news of a line are."""
+    """Whether a line is good news."""
 
     PLAIN = "plain"
     GOOD = "good"
@@ -98,8 +92,8 @@ class SearchResult(_Items[Hit]):
         """Return the hits as `--format` writes them: md, csv, tsv, ris, bibtex or vancouver."""
         return written(format, self.hits)
 
-    def _repr_html_(self) -> str:
-        return f"<p>{_text(self.query)}</p>{_table(self.hits)}"
+    def _repr_markdown_(self) -> str:
+        return f"{plain(self.query)}\n\n{written('md', self.hits)}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,11 +145,9 @@ class AnswerResult(Answer):
     def __repr__(self) -> str:
         return f"<answer {str(self)!r}>"
 
-    def _repr_html_(self) -> str:
-        text = " ".join(map(_sentence, self.sentences)) or _text(self.text)
-        choice = f"<b>{_text(self.choice)}.</b> " if self.choice else ""
-        notes = "".join(f"<p><small>{_text(note)}</small></p>" for note in self.notes)
-        return f"<p><b>{_text(self.question.text)}</b></p><p>{choice}{text}</p>{_table(self.hits)}{notes}"
+    def _repr_markdown_(self) -> str:
+        parts = [f"**{plain(self.question.text)}**", plain(str(self)), *map(plain, self.notes), self.to("md")]
+        return "\n\n".join(parts)
 
 
 @dataclass(frozen=True)
@@ -183,13 +175,13 @@ class SnippetResult(_Items[Snippet]):
         """Return their references as `--format` writes them."""
         return written(format, [Hit(rank, snippet, 0.0) for rank, snippet in enumerate(self.snippets, 1)])
 
-    def _repr_html_(self) -> str:
-        return "".join(f"<h4>{_text(snippet.title)}</h4><p>{_text(snippet.content)}</p>" for snippet in self.snippets)
+    def _repr_markdown_(self) -> str:
+        return "\n\n".join(f"**{plain(snippet.title or snippet.id)}**\n\n{plain(snippet.content)}" for snippet in self.snippets)
 
 
 @dataclass(frozen=True)
 class VerdictResult:
-    """The verdict of the evidence on a claim: supported, unsupported or contradicted, and the spans that decided."""
+    """The verdict of the evidence on a claim, and the spans that decided it."""
 
     checked: CheckedSentence
 
@@ -275,30 +267,3 @@ def _frame(hits: Sequence[Hit]) -> DataFrame:
         for hit in hits
     ]
     return DataFrame(rows, columns=None if rows else ["rank", "score", "id", "pmid", "title", "content"])
-
-
-def _text(text: object) -> str:
-    return escape(str(text), quote=True)
-
-
-def _sentence(sentence: CheckedSentence) -> str:
-    shown = f'<span style="{STYLES[sentence.verdict]}">{_text(sentence.text)}</span>'
-    return shown + MARKS[sentence.verdict] + cited_numbers(sentence)
-
-
-def _table(hits: Sequence[Hit]) -> str:
-    from biorag.references.reference import reference_of, source_line
-
-    rows = []
-    for hit in hits:
-        reference = reference_of(hit.snippet)
-        name = _text(reference.pmid or reference.id)
-        link = f'<a href="{_text(reference.url)}">{name}</a>' if reference.url else name
-        passage = hit.snippet.content
-        shown = passage if len(passage) <= CELL else passage[:CELL] + "…"
-        title = f"<b>{_text(hit.snippet.title)}</b><br>" if hit.snippet.title else ""
-        source = _text(source_line(reference))
-        notes = "".join(f"<b>{_text(note)}.</b> " for note in reference.notes)
-        cells = f"{notes}{title}{_text(shown)}<br><small>{source}</small>"
-        rows.append(f"<tr><td>{hit.rank}<td>{link}<td style='text-align:left'>{cells}<td>{hit.score:.3f}")
-    return f"<table><tr><th>#<th>PMID<th>Snippet<th>Score{''.join(rows)}</table>"

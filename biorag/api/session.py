@@ -32,7 +32,7 @@ _OPTION = re.compile(r"([A-Z])\s*=\s*(.*\S)\s*", re.DOTALL)
 
 
 class QuestionSettings(TypedDict, total=False):
-    """The settings that one question may change; None stands for no change. All others decide what is loaded."""
+    """The settings that one question may change, if not None; all others decide which models are loaded."""
 
     k: int | None
     k_init: int | None
@@ -128,8 +128,8 @@ class Session:
     ) -> SearchResult:
         """Find the snippets that are relevant to a query, as `biorag search` does.
 
-        `filter` holds conditions such as "year>=2015 and not retracted", all of which must hold; `exclude_pmid` PubMed
-        records to leave out; `changes` settings for this query alone, such as `k=10` (see `QuestionSettings`).
+        `filter` is conditions such as "year>=2015 and not retracted", all of which must hold; `exclude_pmid` leaves out
+        PubMed records; `changes` are settings for this query alone, such as `k=10` (see `QuestionSettings`).
         Raises `UsageError` if the query is blank, or a filter or a setting is wrong.
         """
         check_text(query)
@@ -218,7 +218,7 @@ class Session:
         ]
 
     def identity(self) -> dict[str, Any]:
-        """Return what determines verdicts besides claims and filters."""
+        """Return the identity of verdicts, besides claims and filters."""
         return {
             "index": self._models().fingerprint(),
             "retrieval": self.settings.retrieval.identity(),
@@ -226,7 +226,7 @@ class Session:
         }
 
     def info(self) -> dict[str, Any]:
-        """Return what the index holds and was made with, as `biorag info NAME --json` prints it."""
+        """Return the facts of the index, as `biorag info NAME --json` prints them."""
         from biorag.indexes.reading import index_facts
 
         with self._searching:
@@ -237,7 +237,7 @@ class Session:
         return load_checker(self._verifier, self.settings)
 
     def _begin_generator(self) -> None:
-        """Begin to load the generator beside all else, if one is named and what can be checked at once is right."""
+        """Begin to load the generator in the background, if one is named, after the checks that take no time."""
         if self._generator or not self.settings.generation.llm:
             return
         from biorag.generators.source import generator_source

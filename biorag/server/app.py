@@ -61,7 +61,7 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
     )
     app.include_router(api_router(session, answering, searching))
     app.include_router(openai_router(session, answering))
-    app.router.routes.extend(page_routes(session, doorkeeper, answering, searching))
+    app.router.routes.extend(page_routes(session, doorkeeper, answering))
     if tools is not None:
         app.router.routes.extend(_mcp_routes(tools))
     app.mount("/static", StaticFiles(directory=STATIC_FILES))

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
-
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from biorag.errors import (
-    BadInputError,
-    BioragError,
-    MismatchError,
-    MissingError,
-    ServiceError,
-    UnsupportedError,
-    UsageError,
-)
+from biorag.errors import BioragError, ServiceError
 from biorag.utils.text import showable
 
 API, OPENAI, MCP = "/api/", "/v1/", "/mcp"
-STATUSES: dict[type[BioragError], int] = {
-    UsageError: HTTPStatus.BAD_REQUEST,
-    BadInputError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    MissingError: HTTPStatus.NOT_FOUND,
-    MismatchError: HTTPStatus.CONFLICT,
-    ServiceError: HTTPStatus.SERVICE_UNAVAILABLE,
-    UnsupportedError: HTTPStatus.UNPROCESSABLE_ENTITY,
-}
+STATUSES = {2: 400, 3: 422, 4: 404, 5: 409, 6: 503}  # by the exit codes of the command line
 
 
 class RefusedError(ServiceError):
@@ -40,10 +23,7 @@ def status_of(error: BioragError) -> int:
     """Return the HTTP status of an error."""
     if isinstance(error, RefusedError):
         return error.status
-    return next(
-        (int(status) for kind, status in STATUSES.items() if isinstance(error, kind)),
-        int(HTTPStatus.INTERNAL_SERVER_ERROR),
-    )
+    return STATUSES.get(error.exit_code, 500)
 
 
 def error_response(path: str, error: BioragError) -> Response:

@@ -47,19 +47,12 @@ class ChatMessage(BaseModel):
         return self.content or ""
 
 
-class StreamOptions(BaseModel):
-    """What a stream holds besides the answer."""
-
-    include_usage: bool = False
-
-
 class ChatBody(BaseModel):
     """A chat; settings of sampling have no effect, since the server's own hold."""
 
     messages: list[ChatMessage] = Field(min_length=1, max_length=1000)
     model: Annotated[str, Field(max_length=512)] = ""
     stream: bool = False
-    stream_options: StreamOptions | None = None
     n: int = Field(default=1, ge=1, le=1)
 
     def question(self) -> AskBody:
@@ -93,9 +86,7 @@ def openai_router(session: Session, answering: WorkQueue) -> APIRouter:
         if not body.stream:
             answer = await answered(request, session, answering, asked)
             return JSONResponse(completion.whole(answer))
-        usage = body.stream_options is not None and body.stream_options.include_usage
-        events = _events(session, answering, asked, completion, usage)
-        return StreamingResponse(events, media_type="text/event-stream")
+        return StreamingResponse(_events(session, answering, asked, completion), media_type="text/event-stream")
 
     return router
 
@@ -118,19 +109,14 @@ class Completion:
         head = {**self._head, "object": "chat.completion", "choices": [choice], "usage": USAGE}
         return {**head, "biorag": answer.to_json()}
 
-    def event(self, choices: list[dict[str, Any]], **values: Any) -> str:
-        """Return an event of a stream."""
-        event = {**self._head, "object": "chat.completion.chunk", "choices": choices, **values}
+    def chunk(self, delta: dict[str, Any], finish: str | None = None) -> str:
+        """Return the event of a part of the message in a stream."""
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        event = {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
         return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
 
-    def chunk(self, delta: dict[str, Any], finish: str | None = None) -> str:
-        """Return the event of a part of the message."""
-        return self.event([{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}])
 
-
-async def _events(
-    session: Session, answering: WorkQueue, asked: AskBody, completion: Completion, usage: bool
-) -> AsyncIterator[str]:
+async def _events(session: Session, answering: WorkQueue, asked: AskBody, completion: Completion) -> AsyncIterator[str]:
     """Yield the events of a stream: signs of life while the answer is made and checked, then its text."""
     yield completion.chunk({"role": "assistant", "content": ""})
     try:
@@ -143,6 +129,4 @@ async def _events(
         return
     yield completion.chunk({"content": text_of(answer)})
     yield completion.chunk({}, "stop")
-    if usage:
-        yield completion.event([], usage=USAGE)
     yield "data: [DONE]\n\n"

@@ -20,8 +20,6 @@ from biorag.api.results import MARKS, AnswerResult
 from biorag.api.session import Session
 from biorag.errors import BioragError, MissingError
 from biorag.prompts.grammar import growing_text
-from biorag.references.reference import reference_of
-from biorag.references.vancouver import citation
 from biorag.registries import OUTPUTS, TERMINAL
 from biorag.server.answer_view import answer_view
 from biorag.server.asking import Asking, WorkQueue, answered
@@ -88,17 +86,14 @@ class LastKept(Generic[T]):
         return self._values.pop(name) if take else self._values[name]
 
 
-def page_routes(
-    session: Session, doorkeeper: Doorkeeper, answering: WorkQueue, searching: WorkQueue
-) -> list[BaseRoute]:
+def page_routes(session: Session, doorkeeper: Doorkeeper, answering: WorkQueue) -> list[BaseRoute]:
     """Return the routes of the page."""
-    pages, login = Pages(session, answering, searching, doorkeeper.asks), LoginPages(doorkeeper)
+    pages, login = Pages(session, answering, doorkeeper.asks), LoginPages(doorkeeper)
     routes: list[tuple[str, Handler, str]] = [
         ("/", pages.start, "GET"),
         ("/ask", pages.ask, "POST"),
         ("/answers/{name}/events", pages.events, "GET"),
         ("/answers/{name}/export", pages.export, "GET"),
-        ("/show", pages.show, "GET"),
         ("/login", login.form, "GET"),
         ("/login", login.enter, "POST"),
         ("/logout", login.leave, "POST"),
@@ -129,8 +124,8 @@ def _is_part(request: Request) -> bool:
 class Pages:
     """Question, answer, evidence; `asks` for a token, so that one may log out."""
 
-    def __init__(self, session: Session, answering: WorkQueue, searching: WorkQueue, asks: bool) -> None:
-        self._session, self._answering, self._searching, self._asks = session, answering, searching, asks
+    def __init__(self, session: Session, answering: WorkQueue, asks: bool) -> None:
+        self._session, self._answering, self._asks = session, answering, asks
         self._answers: LastKept[AnswerResult] = LastKept()
         self._waiting: LastKept[AskBody] = LastKept()
 
@@ -161,14 +156,6 @@ class Pages:
         file = f"biorag.{OUTPUTS[name].suffix}"
         headers = {"Content-Disposition": f'attachment; filename="{file}"'}
         return Response(answer.to(name), media_type="text/plain; charset=utf-8", headers=headers)
-
-    async def show(self, request: Request) -> Response:
-        """Show a whole snippet."""
-        id = request.query_params.get("id", "")[:512]
-        named = await self._searching.run(lambda: self._session.show(id))
-        references = map(reference_of, named.snippets)
-        shown = [(snippet, ref, citation(ref)) for snippet, ref in zip(named.snippets, references, strict=True)]
-        return page("snippet.html", snippets=shown, id=id, asks=self._asks)
 
     async def _written(self, body: AskBody) -> AsyncIterator[str]:
         shown = ""

@@ -156,7 +156,7 @@ HITS = (
 )
 
 
-def test_hits_are_a_sequence_a_table_and_html():
+def test_hits_are_a_sequence_and_a_table():
     result = SearchResult(HOSTILE, "hybrid", HITS, {"total": 1.0})
     assert (len(result), result[0], list(result), result[1:]) == (2, HITS[0], list(HITS), HITS[1:])
     frame = result.to_pandas()
@@ -172,9 +172,9 @@ def test_hits_are_a_sequence_a_table_and_html():
     }
     assert frame["pmid"].tolist()[0] == 7 and frame["year"].tolist()[0] == 2020
     assert list(SearchResult("q", "bm25", (), {}).to_pandas().columns)[:3] == ["rank", "score", "id"]
-    page = result._repr_html_()
-    assert HOSTILE not in page and "&lt;script&gt;" in page
-    assert 'href="https://pubmed.ncbi.nlm.nih.gov/7/"' in page
+    page = result._repr_markdown_()
+    assert HOSTILE not in page and "\\<script\\>" in page
+    assert "[7](https://pubmed.ncbi.nlm.nih.gov/7/)" in page
 
 
 def test_an_answer_shows_its_marks():
@@ -186,7 +186,7 @@ def test_an_answer_shows_its_marks():
     answer = AnswerResult(Question("ask", HOSTILE), text="It does.", sentences=sentences, hits=HITS)
     assert str(answer) == f"It does. [1, 2] {HOSTILE} [unsupported] It does not. [contradicted]"
     assert not answer.supported
-    assert HOSTILE not in answer._repr_html_() and "line-through" in answer._repr_html_()
+    assert HOSTILE not in answer._repr_markdown_() and "\\[contradicted\\]" in answer._repr_markdown_()
     chosen = AnswerResult(Question("ask", "?", {"A": "yes", "B": "no"}), text="no", choice="B", sentences=sentences[:1])
     assert str(chosen) == "B. It does. [1, 2]" and chosen.supported
 

@@ -44,4 +44,4 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch):
     ran = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [output for cell in ran.cells for output in cell.get("outputs", [])]
     texts = "".join(str(output.get("text", "")) + str(output.get("data", "")) for output in shown)
-    assert "<table>" in texts and "demo_044" in texts and "supported" in texts and "@misc" in texts
+    assert "text/markdown" in texts and "demo_044" in texts and "supported" in texts and "@misc" in texts

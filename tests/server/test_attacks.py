@@ -278,8 +278,6 @@ def test_18_script_in_titles_and_questions_is_text(hostile):
         shown = [
             client.post("/ask", data={"question": question, "answer_anyway": "1"}),
             client.post("/ask", data={"question": question, "filter": "x" + SCRIPT}),
-            client.get("/show", params={"id": 'h2"><script>'}),
-            client.get("/show", params={"id": SCRIPT}),
         ]
     for reply in shown:
         assert reply.headers["content-security-policy"].startswith(
