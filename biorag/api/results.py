@@ -176,7 +176,8 @@ class SnippetResult(_Items[Snippet]):
         return written(format, [Hit(rank, snippet, 0.0) for rank, snippet in enumerate(self.snippets, 1)])
 
     def _repr_markdown_(self) -> str:
-        return "\n\n".join(f"**{plain(snippet.title or snippet.id)}**\n\n{plain(snippet.content)}" for snippet in self.snippets)
+        texts = [f"**{plain(snippet.title or snippet.id)}**\n\n{plain(snippet.content)}" for snippet in self.snippets]
+        return "\n\n".join(texts)
 
 
 @dataclass(frozen=True)
