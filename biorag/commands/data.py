@@ -13,7 +13,6 @@ from typer import Argument, Option
 from biorag.commands import options, show
 from biorag.commands.application import Application
 from biorag.commands.groups import Flags, expanded
-from biorag.errors import UsageError
 from biorag.registries import FORMATS
 from biorag.settings.settings import Settings
 
@@ -43,8 +42,9 @@ def convert(
     parts: Annotated[Parts, "Formats"],
     bad_lines: options.BadLines,
     files: Annotated[list[str] | None, Argument(help="Files or folders, as they are published (.gz too).")] = None,
-    hub: Annotated[str | None, Option(metavar="NAME", help="Data set of the Hugging Face hub, or its folder.")] = None,
-    hub_config: Annotated[str | None, Option(help="Configuration of the data set.")] = None,
+    hub: Annotated[
+        str | None, Option(metavar="NAME[:CONFIG]", help="Data set of the Hugging Face hub, or its folder.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Convert a published data set: corpus, questions, judgements, answers, golden files, training rows.
@@ -58,15 +58,11 @@ def convert(
       biorag data convert bioasq training8b.json --last 200 --split dev --out data/bioasq8-dev
       biorag data convert beir nfcorpus/ --split dev --out data/nfcorpus-dev --json
     """
-    from biorag.conversion.hub import HubDataset
     from biorag.conversion.run import convert, request_of
 
     started = time.perf_counter()
-    if hub_config and not hub:
-        raise UsageError("--hub-config is of a data set: add --hub NAME")
     kind = FORMATS.named(format)
-    dataset = HubDataset(hub, hub_config, settings.services.offline) if hub else None
-    request = request_of(kind, files or [], dataset, settings.home, **asdict(parts))
+    request = request_of(kind, files or [], hub, settings, **asdict(parts))
     rejects = bad_lines.file(out)
     with show.progress("Converting", None) as advance:
         manifest = convert(kind.name, request, out, rejects, advance)
@@ -105,7 +101,7 @@ def sample(
       biorag data sample pubmed/chunk/ --sizes 1000000,10000 --exclude data/pqaa-10k/sample-1 --out data/mc --json
       biorag data sample pubmed/chunk/ --sizes 5000 --keep data/bioasq --out data/small
     """
-    from biorag.conversion.sampling import SampleRequest
+    from biorag.conversion.sampling import SampleRequest, sizes_of
     from biorag.conversion.sampling import sample as draw
 
     started = time.perf_counter()
@@ -116,14 +112,6 @@ def sample(
         manifest = draw(request, out, advance)
     _print("Sampled", out, manifest, started, as_json)
     show.rejected(rejects, "skipped", "sampled")
-
-
-def sizes_of(text: str) -> tuple[int, ...]:
-    """Return the sizes that `--sizes` lists; raises `UsageError` if they are not positive whole numbers."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and 0 < len(part) < 13 and int(part) > 0 for part in parts):
-        raise UsageError(f"--sizes {text!r} is not a list of positive numbers: write 10000 or 10000,1000000")
-    return tuple(map(int, parts))
 
 
 def _print(title: str, out: Path, manifest: Mapping[str, Any], started: float, as_json: bool) -> None:

@@ -47,8 +47,7 @@ class HubDataset:
         except Exception as error:  # whatever the package raises at a name, a file or the network
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise MissingError(
-                f"the data set {self.shown} cannot be loaded ({reason}): check --hub and --hub-config, or download its "
-                "files"
+                f"the data set {self.shown} cannot be loaded ({reason}): check --hub NAME:CONFIG, or download its files"
             ) from error
 
     def _splits(self) -> Mapping[str, Any]:

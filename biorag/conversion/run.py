@@ -16,6 +16,7 @@ from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import STDIN, find_sources
 from biorag.errors import BadInputError, UsageError
 from biorag.registries import FORMATS, FormatKind
+from biorag.settings.settings import Settings
 from biorag.types import OnProgress, Snippet
 from biorag.utils.files import json_line, replacing, sha256_of, timestamp
 from biorag.utils.outputs import DATA_SET
@@ -141,7 +142,7 @@ def hashes_of(paths: Iterable[Path]) -> list[dict[str, str]]:
     return [{"name": path.name, "sha256": sha256_of(path)} for path in paths]
 
 
-def request_of(kind: FormatKind, names: Sequence[str], hub: HubDataset | None, home: Path, **options: Any) -> Request:
+def request_of(kind: FormatKind, names: Sequence[str], hub: str | None, settings: Settings, **options: Any) -> Request:
     """Return the request to convert a set; raises `UsageError` at an option or files that its format does not take."""
     for option, value in options.items():
         if option in OPTIONS and option not in kind.options and value:
@@ -158,8 +159,10 @@ def request_of(kind: FormatKind, names: Sequence[str], hub: HubDataset | None, h
         raise UsageError(f"format {kind.name} has no parts: leave out --split")
     if split and kind.splits and split not in kind.splits:
         raise UsageError(f"--split {split} is not of format {kind.name}: use one of {', '.join(kind.splits)}")
-    sources = () if kind.folder else tuple(find_sources(names, Path(), home))
-    return Request(tuple(map(Path, names)), sources, hub, **options)
+    sources = () if kind.folder else tuple(find_sources(names, Path(), settings.home))
+    name, _, config = (hub or "").partition(":")
+    dataset = HubDataset(name, config or None, settings.services.offline) if hub else None
+    return Request(tuple(map(Path, names)), sources, dataset, **options)
 
 
 def convert(

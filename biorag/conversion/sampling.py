@@ -160,6 +160,14 @@ class SampleRequest:
         return [self.folder / QUERIES, qrels_of(self.folder), *([corpus] if corpus else [])]
 
 
+def sizes_of(text: str) -> tuple[int, ...]:
+    """Return the sizes that `--sizes` lists; raises `UsageError` if they are not positive whole numbers."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and 0 < len(part) < 13 and int(part) > 0 for part in parts):
+        raise UsageError(f"--sizes {text!r} is not a list of positive numbers: write 10000 or 10000,1000000")
+    return tuple(map(int, parts))
+
+
 def qrels_of(folder: Path) -> Path:
     """Return the file of a BEIR folder's judgements."""
     return folder / "qrels" / f"{PART}.tsv"

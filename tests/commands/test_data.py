@@ -82,7 +82,6 @@ def test_bad_records_are_skipped_on_demand(invoke, write, tmp_path):
     ("words", "code", "part"),
     [
         (("convert", "bioask", "x", "--out", "o"), 2, "unknown format 'bioask': use one of beir, bioasq"),
-        (("convert", "medrag", "--hub-config", "c", "--out", "o"), 2, "add --hub NAME"),
         (("sample", "x", "--sizes", "3,0", "--out", "o"), 2, "--sizes '3,0'"),
         (("sample", "-", "--sizes", "3", "--out", "o"), 2, "standard input"),
     ],

@@ -12,7 +12,6 @@ import pytest
 
 from biorag.benchmarks.answers.questions import load_answers, read_golden_answers
 from biorag.benchmarks.bioasq.golden import read_golden
-from biorag.conversion.hub import HubDataset
 from biorag.conversion.run import convert, request_of
 from biorag.corpus.datasets import load_dataset, read_qrels
 from biorag.corpus.readers import read_snippets
@@ -20,6 +19,7 @@ from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, MissingError, OfflineError, UsageError
 from biorag.registries import FORMATS
+from biorag.settings.settings import Settings
 from biorag.training.rows import read_rows, read_title_abstract
 from biorag.types import Snippet
 from tests.conversion.published import (
@@ -37,9 +37,10 @@ def write(path: Path, record: Any) -> Path:
     return path
 
 
-def converted(format: str, out: Path, *names: Path, hub: HubDataset | None = None, skip: bool = False, **options: Any):
+def converted(format: str, out: Path, *names: Path, hub: str | None = None, skip: bool = False, **options: Any):
     rejects = RejectsFile(out / "rejects.jsonl") if skip else None
-    request = request_of(FORMATS[format], [str(name) for name in names], hub, out / "home", **options)
+    settings = Settings.of(home=out / "home", offline=True)
+    request = request_of(FORMATS[format], [str(name) for name in names], hub, settings, **options)
     return convert(format, request, out, rejects, lambda count: None)
 
 
@@ -123,8 +124,8 @@ def hub_folder(folder: Path, **configs: dict[str, list[dict]]) -> Path:
 @pytest.mark.models
 def test_pubmedqa_of_the_hub_is_that_of_the_file(tmp_path):
     converted("pubmedqa", tmp_path / "file", write(tmp_path / "pqal.json", {"21645374": PQAL["21645374"]}))
-    hub = HubDataset(str(hub_folder(tmp_path / "set", pqa_labeled={"train": [QIAOJIN]})), "pqa_labeled")
-    converted("pubmedqa", tmp_path / "hub", hub=hub)
+    folder = hub_folder(tmp_path / "set", pqa_labeled={"train": [QIAOJIN]})
+    converted("pubmedqa", tmp_path / "hub", hub=f"{folder}:pqa_labeled")
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
         assert (tmp_path / "hub" / name).read_bytes() == (tmp_path / "file" / name).read_bytes()
     assert lines(tmp_path / "hub" / "answers.jsonl")[0]["final_decision"] == "yes"
@@ -172,8 +173,7 @@ def test_medrag_chunks_keep_every_field(tmp_path):
         Snippet("x", "Title 0", MEDRAG[0]["content"], 100, {"journal": {"n": [1, None]}}),
     ]
     assert snippets(tmp_path / "out") == expected
-    hub = HubDataset(str(hub_folder(tmp_path / "set", default={"train": MEDRAG})))
-    converted("medrag", tmp_path / "hub", hub=hub)
+    converted("medrag", tmp_path / "hub", hub=str(hub_folder(tmp_path / "set", default={"train": MEDRAG})))
     assert snippets(tmp_path / "hub") == expected[:-1]
 
 
@@ -274,9 +274,9 @@ def test_a_bad_record_stops_with_its_place_or_is_skipped_and_counted(tmp_path, f
         ("bioasq", ["x"], {"test_ids": Path("x")}, "--test-ids is not for format bioasq"),
         ("medrag", ["x"], {"split": "dev"}, "format medrag has no parts: leave out --split"),
         ("bioasq", ["x"], {"split": "test", "last": 1}, "--split test is not of format bioasq: use one of train, dev"),
-        ("bioasq", [], {"hub": HubDataset("x/y")}, "not read from the hub"),
+        ("bioasq", [], {"hub": "x/y"}, "not read from the hub"),
         ("pubmedqa", [], {}, r"name the files of format pubmedqa \(ori_pqal\.json\) or --hub NAME"),
-        ("pubmedqa", ["x"], {"hub": HubDataset("x/y")}, "name the files"),
+        ("pubmedqa", ["x"], {"hub": "x/y"}, "name the files"),
     ],
 )
 def test_what_a_format_does_not_take_is_refused(tmp_path, format, names, options, part):
@@ -287,10 +287,10 @@ def test_what_a_format_does_not_take_is_refused(tmp_path, format, names, options
 @pytest.mark.models
 def test_a_data_set_that_cannot_be_loaded_is_named(tmp_path, monkeypatch):
     with pytest.raises(OfflineError, match="the data set x/y pqa would be downloaded"):
-        converted("pubmedqa", tmp_path / "out", hub=HubDataset("x/y", "pqa", offline=True))
+        converted("pubmedqa", tmp_path / "out", hub="x/y:pqa")
     folder = str(hub_folder(tmp_path / "set", pqa={"train": [QIAOJIN]}))
     with pytest.raises(MissingError, match=r"'nope' not found. Available: .*: check --hub"):
-        converted("pubmedqa", tmp_path / "out", hub=HubDataset(folder, "nope"))
+        converted("pubmedqa", tmp_path / "out", hub=f"{folder}:nope")
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingError, match=r"pip install 'biorag\[hub\]'"):
-        converted("pubmedqa", tmp_path / "out", hub=HubDataset(folder, "pqa"))
+        converted("pubmedqa", tmp_path / "out", hub=f"{folder}:pqa")
