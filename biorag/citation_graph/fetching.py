@@ -15,16 +15,25 @@ from biorag.corpus.pubmed import ARTICLE
 from biorag.corpus.sources import GZIP_MAGIC
 from biorag.errors import BadInputError, ServiceError, UsageError
 from biorag.types import Progress
-from biorag.utils.files import replacing
+from biorag.utils.files import check_replaceable, replacing
 
+SUFFIXES = (".xml", ".xml.gz")
 MOST = 9_999  # records that NCBI hands out of one query
 HEAD = b'<?xml version="1.0" encoding="utf-8"?>\n<!-- Fetched from PubMed by biorag -->\n<PubmedArticleSet>\n'
 TAIL = b"</PubmedArticleSet>\n"
 RECORD = "record"  # the kind of answers: the XML of an article, "" for the chapter of a book
 
 
-def is_fetched(beginning: bytes) -> bool:
-    """Return whether a file that begins so holds records that biorag fetched."""
+def check_fetch(query: str, out: Path, force: bool) -> None:
+    """Refuse an empty query, and a file of another kind, or, without `force`, one that biorag did not fetch."""
+    if not out.name.endswith(SUFFIXES):
+        raise UsageError(f"--out {out} is PubMed XML: name a file that ends in {' or '.join(SUFFIXES)}")
+    if not query.strip():
+        raise UsageError("the query is empty: write what PubMed's search box takes")
+    check_replaceable(out, "file of PubMed records", _is_fetched, (), force)
+
+
+def _is_fetched(beginning: bytes) -> bool:
     if beginning.startswith(GZIP_MAGIC):
         try:
             beginning = gzip.GzipFile(fileobj=io.BytesIO(beginning)).read1(len(HEAD))

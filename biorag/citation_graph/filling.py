@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,63 +43,76 @@ def indexed_papers(index: Index) -> Papers:
     return np.array(sorted(pmids), np.uint32)
 
 
-def fill_gaps(folder: Path, papers: Papers, link: EUtils, answers: Answers, on_progress: OnProgress) -> dict[str, Any]:
-    """Add to the graph in a folder the citations of those papers of which it has none, and report.
+@dataclass(frozen=True)
+class GraphFiller:
+    """Adds what the E-utilities answer to the graph in a folder."""
 
-    Of the papers `lacking` references, `asked` had not been asked about before, and `unanswered` are missing from the
-    answers.
-    """
-    started = time.perf_counter()
-    graph = Graph(folder) if (folder / FILE).is_file() else None
-    before = graph.size()[1] if graph else 0
-    lacking = (papers[~among(papers, graph.pmids())] if graph else papers).tolist()
-    asked = answers.ask(CITES, lacking, link.cited, on_progress)
-    cited = dict(answers.read(CITES, lacking))
-    pairs = pairs_of([(pmid, other) for pmid, others in cited.items() for other in others])
-    edges = add(folder, SOURCE, pairs) if pairs.size else before
-    return {
-        "papers": papers.size,
-        "lacking": len(lacking),
-        "asked": asked,
-        "unanswered": len(lacking) - len(cited),
-        "edges": edges,
-        "added": edges - before,
-        "seconds": round(time.perf_counter() - started, 3),
-    }
+    folder: Path
+    link: EUtils
+    answers: Answers
+    on_progress: OnProgress = lambda _: None
 
+    def fill_gaps(self, papers: Papers) -> dict[str, Any]:
+        """Add the citations of those papers of which the graph has none, and report.
 
-def fetch_neighbourhoods(
-    folder: Path, seeds: Papers, link: EUtils, answers: Answers, out: Path, on_progress: OnProgress
-) -> dict[str, Any]:
-    """Write the abstracts of the papers one and two citations away from an index's papers, the seeds, and report.
+        Of the papers `lacking` references, `asked` had not been asked about before, and `unanswered` are missing from
+        the answers.
+        """
+        started = time.perf_counter()
+        graph = Graph(self.folder) if (self.folder / FILE).is_file() else None
+        before = graph.size()[1] if graph else 0
+        lacking = (papers[~among(papers, graph.pmids())] if graph else papers).tolist()
+        asked = self.answers.ask(CITES, lacking, self.link.cited, self.on_progress)
+        cited = dict(self.answers.read(CITES, lacking))
+        pairs = pairs_of([(pmid, other) for pmid, others in cited.items() for other in others])
+        edges = add(self.folder, SOURCE, pairs) if pairs.size else before
+        return {
+            "papers": papers.size,
+            "lacking": len(lacking),
+            "asked": asked,
+            "unanswered": len(lacking) - len(cited),
+            "edges": edges,
+            "added": edges - before,
+            "seconds": round(time.perf_counter() - started, 3),
+        }
 
-    `references` reports on the citations of the seeds, `further` on those of the papers they cite; the graph gets both.
-    Of the papers `one_hop` and `two_hop` away, `asked` had not been asked about before, `without` have no abstract, and
-    `written` are in the file, which is made from kept answers, so that a killed run resumes.
-    """
-    started = time.perf_counter()
-    references = fill_gaps(folder, seeds, link, answers, on_progress)
-    one_hop = np.setdiff1d(_cited(folder, seeds), seeds)
-    further = fill_gaps(folder, one_hop, link, answers, on_progress)
-    two_hop = np.setdiff1d(_cited(folder, one_hop), np.union1d(seeds, one_hop))
-    wanted = sorted([*one_hop.tolist(), *two_hop.tolist()])
-    asked = answers.ask(ABSTRACT, wanted, lambda batch: abstracts(link, batch), on_progress)
-    written = 0
-    with replacing(out) as stream:
-        for _, snippet in answers.read(ABSTRACT, wanted):
-            if snippet is not None:
-                stream.write(json_line(snippet))
-                written += 1
-    return {
-        "references": references,
-        "further": further,
-        "one_hop": one_hop.size,
-        "two_hop": two_hop.size,
-        "asked": asked,
-        "without": len(wanted) - written,
-        "written": written,
-        "seconds": round(time.perf_counter() - started, 3),
-    }
+    def fetch_neighbourhoods(self, seeds: Papers, out: Path) -> dict[str, Any]:
+        """Write the abstracts of the papers one and two citations away from an index's papers, the seeds, and report.
+
+        `references` reports on the citations of the seeds, `further` on those of the papers they cite; the graph gets
+        both. Of the papers `one_hop` and `two_hop` away, `asked` had not been asked about before, `without` have no
+        abstract, and `written` are in the file, which is made from kept answers, so that a killed run resumes.
+        """
+        started = time.perf_counter()
+        references = self.fill_gaps(seeds)
+        one_hop = np.setdiff1d(self._cited(seeds), seeds)
+        further = self.fill_gaps(one_hop)
+        two_hop = np.setdiff1d(self._cited(one_hop), np.union1d(seeds, one_hop))
+        wanted = sorted([*one_hop.tolist(), *two_hop.tolist()])
+        asked = self.answers.ask(ABSTRACT, wanted, lambda batch: abstracts(self.link, batch), self.on_progress)
+        written = 0
+        with replacing(out) as stream:
+            for _, snippet in self.answers.read(ABSTRACT, wanted):
+                if snippet is not None:
+                    stream.write(json_line(snippet))
+                    written += 1
+        return {
+            "out": str(out),
+            "references": references,
+            "further": further,
+            "one_hop": one_hop.size,
+            "two_hop": two_hop.size,
+            "asked": asked,
+            "without": len(wanted) - written,
+            "written": written,
+            "seconds": round(time.perf_counter() - started, 3),
+        }
+
+    def _cited(self, papers: Papers) -> Papers:
+        """Return the papers that some papers cite, distinct and sorted."""
+        if not (self.folder / FILE).is_file():
+            return papers[:0]
+        return distinct(np.concatenate([papers[:0], *map(Graph(self.folder).cited, papers.tolist())]))
 
 
 def abstracts(link: EUtils, pmids: Sequence[int]) -> dict[int, dict[str, Any] | None]:
@@ -113,10 +127,3 @@ def abstracts(link: EUtils, pmids: Sequence[int]) -> dict[int, dict[str, Any] | 
             own = {"id": snippet.id, "title": snippet.title, "content": snippet.content, "PMID": snippet.pmid}
             records[snippet.pmid] = {**own, "source": SOURCE, **snippet.metadata}
     return records
-
-
-def _cited(folder: Path, papers: Papers) -> Papers:
-    """Return the papers that some papers cite, distinct and sorted."""
-    if not (folder / FILE).is_file():
-        return papers[:0]
-    return distinct(np.concatenate([papers[:0], *map(Graph(folder).cited, papers.tolist())]))

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.application import Application
 from biorag.commands.groups import Flags, expanded
-from biorag.errors import UsageError
 from biorag.settings.settings import Settings
-
-UNENCODED: Mapping[str, Any] = {"mode": "bm25", "rerank": False}  # no model is loaded
-SUFFIXES = (".xml", ".xml.gz")
 
 app = Application(help="The citation graph that 'biorag mine --negatives citation' walks.")
 
@@ -28,8 +23,6 @@ def build(
     as_json: options.Json = False,
 ) -> None:
     """Build a citation graph from files, or add them to an existing one; a file is read only once.
-
-    If a paper occurs again, its new references are added. Self-citations and repetitions are dropped.
 
     Examples:
 
@@ -76,9 +69,7 @@ def fill(
     """Ask NCBI's E-utilities for the references of an index's papers that the graph lacks.
 
     With --abstracts, also for the references of the papers they cite, and the abstracts of both, as in BiCA: a corpus
-    to index with the papers, from which 'biorag mine --negatives citation' draws.
-
-    Nothing is asked twice. Three requests a second, ten with NCBI_API_KEY: for many papers, build the graph from files.
+    to index with the papers. Nothing is asked twice. Three requests a second, ten with NCBI_API_KEY.
 
     Examples:
 
@@ -93,18 +84,15 @@ def fill(
     if abstracts:
         check_replaceable(abstracts, "file of abstracts", filling.is_abstracts, (), force)
     link = EUtils(settings.services.server(settings.services.eutils, "eutils"))
-    report: dict[str, Any] = {"graph": settings.graph, "index": settings.index.name}
     with (
-        open_index(settings.replace(**UNENCODED)) as ready,
+        open_index(settings.replace(mode="bm25", rerank=False)) as ready,
         kept_answers(settings.cache / "eutils.sqlite") as answers,
         show.progress("Asking the E-utilities", None) as advance,
     ):
-        request = (settings.graphs / settings.graph, filling.indexed_papers(ready.index), link, answers)
-        if abstracts is None:
-            report |= filling.fill_gaps(*request, advance)
-        else:
-            report |= {"out": str(abstracts), **filling.fetch_neighbourhoods(*request, abstracts, advance)}
-    show.report(f"Graph {settings.graph}", report, as_json)
+        graph = filling.GraphFiller(settings.graphs / settings.graph, link, answers, advance)
+        papers = filling.indexed_papers(ready.index)
+        report = graph.fetch_neighbourhoods(papers, abstracts) if abstracts else graph.fill_gaps(papers)
+    show.report(f"Graph {settings.graph}", {"graph": settings.graph, "index": settings.index.name, **report}, as_json)
 
 
 @expanded
@@ -120,8 +108,7 @@ def fetch(
 ) -> None:
     """Fetch the records of a PubMed query from NCBI's E-utilities into a file for 'biorag index'.
 
-    Three requests a second, each for 200 records; ten with NCBI_API_KEY. NCBI hands out at most 9,999 records of a
-    query: for more, take the baseline files.
+    NCBI hands out at most 9,999 records of a query: for more, take the baseline files.
 
     Examples:
 
@@ -129,14 +116,9 @@ def fetch(
       biorag fetch "GDF15 AND inflammation" --out gdf15.xml --limit 500 --json
     """
     from biorag.citation_graph.eutils import EUtils, kept_answers
-    from biorag.citation_graph.fetching import fetch_query, is_fetched
-    from biorag.utils.files import check_replaceable
+    from biorag.citation_graph.fetching import check_fetch, fetch_query
 
-    if not out.name.endswith(SUFFIXES):
-        raise UsageError(f"--out {out} is PubMed XML: name a file that ends in {' or '.join(SUFFIXES)}")
-    if not query.strip():
-        raise UsageError("the query is empty: write what PubMed's search box takes")
-    check_replaceable(out, "file of PubMed records", is_fetched, (), force)
+    check_fetch(query, out, force)
     link = EUtils(settings.services.server(settings.services.eutils, "eutils"))
     with kept_answers(settings.cache / "eutils.sqlite") as answers:
         report = fetch_query(query, out, limit, link, answers, show.progress)

@@ -8,7 +8,7 @@ import pytest
 
 from biorag.citation_graph import eutils
 from biorag.citation_graph.eutils import EUtils, kept_answers
-from biorag.citation_graph.filling import abstracts, fetch_neighbourhoods, fill_gaps, indexed_papers, is_abstracts
+from biorag.citation_graph.filling import GraphFiller, abstracts, indexed_papers, is_abstracts
 from biorag.citation_graph.graph import Graph
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source
@@ -52,9 +52,8 @@ def fill(entrez, tmp_path):
 
     def fill(link=None, out=None, on_progress=nothing):
         with kept_answers(tmp_path / "cache" / "answers.sqlite") as answers:
-            arguments = (tmp_path / "g", PAPERS, link or entrez.link(), answers)
-            report = fetch_neighbourhoods(*arguments, out, on_progress) if out else fill_gaps(*arguments, on_progress)
-            return SimpleNamespace(**report)
+            graph = GraphFiller(tmp_path / "g", link or entrez.link(), answers, on_progress)
+            return SimpleNamespace(**graph.fetch_neighbourhoods(PAPERS, out) if out else graph.fill_gaps(PAPERS))
 
     return fill
 
