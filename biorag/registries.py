@@ -221,7 +221,6 @@ class FormatKind(Kind):
     splits: tuple[str, ...] | None = None
     # the options of 'biorag data convert' that it takes besides, as they are named in the code
     options: tuple[str, ...] = ()
-    hub: str = ""  # where the hub of Hugging Face has such a set; empty where it is not read from there
 
 
 FORMATS = Registry(
@@ -233,7 +232,6 @@ FORMATS = Registry(
         files="ori_pqal.json",
         splits=("train", "test"),
         options=("test_ids", "id_prefix"),
-        hub="qiaojin/PubMedQA",
     ),
     FormatKind(
         "bioasq",
@@ -248,7 +246,6 @@ FORMATS = Registry(
         ".conversion.corpora:convert",
         "chunks, or any corpus that is indexed",
         files="files or folders of chunks",
-        hub="MedRAG/pubmed",
     ),
     FormatKind(
         "beir",
@@ -263,14 +260,12 @@ FORMATS = Registry(
         ".conversion.bmretriever:convert",
         "pairs for fine-tuning",
         files="ft_data.json",
-        hub="BMRetriever/biomed_retrieval_dataset",
     ),
     FormatKind(
         "title-abstract",
         ".conversion.corpora:convert_pairs",
         "pairs from any corpus",
         files="files or folders of a corpus",
-        hub="MedRAG/pubmed",
     ),
 )
 

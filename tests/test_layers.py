@@ -38,7 +38,7 @@ OWNERS = {
     "transformers": ("biorag.models", "biorag.training"),
     "sentence_transformers": ("biorag.models", "biorag.training"),
     "safetensors": ("biorag.models", "biorag.training"),
-    "datasets": ("biorag.training", "biorag.conversion", "biorag.benchmarks.mteb"),
+    "datasets": ("biorag.training", "biorag.benchmarks.mteb"),
     "mteb": ("biorag.benchmarks.mteb", "biorag.commands.bench_mteb"),
     "peft": ("biorag.training",),
     "gguf": ("biorag.training", "biorag.models", "biorag.generators"),

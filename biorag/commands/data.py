@@ -37,14 +37,11 @@ class Parts:
 @expanded
 def convert(
     format: Annotated[str, Argument(help=f"{FORMATS.listed()}.")],
+    files: Annotated[list[str], Argument(help="Files or folders, as they are published (.gz too).")],
     out: Out,
     settings: Annotated[Settings, Flags()],
     parts: Annotated[Parts, "Formats"],
     bad_lines: options.BadLines,
-    files: Annotated[list[str] | None, Argument(help="Files or folders, as they are published (.gz too).")] = None,
-    hub: Annotated[
-        str | None, Option(metavar="NAME[:CONFIG]", help="Data set of the Hugging Face hub, or its folder.")
-    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Convert a published data set: corpus, questions, judgements, answers, golden files, training rows.
@@ -62,7 +59,7 @@ def convert(
 
     started = time.perf_counter()
     kind = FORMATS.named(format)
-    request = request_of(kind, files or [], hub, settings, **asdict(parts))
+    request = request_of(kind, files, settings.home, **asdict(parts))
     rejects = bad_lines.file(out)
     with show.progress("Converting", None) as advance:
         manifest = convert(kind.name, request, out, rejects, advance)

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from biorag.conversion.entries import read_each
 from biorag.conversion.items import Item, JudgedQuestion, Request
-from biorag.corpus.readers import OnReject, read_snippets, snippet_of
+from biorag.corpus.readers import OnReject, read_snippets
 from biorag.training.rows import normalised, title_abstract_row
 from biorag.types import Snippet
 
 
 def convert(request: Request, on_reject: OnReject | None) -> Iterator[Snippet]:
-    """Yield the snippets of the files, or of the rows of a data set of the hub, in their order."""
-    if request.hub:
-        rows = request.hub.rows()
-        return read_each(request.hub.shown, rows, lambda entry: snippet_of(entry.json_object()), on_reject)
+    """Yield the snippets of the files, in their order."""
     return chain.from_iterable(read_snippets(source, on_reject) for source in request.sources)
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from biorag.conversion.entries import Entry, read_each
 from biorag.corpus.readers import OnReject
 from biorag.corpus.sources import Source
 from biorag.types import Snippet
-
-if TYPE_CHECKING:
-    from biorag.conversion.hub import HubDataset
 
 WHOLE = "test"  # the part of a set that has no parts: the one that the commands that measure read
 T = TypeVar("T")
@@ -43,8 +40,7 @@ class Request:
     """The set to convert."""
 
     paths: tuple[Path, ...] = ()  # the files or folders that the user named
-    sources: tuple[Source, ...] = ()  # the files behind them; none where they are a format's folder, or with `hub`
-    hub: HubDataset | None = None  # the data set of the hub, in place of files
+    sources: tuple[Source, ...] = ()  # the files behind them; none where they are a format's folder
     split: str | None = None  # the only part to write; None for all
     test_ids: Path | None = None  # file of the questions of the official test set
     last: int | None = None  # how many questions at the end are for development
@@ -53,9 +49,7 @@ class Request:
     def read(
         self, entries: Callable[[Source], Iterator[Entry]], parse: Callable[[Entry], T], on_reject: OnReject | None
     ) -> Iterator[T]:
-        """Yield the result of `parse` for each entry of the files, or each row of the hub; see `read_each`."""
-        if self.hub:
-            yield from read_each(self.hub.shown, self.hub.rows(), parse, on_reject)
+        """Yield the result of `parse` for each entry of the files; see `read_each`."""
         for source in self.sources:
             yield from read_each(source.name, entries(source), parse, on_reject)
 

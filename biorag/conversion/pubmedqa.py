@@ -1,4 +1,4 @@
-"""PubMedQA as its repository publishes it (Jin et al., 2019, arXiv:1909.06146), and as the hub has it.
+"""PubMedQA as its repository publishes it (Jin et al., 2019, arXiv:1909.06146).
 
 A file is one JSON object of questions by PMID: `ori_pqal.json` (PQA-L), `ori_pqaa.json` (PQA-A), `ori_pqau.json`
 (PQA-U), or a part of one made by its `split_dataset.py`. The passage of a question is its abstract without the
@@ -12,7 +12,7 @@ from typing import Any
 
 from biorag.conversion.entries import Entry, read_object
 from biorag.conversion.items import WHOLE, JudgedQuestion, Request
-from biorag.corpus.readers import OnReject, as_id, snippet_of
+from biorag.corpus.readers import OnReject, snippet_of
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, MissingError, UsageError
 
@@ -25,7 +25,7 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQues
     test = _test_ids(request)
 
     def parse(entry: Entry) -> JudgedQuestion:
-        return _question("" if request.hub else entry.key, entry.json_object(), request, test)
+        return _question(entry.key, entry.json_object(), request, test)
 
     return request.read(read_object, parse, on_reject)
 
@@ -45,11 +45,10 @@ def _test_ids(request: Request) -> frozenset[str] | None:
     return ids
 
 
-def _question(key: str, record: Mapping[str, Any], request: Request, test: frozenset[str] | None) -> JudgedQuestion:
-    pmid = key or as_id(record.get("pubid"), "pubid")
+def _question(pmid: str, record: Mapping[str, Any], request: Request, test: frozenset[str] | None) -> JudgedQuestion:
     if not (pmid.isascii() and pmid.isdigit()):
         raise ValueError(f"{pmid!r:.40} is not a PMID")
-    question = _field(record, "QUESTION")
+    question = record.get("QUESTION")
     if not isinstance(question, str) or not question.strip():
         raise ValueError("'QUESTION' is not a text, or blank")
     snippet = snippet_of({"id": request.id_prefix + pmid, "content": _passage(record), "PMID": pmid})
@@ -63,15 +62,9 @@ def _question(key: str, record: Mapping[str, Any], request: Request, test: froze
     )
 
 
-def _field(record: Mapping[str, Any], name: str) -> Any:
-    """Return a field under its name in the repository's files, or in small letters, as qiaojin/PubMedQA has it."""
-    return record.get(name, record.get(name.lower()))
-
-
 def _passage(record: Mapping[str, Any]) -> str:
     """Return the sections of the abstract but the conclusion."""
-    context = record.get("context")
-    sections = record.get("CONTEXTS", context.get("contexts") if isinstance(context, dict) else None)
+    sections = record.get("CONTEXTS")
     if not isinstance(sections, list) or not all(isinstance(text, str) for text in sections):
         raise ValueError("'CONTEXTS' is not a list of texts")
     passage = " ".join(filter(None, map(str.strip, sections)))
@@ -82,7 +75,7 @@ def _passage(record: Mapping[str, Any]) -> str:
 
 def _answer(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer, as `answers.jsonl` has it; that of PQA-U is a conclusion alone."""
-    long_answer, decision = _field(record, "LONG_ANSWER"), record.get("final_decision")
+    long_answer, decision = record.get("LONG_ANSWER"), record.get("final_decision")
     has_long = isinstance(long_answer, str) and long_answer
     if decision in DECISIONS:
         return {"final_decision": decision} | ({"long_answer": long_answer} if has_long else {})

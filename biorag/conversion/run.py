@@ -1,4 +1,4 @@
-"""Converting a published set: from its files or the hub to a folder of biorag's own formats, with a manifest."""
+"""Converting a published set: from its files to a folder of biorag's own formats, with a manifest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from biorag.conversion.hub import HubDataset
 from biorag.conversion.items import WHOLE, Item, JudgedQuestion, Request
 from biorag.corpus.datasets import QRELS_HEADER
 from biorag.corpus.readers import beir_record
@@ -16,7 +15,6 @@ from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import STDIN, find_sources
 from biorag.errors import BadInputError, UsageError
 from biorag.registries import FORMATS, FormatKind
-from biorag.settings.settings import Settings
 from biorag.types import OnProgress, Snippet
 from biorag.utils.files import json_line, replacing, sha256_of, timestamp
 from biorag.utils.outputs import DATA_SET
@@ -131,7 +129,7 @@ class DataRun(RunDirectory):
                 counts, files = write()
                 hashes = {name: sha256_of(self.path / name) for name in files}
             counted = {**counts, "rejected": rejects.count if rejects else 0}
-            versions = installed_versions(("biorag", "datasets"))
+            versions = installed_versions(("biorag",))
             return {"counts": counted, "files": hashes, "versions": versions, "made": timestamp()}
 
         return self.perform(facts)
@@ -142,27 +140,21 @@ def hashes_of(paths: Iterable[Path]) -> list[dict[str, str]]:
     return [{"name": path.name, "sha256": sha256_of(path)} for path in paths]
 
 
-def request_of(kind: FormatKind, names: Sequence[str], hub: str | None, settings: Settings, **options: Any) -> Request:
+def request_of(kind: FormatKind, names: Sequence[str], home: Path, **options: Any) -> Request:
     """Return the request to convert a set; raises `UsageError` at an option or files that its format does not take."""
     for option, value in options.items():
         if option in OPTIONS and option not in kind.options and value:
             raise UsageError(f"--{option.replace('_', '-')} is not for format {kind.name}: leave it out")
-    if hub and not kind.hub:
-        raise UsageError(f"format {kind.name} is not read from the hub: name its files")
-    if bool(hub) == bool(names):
-        raise UsageError(f"name the files of format {kind.name} ({kind.files})" + (" or --hub NAME" * bool(kind.hub)))
     if STDIN in names:
         raise UsageError("standard input is not read here: name files")
-    if names and kind.folder and (len(names) > 1 or not Path(names[0]).is_dir()):
+    if kind.folder and (len(names) > 1 or not Path(names[0]).is_dir()):
         raise UsageError(f"format {kind.name} reads one folder: name that alone")
     if (split := options.get("split")) and kind.splits is None:
         raise UsageError(f"format {kind.name} has no parts: leave out --split")
     if split and kind.splits and split not in kind.splits:
         raise UsageError(f"--split {split} is not of format {kind.name}: use one of {', '.join(kind.splits)}")
-    sources = () if kind.folder else tuple(find_sources(names, Path(), settings.home))
-    name, _, config = (hub or "").partition(":")
-    dataset = HubDataset(name, config or None, settings.services.offline) if hub else None
-    return Request(tuple(map(Path, names)), sources, dataset, **options)
+    sources = () if kind.folder else tuple(find_sources(names, Path(), home))
+    return Request(tuple(map(Path, names)), sources, **options)
 
 
 def convert(
@@ -181,7 +173,7 @@ def convert(
     identity = {
         DATA_SET: format,
         "inputs": hashes_of(inputs),
-        "hub": request.hub.identity() if request.hub else None,
+        "hub": None,
         "split": request.split,
         "options": options,
         "on_bad_line": "skip" if rejects else "stop",
@@ -203,6 +195,6 @@ def _written(format: str, request: Request, out: Path, items: Iterable[Item]) ->
             parts = ", ".join(sorted(folder.parts))
             raise BadInputError(f"no question is in --split {request.split}: there is {parts}")
         if not any(folder.counts[name] for name in ("snippets", "questions", "rows")):
-            named = request.hub.shown if request.hub else ", ".join(map(str, request.paths))
+            named = ", ".join(map(str, request.paths))
             raise BadInputError(f"nothing to convert in {named}: check that it is format {format}")
     return folder.counts, sorted(folder.streams)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from biorag.corpus.datasets import load_dataset, read_qrels
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import Source
-from biorag.errors import BadInputError, MissingError, OfflineError, UsageError
+from biorag.errors import BadInputError, UsageError
 from biorag.registries import FORMATS
-from biorag.settings.settings import Settings
 from biorag.training.rows import read_rows, read_title_abstract
 from biorag.types import Snippet
 from tests.conversion.published import (
@@ -37,10 +35,9 @@ def write(path: Path, record: Any) -> Path:
     return path
 
 
-def converted(format: str, out: Path, *names: Path, hub: str | None = None, skip: bool = False, **options: Any):
+def converted(format: str, out: Path, *names: Path, skip: bool = False, **options: Any):
     rejects = RejectsFile(out / "rejects.jsonl") if skip else None
-    settings = Settings.of(home=out / "home", offline=True)
-    request = request_of(FORMATS[format], [str(name) for name in names], hub, settings, **options)
+    request = request_of(FORMATS[format], [str(name) for name in names], out / "home", **options)
     return convert(format, request, out, rejects, lambda count: None)
 
 
@@ -99,38 +96,6 @@ def test_pqa_a_and_pqa_u_have_fewer_fields(tmp_path):
     assert answers[1].ideal == (PQAL["16418930"]["LONG_ANSWER"],)
 
 
-QIAOJIN = {
-    "pubid": 21645374,
-    "question": PQAL["21645374"]["QUESTION"],
-    "context": {"contexts": PQAL["21645374"]["CONTEXTS"], "labels": ["BACKGROUND", "RESULTS"], "meshes": []},
-    "long_answer": PQAL["21645374"]["LONG_ANSWER"],
-    "final_decision": "yes",
-}
-
-
-def hub_folder(folder: Path, **configs: dict[str, list[dict]]) -> Path:
-    """A folder in the layout of a data set of the hub: a JSONL file for each configuration and split."""
-    named = []
-    for config, splits in configs.items():
-        files = []
-        for split, records in splits.items():
-            write_lines(folder / config / f"{split}.jsonl", records)
-            files.append(f"  - split: {split}\n    path: {config}/{split}.jsonl\n")
-        named.append(f"- config_name: {config}\n  data_files:\n{''.join(files)}")
-    (folder / "README.md").write_text(f"---\nconfigs:\n{''.join(named)}---\n")
-    return folder
-
-
-@pytest.mark.models
-def test_pubmedqa_of_the_hub_is_that_of_the_file(tmp_path):
-    converted("pubmedqa", tmp_path / "file", write(tmp_path / "pqal.json", {"21645374": PQAL["21645374"]}))
-    folder = hub_folder(tmp_path / "set", pqa_labeled={"train": [QIAOJIN]})
-    converted("pubmedqa", tmp_path / "hub", hub=f"{folder}:pqa_labeled")
-    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
-        assert (tmp_path / "hub" / name).read_bytes() == (tmp_path / "file" / name).read_bytes()
-    assert lines(tmp_path / "hub" / "answers.jsonl")[0]["final_decision"] == "yes"
-
-
 def test_bioasq_is_golden_files_and_a_beir_folder(tmp_path):
     data, earlier = bioasq(), write(tmp_path / "training7b.json", bioasq(3))
     files = (write(tmp_path / "training8b.json", data), earlier)
@@ -161,7 +126,6 @@ def test_the_last_questions_of_bioasq_are_for_development(tmp_path):
         converted("bioasq", tmp_path / "none", file, split="dev")
 
 
-@pytest.mark.models
 def test_medrag_chunks_keep_every_field(tmp_path):
     file = write_lines(tmp_path / "chunk" / "pubmed23n0001.jsonl", MEDRAG)
     (tmp_path / "chunk" / "pubmed23n0002.jsonl.gz").write_bytes(
@@ -173,8 +137,6 @@ def test_medrag_chunks_keep_every_field(tmp_path):
         Snippet("x", "Title 0", MEDRAG[0]["content"], 100, {"journal": {"n": [1, None]}}),
     ]
     assert snippets(tmp_path / "out") == expected
-    converted("medrag", tmp_path / "hub", hub=str(hub_folder(tmp_path / "set", default={"train": MEDRAG})))
-    assert snippets(tmp_path / "hub") == expected[:-1]
 
 
 def test_titles_and_abstracts_are_the_rows_that_training_makes_of_them(tmp_path):
@@ -274,23 +236,9 @@ def test_a_bad_record_stops_with_its_place_or_is_skipped_and_counted(tmp_path, f
         ("bioasq", ["x"], {"test_ids": Path("x")}, "--test-ids is not for format bioasq"),
         ("medrag", ["x"], {"split": "dev"}, "format medrag has no parts: leave out --split"),
         ("bioasq", ["x"], {"split": "test", "last": 1}, "--split test is not of format bioasq: use one of train, dev"),
-        ("bioasq", [], {"hub": "x/y"}, "not read from the hub"),
-        ("pubmedqa", [], {}, r"name the files of format pubmedqa \(ori_pqal\.json\) or --hub NAME"),
-        ("pubmedqa", ["x"], {"hub": "x/y"}, "name the files"),
+        ("beir", ["x", "y"], {}, "reads one folder"),
     ],
 )
 def test_what_a_format_does_not_take_is_refused(tmp_path, format, names, options, part):
     with pytest.raises(UsageError, match=part):
         converted(format, tmp_path / "out", *names, **options)
-
-
-@pytest.mark.models
-def test_a_data_set_that_cannot_be_loaded_is_named(tmp_path, monkeypatch):
-    with pytest.raises(OfflineError, match="the data set x/y pqa would be downloaded"):
-        converted("pubmedqa", tmp_path / "out", hub="x/y:pqa")
-    folder = str(hub_folder(tmp_path / "set", pqa={"train": [QIAOJIN]}))
-    with pytest.raises(MissingError, match=r"'nope' not found. Available: .*: check --hub"):
-        converted("pubmedqa", tmp_path / "out", hub=f"{folder}:nope")
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingError, match=r"pip install 'biorag\[hub\]'"):
-        converted("pubmedqa", tmp_path / "out", hub=f"{folder}:pqa")
