@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
@@ -14,10 +15,13 @@ from biorag.commands.groups import Flags, expanded
 from biorag.errors import UsageError
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
-from biorag.utils.outputs import begins_with_key, is_plot, results_folder
+from biorag.utils.files import write_json
+from biorag.utils.outputs import begins_with_key, results_folder
 
 if TYPE_CHECKING:
     from biorag.benchmarks.latency.run import LatencyRequest
+
+NAME = "latency.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ def latency(
         Flags("llm_model", "max_tokens", "precision", "seed"),
     ],
     measured: _Measured,
-    out: Annotated[Path | None, Option(help="Folder for latency.json and latency.png.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for latency.json.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure each stage on this machine: indexing, encoding, search, reranking, generation, memory.
@@ -67,27 +71,23 @@ def latency(
       biorag bench latency --name pubmed --questions data/bioasq --out runs/latency
       biorag bench latency --name pubmed --llm starter --json
     """
-    from biorag.benchmarks.latency.report import facts, tables
     from biorag.benchmarks.latency.run import measure_latency
-    from biorag.utils.plots import require_matplotlib
 
     request = measured.request()
-    if out:
-        require_matplotlib()
-    files = {"latency.json": begins_with_key("machine"), "latency.png": is_plot}
-    with results_folder(out, files) if out else nullcontext():
+    with results_folder(out, {NAME: begins_with_key("machine")}) if out else nullcontext():
         report = measure_latency(settings.replace(cache=False), request, show.progress)
         if out:
-            report.write(out)
-    if as_json:
-        show.print_json(report.to_json())
-        return
-    for line in facts(report):
-        show.out.print(line, soft_wrap=True)
+            write_json(out / NAME, report)
+    show.result(report, as_json, _print)
+    if out:
+        show.err.print(f"{NAME}: {out}")
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    from biorag.benchmarks.latency.report import tables
+
     for table in tables(report):
         show.table(*table)
-    if out:
-        show.err.print(f"latency.json and latency.png: {out}")
 
 
 def _batch_sizes(text: str) -> list[int]:

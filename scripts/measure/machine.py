@@ -48,11 +48,11 @@ def _facts() -> dict[str, Any]:
 
     machine = describe()
     gflops: dict[str, dict[int, float]] = {"fp32": {}, "bf16": {}}
-    for threads in sorted({1, machine.cores}):
+    for threads in sorted({1, machine["cores"]}):
         torch.set_num_threads(threads)
         for name, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
             gflops[name][threads] = round(operations("cpu", kind) / 1e9, 1)
-    return {**{name: getattr(machine, name) for name in FACTS}, "gflops": gflops}
+    return {**{name: machine[name] for name in FACTS}, "gflops": gflops}
 
 
 if __name__ == "__main__":

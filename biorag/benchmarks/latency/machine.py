@@ -7,8 +7,8 @@ import platform
 import re
 import resource
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from biorag.utils.cores import usable_cores
 from biorag.utils.versions import PACKAGES, installed_versions
@@ -19,48 +19,27 @@ FLAGS = (
     *("avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"),
     *("asimd", "sve", "bf16", "i8mm"),
 )
-BUSY = 0.5  # load per core above which other programs distort the timings
 
 
-@dataclass(frozen=True, slots=True)
-class MachineFacts:
-    """The processor, its flags of interest, memory, accelerators and software; None if unknown.
+def describe() -> dict[str, Any]:
+    """Return processor, flags of interest, memory, accelerators and software of this machine; None if unknown.
 
     `cores` are those this process may use, `load` the mean number of running processes in the minute before.
     """
-
-    cpu: str
-    flags: tuple[str, ...]
-    cores: int
-    memory_bytes: int | None
-    gpus: tuple[str, ...]
-    system: str
-    python: str
-    load: float | None
-    versions: dict[str, str]
-
-    @property
-    def busy(self) -> bool:
-        """Whether other programs used much of the processor just before."""
-        return self.load is not None and self.load > BUSY * self.cores
-
-
-def describe() -> MachineFacts:
-    """Return the facts of this machine."""
     import torch
 
     model, flags = _processor()
-    return MachineFacts(
-        cpu=model,
-        flags=flags,
-        cores=usable_cores(),
-        memory_bytes=kilobytes(PROC / "meminfo", "MemTotal"),
-        gpus=tuple(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())),
-        system=platform.platform(terse=True),
-        python=platform.python_version(),
-        load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        versions=installed_versions((*PACKAGES, "numpy", "scipy")),
-    )
+    return {
+        "cpu": model,
+        "flags": flags,
+        "cores": usable_cores(),
+        "memory_bytes": kilobytes(PROC / "meminfo", "MemTotal"),
+        "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "versions": installed_versions((*PACKAGES, "numpy", "scipy")),
+    }
 
 
 def threads() -> dict[str, int | str | None]:
@@ -71,14 +50,14 @@ def threads() -> dict[str, int | str | None]:
     return {"torch": torch.get_num_threads(), **variables}
 
 
-def _processor() -> tuple[str, tuple[str, ...]]:
+def _processor() -> tuple[str, list[str]]:
     """Return the processor's name and its flags of interest; Linux spells the latter `flags` or `Features`."""
     path = PROC / "cpuinfo"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     name = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     line = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
     flags = set(line[1].split()) if line else set()
-    return name[1] if name else platform.processor() or platform.machine(), tuple(sorted(flags & set(FLAGS)))
+    return name[1] if name else platform.processor() or platform.machine(), sorted(flags & set(FLAGS))
 
 
 def resident_bytes() -> int | None:

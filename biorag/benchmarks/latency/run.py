@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from biorag.benchmarks.latency import machine, stages
-from biorag.benchmarks.latency.report import LatencyReport, StageTimings
 from biorag.benchmarks.latency.stages import KnownVectors, Subject
-from biorag.benchmarks.latency.timing import Repetition
+from biorag.benchmarks.latency.timing import Repetition, Timing
 from biorag.corpus.datasets import load_dataset
 from biorag.engine import (
     OpenIndex,
-    SnippetEncoders,
     encoder_files,
     load_generator,
     load_rerankers,
@@ -28,13 +26,14 @@ from biorag.indexes.token_vectors import token_files
 from biorag.registries import STORES
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
-from biorag.types import Progress, Snippet, TokenEncoder
+from biorag.types import Progress, Snippet
 from biorag.utils.files import disk_bytes
 
 logger = logging.getLogger(__name__)
 
 # A forward pass of 5 ms took 504 ms on 2 busy cores: PyTorch's threads spin while they wait for one another.
-BUSY = (
+BUSY = 0.5  # load per core above which other programs distort the timings
+WARNING = (
     "the load was %s on %s cores just before the start: wait until the machine is idle, or set "
     "OMP_WAIT_POLICY=passive; otherwise the timings include other programs' work"
 )
@@ -52,32 +51,33 @@ class LatencyRequest:
     baseline: bool = False  # whether rank_bm25 searches the same snippets too
 
 
-def measure_latency(settings: Settings, request: LatencyRequest, progress: Progress) -> LatencyReport:
-    """Open the index and measure everything requested."""
+def measure_latency(settings: Settings, request: LatencyRequest, progress: Progress) -> dict[str, Any]:
+    """Open the index, measure everything requested, and return the report as JSON values."""
     described, before = machine.describe(), machine.resident_bytes()
     # Without its own models, so that the encoder is loaded once.
     with open_index(settings.replace(mode="bm25", rerank=False)) as opened:
         questions = stages.distinct(_questions(settings, request, opened))
-        if described.busy:
-            logger.warning(BUSY, described.load, described.cores)
+        if (described["load"] or 0) > BUSY * described["cores"]:
+            logger.warning(WARNING, described["load"], described["cores"])
         files = encoder_files(settings, opened.manifest)
         token_model = token_files(settings.replace(store_tokens=None), opened.manifest, files)
         encoders = snippet_encoders(settings, files, token_model, opened.manifest.similarity, opened.manifest)
         subject = Subject(settings, opened.manifest, opened.index, encoders.encoder, encoders, questions)
         memory = {"before_bytes": before, "opened_bytes": machine.resident_bytes()}
         sample = stages.sampled(opened.index, request.index_limit, settings.seed)
-        token_models = loaded_token_models(encoders)
+        tokens, parameters = encoders.tokens, encoders.parameters
+        token_models = {parameters.sha256: tokens} if tokens and parameters else {}
         rerankers = load_rerankers(settings, encoders.encoder, opened.index, opened.manifest, token_models)
         similarity = opened.manifest.similarity
         retriever = Retriever(opened.index, encoders.encoder, rerankers, settings.retrieval, similarity)
         timings = _stages(subject, retriever, sample, request, progress)
-        return LatencyReport(
-            machine=described,
-            index=_index_facts(settings, opened),
-            settings=_settings_facts(subject, request, len(sample)),
-            stages=timings,
-            memory={**memory, "peak_bytes": machine.peak_bytes()},
-        )
+        return {
+            "machine": described,
+            "index": _index_facts(settings, opened),
+            "settings": _settings_facts(subject, request, len(sample)),
+            "stages": timings,
+            "memory": {**memory, "peak_bytes": machine.peak_bytes()},
+        }
 
 
 def _questions(settings: Settings, request: LatencyRequest, opened: OpenIndex) -> Sequence[str]:
@@ -86,15 +86,10 @@ def _questions(settings: Settings, request: LatencyRequest, opened: OpenIndex) -
     return stages.titles(opened.index, request.limit or stages.TITLES, settings.seed)
 
 
-def loaded_token_models(encoders: SnippetEncoders) -> dict[str, TokenEncoder]:
-    """Return the model, by its SHA-256, that was loaded because the index stores its token vectors."""
-    tokens, parameters = encoders.tokens, encoders.parameters
-    return {parameters.sha256: tokens} if tokens and parameters else {}
-
-
 def _stages(
     subject: Subject, retriever: Retriever, sample: Sequence[Snippet], request: LatencyRequest, progress: Progress
-) -> StageTimings:
+) -> dict[str, Any]:
+    """Time the stages; those that take batches by size of batch, the others for one question at a time."""
     settings, questions, repetition = subject.settings, subject.questions, request.repetition
     known = KnownVectors(subject.encoder, questions)
     with progress("Indexing", len(sample)) as advance, tempfile.TemporaryDirectory(prefix="biorag-latency-") as folder:
@@ -115,7 +110,23 @@ def _stages(
         if generator := load_generator(settings):
             generated, answer = stages.generation(retriever, generator, settings, questions, repetition)
         advance(1)
-    return StageTimings(costs, encoding, first, single, generated, answer)
+    rerank = single.get("rerank")
+    return {
+        "index": {stage: asdict(cost) for stage, cost in costs.items()},
+        "encode_queries": _batched(encoding),
+        "first_stage": {mode: _batched(timings) for mode, timings in first.items()},
+        "rerank": {**asdict(rerank), "k_init": settings.retrieval.k_init} if rerank else None,
+        "fetch": asdict(single["fetch"]),
+        "generation": {"questions": generated.n, "generate": asdict(generated)} if generated else None,
+        "total_without_generator": asdict(single["total"]),
+        "total_with_generator": asdict(answer) if answer else None,
+    }
+
+
+def _batched(timings: Mapping[int, Timing]) -> dict[str, dict[str, float]]:
+    return {
+        str(size): {**asdict(timing), "ms_per_query": round(timing.mean / size, 4)} for size, timing in timings.items()
+    }
 
 
 def _index_facts(settings: Settings, opened: OpenIndex) -> dict[str, Any]:
