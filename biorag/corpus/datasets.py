@@ -1,4 +1,4 @@
-"""Questions with judged snippets: BEIR's layout (`queries.jsonl`, `qrels/SPLIT.tsv`), and TREC's qrels files."""
+"""Questions with judged snippets: BEIR's layout (`queries.jsonl`, `qrels/SPLIT.tsv`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from biorag.utils.parsing import parsed
 
 QRELS_HEADER = "query-id\tcorpus-id\tscore\n"
 BEIR_FIELDS = "three tab-separated fields: query-id, corpus-id, whole-number score"
-TREC_FIELDS = "four fields: question, 0, snippet, whole-number relevance"
 # trec_eval sums gains over all grades up to the highest, so one of billions would take it minutes.
 HIGHEST_GRADE = 1_000_000
 
@@ -86,58 +85,30 @@ def parse_query(line: bytes | str) -> Question:
     return Question(record["_id"], record["text"])
 
 
-def load_qrels(path: Path) -> Dataset:
-    """Read a judgement file alone, BEIR's or TREC's; its questions' texts are unknown, so empty.
-
-    It is BEIR's if its first line has three tab-separated fields. Questions without a relevant snippet are left out.
-    Raises as `load_dataset` does.
-    """
-    if not path.is_file():
-        raise MissingError(f"{path} is not there: give a judgement file, tab-separated (BEIR) or TREC's")
-    first = next((raw for _, raw in _lines(path)), b"")
-    is_beir = len(first.split(b"\t")) == len(QRELS_HEADER.split("\t"))
-    qrels = read_qrels(path) if is_beir else read_trec_qrels(path)
-    if not qrels:
-        raise BadInputError(f"{path} holds no judgement above 0")
-    return Dataset(str(path), [Question(id, "") for id in qrels], qrels)
-
-
 def read_qrels(path: Path, lowest: int = 1) -> dict[str, dict[str, int]]:
     """Return question -> snippet -> relevance of a tab-separated judgement file; only relevance from `lowest` up."""
-    lines = ((number, _text(path, number, raw)) for number, raw in _lines(path))
-    rows = ((number, line.split("\t")) for number, line in lines if line.strip())
-    return _judged(path, (row for row in rows if row[0] > 1 or row[1][-1] != "score"), BEIR_FIELDS, lowest)
-
-
-def read_trec_qrels(path: Path) -> dict[str, dict[str, int]]:
-    """Return question -> snippet -> relevance of a TREC qrels file, `qid 0 docid rel`; only relevance above 0."""
-    rows = ((number, [*fields[:1], *fields[2:]]) for number, fields in trec_rows(path))
-    return _judged(path, rows, TREC_FIELDS)
-
-
-def trec_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and fields, which ASCII white space separates, of a TREC qrels or run file."""
-    for number, raw in _lines(path):
-        if fields := raw.split():
-            yield number, [_text(path, number, field) for field in fields]
-
-
-def _judged(
-    path: Path, rows: Iterable[tuple[int, list[str]]], expected: str, lowest: int = 1
-) -> dict[str, dict[str, int]]:
-    """Collect rows of question, snippet and relevance."""
     qrels: dict[str, dict[str, int]] = {}
-    for number, fields in rows:
+    for number, raw in _lines(path):
+        fields = _text(path, number, raw).split("\t")
+        if not "".join(fields).strip() or (number == 1 and fields[-1] == "score"):
+            continue
         try:
             question, snippet, score = fields
             relevance = int(score)
         except ValueError:
-            raise BadInputError(f"{path}, line {number}: expected {expected}") from None
+            raise BadInputError(f"{path}, line {number}: expected {BEIR_FIELDS}") from None
         if relevance > HIGHEST_GRADE:
             raise BadInputError(f"{path}, line {number}: the relevance is above {HIGHEST_GRADE:,}")
         if relevance >= lowest:
             qrels.setdefault(question, {})[snippet] = relevance
     return qrels
+
+
+def trec_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and fields, which ASCII white space separates, of a TREC run file."""
+    for number, raw in _lines(path):
+        if fields := raw.split():
+            yield number, [_text(path, number, field) for field in fields]
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

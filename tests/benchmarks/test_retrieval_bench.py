@@ -25,7 +25,7 @@ from biorag.benchmarks.retrieval import (
     write_run,
 )
 from biorag.benchmarks.significance import paired
-from biorag.corpus.datasets import load_dataset, load_qrels
+from biorag.corpus.datasets import load_dataset
 from biorag.errors import BadInputError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
@@ -228,7 +228,7 @@ def test_a_bad_query_is_refused_with_file_and_line(tmp_path, line):
     assert caught.value.exit_code == 3
 
 
-@pytest.mark.parametrize("line", [b"q1 s0 1", b"q1\ts0", b"q1\ts0\t0.5", b"q1\t\xff\t1"])
+@pytest.mark.parametrize("line", [b"q1 s0 1", b"q1\ts0\t0.5", b"q1\t\xff\t1", b"q1\ts\0\t1", b"q1\ts\t1000000000000"])
 def test_a_bad_judgement_is_refused_with_file_and_line(tmp_path, line):
     folder = write_dataset(tmp_path / "d")
     path = folder / "qrels" / "test.tsv"
@@ -276,17 +276,15 @@ def test_the_figures_of_a_raw_run_are_those_of_ir_measures(tmp_path, seed):
     """Lines and ranks in any order, questions that are not judged and judged ones without a ranking included."""
     draw = random.Random(seed)
     questions = [f"q{number}" for number in range(12)]
-    judged = [(question, 0, id, draw.randint(-1, 3)) for question in questions for id in draw.sample(IDS, 20)]
+    judged = {question: {id: draw.randint(-1, 3) for id in draw.sample(IDS, 20)} for question in questions}
     scores = draw.sample(range(-3000, 3000), 3000)
     ranked = [(question, id) for question in [*questions[2:], "unjudged"] for id in draw.sample(IDS, 110)]
     rows = [(question, "Q0", id, draw.randint(0, 999), scores.pop() / 8, "x") for question, id in ranked]
     draw.shuffle(rows)
-    run, qrels = write_lines(tmp_path / "run", rows), write_lines(tmp_path / "qrels", judged)
+    run = write_lines(tmp_path / "run", rows)
 
-    measured = score_run(load_qrels(qrels), run)
-    expected = ir_measures.calc_aggregate(
-        list(MEASURES.values()), ir_measures.read_trec_qrels(str(qrels)), ir_measures.read_trec_run(str(run))
-    )
+    measured = score_run(load_dataset(write_dataset(tmp_path / "d", dict.fromkeys(questions, "Why?"), judged)), run)
+    expected = ir_measures.calc_aggregate(list(MEASURES.values()), judged, ir_measures.read_trec_run(str(run)))
     assert measured.metrics == pytest.approx({name: expected[found] for name, found in MEASURES.items()})
     assert (measured.unanswered, measured.timings_ms) == (2, {})
     assert set(measured.run) == set(measured.per_question) == set(questions)

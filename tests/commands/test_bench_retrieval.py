@@ -101,13 +101,7 @@ def test_an_index_is_compared_with_its_own_run(demo_home, tmp_path):
 
 
 def test_options_that_do_not_go_together(dataset, good, tmp_path):
-    qrels = dataset / "qrels" / "test.tsv"
-    failed(bench("--json"), 2, "DATASET", "--run FILE", "--qrels FILE")
-    failed(bench("--qrels", qrels), 2, "DATASET", "--run FILE")
-    failed(bench("--compare", good), 2, "DATASET")
-    failed(bench("--run", good), 2, "--run needs judgements", "--qrels FILE")
-    failed(bench(dataset, "--run", good, "--qrels", qrels), 2, "DATASET and --qrels")
-    failed(bench(dataset, "--qrels", qrels), 2, "DATASET and --qrels")
+    failed(bench(dataset, "--run", good, "--run-file", tmp_path / "x", "--k-init", 3), 2, "--k-init, --run-file has no")
     failed(bench(dataset, "--run", good, "--per-question", tmp_path), 2, f"{tmp_path} is a folder")
 
 

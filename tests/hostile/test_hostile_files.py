@@ -253,7 +253,6 @@ def _file(name: str, file: str, data: bytes, code: int, said: str, *command: str
 
 SETTINGS = ("--config", "{}", "info", "--settings")
 MIRAGE = ("bench", "mirage", "--benchmark", "{}", "--llm", "none", "--out", "{folder}/out")
-JUDGED = ("bench", "retrieval", "--qrels", "{}", "--run", "{}")
 QUESTION = {"question": "Q?", "options": {"A": "yes", "B": "no"}, "answer": "A"}
 ENCODER = {"id": "starter", "revision": "", "sha256": "0" * 64, "dimension": 384}
 MANIFEST = {
@@ -280,8 +279,6 @@ OTHERS = [
     _file("benchmark: 100,000 deep", "b.json", b"[" * 100_000, 3, "is not JSON", *MIRAGE),
     _benchmark("task with a path", {"../x": {"q": QUESTION}}),
     _benchmark("escape sequences", {"t": {ESCAPES: QUESTION}}),
-    _file("judgements: NUL", "q.tsv", b"q1\ts\0\t1\n", 3, "NUL", *JUDGED),
-    _file("judgements: a grade of 10**12", "q.tsv", b"q1\ts\t1000000000000\n", 3, "above", *JUDGED),
     _manifest("format 99", "format 99", format=99),
     _manifest("another similarity", "damaged", similarity="\x1b[2J"),
     _manifest("a dimension of 10**12", "damaged", encoder={**ENCODER, "dimension": 10**12}),
