@@ -59,11 +59,6 @@ def test_extracts_are_scored_against_the_ideal_answers_and_a_run_resumes(invoke,
     )
 
 
-def test_an_unknown_system_is_refused(invoke, place):
-    message = failed(invoke("bench", "answers", place / "asked", "--answer", "best", "--out", "out"), 2)
-    assert "extract, generate" in message
-
-
 def test_phase_b_of_a_golden_file(invoke, tmp_path):
     question = {
         "id": "g1",

@@ -147,15 +147,6 @@ def test_a_line_that_cannot_be_done_is_said_and_the_rest_is_done(chat):
     assert "1001" in result.stdout
 
 
-def test_after_a_question_there_is_no_such_hit_format_or_folder(chat, tmp_path):
-    result = chat(ASPIRIN, "/cite 77", "/cite 1 doc", f"/save {tmp_path}/none/x.md", f"/save {tmp_path}", code=2)
-    hit, format, folder, directory = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    assert "no hit 77" in hit
-    assert "unknown output format 'doc'" in format
-    assert "No such file" in folder
-    assert str(tmp_path) in directory
-
-
 def test_quit_ends_before_the_lines_after_it_and_help_names_every_command(chat):
     result = chat("/help", "/quit", ASPIRIN)
     assert {"/show N", "/cite N [FORMAT]", "/save FILE", "/quit"} <= set(re.split(r"[\t\n]", result.stdout))

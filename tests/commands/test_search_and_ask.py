@@ -158,14 +158,6 @@ def test_ask_without_json_shows_the_answer_then_the_evidence(run, small_home, sc
     assert "note: citation [9] was dropped: there is no document of that number" in result.stderr
 
 
-def test_a_choice_that_cannot_be_read_is_said(run, small_home, scripted):
-    arguments = ["ask", "What blocks vitamin K?", "-o", "A=x", "-o", "B=y", "--mode", "bm25"]
-    scripted.replies = ["I do not know"] * 2
-    assert "the model's reply names no option" in run(*arguments, home=small_home).stdout
-    found = done(run(*arguments, "--json", home=small_home))
-    assert (found["choice"], found["answer"]) == (None, "")
-
-
 def test_ask_extracts_where_no_generator_is_named(run, small_home):
     found = done(run("ask", "What blocks vitamin K?", "--mode", "bm25", "--no-rerank", "--json", home=small_home))
     assert found["answer"] == "Warfarin blocks vitamin K recycling and thins the blood. [1]"
@@ -179,22 +171,6 @@ def test_ask_extracts_where_no_generator_is_named(run, small_home):
         "Extract: 1 sentence of the evidence, verbatim",
         "Warfarin blocks vitamin K recycling and thins the blood. [1]",
     ]
-
-
-def test_ask_with_none_for_a_generator_gives_the_evidence_alone(run, small_home):
-    found = done(run("ask", "What blocks vitamin K?", "--llm", "none", "--mode", "bm25", "--json", home=small_home))
-    assert (found["answer"], found["choice"], found["citations"]) == ("", None, [])
-    assert found["models"]["generator"] is None
-    assert ids(found)[0] == "s1"
-    assert found["notes"] == ["no generator was asked (--llm none): this is the evidence alone"]
-
-
-def test_a_prompt_file_takes_the_built_in_ones_place(run, small_home, scripted, tmp_path):
-    template = tmp_path / "mine.txt"
-    template.write_text("[system]\nBe brief.\n[user]\n{documents}\nQ: {question}\n")
-    done(run("ask", "What blocks vitamin K?", "--prompt", template, "--mode", "bm25", "--json", home=small_home))
-    assert scripted.prompts[0].system == "Be brief."
-    assert scripted.prompts[0].user.endswith("Q: What blocks vitamin K?")
 
 
 @pytest.mark.slow
@@ -224,29 +200,6 @@ def test_ask_keeps_the_starters_reply(run, small_home):
 
 
 # --- what ends a command, and its exit code ---
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["search", "x", "--mode", "best"], ["--mode 'best'", "bm25, dense or hybrid"]),
-        (["search", "x", "-k", "0"], ["--k 0", "greater than or equal to 1"]),
-        (["ask", ""], ["query is empty"]),
-        (["ask", "x", "--option", "A=x"], ["at least two options"]),
-        (["index", "demo", "--on-bad-line", "ignore"], ["'ignore'", "skip, stop"]),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_wrong_usage(run, small_home, arguments, parts):
-    failed(run(*arguments, home=small_home), 2, *parts)
-
-
-def test_a_bad_prompt_file_is_bad_input(run, small_home, scripted, tmp_path):
-    path = tmp_path / "prompt.txt"
-    arguments = ["ask", "aspirin", "--prompt", path, "--mode", "bm25", "--json"]
-    failed(run(*arguments, home=small_home), 4, path)
-    path.write_text("[system]\nx\n[user]\n{question} {answer}")
-    failed(run(*arguments, home=small_home), 3, path, "{answer}")
 
 
 def test_a_missing_index_is_named_with_those_there_are(run, small_home):

@@ -86,13 +86,10 @@ def test_whatever_is_asked_differently_is_asked_anew(folder):
 
 DAMAGED = [
     b"",
-    b"[]",
     b"\xff\xfe",
     b'{"text": 1, "capped": false}',
-    b'{"text": "x", "capped": false}',
     b'{"text": "x", "capped": false, "tokens": [1, -2]}',
     b'{"text": "x", "capped": false, "tokens": [1, 2], "more": 1}',
-    b'{"logprobs": {"A": "x"}}',
     b'{"logprobs": {"A": NaN}}',
 ]
 

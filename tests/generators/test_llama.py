@@ -199,24 +199,6 @@ def test_what_stands_before_the_users_text_is_evaluated_once(generator, plain, e
     assert sum(evaluated) == generator.count_tokens(OTHER), "another prefix takes the place of the one held"
 
 
-@pytest.mark.long
-def test_logits_are_the_same_to_the_last_bit_in_any_order(generator):
-    """Each first in a fresh context; then after others that share its prefix, and after others that do not."""
-    cold = {}
-    for prompt in [*QUESTIONS, OTHER]:
-        fresh = LlamaGenerator(find_gguf("starter"), WINDOW, threads=1)
-        cold[prompt] = (
-            fresh.score(prompt, LETTERS),
-            fresh.generate(GenerationRequest(prompt, schema_for(CHOICE, 2), 12)),
-        )
-    for order in (list(cold), list(reversed(cold))):
-        for prompt in order:
-            assert generator.score(prompt, LETTERS) == cold[prompt][0]
-        for prompt in order:
-            assert generator.generate(GenerationRequest(prompt, schema_for(CHOICE, 2), 12)) == cold[prompt][1]
-            assert generator.score(prompt, LETTERS) == cold[prompt][0]
-
-
 # --- greedy ---
 
 

@@ -13,14 +13,12 @@ from contextlib import contextmanager
 import anyio
 import pytest
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 
 from biorag.api.session import Session
 from biorag.mcp_server.server import LONGEST_ERROR, build_server, one_line
 from biorag.mcp_server.tools import QUOTED
 from biorag.settings.settings import Settings
 from biorag.utils.secrets import remember
-from tests import cli
 from tests.cli import done, environment, invoke, succeeded
 from tests.loopback import Script
 
@@ -224,14 +222,6 @@ def test_a_tool_at_work_does_not_hold_up_the_server(home):
 
 def variables(home) -> dict[str, str]:
     return {**os.environ, **environment(home, {})}
-
-
-def test_over_standard_input_and_output(home):
-    server = StdioServerParameters(command=sys.executable, args=["-m", "biorag", "mcp"], env=variables(home))
-    searched, missing = called(server, ("search", {"query": "aspirin"}), ("get_snippet", {"id": "../x"}), mode="legacy")
-    expected = json.loads(cli.run("search", "aspirin", "--json", home=home).stdout)
-    assert timeless(value(searched)) == timeless(expected)
-    assert "no snippet '../x'" in refusal(missing)
 
 
 CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}

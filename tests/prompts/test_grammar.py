@@ -52,11 +52,6 @@ def test_growing_text_shows_the_text_so_far_and_nothing_after_it(text, ascii_onl
     assert shown == text
 
 
-@given(st.text())
-def test_growing_text_never_raises_and_can_be_printed(reply):
-    growing_text(reply).encode()
-
-
 REST = {
     "choice with documents": (
         schema_for(CHOICE, 2),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.errors import BadInputError, MissingError
+from biorag.errors import BadInputError
 from biorag.prompts.template import (
     BUILT_IN,
     FIELDS,
@@ -18,7 +18,6 @@ from biorag.prompts.template import (
     load_template,
     parse_template,
     render_documents,
-    schema_for,
     templates_hash,
 )
 from biorag.types import Prompt, Question, Snippet
@@ -131,12 +130,6 @@ def test_windows_line_ends_and_a_byte_order_mark_are_taken(prefix, newline):
     assert parse_template(text, "my.txt") == Template("You help.", "Q: {question}")
 
 
-def test_a_template_file_that_is_not_there(tmp_path):
-    with pytest.raises(MissingError, match=r"absent\.txt") as caught:
-        load_template("choice", tmp_path / "absent.txt")
-    assert caught.value.exit_code == 4
-
-
 def test_a_template_file_that_is_not_utf8(tmp_path):
     file = tmp_path / "latin.txt"
     file.write_bytes("[system]\nÜ\n[user]\n{question}\n".encode("latin-1"))
@@ -164,20 +157,6 @@ def test_templates_hash_of_a_file_follows_its_text_and_not_its_place(tmp_path):
         hashes.append(templates_hash(tmp_path / name))
     assert hashes[0] == hashes[1]
     assert len({*hashes, templates_hash()}) == 3
-
-
-def test_schema_of_a_multiple_choice_question():
-    assert schema_for(CHOICE, 2) == {
-        "type": "object",
-        "properties": {
-            "step_by_step_thinking": {"type": "string"},
-            "relevant_context": {"enum": ["YES", "NOT"]},
-            "answer_choice": {"enum": ["A", "B", "C"]},
-        },
-        "required": ["step_by_step_thinking", "relevant_context", "answer_choice"],
-        "additionalProperties": False,
-    }
-    assert list(schema_for(CHOICE, 2)["properties"])[-1] == "answer_choice", "the decision comes last"
 
 
 if __name__ == "__main__":

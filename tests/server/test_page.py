@@ -17,7 +17,6 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.loopback import Script
 from tests.server.conftest import QUESTION, serving
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -164,24 +163,6 @@ def test_nothing_left_this_machine_and_the_console_is_empty(browser, served):
     asked(browser, served)
     assert requested(browser) == {"127.0.0.1"}
     assert [entry["message"] for entry in browser.get_log("browser")] == []
-
-
-def test_an_answer_that_is_written_is_shown_once_it_is_checked(browser, demo_home):
-    """The generator is a scripted server; one sentence of its reply stands in the evidence, the other nowhere."""
-    text = "Isoniazid interferes with the metabolism of vitamin B6 [1]. Pyridoxine cures gout [1]."
-    script = Script()
-    script.rule = lambda body: json.dumps({"answer": text, "citations": [1]})
-    try:
-        with serving(demo_home, "--llm", script.url, "--llm-model", "m", "--no-cache") as process:
-            sized(browser, WIDE)
-            asked(browser, process)
-            shown = found(browser, "#answer .text").text
-    finally:
-        script.close()
-    assert "Pyridoxine cures gout." in shown
-    assert "[unsupported]" in shown
-    assert "1 of 2 sentences supported by [1]" in found(browser, "#answer .verdict").text
-    assert browser.find_elements(By.CSS_SELECTOR, ".provisional, [sse-connect]") == []
 
 
 def test_without_scripts_it_is_a_page_like_any_other(served):
