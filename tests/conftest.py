@@ -105,8 +105,8 @@ def shared_exports(request, monkeypatch, tmp_path_factory):
 def impatient(monkeypatch):
     """No waiting between tries, nor for a server; and no test is left offline by another, nor with its secrets."""
     monkeypatch.setattr("biorag.utils.http.BACKOFF", 0.0005)
-    if load := sys.modules.get("biorag.indexes.bulk_load"):  # which imports a heavy library
-        monkeypatch.setattr(load, "SETTLED", 0.0)
+    if load := sys.modules.get("biorag.indexes.collection"):  # which imports a heavy library
+        monkeypatch.setattr(load, "PAUSE", 0.0)
     yield
     restrict(None)
     forget()

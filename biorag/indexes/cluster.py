@@ -1,10 +1,10 @@
-"""The shards of a collection and their replicas: which can be read, what is missing, and what `biorag info` shows."""
+"""The shards of a collection and their replicas: which can be read, which are missing, and facts about them."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,11 +36,6 @@ class Shard:
         """Whether a replica can be read."""
         return any(state in READABLE for state in self.states.values())
 
-    @property
-    def lagging(self) -> bool:
-        """Whether a replica is dead, or is being brought up to date."""
-        return any(state not in READABLE for state in self.states.values()) or not self.states
-
     def __str__(self) -> str:
         """Return its name and its replicas' states, for messages."""
         states = ", ".join(f"node {node}: {state}" for node, state in sorted(self.states.items()))
@@ -53,7 +48,6 @@ class Sharding:
 
     shards: tuple[Shard, ...]
     distributed: bool
-    transfers: tuple[Mapping[str, Any], ...] = ()
 
 
 def sharding_of(client: QdrantClient, collection: str) -> Sharding:
@@ -64,24 +58,13 @@ def sharding_of(client: QdrantClient, collection: str) -> Sharding:
     info = client.collection_cluster_info(collection)
     states: dict[int, dict[int, str]] = {shard: {} for shard in range(info.shard_count)}
     points = {shard.shard_id: shard.points_count for shard in info.local_shards}
-    for shard, node, state in _replicas(info):
-        if shard not in states:
-            raise StoredError(f"a shard {shard} of {info.shard_count}")
-        states[shard][node] = state
-    return Sharding(
-        shards=tuple(Shard(shard, states[shard], points.get(shard)) for shard in sorted(states)),
-        distributed=bool(info.remote_shards),
-        transfers=tuple(
-            {"shard": transfer.shard_id, "from": transfer.from_, "to": transfer.to} for transfer in info.shard_transfers
-        ),
-    )
-
-
-def _replicas(info: models.CollectionClusterInfo) -> Iterator[tuple[int, int, str]]:
-    for local in info.local_shards:
-        yield local.shard_id, info.peer_id, local.state.value
-    for remote in info.remote_shards:
-        yield remote.shard_id, remote.peer_id, remote.state.value
+    local = [(replica, info.peer_id) for replica in info.local_shards]
+    for replica, node in [*local, *((replica, replica.peer_id) for replica in info.remote_shards)]:
+        if replica.shard_id not in states:
+            raise StoredError(f"a shard {replica.shard_id} of {info.shard_count}")
+        states[replica.shard_id][node] = replica.state.value
+    shards = tuple(Shard(shard, states[shard], points.get(shard)) for shard in sorted(states))
+    return Sharding(shards, distributed=bool(info.remote_shards))
 
 
 def require_whole(client: QdrantClient, collection: str) -> Sharding:
@@ -126,22 +109,17 @@ def await_new_shards(client: QdrantClient, collection: str, replicas: int | None
 def collection_facts(client: QdrantClient, collection: str) -> dict[str, Any]:
     """Return the state of a collection as JSON values, a shard that cannot be read included.
 
-    `shards` has the state of each replica by its node, and the shard's points where the asked node holds it. Behind are
-    replicas that are not active, `transfers` between nodes, `queued` updates, and vectors that no index has yet.
+    `shards` has the state of each replica by its node, and the shard's points where the asked node holds it.
     """
     info, sharding = client.get_collection(collection), sharding_of(client, collection)
     params, queue, optimizer = info.config.params, info.update_queue, info.optimizer_status
     return {
         "status": str(info.status),
         "optimizer": optimizer.error if isinstance(optimizer, models.OptimizersStatusOneOf1) else str(optimizer),
-        "graph_links": info.config.hnsw_config.m,
         "points": info.points_count,
         "indexed_vectors": info.indexed_vectors_count,
-        "segments": info.segments_count,
         "queued": queue.length if queue else None,
-        "payload_indexes": sorted(info.payload_schema),
         "replicas": params.replication_factor,
-        "write_consistency_factor": params.write_consistency_factor,
         "shards": [
             {
                 "shard": shard.id,
@@ -150,6 +128,4 @@ def collection_facts(client: QdrantClient, collection: str) -> dict[str, Any]:
             }
             for shard in sharding.shards
         ],
-        "behind": [str(shard) for shard in sharding.shards if shard.lagging],
-        "transfers": list(sharding.transfers),
     }

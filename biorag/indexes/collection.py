@@ -1,14 +1,21 @@
-"""How the collection of an index is made on a Qdrant server: shards, replicas, vectors, payload indexes, manifest."""
+"""The collection of an index on a Qdrant server: how it is made, loaded and built.
+
+Points are uploaded into a collection without a graph, then the graph is built and waited for. Qdrant's guide to bulk
+uploads advises `m=0` meanwhile: a graph would be built again each time segments are merged. Whether a collection is
+being loaded is read from its own configuration, so that the next run completes one that was killed.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import UnexpectedResponse
 
-from biorag.errors import MismatchError
+from biorag.errors import MismatchError, ServiceError
+from biorag.indexes.cluster import sharding_of
 from biorag.indexes.connection import server_errors
 from biorag.indexes.manifest import COMPACT, FULL, Manifest
 from biorag.indexes.points import DENSE, PAYLOAD_INDEXES, SPARSE, TOKENS
@@ -22,13 +29,12 @@ MANIFEST_KEY = "biorag"
 # Points' ids are written by one writer, each once at a time, and it waits for the answer: nothing can be reordered, and
 # a leader that all writes of a shard went through would only be one more node that must live.
 ORDERING = models.WriteOrdering.WEAK
-
-
-def acknowledgements(settings: IndexSettings) -> int | None:
-    """Return how many replicas acknowledge a write: a majority of them, unless told; None leaves it to the server."""
-    if settings.write_consistency is not None or settings.replicas is None:
-        return settings.write_consistency
-    return settings.replicas // 2 + 1
+GRAPH_LINKS = 16  # `m` of the finished graph, Qdrant's default
+# A change of the configuration restarts the optimizers in the background, and until then the old status is told.
+PAUSE = 0.5  # seconds between two looks at a collection
+GREEN_LOOKS = 3  # in a row, after which it counts as optimized
+SILENCE = 60.0  # seconds between two lines of progress
+FAN_OUT_DELAY = 200  # milliseconds after which a second replica is asked too, where the first is slow
 
 
 def read_remote_manifest(client: QdrantClient, collection: str) -> Manifest | None:
@@ -45,14 +51,8 @@ def read_remote_manifest(client: QdrantClient, collection: str) -> Manifest | No
     return Manifest.from_json(metadata[MANIFEST_KEY], f"the manifest of collection {collection!r}")
 
 
-def write_remote_manifest(client: QdrantClient, collection: str, manifest: Manifest) -> None:
-    """Keep the manifest in the collection's metadata."""
-    with server_errors():
-        client.update_collection(collection, metadata={MANIFEST_KEY: manifest.to_json()})
-
-
 def create_collection(client: QdrantClient, manifest: Manifest, layout: IndexSettings) -> None:
-    """Make a collection for a bulk load: without a graph, which `biorag.indexes.bulk_load` turns on afterwards."""
+    """Make a collection for a bulk load: without a graph, which `build_graph` turns on afterwards."""
     try:
         client.create_collection(
             manifest.name,
@@ -60,7 +60,7 @@ def create_collection(client: QdrantClient, manifest: Manifest, layout: IndexSet
             sparse_vectors_config={SPARSE: _sparse_vectors(layout)},
             shard_number=layout.shards,
             replication_factor=layout.replicas,
-            write_consistency_factor=acknowledgements(layout),
+            write_consistency_factor=layout.replicas // 2 + 1 if layout.replicas else None,  # a majority
             on_disk_payload=True if layout.on_disk else None,
             hnsw_config=models.HnswConfigDiff(m=0),
             metadata={MANIFEST_KEY: manifest.to_json()},
@@ -106,23 +106,83 @@ def index_payload(client: QdrantClient, collection: str, indexed: Mapping[str, o
 
 
 def check_layout(params: models.CollectionParams, layout: IndexSettings, collection: str) -> None:
-    """Check that a collection was made as it is asked for now; what is not named is not checked.
+    """Check that a collection was made as it is asked for now; an option that is not given is not checked.
 
     Raises `MismatchError` naming the option.
     """
     dense = params.vectors.get(DENSE) if isinstance(params.vectors, dict) else None
     made = {
-        "--shards": (params.shard_number, layout.shards),
-        "--replicas": (params.replication_factor, layout.replicas),
-        "--on-disk": (bool(dense and dense.on_disk), layout.on_disk or None),
+        "shards": (params.shard_number, layout.shards),
+        "replicas": (params.replication_factor, layout.replicas),
+        "on-disk": (bool(dense and dense.on_disk), layout.on_disk or None),
     }
     for option, (held, asked) in made.items():
         if asked is not None and held != asked:
+            how = f"with --{option} {held}" if held else f"without --{option}"
             raise MismatchError(
-                f"collection {collection!r} was made {_made(option, held)}: leave {option} out, or index under another "
-                "--name"
+                f"collection {collection!r} was made {how}: leave --{option} out, or index under another --name"
             )
 
 
-def _made(option: str, held: object) -> str:
-    return "without --on-disk" if option == "--on-disk" else f"with {option} {held}"
+def is_loading(info: models.CollectionInfo) -> bool:
+    """Return whether a collection has no graph yet."""
+    return info.config.hnsw_config.m == 0
+
+
+def build_graph(client: QdrantClient, collection: str) -> None:
+    """Turn the graph of a collection on; the server builds it in the background."""
+    replicated = any(len(shard.states) > 1 for shard in sharding_of(client, collection).shards)
+    client.update_collection(
+        collection,
+        hnsw_config=models.HnswConfigDiff(m=GRAPH_LINKS),
+        collection_params=models.CollectionParamsDiff(read_fan_out_delay_ms=FAN_OUT_DELAY) if replicated else None,
+    )
+
+
+def wait_until_green(client: QdrantClient, collection: str, patience: float) -> None:
+    """Wait until a collection is optimized; log how far it is.
+
+    An update of the configuration wakes a grey collection, whose optimizations a restart of the server left pending.
+
+    Raises `ServiceError` if it makes no progress for `patience` seconds, or the optimizer failed.
+    """
+    changed = reported = time.monotonic()
+    progress, greens = "", 0
+    while True:
+        with server_errors():
+            info = client.get_collection(collection)
+            if info.status == models.CollectionStatus.GREY:
+                client.update_collection(collection, optimizers_config=models.OptimizersConfigDiff())
+        _check_optimizer(info, collection)
+        now, before, progress = time.monotonic(), progress, _progress(info)
+        greens = greens + 1 if info.status == models.CollectionStatus.GREEN else 0
+        if greens == GREEN_LOOKS:
+            return
+        if progress != before:
+            changed = now
+        elif now - changed > patience:
+            raise ServiceError(
+                f"collection {collection!r} has made no progress for {patience:.0f} s ({progress}): all that was sent "
+                "is kept; look at the server's log, and give the same command again to resume waiting"
+            )
+        if now - reported >= SILENCE:
+            reported = now
+            logger.info("collection %r is being optimized, %s", collection, progress)
+        time.sleep(PAUSE)
+
+
+def _progress(info: models.CollectionInfo) -> str:
+    """Return the figures of a collection that change while it is optimized."""
+    queued = f", {info.update_queue.length:,} updates queued" if info.update_queue and info.update_queue.length else ""
+    indexed = f"{info.indexed_vectors_count or 0:,} vectors of {info.points_count or 0:,} points indexed"
+    return f"{info.status}: {indexed}, {info.segments_count} segments{queued}"
+
+
+def _check_optimizer(info: models.CollectionInfo, collection: str) -> None:
+    optimizer = info.optimizer_status
+    fault = optimizer.error if isinstance(optimizer, models.OptimizersStatusOneOf1) else ""
+    if fault or info.status == models.CollectionStatus.RED:
+        raise ServiceError(
+            f"the optimizer of collection {collection!r} failed ({fault or info.status}): look at the server's log, "
+            "free memory or disk there, and give the same command again"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 from uuid import UUID
@@ -14,15 +14,17 @@ import numpy as np
 from qdrant_client import QdrantClient, models
 
 from biorag.errors import MissingError
-from biorag.indexes.bulk_load import build_graph, is_loading, wait_until_green
 from biorag.indexes.cluster import await_new_shards, collection_facts, require_whole
 from biorag.indexes.collection import (
+    MANIFEST_KEY,
     ORDERING,
+    build_graph,
     check_layout,
     create_collection,
     index_payload,
+    is_loading,
     read_remote_manifest,
-    write_remote_manifest,
+    wait_until_green,
 )
 from biorag.indexes.connection import connect, server_errors
 from biorag.indexes.manifest import Manifest
@@ -64,8 +66,9 @@ class QdrantServer:
         return read_remote_manifest(self._client, name)
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Keep the manifest with its collection."""
-        write_remote_manifest(self._client, manifest.name, manifest)
+        """Keep the manifest in its collection's metadata."""
+        with server_errors():
+            self._client.update_collection(manifest.name, metadata={MANIFEST_KEY: manifest.to_json()})
 
     def remove(self, name: str) -> None:
         """Remove a collection, if biorag made it; raises as `read_remote_manifest` does."""
@@ -112,8 +115,6 @@ class ServerIndex(PointIndex):
         self._client = client
         self._lock = lock
         self._settings = settings or Settings()
-        consistency = self._settings.services.read_consistency
-        self._consistency = int(consistency) if consistency.isdigit() else models.ReadConsistencyType(consistency)
         self._collection = manifest.name
         self._writable = writable
         self._acknowledgements = 1  # of a write
@@ -144,14 +145,11 @@ class ServerIndex(PointIndex):
             index_payload(self._client, self._collection, info.payload_schema)
 
     @contextmanager
-    def _looking(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[None]:
         with server_errors():
             yield
         if self._distributed:
             require_whole(self._client, self._collection)
-
-    def _reading(self) -> AbstractContextManager[None]:
-        return self._looking()
 
     def count(self) -> int:
         """Return the number of snippets."""
@@ -167,8 +165,7 @@ class ServerIndex(PointIndex):
         sizes = [0 if isinstance(probe.query, str) else probe.query.size for probe in probes]
         answers: list[models.QueryResponse] = []
         for part in parts(sizes, len(probes)):
-            consistency = self._consistency
-            answers += self._client.query_batch_points(self._collection, requests[part], consistency=consistency)
+            answers += self._client.query_batch_points(self._collection, requests[part])
         return [answer.points for answer in answers]
 
     def _records(self, ids: Sequence[str], fields: Sequence[str] | bool, vectors: Sequence[str] = ()) -> Sequence[Any]:
@@ -182,18 +179,13 @@ class ServerIndex(PointIndex):
             _point_ids(ids),
             with_payload=fields if isinstance(fields, bool) else list(fields),
             with_vectors=list(vectors) if vectors else False,
-            consistency=self._acknowledgements if compares else self._consistency,
+            consistency=self._acknowledgements if compares else None,
         )
         return records
 
     def _page(self, offset: Any) -> tuple[Sequence[Any], Any]:
         return self._client.scroll(
-            self._collection,
-            limit=SCROLL,
-            offset=offset,
-            with_payload=["id"],
-            with_vectors=False,
-            consistency=self._consistency,
+            self._collection, limit=SCROLL, offset=offset, with_payload=["id"], with_vectors=False
         )
 
     def upsert(

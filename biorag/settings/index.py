@@ -68,12 +68,6 @@ class IndexSettings(Section):
         shows_default=False,
         effect=Effect.NONE,
     )
-    write_consistency: int | None = setting(
-        None,
-        "Replicas that acknowledge each write to a new collection. Default: a majority of --replicas.",
-        bounds=(1, 64),
-        effect=Effect.NONE,
-    )
     batch_size: int = option(
         1024, "Snippets written and made durable at once.", shows_default=False, bounds=(1, 65_536), effect=Effect.NONE
     )

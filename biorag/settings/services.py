@@ -43,11 +43,6 @@ class ServiceSettings(Section):
     eutils_login: SecretStr | None = _service(None, LOGIN)
     llm_api_key: SecretStr | None = _service(None, "Key of the generator's server.")
     llm_login: SecretStr | None = _service(None, LOGIN)
-    read_consistency: str = _service(
-        "1",
-        "Replicas of a shard that a read from a Qdrant cluster asks: a number, majority, quorum or all.",
-        pattern="^([1-9][0-9]?|majority|quorum|all)$",
-    )
     optimizing_timeout: float = _service(
         3600.0,
         "Seconds that a Qdrant server may build its graph without progress, after a bulk load.",
