@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from biorag.commands.application import Application
 from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.settings.settings import Settings
 from biorag.utils.files import check_is_no_input
-
-if TYPE_CHECKING:
-    pass
 
 app = Application(help="Save an embedded index as one file, and restore it.")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -94,16 +92,6 @@ def known_index(settings: Settings) -> Manifest | None:
     raise UsageError(f"{folder} is not an index, since it has no manifest that can be read: nothing was touched")
 
 
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Keep every other process out of an index; raises ServiceError if one is in it."""
-    lock = DirectoryLock(folder, exclusive=True)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def remove_index(settings: Settings) -> None:
     """Remove the configured index from the home, and from the server that holds it.
 
@@ -113,7 +101,7 @@ def remove_index(settings: Settings) -> None:
     Raises `ServiceError` if another process uses it, or its server does not answer.
     """
     manifest, folder = known_index(settings), settings.indexes / settings.index.name
-    with _held(folder):
+    with DirectoryLock(folder, exclusive=True):
         if manifest is not None:
             Store(settings).remove_remote(manifest)
         for left in settings.home.glob(f"{REMOVED}*"):
@@ -137,7 +125,7 @@ def rename_index(settings: Settings, new: str) -> None:
     if "url" in manifest.store:
         raise UsageError(f"index {old!r} lies on a server, where it keeps its name: index the corpus under another")
     folder = settings.indexes / old
-    with _held(folder):
+    with DirectoryLock(folder, exclusive=True):
         if target.exists() or target.is_symlink():
             raise UsageError(f"{target} exists already: choose another name")
         folder.rename(target)

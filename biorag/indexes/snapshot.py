@@ -12,7 +12,7 @@ import os
 import shutil
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from io import BytesIO
@@ -56,7 +56,7 @@ SECTOR = tarfile.BLOCKSIZE
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """What a snapshot says of one of its files."""
+    """The size and hash of one of a snapshot's files."""
 
     bytes: Count
     sha256: Sha256
@@ -87,30 +87,22 @@ def save(store: Store, file: Path, on_progress: OnProgress, force: bool = False)
 
     Another file that is there is replaced only with `force`.
 
-    Raises `UsageError` if the index lies in a store that has no snapshots, or `file` is there and no snapshot;
-    `MissingError` or `MismatchError` if the index is not there, incomplete, damaged, or written by another version of
-    the engine, whose checksums need not fit any more; `ServiceError` if it is being written.
+    Raises `UsageError` if the store has no snapshots, or `file` exists and is not one; `MissingError` or
+    `MismatchError` if the index is not there, incomplete, damaged, or written by another version of the engine;
+    `ServiceError` if it is being written.
     """
     kind = STORES[store.require_manifest().store["kind"]]
     if not kind.snapshots:
         name = store.settings.index.name
         raise UsageError(f"index {name!r} {kind.instead.format(name=name)}")
     check_replaceable(file, "snapshot", _is_snapshot, force=force)
-    lock = DirectoryLock(store.folder, exclusive=False)
-    try:
+    with DirectoryLock(store.folder, exclusive=False):
         manifest = _complete(store)
-        parts, kept = {}, {}
+        parts = {}
         for path in (store.folder / MANIFEST, store.folder / CHECKSUMS, *shard_files(store.folder)):
-            name = str(path.relative_to(store.folder))
-            if path.suffix == ".json":  # a reader that opens the index meanwhile may write it anew
-                kept[name] = path.read_bytes()
-                parts[name] = SnapshotFile(len(kept[name]), hashlib.sha256(kept[name]).hexdigest())
-            else:
-                parts[name] = SnapshotFile(path.stat().st_size, sha256_of(path))
+            parts[str(path.relative_to(store.folder))] = SnapshotFile(path.stat().st_size, sha256_of(path))
             on_progress(1)
-        _write(store.folder, file, manifest, parts, kept, on_progress)
-    finally:
-        lock.release()
+        _write(store.folder, file, Contents(FORMAT, manifest.name, parts), on_progress)
     return Saved(manifest.name, manifest.snippets, len(parts), file.stat().st_size, str(file))
 
 
@@ -139,24 +131,17 @@ def _is_snapshot(beginning: bytes) -> bool:
         return False
 
 
-def _write(
-    folder: Path,
-    file: Path,
-    manifest: Manifest,
-    parts: Mapping[str, SnapshotFile],
-    kept: Mapping[str, bytes],
-    on_progress: OnProgress,
-) -> None:
-    """Write the list and the parts, those `kept` from memory."""
-    listed = json.dumps(asdict(Contents(FORMAT, manifest.name, dict(parts))), indent=2).encode()
+def _write(folder: Path, file: Path, contents: Contents, on_progress: OnProgress) -> None:
+    """Write the list and the files of a folder that it names."""
+    listed = json.dumps(asdict(contents), indent=2).encode()
     with (
         replacing(file) as stream,
         gzip.GzipFile("", "wb", compresslevel=1, fileobj=stream, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.GNU_FORMAT) as archive,
     ):
         _add(archive, CONTENTS, BytesIO(listed), len(listed))
-        for name, part in parts.items():
-            with BytesIO(kept[name]) if name in kept else (folder / name).open("rb") as source:
+        for name, part in contents.files.items():
+            with (folder / name).open("rb") as source:
                 _add(archive, name, source, part.bytes)
             on_progress(1)
 
@@ -173,51 +158,49 @@ def load(settings: Settings, name: str | None, file: Path, on_progress: OnProgre
     All of it is written beside the indexes and verified there before it takes its name, so that a load which is
     killed leaves no half index; the next one for the same name clears away what it left.
 
-    Raises `MissingError` if the file is not there; `BadInputError` if it is not a snapshot, is damaged, or holds what
-    no snapshot does; `UsageError` if there is an index, or anything else, of that name; `ServiceError` if another
-    process is loading a snapshot under that name, or the disk has no room for it.
+    Raises `MissingError` if the file is not there; `BadInputError` if it is damaged or not a snapshot; `UsageError` if
+    the name is taken; `ServiceError` if another process loads a snapshot under it, or the disk has no room.
     """
     if not file.is_file():
         raise MissingError(f"snapshot {file} is not there: give the path of a file that 'biorag snapshot save' wrote")
     with gzip.open(file) as packed, _damage_named(file):
         members = _members(packed)
         contents = _contents(next(members, None), packed)
-        saved_as, parts = contents.name, contents.files
-        unpacked = sum(part.bytes for part in parts.values())
+        unpacked = sum(part.bytes for part in contents.files.values())
         if unpacked > DENSEST * file.stat().st_size:
             raise _DamagedError(f"it lists {unpacked:,} bytes, more than it can hold")
-        settings = settings.replace(name=name or saved_as)
-        files = islice(members, len(parts) + 1)
-        manifest = _placed(settings, unpacked, lambda folder: _unpack(folder, files, packed, parts, on_progress))
-    return Saved(manifest.name, manifest.snippets, len(parts), file.stat().st_size, str(file))
+        settings = settings.replace(name=name or contents.name)
+        with _placed(settings) as folder:
+            require_room(folder, unpacked)
+            _unpack(folder, islice(members, len(contents.files) + 1), packed, contents.files, on_progress)
+            manifest = _verified(folder, settings.index.name)
+    return Saved(manifest.name, manifest.snippets, len(contents.files), file.stat().st_size, str(file))
 
 
-def _placed(settings: Settings, size: int, unpack: Callable[[Path], None]) -> Manifest:
-    """Unpack an index of this size beside the others, verify it, and move it to its place."""
+@contextmanager
+def _placed(settings: Settings) -> Iterator[Path]:
+    """Give an empty folder that becomes the configured index when this is left, and is removed after an error."""
     target, folder = Store(settings).folder, settings.home / "loading" / settings.index.name
     if target.exists():
         raise UsageError(f"{target} exists already: give another --name, or delete that folder first")
-    lock = DirectoryLock(folder, exclusive=True, what="snapshot")
-    try:
-        _clear(folder)
-        require_room(folder, size)
-        unpack(folder)
-        manifest = _verified(folder, settings.index.name)
-        FolderTree(folder).sync()
-        make_folder(target.parent)
-        folder.rename(target)
-        sync_folder(target.parent)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    finally:
-        lock.release()
-    return manifest
+    with DirectoryLock(folder, exclusive=True, what="snapshot"):
+        try:
+            for path in folder.iterdir():  # left by a load that was killed
+                if path.name != LOCK:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            yield folder
+            FolderTree(folder).sync()
+            make_folder(target.parent)
+            folder.rename(target)
+            sync_folder(target.parent)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 @contextmanager
 def _damage_named(file: Path) -> Iterator[None]:
-    """Turn what reading a damaged file raises into one of ours that names it."""
+    """Turn the errors of reading a damaged file into one that names it."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, UnicodeDecodeError, _DamagedError) as error:
@@ -225,7 +208,7 @@ def _damage_named(file: Path) -> Iterator[None]:
 
 
 class _DamagedError(Exception):
-    """What is wrong with a snapshot."""
+    """A snapshot that cannot be used."""
 
 
 def _members(packed: gzip.GzipFile) -> Iterator[tuple[str, int]]:
@@ -280,29 +263,24 @@ def _unpack(
     parts: Mapping[str, SnapshotFile],
     on_progress: OnProgress,
 ) -> None:
-    """Write the listed files, each once and as its hash says."""
+    """Write the listed files durably, each once and as its hash says, with holes for zeros."""
     missing = dict(parts)
     for name, size in members:
         part = missing.pop(name, None)
         if part is None or part.bytes != size:
             raise _DamagedError(f"{name!r} is not as it is listed")
-        if _copy(cast(BinaryIO, packed), folder / name, size) != part.sha256:
+        digest = hashlib.sha256()
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        with (folder / name).open("xb") as stream:
+            copy_with_holes(cast(BinaryIO, packed), size, stream, digest.update)
+            stream.truncate(size)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if digest.hexdigest() != part.sha256:
             raise _DamagedError(f"{name!r} has another SHA-256 than is listed")
         on_progress(1)
     if missing:
         raise _DamagedError(f"it lacks {min(missing)!r}")
-
-
-def _copy(packed: BinaryIO, path: Path, size: int) -> str:
-    """Write the next `size` bytes into a new file, durably, with holes for zeros; return their SHA-256."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
-    with path.open("xb") as stream:
-        copy_with_holes(packed, size, stream, digest.update)
-        stream.truncate(size)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return digest.hexdigest()
 
 
 def _verified(folder: Path, name: str) -> Manifest:
@@ -315,10 +293,3 @@ def _verified(folder: Path, name: str) -> Manifest:
     write_json(folder / MANIFEST, manifest.to_json())
     check_files(folder)
     return manifest
-
-
-def _clear(folder: Path) -> None:
-    """Remove what a load that was killed left, but for the lock."""
-    for path in folder.iterdir():
-        if path.name != LOCK:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
