@@ -58,7 +58,8 @@ def sharding_of(client: QdrantClient, collection: str) -> Sharding:
     info = client.collection_cluster_info(collection)
     states: dict[int, dict[int, str]] = {shard: {} for shard in range(info.shard_count)}
     points = {shard.shard_id: shard.points_count for shard in info.local_shards}
-    for replica in (*info.local_shards, *info.remote_shards):
+    replicas: list[models.LocalShardInfo | models.RemoteShardInfo] = [*info.local_shards, *info.remote_shards]
+    for replica in replicas:
         if replica.shard_id not in states:
             raise StoredError(f"a shard {replica.shard_id} of {info.shard_count}")
         node = info.peer_id if isinstance(replica, models.LocalShardInfo) else replica.peer_id
