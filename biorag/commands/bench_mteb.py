@@ -85,12 +85,5 @@ def _print(document: Mapping[str, Any]) -> None:
         (row["task"], row["type"], name, f"{value:.4f}") for row in tasks for name, value in row["measures"].items()
     ]
     show.table(f"mteb, average {document['average']:.4f}", ["task", "type", "measure", "value"], rows)
-    subsets = [
-        (row["task"], subset, f"{measures[row['main']]:.4f}")
-        for row in tasks
-        for subset, measures in row.get("subsets", {}).items()
-    ]
-    if subsets:
-        show.table("Subsets, by the main measure", ["task", "subset", "value"], subsets)
     for name, mean in document.get("averages", {}).items():
         show.err.print(f"average {name}: {'not all measured' if mean is None else f'{mean:.4f}'}")

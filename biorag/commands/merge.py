@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,14 +12,12 @@ from typer import Argument, Option
 from biorag.commands import options, show
 from biorag.commands.completion import choices_in
 from biorag.commands.groups import CommandLine, Flags, expanded
-from biorag.engine import open_snippets
 from biorag.errors import UsageError
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from biorag.benchmarks.tuning.merging import DevelopmentCorpus, WeightSearch
-    from biorag.corpus.datasets import Dataset
+    from biorag.benchmarks.tuning.merging import WeightSearch
     from biorag.training.merging import MergeRecipe
 
 
@@ -60,9 +58,9 @@ class SearchOptions:
         list[Path] | None, Option(help="Choose the weights on a BEIR folder. Repeatable: the mean counts.")
     ] = None
     corpus: Annotated[
-        list[str] | None, Option(help="File or folder of snippets to search. Repeatable. Default: the index --name.")
+        list[str] | None,
+        Option(help="File or folder of snippets to search. Repeatable. Default: the corpus.jsonl of each data set."),
     ] = None
-    own_corpus: Annotated[bool, Option("--own-corpus", help="Search each data set in its own corpus.jsonl.")] = False
     split: Annotated[str, Option(help="Use the judgements in qrels/NAME.tsv, such as dev.", metavar="NAME")] = "test"
     sample_questions: Annotated[int | None, Option(min=1, help="Questions drawn of each data set, with --seed.")] = None
     sample_passages: Annotated[int | None, Option(min=0, help="Passages drawn beside judged ones, with --seed.")] = None
@@ -78,7 +76,7 @@ def merge(
         list[str], Argument(help="Encoders of one base: directories or ids; with --base LoRA adapters too.")
     ],
     out: Annotated[Path, Option(help="Folder for the merged encoder; an interrupted run resumes.")],
-    settings: Annotated[Settings, Flags("name", "seed"), Flags("train_validation", panel=None)],
+    settings: Annotated[Settings, Flags("seed"), Flags("train_validation", panel=None)],
     line: CommandLine,
     how: Method,
     search: Annotated[SearchOptions, "Search of the weights"],
@@ -94,7 +92,7 @@ def merge(
 
       biorag merge runs/bioasq runs/synthetic --method linear --weights 0.3,0.7 --out runs/merged
       biorag merge runs/a runs/b runs/c --method ties --base starter --density 0.2 --out runs/merged --json
-      biorag merge runs/a runs/b --method linear --search data/bioasq --name pubmed --held-out --out runs/merged
+      biorag merge runs/a runs/b --method linear --search data/bioasq --corpus pubmed/ --held-out --out runs/merged
     """
     from biorag.benchmarks.tuning.merging import merge_experts
     from biorag.training.experts import load_experts
@@ -113,9 +111,10 @@ def _refuse_idle(
 ) -> None:
     """Refuse options that only a search of the weights needs."""
     flags = [f"--{field.name.replace('_', '-')}" for field in fields(search) if field.name in line.parameters]
-    part = "" if development.part == "all" else f"--{development.part}"
-    if idle := next(filter(None, [*flags, line.first("name"), part]), None):
-        raise UsageError(f"{idle} needs --search DATASET: add it")
+    if development.part != "all":
+        flags.append(f"--{development.part}")
+    if flags:
+        raise UsageError(f"{flags[0]} needs --search DATASET: add it")
     development.split(settings, line, "--search DATASET")
 
 
@@ -129,45 +128,22 @@ def _search_of(
 ) -> WeightSearch:
     """Return the search of the weights, its passages in memory."""
     from biorag.benchmarks.retrieval import check_measure
-    from biorag.benchmarks.tuning.merging import WeightSearch, draw_questions
+    from biorag.benchmarks.tuning.merging import PassageSource, WeightSearch, draw_questions
     from biorag.benchmarks.tuning.run import load_development
 
     if how.weights or len(recipe.weights) < 2:
         raise UsageError("--search chooses the weights of two experts or more: leave --weights out")
-    split = development.split(settings, line)
+    split, folders = development.split(settings, line), search.search or []
     check_measure(search.measure)
     datasets = [
         draw_questions(data, search.sample_questions, settings.seed)
-        for data in load_development(search.search or (), split, search.split)
+        for data in load_development(folders, split, search.split)
     ]
-    corpora = _corpora(search, datasets, settings, line.value("name"))
+    corpora = PassageSource(search.corpus or (), search.sample_passages).read(folders, datasets, settings)
     weights = WeightSearch(corpora, split.part, search.measure, settings.retrieval.precision, search.grid)
     number = len(weights.candidates(recipe, how.base is not None))
     show.err.print(f"{number:,} candidates, each of which encodes the passages once")
     return weights
-
-
-def _corpora(
-    search: SearchOptions, datasets: Sequence[Dataset], settings: Settings, name: str | None
-) -> list[DevelopmentCorpus]:
-    """Return the passages to search, with the data sets whose questions are searched in them."""
-    from biorag.benchmarks.tuning.merging import DevelopmentCorpus, draw_snippets
-    from biorag.corpus.datasets import corpus_file
-
-    if search.own_corpus and (search.corpus or name):
-        raise UsageError("--own-corpus, --corpus and --name say where the snippets are: give one of them")
-    groups = [(search.corpus or [], datasets)]
-    if search.own_corpus:
-        own = [[str(corpus_file(folder))] for folder in search.search or ()]
-        groups = [(corpus, [data]) for corpus, data in zip(own, datasets, strict=True)]
-    number = search.sample_passages
-    corpora = []
-    for corpus, group in groups:
-        with open_snippets(settings, corpus, name) as (source, snippets):
-            drawn = {} if number is None else {"sample_passages": number, "seed": settings.seed}
-            passages = draw_snippets(snippets, group, number, settings.seed)
-            corpora.append(DevelopmentCorpus.of(group, passages, {**source, **drawn}))
-    return corpora
 
 
 def _print(report: Mapping[str, Any]) -> None:

@@ -141,11 +141,6 @@ def abstention(
       biorag tune abstention data/bioasq data/pubmedqa --name pubmed --out runs/abstention
       biorag tune abstention data/bioasq --outside elsewhere.jsonl --out runs/abstention --no-write --json
     """
-    report = _fitted(dataset, out, settings, fit)
-    show.result(report, as_json, _print_fit)
-
-
-def _fitted(dataset: list[Path], out: Path, settings: Settings, fit: Fit) -> dict[str, Any]:
     from biorag.answering.abstention.estimator import FILE
     from biorag.benchmarks.tuning import abstention as tuning
     from biorag.corpus.datasets import load_dataset
@@ -155,28 +150,9 @@ def _fitted(dataset: list[Path], out: Path, settings: Settings, fit: Fit) -> dic
     outside = fit.outside or []
     data = tuning.AbstentionData([load_dataset(path) for path in dataset], tuning.read_outside(outside))
     files = {FILE: begins_with_key("format"), "report.json": begins_with_key("questions"), "curves.png": is_plot}
-    words = [
-        "biorag tune abstention",
-        *(path.name for path in dataset),
-        *(f"--outside {path.name}" for path in outside),
-    ]
-    command = " ".join([*words, f"--report-share {fit.report_share:g}", f"--seed {settings.seed}"])
     with results_folder(out, files, [*dataset, *outside]), open_index(settings.replace(mode="hybrid")) as opened:
-        with show.progress("Questions", data.searches) as advance:
-            parts = tuning.split(tuning.examples(data, opened, advance), fit.report_share, settings.seed)
-        fitted = tuning.coefficients(parts, opened, data.names, command)
-        stored = [out / FILE, *([opened.folder / FILE] if fit.write else [])]
-        for path in stored:
-            fitted.save(path)
-        report = {
-            **tuning.report(fitted, parts.reported, settings.seed),
-            "config": settings.public(),
-            "command": command,
-            "written": str(stored[-1]) if fit.write else None,
-        }
-        tuning.write_curves(out / "curves.png", fitted, parts.reported)
-        write_json(out / "report.json", report)
-    return report
+        report = tuning.tune_abstention(data, opened, fit.report_share, out, fit.write, show.progress)
+    show.result(report, as_json, _print_fit)
 
 
 def _print_fit(report: Mapping[str, Any]) -> None:

@@ -15,8 +15,9 @@ import pytest
 from biorag.answering.answerer import Answerer
 from biorag.benchmarks.mirage import run
 from biorag.benchmarks.mirage.records import Layout, read_questions, read_result
-from biorag.benchmarks.mirage.run import MirageMethod, MirageRun, answer_all, report
+from biorag.benchmarks.mirage.run import MirageMethod, MirageRun, answer_all
 from biorag.benchmarks.mirage.run import score_all as score_in
+from biorag.benchmarks.mirage.scoring import task_score
 from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.generators.cache import CachedGenerator
 from biorag.indexes.edge import EdgeIndex
@@ -72,7 +73,7 @@ LAYOUT = Layout("scripted", 3, "test", "hybrid+encoder")
 
 def plan_in(out: Path, method="generate", exclude_source=False, identity=IDENTITY, retriever="hybrid+encoder"):
     layout = replace(LAYOUT, retriever=retriever)
-    return MirageRun(out, MirageMethod(method, exclude_source, ()), layout, identity)
+    return MirageRun(out, identity, MirageMethod(method, exclude_source, ()), layout)
 
 
 def score_all(benchmark, out: Path):
@@ -321,14 +322,11 @@ def test_an_unreadable_reply_is_stored_raw_and_counted_as_mirage_counts_it(tmp_p
     answer_all(BENCHMARK, answerer_of(ScriptedGenerator(replies=list(raw))), plan_in(tmp_path), nothing)
     assert read_result(LAYOUT.file(tmp_path, "medqa", "q1")) == "I am not sure."
     assert read_result(LAYOUT.file(tmp_path, "medmcqa", "q3")) == "It may be both"
-    values = report(score_all(BENCHMARK, tmp_path), {}, {})
+    scores = {task: task_score(scored) for task, scored in score_all(BENCHMARK, tmp_path).items()}
     # medqa: forced A against B and C. medmcqa: B against A, then forced A against A, right by MIRAGE alone.
-    assert values["tasks"]["medqa"]["forced_A"] == 2
-    assert values["tasks"]["medqa"]["accuracy"] == 0.0
-    assert values["tasks"]["medmcqa"]["forced_A"] == 1
-    assert values["tasks"]["medmcqa"]["accuracy"] == 0.5
-    assert values["tasks"]["medmcqa"]["strict_accuracy"] == 0.0
-    assert values["tasks"]["medmcqa"]["parsed"] == 0.5
+    assert (scores["medqa"].forced_A, scores["medqa"].accuracy) == (2, 0.0)
+    medmcqa = scores["medmcqa"]
+    assert (medmcqa.forced_A, medmcqa.accuracy, medmcqa.strict_accuracy, medmcqa.parsed) == (1, 0.5, 0.0, 0.5)
 
 
 def test_a_question_too_long_for_the_window_is_answered_with_that_and_counted(tmp_path, answerer_of):

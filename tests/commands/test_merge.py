@@ -93,12 +93,11 @@ def test_a_data_set_is_searched_in_its_own_corpus_by_its_development_split(invok
     copied = shutil.copytree(place / "asked", tmp_path / "asked")
     shutil.copy(place / "corpus.jsonl", copied)
     (copied / "qrels" / "test.tsv").rename(copied / "qrels" / "dev.tsv")
-    words = ("merge", place / "a", place / "b", "--method", "linear", "--search", copied, "--own-corpus", "--json")
+    words = ("merge", place / "a", place / "b", "--method", "linear", "--search", copied, "--json")
     dev = ("--split", "dev", "--out")
     sampled = done(invoke(*words, "--sample-questions", 1, "--sample-passages", 2, *dev, "sampled"))
     assert sampled["search"]["questions"] == {"asked": 1}
     assert 2 < sampled["search"]["snippets"] < 12
-    failed(invoke(*words, "--name", "a", *dev, "x"), 2, "--own-corpus")
     failed(invoke(*words, "--out", "x"), 4, "qrels/test.tsv")
 
 

@@ -46,7 +46,7 @@ POLICY = (
 
 
 def html_page(title: str, rows: Sequence[QuestionRow]) -> str:
-    """Return the page of these questions; every text of them is escaped."""
+    """Return the page of these questions, every text escaped."""
     tasks = counts(rows)
     options = "".join(f'<option value="{_text(task)}">{_text(task)}</option>' for task in tasks)
     scores = ", ".join(f"{task} {count['right']} of {count['questions']}" for task, count in tasks.items())
@@ -78,7 +78,7 @@ def html_page(title: str, rows: Sequence[QuestionRow]) -> str:
 
 
 def is_page(beginning: bytes) -> bool:
-    """Return whether a file that begins so is such a page: another's has another policy, or none."""
+    """Return whether a file with this beginning is such a page: other pages have another policy, or none."""
     return beginning.startswith(b"<!DOCTYPE html>") and _text(POLICY).encode() in beginning
 
 
@@ -98,7 +98,7 @@ def _article(row: QuestionRow) -> str:
 <p class="meta">{_text(row["task"])}, {_text(row["id"])}: {result}</p>
 <h2>{_text(row["question"])}</h2>
 <ul>{options}</ul>
-<p>Answered {_text(choice)}, right is {_text(row["gold"])}. {_text(gold_note(row))}</p>
+<p>Answered {_text(choice)}, right is {_text(row["gold"])}. {_text(_gold_note(row))}</p>
 <details><summary>Evidence and reply</summary>
 <ol>{"".join(map(_evidence, row["evidence"] or ()))}</ol>
 <ul>{verdicts}</ul>
@@ -114,7 +114,7 @@ def _evidence(hit: RetrievedHit) -> str:
     return f"<li><b>{_text(hit['title'])}</b> {source}<br>{_text(hit['text'])}</li>"
 
 
-def gold_note(row: QuestionRow) -> str:
+def _gold_note(row: QuestionRow) -> str:
     """Return whether a record that the question was made from was retrieved; empty where that is not known."""
     if row["gold_retrieved"] is None:
         return ""

@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from typing_extensions import TypedDict
-
 from biorag.answering.answerer import Answerer, PromptTooLongError
 from biorag.benchmarks.mirage.questions import Benchmark
 from biorag.benchmarks.mirage.records import (
@@ -44,7 +42,7 @@ from biorag.settings.settings import Settings
 from biorag.types import Answer, FieldFilter, Generator, OnProgress, Question
 from biorag.utils.files import json_line, write_json
 from biorag.utils.http import heed
-from biorag.utils.parsing import opened_regular, parsed, read_regular
+from biorag.utils.parsing import opened_regular, parse_json, read_regular, validated
 from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
 
@@ -56,13 +54,6 @@ Result = TypeVar("Result")
 Scorings = Mapping[str, Sequence[Scoring]]  # by task, in the order of its questions
 
 
-class MirageDirectory(RunDirectory):
-    """A directory of result files; it is never complete: more questions may be asked into it."""
-
-    kind = "MIRAGE run"
-    manifest_name = "run.json"
-
-
 @dataclass(frozen=True, slots=True)
 class MirageMethod:
     """How questions are answered: by which method, without the records they were made from, by which evidence."""
@@ -72,15 +63,23 @@ class MirageMethod:
     where: tuple[FieldFilter, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MirageRun:
-    """How the questions are answered and into which files; `at_a_time` is how many the generator is asked at a time."""
+@dataclass(frozen=True)
+class MirageRun(RunDirectory):
+    """A directory of result files; it is never complete: more questions may be asked into it.
 
-    out: Path
+    `at_a_time` is the number of questions that the generator is asked at a time.
+    """
+
     method: MirageMethod
     layout: Layout
-    identity: Mapping[str, Any]
     at_a_time: int = 1
+
+    kind = "MIRAGE run"
+    manifest_name = "run.json"
+
+    def file(self, task: str, question: Question) -> Path:
+        """Return the result file of a question."""
+        return self.layout.file(self.path, task, question.id)
 
 
 def plan_run(
@@ -107,7 +106,7 @@ def plan_run(
         "index": opened.fingerprint() if opened else None,
         "versions": installed_versions(),
     }
-    return MirageRun(out, method, layout, identity, at_a_time)
+    return MirageRun(out, identity, method, layout, at_a_time)
 
 
 PreparedQuestion: TypeAlias = tuple[str, Question, Ranking | None]  # of a task, with its evidence if there is any
@@ -121,27 +120,23 @@ def answer_all(benchmark: Benchmark, answerer: Answerer, run: MirageRun, on_prog
     another of the same selection on the same number of threads. After an error nothing new is asked, and the answers
     under way are kept.
 
-    Returns
-    -------
-    How many were answered now and before, how many of all of these by kept replies, how many were asked at a time
-    now, and the seconds each stage took for these questions, earlier runs included; with several at a time, that is
-    longer than the run.
+    Returns the numbers of questions answered now, before, and of all these by kept replies; how many were asked at a
+    time; and the seconds of each stage, earlier runs included, which with several at a time exceed those of the run.
     """
-    directory = MirageDirectory(run.out, run.identity)
-    directory.finished()
-    with directory.locked():
-        directory.begin({})
+    run.finished()
+    with run.locked():
+        run.begin({})
         todo = {
-            task: {question.id for question in questions if read_result(_file(run, task, question)) is None}
+            task: {question.id for question in questions if read_result(run.file(task, question)) is None}
             for task, questions in benchmark.items()
         }
         answered = sum(map(len, todo.values()))
         resumed = sum(map(len, benchmark.values())) - answered
         if resumed:
             on_progress(resumed)
-        arrange_rows(run.out, benchmark)
+        arrange_rows(run.path, benchmark)
         _answer_rest(benchmark, todo, answerer, run, on_progress)
-        rows = arrange_rows(run.out, benchmark)
+        rows = arrange_rows(run.path, benchmark)
     return {
         "answered": answered,
         "resumed": resumed,
@@ -163,20 +158,16 @@ def _answer_rest(
             for question, ranking in in_batches(retrieve, questions, wanted=todo[task]):
                 yield task, question, ranking
 
-    with opened_regular(run.out / QUESTIONS, "ab") as stream:
+    with opened_regular(run.path / QUESTIONS, "ab") as stream:
 
         def save(prepared: PreparedQuestion, replied: tuple[str, Answer | None]) -> None:
             (task, question, ranking), (reply, answer) = prepared, replied
             stream.write(json_line(question_row(task, question, reply, ranking.hits if ranking else None, answer)))
             stream.flush()
-            write_result(_file(run, task, question), reply)
+            write_result(run.file(task, question), reply)
             on_progress(1)
 
         each_answered(prepared(), lambda asked: _replied(answerer, asked, run.method.name), save, run.at_a_time)
-
-
-def _file(run: MirageRun, task: str, question: Question) -> Path:
-    return run.layout.file(run.out, task, question.id)
 
 
 def _replied(answerer: Answerer, prepared: PreparedQuestion, method: str) -> tuple[str, Answer | None]:
@@ -259,13 +250,6 @@ def _reply(path: Path, task: str, question: Question) -> str:
     return reply
 
 
-def report(scorings: Scorings, config: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the report of a run as JSON values."""
-    scores = {task: task_score(scored) for task, scored in scorings.items() if scored}
-    tasks = {task: asdict(score) for task, score in scores.items()}
-    return {"tasks": tasks, "average": average(scores), "config": dict(config), "manifest": dict(manifest)}
-
-
 def write_report(
     benchmark: Benchmark, run: MirageRun, config: Mapping[str, Any], work: Mapping[str, Any], others: Scorings | None
 ) -> dict[str, Any]:
@@ -274,13 +258,18 @@ def write_report(
     `config` is shown as the configuration, `work` is as `answer_all` gives it, and `others` are the same questions of
     another run, to compare with.
     """
-    scorings = score_all(benchmark, run.out, run.layout)
-    shown = {**config, "answer": run.method.name, "exclude_source": run.method.exclude_source}
-    values = report(scorings, shown, {**run.identity, "layout": asdict(run.layout), **work})
+    scorings = score_all(benchmark, run.path, run.layout)
+    scores = {task: task_score(scored) for task, scored in scorings.items() if scored}
+    report: dict[str, Any] = {
+        "tasks": {task: asdict(score) for task, score in scores.items()},
+        "average": average(scores),
+        "config": {**config, "answer": run.method.name, "exclude_source": run.method.exclude_source},
+        "manifest": {**run.identity, "layout": asdict(run.layout), **work},
+    }
     if others:
-        values["comparison"] = asdict(compare(scorings, others, int(config["seed"])))
-    write_json(run.out / REPORT, values)
-    return values
+        report["comparison"] = asdict(compare(scorings, others, int(config["seed"])))
+    write_json(run.path / REPORT, report)
+    return report
 
 
 def compare(ours: Scorings, theirs: Scorings, seed: int) -> AccuracyComparison:
@@ -289,28 +278,17 @@ def compare(ours: Scorings, theirs: Scorings, seed: int) -> AccuracyComparison:
     return paired_bootstrap(right[0], right[1], seed)
 
 
-class RecordedManifest(TypedDict):
-    """The part of a report's manifest that is read."""
-
-    layout: Layout
-
-
-class RecordedReport(TypedDict):
-    """The part of another run's report that is read."""
-
-    manifest: RecordedManifest
-
-
 def score_finished(benchmark: Benchmark, out: Path) -> dict[str, list[Scoring]]:
     """Score another run's questions from its output folder.
 
     Raises MissingError if the folder holds no finished run; BadInputError if its report is damaged, or the run lacks
     one of the questions.
     """
-    if not (out / REPORT).is_file():
+    path = out / REPORT
+    if not path.is_file():
         raise MissingError(f"{out} holds no report.json of a finished 'bench mirage' run to compare with")
     try:
-        recorded = parsed(RecordedReport, read_regular(out / REPORT), extra="ignore")
-    except ValueError:
-        raise BadInputError(f"{out / REPORT} is not the report of a finished 'bench mirage' run") from None
-    return score_all(benchmark, out, recorded["manifest"]["layout"])
+        layout: Layout = validated(Layout, dict(parse_json(read_regular(path)))["manifest"]["layout"])
+    except (ValueError, KeyError, TypeError):
+        raise BadInputError(f"{path} is not the report of a finished 'bench mirage' run") from None
+    return score_all(benchmark, out, layout)

@@ -1,4 +1,4 @@
-"""Fitting when an answer is withheld: questions with their gold snippets in the index, and with them out of it."""
+"""Fitting when an answer is withheld, on questions searched with their gold snippets in the index and without them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from biorag.answering.abstention.estimator import AbstentionCoefficients
+from biorag.answering.abstention.estimator import FILE, AbstentionCoefficients
 from biorag.answering.abstention.features import FEATURES, evidence_features
 from biorag.benchmarks.answers.abstention import answered_share, auroc, measured, risk_panel, threshold_at
 from biorag.corpus.datasets import Dataset, read_queries
@@ -24,7 +24,9 @@ from biorag.errors import BadInputError, MissingError
 from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_documents
 from biorag.training.rows import is_held_out
-from biorag.types import FieldFilter, OnProgress, Question, SentenceEncoder, Snippet, block_id
+from biorag.types import FieldFilter, OnProgress, Progress, Question, SentenceEncoder, Snippet, block_id
+from biorag.utils.files import write_json
+from biorag.utils.network import command_line
 from biorag.utils.plots import PlotPanel, write_plot
 
 ANSWERED = 0.9  # of the answerable questions, at the threshold that is chosen
@@ -33,7 +35,7 @@ C = 0.3  # inverse strength of the ridge penalty
 
 
 class AbstentionExample(NamedTuple):
-    """A question searched once: whether the index held its gold snippets then, and the features of what was found."""
+    """A question searched once: whether the index held its gold snippets then, and the features of its hits."""
 
     id: str
     text: str
@@ -93,7 +95,7 @@ def examples(data: AbstentionData, opened: OpenIndex, on_progress: OnProgress) -
 
 
 def gold_snippets(dataset: Dataset, question: Question, opened: OpenIndex) -> list[Snippet]:
-    """Return a question's relevant snippets that the index holds, of a document in blocks its first block."""
+    """Return a question's relevant snippets in the index, of a document in blocks its first block."""
     ids = sorted(dataset.qrels[question.id])
     return list(opened.index.fetch([*ids, *(block_id(id, 0) for id in ids)]).values())
 
@@ -116,15 +118,10 @@ def _searched(
         yield AbstentionExample(question.id, question.text, name, answerable, features)
 
 
-class AbstentionSplit(NamedTuple):
-    """Examples to fit on, and those of other questions to report on."""
-
-    fitted: list[AbstentionExample]
-    reported: list[AbstentionExample]
-
-
-def split(rows: Iterable[AbstentionExample], reported_share: float, seed: int) -> AbstentionSplit:
-    """Split by question, as training holds questions out: a question's examples stay together.
+def split(
+    rows: Iterable[AbstentionExample], reported_share: float, seed: int
+) -> tuple[list[AbstentionExample], list[AbstentionExample]]:
+    """Split into examples to fit on and to report on; by question, as training holds questions out.
 
     Raises BadInputError if a part lacks answerable or unanswerable questions.
     """
@@ -135,7 +132,7 @@ def split(rows: Iterable[AbstentionExample], reported_share: float, seed: int) -
     for name, part in (("to fit on", fitted), ("to report on", reported)):
         if len({row.answerable for row in part}) < 2 or len({row.text for row in part}) < FOLDS:
             raise BadInputError(f"there are too few questions {name}: give more, or another --report-share")
-    return AbstentionSplit(fitted, reported)
+    return fitted, reported
 
 
 def fit(rows: Sequence[AbstentionExample]) -> dict[str, Any]:
@@ -177,28 +174,50 @@ def centred_isotonic(
 
 
 def coefficients(
-    parts: AbstentionSplit, opened: OpenIndex, names: tuple[str, ...], command: str
+    rows: Sequence[AbstentionExample], opened: OpenIndex, names: tuple[str, ...]
 ) -> AbstentionCoefficients:
-    """Return coefficients fitted on one part, and the threshold that answers `ANSWERED` of its answerable questions."""
-    found = AbstentionCoefficients(
+    """Return fitted coefficients, and the threshold that answers `ANSWERED` of the answerable questions."""
+    fitted = AbstentionCoefficients(
         encoder=opened.manifest.encoder,
         similarity=opened.manifest.similarity,
         snippets=opened.index.count(),
         data=names,
-        questions=len({row.text for row in parts.fitted}),
-        command=command,
+        questions=len({row.text for row in rows}),
+        command=" ".join(command_line()),
         threshold=0.0,
         features=FEATURES,
-        **fit(parts.fitted),
+        **fit(rows),
     )
-    features, answerable = _arrays(parts.fitted)
-    return replace(found, threshold=threshold_at(found.probability_of(features)[answerable], ANSWERED))
-
-
-def report(found: AbstentionCoefficients, rows: Sequence[AbstentionExample], seed: int) -> dict[str, Any]:
-    """Return the measures on the questions that were not fitted on, by data set, and of the sets from outside."""
     features, answerable = _arrays(rows)
-    probabilities = found.probability_of(features)
+    return replace(fitted, threshold=threshold_at(fitted.probability_of(features)[answerable], ANSWERED))
+
+
+def tune_abstention(
+    data: AbstentionData, opened: OpenIndex, reported_share: float, out: Path, write: bool, progress: Progress
+) -> dict[str, Any]:
+    """Fit coefficients, write them with a report and curves into `out`, and beside the index if `write`."""
+    seed = opened.settings.seed
+    with progress("Questions", data.searches) as advance:
+        fitted_on, reported = split(examples(data, opened, advance), reported_share, seed)
+    fitted = coefficients(fitted_on, opened, data.names)
+    beside = opened.folder / FILE if write else None
+    for path in filter(None, (out / FILE, beside)):
+        fitted.save(path)
+    document = {
+        **report(fitted, reported, seed),
+        "config": opened.settings.public(),
+        "command": fitted.command,
+        "written": str(beside) if beside else None,
+    }
+    write_curves(out / "curves.png", fitted, reported)
+    write_json(out / "report.json", document)
+    return document
+
+
+def report(fitted: AbstentionCoefficients, rows: Sequence[AbstentionExample], seed: int) -> dict[str, Any]:
+    """Return the measures on questions that were not fitted on, by data set and of the sets from outside."""
+    features, answerable = _arrays(rows)
+    probabilities = fitted.probability_of(features)
     sets = np.array([row.set for row in rows])
     questions = np.array([row.text for row in rows])
     judged = sorted(set(sets[answerable]))
@@ -212,8 +231,8 @@ def report(found: AbstentionCoefficients, rows: Sequence[AbstentionExample], see
     }
     return {
         "questions": {name: len(np.unique(questions[sets == name])) for name in sorted(set(sets))},
-        "threshold": found.threshold,
-        "answered": {name: answered_share(probabilities[group], found.threshold) for name, group in groups.items()},
+        "threshold": fitted.threshold,
+        "answered": {name: answered_share(probabilities[group], fitted.threshold) for name, group in groups.items()},
         "measures": {
             name: measured(probabilities[part], answerable[part], questions[part], seed) for name, part in parts.items()
         },
@@ -225,11 +244,11 @@ def _arrays(rows: Sequence[AbstentionExample]) -> tuple[NDArray[np.float64], NDA
     return np.array([row.features for row in rows], dtype=float), np.array([row.answerable for row in rows])
 
 
-def write_curves(path: Path, found: AbstentionCoefficients, rows: Sequence[AbstentionExample]) -> None:
+def write_curves(path: Path, fitted: AbstentionCoefficients, rows: Sequence[AbstentionExample]) -> None:
     """Draw the risk-coverage curve of the datasets' questions, and how well probabilities are calibrated."""
     judged = {row.set for row in rows if row.answerable}
     features, answerable = _arrays([row for row in rows if row.set in judged])
-    probabilities = found.probability_of(features)
+    probabilities = fitted.probability_of(features)
     bins = np.array_split(np.argsort(probabilities), 10)
     observed = [(float(probabilities[part].mean()), float(answerable[part].mean())) for part in bins if len(part)]
     calibration = PlotPanel(

@@ -18,10 +18,11 @@ from typing_extensions import TypedDict
 
 from biorag.benchmarks.retrieval import DEPTH, evaluate, judged_id
 from biorag.benchmarks.tuning.run import dataset_hash, mean_of
-from biorag.corpus.datasets import Dataset
-from biorag.engine import load_encoder
+from biorag.corpus.datasets import Dataset, corpus_file
+from biorag.engine import load_encoder, open_snippets
 from biorag.errors import BadInputError
 from biorag.models.finding import find_encoder
+from biorag.settings.settings import Settings
 from biorag.training.experts import Experts
 from biorag.training.merging import LINEAR, TIES, MergeRecipe
 from biorag.types import Encoder, OnProgress, Progress, Snippet, Vectors
@@ -139,6 +140,28 @@ class DevelopmentCorpus:
             for question, rows in zip(questions, order, strict=True):
                 run[question.id] = list(dict.fromkeys(judged_id(*self.ids[row], judged) for row in rows))
         return evaluate(data.qrels, run)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class PassageSource:
+    """Where passages come from: files and folders, or each data set's own; `drawn` is how many beside judged ones."""
+
+    corpus: Sequence[str]
+    drawn: int | None
+
+    def read(self, folders: Sequence[Path], datasets: Sequence[Dataset], settings: Settings) -> list[DevelopmentCorpus]:
+        """Return the passages, with the data sets, of these folders, whose questions are searched in them."""
+        groups: list[tuple[Sequence[str], Sequence[Dataset]]] = [(self.corpus, datasets)]
+        if not self.corpus:
+            own = [[str(corpus_file(folder))] for folder in folders]
+            groups = [(corpus, [data]) for corpus, data in zip(own, datasets, strict=True)]
+        drawn = {} if self.drawn is None else {"sample_passages": self.drawn, "seed": settings.seed}
+        corpora = []
+        for corpus, group in groups:
+            with open_snippets(settings, corpus, None) as (source, snippets):
+                passages = draw_snippets(snippets, group, self.drawn, settings.seed)
+                corpora.append(DevelopmentCorpus.of(group, passages, {**source, **drawn}))
+        return corpora
 
 
 class CandidateRow(TypedDict):
