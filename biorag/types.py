@@ -27,18 +27,15 @@ OnProgress: TypeAlias = Callable[[int], None]  # called with the number of steps
 
 
 class Progress(Protocol):
-    """Shows the progress of a stage: `with progress("Indexing", 1000) as advance: advance(1)`."""
+    """Shows a stage of `total` steps, None if unknown: `with progress("Indexing", 1000) as advance: advance(1)`."""
 
     def __call__(self, description: str, total: int | None) -> AbstractContextManager[OnProgress]:
-        """Begin a stage of `total` steps, None if unknown."""
+        """Begin a stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """One passage of evidence, as MedRAG and BEIR corpora have it.
-
-    `metadata` holds whatever other fields the corpus line had; search can filter on them.
-    """
+    """One passage of evidence, as MedRAG and BEIR corpora have it; search filters on its other fields, `metadata`."""
 
     id: str
     title: str
@@ -127,10 +124,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A verified reference to the hit numbered `n` in the prompt; `quote` stands verbatim in its snippet.
-
-    `location` is the snippet's.
-    """
+    """A verified reference to the hit numbered `n` in the prompt; `quote` stands verbatim in its snippet."""
 
     n: int
     id: str
@@ -166,10 +160,7 @@ class EvidenceSpan:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSentence:
-    """A sentence of an answer, without its marks, and its verdict.
-
-    `citations` are the numbers of the hits that support it, `evidence` the spans that decided.
-    """
+    """A sentence of an answer without its marks, its verdict, the hits that support it, and the spans that decided."""
 
     text: str
     verdict: Verdict
@@ -181,11 +172,10 @@ class CheckedSentence:
 class Answer:
     """The answer to one question.
 
-    `choice` is None where no option could be read from the reply, `parsed` is True where the reply was the
-    JSON asked for. `supplied` counts the hits that stood in the prompt; `notes` says what was cut or dropped.
-    `timings_ms` has "cached" instead of "generate" if the reply came from the cache. `answerer` says what
-    made the text; `evidence_probability` is that of the index holding an answer, None where it was not estimated, and
-    `abstained` is True where it was too low for an answer to be given.
+    `choice` is None if no option could be read from the reply, `parsed` tells whether the reply was the JSON asked for.
+    `supplied` counts the hits in the prompt; `notes` says what was cut or dropped. `timings_ms` has "cached" instead of
+    "generate" if the reply came from the cache. `evidence_probability`, that the index holds an answer, is None if it
+    was not estimated; `abstained` tells whether it was too low.
     """
 
     question: Question
@@ -209,10 +199,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """A passage that does not answer a query: its snippet, and the rank and score it was mined with.
-
-    `rank` counts from 1 in the ranking it was taken from; `score` is None where it was drawn, not ranked.
-    """
+    """A passage that does not answer a query, with the rank (from 1) and score it was mined with, None if drawn."""
 
     id: str
     text: str
@@ -237,11 +224,7 @@ class TrainingRow:
 
 @dataclass(frozen=True, slots=True)
 class EncoderIdentity:
-    """The encoder that an index must be searched with.
-
-    `sha256` is that of the weights. `configuration` has the SHA-256 of each other part that determines a passage's
-    vector, by its name; empty where it was not recorded.
-    """
+    """The encoder that an index must be searched with: SHA-256 of its weights, and of its other parts if recorded."""
 
     id: Label
     revision: Label
@@ -250,9 +233,8 @@ class EncoderIdentity:
     configuration: Mapping[Label, Sha256] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return its JSON, without a configuration that was not recorded: as earlier versions wrote it."""
-        values = asdict(self)
-        return values if self.configuration else {name: values[name] for name in values if name != "configuration"}
+        """Return its JSON, without a configuration that was not recorded."""
+        return {name: value for name, value in asdict(self).items() if name != "configuration" or value}
 
 
 EXISTS = "exists"
@@ -299,10 +281,7 @@ class SparseText(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Texts' vectors, (texts, dimension), and each text's token vectors, (its tokens, token dimension).
-
-    `terms` are their BM25 vectors if these were computed beforehand.
-    """
+    """Vectors of texts (texts, dimension), token vectors (tokens, dim) of each, and BM25 vectors if computed before."""
 
     vectors: Vectors
     tokens: list[Vectors]
@@ -310,9 +289,9 @@ class Encoded(NamedTuple):
 
 
 class LocatedTokens(NamedTuple):
-    """The token vectors of a passage, (tokens, dim), and the (start, end) of each token in its text.
+    """The token vectors of a passage (tokens, dim), and the (start, end) of each token in its text.
 
-    A special token's span is empty. There are more spans than vectors if the passage is longer than the window.
+    Special tokens have empty spans. A passage longer than the window has more spans than vectors.
     """
 
     vectors: Vectors
@@ -320,7 +299,7 @@ class LocatedTokens(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """How tokens are drawn: at this temperature with this seed (0 to 2³¹ - 1); at 0 the likeliest is taken."""
+    """How tokens are drawn: with a seed (0 to 2³¹ - 1), at a temperature; 0 takes the likeliest."""
 
     temperature: float = 0.0
     seed: int = 0
@@ -331,10 +310,7 @@ GREEDY = Sampling()
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A request for a JSON object of the schema.
-
-    `max_tokens` caps each of the free texts that the object begins with.
-    """
+    """A request for a JSON object of the schema; `max_tokens` caps each free text that the object begins with."""
 
     prompt: Prompt
     schema: Mapping[str, Any]
@@ -343,10 +319,7 @@ class GenerationRequest:
 
 
 class Generation(NamedTuple):
-    """The raw reply, whether the token cap cut a free text of it, and whether it came from the cache.
-
-    The tokens are those of the prompt and of the whole reply, when it was made; 0 if a server does not say.
-    """
+    """The raw reply, whether the token cap cut it, whether it came from the cache, and its tokens (0 if unknown)."""
 
     text: str
     capped: bool
@@ -414,10 +387,7 @@ class Index(Protocol):
         """Return the number of snippets."""
 
     def search(self, probes: Sequence[IndexQuery]) -> list[list[ScoredDoc]]:
-        """Answer each probe with its best ids, best first; equal scores in the order of their ids.
-
-        Which of equal scores make it into the limit is the engine's choice.
-        """
+        """Answer each probe with its best ids, best first; equal scores in the order of their ids."""
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
         """Return the stored snippets by id; unknown ids are left out."""
@@ -426,7 +396,7 @@ class Index(Protocol):
         """Return the stored content digests by id; unknown ids are left out."""
 
     def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
-        """Return the stored dense vectors by snippet id, unknown ids left out: (dimension,), unit ones for cosine."""
+        """Return the stored dense vectors (dimension,) by id, of unit length for cosine; unknown ids are left out."""
 
     def ids(self) -> Iterator[str]:
         """Yield every snippet's id, in an order that stays the same while nothing is written."""
@@ -438,52 +408,39 @@ class Index(Protocol):
         tokens: Sequence[Vectors] = (),
         terms: Sequence[SparseText] = (),
     ) -> None:
-        """Add or replace snippets; durable when it returns.
+        """Add or replace snippets with vectors (snippets, dimension), (tokens, dim) each, and BM25 vectors if computed.
 
-        Parameters
-        ----------
-        vectors : (snippets, dimension)
-        tokens : one (tokens, dim) array a snippet, for an index that keeps them
-        terms : their BM25 vectors; computed by default
+        They are durable when it returns.
         """
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove snippets; unknown ids are ignored; durable when it returns."""
 
     def deleted_share(self) -> float | None:
-        """Return the share of the points kept that are deleted or replaced; None if the store does not tell.
+        """Return the share of deleted and replaced points, whose words BM25 counts until they are vacuumed.
 
-        Until they are vacuumed, BM25 counts their words.
+        None if the store does not tell.
         """
 
     def optimize(self) -> None:
         """Build the search structures and vacuum deleted points; safe to repeat."""
 
     def seal(self) -> str | None:
-        """End the writing; only `close` may follow.
-
-        Returns
-        -------
-        The SHA-256 of the record of the files' checksums; None if biorag does not keep the files.
-        """
+        """End the writing, and return the SHA-256 of the files' checksums; None if biorag does not keep the files."""
 
     def close(self) -> None:
         """Release the index."""
 
 
 class Generator(Protocol):
-    """A language model that answers prompts under a JSON schema.
-
-    `controls` are the strings that its chat format is made of, as `prompts.fence.control_strings` returns them; none
-    if they are unknown.
-    """
+    """A language model that answers prompts under a JSON schema."""
 
     name: str
     context_window: int
 
     @property
     def controls(self) -> Sequence[str]:
-        """Return strings that a document must not contain."""
+        """Return the strings of its chat format, if known, which a document must not contain."""
 
     def count_tokens(self, prompt: Prompt) -> int:
         """Return the number of tokens the prompt takes in the context window."""

@@ -27,7 +27,6 @@ PIECE = 1 << 16  # bytes sent at once
 BACKOFF = 0.5  # seconds at most before the first retry, doubled before each further one
 LONGEST = 60.0  # seconds at most between two tries
 SHOWN = 200  # characters of a server's answer
-OF_CONTENT = frozenset({"content-length", "content-encoding", "content-type", "transfer-encoding"})
 EXCERPT = 1 << 16  # bytes of an answer that is not JSON which are looked at
 NOT_NOW = frozenset({408, 429})
 NEVER = frozenset({501, 505})  # the server errors that are permanent
@@ -42,17 +41,10 @@ class ReplyRefusedError(httpx.TransportError):
 
 
 class BoundedTransport(httpx.HTTPTransport):
-    """Sends requests to one server, uncompressed; a reply that is not complete in time is a time-out.
+    """Sends requests to the server at `url`, or through the proxy that the environment names for it.
 
-    Raises `ReplyRefusedError` when a reply has more bytes.
-
-    Parameters
-    ----------
-    url : of the server, for which the environment may name a proxy
-    seconds : from the begin of a request to the last byte of its reply
-    largest : bytes of a reply
-    larger : bytes of the reply to a request whose path ends so, if it may have more
-    options : see `httpx.HTTPTransport`
+    A reply must be complete `seconds` after the start of its request, else it times out. It may have `largest` bytes,
+    or those that `larger` allows for the end of its path, uncompressed; raises `ReplyRefusedError` otherwise.
     """
 
     def __init__(
@@ -70,7 +62,7 @@ class BoundedTransport(httpx.HTTPTransport):
         self._pool._network_backend = _Backend(self._deadline)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request; the reply's bytes are read, by the same thread, as they are asked for."""
+        """Send a request; the same thread reads the bytes of its reply."""
         self._deadline.start(self._seconds)
         request.headers["Accept-Encoding"] = "identity"
         response = super().handle_request(request)
@@ -88,8 +80,7 @@ class _BoundedStream(httpx.SyncByteStream):
     """A reply's bytes up to a limit."""
 
     def __init__(self, stream: httpx.SyncByteStream, largest: int) -> None:
-        self._stream = stream
-        self._largest = largest
+        self._stream, self._largest = stream, largest
 
     def __iter__(self) -> Iterator[bytes]:
         total = 0
@@ -111,14 +102,12 @@ class _Deadline(threading.local):
     def start(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
-    def left(self, seconds: float | None) -> float:
-        """Return the seconds that one operation may take, at most the given ones; not 0, which would not wait."""
+    def left(self, seconds: float | None, error: type[httpcore.TimeoutException] = httpcore.ConnectTimeout) -> float:
+        """Return the seconds that one operation may take, at most `seconds`; raise the error if none are left."""
         left = self._end - time.monotonic()
-        return max(min(left, float("inf") if seconds is None else seconds), 1e-3)
-
-    def check(self, error: type[httpcore.TimeoutException]) -> None:
-        if time.monotonic() > self._end:
+        if left <= 0:
             raise error("the deadline is over")
+        return left if seconds is None else min(left, seconds)
 
 
 class _Backend(httpcore.SyncBackend):
@@ -141,18 +130,15 @@ class _Backend(httpcore.SyncBackend):
 
 class _TimedStream(httpcore.NetworkStream):
     def __init__(self, stream: httpcore.NetworkStream, deadline: _Deadline) -> None:
-        self._stream = stream
-        self._deadline = deadline
+        self._stream, self._deadline = stream, deadline
         self.close, self.get_extra_info = stream.close, stream.get_extra_info  # type: ignore[method-assign]
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        self._deadline.check(httpcore.ReadTimeout)
-        return self._stream.read(max_bytes, self._deadline.left(timeout))
+        return self._stream.read(max_bytes, self._deadline.left(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), PIECE):
-            self._deadline.check(httpcore.WriteTimeout)
-            self._stream.write(buffer[start : start + PIECE], self._deadline.left(timeout))
+            self._stream.write(buffer[start : start + PIECE], self._deadline.left(timeout, httpcore.WriteTimeout))
 
     def start_tls(
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
@@ -167,7 +153,7 @@ def heed(stop: threading.Event) -> None:
 
 
 def may_pass(response: httpx.Response) -> bool:
-    """Return whether a failure is transient: the same request may succeed a little later."""
+    """Return whether a failure is transient."""
     status = response.status_code
     return status in NOT_NOW or (status >= 500 and status not in NEVER)
 
@@ -177,23 +163,15 @@ class _TransientError(Exception):
 
     def __init__(self, fault: str, answer: str = "", seconds: float = 0.0) -> None:
         super().__init__(fault)
-        self.answer = answer
-        self.seconds = seconds
+        self.answer, self.seconds = answer, seconds
 
 
 class Retries:
-    """Sends idempotent requests; returns each answer that is valid JSON, and each that is a permanent failure.
+    """Sends idempotent requests; returns an answer that is valid JSON (or `is_complete`), or a permanent failure.
 
     Raises `ServiceError` if the last try fails too, or at once where another one cannot help: the certificate is
-    refused, the reply too large, or the server asks to be left alone for more than `LONGEST` seconds.
-
-    Parameters
-    ----------
-    server : what the server is called in messages, without credentials
-    advice : what to do if every try fails
-    limit : how often a request is retried
-    transient : which answers to retry
-    expected, is_complete : what an answer that succeeded is, and whether one is that; another one is retried
+    refused, the reply too large, or the server asks to wait for more than `LONGEST` seconds. `server` is its name in
+    messages, without credentials.
     """
 
     def __init__(
@@ -205,11 +183,8 @@ class Retries:
         expected: str = "JSON",
         is_complete: Callable[[httpx.Response], bool] | None = None,
     ) -> None:
-        self._server = server
-        self._advice = advice
-        self._limit = limit
-        self._transient = transient
-        self._expected = expected
+        self._server, self._advice, self._limit = server, advice, limit
+        self._transient, self._expected = transient, expected
         self._is_complete = is_complete or _is_complete
 
     def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
@@ -229,7 +204,7 @@ class Retries:
     def _try(self, request: httpx.Request, send: Send) -> httpx.Response:
         """Send a request once; raise transient failures as `_TransientError`."""
         try:
-            response = _without_secrets(send(request), request)
+            response = send(request)
         except httpx.TimeoutException:
             raise _TransientError("did not answer in time (BIORAG_TIMEOUT sets the seconds)") from None
         except httpx.TransportError as error:
@@ -239,21 +214,19 @@ class Retries:
         transient = self._transient(response)
         if not transient and self._is_complete(response):
             return response
-        fault, answer = (_status(response), _answer(response)) if transient else (f"sent no valid {self._expected}", "")
+        fault = f"answered {response.status_code}" if transient else f"sent no valid {self._expected}"
+        answer = _answer(response) if transient else ""
         seconds = _retry_after(response)
         if seconds > LONGEST:
             raise ServiceError(f"{self._server} {fault}{answer}, and asks to wait {seconds:.0f} s: try again then")
         raise _TransientError(fault, answer, seconds)
 
     def said(self, response: httpx.Response) -> str:
-        """Return a server's answer as one short line without the secrets, for the error that ends a command."""
-        return f"{_status(response)}{_answer(response)}"
+        """Return a server's answer as one short line, for the error that ends a command."""
+        return f"answered {response.status_code}{_answer(response)}"
 
     def _wait(self, fault: _TransientError, attempt: int) -> None:
-        """Wait before a retry and log why, without the answer: it may repeat the question.
-
-        The wait is exponential backoff with jitter, and at least as long as the server asks.
-        """
+        """Wait by exponential backoff with jitter, or as long as the server asks; log why, but not what it answered."""
         backoff = min(BACKOFF * 2 ** (attempt - 1), LONGEST)
         seconds = max(fault.seconds, backoff * random.uniform(0.5, 1.0))
         logger.warning("%s %s; retrying in %.2g s (%d of %d)", self._server, fault, seconds, attempt, self._limit)
@@ -268,23 +241,9 @@ def _answer(response: httpx.Response) -> str:
     return f": {' '.join(excerpt(response).split())[:SHOWN]!r}"
 
 
-def _without_secrets(response: httpx.Response, request: httpx.Request) -> httpx.Response:
-    """Return a failure without the secrets that it repeats: a message may cut them, and half of one would stay."""
-    text = "" if response.is_success else response.content.decode("utf-8", "replace")
-    clean = redacted(text)
-    if clean == text:
-        return response
-    headers = {name: value for name, value in response.headers.items() if name not in OF_CONTENT}
-    return httpx.Response(response.status_code, headers=headers, text=clean, request=request)
-
-
 def excerpt(response: httpx.Response) -> str:
-    """Return the begin of an answer as text, in UTF-8 whatever the server calls it: some codecs fail, some are slow."""
-    return response.content[:EXCERPT].decode("utf-8", "replace")
-
-
-def _status(response: httpx.Response) -> str:
-    return f"answered {response.status_code}"
+    """Return the start of an answer as text without secrets; UTF-8 whatever it says, since some codecs are slow."""
+    return redacted(response.content[:EXCERPT].decode("utf-8", "replace"))
 
 
 def _is_complete(response: httpx.Response) -> bool:
@@ -298,13 +257,13 @@ def _is_complete(response: httpx.Response) -> bool:
 
 
 def _is_permanent(error: httpx.TransportError) -> bool:
-    """Return whether a failure is permanent: in the request, in the server's certificate, or a refused reply."""
+    """Return whether a failure lies in the request, in the server's certificate, or in a refused reply."""
     of_request = isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError | ReplyRefusedError)
     return of_request or "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
 def _retry_after(response: httpx.Response) -> float:
-    """Return the seconds that an answer asks to wait, given as a number or a date; 0 if it does not ask."""
+    """Return the seconds that an answer asks to wait, by a number or a date; 0 if it does not ask."""
     value = response.headers.get("Retry-After", "").strip()
     if value.isascii() and value.isdecimal():
         return float(value[:9])
