@@ -1,13 +1,11 @@
 """Contamination: training queries that are, or nearly are, questions of a benchmark.
 
-A query matches a question if both are the same `normalised` text, or if the sets of their character trigrams
-have a Jaccard similarity of at least the threshold. A typo, a spelling variant or one more short word changes
-few trigrams, another drug's name in the same phrase many: with the default of 0.8, BioASQ's and PubMedQA's
-development questions match themselves with one letter replaced in 93 of 100 cases and with a common word inserted
-in 82, while those that are not copies of MIRAGE's questions reach a similarity of at most 0.57 to them. Only
-spelling is compared: in a long phrase a short name counts little ("Is eteplirsen effective for the treatment of
-Duchenne muscular dystrophy?" matches the same question about golodirsen), short questions tolerate less change than
-long ones, and paraphrases are not found.
+A query matches a question if both are the same `normalised` text, or if the sets of their character trigrams have a
+Jaccard similarity of at least the threshold. With 0.8, BioASQ's and PubMedQA's development questions match themselves
+with one letter replaced in 93 of 100 cases and with a common word inserted in 82, while those that are not copies of
+MIRAGE's questions reach a similarity of at most 0.57 to them. Only spelling is compared: in a long phrase a short name
+counts little ("Is eteplirsen effective for the treatment of Duchenne muscular dystrophy?" matches the same question
+about golodirsen), and paraphrases are not found.
 
 A query is compared with the questions that share one of its rarest trigrams: a similarity of t to a query of n trigrams
 takes ⌈t·n⌉ shared ones, so that none is missed: the prefix filter of Chaudhuri et al. (2006), Bayardo et al. (2007).
@@ -15,8 +13,8 @@ takes ⌈t·n⌉ shared ones, so that none is missed: the prefix filter of Chaud
 
 from __future__ import annotations
 
-import json
 import math
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +24,7 @@ from biorag.corpus.sources import BEIR_QUERIES, Source, read_chunks
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.training.rows import normalised, read_records
 from biorag.types import TrainingRow
-from biorag.utils.text import is_whole
+from biorag.utils.parsing import parse_json
 
 SHINGLE = 3
 ROUNDING = 1e-9
@@ -50,8 +48,7 @@ class Match:
 
 def _shown(text: str) -> str:
     """Return a text on one line, cut if it is long: questions may be whole case histories."""
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"
+    return textwrap.shorten(text, SHOWN, placeholder="…")
 
 
 class ContaminationError(BadInputError):
@@ -71,17 +68,12 @@ class ContaminationError(BadInputError):
 
 
 class ContaminationDetector:
-    """The questions of some benchmark files, to compare training queries with.
+    """The questions of some benchmark files, to compare training queries with; see `read_benchmark_questions`.
 
-    Parameters
-    ----------
-    benchmarks : files or folders that `read_benchmark_questions` reads
-    threshold : the least Jaccard similarity of trigram sets that is a match, above 0 and at most 1
+    The threshold, above 0 and at most 1, is the least Jaccard similarity of trigram sets that is a match.
     """
 
     def __init__(self, benchmarks: Sequence[Path], threshold: float = 0.8) -> None:
-        if not 0 < threshold <= 1:
-            raise UsageError(f"the guard's threshold {threshold} is not above 0 and at most 1")
         self._threshold = threshold
         self._questions: dict[str, tuple[str, str]] = {}  # normalised text: the question, its benchmark
         for path in benchmarks:
@@ -192,7 +184,7 @@ def read_benchmark_questions(path: Path) -> list[str]:
         raise MissingError(f"benchmark {file} is not there: {SHAPES}")
     questions = []
     for location, question in _questions(file):
-        if not isinstance(question, str) or not is_whole(question):
+        if not isinstance(question, str):
             raise BadInputError(f"{location}: the question is not a text; {SHAPES}")
         if normalised(question):
             questions.append(question)
@@ -203,13 +195,15 @@ def read_benchmark_questions(path: Path) -> list[str]:
 
 def _questions(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield `(location, question)` as the file has them, of any type."""
-    document = _document(path)
-    if document is None:
+    try:
+        document = parse_json(b"".join(read_chunks(Source(str(path), path))))
+    except ValueError:  # more than one document, else the line is named
         for location, record in read_records(path):
             yield location, _question(record)
-    elif not isinstance(document, dict):
+        return
+    if not isinstance(document, dict):
         raise BadInputError(f"benchmark {path} is a JSON {type(document).__name__}: {SHAPES}")
-    elif isinstance(document.get("questions"), list):
+    if isinstance(document.get("questions"), list):
         for number, record in enumerate(document["questions"], 1):
             yield f"{path}, question {number}", record.get("body") if isinstance(record, dict) else None
     elif all(isinstance(task, dict) for task in document.values()):
@@ -223,16 +217,3 @@ def _questions(path: Path) -> Iterator[tuple[str, Any]]:
 def _question(record: Mapping[str, Any]) -> Any:
     keys = ("question", "query", *(("text",) if "_id" in record else ()))
     return next((record[key] for key in keys if key in record), None)
-
-
-def _document(path: Path) -> Any:
-    """Return the JSON document that the whole file is, or None if more follows the first."""
-    try:
-        content = b"".join(read_chunks(Source(str(path), path)))
-        return json.loads(content.decode("utf-8"))
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
-            return None
-        raise BadInputError(f"benchmark {path}, line {error.lineno}: not JSON ({error.msg}); {SHAPES}") from None
-    except (ValueError, RecursionError) as error:
-        raise BadInputError(f"benchmark {path} is not UTF-8 JSON: {error}") from None

@@ -14,20 +14,7 @@ from biorag.models import resources
 from biorag.models.finding import ModelFiles
 from biorag.models.formats.directory import Tensor
 from biorag.models.loading import best_device, uses_bf16
-from biorag.models.resources import (
-    FORWARD,
-    GRADIENTS,
-    TRAINING,
-    WEIGHT_BYTES,
-    activation_bytes,
-    duration,
-    gib,
-    matrices,
-    model_size,
-    operations,
-    parameters_of,
-    training_bytes,
-)
+from biorag.models.resources import duration, gib
 from biorag.settings.settings import Settings
 from biorag.settings.training import TrainingSettings
 from biorag.types import TrainingRow
@@ -85,26 +72,23 @@ class TrainingEstimate:
 def columns_work(rows: Sequence[TrainingRow], settings: TrainingSettings, query_tokens: int = 0) -> TrainingWork:
     """Return the work of a bi-encoder or a late-interaction reranker, which pads queries to `query_tokens`."""
     count = min(settings.hard_negatives, max((len(row.negatives) for row in rows), default=0))
-    columns = [
-        [max(query_tokens, _tokens(settings, row.query)) for row in rows],
-        [_tokens(settings, row.positive) for row in rows],
-        *([_tokens(settings, text) for row in rows for text in row.negatives[number:][:1]] for number in range(count)),
-    ]
-    size = min(settings.mini_batch_size or settings.batch_size, settings.batch_size)
-    batch = tuple(Texts(size, max(column, default=0)) for column in columns)
-    if settings.mini_batch_size:
-        batch = (max(batch, key=lambda texts: texts.tokens),)
-    return TrainingWork(sum(map(sum, columns)), batch)
+    negatives = [[row.negatives[number] for row in rows if number < len(row.negatives)] for number in range(count)]
+    return _work([[row.query for row in rows], [row.positive for row in rows], *negatives], settings, query_tokens)
 
 
 def pairs_work(rows: Sequence[TrainingRow], settings: TrainingSettings) -> TrainingWork:
     """Return the work of a cross-encoder, which reads a query with each of its passages."""
-    pairs = [
-        _tokens(settings, row.query + passage)
-        for row in rows
-        for passage in (row.positive, *row.negatives[: settings.hard_negatives])
-    ]
-    return TrainingWork(sum(pairs), (Texts(settings.batch_size, max(pairs, default=0)),))
+    passages = ((row.query, text) for row in rows for text in (row.positive, *row.negatives[: settings.hard_negatives]))
+    return _work([[query + text for query, text in passages]], settings)
+
+
+def _work(columns: Sequence[Sequence[str]], settings: TrainingSettings, least: int = 0) -> TrainingWork:
+    """Return the work of columns of texts, of which the first ones are padded to `least` tokens."""
+    tokens = [[min(settings.max_tokens, 1 + len(text) // CHARACTERS) for text in column] for column in columns]
+    tokens[0] = [max(least, length) for length in tokens[0]]
+    size = min(settings.mini_batch_size or settings.batch_size, settings.batch_size)
+    batch = [Texts(size, max(column, default=0)) for column in tokens]
+    return TrainingWork(sum(map(sum, tokens)), (max(batch),) if settings.mini_batch_size else tuple(batch))
 
 
 def estimate(files: ModelFiles, work: TrainingWork, settings: Settings, epochs: float) -> TrainingEstimate:
@@ -112,16 +96,16 @@ def estimate(files: ModelFiles, work: TrainingWork, settings: Settings, epochs: 
 
     Raises ServiceError if the device does not have that much memory.
     """
-    size, tensors, lora = model_size(files), parameters_of(files), work.lora
-    parameters = size.parameters
-    inputs_and_outputs = sum(sum(layer.shape) for layer in matrices(tensors))
+    size, tensors, lora = resources.model_size(files), resources.parameters_of(files), work.lora
+    inputs_and_outputs = sum(sum(layer.shape) for layer in resources.matrices(tensors))
     adapter = settings.training.lora_rank * inputs_and_outputs if lora else 0
-    trained = adapter or parameters
-    passes = TRAINING - (GRADIENTS if lora else 0)
-    passes += FORWARD if settings.training.gradient_checkpointing or settings.training.mini_batch_size else 0
-    needed = training_bytes(parameters, trained, adapter)
-    batch = batch_bytes(files, tensors, work.batch, settings)
-    if needed + batch > (free := resources.free_bytes(best_device())):
+    trained = adapter or size.parameters
+    passes = resources.TRAINING - (resources.GRADIENTS if lora else 0)
+    if settings.training.gradient_checkpointing or settings.training.mini_batch_size:
+        passes += resources.FORWARD
+    needed = resources.training_bytes(size.parameters, trained, adapter)
+    batch, device = batch_bytes(files, tensors, work.batch, settings), best_device()
+    if needed + batch > (free := resources.free_bytes(device)):
         base = "a smaller base" if lora else "--lora, or a smaller base"
         lighter = base if needed > free else f"a smaller --batch-size or --max-tokens, --gradient-checkpointing, {base}"
         raise ServiceError(
@@ -129,8 +113,8 @@ def estimate(files: ModelFiles, work: TrainingWork, settings: Settings, epochs: 
             f"are free: take {lighter}, or a larger machine"
         )
     dtype = torch.bfloat16 if uses_bf16(settings.retrieval.precision) else torch.float32
-    seconds = passes * size.multiplied * work.tokens * epochs / operations(best_device(), dtype)
-    return TrainingEstimate(parameters, trained, needed, batch, seconds)
+    seconds = passes * size.multiplied * work.tokens * epochs / resources.operations(device, dtype)
+    return TrainingEstimate(size.parameters, trained, needed, batch, seconds)
 
 
 def batch_bytes(files: ModelFiles, tensors: Sequence[Tensor], batch: Sequence[Texts], settings: Settings) -> int:
@@ -139,17 +123,16 @@ def batch_bytes(files: ModelFiles, tensors: Sequence[Tensor], batch: Sequence[Te
     Activations are those of `activation_bytes`, and 5·a·s of scores where attention is not fused. With gradient
     checkpointing it is each layer's input and all of some layers.
     """
-    layers = matrices(list(tensors))
+    layers = resources.matrices(list(tensors))
     blocks = {match[1] for layer in layers if (match := LAYER.search(layer.name))}
     tokens = sum(texts.rows * texts.tokens for texts in batch)
     width = ACTIVATION_BYTES["bf16" if uses_bf16(settings.retrieval.precision) else "fp32"]
-    stored: float = activation_bytes(sum(sum(layer.shape) for layer in layers), tokens, width)
-    stored += (
-        STORED_SCORES * WEIGHT_BYTES * len(blocks) * _heads(files) * sum(rows * length**2 for rows, length in batch)
-    )
+    stored: float = resources.activation_bytes(sum(sum(layer.shape) for layer in layers), tokens, width)
+    scores = STORED_SCORES * resources.WEIGHT_BYTES * len(blocks) * _heads(files)  # of a pair of tokens
+    stored += scores * sum(rows * length**2 for rows, length in batch)
     if settings.training.gradient_checkpointing and len(blocks) > RECOMPUTED:
         hidden = max((min(tensor.shape) for tensor in tensors if "emb" in tensor.name), default=0)
-        stored = stored * RECOMPUTED / len(blocks) + len(blocks) * hidden * tokens * WEIGHT_BYTES
+        stored = stored * RECOMPUTED / len(blocks) + len(blocks) * hidden * tokens * resources.WEIGHT_BYTES
     return int(stored)
 
 
@@ -159,7 +142,3 @@ def _heads(files: ModelFiles) -> int:
     if best_device() != "cpu" or not any(architecture.get(name) for name in DROPOUTS):
         return 0
     return next((int(architecture[name]) for name in HEADS if name in architecture), 0)
-
-
-def _tokens(settings: TrainingSettings, text: str) -> int:
-    return min(settings.max_tokens, 1 + len(text) // CHARACTERS)

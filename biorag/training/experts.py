@@ -1,9 +1,8 @@
-"""Experts of one base as state dicts in memory, whole or as LoRA adapters, and the encoder merged from them."""
+"""Experts of one base as state dicts in memory, and the encoder merged from them."""
 
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +11,13 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 
-from biorag.errors import BadInputError, MissingError, UsageError
-from biorag.models.finding import ADAPTER, ModelFiles, first_line
-from biorag.models.formats.directory import MODULE_LIST
+from biorag.errors import BadInputError
+from biorag.models.finding import ModelFiles
 from biorag.models.loading import has_towers, input_modules, load_model
 from biorag.training.merging import MergeRecipe
 from biorag.types import OnProgress, Vectors
 from biorag.utils.files import require_room
 
-ADAPTER_WEIGHTS = "adapter_model.safetensors"  # as peft names them
 # Where weights come from and how they are stored or trained, not what they compute.
 PROVENANCE = {
     *("_name_or_path", "architectures", "torch_dtype", "dtype", "transformers_version"),
@@ -33,7 +30,6 @@ class Expert:
     """An encoder that is merged: its weights by name, in float32, and what else makes its vectors."""
 
     files: ModelFiles
-    adapted: bool  # whether its folder holds an adapter and no weights of its own
     state: Mapping[str, Vectors]
     facts: Mapping[str, Any]  # what must be the same in all experts, by what it is called
     vocabulary: Mapping[str, int]  # the numbers of the tokens
@@ -85,75 +81,33 @@ def load_experts(experts: Sequence[ModelFiles], base: ModelFiles | None) -> Expe
 
     A base shares architecture, vocabulary and tensors with them; it may lack pooling and prompts.
 
-    Raises BadInputError if they cannot be merged, naming what differs; UsageError if one is an adapter, and there is no
-    base; MissingError if the base is an adapter itself, or an encoder cannot be loaded; ServiceError if they do not fit
-    into memory.
+    Raises BadInputError if they cannot be merged, naming what differs; MissingError if an encoder cannot be loaded;
+    ServiceError if they do not fit into memory.
     """
-    if base and _is_adapter(base):
-        raise MissingError(f"--base {base.path} is an adapter: give the encoder that it adapts")
-    source = base if base and _is_adapter(experts[0]) else experts[0]
-    dtype = getattr(torch, str(source.settings("config.json").get("dtype", "float32")), torch.float32)
-    loaded = [_load(files, base) for files in experts]
-    first = loaded[0][0]
+    dtype = getattr(torch, str(experts[0].settings("config.json").get("dtype", "float32")), torch.float32)
+    loaded = [_load(files) for files in experts]
+    first, shell = loaded[0]
     for other, _ in loaded[1:]:
         _refuse(first, other, _differences(first.facts, other.facts))
-    merged_base = _load(base, None)[0] if base else None
+    merged_base = _load(base)[0] if base else None
     if merged_base:
         _refuse(first, merged_base, _base_differences(first, merged_base))
-    return Experts(tuple(expert for expert, _ in loaded), merged_base, loaded[0][1], dtype)
+    return Experts(tuple(expert for expert, _ in loaded), merged_base, shell, dtype)
 
 
-def _is_adapter(files: ModelFiles) -> bool:
-    """Return whether a folder holds adapters and no weights; training with --lora keeps them beside its weights."""
-    adapters = list(files.path.rglob(ADAPTER_WEIGHTS))
-    whole = any(path.name != ADAPTER_WEIGHTS for path in files.path.rglob("*.safetensors"))
-    if whole and any(path.relative_to(files.path).parts[0] != ADAPTER for path in adapters):
-        raise BadInputError(f"{files.path} holds an adapter and whole weights: keep only one of them in the folder")
-    return bool(adapters) and not whole
-
-
-def _load(files: ModelFiles, base: ModelFiles | None) -> tuple[Expert, SentenceTransformer]:
-    adapted = _is_adapter(files)
-    if adapted and base is None:
-        raise UsageError(f"{files.path} is a LoRA adapter: give the encoder that it adapts with --base")
+def _load(files: ModelFiles) -> tuple[Expert, SentenceTransformer]:
     if (files.path / "artifact.metadata").is_file():
         raise BadInputError(f"{files.path} is a reranker: only encoders can be merged")
-    model = _adapted(files, base) if adapted and base else load_model(SentenceTransformer, files, "fp32")
+    model = load_model(SentenceTransformer, files, "fp32")
     state = {name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()}
-    return Expert(files, adapted, state, _facts(model, state), input_modules(model)[0].tokenizer.get_vocab()), model
-
-
-def _adapted(files: ModelFiles, base: ModelFiles) -> SentenceTransformer:
-    """Return the base with the adapters of a folder merged into it by peft."""
-    try:
-        from peft import PeftModel, get_peft_model_state_dict
-        from peft.utils import load_peft_weights
-    except ImportError:
-        raise MissingError("merging adapters needs peft: run pip install 'biorag[decoders]'") from None
-    if (files.path / MODULE_LIST).is_file():
-        raise BadInputError(f"{files.path} has modules beside its adapter: merge it into its base with peft first")
-    model = load_model(SentenceTransformer, base, "fp32")
-    for tower, backbone in backbones(model).items():
-        folder = str(files.path / tower)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # peft uses a name that transformers deprecates
-                adapted = PeftModel.from_pretrained(backbone, folder)
-                loaded = get_peft_model_state_dict(adapted, save_embedding_layers=False)
-                strays = load_peft_weights(folder, device="cpu").keys() ^ loaded.keys()
-                adapted.merge_and_unload()
-        except Exception as error:  # peft raises many kinds; to a user they all say that the two do not fit
-            raise BadInputError(f"{files.path} is not an adapter of {base.id}: {first_line(error)}") from error
-        if strays:  # which peft leaves out
-            raise BadInputError(f"{files.path} is not an adapter of {base.id}: only one of them has {min(strays)}")
-    return model
+    return Expert(files, state, _facts(model, state), input_modules(model)[0].tokenizer.get_vocab()), model
 
 
 def _facts(model: SentenceTransformer, state: Mapping[str, Vectors]) -> dict[str, Any]:
     towers = model[0].sub_modules if has_towers(model) else {"": [model[0]]}
     facts: dict[str, Any] = {"modules": [type(module).__name__ for module in model]}
     for tower, modules in towers.items():
-        config = backbones(model)[tower].config.to_dict().items()
+        config = modules[0].auto_model.config.to_dict().items()
         facts[f"architecture {tower}".strip()] = {key: value for key, value in config if key not in PROVENANCE}
         facts[f"tokenizer {tower}".strip()] = _tokenizing(modules[0].tokenizer)
     others = [module for modules in [*towers.values(), list(model)] for module in modules[1:]]
@@ -203,10 +157,3 @@ def _base_differences(expert: Expert, base: Expert) -> Iterator[str]:
     if expert.vocabulary != base.vocabulary:
         yield "vocabulary"
     yield from _differences({"tensors": expert.facts["tensors"]}, {"tensors": base.facts["tensors"]})
-
-
-def backbones(model: SentenceTransformer) -> dict[str, Any]:
-    """Return the transformers by the names of their towers; "" for the only one."""
-    if not has_towers(model):
-        return {"": model[0].auto_model}
-    return {name: modules[0].auto_model for name, modules in model[0].sub_modules.items()}

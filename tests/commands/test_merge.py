@@ -50,9 +50,9 @@ def test_a_merge_is_indexed_with_and_its_manifest_says_how_it_came_about(invoke,
     manifest = json.loads((tmp_path / "m" / "merge.json").read_bytes())
     assert found == {"out": "m", **manifest}
     assert (found["complete"], found["weights"], found["search"], found["base"]) == (True, [1, 3], None, None)
-    assert [(each["sha256"], each["weight"], each["adapter"]) for each in found["experts"]] == [
-        (hash_of(place / "a"), 1, False),
-        (hash_of(place / "b"), 3, False),
+    assert [(each["sha256"], each["weight"]) for each in found["experts"]] == [
+        (hash_of(place / "a"), 1),
+        (hash_of(place / "b"), 3),
     ]
     assert found["versions"]["biorag"]
     one, two, merged = (

@@ -23,7 +23,7 @@ ROWS = [TrainingRow("a" * 11, "b" * 400, ("c" * 30, "d" * 3)), TrainingRow("a" *
 
 
 def test_every_weight_is_counted(tiny_decoder, monkeypatch):
-    monkeypatch.setattr("biorag.training.estimating.operations", lambda *_: 1e9)
+    monkeypatch.setattr("biorag.models.resources.operations", lambda *_: 1e9)
     settings, rows = Settings.of(train_max_tokens=8), [TrainingRow("a" * 11, "b" * 400)] * 10
     backbone = AutoModel.from_pretrained(tiny_decoder)
     weights = sum(weight.numel() for weight in backbone.parameters())

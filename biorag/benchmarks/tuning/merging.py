@@ -277,8 +277,7 @@ def merge_experts(
         return {
             **asdict(best),
             "experts": [
-                {"id": expert.files.id, "sha256": expert.files.sha256, "adapter": expert.adapted, "weight": weight}
-                for expert, weight in weighted
+                {"id": expert.files.id, "sha256": expert.files.sha256, "weight": weight} for expert, weight in weighted
             ],
             "base": {"id": experts.base.files.id, "sha256": experts.base.files.sha256} if experts.base else None,
             "search": points,
