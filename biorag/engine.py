@@ -152,7 +152,7 @@ def open_stored(settings: Settings) -> Iterator[tuple[Manifest, Index]]:
 
 @contextmanager
 def open_passages(settings: Settings, name: str | None) -> Iterator[Fetch | None]:
-    """Open an index for its passages by id; None where none is named."""
+    """Open an index for its passages by id; None without a name."""
     if name is None:
         yield None
         return

@@ -38,7 +38,7 @@ class PromptTooLongError(BadInputError):
 
 
 class Answerer:
-    """Answers questions from what the retriever finds; without a retriever, from the model alone.
+    """Answers questions from the retriever's evidence; without a retriever, from the model alone.
 
     Without a generator the answer is sentences of the evidence, or for `--llm none` the hits alone.
     """
@@ -109,15 +109,10 @@ class Answerer:
     def answer_from(
         self, question: Question, ranking: Ranking | None, method: str = "generate", on_text: OnText | None = None
     ) -> Answer:
-        """Answer one question from what was retrieved for it; several threads may ask if the generator lets them.
+        """Answer one question from its ranking; None asks the model alone. Threads may share a generator that can.
 
-        Raises `PromptTooLongError` if the question alone does not fit the generator's window.
-
-        Parameters
-        ----------
-        ranking : None for an answer without evidence
-        method : one of `METHODS`
-        on_text : sees the raw reply as it grows
+        `method` is one of `METHODS`; `on_text` sees the raw reply as it grows. Raises `PromptTooLongError` if the
+        question alone does not fit the generator's window.
         """
         _check_method(method)
         answer = Answer(question)
@@ -161,7 +156,7 @@ class Answerer:
         return self._read(answer, template), generation.cached
 
     def _read(self, answer: Answer, template: Template) -> Answer:
-        """Return an answer with what its reply says; an extract if that is not an answer."""
+        """Return an answer with the contents of its reply; an extract if the reply is not an answer."""
         reply = parse_reply(answer.reply)
         if answer.question.options:
             return chosen(answer, reply, template, self._checker)

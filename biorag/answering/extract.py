@@ -99,9 +99,9 @@ def _is_instruction(text: str) -> bool:
 
 
 def owners_of(spans: Sequence[tuple[int, int]], parts: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return the number of the word, or other part of the text, that each token begins in, (tokens,).
+    """Return the number of the part of a text in which each token begins, (tokens,); `NO_PART` outside all parts.
 
-    Parts are in the order of the text and do not overlap. A token of empty span, or outside of all, is of `NO_PART`.
+    Parts ascend and do not overlap. A token of empty span, such as a special one, has no part.
     """
     if not parts:
         return np.full(len(spans), NO_PART, np.int64)
@@ -115,18 +115,10 @@ def owners_of(spans: Sequence[tuple[int, int]], parts: Sequence[tuple[int, int]]
 def sentence_matches(
     query: Vectors, tokens: Vectors, spans: Sequence[tuple[int, int]], bounds: Sequence[tuple[int, int]]
 ) -> Vectors:
-    """Return `max_{j in s} ⟨q_i, d_j⟩` for each sentence s of a passage and each query token i.
+    """Return `max_{j in s} ⟨q_i, d_j⟩` for each sentence s and query token i, (sentences, query tokens) float32.
 
-    Parameters
-    ----------
-    query : (query tokens, dim)
-    tokens : (tokens, dim) of the passage
-    spans : the (start, end) of at least so many tokens in the passage
-    bounds : the (start, end) of each sentence
-
-    Returns
-    -------
-    (sentences, query tokens) float32, NaN for a sentence without a token
+    `query` is (query tokens, dim), `tokens` the passage's (tokens, dim); `spans` and `bounds` are the (start, end) of
+    tokens and sentences in the passage. A sentence without a token has NaN.
     """
     matches = np.full((len(bounds), len(query)), np.nan, np.float32)
     owners = owners_of(spans[: len(tokens)], bounds)
@@ -190,7 +182,7 @@ def features(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence
 
 
 def _kind(question: str, row: EvidenceSentence) -> float:
-    """Return what a sentence scores for its kind."""
+    """Return the weight of a sentence's kind."""
     text = row.text
     concludes = row.section in ("conclusions", "results") or _pattern("phrases", "conclusion").search(text)
     aims = row.section in ("objective", "methods", "background") or _pattern("phrases", "aim").search(text)
@@ -208,15 +200,11 @@ def _kind(question: str, row: EvidenceSentence) -> float:
 
 
 def select(rows: Sequence[EvidenceSentence], scores: Vectors, held: Vectors) -> list[EvidenceSentence]:
-    """Return the best sentence and at most two more, in the order of their snippets' best and of the text.
+    """Return the best sentence and at most two more, by snippet and then in the order of the text.
 
-    A further one must score nearly as much, words of the question that are still missing counting for it, and say
-    something else. One that leans on the sentence before it ("It prevents …") brings that one along.
-
-    Parameters
-    ----------
-    scores : (sentences,)
-    held : (sentences, words), as `held_words` gives it
+    A further sentence must score nearly as much, count words of the question still missing, and repeat nothing. One
+    that leans on the sentence before it ("It prevents …") brings that one along. `scores` are (sentences,), `held` is
+    (sentences, words) of `held_words`.
     """
     if not rows:
         return []

@@ -34,7 +34,7 @@ _ASKED = re.compile(
 
 
 def statements(question: str, option: str) -> list[str]:
-    """Return what choosing an option asserts, in the wordings that it is compared in; "maybe" asserts nothing.
+    """Return the statements that an option asserts, in several wordings; "maybe" asserts nothing.
 
     "Which vitamin prevents neuropathy?" with "Pyridoxine" gives "Pyridoxine prevents neuropathy."
     """
@@ -49,7 +49,7 @@ def statements(question: str, option: str) -> list[str]:
 
 
 def held(question: str, option: str, hits: Sequence[Hit], checker: Checker) -> CheckedSentence:
-    """Return the verdict on an option: the best of what its wordings get, with the option as its text."""
+    """Return the verdict on an option: the best of its statements', with the option as its text."""
     snippets = [hit.snippet for hit in hits]
     order = (Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.UNSUPPORTED)
     checked = [checker.check_claim(statement, snippets) for statement in statements(question, option)]
@@ -133,9 +133,9 @@ def option_scores(
 def polarity(
     question: str, rows: Sequence[EvidenceSentence], relevance: Vectors
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the indices of the most relevant sentences, best first, and what each does, (sentences, 4).
+    """Return the indices of the most relevant sentences, best first, and their signs, (sentences, 4).
 
-    Whether it negates a word of the question, negates any word, hedges, and tells an aim.
+    The signs: it negates a word of the question, negates any word, hedges, tells an aim.
     """
     top = np.argsort(-relevance, kind="stable")[:TOP]
     asked = {word.key for word in analyse(question).content}
@@ -148,10 +148,10 @@ def polarity(
 
 
 def polar_features(relevance: Vectors, signs: NDArray[np.bool_], verdict: Verdict) -> Vectors:
-    """Return what speaks for "yes", "no" and "maybe", (6,).
+    """Return the features of "yes", "no" and "maybe", (6,).
 
-    The shares of `signs` among the sentences, weighted by their relevance; then whether the statement that the question
-    makes is supported, and whether it is contradicted.
+    They are the shares of `signs`, weighted by the sentences' relevance, and whether the question's statement is
+    supported, and contradicted.
     """
     weights = np.exp((relevance - relevance.max()) / TEMPERATURE)
     shares = weights / weights.sum() @ signs.astype(np.float32)

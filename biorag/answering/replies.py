@@ -101,12 +101,9 @@ def _with_check(answer: Answer, checked: CheckedAnswer, notes: tuple[str, ...]) 
 
 
 def fault_of(text: str, question: Question, template: Template, titles: Sequence[str] = ()) -> str:
-    """Return why a generated text is no answer, the words of a note; "" if it may be one.
+    """Return why a generated text is not an answer, as a note says it; "" if it may be one.
 
-    Parameters
-    ----------
-    template : of the prompt that the text replies to; the documents that the prompt holds may be repeated
-    titles : of these documents
+    `template` is the prompt's, whose documents may be repeated; `titles` are those of the documents.
     """
     words = _words(text)
     if not words:

@@ -1,1 +1,1 @@
-"""The engine as other programs see it: an index that stays open, and one form of what it gives."""
+"""The Python interface: an index that stays open, and its results."""

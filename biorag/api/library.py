@@ -78,7 +78,7 @@ def bench_retrieval(
 
 
 def _of_index(values: Mapping[str, Any], config: Path | None) -> Settings:
-    """Return settings in which an index that is not named is the only one, or the default one."""
+    """Return settings that name an index; by default the only one, or `default`."""
     settings = _settings(values, config)
     if "name" in settings.index.model_fields_set:
         return settings

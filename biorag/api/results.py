@@ -40,7 +40,7 @@ class VerdictLine(NamedTuple):
 
 
 class _Items(Sequence[T]):
-    """A result that is a sequence."""
+    """A sequence of items."""
 
     @property
     @abstractmethod
@@ -134,7 +134,7 @@ class AnswerResult(Answer):
         return _frame(self.hits)
 
     def to(self, format: str) -> str:
-        """Return the cited hits, all if none is cited, as `biorag ask --format` writes them."""
+        """Return the cited hits, or all if none is cited, as `biorag ask --format` writes them."""
         return written(format, self.cited_hits)
 
     def __str__(self) -> str:
@@ -239,7 +239,7 @@ def cited_numbers(sentence: CheckedSentence) -> str:
 
 
 def written(format: str, hits: Sequence[Hit]) -> str:
-    """Return hits in an output format, without what a terminal could act on.
+    """Return hits in an output format, without control characters.
 
     Raises `UsageError` if there is no such format.
     """

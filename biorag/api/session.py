@@ -48,14 +48,13 @@ PER_QUESTION = tuple(QuestionSettings.__annotations__)
 class Session:
     """An open index with its models; `biorag.open` makes one. Close it, or use it in a `with` statement.
 
-    Threads may share it. Searches run one at a time, since each uses all cores; a generator gets as many questions at a
-    time as it takes. Until the session is closed, nothing can be written to the index.
+    Threads may share it. Searches run one at a time, since each uses all cores; a generator takes as many questions at
+    a time as it can. Until the session is closed, nothing can write to the index.
 
     `verifier` is a cross-encoder that judges claims beside the rules, `cross:ID` or a directory. `eager` loads all
-    models now, as threads that share the session need; otherwise each is loaded when first used.
+    models now, as threads that share the session need.
 
-    Raises `MissingError` if the index or a model is missing; `MismatchError` if the index was made with another
-    encoder.
+    Raises `MissingError` if the index or a model is missing; `MismatchError` if the encoder is not the index's.
     """
 
     def __init__(self, settings: Settings, verifier: str | None = None, *, eager: bool = False) -> None:
@@ -167,7 +166,7 @@ class Session:
         return AnswerResult.of(answer, models.models_used(generator))
 
     def show(self, id: str | int) -> SnippetResult:
-        """Return the snippet of an id, or those of a PMID, with how many papers of the local graph cite each.
+        """Return the snippets of an id or a PMID, with how many papers of the local graph cite each.
 
         Raises `MissingError` if there is none.
         """
@@ -182,7 +181,7 @@ class Session:
     def verify(
         self, claim: str, *, snippet: str | None = None, filter: Filter = (), exclude_pmid: Sequence[int] = ()
     ) -> VerdictResult:
-        """Judge a claim by what a search for it finds, or by the snippets of one id or PMID, as `biorag verify` does.
+        """Judge a claim by a search for it, or by the snippets of one id or PMID, as `biorag verify` does.
 
         Raises `UsageError` if the claim is blank; `MissingError` if there is no such snippet.
         """
@@ -294,7 +293,7 @@ def check_text(*texts: str) -> None:
 
 
 def conditions(filter: Filter = (), exclude_pmid: Iterable[int] = ()) -> tuple[FieldFilter, ...]:
-    """Return the conditions of `--filter` and `--exclude-pmid`; an empty text is no condition.
+    """Return the conditions of `--filter` and `--exclude-pmid`; an empty text has none.
 
     Raises `UsageError` if a filter cannot be read.
     """

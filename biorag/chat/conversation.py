@@ -54,7 +54,7 @@ class Turn:
 
 
 class Conversation:
-    """Turns over a session; `filters` and `exclude_pmid` are conditions that hold besides the filter that is set."""
+    """Turns over a session; `filters` and `exclude_pmid` always hold, beside the filter that is set."""
 
     def __init__(self, session: Session, filters: Sequence[str] = (), exclude_pmid: Sequence[int] = ()) -> None:
         self._session, self._filters, self._exclude_pmid = session, tuple(filters), exclude_pmid
@@ -73,7 +73,7 @@ class Conversation:
         return standalone(self._session, question, last.searched, last.answer.text)
 
     def ask(self, question: str, searched: str, on_text: Callable[[str], None] | None = None) -> Turn:
-        """Answer a question by searching for `searched`; an interrupted one leaves the conversation as it was.
+        """Answer a question by searching for `searched`; an interrupted turn is not kept.
 
         Raises `UsageError` if the question is blank; `ServiceError` if the generator fails.
         """
@@ -89,14 +89,14 @@ class Conversation:
         self.filter = text
 
     def show(self, name: str) -> SnippetResult:
-        """Return the snippet of a hit's number, or of an id or a PMID; raise `MissingError` if there is none."""
+        """Return the snippets of a hit's number, an id or a PMID; raise `MissingError` if there is none."""
         if not name:
             raise UsageError("name a hit: /show 2")
         hit = self._numbered(name)
         return self._session.show(hit.snippet.id if hit else name)
 
     def cite(self, argument: str) -> str:
-        """Return the references of `N [FORMAT]`; without a number those of the hits that the answer cites.
+        """Return the references of `N [FORMAT]`; without a number, of the hits that the answer cites.
 
         Raises `UsageError` if nothing was asked yet, or there is no such hit or format.
         """

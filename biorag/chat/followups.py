@@ -49,9 +49,9 @@ _DEFINITION = re.compile(r"(?:what|who)\s+(?:is|are|was|were|does|do|causes?)\b|
 
 
 def standalone(session: Session, question: str, previous: str, answer: str) -> str:
-    """Return a question that can be searched alone; one that is not a follow-up stays as it is.
+    """Return a follow-up made to stand alone; another question stays as it is.
 
-    `previous` is the last question, as it was searched, and `answer` the answer to it. Raises `ServiceError` if the
+    `previous` is the last question as it was searched, `answer` the answer to it. Raises `ServiceError` if the
     generator fails.
     """
     if not is_follow_up(question):

@@ -62,7 +62,7 @@ def print_report(report: Mapping[str, Any]) -> None:
 
 
 def _shown(value: Any) -> str:
-    """Return a measure's value, with its interval if it has one; empty for what is not a number."""
+    """Return a measure's value, with its interval if it has one; empty for other values."""
     if isinstance(value, Mapping) and value.get("interval"):
         low, high = value["interval"]
         return f"{value.get('mean', value.get('value')):.4f} ({low:.4f} to {high:.4f})"

@@ -87,9 +87,9 @@ def _piped() -> Iterator[str]:
 
 
 class _Talk:
-    """Does what the lines of a conversation say; `failure` is the first error.
+    """Executes the lines of a conversation; `failure` is the first error.
 
-    At a terminal Ctrl-C stops what the last line does; otherwise it ends the command.
+    At a terminal Ctrl-C stops the last line's work; otherwise it ends the command.
     """
 
     def __init__(self, session: Session, conversation: Conversation, is_typed: bool) -> None:
@@ -97,7 +97,7 @@ class _Talk:
         self.failure: BioragError | None = None
 
     def heard(self, text: str) -> bool:
-        """Do what a line says, printing errors; return whether the conversation continues."""
+        """Execute a line, printing errors; return whether the conversation continues."""
         from biorag.chat.conversation import parse_line
 
         try:

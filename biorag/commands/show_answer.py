@@ -45,7 +45,7 @@ class Waiting:
         self._description, self._started = description, time.monotonic()
 
     def provisional(self, reply: str) -> None:
-        """Show what a generator has written so far."""
+        """Show a reply so far."""
         from biorag.prompts.grammar import growing_text
 
         self._text = showable(growing_text(reply))
@@ -86,7 +86,7 @@ def answer(answer: Answer) -> None:
 
 
 def verdict(answer: Answer) -> Text | None:
-    """Return the line that says what the answer rests on."""
+    """Return the line of the answer's verdict."""
     line = verdict_line(answer)
     return Text(line.text, TONES[line.tone]) if line else None
 

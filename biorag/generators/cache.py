@@ -36,14 +36,10 @@ class _CachedScores:
 
 
 class CachedGenerator:
-    """A generator whose replies are cached as files, one each; several processes and threads may share the folder.
+    """A generator whose replies are cached as files, one each; processes and threads may share the folder.
 
-    An entry that cannot be read is replaced; one that cannot be written gives a warning. A reply without a JSON object
-    or a score is not cached, so the model is asked again.
-
-    Parameters
-    ----------
-    identity : everything that determines the replies besides the request: JSON values
+    `identity` is the JSON of everything that determines the replies, besides the request. An entry that cannot be read
+    is replaced; one that cannot be written gives a warning. A reply without a JSON object or a score is not cached.
     """
 
     def __init__(self, generator: Generator, folder: Path, identity: Mapping[str, Any]) -> None:
@@ -55,7 +51,7 @@ class CachedGenerator:
 
     @property
     def controls(self) -> Sequence[str]:
-        """Return what a document must not write for the model."""
+        """Return the control strings of the generator."""
         return self._generator.controls
 
     def count_tokens(self, prompt: Prompt) -> int:

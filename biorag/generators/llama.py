@@ -52,18 +52,13 @@ class PromptTokens(NamedTuple):
 
 
 class LlamaGenerator:
-    """A GGUF model; equal prompts give equal replies, sampled ones with equal seeds.
+    """A GGUF model, with a context of at most `context_window` tokens; equal prompts and seeds give equal replies.
 
-    The tokens before the user's text are evaluated once for all prompts that share them. They are always a batch of
-    their own, so a prompt's logits are the same to the last bit whether its prefix was evaluated before or not.
+    The tokens before the user's text are evaluated once for all prompts that share them, and always in a batch of their
+    own: a prompt's logits are the same to the last bit whether its prefix was evaluated before or not.
 
-    Raises `MissingError` if llama.cpp cannot load the file, or its chat template cannot be rendered.
-
-    Parameters
-    ----------
-    path : the GGUF file
-    context_window : tokens of context to use, cut to what the model was trained with
-    threads : CPU threads, None for all cores
+    `threads` defaults to all cores. Raises `MissingError` if llama.cpp cannot load the file, or render its chat
+    template.
     """
 
     def __init__(self, path: Path, context_window: int, threads: int | None = None) -> None:
@@ -93,7 +88,7 @@ class LlamaGenerator:
 
     @cached_property
     def controls(self) -> Sequence[str]:
-        """Return the texts of the vocabulary's control tokens, and what the chat template writes between turns."""
+        """Return the texts of the vocabulary's control tokens, and the chat template's between turns."""
         kinds = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
         tokens = (
             llama_cpp.llama_vocab_get_text(self._vocab, token).decode("utf-8", "ignore")
@@ -155,7 +150,7 @@ class LlamaGenerator:
         return Scores({choice: float(logits[ids[len(shared)]] - normaliser) for choice, ids in encoded.items()})
 
     def _return_to(self, prefix: list[int]) -> None:
-        """Bring the context to the end of the prefix, which is evaluated unless the context holds it."""
+        """Return the context to the end of the prefix, evaluating it if the context does not hold it."""
         held = llama_cpp.llama_get_memory(self._llama.ctx)
         # Models with a recurrent state cannot forget the latest tokens alone.
         if prefix != self._evaluated or not llama_cpp.llama_memory_seq_rm(held, 0, len(prefix), -1):
@@ -219,9 +214,9 @@ def chat_pieces(template: str, bos: str, eos: str) -> list[tuple[str, bool]]:
 
 
 def check_memory(path: Path, context_window: int, threads: int | None = None) -> None:
-    """Hold what a model takes against what is free; say of a large one what it and its work take.
+    """Check that a model fits into free memory, and log the need and the pace of a large one.
 
-    Raises `ServiceError` if it does not fit into memory.
+    Raises `ServiceError` if it does not fit.
     """
     offloaded = llama_cpp.llama_supports_gpu_offload()
 

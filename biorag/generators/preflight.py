@@ -33,11 +33,8 @@ QUESTION = Question("trial", PROMPT.user, {"A": "yes", "B": "no"})
 def try_out(path: Path, records: Path) -> None:
     """Load a model, score and write a few tokens in a child process; once, until the file changes.
 
-    Raises `MissingError` if the model does not load, or its process fails.
-
-    Parameters
-    ----------
-    records : the folder that records which files passed
+    `records` is the folder of the files that passed. Raises `MissingError` if the model does not load, or its process
+    fails.
     """
     state = path.stat()
     record = records / f"{state.st_dev}-{state.st_ino}-{state.st_size}-{state.st_mtime_ns}"

@@ -1,4 +1,4 @@
-"""What `--llm` names: a file to check and hash before it is loaded, a server, or nothing."""
+"""The sources of `--llm`: a file to check and hash before it is loaded, a server, or none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from biorag.types import Generator
 
 
 class GeneratorSource:
-    """A kind of generator that `--llm` names, made from that name; this one is no generator: `--llm none`."""
+    """A source of a generator, made from the name that `--llm` gives; this one is `--llm none`."""
 
     def __init__(self, spec: str) -> None:
         self.spec = spec
@@ -24,7 +24,7 @@ class GeneratorSource:
         return ""
 
     def identity(self) -> Mapping[str, Any]:
-        """Return what identifies its weights on this machine, without reading a large file of the user's."""
+        """Return the identity of its weights on this machine, without reading a large file."""
         return {}
 
     def open(self, settings: Settings, at_a_time: int) -> Generator | None:

@@ -122,7 +122,7 @@ class Tools:
         return as_printed({"format": format, "ids": [snippet.id for snippet in snippets], "text": text})
 
     def index_info(self) -> Json:
-        """Return what the index holds and was made with: snippets, fields to filter by, encoder, sources."""
+        """Describe the index: snippets, fields to filter by, encoder, sources."""
         return as_printed(self._session.info())
 
 

@@ -1,6 +1,6 @@
-"""What a document must not write: our fence, and what begins a turn in the chat format of the model at hand.
+"""Control strings that a document must not contain: our fence, and the turns of the model's chat format.
 
-It is found however it is disguised: by characters without width, by full-width and look-alike letters and brackets.
+They are found however they are disguised: by characters without width, full-width or look-alike letters and brackets.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ _KNOWN = re.compile(
 def defused(text: str, controls: tuple[str, ...] = ()) -> str:
     """Return a document's text in which nothing begins our fence, a control token or a turn.
 
-    Parameters
-    ----------
-    controls : the model's own, as `control_strings` returns them
+    `controls` are the model's own, of `control_strings`.
     """
     skeleton, places = _skeleton(text)
     starts = {match.start() for match in _KNOWN.finditer(skeleton)}
@@ -52,12 +50,10 @@ def defused(text: str, controls: tuple[str, ...] = ()) -> str:
 
 
 def control_strings(tokens: Iterable[str], turns: Iterable[str]) -> tuple[str, ...]:
-    """Return what a document must not write for a model, as it is looked for.
+    """Return the control strings of a model, normalised as `defused` compares them.
 
-    Parameters
-    ----------
-    tokens : the texts of the vocabulary's control tokens
-    turns : the parts of a chat that its template writes; of these what marks a turn, such as "USER:" on a line's begin
+    `tokens` are the texts of the vocabulary's control tokens, `turns` the parts of a chat that its template writes; of
+    these the marks of a turn, such as "USER:" at the beginning of a line.
     """
     lines = [line.strip() for part in turns for line in part.splitlines()]
     named = [f"\n{line}" for line in lines if line[:1].isalnum() and line.endswith(":")]
@@ -74,7 +70,7 @@ def _is_control(string: str) -> bool:
 
 @lru_cache(maxsize=8)
 def _beginnings(controls: tuple[str, ...]) -> re.Pattern[str]:
-    """Return what matches, without width, where a control string begins; its first letter is looked at first."""
+    """Return a pattern, without width, of the beginnings of control strings; first letters are tried first."""
     first = "".join(sorted({re.escape(string[0]) for string in controls}))
     return re.compile(f"(?=[{first}])(?={'|'.join(map(re.escape, controls))})")
 

@@ -24,9 +24,9 @@ _HALF_PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
 def free_text_openings(schema: Mapping[str, Any]) -> list[str]:
-    """Return what stands before each free text of a reply, up to the quote that opens it.
+    """Return the text before each free text of a reply, up to its opening quote.
 
-    The texts are the fields that a schema begins with: strings, or lists of a fixed number of strings (`maxItems`).
+    Free texts are the first fields of a schema: strings, or lists of a fixed number of strings (`maxItems`).
     """
     openings = []
     before = "{"
@@ -56,7 +56,7 @@ def close_text(partial: str) -> str:
 
 
 def growing_text(reply: str) -> str:
-    """Return what can be shown of the first field of a reply that is still growing."""
+    """Return the first field of a reply that is still growing, as far as it can be shown."""
     opening = _OPENING.match(reply)
     if not opening:
         return ""

@@ -76,7 +76,7 @@ def without_marks(text: str, kept: set[int]) -> str:
 
 
 class _Reader:
-    """Rewrites what looks like a mark in one text."""
+    """Rewrites the marks of one text."""
 
     def __init__(self, text: str, snippets: Sequence[Snippet]) -> None:
         self._text = text
@@ -84,7 +84,7 @@ class _Reader:
         self._pmids = {snippet.pmid: n for n, snippet in enumerate(snippets, 1) if snippet.pmid is not None}
 
     def rewritten(self, match: re.Match[str]) -> str:
-        """Return a mark in its plain form; what is no mark as it is."""
+        """Return a mark in its plain form, and other text unchanged."""
         form = str(match.lastgroup)
         if self._is_text(form, match):
             return match[0]
@@ -110,7 +110,7 @@ class _Reader:
             last, ranges = number, False
 
     def _is_text(self, form: str, match: re.Match[str]) -> bool:
-        """Whether what looks like a mark is none."""
+        """Whether a likely mark is text."""
         before, after = self._text[match.start() - 1 : match.start()], self._text[match.end() : match.end() + 1]
         if form == "bracket":  # of a name: "[1,2,4]triazolo", "G1P[8]"
             return (before.isalnum() or after.isalpha()) and self._stands(match)

@@ -19,7 +19,7 @@ LARGEST_NUMBER = 10**9  # of a citation; a larger one is that
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What could be read of a reply; `strict` if it was the JSON object asked for and nothing else."""
+    """The fields of a reply; `strict` if it was the JSON object asked for and nothing else."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = False
@@ -69,10 +69,10 @@ class CitedNumber:
 
 
 def cited_numbers(reply: Reply, text: str) -> list[CitedNumber]:
-    """Return the citations of a reply, each number once, or once with each quote.
+    """Return the citations of a reply, each number once, or once with each quote; at most `MOST_CITED`.
 
-    They stand in `citations` (numbers, or objects with `n` and `quote`), and as marks in `text`, the reply's prose as
-    `plain_marks` returns it. What is beyond the first `MOST_CITED` is left out.
+    They stand in `citations` (numbers, or objects with `n` and `quote`), and as marks in `text`, the reply's prose
+    after `plain_marks`.
     """
     listed = reply.fields.get("citations")
     items = listed[:MOST_CITED] if isinstance(listed, list) else []

@@ -55,10 +55,10 @@ class Template:
 def load_template(
     name: str, file: Path | None = None, needed: str = "question", known: Sequence[str] = FIELDS
 ) -> Template:
-    """Return a built-in template by name, or the one in `file`; its user's turn has the field `needed`.
+    """Return a built-in template by name, or the one in `file`.
 
-    Raises `MissingError` if the file is not there; `BadInputError` if it lacks a section or the field, or has a field
-    that is none of those `known`.
+    Raises `MissingError` if the file is not there; `BadInputError` if it lacks a section, or the field `needed` in the
+    user's turn, or has a field not among those `known`.
     """
     if file is None:
         text = (resources.files("biorag.prompts") / f"{name}.txt").read_text(encoding="utf-8")
@@ -72,13 +72,13 @@ def load_template(
 
 
 def templates_hash(file: Path | None = None) -> str:
-    """Return the SHA-256 of what prompts are made from: the built-in templates, or the one in `file`."""
+    """Return the SHA-256 of the built-in templates, or of the one in `file`."""
     templates = [load_template(name, file) for name in BUILT_IN]
     return hashlib.sha256("\0".join(part for t in templates for part in (t.system, t.user)).encode()).hexdigest()
 
 
 def parse_template(text: str, source: str, needed: str = "question", known: Sequence[str] = FIELDS) -> Template:
-    """Return the template of a file's text; see `load_template` for what is raised."""
+    """Return the template of a file's text; raises as `load_template` does."""
     match = _SECTIONS.match(text.replace("\r\n", "\n").lstrip("\ufeff\n"))
     if not match:
         raise BadInputError(f"prompt template {source} must start with a line [system] and have a line [user]")
@@ -105,11 +105,9 @@ def _check_fields(text: str, source: str, known: Sequence[str]) -> set[str]:
 
 
 def render_documents(snippets: Sequence[Snippet], controls: Sequence[str] = ()) -> str:
-    """Return the snippets as numbered, fenced documents; text that imitates the fence or a chat turn is defused.
+    """Return the snippets as numbered, fenced documents; imitations of the fence or of a chat turn are defused.
 
-    Parameters
-    ----------
-    controls : the control strings of the model that reads them, beside those that are known; see `Generator`
+    `controls` are the control strings of the model, beside those known; see `Generator`.
     """
     if not snippets:
         return "(none)"

@@ -14,7 +14,7 @@ Span = tuple[int, int]
 
 
 class TextPiece(NamedTuple):
-    """A piece of a text; `mark` is the number of the span that it is, None for what lies between spans."""
+    """A piece of a text; `mark` is the number of its span, None between spans."""
 
     text: str
     mark: int | None

@@ -1,4 +1,4 @@
-"""Questions in threads: so many at a time, and so many may wait; a question whose client leaves is given up."""
+"""Questions in threads: a bounded number runs, a bounded number waits, and one whose client leaves is given up."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ class GoneError(ServiceError):
 
 
 class WorkQueue:
-    """Threads for blocking calls, which the event loop must not make.
-
-    `threads` calls run at a time; more than `most` that run or wait are refused.
-    """
+    """Threads for blocking calls: `threads` run at a time, and more than `most` running or waiting are refused."""
 
     def __init__(self, threads: int, most: int) -> None:
         self._limiter = anyio.CapacityLimiter(threads)
@@ -49,7 +46,7 @@ class WorkQueue:
 
 
 class Asking:
-    """A question under way in a thread; leaving its context abandons it, unless it is answered."""
+    """A question that a thread answers; leaving the context abandons it, unless it is answered."""
 
     def __init__(self, session: Session, answering: WorkQueue, body: AskBody) -> None:
         self._session, self._body = session, body
@@ -74,7 +71,7 @@ class Asking:
             yield self._reply
 
     def answer(self) -> AnswerResult:
-        """Return the answer, once `replies` has ended; raise what asking raised."""
+        """Return the answer once `replies` has ended, or raise the error of asking."""
         return self._task.result()
 
     def grow(self, reply: str) -> None:

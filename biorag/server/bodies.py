@@ -58,7 +58,7 @@ class AskBody(RankedBody):
 
 
 class VerifyBody(_Body):
-    """A claim to judge, by one snippet or by what a search for it finds."""
+    """A claim to judge, by one snippet or by a search for it."""
 
     claim: Text
     snippet: Name | None = Field(default=None, description="Id or PMID of the snippet to judge by.")
@@ -66,7 +66,7 @@ class VerifyBody(_Body):
 
 
 async def form_fields(request: Request) -> dict[str, str]:
-    """Return the filled fields of a form; the last one of each name; raise `UsageError` if it is not a form."""
+    """Return the filled fields of a form, the last of each name; raise `UsageError` if it is not a form."""
     try:
         fields = parse_qs((await request.body()).decode("utf-8"), max_num_fields=FIELDS)
     except ValueError:
@@ -83,7 +83,7 @@ def ask_body(fields: Mapping[str, str]) -> AskBody:
 
 
 def validated(kind: type[B], values: Mapping[str, Any]) -> B:
-    """Return a body of these values; raise `UsageError`, naming the first field that is wrong, otherwise."""
+    """Return a body of these values; raise `UsageError` naming the first field that is wrong."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:

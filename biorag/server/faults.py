@@ -12,7 +12,7 @@ STATUSES = {2: 400, 3: 422, 4: 404, 5: 409, 6: 503}  # by the exit codes of the 
 
 
 class RefusedError(ServiceError):
-    """A request that is refused, with its status."""
+    """A refused request, with its status."""
 
     def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(sentence)

@@ -45,7 +45,7 @@ HEADERS = {
 
 
 class Doorkeeper:
-    """Knows the token, and the cookie that a page gets for it, which lasts as long as this process."""
+    """Knows the token, and the cookie that replaces it in a browser until this process ends."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
@@ -97,7 +97,7 @@ class RateLimiter:
 
 
 class Guard:
-    """Refuses requests, reads the whole bodies of the others, and adds the headers that keep browsers safe."""
+    """Refuses requests, reads the whole bodies of the others, and adds the security headers."""
 
     def __init__(self, app: ASGIApp, options: ServeOptions, doorkeeper: Doorkeeper) -> None:
         self._app, self._options, self._doorkeeper = app, options, doorkeeper
@@ -130,7 +130,7 @@ class Guard:
                 await error_response(scope["path"], fault)(scope, receive, reply)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
-        """Refuse a request that may not be answered."""
+        """Raise `RefusedError` for a request that may not be answered."""
         path, method = scope["path"], scope["method"]
         _check_origin(scope, headers)
         client = (scope.get("client") or ("",))[0]
@@ -149,7 +149,7 @@ class Guard:
 
 
 class _Reply:
-    """Sends a response with the headers of every one, to a client that takes it in time."""
+    """Sends a response with the security headers, to a client that takes it in time."""
 
     def __init__(self, send: Send, seconds: float, cached: bool) -> None:
         self._send, self._seconds, self._cached = send, seconds, cached
@@ -186,7 +186,7 @@ def _check_origin(scope: Scope, headers: Headers) -> None:
 
 
 async def _whole_body(scope: Scope, receive: Receive, options: ServeOptions) -> bytes:
-    """Return a request's body, once all of it has come."""
+    """Return the whole body of a request."""
     limits = options.limits
     too_long = RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request is longer than {limits.body:,} bytes")
     announced = Headers(scope=scope).get("content-length", "0")
@@ -209,7 +209,7 @@ async def _whole_body(scope: Scope, receive: Receive, options: ServeOptions) -> 
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that yields a body that was read, and after it the messages of the client."""
+    """Return a `receive` that yields a body already read, then the client's further messages."""
     is_sent = False
 
     async def replay() -> Message:

@@ -41,7 +41,7 @@ class ChatMessage(BaseModel):
 
     @property
     def text(self) -> str:
-        """What the message says."""
+        """The texts of the message, joined."""
         if isinstance(self.content, list):
             return "\n".join(part.text for part in self.content if part.type == "text")
         return self.content or ""
@@ -75,7 +75,7 @@ def openai_router(session: Session, answering: WorkQueue) -> APIRouter:
 
     @router.get("/models", response_model=dict[str, Any])
     async def models() -> Response:
-        """List the one model, the index with what answers from it."""
+        """List one model: the index and its answerer."""
         model = {"id": PREFIX + session.name, "object": "model", "created": started, "owned_by": "biorag"}
         return JSONResponse({"object": "list", "data": [model]})
 

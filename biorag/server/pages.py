@@ -65,7 +65,7 @@ def page(template: str, /, status: int = 200, **values: Any) -> Response:
 
 
 class LastKept(Generic[T]):
-    """The last things kept, by unguessable names."""
+    """The last values kept, by unguessable names."""
 
     def __init__(self, most: int = KEPT) -> None:
         self._values: dict[str, T] = {}
@@ -80,7 +80,7 @@ class LastKept(Generic[T]):
         return name
 
     def get(self, name: str, *, take: bool = False) -> T:
-        """Return the value of this name, no longer keeping it if asked; raise `MissingError` if it is not kept."""
+        """Return a value by its name, dropping it if `take`; raise `MissingError` if it is not kept."""
         if name not in self._values:
             raise MissingError("this answer is no longer kept: ask the question again")
         return self._values.pop(name) if take else self._values[name]
@@ -182,7 +182,7 @@ def _event(name: str, html: str) -> str:
 
 
 class LoginPages:
-    """Where a person shows the token, and gets a cookie for it."""
+    """The log-in: a token is exchanged for a cookie."""
 
     def __init__(self, doorkeeper: Doorkeeper) -> None:
         self._doorkeeper = doorkeeper

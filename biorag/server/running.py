@@ -1,4 +1,4 @@
-"""The server itself: a socket, connections that are dropped if they keep a request back, and a clean end."""
+"""The server: its socket, connections with deadlines, and a clean end."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ GRACE_SECONDS = 3
 
 
 class PatientConnection(H11Protocol):
-    """HTTP/1.1 whose requests must come in time.
-
-    Uvicorn itself waits for ever for the first request of a connection, and for the rest of a header.
-    """
+    """HTTP/1.1 with a deadline for each request; uvicorn waits for ever for a first one, or the rest of a header."""
 
     header_seconds: ClassVar[float] = 10.0
     most: ClassVar[int] = 512
@@ -34,7 +31,7 @@ class PatientConnection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request; of too many connections drop the one that waits longest."""
+        """Start the deadline; of too many connections drop the one that waits longest."""
         super().connection_made(transport)
         self._expect()
         if len(self.connections) > self.most:
@@ -43,12 +40,12 @@ class PatientConnection(H11Protocol):
                 min(waiting, key=lambda one: one.order).drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Cancel the deadline."""
         self._settle()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; a request whose headers are whole is no longer waited for."""
+        """Read on; once a request's headers are whole, its deadline is cancelled."""
         before = self.cycle
         super().data_received(data)
         if self.cycle is not before:
@@ -63,7 +60,7 @@ class PatientConnection(H11Protocol):
 
     @property
     def order(self) -> tuple[bool, float]:
-        """What is dropped first: a request that was kept back for longest, and last what idles between two requests."""
+        """The order of dropping: the oldest unfinished request first, connections idle between requests last."""
         return self._deadline is None, self._deadline.when() if self._deadline else 0.0
 
     def drop(self) -> None:
@@ -81,7 +78,7 @@ class PatientConnection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to be what they are elsewhere, and says when it listens."""
+    """A server that leaves signals alone, and calls `ready` once it listens."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -94,11 +91,10 @@ class _Server(uvicorn.Server):
 
 
 def serve(session: Session, options: ServeOptions, ready: Callable[[str], None]) -> None:
-    """Answer requests until Ctrl-C or a termination, which has its usual effect once connections are closed.
+    """Answer requests until Ctrl-C or SIGTERM, which has its usual effect once connections are closed.
 
-    `ready` is given the address once it is listened at.
-
-    Raises `ServiceError` if the address is taken, or is not of this machine.
+    `ready` receives the address once the server listens. Raises `ServiceError` if the address is taken, or not this
+    machine's.
     """
     limits = options.limits
     settings = {"header_seconds": limits.header_seconds, "most": limits.connections}
@@ -127,7 +123,7 @@ def address(options: ServeOptions, port: int) -> str:
 
 @contextmanager
 def _listening(options: ServeOptions) -> Iterator[socket.socket]:
-    """Give a socket that is bound to the address."""
+    """Give a socket bound to the address."""
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

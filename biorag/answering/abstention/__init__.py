@@ -1,1 +1,1 @@
-"""Withholding: the probability that the index holds an answer, estimated from what retrieval found."""
+"""Withholding: the probability that the index holds an answer, estimated from the ranking."""

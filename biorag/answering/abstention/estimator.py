@@ -30,17 +30,12 @@ PerFeature = Annotated[tuple[FiniteFloat, ...], Field(min_length=len(FEATURES), 
 
 @dataclass(frozen=True, slots=True)
 class AbstentionCoefficients:
-    """A logistic regression over `FEATURES`, its calibration, and what both were fitted on.
+    """A logistic regression over `FEATURES`, its calibration, and the data of both.
 
-    Attributes
-    ----------
-    encoder, similarity : of the index: the features are its scores, so no other has these coefficients
-    snippets : the size of the index that they were fitted over
-    data : the names of the question sets
-    command : what made them
-    mean, scale, weights : (features,)
-    log_odds, probabilities : the knots of the calibration, ascending; linear in between, level outside
-    threshold : the probability from which a question is answered
+    The features are scores of an index, so the coefficients belong to its `encoder` and `similarity`; `snippets` is its
+    size, `data` the question sets, `command` the one that fitted them. `mean`, `scale`, `weights` are (features,);
+    `log_odds` and `probabilities` are the knots of the calibration, linear in between and level outside. A question is
+    answered from `threshold` on.
     """
 
     encoder: EncoderIdentity
@@ -107,13 +102,9 @@ def starter_coefficients() -> AbstentionCoefficients:
 
 
 def coefficients_of(folder: Path, encoder: EncoderIdentity, similarity: str) -> AbstentionCoefficients | None:
-    """Return the coefficients of an index: its own, else the starter's if they fit; None if there are none.
+    """Return the coefficients in an index's folder, of 'biorag tune abstention', else the starter's; None if none fit.
 
     Raises `MismatchError` if its own are of another encoder.
-
-    Parameters
-    ----------
-    folder : the index's, where 'biorag tune abstention' stores its own
     """
     path = folder / FILE
     if path.is_file():
@@ -129,7 +120,7 @@ def coefficients_of(folder: Path, encoder: EncoderIdentity, similarity: str) -> 
 
 
 class EvidenceEstimator:
-    """Estimates the probability that the index holds an answer to a question, from what hybrid retrieval found."""
+    """Estimates the probability that the index holds an answer, from a ranking of hybrid retrieval."""
 
     def __init__(
         self, coefficients: AbstentionCoefficients, encoder: SentenceEncoder, threshold: float | None = None
@@ -139,7 +130,7 @@ class EvidenceEstimator:
         self.threshold = coefficients.threshold if threshold is None else threshold
 
     def probability(self, ranking: Ranking) -> float | None:
-        """Return the probability; None for a ranking that is not of hybrid retrieval, 0 for one without a hit."""
+        """Return the probability; 0 without a hit, None if retrieval was not hybrid."""
         if ranking.sides is None:
             return None
         if not ranking.hits:

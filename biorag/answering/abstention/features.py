@@ -47,13 +47,10 @@ FEATURES = (
 
 
 def evidence_features(ranking: Ranking, encoder: SentenceEncoder) -> list[float]:
-    """Return the values of `FEATURES` for a ranking of hybrid retrieval; all 0 if nothing was found.
+    """Return the values of `FEATURES` for a ranking of hybrid retrieval; all 0 without a hit.
 
-    Scores of an index of another size or another encoder are on other scales, so coefficients belong to an encoder.
-
-    Parameters
-    ----------
-    encoder : the index's; the token vectors of hits that were just reranked are not computed again
+    Scores depend on the encoder and the size of the index, so coefficients belong to an encoder. The token vectors of
+    hits just reranked are not computed again.
     """
     assert ranking.sides is not None, "the features are those of both sides"
     hits = ranking.hits[:HITS]
@@ -128,14 +125,10 @@ def of_tokens(
     by_sentence: NDArray[np.float64],
     texts: Sequence[str],
 ) -> Mapping[str, float]:
-    """Return the features that compare token vectors.
+    """Return the features of token vectors.
 
-    Parameters
-    ----------
-    spans : the (start, end) of the question's tokens
-    by_hit : the best match of each token in each hit, (query tokens, hits)
-    by_sentence : in each sentence, (query tokens, sentences)
-    texts : of the sentences
+    `spans` are the (start, end) of the question's tokens; `by_hit` and `by_sentence` the best match of each in each
+    hit, (query tokens, hits), and in each sentence of `texts`, (query tokens, sentences).
     """
     rarities = token_rarities(question, spans)
     weights = rarities / rarities.sum() if rarities.any() else np.full(len(spans), 1 / len(spans))

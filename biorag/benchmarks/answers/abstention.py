@@ -18,13 +18,8 @@ SAMPLES = 1000  # redrawn sets of questions
 def auroc(probabilities: Values, answerable: Flags) -> float:
     """Return the probability that an answerable question scores above an unanswerable one, a tie counting half.
 
-    Parameters
-    ----------
-    probabilities, answerable : (questions,), with at least one question of each kind
-
-    References
-    ----------
-    Hanley and McNeil (1982), The meaning and use of the area under a ROC curve; Mann and Whitney's U.
+    Both arrays are (questions,), with a question of each kind. Mann and Whitney's U; Hanley and McNeil (1982), The
+    meaning and use of the area under a ROC curve.
     """
     above, below = probabilities[answerable], np.sort(probabilities[~answerable])
     left, right = np.searchsorted(below, above, "left"), np.searchsorted(below, above, "right")
@@ -32,14 +27,11 @@ def auroc(probabilities: Values, answerable: Flags) -> float:
 
 
 def risk_coverage(probabilities: Values, answerable: Flags) -> tuple[Values, Values]:
-    """Return coverage and selective risk as the threshold falls: (questions,) each.
+    """Return coverage and selective risk as the threshold falls, (questions,) each.
 
-    Coverage is the share of all questions that are answered, risk the share of unanswerable ones among these.
-    Questions of one probability are answered together, so the points in between have the risk of the whole group.
-
-    References
-    ----------
-    El-Yaniv and Wiener (2010), On the foundations of noise-free selective classification, JMLR.
+    Coverage is the share of all questions that are answered, risk the share of unanswerable ones among these. Questions
+    of one probability are answered together and share a risk. El-Yaniv and Wiener (2010), On the foundations of
+    noise-free selective classification, JMLR.
     """
     order = np.argsort(-probabilities, kind="stable")
     sorted_probabilities, wrong = probabilities[order], np.cumsum(~answerable[order])
@@ -90,9 +82,7 @@ MEASURES: dict[str, Callable[[Values, Flags], float]] = {
 def measured(probabilities: Values, answerable: Flags, questions: NDArray[Any], seed: int) -> dict[str, Any]:
     """Return each measure with its 95 % percentile bootstrap interval.
 
-    Parameters
-    ----------
-    questions : (rows,), the question of each row; a question is drawn with all its rows, with and without its gold
+    `questions` is the question of each row, (rows,); a question is drawn with all its rows, with and without its gold.
     """
     ids, owners = np.unique(questions, return_inverse=True)
     counts = np.bincount(owners)

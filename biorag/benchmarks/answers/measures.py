@@ -56,7 +56,7 @@ def yes_no(predicted: Sequence[str | None], expected: Sequence[str]) -> YesNoSco
 
 
 class FactoidScore(NamedTuple):
-    """Whether the first name is right, whether one of the first five is, and 1 / the rank of the first that is."""
+    """Strict: the first name is right; lenient: one of the first five is; and 1 / the rank of the first right one."""
 
     strict: float
     lenient: float
@@ -79,7 +79,7 @@ class Overlap(NamedTuple):
 
     @classmethod
     def of(cls, matched: int, wanted: int, offered: int) -> Overlap:
-        """Return the shares of `matched` in what is wanted and in what is offered; 0 of nothing."""
+        """Return the shares of `matched` in `wanted` and in `offered`; 0 of nothing."""
         recall, precision = matched / wanted if wanted else 0.0, matched / offered if offered else 0.0
         return cls(recall, precision, 2 * recall * precision / (precision + recall) if matched else 0.0)
 

@@ -20,14 +20,10 @@ FILES = ("answers.jsonl", "answers.jsonl.gz")
 
 @dataclass(frozen=True, slots=True)
 class ExpertAnswer:
-    """What experts answered.
+    """The answer of experts: its type, of `TYPES`, and the ideal answers in sentences.
 
-    Attributes
-    ----------
-    type : of `TYPES`
-    decision : "yes", "no" or "maybe" of a yes/no question, else None
-    things : what a factoid or list asks for, each with its synonyms
-    ideal : answers in sentences
+    `decision` is "yes", "no" or "maybe" of a yes/no question, else None; `things` are the answers of a factoid or a
+    list, each with its synonyms.
     """
 
     type: str
@@ -38,7 +34,7 @@ class ExpertAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredQuestion:
-    """A question with its experts' answer, and what is relevant to it: passages by id, or documents by PMID."""
+    """A question with its experts' answer, and the relevant passages by id, or documents by PMID."""
 
     id: str
     text: str
@@ -107,11 +103,9 @@ def _golden(path: Path) -> AnswerDataset:
 
 
 def expert_answer(record: Mapping[str, Any]) -> ExpertAnswer:
-    """Return the answer of a record: BioASQ's `type`, `exact_answer`, `ideal_answer`, or PubMedQA's fields.
+    """Return the answer of a record: BioASQ's `type`, by default summary, and answers, or PubMedQA's fields.
 
-    A record without a type is a summary.
-
-    Raises `ValueError` if the type or the exact answer is none of BioASQ's.
+    Raises `ValueError` if the type or the exact answer is not BioASQ's.
     """
     if "final_decision" in record:
         return ExpertAnswer(YES_NO, str(record["final_decision"]).lower(), (), _texts(record.get("long_answer")))

@@ -182,7 +182,7 @@ def report(
 
 
 def _exact(pairs: Sequence[tuple[AnsweredQuestion, AnswerRow]], seed: int) -> dict[str, Any]:
-    """Return BioASQ's measures of exact answers; None for a type that is not asked or not answered."""
+    """Return BioASQ's measures of exact answers; None for a type without questions or answers."""
     measures: dict[str, Any] = {"yes_no": _yes_no(pairs, seed), "factoid": None, "list": None}
     for kind, measure in ((FACTOID, factoid), (LIST, listed)):
         asked = [(q.expert.things, row["names"]) for q, row in pairs if q.expert.type == kind and q.expert.things]

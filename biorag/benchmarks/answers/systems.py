@@ -25,7 +25,7 @@ OPTIONS = {"A": "yes", "B": "no"}
 
 @dataclass(frozen=True, slots=True)
 class SystemReply:
-    """What a system answers: sentences with the numbers of the hits that they cite, and a decision on yes or no."""
+    """The answerer's sentences with the numbers of the hits that they cite, and its yes or no."""
 
     sentences: Sequence[tuple[str, tuple[int, ...]]]
     hits: Sequence[Hit] = ()
@@ -60,7 +60,7 @@ def answer_system(method: str, opened: OpenIndex) -> AnswerSystem:
 
 
 def check_method(method: str) -> None:
-    """Refuse a name that is none of the systems'."""
+    """Raise `UsageError` for an unknown method."""
     if method not in METHODS:
         raise unknown_name("way to answer", method, METHODS)
 

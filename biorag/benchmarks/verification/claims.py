@@ -65,15 +65,10 @@ class RepeatedSentence:
 
 
 def read_claims(folder: Path, fetch: Fetch, half: str, seed: int, limit: int | None = None) -> list[Claim]:
-    """Return the claims of a half of a dataset in BEIR layout with `answers.jsonl[.gz]`.
+    """Return the claims of a half of a dataset in BEIR layout with `answers.jsonl[.gz]`, of at most `limit` questions.
 
-    Raises `MissingError` if a file is not there; `BadInputError` naming file, line and reason, or if no answer repeats
-    a snippet; `UsageError` if there is no such half.
-
-    Parameters
-    ----------
-    fetch : returns the snippets that the answers were written from
-    limit : questions at most
+    `fetch` returns the snippets of the answers. Raises `MissingError` if a file is not there; `BadInputError` naming
+    file, line and reason, or if no answer repeats a snippet; `UsageError` if there is no such half.
     """
     if half not in HALVES:
         raise unknown_name("half", half, HALVES)
@@ -93,10 +88,8 @@ def passages(
 ) -> Iterator[RepeatedSentence]:
     """Yield a passage for each question of a half that has one.
 
-    Its sentence is one of the ideal answers' that stands in a snippet; where none does, the sentence of the snippets
-    that shares most words with the answer.
-
-    Raises `BadInputError` if there is none.
+    Its sentence is one of the ideal answers' that stands in a snippet, else the snippets' sentence that shares most
+    words with the answer. Raises `BadInputError` if there is none.
     """
     none = True
     for question in dataset.questions:

@@ -1,7 +1,7 @@
 """True sentences made false, each in one way. Pure functions of a sentence and a random generator.
 
-The word lists are this module's own: the check that is measured knows none of them. A function returns None where a
-sentence has nothing to change, or where the change might leave it true.
+The word lists are this module's own: the measured check knows none of them. A function returns None for a sentence
+without anything to change, or if the change might leave it true.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _replaced(sentence: str, match: re.Match[str], text: str) -> str:
 
 
 def negation(sentence: str, text: str, rng: random.Random) -> str | None:
-    """Remove a negation, or put one before what is asserted."""
+    """Remove a negation, or put one before an assertion."""
     if _OPEN.search(sentence) or re.search(r"\bwith(?:out)? or |\bnot limited|\bnot, however", sentence):
         return None
     for pattern, plain in _LISTS["negations"]:
@@ -130,7 +130,7 @@ def _is_alias(one: str, other: str, text: str) -> bool:
 
 
 def hedge(sentence: str, text: str, rng: random.Random) -> str | None:
-    """Say as certain what was said as possible."""
+    """State a possibility as certain."""
     for pattern, plain in _LISTS["hedges"]:
         changed = re.sub(pattern, plain, sentence, count=1)
         if changed != sentence:
@@ -139,7 +139,7 @@ def hedge(sentence: str, text: str, rng: random.Random) -> str | None:
 
 
 def population(sentence: str, text: str, rng: random.Random) -> str | None:
-    """Say of one population what was found in another."""
+    """Ascribe a finding to another population."""
     match = _first(re.compile(rf"\b(?<!-)(?:{'|'.join(_LISTS['populations'])})\b(?!-)"), sentence, rng)
     if match is None:
         return None

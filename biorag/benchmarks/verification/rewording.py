@@ -33,7 +33,7 @@ def contraction(sentence: str, rng: random.Random) -> str:
 
 
 def without_aside(sentence: str, rng: random.Random) -> str:
-    """Leave out what stands in brackets."""
+    """Leave out an aside in brackets."""
     return re.sub(r"\s*\([^()]{2,60}\)(?=[\s,.;])", "", sentence, count=1)
 
 
@@ -51,7 +51,7 @@ def opening(sentence: str, rng: random.Random) -> str:
 
 
 def fronting(sentence: str, rng: random.Random) -> str:
-    """Move the last phrase, where it says in what or during what, to the front."""
+    """Move a last phrase of place or time to the front."""
     match = re.fullmatch(r"(?P<rest>[^,;:()]{25,}) (?P<phrase>(?:in|during|among) [\w -]{4,40})\.", sentence)
     if match is None or re.search(r"\b(?:that|which|who|and|or|not|no)\b", match["phrase"]):
         return sentence
