@@ -19,7 +19,7 @@ from biorag.engine import encoder_files, index_corpus
 from biorag.errors import BioragError
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import Store, index_names
-from biorag.models.exports import RUNTIME, export_folder, fault_of, read_record
+from biorag.models.exports import RUNTIME, usable_files
 from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
@@ -107,13 +107,11 @@ def _question_encoder(settings: Settings, manifest: Manifest) -> str:
     """Say that an export of the encoder does it, or torch and why."""
     try:
         files = encoder_files(settings, manifest)
-        fault = fault_of(files, "bi-encoder", settings.exports, settings.retrieval.precision)
-        record = read_record(export_folder(settings.exports, files, "bi-encoder"))
+        exported, fault = usable_files(files, "bi-encoder", settings.exports, settings.retrieval.precision)
     except BioragError as error:
         return f"by no model ({error})"
-    if fault or record is None or record.files is None:
+    if exported is None:
         return f"by torch, as {fault}"
-    exported = record.files
     return f"by {RUNTIME}, exported, largest difference to torch {exported.difference:.1e}"
 
 

@@ -132,18 +132,19 @@ def is_intact(folder: Path, files: ExportedFiles) -> bool:
         return False
 
 
-def fault_of(model: ModelFiles, role: Role, exports: Path, precision: str) -> str:
-    """Return why torch encodes questions, and the remedy; empty if the export encodes them."""
-    record = read_record(folder := export_folder(exports, model, role))
+def usable_files(model: ModelFiles, role: Role, exports: Path, precision: str) -> tuple[ExportedFiles | None, str]:
+    """Return the files of a model's export, or None with the reason why torch encodes questions, and the remedy."""
     if precision not in PRECISIONS:
-        return f"BIORAG_PRECISION={precision} asks for it"
+        return None, f"BIORAG_PRECISION={precision} asks for it"
     if find_spec(RUNTIME) is None:
-        return f"{RUNTIME} is not installed: run pip install {RUNTIME}"
+        return None, f"{RUNTIME} is not installed: run pip install {RUNTIME}"
+    record = read_record(folder := export_folder(exports, model, role))
     if record is None:
-        return f"there is no export: {REMEDY}"
+        return None, f"there is no export: {REMEDY}"
     if record.files is None:
-        return f"the export failed ({record.reason}), and is tried again with other versions of torch or {RUNTIME}"
-    return "" if is_intact(folder, record.files) else f"the export is damaged: {REMEDY}"
+        reason = f"the export failed ({record.reason}), and is tried again with other versions of torch or {RUNTIME}"
+        return None, reason
+    return (record.files, "") if is_intact(folder, record.files) else (None, f"the export is damaged: {REMEDY}")
 
 
 def query_prompt(model: ModelFiles) -> str:

@@ -199,7 +199,7 @@ def load_recipe(path: Path) -> ExperimentRecipe:
         raise MissingError(f"recipe {path} is not there: `biorag reproduce` has those of {', '.join(papers())}")
     recipe = read_toml(path, ExperimentRecipe)
     for scale in recipe.scales.values():
-        check_no_secrets(path, scale.settings, {})
+        check_no_secrets(path, scale.settings)
     return recipe
 
 
@@ -218,13 +218,13 @@ def read_toml(path: Path, kind: type[M]) -> M:
         raise BadInputError(f"{path}: {key}: {message}{value}") from None
 
 
-def check_no_secrets(path: Path, settings: Mapping[str, SettingValue], urls: Mapping[str, str]) -> None:
-    """Refuse keys and logins in a file whose values reports repeat; `urls` are more settings that may be URLs.
+def check_no_secrets(path: Path, settings: Mapping[str, SettingValue]) -> None:
+    """Refuse keys and logins in a file whose values reports repeat.
 
     Raises BadInputError naming the variable in which the secret belongs.
     """
-    named = [*((name, str(settings.get(name, ""))) for name in URLS), *urls.items()]
-    logins = [f"{name}_login" for name, url in named if is_server(url) and login_apart(url)[1] is not None]
+    urls = {name: str(settings.get(name, "")) for name in URLS}
+    logins = [f"{name}_login" for name, url in urls.items() if is_server(url) and login_apart(url)[1] is not None]
     if secrets := [name for name in settings if name in SECRETS] + logins:
         variable = PREFIX + secrets[0].upper()
         raise BadInputError(f"{path} has a key or a login, which reports would repeat: set {variable}")

@@ -5,7 +5,7 @@ Cells that share a retriever or a reranker share its steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -42,17 +42,6 @@ Similarity = Literal["cosine", "dot"]
 Reranker = Literal["none", "untrained", "independent", "own-kind", "aligned"]
 
 
-class SweptMirage(BaseModel):
-    """MIRAGE accuracy for each cell: a benchmark file, questions of each task, and a generator."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    benchmark: Path
-    llm: str
-    limit: int | None = Field(None, ge=1)
-    task: tuple[str, ...] = ()
-
-
 class Sweep(BaseModel):
     """A grid. Paths are relative to the folder the command runs in.
 
@@ -79,7 +68,6 @@ class Sweep(BaseModel):
     aligned: tuple[Negatives, ...] | None = None
     k_init: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = Field((20, 100), min_length=1)
     settings: SharedSettings = {}
-    mirage: SweptMirage | None = None
 
     @field_validator("negatives", "similarity", "reranker", "k_init")
     @classmethod
@@ -107,8 +95,7 @@ class Sweep(BaseModel):
     @property
     def files(self) -> list[Path]:
         """The files and folders that the sweep names."""
-        files = [*self.train, *self.corpus, *self.evaluate, *self.guard]
-        return [*files, *([self.mirage.benchmark] if self.mirage else [])]
+        return [*self.train, *self.corpus, *self.evaluate, *self.guard]
 
     def kinds(self, reranker: str) -> list[str]:
         """Return the negatives whose retrievers get such a reranker; in-batch ones are no kind to train it on."""
@@ -128,7 +115,7 @@ def load_sweep(path: Path) -> Sweep:
     if not path.is_file():
         raise MissingError(f"sweep {path} is not there: docs/ablation.md has one to start from")
     sweep = read_toml(path, Sweep)
-    check_no_secrets(path, sweep.settings, {"llm": sweep.mirage.llm} if sweep.mirage else {})
+    check_no_secrets(path, sweep.settings)
     for file in sweep.files:
         if not file.exists():
             raise MissingError(f"{path} names {file}, which is not there")
@@ -162,11 +149,12 @@ def recipe_of(sweep: Sweep) -> ExperimentRecipe:
     """Return the recipe of a sweep."""
     files = {str(path): str(path) for path in sweep.files}
     files |= {base: base for base in (sweep.base, sweep.reranker_base) if base and Path(base).exists()}
-    axes: dict[str, tuple[str | int, ...]] = {
+    datasets = [str(path) for path in sweep.evaluate]
+    axes: dict[str, Sequence[str | int]] = {
         "negatives": tuple(dict.fromkeys((*sweep.negatives, *INDEPENDENT))),
         "similarity": sweep.similarity,
         "k_init": sweep.k_init,
-        "dataset": tuple(map(str, sweep.evaluate)),
+        "dataset": datasets,
     }
     scale = {"about": "A grid.", "backbone": SCALE, "inputs": files, "values": _values(sweep)}
     return ExperimentRecipe.model_validate(
@@ -177,8 +165,8 @@ def recipe_of(sweep: Sweep) -> ExperimentRecipe:
             "axes": axes,
             "scales": {SCALE: {**scale, "settings": sweep.settings}},
             "steps": (*_made(sweep), *_measured(sweep)),
-            "tables": tuple(_tables(sweep)),
-            "findings": tuple(_findings(sweep)),
+            "tables": [_table(sweep, dataset) for dataset in datasets],
+            "findings": list(_findings(sweep)),
         }
     )
 
@@ -186,7 +174,7 @@ def recipe_of(sweep: Sweep) -> ExperimentRecipe:
 def _values(sweep: Sweep) -> dict[str, str | tuple[str, ...]]:
     """Return the words that fill the blanks of the templates."""
     guards = [word for path in sweep.guard for word in ("--guard", str(path))]
-    values: dict[str, str | tuple[str, ...]] = {
+    return {
         "train": tuple(map(str, sweep.train)),
         "corpus": tuple(map(str, sweep.corpus)),
         "guard": (*guards, "--drop-contaminated") if guards else (),
@@ -196,14 +184,6 @@ def _values(sweep: Sweep) -> dict[str, str | tuple[str, ...]]:
         "capped": ("--max-positives", str(sweep.max_positives)) if sweep.max_positives else (),
         "held_out": ("--held-out",) if sweep.held_out else (),
     }
-    if (mirage := sweep.mirage) is not None:
-        tasks = [word for task in mirage.task for word in ("--task", task)]
-        values |= {
-            "benchmark": str(mirage.benchmark),
-            "llm": mirage.llm,
-            "asked": (*(("--limit", str(mirage.limit)) if mirage.limit else ()), *tasks),
-        }
-    return values
 
 
 def _step(name: str, axes: Sequence[str], run: str, kinds: Sequence[str] | None = None) -> list[StepTemplate]:
@@ -244,9 +224,8 @@ def _made(sweep: Sweep) -> list[StepTemplate]:
 
 
 def _measured(sweep: Sweep) -> list[StepTemplate]:
-    """Return the steps that measure cells: on a data set, and on MIRAGE where the sweep asks for it."""
+    """Return the steps that measure cells on a data set."""
     kept = f"{{held_out}} --per-question {{out}}/{PER_QUESTION} --run-file {{out}}/run.trec"
-    mirage = "bench mirage --benchmark {benchmark} --llm {llm} --out {out} {asked}"
     templates = []
     for name in (*BASELINES, *sweep.reranker):
         axes: tuple[str, ...] = (*PAIR, "k_init")
@@ -257,30 +236,21 @@ def _measured(sweep: Sweep) -> list[StepTemplate]:
         else:
             reranker = "encoder" if name == "untrained" else f"{{{name}}}"
             options = f"--name {{index.name}} --k-init {{k_init}} --reranker {reranker}"
-        kinds = sweep.kinds(name) if axes else None
         run = f"bench retrieval {{dataset}} {options} {kept}"
-        templates += _step(f"retrieval-{name}", (*axes, "dataset"), run, kinds)
-        if sweep.mirage:
-            templates += _step(f"mirage-{name}", axes, f"{mirage} {options}", kinds)
+        templates += _step(f"retrieval-{name}", (*axes, "dataset"), run, sweep.kinds(name) if axes else None)
     return templates
 
 
-def _tables(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """Yield a table of each data set, and one of MIRAGE's accuracy."""
-    columns = {**{name: METRICS + name for name in SHOWN}, "ms/query": "timings_ms.total.p50"}
-    tables: list[tuple[str, str, Mapping[str, str], Point]]
-    tables = [(str(path), "retrieval", columns, {"dataset": str(path)}) for path in sweep.evaluate]
-    if sweep.mirage:
-        tables.append(("MIRAGE", "mirage", {"accuracy": "average"}, {}))
-    for title, kind, figures, at in tables:
-        yield {
-            "title": title,
-            "columns": [{"title": name, "value": value} for name, value in figures.items()],
-            "rows": [
-                {"title": cell.name, "step": f"{kind}-{cell.pipeline}", "at": {**cell.point, **at}}
-                for cell in cells(sweep)
-            ],
-        }
+def _table(sweep: Sweep, dataset: str) -> dict[str, Any]:
+    figures = {**{name: METRICS + name for name in SHOWN}, "ms/query": "timings_ms.total.p50"}
+    return {
+        "title": dataset,
+        "columns": [{"title": name, "value": value} for name, value in figures.items()],
+        "rows": [
+            {"title": cell.name, "step": f"retrieval-{cell.pipeline}", "at": {**cell.point, "dataset": dataset}}
+            for cell in cells(sweep)
+        ],
+    }
 
 
 def _findings(sweep: Sweep) -> Iterator[dict[str, Any]]:

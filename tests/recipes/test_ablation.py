@@ -71,14 +71,14 @@ def test_a_sweep_of_paths_alone_is_the_papers_grid(sweep):
     names = [cell.name for cell in cells(asked)]
     assert len(names) == len(set(names)) == 44
     assert set(names) == expected
-    assert (asked.base, asked.reranker_base, asked.held_out, asked.mirage) == ("starter", None, True, None)
+    assert (asked.base, asked.reranker_base, asked.held_out) == ("starter", None, True)
 
 
 @pytest.mark.parametrize(
     ("values", "variable"),
     [
         ({"settings": {"llm_api_key": "s3cret"}}, "BIORAG_LLM_API_KEY"),
-        ({"mirage": {"benchmark": "corpus.jsonl", "llm": "https://u:s3cret@host/v1"}}, "BIORAG_LLM_LOGIN"),
+        ({"settings": {"llm": "https://u:s3cret@host/v1"}}, "BIORAG_LLM_LOGIN"),
     ],
 )
 def test_a_sweep_holds_no_secret_for_its_reports_to_repeat(sweep, values, variable):
@@ -184,8 +184,7 @@ def test_the_papers_rerankers_learn_from_their_own_kind_and_in_batch_ones_alone_
 
 def test_every_option_is_one_that_the_command_has(sweep):
     """The words are not checked elsewhere but by running them."""
-    asked = {"benchmark": "benchmark.json", "llm": "starter", "limit": 3, "task": ["mmlu"]}
-    for step in steps_of(sweep(**SMALL, guard=["benchmark.json"], max_positives=1, mirage=asked)).values():
+    for step in steps_of(sweep(**SMALL, guard=["benchmark.json"], max_positives=1)).values():
         assert {word for word in (*step.arguments, "--json") if word.startswith("--")} <= options_of(step.arguments)
 
 
@@ -224,8 +223,7 @@ def test_an_argument_changes_the_steps_that_have_it_and_those_after(sweep, value
 
 
 def test_a_changed_file_changes_the_steps_that_read_it(sweep, place):
-    asked = {**SMALL, "base": "base", "mirage": {"benchmark": "benchmark.json", "llm": "starter"}}
-    asked["guard"] = ["benchmark.json"]
+    asked = {**SMALL, "base": "base", "guard": ["benchmark.json"]}
 
     def changed_by(name: str) -> set[str]:
         before = keys_of(sweep(**asked))
@@ -234,11 +232,10 @@ def test_a_changed_file_changes_the_steps_that_read_it(sweep, place):
         return changed(before, keys_of(sweep(**asked)))
 
     everything = set(keys_of(sweep(**asked)))
-    mirage = {name for name in everything if name.startswith("mirage")}
     assert changed_by("test/queries.jsonl") == {name for name in everything if name.startswith("retrieval")}
-    assert everything - changed_by("train/qrels/train.tsv") == {*UNTRAINED, "mirage-bm25", "mirage-base"}
+    assert everything - changed_by("train/qrels/train.tsv") == UNTRAINED
     assert changed_by("corpus.jsonl") == changed_by("base/model.safetensors") == everything
-    assert changed_by("benchmark.json") == everything - UNTRAINED | mirage, "it guards what is trained"
+    assert changed_by("benchmark.json") == everything - UNTRAINED, "it guards what is trained"
 
 
 def chain():
