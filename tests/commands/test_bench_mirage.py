@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from functools import partial
-from html import escape
 
 import pytest
 
@@ -63,26 +62,6 @@ def test_bench_mirage_writes_files_and_reports(mirage, scripted, tmp_path):
     assert len(scripted.prompts) == 6
 
 
-def test_what_became_of_each_question_is_kept_and_shown(mirage, run, tmp_path):
-    found = done(mirage("--limit", "2", "--task", "mmlu", "--task", "medmcqa", "--mode", "bm25", "--json"))
-    rows = [json.loads(line) for line in (tmp_path / "out" / "questions.jsonl").read_text().splitlines()]
-    assert len(rows) == 4
-    for task, score in found["tasks"].items():
-        mine = [row for row in rows if row["task"] == task]
-        assert sum(row["right"] for row in mine) / 2 == score["accuracy"]
-        assert all(row["right"] == (row["choice"] == row["gold"]) for row in mine)
-        ranks = [[hit["rank"] for hit in row["evidence"]] for row in mine]
-        assert ranks == [list(range(1, len(found) + 1)) for found in ranks]
-    wrong = {row["id"] for row in rows if not row["right"]}
-    shown = done(run("bench", "show", tmp_path / "out", "--wrong", "--json"))
-    assert {row["id"] for row in shown["questions"]} == wrong
-    page = tmp_path / "page.html"
-    assert run("bench", "show", tmp_path / "out", "--html", page).exit_code == 0
-    text = page.read_text(encoding="utf-8")
-    assert all(escape(row["question"]) in text or json.dumps(row["question"])[1:-1] in text for row in rows)
-    assert "http://" not in text.replace("http://www.w3.org", "")
-
-
 def test_bench_mirage_closed_book(mirage, scripted, tmp_path):
     found = done(mirage("--limit", "1", "--mode", "none", "--json"))
     assert found["config"]["mode"] == "none"
@@ -105,23 +84,19 @@ def test_bench_mirage_asks_a_server_several_questions_at_a_time(run, small_home,
         return done(run(*fixed, *options, "--out", tmp_path / out, "--json", home=small_home))
 
     try:
-        default, one = reported("default", "--no-cache"), reported("one", "--no-cache", "--concurrency", "1")
-        assert script.most == 1
-        assert one["manifest"]["cached"] == 0
-        assert default["tasks"] == one["tasks"]
-        reported("seven", "--concurrency", "7")
+        one = reported("one", "--no-cache", "--concurrency", "1")
+        assert (script.most, one["manifest"]["cached"]) == (1, 0)
+        several = reported("seven", "--concurrency", "7")
         assert 1 < script.most <= 7
+        assert several["tasks"] == one["tasks"]
         asked = len(script.asked)
         kept = reported("kept")
         assert kept["manifest"]["cached"] == kept["manifest"]["answered"] == sum(t["n"] for t in kept["tasks"].values())
         assert len(script.asked) == asked
-        assert kept["config"] == one["config"], "neither setting changes what is found"
         resumed = reported("one", "--concurrency", "3", "--cache")
         assert (resumed["manifest"]["answered"], resumed["tasks"]) == (0, one["tasks"])
     finally:
         script.close()
-    refused_by_config = run(*fixed, "--concurrency", "0", "--out", tmp_path / "none", home=small_home)
-    failed(refused_by_config, 2, "--concurrency 0")
 
 
 def test_bench_mirage_in_the_folder_of_another_run_is_refused(mirage):
@@ -143,9 +118,3 @@ def test_bench_mirage_compares_with_another_run(mirage, scripted, tmp_path):
     assert comparison["low"] <= comparison["difference"] <= comparison["high"]
     table = mirage(*base, "--compare", tmp_path / "one", out="two")
     assert "Against the other run:" in table.stdout
-
-
-def test_a_missing_benchmark_is_refused_before_anything_is_written(run, small_home, tmp_path):
-    missing = ["bench", "mirage", "--benchmark", tmp_path / "no.json", "--out", tmp_path / "o"]
-    failed(run(*missing, home=small_home), 4, tmp_path / "no.json", "'demo'")
-    assert not (tmp_path / "o").exists()

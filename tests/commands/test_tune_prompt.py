@@ -141,16 +141,3 @@ def test_a_bare_model_keeps_no_prompt(invoke, made, words):
         failed(invoke(*words, *bare), 4, "no modules.json", "--no-write")
     finally:
         (made / "modules.json").rename(made / "encoder" / "modules.json")
-
-
-def test_a_model_that_fails_ends_the_run_and_it_goes_on(invoke, words, server):
-    empty = json.dumps({"instruction": ""})
-    server.will(empty, empty, *[(400, {"error": {"message": "enough"}})] * 9)
-    server.rule = None
-    result = invoke(*words, "--json")
-    assert (result.exit_code, result.stdout) == (6, ""), result.output
-    assert "enough" in result.stderr.splitlines()[-1]
-    asked, server.rule = len(server.bodies), lambda _: empty
-    report = done(invoke(*words, "--json"))
-    assert report["lm_calls"] == len(server.bodies) - asked > 0
-    assert len({body["seed"] for body in server.bodies[:2]}) == 2, "the same question twice has two replies"
