@@ -72,11 +72,13 @@ def run(
 
 
 def _run(recipe: Path, asked: RunOptions, as_json: bool) -> None:
-    from biorag.recipes.run import plan_of
+    from biorag.recipes.run import plan_of, preview
 
     plan = plan_of(recipe, asked.scale, asked.backbone, asked.data)
     if asked.dry_run:
-        _preview(plan, asked.out or Path("OUT"), as_json)
+        show.result(preview(plan, asked.out or Path("OUT")), as_json, _print_preview)
+        for missing in plan.lacking():
+            show.err.print(f"not there: {missing}", soft_wrap=True)
         return
     if asked.out is None:
         raise UsageError("a run needs a folder for its models and report: give --out, or --dry-run to list the steps")
@@ -101,14 +103,9 @@ def _print(report: Mapping[str, Any]) -> None:
         show.table("Findings", columns, [finding_texts(finding) for finding in report["findings"]])
 
 
-def _preview(plan: RecipePlan, out: Path, as_json: bool) -> None:
+def _print_preview(planned: Mapping[str, Any]) -> None:
     from biorag.models.resources import duration, gib
-    from biorag.recipes.run import preview
 
-    planned = preview(plan, out)
-    if as_json:
-        show.print_json(planned)
-        return
     for step in planned["steps"]:
         known = step["seconds"] is not None and step["bytes"] is not None
         estimate = f": {duration(step['seconds'])} or more, about {gib(step['bytes'])}" if known else ""
@@ -116,9 +113,6 @@ def _preview(plan: RecipePlan, out: Path, as_json: bool) -> None:
         show.out.print(f"  biorag {shlex.join(step['command'][3:-1])}", soft_wrap=True)
     total = sum(step["seconds"] or 0 for step in planned["steps"])
     show.err.print(f"{len(planned['steps'])} steps, {duration(total)} or more")
-    for name, path in planned["missing"].items():
-        wanted = plan.recipe.inputs[name]
-        show.err.print(f"not there: {path}: {wanted.what} {wanted.get}".rstrip(), soft_wrap=True)
 
 
 def ablate(

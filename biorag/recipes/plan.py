@@ -73,6 +73,11 @@ class RecipePlan:
         """Return inputs of the scale that are not there: name to path."""
         return {name: path for name, path in self.inputs.items() if path != DEMO and not Path(path).exists()}
 
+    def lacking(self) -> list[str]:
+        """Return missing inputs in words: the path, the data set, and where to get it."""
+        wanted = [(path, self.recipe.inputs[name]) for name, path in self.missing().items()]
+        return [f"{path} ({'; '.join(filter(None, (data.what, data.get)))})" for path, data in wanted]
+
     def at(self, step: str, at: Point) -> list[Instance]:
         """Return the instances of a step at the values of some axes; none if the scale leaves the step out."""
         return [

@@ -10,7 +10,7 @@ from biorag.errors import MissingError, UsageError
 from biorag.models.resources import FORWARD, TRAINING, activation_bytes, operations, training_bytes
 from biorag.recipes import PAPERS, SUFFIX, papers, sweep
 from biorag.recipes.plan import Instance, RecipePlan
-from biorag.recipes.recipe import ExperimentRecipe, load_recipe
+from biorag.recipes.recipe import load_recipe
 from biorag.recipes.steps import Workshop
 from biorag.recipes.tables import Figures, findings_markdown, markdown
 from biorag.settings.services import announce
@@ -100,8 +100,9 @@ def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> di
 
     Raises MissingError if inputs or packages are not there; the BioragError of the first step that fails.
     """
-    if missing := plan.missing():
-        raise MissingError(_sentence(plan.recipe, missing))
+    if lacking_inputs := plan.lacking():
+        listed = ", ".join(lacking_inputs)
+        raise MissingError(f"inputs are not there: {listed}: put them there, or name their folder by --data")
     if packages := sorted({package for extra in plan.scale.extras for package in lacking(extra)}):
         raise MissingError(
             f"these steps need {', '.join(packages)}: run pip install 'biorag[{','.join(plan.scale.extras)}]'"
@@ -116,14 +117,6 @@ def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> di
         write_json(out / f"{REPORT}.json", report)
         write_text(out / f"{REPORT}.md", report_markdown(report))
     return report
-
-
-def _sentence(recipe: ExperimentRecipe, missing: Mapping[str, str]) -> str:
-    wanted = [
-        f"{path} ({recipe.inputs[name].what}{'; ' if recipe.inputs[name].get else ''}{recipe.inputs[name].get})"
-        for name, path in missing.items()
-    ]
-    return f"inputs are not there: {', '.join(wanted)}: put them there, or name their folder by --data"
 
 
 def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from biorag.utils.registry import or_list
 SCALE = "sweep"  # the one scale of a sweep's recipe
 PAIR = ("negatives", "similarity")  # the axes of a retriever
 SHOWN = ("success@3", "success@5", "success@10", "nDCG@10")
+PER_ROW = 4
 INDEPENDENT = ("bm25",)  # negatives of the reranker that all cells share
 # How the untrained are searched, with which every sweep is compared.
 BASE = "base"
@@ -45,9 +46,9 @@ Reranker = Literal["none", "untrained", "independent", "own-kind", "aligned"]
 class Sweep(BaseModel):
     """A grid. Paths are relative to the folder the command runs in.
 
-    `settings` are biorag's own, as in biorag.toml; all its commands read them. `hard_negatives` is the number
-    used of each mined row; `per_row`, the number mined, defaults to it. `aligned` lists the negatives whose retrievers
-    get an aligned reranker; None means all of them.
+    `settings` are biorag's own, as in biorag.toml; all commands read them. `hard_negatives` is the number used of each
+    mined row; `per_row`, the number mined, defaults to it. `aligned` lists the negatives whose retrievers get an
+    aligned reranker; None means all of them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,7 +61,7 @@ class Sweep(BaseModel):
     base: str = STARTER
     reranker_base: str | None = None
     max_positives: int | None = Field(None, ge=1)
-    per_row: int = Field(4, ge=1)
+    per_row: int | None = Field(None, ge=1)
     hard_negatives: int | None = Field(None, ge=1, le=64)
     negatives: tuple[Negatives, ...] = ("in-batch", "bm25", "random")
     similarity: tuple[Similarity, ...] = ("cosine", "dot")
@@ -69,28 +70,21 @@ class Sweep(BaseModel):
     k_init: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = Field((20, 100), min_length=1)
     settings: SharedSettings = {}
 
-    @field_validator("negatives", "similarity", "reranker", "k_init")
+    @field_validator("evaluate", "negatives", "similarity", "reranker", "k_init")
     @classmethod
-    def _distinct(cls, values: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    def _distinct(cls, values: tuple[Path | str | int, ...]) -> tuple[Path | str | int, ...]:
         return tuple(dict.fromkeys(values))
 
-    @field_validator("evaluate")
-    @classmethod
-    def _distinct_names(cls, folders: tuple[Path, ...]) -> tuple[Path, ...]:
-        if len({folder.name for folder in folders}) < len(folders):
-            raise ValueError("two folders have the same name, which tables go by")
-        return folders
-
     @model_validator(mode="after")
-    def _mines_what_it_uses(self) -> Sweep:
-        if self.hard_negatives and "per_row" in self.model_fields_set and self.per_row < self.hard_negatives:
+    def _mines_enough(self) -> Sweep:
+        if self.mined < (self.hard_negatives or 1):
             raise ValueError(f"per_row mines {self.per_row} negatives, and hard_negatives uses {self.hard_negatives}")
         return self
 
     @property
     def mined(self) -> int:
         """The negatives that are mined for each row."""
-        return self.per_row if "per_row" in self.model_fields_set else self.hard_negatives or self.per_row
+        return self.per_row or self.hard_negatives or PER_ROW
 
     @property
     def files(self) -> list[Path]:
@@ -98,7 +92,7 @@ class Sweep(BaseModel):
         return [*self.train, *self.corpus, *self.evaluate, *self.guard]
 
     def kinds(self, reranker: str) -> list[str]:
-        """Return the negatives whose retrievers get such a reranker; in-batch ones are no kind to train it on."""
+        """Return the negatives whose retrievers get such a reranker; in-batch negatives have no own kind."""
         if reranker not in self.reranker:
             return []
         if reranker == "aligned":
@@ -187,9 +181,10 @@ def _values(sweep: Sweep) -> dict[str, str | tuple[str, ...]]:
 
 
 def _step(name: str, axes: Sequence[str], run: str, kinds: Sequence[str] | None = None) -> list[StepTemplate]:
-    """Return a step for these kinds of negatives; None means that it concerns none, and there is none for no kind."""
-    when = ({"negatives": tuple(kinds)},) if kinds is not None else ()
-    return [StepTemplate(name=name, axes=tuple(axes), run=run, when=when)] if kinds is None or kinds else []
+    """Return a step, for these kinds of negatives alone if they are given; nothing for no kind."""
+    if kinds is None:
+        return [StepTemplate(name=name, axes=tuple(axes), run=run)]
+    return [StepTemplate(name=name, axes=tuple(axes), run=run, when=({"negatives": tuple(kinds)},))] if kinds else []
 
 
 def _made(sweep: Sweep) -> list[StepTemplate]:
@@ -199,27 +194,25 @@ def _made(sweep: Sweep) -> list[StepTemplate]:
     independent = INDEPENDENT if "independent" in sweep.reranker else ()
     aligned, own = sweep.kinds("aligned"), sweep.kinds("own-kind")
     trained = "--base {base} --negatives {negatives} --similarity {similarity} --out {out} {capped}"
-    mining = "{guard} --per-row {per_row} --out {out}/rows.jsonl"
-    reranker = "{used} --base {reranker_base} --out {out} {capped}"
-    mine = f"mine {{train}} --negatives {{negatives}} --name {{base-index.name}} {mining}"
-    alone = _step("independent", (), f"train reranker {{mined(negatives=bm25)}}/rows.jsonl {reranker}")
+    mine, rows = "mine {train} --negatives", "{guard} --per-row {per_row} --out {out}/rows.jsonl"
+    reranker = "/rows.jsonl {used} --base {reranker_base} --out {out} {capped}"
+    read = "train retriever {train} --name {base-index.name} {guard}"
+    index = "index {corpus} --encoder {retriever} --similarity {similarity} --name {name}"
     return [
         *_step("base-index", (), "index {corpus} --encoder {base} --name {name}"),
+        *_step("retriever", PAIR, f"{read} {trained}", in_batch),
         *_step(
-            "retriever", PAIR, f"train retriever {{train}} --name {{base-index.name}} {{guard}} {trained}", in_batch
+            "mined",
+            PAIR[:1],
+            f"{mine} {{negatives}} --name {{base-index.name}} {rows}",
+            [*mined, *(kind for kind in independent if kind not in mined)],
         ),
-        *_step("mined", PAIR[:1], mine, list(dict.fromkeys((*mined, *independent)))),
         *_step("retriever", PAIR, f"train retriever {{mined}}/rows.jsonl {{used}} {trained}", mined),
-        *_step(
-            "index",
-            PAIR,
-            "index {corpus} --encoder {retriever} --similarity {similarity} --name {name}",
-            sweep.negatives,
-        ),
-        *(alone if independent else []),
-        *_step("own-kind", PAIR[:1], f"train reranker {{mined}}/rows.jsonl {reranker} --negatives {{negatives}}", own),
-        *_step("mistakes", PAIR, f"mine {{train}} --negatives retriever --name {{index.name}} {mining}", aligned),
-        *_step("aligned", PAIR, f"train reranker {{mistakes}}/rows.jsonl {reranker}", aligned),
+        *_step("index", PAIR, index, sweep.negatives),
+        *(_step("independent", (), f"train reranker {{mined(negatives=bm25)}}{reranker}") if independent else ()),
+        *_step("own-kind", PAIR[:1], f"train reranker {{mined}}{reranker} --negatives {{negatives}}", own),
+        *_step("mistakes", PAIR, f"{mine} retriever --name {{index.name}} {rows}", aligned),
+        *_step("aligned", PAIR, f"train reranker {{mistakes}}{reranker}", aligned),
     ]
 
 

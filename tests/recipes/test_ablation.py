@@ -94,7 +94,6 @@ def test_a_sweep_holds_no_secret_for_its_reports_to_repeat(sweep, values, variab
         ({"negatives": ["in-batch", "hard"]}, ["negatives.1", "in-batch, bm25, bm25-hits or random", "'hard'"]),
         ({"train": []}, ["train", "at least 1"]),
         ({"settings": {"train_epochs": -1}}, ["settings"]),
-        ({"evaluate": ["test", "base/../test"]}, ["the same name"]),
         ({"hard_negatives": 32, "per_row": 4}, ["per_row mines 4 negatives, and hard_negatives uses 32"]),
     ],
 )

@@ -334,7 +334,7 @@ def test_a_dry_run_lists_steps_with_estimates(file, tmp_path):
     assert encoded["command"][3:5] == ["index", "--encoder"]
     shown = invoke(*asked)
     assert "not there" in shown.stderr
-    assert "ten texts from the shelf" in shown.stderr.replace("\n", " ")
+    assert "ten texts; from the shelf" in shown.stderr.replace("\n", " ")
 
 
 def test_what_cannot_be_run(file, tmp_path):
