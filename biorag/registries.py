@@ -271,32 +271,6 @@ FORMATS = Registry(
 
 
 @dataclass(frozen=True, kw_only=True)
-class CitationsKind(Kind):
-    """A format of files of citations: its target yields their edges, `(source) -> Iterator[Pairs]`."""
-
-    suffixes: tuple[str, ...]
-
-
-CITATIONS = Registry(
-    "format of citations",
-    CitationsKind(
-        "PubMed XML",
-        ".citation_graph.sources:read_xml",
-        "the lists of references",
-        suffixes=READERS["PubMed XML"].suffixes,
-    ),
-    CitationsKind(
-        "CSV", ".citation_graph.sources:read_csv", "the Open Citation Collection's", suffixes=or_gzipped(".csv")
-    ),
-)
-
-
-def suffixes(registry: Registry[ReaderKind] | Registry[CitationsKind]) -> tuple[str, ...]:
-    """Return how the names of files of all formats end."""
-    return tuple(dict.fromkeys(suffix for kind in registry.values() for suffix in kind.suffixes))
-
-
-@dataclass(frozen=True, kw_only=True)
 class GeneratorKind(Kind):
     """A kind of generator: its target is a `GeneratorSource` (biorag.generators.source).
 

@@ -15,10 +15,11 @@ from biorag.citation_graph.graph import LARGEST
 from biorag.corpus.pubmed import ARTICLE, read_records, read_references
 from biorag.corpus.sources import DamagedSourceError, Source, files_of, read_chunks
 from biorag.errors import BadInputError, MissingError
-from biorag.registries import CITATIONS, suffixes
+from biorag.registries import READERS
 
 HEADER = b"citing,referenced"
 BLOCK = 4 << 20  # bytes of CSV parsed at once
+XML, CSV = READERS["PubMed XML"].suffixes, (".csv", ".csv.gz")  # ends of names
 EDGES = 50_000  # of XML, yielded at once
 _ROW = re.compile(rb'\s*"?\s*([0-9]{1,10})\s*"?\s*,\s*"?\s*([0-9]{1,10})\s*"?\s*')
 
@@ -31,7 +32,7 @@ def find_citations(names: Sequence[str]) -> list[Source]:
     Raises `MissingError` if nothing has a name, `BadInputError` at another suffix, or a folder without any of them.
     """
     sources: list[Source] = []
-    endings = suffixes(CITATIONS)
+    endings = (*XML, *CSV)
     for name in names:
         path = Path(name)
         if not path.exists():
@@ -50,9 +51,7 @@ def read_edges(source: Source) -> Iterator[Pairs]:
 
     Raises `DamagedSourceError` at a record that cannot be read, or a CSV without its header.
     """
-    kind = next(kind for kind in CITATIONS.values() if source.path.name.endswith(kind.suffixes))
-    edges: Iterator[Pairs] = kind.load()(source)
-    return edges
+    return read_csv(source) if source.path.name.endswith(CSV) else read_xml(source)
 
 
 def read_xml(source: Source) -> Iterator[Pairs]:

@@ -15,11 +15,9 @@ from biorag.api.session import Session
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, expanded
 from biorag.corpus.sources import DEMO
-from biorag.engine import encoder_files, index_corpus
+from biorag.engine import index_corpus
 from biorag.errors import BioragError
-from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import Store, index_names
-from biorag.models.exports import RUNTIME, usable_files
 from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
@@ -93,26 +91,9 @@ def _starter(path: Path) -> str:
 
 
 def _indexes(settings: Settings) -> str:
-    """Describe each index and the encoder of its questions."""
-    named = [settings.replace(name=name) for name in index_names(settings)]
-    indexes = [(index, Store(index).require_manifest()) for index in named]
-    return ", ".join(_index(*index) for index in indexes) or "none yet: try 'biorag index demo'"
-
-
-def _index(settings: Settings, manifest: Manifest) -> str:
-    return f"{manifest.name} ({manifest.snippets} snippets; questions encoded {_question_encoder(settings, manifest)})"
-
-
-def _question_encoder(settings: Settings, manifest: Manifest) -> str:
-    """Say that an export of the encoder does it, or torch and why."""
-    try:
-        files = encoder_files(settings, manifest)
-        exported, fault = usable_files(files, "bi-encoder", settings.exports, settings.retrieval.precision)
-    except BioragError as error:
-        return f"by no model ({error})"
-    if exported is None:
-        return f"by torch, as {fault}"
-    return f"by {RUNTIME}, exported, largest difference to torch {exported.difference:.1e}"
+    manifests = [Store(settings.replace(name=name)).require_manifest() for name in index_names(settings)]
+    listed = (f"{manifest.name} ({manifest.snippets} snippets)" for manifest in manifests)
+    return ", ".join(listed) or "none yet: try 'biorag index demo'"
 
 
 def _question(settings: Settings) -> str:

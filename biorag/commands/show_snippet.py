@@ -8,9 +8,7 @@ from typer import Argument, Option
 
 from biorag.commands import options, show, show_answer
 from biorag.commands.groups import CommandLine, Flags, expanded
-from biorag.errors import OfflineError, UsageError
 from biorag.settings.settings import Settings
-from biorag.types import Snippet
 
 DIGITS = 5  # of a rank, at most; longer numbers are PMIDs
 
@@ -23,7 +21,6 @@ def show_snippet(
     settings: Annotated[Settings, options.NAMED_INDEX, Flags("qdrant", "graph")],
     line: CommandLine,
     mark: Annotated[str | None, Option(help="Words to mark in the text.")] = None,
-    open_page: Annotated[bool, Option("--open", help="Open its page on PubMed in the browser.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Print a whole snippet with its reference and the known facts of its study.
@@ -35,7 +32,6 @@ def show_snippet(
 
       biorag show 1
       biorag show 29768149 --name pubmed --mark "formoterol asthma"
-      biorag show 2 --open
       biorag show 29768149 --name pubmed --json
     """
     from biorag.api.session import Session
@@ -45,14 +41,10 @@ def show_snippet(
         settings, which = _of_last_hits(settings, which)
     with Session(settings) as session:
         snippets = session.show(which)
-    page = _page(settings, snippets[0]) if open_page else ""
     if as_json:
         show.print_json(snippets.to_json(mark or ""))
     else:
         show_answer.snippets(snippets, terms(mark or ""))
-    if page:
-        show.err.print(f"opening {page} in the browser", soft_wrap=True)
-        show.open_page(page)
 
 
 def _of_last_hits(settings: Settings, which: str) -> tuple[Settings, str]:
@@ -64,15 +56,3 @@ def _of_last_hits(settings: Settings, which: str) -> tuple[Settings, str]:
     if hits is None or int(which) > len(hits.ids):
         return settings, which
     return settings.replace(name=hits.index), hits.ids[int(which) - 1]
-
-
-def _page(settings: Settings, snippet: Snippet) -> str:
-    """Return the address of a snippet's page."""
-    from biorag.references.reference import reference_of
-
-    url = reference_of(snippet).url
-    if not url:
-        raise UsageError(f"snippet {snippet.id!r} has neither PMID nor DOI: leave --open out")
-    if settings.services.offline:
-        raise OfflineError(f"offline: {url} is not opened: leave --open out, or turn --offline (BIORAG_OFFLINE) off")
-    return url

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from biorag.errors import BadInputError, MissingError
-from biorag.registries import READERS, ReaderKind, suffixes
+from biorag.registries import READERS, ReaderKind
 from biorag.utils.files import sha256_of
 from biorag.utils.outputs import is_own
 from biorag.utils.text import escaped
@@ -184,7 +184,7 @@ def demo_file(name: str) -> Path:
 
 def _folder(folder: Path, home: Path | None, columns: Columns) -> tuple[list[Source], Counter[str]]:
     """Return a folder's corpus files, sub-folders' too, and counts of the other files; logs both."""
-    endings = suffixes(READERS)
+    endings = tuple(suffix for kind in READERS.values() for suffix in kind.suffixes)
     corpus = set(files_of(folder, endings, home))
     beir = {path.parent for path in corpus if path.name in BEIR_CORPUS}
     reasons = {path: _left(path, folder, beir, corpus, endings) for path in sorted(folder.rglob("*"))}

@@ -43,10 +43,9 @@ class CompleteRows(TypedDict):
 
 @dataclass(frozen=True)
 class ResumableRun:
-    """Results at `path` that a killed run resumes; `identity` is everything that determines them.
+    """Results at `path`, a directory or a file of `Rows`, that a killed run resumes; `identity` determines them.
 
-    They are a directory with the manifest in it, or a file of `Rows` with the manifest beside it. A subclass names its
-    kind of run and its manifest, the type of every manifest (`head`) and that of a complete one (`facts`).
+    A subclass names its kind of run and its manifest, the type of every manifest (`head`), and of a complete one.
     """
 
     path: Path
@@ -59,7 +58,7 @@ class ResumableRun:
 
     @property
     def manifest(self) -> Path:
-        """Where the identity is kept, and whether the run is complete."""
+        """The file with the identity."""
         return self.path / self.manifest_name
 
     def changed(self, values: Mapping[str, Any]) -> list[str]:
@@ -67,9 +66,9 @@ class ResumableRun:
         return changed_keys(values["identity"], self.identity)
 
     def finished(self) -> dict[str, Any] | None:
-        """Return the manifest of a complete run of this identity; None if there is none, or an incomplete one.
+        """Return the manifest of the complete run; None if there is none.
 
-        Raises MismatchError if the manifest is damaged, or of another identity, naming the differences.
+        Raises MismatchError if it is damaged, or of another identity, naming the differences.
         """
         if (values := self._read_manifest()) is None:
             return None
@@ -84,7 +83,6 @@ class ResumableRun:
         return values if complete else None
 
     def _read_manifest(self) -> dict[str, Any] | None:
-        """Return the values of the manifest, which has the parts of `head`; None if there is none."""
         if not self.manifest.exists():
             return None
         try:
@@ -99,10 +97,7 @@ class ResumableRun:
         return MismatchError(f"{self.manifest} is damaged ({error}): {NEXT_STEP}")
 
     def check_nothing_else(self) -> None:
-        """Refuse a path that holds files but no manifest, with MismatchError: they are not ours.
-
-        The lock may stand there, and a first manifest whose writing was killed.
-        """
+        """Raise MismatchError at a path with files other than the lock and a half-written manifest, but no manifest."""
         if self.manifest.exists() or not self.path.exists():
             return
         if not self.path.is_dir() or not all(map(self._may_stand, self.path.iterdir())):
@@ -115,13 +110,13 @@ class ResumableRun:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out of the directory; raises ServiceError if another process writes into it."""
+        """Keep other processes out of the directory; raises ServiceError if one writes into it."""
         with DirectoryLock(self.path, exclusive=True, what=self.kind):
             yield
             (self.path / LOCK).unlink(missing_ok=True)
 
     def reading(self) -> DirectoryLock:
-        """Keep writers out of the directory; raises ServiceError if a process writes into it."""
+        """Keep writers out of the directory; raises ServiceError if one is there."""
         return DirectoryLock(self.path, exclusive=False, what=self.kind)
 
     def save(self, complete: bool, **facts: Any) -> dict[str, Any]:
@@ -152,10 +147,9 @@ class RunDirectory(ResumableRun):
         return self.save(True, **facts)
 
     def perform(self, work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the manifest of the complete run; `work` makes the results and returns the facts, unless they exist.
+        """Return the manifest of the complete run; unless there is one, `work` makes the results and returns the facts.
 
-        Raises MismatchError if the directory holds something else, or a run of another identity; ServiceError if
-        another process writes into it.
+        Raises as `finished` and `locked` do.
         """
         if (manifest := self.finished()) is not None:
             return manifest
@@ -164,7 +158,7 @@ class RunDirectory(ResumableRun):
             return self.finish(work())
 
     def rows_in(self, name: str, row: Any = dict[str, Any], belongs: Belongs | None = None) -> Rows:
-        """Return a file of rows in the directory, whose manifest and lock stand for the file's own."""
+        """Return a file of rows under the manifest and lock of the directory."""
         return Rows(self.path / name, self.identity, row, belongs or by_id, within=True)
 
     def fill(
@@ -175,7 +169,7 @@ class RunDirectory(ResumableRun):
         work: Callable[[Sequence[Item]], Iterable[Mapping[str, Any] | None]],
         on_progress: OnProgress,
     ) -> list[Any]:
-        """Fill a file of rows in the directory, which is complete then, and return the rows; see `Rows.fill`."""
+        """Fill the one file of rows of the directory, and return its rows; see `Rows.fill`."""
         rows = self.rows_in(name, row)
         with self.locked():
             if self.finished() is None:
@@ -199,34 +193,27 @@ class Filled(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows(ResumableRun):
-    """A JSON Lines file of results, made item by item in their order; a killed run resumes after its last whole row.
+    """A JSON Lines file of results, made item by item in their order, with a manifest beside it.
 
-    Parameters
-    ----------
-    path : of the file; its manifest lies beside it
-    identity : everything that determines the rows, the items included
-    row : the type of a row, as `parsed` takes it; other fields are ignored
-    belongs : whether a row is an item's
-    tally : more counts of the rows for the manifest
-    within : whether the file is part of a `RunDirectory`, which has the manifest
+    A killed run resumes after its last whole row. The identity includes the items.
     """
 
-    row: Any = dict[str, Any]
+    row: Any = dict[str, Any]  # the type of a row, as `parsed` takes it; other fields are ignored
     belongs: Belongs = by_id
-    tally: Callable[[Iterator[Any]], Mapping[str, int]] = lambda rows: {}
-    within: bool = False
+    tally: Callable[[Iterator[Any]], Mapping[str, int]] = lambda rows: {}  # more counts for the manifest
+    within: bool = False  # whether the file is part of a `RunDirectory`, which has the manifest
 
     facts = CompleteRows
 
     @property
     def manifest(self) -> Path:
-        """Where the identity is kept, and whether the file is complete."""
+        """The file with the identity."""
         return self.path.with_name(f"{self.path.name}.manifest.json")
 
     def counts(self) -> dict[str, int] | None:
         """Return the counts of a complete file; None if it is incomplete.
 
-        Raises MismatchError as `finished` does, and if the file has no manifest, or was changed since.
+        Raises MismatchError as `finished` does, and if the file has no manifest or was changed.
         """
         manifest = self.finished()  # perhaps of another file of this name
         if not self.path.exists():
@@ -241,10 +228,7 @@ class Rows(ResumableRun):
 
     @contextmanager
     def appending(self) -> Iterator[BinaryIO]:
-        """Write the manifest and open an incomplete file to append to it, as its only writer.
-
-        Raises ServiceError if another process is writing it.
-        """
+        """Open an incomplete file as its only writer; raises ServiceError if another process writes it."""
         self.save(complete=False)
         with opened_regular(self.path, "ab") as stream:
             if not try_lock(stream):
@@ -271,13 +255,10 @@ class Rows(ResumableRun):
     ) -> Filled:
         """Append the rows of the items that no earlier run has done, each flushed as it comes.
 
-        Parameters
-        ----------
-        work : yields one row for each of the items left, None for an item without one; it is not called if none is left
-        batch : number of items whose rows depend on each other: a killed run resumes at a multiple of it
+        `work` yields a row or None for each of the items left. Rows of a `batch` depend on each other: a killed run
+        resumes at a multiple of it.
 
-        Raises MismatchError if the file is of another identity, was changed, or has a row of none of the items;
-        ServiceError if another process is writing it.
+        Raises MismatchError as `counts` does, or at a row of none of the items; ServiceError as `appending` does.
         """
         if not self.within and (counts := self.counts()) is not None:
             on_progress(len(items))
@@ -298,7 +279,7 @@ class Rows(ResumableRun):
         return Filled(counts, resumed)
 
     def publish(self, lines: Iterable[bytes], counts: Mapping[str, int]) -> None:
-        """Write all lines at once, and mark the file as complete; `counts` may be filled while the lines come."""
+        """Write the complete file at once; `counts` may be filled while the lines come."""
         self.save(complete=False)
         with replacing(self.path) as stream:
             stream.writelines(lines)
@@ -313,7 +294,7 @@ class Rows(ResumableRun):
             self.save(complete=True, counts=dict(counts), sha256=sha256_of(self.path))
 
     def _done(self, items: Sequence[Item], batch: int) -> tuple[int, int, int]:
-        """Return how many items are done, in whole batches, the number of their rows, and the rows' bytes."""
+        """Return the number of items done, in whole batches, of their rows, and of the rows' bytes."""
         done, after = 0, [(0, 0)]  # of each row the items done after it, and where it ends
         for number, (size, row) in enumerate(whole_rows(self.path, self.row), 1):
             while done < len(items) and not self.belongs(items[done], row):
@@ -331,10 +312,7 @@ class Rows(ResumableRun):
 
 
 def whole_lines(path: Path) -> Iterator[bytes]:
-    """Yield the complete lines of a file, none if it is not there; a last one without a line end was torn by a kill.
-
-    Raises MismatchError if a line is longer than any that biorag writes.
-    """
+    """Yield the complete lines of a file, if it is there; a kill tears the last. Raises MismatchError at a huge one."""
     if path.is_file():
         with path.open("rb") as stream:
             while line := stream.readline(LONGEST):
@@ -345,12 +323,7 @@ def whole_lines(path: Path) -> Iterator[bytes]:
 
 
 def whole_rows(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the bytes and the value, of a type as `parsed` takes it, of each complete line of a JSON Lines file.
-
-    Fields that the type does not have are left out.
-
-    Raises MismatchError naming the line that is damaged.
-    """
+    """Yield the length in bytes and the value of each complete line; raise MismatchError naming a damaged one."""
     for number, line in enumerate(whole_lines(path), 1):
         try:
             yield len(line), parsed(kind, line, extra="ignore")
@@ -361,7 +334,7 @@ def whole_rows(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
 
 
 def changed_keys(stored: Mapping[str, Any], identity: Mapping[str, Any], nested: bool = False) -> list[str]:
-    """Return the keys in which a stored identity differs from this one; with `nested`, those of inner objects."""
+    """Return the keys in which a stored identity differs from this one, with `nested` those of inner objects."""
     current = json.loads(json_text(identity))
     changed: list[str] = []
     for key in sorted({*stored, *current}):

@@ -119,7 +119,7 @@ def test_show_counts_the_papers_of_the_graph_that_cite(home, tmp_path):
     citations = tmp_path / "citations.csv"
     citations.write_text("citing,referenced\n10,1\n11,1\n11,2\n12,1\n")
     graphs = Settings.of(home=home).graphs
-    build(graphs / "cited", find_citations([str(citations)]), False, lambda _: None)
+    build(graphs / "cited", find_citations([str(citations)]), lambda _: None)
     facts = [
         done(run(home, "show", id, "--name", "papers", "--graph", "cited", "--json"))["snippets"][0]["facts"]
         for id in ("1", "2", "3")
@@ -161,23 +161,6 @@ def test_a_damaged_file_of_last_hits_is_named(home):
     path.unlink()
     failed(run(home, "show", "999", "--name", "papers"), 4, "papers", "999", "id or the PMID")
     failed(run(home, "ask", "x", "--name", "papers", "--format", "ris", "--json"), 2, "--json", "--format")
-
-
-# --- the browser
-
-
-def test_open_opens_pubmed(home, monkeypatch):
-    opened = []
-    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
-    ended = succeeded(run(home, "show", "1", "--name", "papers", "--open"))
-    assert opened == ["https://pubmed.ncbi.nlm.nih.gov/1/"]
-    assert "pubmed.ncbi.nlm.nih.gov" in ended.stderr
-    failed(run(home, "show", "c", "--name", "old", "--open"), 2, "'c'", "--open")
-    failed(run(home, "--offline", "show", "1", "--name", "papers", "--open"), 6, "offline", "pubmed")
-    assert len(opened) == 1
-
-
-# --- evidence and formats
 
 
 def test_evidence_shows_author_year_journal_and_type(home):
