@@ -46,7 +46,7 @@ def index(
         raise UsageError("name the files or folders to index, or 'demo'")
     loaded, paths = _settings({**settings, "name": name}, config), [fspath(path) for path in corpus]
     if "name" not in loaded.index.model_fields_set:
-        loaded = loaded.replace(name=name_for(loaded, paths))
+        loaded = loaded.replace(name=name_for(paths))
     return index_corpus(loaded, paths)
 
 

@@ -8,10 +8,9 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from biorag.errors import BioragError, MismatchError, MissingError, UsageError
+from biorag.errors import BioragError, MissingError, UsageError
 from biorag.indexes.checksums import SHARD
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
-from biorag.indexes.progress import read_progress
 from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
 from biorag.utils.files import disk_bytes, sync_folder, write_json
@@ -19,7 +18,7 @@ from biorag.utils.locks import DirectoryLock, is_written
 
 logger = logging.getLogger(__name__)
 
-COMPLETE, TORN, INTERRUPTED, WRITTEN, DAMAGED = "complete", "torn", "interrupted", "being written", "damaged"
+COMPLETE, INCOMPLETE, WRITTEN, DAMAGED = "complete", "incomplete", "being written", "damaged"
 REMOVED = ".removed-"  # begins the folders of what is being removed
 
 
@@ -27,7 +26,7 @@ REMOVED = ".removed-"  # begins the folders of what is being removed
 class IndexSummary:
     """One index as the list shows it; what only a manifest says is None where that is damaged.
 
-    `state` is one of `COMPLETE`, `TORN`, `INTERRUPTED`, `WRITTEN` and `DAMAGED`; `bytes` the size of its folder, of an
+    `state` is one of `COMPLETE`, `INCOMPLETE`, `WRITTEN` and `DAMAGED`; `bytes` the size of its folder, of an
     index on a server the manifest alone.
     """
 
@@ -56,19 +55,8 @@ def _summary(settings: Settings, name: str) -> IndexSummary:
         bytes=disk_bytes(folder),
         encoder=manifest.encoder.id,
         store=manifest.store.get("url", manifest.store["kind"]),
-        state=_state(folder, manifest),
+        state=WRITTEN if is_written(folder) else COMPLETE if manifest.complete else INCOMPLETE,
     )
-
-
-def _state(folder: Path, manifest: Manifest) -> str:
-    if is_written(folder):
-        return WRITTEN
-    if manifest.complete:
-        return COMPLETE
-    try:
-        return TORN if read_progress(folder).torn else INTERRUPTED
-    except MismatchError:
-        return INTERRUPTED
 
 
 def known_index(settings: Settings) -> Manifest | None:

@@ -1,4 +1,4 @@
-"""The fields of an index's snippets: which there are, their commonest values, and whether a filter names one."""
+"""The fields of an index's snippets, their commonest values, and the check of the fields that a filter names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -44,34 +44,26 @@ class FieldCount:
         return {"name": self.name, "snippets": self.snippets, "values": values}
 
 
-@dataclass(slots=True)
-class _Tally:
-    snippets: int = 0
-    values: Counter[tuple[type, Value]] = field(default_factory=Counter)  # with the type: True equals 1
-
-    def add(self, values: Iterable[Value]) -> None:
-        """Count a snippet that has these values; each once."""
-        self.snippets += 1
-        for value in {(type(value), value) for value in values}:
-            if value in self.values or len(self.values) < MOST_VALUES:
-                self.values[value] += 1
-
-
 def field_counts(snippets: Iterable[Snippet], commonest: int = COMMONEST) -> list[FieldCount]:
     """Return the fields of snippets, those that all have first, then by name."""
-    tallies: dict[str, _Tally] = {}
+    having: Counter[str] = Counter()
+    values: dict[str, Counter[tuple[type, Value]]] = {}  # with the type: True equals 1
     for snippet in snippets:
-        for name, values in fields_of(snippet):
-            tallies.setdefault(name, _Tally()).add(() if name in UNCOUNTED else values)
-    counts = [
-        FieldCount(name, tally.snippets, tuple(_commonest(tally.values, commonest))) for name, tally in tallies.items()
-    ]
-    return sorted(counts, key=lambda count: (-count.snippets, count.name))
+        for name, of_snippet in fields_of(snippet):
+            having[name] += 1
+            counts = values.setdefault(name, Counter())
+            for value in {(type(value), value) for value in of_snippet} if name not in UNCOUNTED else ():
+                if value in counts or len(counts) < MOST_VALUES:
+                    counts[value] += 1
+    fields = (FieldCount(name, count, _commonest(values[name], commonest)) for name, count in having.items())
+    return sorted(fields, key=lambda field: (-field.snippets, field.name))
 
 
-def _commonest(values: Counter[tuple[type, Value]], most: int) -> list[tuple[Value, int]]:
-    counts = ((value, count) for (_, value), count in values.items())
-    return sorted(counts, key=lambda pair: (-pair[1], str(pair[0])))[:most]
+def _commonest(counts: Counter[tuple[type, Value]], most: int) -> tuple[tuple[Value, int], ...]:
+    ordered = sorted(
+        ((value, count) for (_, value), count in counts.items()), key=lambda pair: (-pair[1], str(pair[0]))
+    )
+    return tuple(ordered[:most])
 
 
 def fields_of(snippet: Snippet) -> Iterator[tuple[str, Sequence[Value]]]:

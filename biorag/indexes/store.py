@@ -207,21 +207,12 @@ def _url_of(path: Path) -> str | None:
         return None
 
 
-def name_for(settings: Settings, corpus: Sequence[str]) -> str:
+def name_for(corpus: Sequence[str]) -> str:
     """Return the name of the index that an unnamed corpus goes into: `demo` for the packaged one, else `default`.
 
     Corpora of all other names share `default`, so that `baseline/` and, a day later, `updatefiles/` meet in one index.
-    An index `default` that holds the packaged corpus already stays the one that it is indexed into.
     """
-    if list(corpus) != [DEMO] or Path(DEMO).exists():
-        return DEFAULT
-    if (settings.indexes / DEMO / MANIFEST).is_file():
-        return DEMO
-    try:
-        sources = read_manifest(settings.indexes / DEFAULT / MANIFEST).sources
-    except (BioragError, OSError):
-        return DEMO
-    return DEFAULT if any(source.name == DEMO for source in sources) else DEMO
+    return DEMO if list(corpus) == [DEMO] and not Path(DEMO).exists() else DEFAULT
 
 
 def check_encoder(manifest: Manifest, sha256: str, name: str, configuration: Mapping[str, str]) -> None:

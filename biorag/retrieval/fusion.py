@@ -49,17 +49,23 @@ def min_max(scores: Sequence[float]) -> list[float]:
     return [(score - low) / (high - low) if high > low else 0.0 for score in scores]
 
 
-class Fused(NamedTuple):
-    """One query's best snippets by fused score, and the two lists that they come from, all best first."""
+class Sides(NamedTuple):
+    """The hits of each side of hybrid retrieval for one query before fusion, best first, with its own scores."""
 
-    ranking: list[ScoredDoc]
     dense: Sequence[ScoredDoc]
     bm25: Sequence[ScoredDoc]
 
 
+class Candidates(NamedTuple):
+    """The best snippets of the first stage for one query, and the sides they come from if it is hybrid."""
+
+    ranking: list[ScoredDoc]
+    sides: Sides | None = None
+
+
 def best_of_lists(
     index: Index, dense: Sequence[IndexQuery], bm25: Sequence[IndexQuery], limit: int, fuse: Fuse, true_scores: bool
-) -> list[Fused]:
+) -> list[Candidates]:
     """Return each query's best `limit` of the snippets on either list.
 
     Parameters
@@ -70,12 +76,12 @@ def best_of_lists(
     by_vector, by_word = _lists(index, dense, bm25)
     scores = _completed(index, dense, bm25, by_vector, by_word) if true_scores else (by_vector, by_word)
     fused = [ranked(fuse(*sides), limit) for sides in zip(*scores, strict=True)]
-    return [Fused(*parts) for parts in zip(fused, by_vector, by_word, strict=True)]
+    return [Candidates(best, Sides(*sides)) for best, *sides in zip(fused, by_vector, by_word, strict=True)]
 
 
 def best_of_all(
     index: Index, dense: Sequence[IndexQuery], bm25: Sequence[IndexQuery], limit: int, fuse: Fuse
-) -> list[Fused]:
+) -> list[Candidates]:
     """Return each query's best `limit` of all snippets that fulfil its conditions, equal scores in the order of ids.
 
     The hybrid of the BioASQ 8 paper (section 4) is one inner product, `λ⟨q_bm25,p_bm25⟩ + ⟨q_nn,p_nn⟩`, searched over
@@ -96,7 +102,7 @@ def best_of_all(
     dense, bm25 : the two probes of each query; their limits are the first depth
     fuse : joins true scores of both sides; must not fall when either rises, and count an absent BM25 score as 0
     """
-    fused: dict[int, Fused] = {}
+    fused: dict[int, Candidates] = {}
     depths = [max(limit, vector.limit, text.limit) for vector, text in zip(dense, bm25, strict=True)]
     while pending := [number for number in range(len(dense)) if number not in fused]:
         vectors = [replace(dense[number], limit=depths[number], exact=True) for number in pending]
@@ -106,7 +112,8 @@ def best_of_all(
         for turn, (number, sides) in enumerate(zip(pending, by_both, strict=True)):
             best = ranked(fuse(*sides), limit)
             if _is_final(best, by_vector[turn], by_word[turn], limit, depths[number], fuse):
-                fused[number] = Fused(best, by_vector[turn], by_word[turn])
+                read = dense[number].limit, bm25[number].limit
+                fused[number] = Candidates(best, Sides(by_vector[turn][: read[0]], by_word[turn][: read[1]]))
             depths[number] *= 2
     return [fused[number] for number in range(len(dense))]
 

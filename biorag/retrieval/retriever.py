@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from biorag.errors import UsageError
 from biorag.registries import FUSIONS
-from biorag.retrieval.fusion import best_of_all, best_of_lists, min_max, ranked
+from biorag.retrieval.fusion import Candidates, Sides, best_of_all, best_of_lists, min_max, ranked
 from biorag.settings.retrieval import RetrievalSettings, Stage
 from biorag.settings.settings import Settings
 from biorag.types import Encoder, FieldFilter, Hit, Index, IndexQuery, Reranker, ScoredDoc, Snippet, Vectors
@@ -21,27 +21,12 @@ CANDIDATES = 1000  # reranked at once at most, unless one query has more: their 
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
-    """What each side of hybrid retrieval found for one query before fusion, best first, with its own scores."""
-
-    dense: Sequence[ScoredDoc]
-    bm25: Sequence[ScoredDoc]
-
-
-@dataclass(frozen=True, slots=True)
 class Ranking:
-    """The hits of one query, best first, and what each stage took; `sides` is None unless the mode is hybrid."""
+    """The hits of one query, best first, and the time of each stage; `sides` is None unless the mode is hybrid."""
 
     query: str
     hits: tuple[Hit, ...]
     timings_ms: dict[str, float]
-    sides: Sides | None = None
-
-
-class FirstStageCandidates(NamedTuple):
-    """The candidates of one query for reranking, best first, and the sides they come from."""
-
-    ranking: list[ScoredDoc]
     sides: Sides | None = None
 
 
@@ -102,10 +87,6 @@ class Retriever:
         rerankers = [loaded[stage.kind.name, stage.name] for stage in settings.stages] if settings.rerank else None
         return Retriever(self._index, self._encoder, rerankers, settings, self._similarity)
 
-    def over(self, index: Index) -> Retriever:
-        """Return this retriever, models and settings, over another view of its index."""
-        return Retriever(index, self._encoder, self._rerankers, self._settings, self._similarity)
-
     def search(self, query: str, limit: int | None = None, where: tuple[FieldFilter, ...] = ()) -> Ranking:
         """Return the best `limit` (default `k`) hits; see `search_all`."""
         return self.search_all([query], limit, [where])[0]
@@ -154,10 +135,10 @@ class Retriever:
         wheres: Sequence[tuple[FieldFilter, ...]],
         retracted: bool,
         watch: Stopwatch,
-    ) -> tuple[list[FirstStageCandidates], dict[str, Snippet]]:
+    ) -> tuple[list[Candidates], dict[str, Snippet]]:
         """Return the first stage's candidates and their snippets: of `limit` documents, if so many can be found."""
         wanted = max(limit, self._settings.k_init) if self._stages else limit
-        kept = [FirstStageCandidates([]) for _ in queries]
+        kept = [Candidates([]) for _ in queries]
         snippets: dict[str, Snippet] = {}
         lacking = list(range(len(queries)))
         # Blocks of one document and retracted articles take places that others may have. A query that has enough is
@@ -171,7 +152,7 @@ class Retriever:
                 )
             snippets |= {id: snippet for id, snippet in fetched.items() if retracted or not snippet.retracted}
             for index, (ranking, sides) in candidates.items():
-                kept[index] = FirstStageCandidates([scored for scored in ranking if scored.id in snippets], sides)
+                kept[index] = Candidates([scored for scored in ranking if scored.id in snippets], sides)
             lacking = [
                 index
                 for index, (ranking, _) in candidates.items()
@@ -182,7 +163,7 @@ class Retriever:
 
     def _first_stage(
         self, queries: Sequence[str], limit: int, wheres: Sequence[tuple[FieldFilter, ...]], watch: Stopwatch
-    ) -> list[FirstStageCandidates]:
+    ) -> list[Candidates]:
         mode, depth = self._settings.mode, max(self._settings.depth, limit)
         with watch.stage("encode"):
             vectors = self._encode(queries) if mode != "bm25" else ()
@@ -190,26 +171,22 @@ class Retriever:
             side_limit = limit if mode != "hybrid" else depth
             bm25 = [IndexQuery(query, side_limit, where) for query, where in zip(queries, wheres, strict=True)]
             if mode == "bm25":
-                return [FirstStageCandidates(ranking) for ranking in self._index.search(bm25)]
+                return [Candidates(ranking) for ranking in self._index.search(bm25)]
             dense = [IndexQuery(vector, side_limit, where) for vector, where in zip(vectors, wheres, strict=True)]
             if mode == "dense":
-                return [FirstStageCandidates(ranking) for ranking in self._index.search(dense)]
+                return [Candidates(ranking) for ranking in self._index.search(dense)]
             return self._hybrid(dense, bm25, limit)
 
     def _encode(self, queries: Sequence[str]) -> Vectors:
         assert self._encoder is not None, "dense retrieval needs an encoder"
         return self._encoder.encode_queries(queries)
 
-    def _hybrid(
-        self, dense: Sequence[IndexQuery], bm25: Sequence[IndexQuery], limit: int
-    ) -> list[FirstStageCandidates]:
+    def _hybrid(self, dense: Sequence[IndexQuery], bm25: Sequence[IndexQuery], limit: int) -> list[Candidates]:
         """Return each query's best `limit` by fused score, as the fusion has it: of two lists, or of all snippets."""
         kind = FUSIONS[self._settings.fusion]
         fuse = partial(kind.load(), **{name: getattr(self._settings, name) for name in kind.parameters})
         search = best_of_all if kind.exhaustive else partial(best_of_lists, true_scores=kind.true_scores)
-        fused = search(self._index, dense, bm25, limit, fuse)
-        read = dense[0].limit if dense else 0
-        return [FirstStageCandidates(one.ranking, Sides(one.dense[:read], one.bm25[:read])) for one in fused]
+        return search(self._index, dense, bm25, limit, fuse)
 
     def _rerank(
         self, queries: Sequence[str], candidates: list[list[ScoredDoc]], snippets: dict[str, Snippet]

@@ -20,7 +20,8 @@ from biorag.answering.abstention.features import FEATURES, of_hits, of_sides, of
 from biorag.answering.answerer import NOTHING, Answerer
 from biorag.answering.verification.cues import rarity
 from biorag.errors import MismatchError
-from biorag.retrieval.retriever import Ranking, Sides
+from biorag.retrieval.fusion import Sides
+from biorag.retrieval.retriever import Ranking
 from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, Hit, Question, ScoredDoc, Snippet
 

@@ -62,19 +62,12 @@ def test_where_a_server_is_named_its_indexes_alone_count(settings, place):
     assert unnamed_index(settings.replace(qdrant="https://other.example.org")) is None
 
 
-def test_the_packaged_corpus_goes_into_demo_and_all_others_into_default(settings, tmp_path, monkeypatch):
-    assert name_for(settings, ["demo"]) == "demo"
-    assert name_for(settings, ["corpus.jsonl"]) == name_for(settings, ["demo", "corpus.jsonl"]) == "default"
+def test_the_packaged_corpus_goes_into_demo_and_all_others_into_default(tmp_path, monkeypatch):
+    assert name_for(["demo"]) == "demo"
+    assert name_for(["corpus.jsonl"]) == name_for(["demo", "corpus.jsonl"]) == "default"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").write_text("")
-    assert name_for(settings, ["demo"]) == "default", "a file of that name is the user's"
-
-
-def test_an_index_default_that_holds_the_packaged_corpus_stays_its_index(settings, place):
-    place("default", sources=("demo",))
-    assert name_for(settings, ["demo"]) == "default"
-    place("demo", sources=("demo",))
-    assert name_for(settings, ["demo"]) == "demo"
+    assert name_for(["demo"]) == "default", "a file of that name is the user's"
 
 
 def test_several_indexes_without_a_default_are_listed(settings, place):

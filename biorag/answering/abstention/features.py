@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from biorag.answering.extract import candidates, sentence_matches
 from biorag.answering.verification.cues import rarity
 from biorag.answering.verification.words import WordKind, stems, words
-from biorag.retrieval.retriever import Ranking, Sides
+from biorag.retrieval.fusion import Sides
+from biorag.retrieval.retriever import Ranking
 from biorag.types import Hit, LocatedTokens, SentenceEncoder, Vectors
 
 HITS = 5  # hits that are looked at
