@@ -1,4 +1,4 @@
-"""Exported snippets into vectors, batch by batch: what has a vector by the same encoder is not encoded again."""
+"""Exported snippets encoded batch by batch; a snippet with a vector by the same encoder is not encoded again."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ class SnippetBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EncodingJob:
-    """What workers need to encode batches of `snippets` into `out`; travels to other processes and machines.
-
-    `manifest` is that of the index of these vectors.
-    """
+    """Encoding of batches of `snippets` into `out`, for an index of this manifest; travels to other machines."""
 
     snippets: Path
     out: Path
@@ -68,9 +65,8 @@ class BatchEncoder:
         return len(batch.rows)
 
 
-Encode = Callable[
-    [EncodingJob, Sequence[SnippetBatch]], Iterator[int]
-]  # encodes batches; gives the size of each that is done
+# Encodes batches, and gives the size of each that is done.
+Encode = Callable[[EncodingJob, Sequence[SnippetBatch]], Iterator[int]]
 
 
 def encode_here(job: EncodingJob, batches: Sequence[SnippetBatch]) -> Iterator[int]:
@@ -80,7 +76,7 @@ def encode_here(job: EncodingJob, batches: Sequence[SnippetBatch]) -> Iterator[i
 
 @dataclass(frozen=True, slots=True)
 class EmbedReport:
-    """What `biorag embed` did: snippets in all, encoded now, and encoded before."""
+    """Counts of `biorag embed`: all snippets, those encoded now, and those encoded before."""
 
     out: str
     snippets: int
@@ -89,49 +85,46 @@ class EmbedReport:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Embedding:
-    """Vectors under way: of which snippets, into which folder, for an index with which manifest, by which models."""
+def embed_snippets(
+    snippets: SnippetFolder,
+    folder: VectorFolder,
+    job: EncodingJob,
+    batch_size: int,
+    encode: Encode,
+    progress: Progress,
+    known: np.ndarray = NONE,
+) -> EmbedReport:
+    """Encode the snippets of a folder that have no vector in the other folder yet.
 
-    snippets: SnippetFolder
-    folder: VectorFolder
-    manifest: Manifest
-    load: Load
-    batch_size: int
+    Raises `ServiceError` if another process writes into the folder, or workers were lost with their batches.
 
-    def run(self, encode: Encode, progress: Progress, known: np.ndarray = NONE) -> EmbedReport:
-        """Encode the snippets that have no vector yet.
+    `known`: keys of snippets that need none, sorted.
+    """
+    started = time.perf_counter()
+    with snippets.reading(), folder.locked():
+        export = snippets.export()
+        folder.check(job.manifest)
+        folder.describe(job.manifest, snippets.path, complete=False)
+        folder.tidy()
+        batches = _batches(snippets, export, folder, batch_size, known)
+        total = sum(len(batch.rows) for batch in batches)
+        with progress("Encoding", total) as advance:
+            for count in encode(job, batches) if batches else ():
+                advance(count)
+        if missing := sum(len(batch.rows) for batch in _batches(snippets, export, folder, batch_size, known)):
+            raise ServiceError(f"{missing:,} snippets were not encoded: run the same command again")
+        folder.describe(job.manifest, snippets.path, complete=True)
+    seconds = round(time.perf_counter() - started, 3)
+    return EmbedReport(str(folder.path), export.rows, total, export.rows - total, seconds)
 
-        Raises `ServiceError` if another process writes into the folder, or workers were lost with their batches.
 
-        `known`: keys of snippets that need none, sorted.
-        """
-        started = time.perf_counter()
-        with self.snippets.reading(), self.folder.locked():
-            export = self.snippets.export()
-            self.folder.check(self.manifest)
-            self.folder.describe(self.manifest, self.snippets.path, complete=False)
-            self.folder.tidy()
-            batches = self._batches(export, known)
-            total = sum(len(batch.rows) for batch in batches)
-            job = EncodingJob(self.snippets.path.resolve(), self.folder.path.resolve(), self.manifest, self.load)
-            with progress("Encoding", total) as advance:
-                for count in encode(job, batches) if batches else ():
-                    advance(count)
-            if missing := sum(len(batch.rows) for batch in self._batches(export, known)):
-                raise ServiceError(f"{missing:,} snippets were not encoded: run the same command again")
-            self.folder.describe(self.manifest, self.snippets.path, complete=True)
-        seconds = round(time.perf_counter() - started, 3)
-        return EmbedReport(str(self.folder.path), export.rows, total, export.rows - total, seconds)
-
-    def _batches(self, export: Export, known: np.ndarray) -> list[SnippetBatch]:
-        """Return the snippets without vectors in batches, none of more than one part."""
-        done = np.union1d(self.folder.done(), known)
-        batches: list[SnippetBatch] = []
-        for part in export.parts:
-            rows = np.flatnonzero(~among(self.snippets.keys(part), done))
-            batches += [
-                SnippetBatch(part.name, rows[start:][: self.batch_size])
-                for start in range(0, len(rows), self.batch_size)
-            ]
-        return batches
+def _batches(
+    snippets: SnippetFolder, export: Export, folder: VectorFolder, size: int, known: np.ndarray
+) -> list[SnippetBatch]:
+    """Return the snippets without vectors in batches, none of more than one part."""
+    done = np.union1d(folder.done(), known)
+    batches: list[SnippetBatch] = []
+    for part in export.parts:
+        rows = np.flatnonzero(~among(snippets.keys(part), done))
+        batches += [SnippetBatch(part.name, rows[start:][:size]) for start in range(0, len(rows), size)]
+    return batches

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,21 +164,14 @@ def read_table(path: Path, schema: pa.Schema, advice: str = EXPORT_AGAIN) -> pa.
 
     Raises `MismatchError` if it is not there, or damaged, or has no such columns; with `advice`.
     """
-    with _opened(path, advice) as file:
-        stored = file.schema_arrow
-        for field in schema:
-            if stored.get_field_index(field.name) < 0 or not stored.field(field.name).equals(field):
-                raise pa.ArrowInvalid(f"no column {field.name!r} of {field.type}")
-        table = file.read(columns=schema.names).select(schema.names)
-        return table
-
-
-@contextmanager
-def _opened(path: Path, advice: str) -> Iterator[pq.ParquetFile]:
     try:
         # Not `pq.read_table`, which takes the file for a data set and its folder's name for a partition.
         with opened_regular(path) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as file:
-            yield file
+            stored = file.schema_arrow
+            for field in schema:
+                if stored.get_field_index(field.name) < 0 or not stored.field(field.name).equals(field):
+                    raise pa.ArrowInvalid(f"no column {field.name!r} of {field.type}")
+            return file.read(columns=schema.names).select(schema.names)
     except FileNotFoundError:
         raise MismatchError(f"{path} is not there: {advice}") from None
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -25,9 +25,9 @@ from biorag.indexes.surveying import survey
 from biorag.indexes.token_vectors import token_files
 from biorag.indexes.writing import IndexReport
 from biorag.models.finding import ModelFiles
-from biorag.scale.embedding import NONE, Embedding, EmbedReport, Encode, encode_here
+from biorag.scale.embedding import NONE, EmbedReport, Encode, EncodingJob, embed_snippets, encode_here
 from biorag.scale.exporting import export_corpus
-from biorag.scale.loading import Loading
+from biorag.scale.loading import load_vectors
 from biorag.scale.parquet import KEY, KEYS, NAMES
 from biorag.scale.snippet_folder import Export, ExportForm, SnippetFolder
 from biorag.scale.vector_folder import NAME, StoredVectors, VectorFolder
@@ -37,9 +37,9 @@ from biorag.utils.cores import usable_cores
 from biorag.utils.progress import batched, silent
 from biorag.utils.versions import require
 
-# What a worker is told of the settings: no servers, no keys. Models are found where it runs, and not downloaded.
+# The settings that a worker is told: no servers, no keys. Models are found where it runs, and not downloaded.
 TOLD = ("home", "precision")
-STAGES = "stages"  # the folder under the home with what lies between the stages
+STAGES = "stages"  # the folder under the home for snippets and vectors between the stages
 PAGE = 4096  # snippets asked for at once
 
 
@@ -92,10 +92,6 @@ def export(
             return export_corpus(out, files_found, surveyed, split, form, rejects is not None, advance)
 
 
-def _told(settings: Settings) -> dict[str, Any]:
-    return {name: value for name, value in settings.flat().items() if name in TOLD}
-
-
 def embed(
     settings: Settings,
     snippets: Path,
@@ -104,7 +100,7 @@ def embed(
     progress: Progress = silent,
     index: Manifest | None = None,
 ) -> EmbedReport:
-    """Encode an export, for the `index` with this manifest, or for one yet to be made; see `Embedding.run`.
+    """Encode an export, for the `index` with this manifest, or for one yet to be made; see `embed_snippets`.
 
     Raises `MissingError` if there is no finished export, or a model is missing; `MismatchError` if the folder holds
     vectors made otherwise, or the export has blocks of another encoder's tokens.
@@ -126,9 +122,10 @@ def embed(
     elif (manifest.blocks, manifest.bm25.terms) != (exported.blocks, exported.terms):
         raise MismatchError(f"{out} has vectors of other blocks or BM25 terms than {snippets}: choose another --out")
     token_files(settings, manifest, files)
-    load = partial(load_encoding, tuple(_told(settings).items()))
+    told = {name: value for name, value in settings.flat().items() if name in TOLD}
+    job = EncodingJob(snippets.resolve(), out.resolve(), manifest, partial(load_encoding, told))
     known = _held(settings, index, source, exported) if index else NONE
-    return Embedding(source, folder, manifest, load, settings.index.batch_size).run(encode, progress, known)
+    return embed_snippets(source, folder, job, settings.index.batch_size, encode, progress, known)
 
 
 def _manifest_of(settings: Settings, exported: Export, source: SnippetFolder, files: ModelFiles) -> Manifest:
@@ -149,9 +146,9 @@ def _manifest_of(settings: Settings, exported: Export, source: SnippetFolder, fi
     return replace(manifest, blocks=exported.blocks)
 
 
-def load_encoding(told: tuple[tuple[str, Any], ...], manifest: Manifest) -> engine.SnippetEncoders:
+def load_encoding(told: Mapping[str, Any], manifest: Manifest) -> engine.SnippetEncoders:
     """Load the models of an index where they are to encode."""
-    settings = Settings.of(**dict(told))
+    settings = Settings.of(**told)
     files = engine.encoder_files(settings, manifest)
     token_model = token_files(settings, manifest, files)
     return engine.snippet_encoders(settings, files, token_model, manifest.similarity, manifest)
@@ -170,7 +167,7 @@ def _held(settings: Settings, index: Manifest, source: SnippetFolder, exported: 
 
 
 def load(settings: Settings, vectors: Path, snippets: Path | None, progress: Progress = silent) -> IndexReport:
-    """Bring an export and its vectors into the configured index; see `Loading.write`.
+    """Bring an export and its vectors into the configured index; see `load_vectors`.
 
     Raises `MissingError` if there are no vectors, or not of all snippets; `MismatchError` if the index was made with
     another encoder, or other settings.
@@ -188,7 +185,7 @@ def load(settings: Settings, vectors: Path, snippets: Path | None, progress: Pro
     store.check_layout(current)
     exported = SnippetFolder(snippets or source, {})
     with exported.reading(), folder.reading():
-        report = Loading(store, current, manifest, exported, StoredVectors(folder, manifest)).write(progress)
+        report = load_vectors(store, current, manifest, exported, StoredVectors(folder, manifest), progress)
     engine.export_models(settings)
     return report
 
@@ -221,9 +218,9 @@ def index_in_stages(
     columns: Columns = (),
     folder: Path | None = None,
 ) -> IndexReport:
-    """Export, embed and load a corpus; what a run that ended early did is not done again.
+    """Export, embed and load a corpus; a run that ended early is resumed.
 
-    `folder`: what lies between the stages, which is kept; by default a folder under the home, removed at the end.
+    `folder`: for snippets and vectors, which are kept; by default one under the home, removed at the end.
     """
     store = Store(settings)
     current = store.manifest()

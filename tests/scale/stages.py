@@ -19,13 +19,13 @@ from biorag.indexes.manifest import WORDS, BlockParameters, Bm25Parameters, Mani
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import survey
 from biorag.indexes.writing import IndexReport, surveyed_changes, write_index
-from biorag.scale.embedding import NONE, Embedding, EmbedReport, Encode, encode_here
+from biorag.scale.embedding import NONE, EmbedReport, Encode, EncodingJob, embed_snippets, encode_here
 from biorag.scale.exporting import export_corpus
-from biorag.scale.loading import Loading
+from biorag.scale.loading import load_vectors
 from biorag.scale.snippet_folder import Export, ExportForm, SnippetFolder
 from biorag.scale.vector_folder import StoredVectors, VectorFolder
 from biorag.settings.settings import Settings
-from biorag.types import Encoded, IndexQuery, Snippet
+from biorag.types import Encoded, IndexQuery, Progress, Snippet
 from biorag.utils.progress import silent
 from tests.fakes import HashEncoder, encoding_snippets
 from tests.pubmed_records import article, deletions, file_of
@@ -135,21 +135,22 @@ class Pipeline:
         self, manifest: Manifest, batch_size: int = 3, encode: Encode = encode_here, known: Any = NONE
     ) -> EmbedReport:
         folders = SnippetFolder(self.snippets, {}), VectorFolder(self.vectors, {})
-        return Embedding(*folders, manifest, self.load, batch_size).run(encode, silent, known)
+        job = EncodingJob(self.snippets.resolve(), self.vectors.resolve(), manifest, self.load)
+        return embed_snippets(*folders, job, batch_size, encode, silent, known)
 
-    def loading(self, settings: Settings) -> Loading:
+    def write(self, settings: Settings, progress: Progress = silent) -> IndexReport:
         store, folder = Store(settings), VectorFolder(self.vectors, {})
         made = folder.made()
         assert made is not None
         vectors = StoredVectors(folder, made[0])
-        return Loading(store, store.manifest(), made[0], SnippetFolder(self.snippets, {}), vectors)
+        return load_vectors(store, store.manifest(), made[0], SnippetFolder(self.snippets, {}), vectors, progress)
 
     def index(self, settings: Settings, *paths: Path, rejects: RejectsFile | None = None) -> IndexReport:
         """Carry out all stages."""
         self.export(*paths, rejects=rejects)
         current = Store(settings).manifest()
         self.embed(self.manifest(settings, current.bm25 if current else None))
-        return self.loading(settings).write(silent)
+        return self.write(settings)
 
 
 def files_of(paths: Sequence[Path]) -> FoundFiles:

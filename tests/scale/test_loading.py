@@ -17,7 +17,6 @@ from biorag.indexes.store import Store
 from biorag.scale import exporting
 from biorag.scale.vector_folder import VectorFolder
 from biorag.types import OnProgress
-from biorag.utils.progress import silent
 from tests.pubmed_records import article, deletions, file_of
 from tests.scale.stages import Pipeline, bm25_scores, counts, direct, facts, files_of, points, random_file
 
@@ -114,7 +113,7 @@ def test_an_update_by_stages_counts_and_shows_what_a_direct_one_does(settings, t
         pipeline.export(*paths)
         current = Store(staged).manifest()
         pipeline.embed(pipeline.manifest(staged, current.bm25 if current else None))
-        report = pipeline.loading(staged).write(progress)
+        report = pipeline.write(staged, progress)
         assert counts(report) == counts(direct(alone, *paths))
         assert sum(shown) == 0, "the bar ends where it should"
         assert report.files["taken"] == files_of(paths).taken
@@ -127,10 +126,10 @@ def test_missing_vectors_are_told_before_anything_is_written(settings, tmp_path,
     pipeline.embed(pipeline.manifest(settings))
     VectorFolder(pipeline.vectors, {}).batches()[0].unlink()
     with pytest.raises(MissingError, match=r"[123] snippets of .* have no vectors \('\d' for one\): run 'biorag embed"):
-        pipeline.loading(settings).write(silent)
+        pipeline.write(settings)
     assert not Store(settings).folder.exists()
     pipeline.embed(pipeline.manifest(settings))
-    assert pipeline.loading(settings).write(silent).added == 4
+    assert pipeline.write(settings).added == 4
 
 
 def test_a_damaged_batch_is_named_and_the_next_load_completes(settings, tmp_path, files):
@@ -142,10 +141,10 @@ def test_a_damaged_batch_is_named_and_the_next_load_completes(settings, tmp_path
     place = content.index(b"\x00", len(content) // 3)
     path.write_bytes(content[:place] + bytes(64) + content[place + 64 :])
     with pytest.raises(MismatchError, match=rf"{path.name} is damaged .*: delete it, and run 'biorag embed' again"):
-        pipeline.loading(settings).write(silent)
+        pipeline.write(settings)
     path.unlink()
     pipeline.embed(pipeline.manifest(settings))
-    assert pipeline.loading(settings).write(silent).complete
+    assert pipeline.write(settings).complete
     fresh = settings.replace(name="fresh")
     direct(fresh, *files)
     assert points(settings) == points(fresh)
