@@ -1,4 +1,4 @@
-"""A run's questions as one HTML page that asks no other file or host for anything."""
+"""A run's questions as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def html_page(title: str, rows: Sequence[QuestionRow]) -> str:
 
 
 def is_page(beginning: bytes) -> bool:
-    """Return whether a file with this beginning is such a page: other pages have another policy, or none."""
+    """Return whether a file with this beginning is such a page, by its content security policy."""
     return beginning.startswith(b"<!DOCTYPE html>") and _text(POLICY).encode() in beginning
 
 
@@ -115,7 +115,7 @@ def _evidence(hit: RetrievedHit) -> str:
 
 
 def _gold_note(row: QuestionRow) -> str:
-    """Return whether a record that the question was made from was retrieved; empty where that is not known."""
+    """Say whether a record that the question was made from was retrieved; empty if that is unknown."""
     if row["gold_retrieved"] is None:
         return ""
     return "A gold record was retrieved." if row["gold_retrieved"] else "No gold record was retrieved."

@@ -23,10 +23,10 @@ Benchmark = Mapping[str, Sequence[Question]]
 
 
 def load_benchmark(path: Path) -> Benchmark:
-    """Return the questions by task, in the order of their ids, as MIRAGE has them.
+    """Return the questions by task, in the order of their ids, as MIRAGE orders them.
 
-    Raises MissingError if the file is not there; BadInputError naming task, question and reason, if it is not MIRAGE's
-    format.
+    Raises MissingError if the file is not there; BadInputError naming task, question and reason if it does not
+    have MIRAGE's format.
     """
     return {
         task: [
@@ -38,7 +38,7 @@ def load_benchmark(path: Path) -> Benchmark:
 
 
 def read_tasks(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the questions of a benchmark as they stand there, by task and id; raises as `load_benchmark` does."""
+    """Return the unparsed questions of a benchmark by task and id; raises as `load_benchmark` does."""
     if not path.is_file():
         raise MissingError(f"benchmark {path} is not there: name MIRAGE's benchmark.json, or 'demo'")
     try:
@@ -54,7 +54,7 @@ def read_tasks(path: Path) -> dict[str, dict[str, Any]]:
 
 
 class BenchmarkQuestion(TypedDict):
-    """A question of the file; the literature tasks name the records that it was made from."""
+    """A question of the file; those of the literature tasks name the records that they were made from."""
 
     question: Annotated[str, Field(pattern=r"\S")]
     options: Annotated[dict[Literal["A", "B", "C", "D"], str], Field(min_length=2)]
@@ -63,7 +63,7 @@ class BenchmarkQuestion(TypedDict):
 
 
 def parse_question(id: str, record: Any, place: str) -> Question:
-    """Return a question of a benchmark; raise BadInputError, naming its place, if it is not one."""
+    """Return a question of a benchmark; raises BadInputError naming its place if it is invalid."""
     if not _SAFE_ID.match(id):
         raise BadInputError(f"{place}: the id must be {SAFE}, since it names a result file")
     try:
@@ -78,11 +78,11 @@ def parse_question(id: str, record: Any, place: str) -> Question:
 
 
 def select(benchmark: Benchmark, tasks: Sequence[str], limit: int | None, seed: int) -> Benchmark:
-    """Return the asked tasks (none: all), each cut to a sample of `limit` questions drawn with `seed`.
+    """Return some tasks (none named: all), each reduced to `limit` questions drawn with `seed`.
 
-    A question's place in the sample depends on the seed alone: a larger limit keeps the smaller one's.
+    A larger limit keeps the questions of a smaller one.
 
-    Raises UsageError if a task is unknown, or nothing is left to ask.
+    Raises UsageError if a task is unknown, or no question is left.
     """
     for task in tasks:
         if task not in benchmark:

@@ -1,4 +1,4 @@
-"""The record of each question: MIRAGE's own result file, and a row of `questions.jsonl` with evidence and verdicts."""
+"""Records of each question: MIRAGE's own result file, and a row of `questions.jsonl` with evidence and verdicts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from biorag.utils.runs import whole_lines
 from biorag.utils.text import whole
 
 QUESTIONS = "questions.jsonl"
-SHOWN = 600  # characters of a passage that are kept
+SHOWN = 600  # characters of a passage to keep
 LONGEST = 200  # characters of a folder's name; file systems take 255
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the result files of a run lie in its folder, as MIRAGE's scorer looks for them.
+    """The paths of a run's result files, as MIRAGE's scorer looks for them.
 
     `{task}/rag_{k}/{llm}/{corpus}/{retriever}/{split}_{id}.json`, or without retrieval (`retriever` None)
     `{task}/cot/{llm}/{split}_{id}.json`.
@@ -50,7 +50,7 @@ class Layout:
 
 
 def _folder_name(name: str) -> str:
-    """Return a name that is one folder, also where a model's is a path, or a chain of rerankers of several."""
+    """Return a name without slashes, for models named by a path and chains of rerankers."""
     part = re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip(".-") or "model"
     if len(part) <= LONGEST:
         return part
@@ -77,7 +77,7 @@ def read_result(path: Path) -> str | None:
 
 
 class RetrievedHit(TypedDict):
-    """A hit that a question was answered from; `text` is how its passage begins."""
+    """A hit that a question was answered from; `text` is the beginning of its passage."""
 
     rank: int
     id: str
@@ -157,9 +157,9 @@ def _retrieved(hit: Hit) -> RetrievedHit:
 
 
 def arrange_rows(out: Path, benchmark: Benchmark) -> list[QuestionRow]:
-    """Put the rows of a run in the benchmark's order, each question's last, and return those of the benchmark.
+    """Sort the rows of a run by the benchmark, dropping repeated and torn ones, and return those of the benchmark.
 
-    A line that a kill has torn goes; rows of other tasks and questions stay, at the end.
+    Of a repeated question the last row counts. Rows of other questions stay, at the end.
     """
     rows: dict[tuple[str, str], QuestionRow] = {}
     for line in whole_lines(out / QUESTIONS):
@@ -176,12 +176,12 @@ def arrange_rows(out: Path, benchmark: Benchmark) -> list[QuestionRow]:
 
 
 def questions_file(run: Path) -> Path:
-    """Return the file of a run's questions, whose folder or file is named."""
+    """Return the file of a run's questions, of a run named by its folder or file."""
     return run / QUESTIONS if run.is_dir() else run
 
 
 def read_questions(run: Path) -> list[QuestionRow]:
-    """Return the questions of a run, whose folder or file is named.
+    """Return the questions of a run, named by its folder or file.
 
     Raises MissingError if there are none; BadInputError naming the line that is damaged.
     """
@@ -198,7 +198,7 @@ def read_questions(run: Path) -> list[QuestionRow]:
 
 
 def chosen_rows(rows: Sequence[QuestionRow], tasks: Iterable[str], wrong: bool) -> list[QuestionRow]:
-    """Return the questions of these tasks (none: of all), only those answered wrong if asked.
+    """Return the questions of some tasks (none named: all); with `wrong` only those answered wrong.
 
     Raises UsageError if a task is not in the run.
     """

@@ -1,4 +1,4 @@
-"""Running MIRAGE: answer the questions that have no result file yet, then score the files."""
+"""A run of MIRAGE: answer the questions without a result file, then score the files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Scorings = Mapping[str, Sequence[Scoring]]  # by task, in the order of its quest
 
 @dataclass(frozen=True, slots=True)
 class MirageMethod:
-    """How questions are answered: by which method, without the records they were made from, by which evidence."""
+    """A method of answering, whether it sees the records that questions were made from, and filters of the evidence."""
 
     name: str
     exclude_source: bool
@@ -67,7 +67,7 @@ class MirageMethod:
 class MirageRun(RunDirectory):
     """A directory of result files; it is never complete: more questions may be asked into it.
 
-    `at_a_time` is the number of questions that the generator is asked at a time.
+    `at_a_time` is the number of questions that the generator answers at a time.
     """
 
     method: MirageMethod
@@ -85,9 +85,9 @@ class MirageRun(RunDirectory):
 def plan_run(
     settings: Settings, opened: OpenIndex | None, generator: Generator | None, out: Path, method: MirageMethod
 ) -> MirageRun:
-    """Return the run, with all that its answers depend on; without an index the model answers alone.
+    """Return the run with its identity: everything that its answers depend on.
 
-    Without a generator the method stands in its place.
+    Without an index the model answers alone; without a generator the method names the result files.
     """
     retrieval = settings.retrieval
     retriever = retrieval.mode + (f"+{retrieval.reranker}" if retrieval.rerank else "")
@@ -113,12 +113,11 @@ PreparedQuestion: TypeAlias = tuple[str, Question, Ranking | None]  # of a task,
 
 
 def answer_all(benchmark: Benchmark, answerer: Answerer, run: MirageRun, on_progress: OnProgress) -> dict[str, Any]:
-    """Answer every question that has no result file yet; each file is written as its question ends.
+    """Answer every question without a result file; each file is written when its question is answered.
 
-    Evidence is retrieved for `BATCH` questions of a task at a time, the same ones however often a run was
-    interrupted, and no answer depends on the questions asked beside it: an interrupted run gives the same bytes as
-    another of the same selection on the same number of threads. After an error nothing new is asked, and the answers
-    under way are kept.
+    Evidence is retrieved for `BATCH` questions of a task at a time, the same ones however often a run is interrupted,
+    and no answer depends on the questions beside it, so that an interrupted run gives the same bytes as another. After
+    an error nothing new is asked, and the answers under way are kept.
 
     Returns the numbers of questions answered now, before, and of all these by kept replies; how many were asked at a
     time; and the seconds of each stage, earlier runs included, which with several at a time exceed those of the run.
@@ -171,7 +170,7 @@ def _answer_rest(
 
 
 def _replied(answerer: Answerer, prepared: PreparedQuestion, method: str) -> tuple[str, Answer | None]:
-    """Return the text of a question's result file, and the answer; None where the prompt was too long."""
+    """Return the text of a question's result file, and the answer; None if the prompt was too long."""
     try:
         _, question, ranking = prepared
         answer = answerer.answer_from(question, ranking, method)
@@ -185,14 +184,14 @@ def each_answered(
 ) -> None:
     """Answer the items in up to `at_a_time` threads; items are drawn and answers saved in the calling thread.
 
-    Raises the first error of an answer, or an interruption, once the answers under way have ended and are saved.
+    Raises the first error, or an interruption, once the answers under way are saved.
     """
     if at_a_time == 1:
         for item in items:
             save(item, answer(item))
         return
     under_way: dict[Future[Result], Item] = {}
-    stop = threading.Event()  # of waits for a server that fails
+    stop = threading.Event()  # ends the waits for a failing server
     with ThreadPoolExecutor(at_a_time, initializer=heed, initargs=(stop,)) as pool:
         try:
             for item in items:
@@ -208,13 +207,13 @@ def each_answered(
 
 
 def _save_ended(under_way: dict[Future[Result], Item], save: Callable[[Item, Result], None]) -> None:
-    """Wait for an answer, and save all that have ended by then."""
+    """Wait for an answer, and save those that have ended."""
     for future in wait(under_way, return_when=FIRST_COMPLETED).done:
         save(under_way.pop(future), future.result())
 
 
 def _save_begun(under_way: dict[Future[Result], Item], save: Callable[[Item, Result], None]) -> None:
-    """Drop the items that no thread has begun, and save the rest but for those that fail too."""
+    """Drop the items that no thread has begun, and save the answers of the others that do not fail."""
     begun = {future: item for future, item in under_way.items() if not future.cancel()}
     if begun:
         logger.warning("stopping: the questions being answered (%d) are finished first", len(begun))
@@ -224,7 +223,7 @@ def _save_begun(under_way: dict[Future[Result], Item], save: Callable[[Item, Res
 
 
 def _seconds(rows: Iterable[QuestionRow]) -> dict[str, float]:
-    """Return the seconds each stage took over all questions."""
+    """Return the seconds of each stage over all questions."""
     total: dict[str, float] = {}
     for row in rows:
         for stage, milliseconds in row["timings_ms"].items():
@@ -253,10 +252,9 @@ def _reply(path: Path, task: str, question: Question) -> str:
 def write_report(
     benchmark: Benchmark, run: MirageRun, config: Mapping[str, Any], work: Mapping[str, Any], others: Scorings | None
 ) -> dict[str, Any]:
-    """Score a run that has ended, and write and return its report.
+    """Score a finished run, and write and return its report.
 
-    `config` is shown as the configuration, `work` is as `answer_all` gives it, and `others` are the same questions of
-    another run, to compare with.
+    `work` is as `answer_all` returns it; `others` are the same questions of a run to compare with.
     """
     scorings = score_all(benchmark, run.path, run.layout)
     scores = {task: task_score(scored) for task, scored in scorings.items() if scored}

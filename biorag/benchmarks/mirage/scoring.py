@@ -1,4 +1,4 @@
-"""Scoring as MIRAGE's own script does, and what it hides: forced answers, intervals, comparisons."""
+"""Scoring by MIRAGE's own rules, and what they hide: forced answers, intervals, comparisons."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Located(NamedTuple):
 
 
 def locate(reply: str) -> Located:
-    """Return what MIRAGE's scorer makes of the first string of a result file."""
+    """Return the letter that MIRAGE's scorer reads from the first string of a result file."""
     text = reply.split(MARKER)[-1].strip()
     for rule in _RULES:
         if match := rule.search(text):
@@ -50,7 +50,7 @@ def locate(reply: str) -> Located:
 
 
 class Scoring(NamedTuple):
-    """One question scored: as MIRAGE does, and strictly."""
+    """One question scored by MIRAGE's rules, and strictly."""
 
     correct: bool
     strict: bool
@@ -58,7 +58,7 @@ class Scoring(NamedTuple):
 
 
 def score_reply(question: Question, reply: str) -> Scoring:
-    """Score one stored reply; `strict` is whether it is the JSON asked for, with one of the options."""
+    """Score one stored reply; `strict` if it is the requested JSON with one of the options."""
     located = locate(reply)
     parsed = parse_reply(reply)
     strict = parsed.strict and parsed.fields.get("answer_choice") in list(question.options)
@@ -114,13 +114,9 @@ class AccuracyComparison:
 def paired_bootstrap(
     ours: Mapping[str, Sequence[bool]], theirs: Mapping[str, Sequence[bool]], seed: int
 ) -> AccuracyComparison:
-    """Compare two runs by resampling questions within each task, the same ones for both.
+    """Return the difference ours − theirs of the task-averaged accuracies, by resampling questions within each task.
 
-    `ours` and `theirs`: task -> whether each question was answered right, in the same order; `seed`: of the resampling.
-
-    Returns
-    -------
-    The difference ours − theirs of the task-averaged accuracies; `p_value` is two-sided.
+    `ours` and `theirs`: task -> whether each question was answered right, in the same order. `p_value` is two-sided.
     """
     gains = [np.subtract(right, theirs[task], dtype=float) for task, right in ours.items() if right]
     means = bootstrap_means(gains, seed)
@@ -133,8 +129,7 @@ def paired_bootstrap(
 def stored_reply(choice: str | None, reply: str) -> str:
     """Return the string of a result file.
 
-    It is the reply re-written as plain JSON that MIRAGE's scorer reads, or as it came where no option
-    could be read from it.
+    It is the reply rewritten as plain JSON that MIRAGE's scorer reads, or unchanged if no option could be read.
     """
     fields = parse_reply(reply)
     if choice is None or not fields.strict:

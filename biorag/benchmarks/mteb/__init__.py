@@ -4,5 +4,5 @@ import signal
 
 import mteb  # noqa: F401
 
-# polars, which mteb imports, takes over Ctrl-C in a way that wakes no waiting thread.
+# polars, which mteb imports, handles Ctrl-C in a way that wakes no waiting thread.
 signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))

@@ -26,7 +26,7 @@ Batch = Mapping[str, Any]
 
 
 def model_meta(name: str, identity: Mapping[str, Any]) -> ModelMeta:
-    """Return the model's name (of a directory its last part), and as revision a hash of all that determines results."""
+    """Return the model's name (of a directory the last part), and as revision the hash of its identity."""
     shown = name if name.count("/") == 1 and not name.startswith((".", "/", "~")) else f"biorag/{name.split('/')[-1]}"
     revision = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     return ModelMeta.create_empty({"name": shown, "revision": revision})
@@ -86,7 +86,7 @@ class EncoderModel:
 
 
 def _texts(batch: Batch, as_documents: bool) -> list[str]:
-    """Return a batch's texts; of documents mteb gives title and body apart, and joined by its own rule."""
+    """Return a batch's texts; mteb gives title and body of documents, and both joined by its own rule."""
     if not as_documents or "title" not in batch:
         return list(batch["text"])
     rows = zip(batch["title"], batch["body"], strict=True)
@@ -96,7 +96,7 @@ def _texts(batch: Batch, as_documents: bool) -> list[str]:
 def model_of(
     settings: Settings, on_progress: OnProgress, instructions: Mapping[str, str] | None
 ) -> tuple[EncoderModel, dict[str, Any]]:
-    """Return the model that mteb evaluates, and everything that determines its results."""
+    """Return the model to evaluate, and its identity: everything that determines results."""
     files = encoder_files(settings, None)
     similarity = settings.index.similarity or files.similarity() or "cosine"
     encoder = load_encoder(files, similarity, settings.retrieval.precision, settings.exports)

@@ -1,4 +1,4 @@
-"""mteb's tasks, the groups of them that papers measure, and their evaluation into mteb's result files."""
+"""mteb's tasks, the groups of tasks in papers, and their evaluation into mteb's result files."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from biorag.benchmarks.mteb.local import LocalRetrieval
 from biorag.benchmarks.mteb.models import EncoderModel
 from biorag.errors import MissingError, ServiceError, UsageError, unknown_name
 
-BATCH = 256  # texts that mteb's loader hands over at a time
+BATCH = 256  # texts of a batch of mteb's loader
 NDCG, SUCCESS = "ndcg_at_10", "hit_rate_at_5"
-# The measures reported beside the main one, by the type of a task. Those of reranking go over the whole ranking: MAP
-# takes every relevance above 0 alike, nDCG takes it as the gain.
+# The measures reported beside the main one, by the type of a task.
 MEASURES = {
     "Retrieval": (
         *("ndcg_at_10", "map_at_10", "mrr_at_10", "recall_at_10", "recall_at_100", "ndcg_at_20", "recall_at_5"),
@@ -88,7 +87,7 @@ GROUPS: Mapping[str, TaskGroup] = {
 
 
 def named_tasks(names: Sequence[str], languages: Sequence[str], group: TaskGroup | None = None) -> list[AbsTask]:
-    """Return mteb's own tasks, not yet loaded; of a group in its languages, unless some are named.
+    """Return mteb's own tasks, not yet loaded; those of a group in its languages unless `languages` are named.
 
     Raises `UsageError` if mteb has no task of a name, or it is not of text alone, or has nothing in the languages.
     """
@@ -108,7 +107,7 @@ def named_tasks(names: Sequence[str], languages: Sequence[str], group: TaskGroup
         except ValueError:
             codes = ", ".join(languages or group.languages)
             raise UsageError(
-                f"task {name!r} has nothing in the language {codes}: use codes of three letters, as eng"
+                f"task {name!r} has nothing in the language {codes}: use codes of three letters, such as eng"
             ) from None
         if task.metadata.modalities != ["text"]:
             raise UsageError(f"task {name!r} is of {', '.join(task.metadata.modalities)}: biorag encodes text alone")
@@ -130,9 +129,9 @@ def chosen_tasks(
     local: Sequence[Path],
     judged_only: Sequence[Path],
 ) -> list[AbsTask]:
-    """Return the tasks, those of folders first, since these fail at once if they do; see `LocalRetrieval`.
+    """Return the tasks, those of local folders first: they fail at once if they do.
 
-    Raises `UsageError` if two have one name, which results go by.
+    Raises `UsageError` if two have the same name.
     """
     tasks = [*map(LocalRetrieval, local), *(LocalRetrieval(folder, judged_only=True) for folder in judged_only)]
     tasks += named_tasks(names, languages)
@@ -147,10 +146,9 @@ def chosen_tasks(
 def measured(
     task: AbsTask, model: EncoderModel, out: Path, offline: bool, group: TaskGroup | None = None
 ) -> dict[str, Any]:
-    """Return a task's measures, and those of its subsets, or its parts, if it has several.
+    """Return a task's measures, and those of its subsets or parts, if it has several.
 
-    The group's measure counts in its tasks, in place of their own. A task that has its result file in `out` is not run
-    again.
+    A group's measure replaces the main measure of its tasks. A task with a result file in `out` is not run again.
 
     Raises `MissingError` or `ServiceError` if the task's data cannot be loaded.
     """
@@ -173,7 +171,7 @@ def measured(
 def report(
     rows: Sequence[Mapping[str, Any]], identity: Mapping[str, Any], group: TaskGroup | None = None
 ) -> dict[str, Any]:
-    """Return the document of `--json`: the average is that of the main measures, as mteb's; a group has its own too."""
+    """Return the document of `--json`; the average is that of the main measures, as mteb has it."""
     average = fmean(row["measures"][row["main"]] for row in rows)
     values = {"model": dict(identity), "tasks": list(rows), "average": round(average, 6)}
     if group:
@@ -192,7 +190,7 @@ def _evaluated(task: AbsTask, model: EncoderModel, out: Path, offline: bool) -> 
             model,
             task,
             cache=cache,
-            overwrite_strategy="only-missing" if same else "always",  # the former would keep results on other data
+            overwrite_strategy="only-missing" if same else "always",
             co2_tracker=False,
             encode_kwargs={"batch_size": BATCH, "show_progress_bar": False},
             show_progress_bar=False,
@@ -212,7 +210,7 @@ def _evaluated(task: AbsTask, model: EncoderModel, out: Path, offline: bool) -> 
 
 
 def _measures(task: AbsTask, result: TaskResult, names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return subset -> measure -> mean over the task's splits; a result file may hold more of either."""
+    """Return subset -> measure -> mean over the task's splits."""
     rows = [
         scores
         for split in task.eval_splits

@@ -1,1 +1,1 @@
-"""One setting of retrieval chosen on a development set."""
+"""Settings, instructions, merge weights and the abstention threshold, chosen on development questions."""

@@ -29,7 +29,7 @@ from biorag.utils.files import write_json
 from biorag.utils.network import command_line
 from biorag.utils.plots import PlotPanel, write_plot
 
-ANSWERED = 0.9  # of the answerable questions, at the threshold that is chosen
+ANSWERED = 0.9  # share of the answerable questions above the threshold
 FOLDS = 5
 C = 0.3  # inverse strength of the ridge penalty
 
@@ -63,22 +63,24 @@ class AbstentionData:
 
 
 def read_outside(paths: Iterable[Path]) -> dict[str, list[Question]]:
-    """Read files of questions that the index cannot answer, `queries.jsonl` by their form.
+    """Read files of questions that the index cannot answer, in the form of `queries.jsonl`.
 
-    Raises MissingError if a file is not there; BadInputError if a line is no question, or two files have one name.
+    Raises MissingError if a file is not there; BadInputError if a line is not a question, or two files have one name.
     """
     sets: dict[str, list[Question]] = {}
     for path in paths:
         if not path.is_file():
             raise MissingError(f"{path} is not there: --outside takes a JSONL file of questions with _id and text")
         if path.stem in sets:
-            raise BadInputError(f"two files of questions are named {path.stem}, which results go by: rename one")
+            raise BadInputError(
+                f"two files of questions are named {path.stem}: rename one, since results are listed by name"
+            )
         sets[path.stem] = list(read_queries(path))
     return sets
 
 
 def examples(data: AbstentionData, opened: OpenIndex, on_progress: OnProgress) -> Iterator[AbstentionExample]:
-    """Search for every question, for those of the datasets once with their gold documents and once without them.
+    """Search for every question; for those of the data sets once with their gold documents and once without.
 
     Questions without a gold snippet in the index are left out.
     """
@@ -162,7 +164,7 @@ def fit(rows: Sequence[AbstentionExample]) -> dict[str, Any]:
 def centred_isotonic(
     scores: NDArray[np.float64], outcomes: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the knots of an isotonic regression, (knots,) each, one in the middle of every level stretch.
+    """Return the knots of an isotonic regression, (knots,) each, in the middle of each level stretch.
 
     Linear in between, the probability rises strictly, so that no two scores become one.
 
@@ -245,7 +247,7 @@ def _arrays(rows: Sequence[AbstentionExample]) -> tuple[NDArray[np.float64], NDA
 
 
 def write_curves(path: Path, fitted: AbstentionCoefficients, rows: Sequence[AbstentionExample]) -> None:
-    """Draw the risk-coverage curve of the datasets' questions, and how well probabilities are calibrated."""
+    """Draw the risk-coverage curve of the data sets' questions, and the calibration of the probabilities."""
     judged = {row.set for row in rows if row.answerable}
     features, answerable = _arrays([row for row in rows if row.set in judged])
     probabilities = fitted.probability_of(features)

@@ -1,8 +1,8 @@
 """Instructions evolved by GEPA: a model reads the results of an instruction and writes a better one.
 
 Agrawal et al. (2025), GEPA: Reflective prompt evolution can outperform reinforcement learning, arXiv:2507.19457; by the
-authors' package. A candidate is a parent rewritten after a minibatch of questions; if it does better on them it is
-measured on the validation questions, and the next parent is drawn among those that are best on one of these.
+authors' package. A candidate is a parent rewritten after a minibatch of questions. If it does better on them, it is
+measured on the validation questions; the next parent is drawn from the candidates that are best on one of these.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 INSTRUCTION = "instruction"
 MEASURE, CUTOFF = "nDCG@10", 10
-SHOWN = 3  # passages found, and passages missed, of a question
+SHOWN = 3  # retrieved passages, and missed passages, of a question
 LENGTHS = (600, 300, 150, 75, 0)  # characters of a passage that the model is shown, until the prompt fits
 SAMPLE, PERIOD, TRIALS_EACH = 35, 5, 5  # dspy's minibatch, trials between full evaluations, trials a candidate
 
@@ -75,16 +75,16 @@ class SearchEffort(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """A relevant passage below the first ten, at this rank; None is below the first hundred."""
+    """A relevant passage below rank 10, and its rank; None below rank 100."""
 
     snippet: Snippet
     rank: int | None
 
 
 class Trial(NamedTuple):
-    """A question searched with an instruction: its nDCG@10, the first passages found, and relevant ones missed.
+    """A question searched with an instruction: its nDCG@10, the first passages, and relevant ones missed.
 
-    `right` are the ranks of the relevant ones among those found.
+    `right` are the ranks of relevant passages among the first.
     """
 
     question: Question
@@ -111,7 +111,7 @@ class Reflection:
 
 @dataclass(frozen=True, slots=True)
 class Searcher:
-    """Dense retrieval through an index, its encoder's queries under an instruction."""
+    """Dense retrieval with an instruction before each query."""
 
     retriever: Retriever
     index: Index
@@ -157,7 +157,7 @@ class Searcher:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An instruction that GEPA kept, its mean nDCG@10 on the validation questions, and the one it was written from.
+    """An instruction that GEPA kept, its mean nDCG@10 on the validation questions, and its parent.
 
     `calls` are the metric calls before it was measured.
     """
@@ -170,14 +170,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The candidates in the order in which they came, the seed first, and the total of metric calls."""
+    """The candidates in order of discovery, the seed first, and the number of metric calls."""
 
     candidates: Sequence[Candidate]
     calls: int
 
     @property
     def best(self) -> Candidate:
-        """Return the candidate with the highest score, of equals the first."""
+        """The candidate with the highest score; the first of equals."""
         return max(self.candidates, key=lambda candidate: candidate.score)
 
 
@@ -192,7 +192,7 @@ class PromptQuestions:
 
     @classmethod
     def draw(cls, data: Dataset, split: HeldOutSplit, number: int) -> PromptQuestions:
-        """Draw questions of the split's part with its seed; those that training held out are measured at the end.
+        """Draw questions of the split's part with its seed; `held_out` are those that training held out.
 
         Raises BadInputError if there are too few.
         """
@@ -248,9 +248,9 @@ def evolve(
 
 
 class InstructionAdapter:
-    """Gives GEPA the scores of an instruction's questions, and a better instruction, which `write` asks a model for.
+    """Gives GEPA the scores of an instruction, and a better instruction, which `write` asks a model for.
 
-    `replies` counts what the model was asked for.
+    `replies` counts the model's replies.
     """
 
     def __init__(self, search: Searcher, write: Callable[[Reflection], Generation], on_progress: OnProgress) -> None:
@@ -279,7 +279,7 @@ class InstructionAdapter:
         reflective_dataset: Mapping[str, Sequence[Mapping[str, Any]]],
         components_to_update: list[str],
     ) -> dict[str, str]:
-        """Return a new instruction; the same one where the model writes none, which then fares no better."""
+        """Return a new instruction; the same one if the model writes none, so that GEPA drops it."""
         trials = [record["trial"] for record in reflective_dataset[INSTRUCTION]]
         try:
             reply = self._write(Reflection(candidate[INSTRUCTION], trials, self.replies))
@@ -298,7 +298,7 @@ class _Failed(BaseException):
 
 
 def instruction_of(reply: Generation) -> str:
-    """Return the instruction of a reply in one line; of one that was cut, its whole sentences."""
+    """Return the instruction of a reply in one line; of a truncated reply the whole sentences."""
     text = " ".join(reply.text.split())
     return text[: text.rfind(".") + 1] if reply.capped else text
 
@@ -328,7 +328,7 @@ def _documents(snippets: Sequence[Snippet], length: int) -> str:
 
 
 def feedback_of(trial: Trial) -> str:
-    """Return in words how well a question was answered."""
+    """Describe in words how well a question was answered."""
     if not trial.found:
         right = "nothing was found"
     elif not trial.right:

@@ -76,7 +76,7 @@ def write_query_prompt(folder: Path, prompt: str) -> None:
     settings = parsed_file(dict[str, Any], path, MismatchError, "get the encoder again") if path.exists() else {}
     prompts = dict(settings.get("prompts") or {})
     default = settings.get("default_prompt_name")
-    if default in prompts:  # passages may have had it from there
+    if default in prompts:  # which passages may use
         prompts.setdefault("document", prompts[default])
     prompts["query"] = prompt
     write_json(path, {**settings, "prompts": prompts})

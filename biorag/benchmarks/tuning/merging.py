@@ -1,4 +1,4 @@
-"""Merged encoders, and their weights chosen on development questions: dense retrieval, exact, vectors in memory."""
+"""Merged encoders, and the choice of their weights by exact dense retrieval on development questions."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from biorag.utils.network import command_line
 from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
 
-STEPS = {2: 10, 3: 6}  # from no weight to all of it, by the number of experts; of more experts as many as there are
+STEPS = {2: 10, 3: 6}  # of a weight from 0 to 1, by the number of experts; of more experts, their number
 # The full grid of Synthesize-Train-Merge (arXiv 2602.04731, section 4.3).
 FULL_WEIGHTS = tuple(tenth / 10 for tenth in range(10))
 FULL_DENSITIES = tuple(tenth / 10 for tenth in range(1, 10))
 ENCODED_AT_ONCE = 1024  # passages, between two reports of progress
 CANDIDATE = "candidate"  # the folder of the encoder that is being measured
-CANDIDATES = "candidates.jsonl"  # the measures of every one
+CANDIDATES = "candidates.jsonl"
 SEARCHED_AT_ONCE = 64  # questions: bounds the matrix of scores
 
 
 def shares(experts: int) -> list[tuple[float, ...]]:
-    """Return weights that sum to 1, evenly spaced: of two experts in tenths. Equal weights come first."""
+    """Return evenly spaced weights that sum to 1, equal weights first; of two experts in tenths."""
     steps = STEPS.get(experts, experts)
     counts = (share for share in itertools.product(range(steps + 1), repeat=experts) if sum(share) == steps)
     return [tuple(round(count / steps, 6) for count in share) for share in sorted(counts, key=max)]
@@ -63,7 +63,7 @@ def full_grid(experts: int, free: bool) -> list[tuple[float, ...]]:
 
 
 def draw_questions(data: Dataset, number: int | None, seed: int) -> Dataset:
-    """Return a data set with so many of its questions, in their order; None: all."""
+    """Return a data set with `number` of its questions, in their order; None for all."""
     if number is None or number >= len(data.questions):
         return data
     drawn = sorted(Random(seed).sample(range(len(data.questions)), number))
@@ -74,7 +74,7 @@ def draw_questions(data: Dataset, number: int | None, seed: int) -> Dataset:
 def draw_snippets(
     snippets: Iterable[Snippet], datasets: Sequence[Dataset], number: int | None, seed: int
 ) -> Iterable[Snippet]:
-    """Return the snippets that data sets judge, and so many of the others; None: all."""
+    """Return the snippets that data sets judge, and `number` of the others; None for all."""
     if number is None:
         return snippets
     judged = {id for data in datasets for grades in data.qrels.values() for id in grades}
@@ -94,10 +94,7 @@ def draw_snippets(
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentCorpus:
-    """Data sets, and the passages that their questions are searched in, of each its document's id and its PMID.
-
-    `source` determines the passages.
-    """
+    """Data sets, and the passages to search: text, document id and PMID of each; `source` determines them."""
 
     datasets: Sequence[Dataset]
     texts: Sequence[str]
@@ -108,7 +105,7 @@ class DevelopmentCorpus:
     def of(
         cls, datasets: Sequence[Dataset], snippets: Iterable[Snippet], source: Mapping[str, Any]
     ) -> DevelopmentCorpus:
-        """Return the corpus of snippets; of those with one id the last counts, as in an index.
+        """Return the corpus of snippets; of several with one id the last counts, as in an index.
 
         Raises BadInputError if it holds no snippet that a data set judges.
         """
@@ -121,7 +118,7 @@ class DevelopmentCorpus:
         return cls(datasets, [snippet.contents for snippet in last], ids, source)
 
     def measures(self, encoder: Encoder, on_progress: OnProgress) -> dict[str, dict[str, float]]:
-        """Return each data set's measures of dense retrieval by an encoder; memory: the corpus's vectors."""
+        """Return each data set's measures of dense retrieval by an encoder; all vectors are held in memory."""
         parts = []
         for start in range(0, len(self.texts), ENCODED_AT_ONCE):
             parts.append(encoder.encode_snippets(self.texts[start : start + ENCODED_AT_ONCE]))
@@ -144,13 +141,13 @@ class DevelopmentCorpus:
 
 @dataclass(frozen=True, slots=True)
 class PassageSource:
-    """Where passages come from: files and folders, or each data set's own; `drawn` is how many beside judged ones."""
+    """Files and folders of passages, or none for each data set's own; `drawn` passages are taken beside judged ones."""
 
     corpus: Sequence[str]
     drawn: int | None
 
     def read(self, folders: Sequence[Path], datasets: Sequence[Dataset], settings: Settings) -> list[DevelopmentCorpus]:
-        """Return the passages, with the data sets, of these folders, whose questions are searched in them."""
+        """Return the passages with the data sets (of these folders) that are searched in them."""
         groups: list[tuple[Sequence[str], Sequence[Dataset]]] = [(self.corpus, datasets)]
         if not self.corpus:
             own = [[str(corpus_file(folder))] for folder in folders]
@@ -165,7 +162,7 @@ class PassageSource:
 
 
 class CandidateRow(TypedDict):
-    """A line of `CANDIDATES`: weights and TIES' density, and the measure of the merge by data set and as their mean."""
+    """A line of `CANDIDATES`: weights and TIES' density, and the measure of the merge on each data set."""
 
     weights: list[float]
     density: float
@@ -181,11 +178,11 @@ class WeightSearch:
     part: str  # of the questions
     measure: str  # to maximise
     precision: str  # of the merged encoders
-    full: bool = False  # whether the full grid of Synthesize-Train-Merge is measured, in place of `shares`
+    full: bool = False  # measure `full_grid` instead of `shares`
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that determines the measures besides the experts and the recipe."""
+        """Everything that determines the measures besides the experts and the recipe."""
         datasets = [data for corpus in self.corpora for data in corpus.datasets]
         sources = [corpus.source for corpus in self.corpora]
         return {
@@ -224,7 +221,7 @@ class WeightSearch:
         return chosen, {**self.identity, "points": points}
 
     def candidates(self, recipe: MergeRecipe, has_base: bool) -> list[MergeRecipe]:
-        """Return the recipes that are measured, with other weights, and other densities of TIES."""
+        """Return the recipes to measure, which differ in weights, and in TIES' density."""
         experts = len(recipe.weights)
         if not self.full:
             return [replace(recipe, weights=weights) for weights in shares(experts)]
@@ -235,7 +232,7 @@ class WeightSearch:
     def _measures(
         self, folder: Path, experts: Experts, recipe: MergeRecipe, progress: Progress
     ) -> dict[str, dict[str, float]]:
-        """Return the measures of the encoder that a recipe gives, written into a folder for them."""
+        """Write the encoder of a recipe into a folder and return its measures."""
         experts.write(folder, recipe, lambda _: None)
         files = find_encoder(str(folder))
         encoder = load_encoder(files, files.similarity() or "cosine", self.precision)

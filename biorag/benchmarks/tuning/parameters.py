@@ -1,4 +1,4 @@
-"""The settings that can be tuned, and the values that are tried of each."""
+"""The settings that can be tuned, and the values to try of each."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from biorag.utils.registry import or_list
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A setting with the values that are tried unless others are named; in a logarithmic one they rise by a ratio.
+    """A setting, and the values to try by default; `logarithmic` if they rise by a ratio.
 
-    `needs` says what a configuration lacks for the setting to change anything; empty if nothing.
+    `needs` says why the setting changes nothing in a configuration; empty if it does.
     """
 
     name: str

@@ -36,7 +36,7 @@ COPY = "encoder"  # folder of the encoder with the new prompt
 
 
 class PromptRun(RunDirectory):
-    """The directory of a search for an instruction; it is never complete: a larger budget continues it."""
+    """The directory of a search for an instruction; it is never complete: more calls continue it."""
 
     kind = "prompt tuning"
     manifest_name = "run.json"
@@ -65,9 +65,9 @@ def tune_prompt(
     write: bool,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Evolve the encoder's instruction by dense retrieval, measure it, and return the report; a stopped search resumes.
+    """Evolve the encoder's instruction by dense retrieval, measure it, and return the report.
 
-    With `write` an encoder with a better prompt is written into `COPY` in the folder `out`.
+    An interrupted search in `out` resumes. With `write` an encoder with a better prompt is written to `out/COPY`.
 
     Raises MismatchError if the folder holds another search; MissingError if the encoder cannot keep a prompt.
     """
@@ -125,7 +125,7 @@ def tune_prompt(
 def _measured(
     evolution: Evolution, own: str, questions: PromptQuestions, search: Searcher, seed: int
 ) -> dict[str, Any]:
-    """Return the winner, which is the encoder's own instruction unless a candidate is better, and both ones' means."""
+    """Return the winner (the encoder's own instruction unless a candidate is better) and the means of both."""
     best, before = evolution.best, fmean(search.scores(own, questions.validation))
     winner = best.instruction if best.score > before else own
     ours, theirs = (search.scores(instruction, questions.held_out) for instruction in (winner, own))

@@ -1,4 +1,4 @@
-"""Tuning one setting of retrieval: the values to measure, the measuring, the report."""
+"""Tuning one setting of retrieval: its values measured on development questions, and the best one kept."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class RecordedPoints(TypedDict):
 
 
 class TuningRun(RunDirectory):
-    """A directory whose manifest has the values measured so far; more may be measured into it."""
+    """A directory whose manifest has the values measured so far; later runs may add more."""
 
     kind = "tuning run"
     manifest_name = "points.json"
     facts = RecordedPoints
 
     def measured(self, values: Sequence[float], measure: Callable[[float], Metrics]) -> dict[float, Metrics]:
-        """Return the measures of all values of the run; those of new ones are saved one by one.
+        """Measure the values that are new, saving each, and return all of the run.
 
         Raises MismatchError if the directory holds something else, or a run of another identity.
         """
@@ -71,7 +71,7 @@ def mean_of(metrics: Metrics, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
-    """The values of a parameter to measure, beside the `current` one, to find that of the highest `measure`."""
+    """The values of a parameter to measure beside the `current` one; the highest `measure` wins."""
 
     parameter: Parameter
     measure: str
@@ -80,10 +80,10 @@ class TuningPlan:
 
     @classmethod
     def of(cls, name: str, measure: str, settings: Settings, values: str | None) -> TuningPlan:
-        """Return the plan for a parameter of this name; `values` is a list with commas, None for the parameter's own.
+        """Return the plan for a named parameter; `values` are separated by commas, None for the parameter's own.
 
-        Raises UsageError if something is not one of its choices, a value is not allowed, or the parameter changes
-        nothing with these settings.
+        Raises UsageError for an unknown parameter or measure, for a value that is not allowed, and if the parameter
+        changes nothing with these settings.
         """
         if name not in PARAMETERS:
             raise unknown_name("parameter", name, PARAMETERS)
@@ -98,14 +98,14 @@ class TuningPlan:
         return cls(parameter, measure, current, planned)
 
     def best(self, points: Points) -> float:
-        """Return the best value: of equal ones the current, else the lowest."""
+        """Return the best value; of equal ones the current, else the lowest."""
         means = {value: mean_of(metrics, self.measure) for value, metrics in points.items()}
         return min(means, key=lambda value: (-means[value], value != self.current, value))
 
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentData:
-    """The data that values are chosen on: data sets with a part of their questions, and conditions on the snippets."""
+    """Data sets to choose values on, the part of their questions, and conditions on the snippets."""
 
     datasets: Sequence[Dataset]
     part: str
@@ -153,7 +153,7 @@ def tune(
 
 
 def _identity(parameter: Parameter, settings: Settings, development: DevelopmentData) -> dict[str, Any]:
-    """Return all that determines the measures besides the parameter's value and the index."""
+    """Return everything that determines the measures besides the value and the index."""
     determining = settings.retrieval.identity().items()
     return {
         "parameter": parameter.name,
@@ -192,14 +192,14 @@ def write_best(path: Path, report: Mapping[str, Any]) -> None:
 
 
 def load_development(folders: Sequence[Path], split: HeldOutSplit, judgements: str = "test") -> list[Dataset]:
-    """Return data sets in BEIR layout, judged by qrels/NAME.tsv, with the questions that values are chosen on.
+    """Return data sets in BEIR layout, judged by qrels/NAME.tsv, with a part of their questions.
 
-    Raises UsageError if two folders have the same name, which results go by.
+    Raises UsageError if two folders have the same name.
     """
     data = [load_dataset(folder, judgements) for folder in folders]
     names = [dataset.name for dataset in data]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UsageError(f"two folders are named {twice}, which results go by: rename one")
+        raise UsageError(f"two folders are named {twice}: rename one, since results are listed by name")
     return [split.select(dataset) for dataset in data]
 
 
