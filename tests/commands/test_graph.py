@@ -115,22 +115,10 @@ def test_negatives_are_mined_by_citations(report, invoke, pairs, tmp_path):
         assert {one["id"] for one in line["negatives"]} <= reached
         assert len(line["negatives"]) <= 10
     assert report(*arguments, out)["rows"] == mined["rows"]
-    short = tmp_path / "short.jsonl"
-    report(*arguments, short, "--paths", 1, "--path-length", 2, "--top", 1, "--per-row", 2)
-    assert all(len(json.loads(line)["negatives"]) <= 2 for line in short.read_text().splitlines())
     failed(invoke(*arguments, out, "--paths", 1), 5, "other walk")
     report("graph", "build", csv(tmp_path / "b.csv", [(40, 41)]), "--graph", "walked")
     failed(invoke(*arguments, out), 5, "other graph")
     failed(invoke(*arguments[:5], "absent", *arguments[6:], tmp_path / "y.jsonl"), 4, "'absent'")
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [("bm25", ["--paths", "3"]), ("retriever", ["--top", "9"]), ("citation", ["--ranks", "1-5"])],
-)
-def test_options_of_other_kinds_are_refused(invoke, pairs, tmp_path, kind, options):
-    out = tmp_path / "mined.jsonl"
-    failed(invoke("mine", pairs, "--negatives", kind, "--name", "papers", "--out", out, *options), 2, options[0])
 
 
 def test_neighbours_are_fetched_indexed_and_mined(home, invoke, report, monkeypatch, tmp_path, tiny_encoder):

@@ -73,11 +73,6 @@ def test_best_sentence_shares_most_words_and_is_the_first_of_equals(text, target
     assert best_sentence(text, wanted) == best
 
 
-def test_best_sentence_by_hand():
-    assert best_sentence(ASPIRIN, terms("how are platelets blocked")) == "It blocks cyclooxygenase in platelets."
-    assert best_sentence(ASPIRIN, terms("zebra")) == "Aspirin lowers fever."
-
-
 def test_matches_are_the_spans_of_the_shared_words():
     text = "Blocking fever: the IL-6 blocker blocked (fever)."
     spans = matches(text, terms("block the fever by IL-6"))

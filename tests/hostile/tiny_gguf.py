@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,31 +28,24 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
     kind: int = 0
     offset: int | None = None
-    data: bytes | None = None
 
 
 @dataclass(frozen=True)
 class TinyGguf:
-    """A file in parts; `tensor_count` and `key_count` are what the header says, if not the truth."""
+    """A file in parts; `tensor_count` is the header's, if it is not the truth."""
 
     metadata: dict[str, Typed]
     tensors: dict[str, Tensor]
-    magic: bytes = b"GGUF"
     version: int = 3
     tensor_count: int | None = None
-    key_count: int | None = None
-    tail: bytes = field(default=b"", repr=False)
 
-    def keyed(self, **changes: Typed | None) -> TinyGguf:
-        """Return it with some metadata changed (`__` stands for a dot), or left out where None."""
-        named = {key.replace("__", "."): value for key, value in changes.items()}
-        merged = {**self.metadata, **named}
-        return replace(self, metadata={key: value for key, value in merged.items() if value is not None})
+    def keyed(self, **changes: Typed) -> TinyGguf:
+        """Return it with some metadata changed; `__` stands for a dot."""
+        return replace(self, metadata=self.metadata | {key.replace("__", "."): value for key, value in changes.items()})
 
-    def shaped(self, name: str, tensor: Tensor | None) -> TinyGguf:
-        """Return it with one tensor changed, or left out where None."""
-        merged = {**self.tensors, name: tensor}
-        return replace(self, tensors={key: value for key, value in merged.items() if value is not None})
+    def shaped(self, name: str, tensor: Tensor) -> TinyGguf:
+        """Return it with one tensor changed."""
+        return replace(self, tensors=self.tensors | {name: tensor})
 
     def write(self, path: Path) -> Path:
         """Write the file."""
@@ -61,20 +54,20 @@ class TinyGguf:
 
     def bytes(self) -> bytes:
         """Return the file's bytes."""
-        header = [self.magic, struct.pack("<I", self.version)]
-        counts = (self.tensor_count, self.tensors), (self.key_count, self.metadata)
-        header += [struct.pack("<Q", len(held) if said is None else said) for said, held in counts]
+        header = [b"GGUF", struct.pack("<I", self.version)]
+        tensors = len(self.tensors) if self.tensor_count is None else self.tensor_count
+        header.append(struct.pack("<QQ", tensors, len(self.metadata)))
         header += [_text(key) + _value(value) for key, value in self.metadata.items()]
         free, blobs = 0, b""
         for name, tensor in self.tensors.items():
-            data = tensor.data if tensor.data is not None else _weights(name, tensor.shape)
+            data = _weights(name, tensor.shape)
             offset = free if tensor.offset is None else tensor.offset
             sides = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
             header.append(_text(name) + sides + struct.pack("<IQ", tensor.kind, offset))
             blobs += data + b"\0" * (-len(data) % 32)
             free += len(data) + -len(data) % 32
         head = b"".join(header)
-        return head + b"\0" * (-len(head) % 32) + blobs + self.tail
+        return head + b"\0" * (-len(head) % 32) + blobs
 
 
 def _text(value: str) -> bytes:
