@@ -242,12 +242,6 @@ FORMATS = Registry(
         options=("last", "id_prefix"),
     ),
     FormatKind(
-        "medrag",
-        ".conversion.corpora:convert",
-        "chunks, or any corpus that is indexed",
-        files="files or folders of chunks",
-    ),
-    FormatKind(
         "beir",
         ".conversion.beir:convert",
         "BEIR's folders",
@@ -263,7 +257,7 @@ FORMATS = Registry(
     ),
     FormatKind(
         "title-abstract",
-        ".conversion.corpora:convert_pairs",
+        ".conversion.corpora:convert",
         "pairs from any corpus",
         files="files or folders of a corpus",
     ),

@@ -1,4 +1,4 @@
-"""Corpora: MedRAG's chunks (Xiong et al., 2024, arXiv:2402.13178) and any other corpus, as snippets or as pairs."""
+"""Pairs of title and abstract from any corpus."""
 
 from __future__ import annotations
 
@@ -8,21 +8,15 @@ from itertools import chain
 from biorag.conversion.items import Item, JudgedQuestion, Request
 from biorag.corpus.readers import OnReject, read_snippets
 from biorag.training.rows import normalised, title_abstract_row
-from biorag.types import Snippet
 
 
-def convert(request: Request, on_reject: OnReject | None) -> Iterator[Snippet]:
-    """Yield the snippets of the files, in their order."""
-    return chain.from_iterable(read_snippets(source, on_reject) for source in request.sources)
-
-
-def convert_pairs(request: Request, on_reject: OnReject | None) -> Iterator[Item]:
+def convert(request: Request, on_reject: OnReject | None) -> Iterator[Item]:
     """Yield a row for each snippet, its title the query, its abstract the positive: M+C, 3.2.1; BMRetriever, 3.2.
 
     A title is a question too, to which its own snippet is relevant (known-item search). A snippet that makes no pair,
     as `title_abstract_row` says, is dropped and counted.
     """
-    for snippet in convert(request, on_reject):
+    for snippet in chain.from_iterable(read_snippets(source, on_reject) for source in request.sources):
         row = title_abstract_row(snippet)
         if normalised(row.query) and normalised(row.positive):
             yield {"query": row.query, "positive": row.positive, "positive_id": row.positive_id}

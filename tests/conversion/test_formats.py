@@ -126,19 +126,6 @@ def test_the_last_questions_of_bioasq_are_for_development(tmp_path):
         converted("bioasq", tmp_path / "none", file, split="dev")
 
 
-def test_medrag_chunks_keep_every_field(tmp_path):
-    file = write_lines(tmp_path / "chunk" / "pubmed23n0001.jsonl", MEDRAG)
-    (tmp_path / "chunk" / "pubmed23n0002.jsonl.gz").write_bytes(
-        gzip.compress(json.dumps({**MEDRAG[0], "id": "x", "journal": {"n": [1, None]}}).encode())
-    )
-    converted("medrag", tmp_path / "out", tmp_path / "chunk")
-    expected = [
-        *read_snippets(Source("f", file)),
-        Snippet("x", "Title 0", MEDRAG[0]["content"], 100, {"journal": {"n": [1, None]}}),
-    ]
-    assert snippets(tmp_path / "out") == expected
-
-
 def test_titles_and_abstracts_are_the_rows_that_training_makes_of_them(tmp_path):
     records = [*MEDRAG, {"id": "h", "title": "", "content": "First half. Second half."}, {"id": "d", "content": "One."}]
     file = write_lines(tmp_path / "chunk.jsonl", records)
@@ -207,7 +194,7 @@ BAD = {
         2,
     ),
     "bmretriever": ([{"query": 3, "positive": "x"}, PAIRS[0]], "'query' is neither a text", "rows", 1),
-    "medrag": ({"id": "x"}, "has no text", "snippets", 6),
+    "title-abstract": ({"id": "x"}, "has no text", "rows", 6),
 }
 
 
@@ -215,7 +202,7 @@ BAD = {
 def test_a_bad_record_stops_with_its_place_or_is_skipped_and_counted(tmp_path, format):
     record, reason, counted, good = BAD[format]
     path = tmp_path / "file.json"
-    if format == "medrag":
+    if format == "title-abstract":
         path = write_lines(tmp_path / "file.jsonl", [record, *MEDRAG])
     else:
         write(path, record)
@@ -234,7 +221,7 @@ def test_a_bad_record_stops_with_its_place_or_is_skipped_and_counted(tmp_path, f
     ("format", "names", "options", "part"),
     [
         ("bioasq", ["x"], {"test_ids": Path("x")}, "--test-ids is not for format bioasq"),
-        ("medrag", ["x"], {"split": "dev"}, "format medrag has no parts: leave out --split"),
+        ("title-abstract", ["x"], {"split": "dev"}, "format title-abstract has no parts: leave out --split"),
         ("bioasq", ["x"], {"split": "test", "last": 1}, "--split test is not of format bioasq: use one of train, dev"),
         ("beir", ["x", "y"], {}, "reads one folder"),
     ],
