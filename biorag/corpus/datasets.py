@@ -59,7 +59,7 @@ def first_file(folder: Path, names: Iterable[str]) -> Path | None:
 
 
 class _Query(TypedDict):
-    """What is read of a question's line."""
+    """The fields of a question's line that are read."""
 
     _id: str
     text: str
@@ -67,22 +67,14 @@ class _Query(TypedDict):
 
 def read_queries(path: Path) -> Iterator[Question]:
     """Yield the questions of a `queries.jsonl`; raises `BadInputError`, naming file, line and reason."""
-    for number, line in read_lines(Source(str(path), path)):
+    for number, line in _lines(path):
         try:
-            yield parse_query(line)
+            record = parsed(_Query, line, extra="ignore")
         except ValueError as error:
-            raise BadInputError(f"{path}, line {number}: {error}") from None
-
-
-def parse_query(line: bytes | str) -> Question:
-    """Return the question of a line of `queries.jsonl`; raise ValueError, saying why, if it is not one."""
-    try:
-        record = parsed(_Query, line, extra="ignore")
-    except ValueError as error:
-        raise ValueError(f"not a JSON object with _id and text ({error})") from None
-    if not record["text"].strip():
-        raise ValueError("_id and text must be strings, and text must not be blank")
-    return Question(record["_id"], record["text"])
+            raise BadInputError(f"{path}, line {number}: not a JSON object with _id and text ({error})") from None
+        if not record["text"].strip():
+            raise BadInputError(f"{path}, line {number}: the text is blank")
+        yield Question(record["_id"], record["text"])
 
 
 def read_qrels(path: Path, lowest: int = 1) -> dict[str, dict[str, int]]:

@@ -1,4 +1,4 @@
-"""PDF files, a snippet a page. They are read in a process of its own, which may take only so much time and memory."""
+"""PDF files, a snippet a page, read in a separate process of bounded time and memory."""
 
 from __future__ import annotations
 

@@ -19,10 +19,6 @@ PAGE_SECONDS = 20  # of computing
 HEADER = 1024  # bytes in which a PDF says that it is one
 
 
-class _EncryptedError(Exception):
-    """A PDF that does not open without a password, or is encrypted by AES."""
-
-
 def write_pages(path: Path) -> None:
     """Write the title and the text of each page of a PDF."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -31,24 +27,27 @@ def write_pages(path: Path) -> None:
     with path.open("rb") as stream:
         if b"%PDF-" not in stream.read(HEADER):
             return _write(damage="not a PDF")
+    from pypdf import PdfReader
+    from pypdf.errors import DependencyError, WrongPasswordError
+
     try:
-        reader, title = _opened(path)
-        pages = len(reader.pages)
-    except _EncryptedError:
+        reader = PdfReader(path)
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise WrongPasswordError
+        title, pages = reader.metadata and reader.metadata.title, len(reader.pages)
+    except (DependencyError, WrongPasswordError):  # the former: AES
         return _write(damage="encrypted: save it without a password")
     except Exception as error:  # whatever pypdf raises at a damaged file
-        return _write(damage=f"a PDF that cannot be read ({_said(error)})")
-    if not pages:
-        return _write(damage="a PDF without pages")
-    if pages > MOST_PAGES:
-        return _write(damage=f"a PDF of {pages:,} pages, more than {MOST_PAGES:,}: split it")
-    _write(title=title, pages=pages)
+        return _write(damage=f"a PDF that cannot be read ({_reason(error)})")
+    if not 0 < pages <= MOST_PAGES:
+        return _write(damage=f"a PDF of {pages:,} pages, not of 1 to {MOST_PAGES:,}: split it")
+    _write(title=title if isinstance(title, str) else "", pages=pages)
     for index in range(pages):
         _allow(PAGE_SECONDS)
         try:
             _write(text=reader.pages[index].extract_text())
         except Exception as error:
-            _write(fault=f"a page that cannot be read ({_said(error)})")
+            _write(fault=f"a page that cannot be read ({_reason(error)})")
     return None
 
 
@@ -57,22 +56,7 @@ def _write(**values: Any) -> None:
     sys.stdout.buffer.flush()
 
 
-def _opened(path: Path) -> tuple[Any, str]:
-    """Return a reader of the file, and its title; an encrypted file must open without a password."""
-    from pypdf import PdfReader
-    from pypdf.errors import DependencyError, WrongPasswordError
-
-    reader = PdfReader(path)
-    try:
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise _EncryptedError
-    except (DependencyError, WrongPasswordError):
-        raise _EncryptedError from None
-    title = reader.metadata.title if reader.metadata else None
-    return reader, title if isinstance(title, str) else ""
-
-
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 

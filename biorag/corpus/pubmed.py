@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from biorag.corpus.hardened_xml import XmlFormat, check_entities, read_elements, source_text
-from biorag.corpus.readers import Reader
+from biorag.corpus.readers import Reader, with_values
 from biorag.corpus.sources import Source
 from biorag.types import Deletion, Snippet
 
@@ -78,7 +78,7 @@ def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
     types = _texts(article.iterfind("PublicationTypeList/PublicationType"))
     notices = _notices(citation)
     date = _date(article.find("Journal/JournalIssue/PubDate")) or _date(article.find("ArticleDate"))
-    fields: dict[str, Any] = {
+    fields = {
         "version": _positive(citation.find("PMID").get("Version", "1"), "PMID version"),
         "revised": _date(citation.find("DateRevised")),
         "journal": _text(article.find("Journal/Title")) or _text(citation.find("MedlineJournalInfo/MedlineTA")),
@@ -95,7 +95,7 @@ def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
         **notices,
         "retracted": RETRACTED in types or "retraction" in notices,
     }
-    return {name: value for name, value in fields.items() if value not in (None, "", [])}
+    return with_values(fields)
 
 
 def _printed(article: Any, citation: Any) -> dict[str, str]:
@@ -137,13 +137,10 @@ def _authors(article: Any) -> dict[str, list[str]]:
 
 def _name(author: Any) -> str:
     """Return a person as "Family, Given" or "Family, Given, Suffix"; a comma within a part would look like another."""
-    parts = {tag: _text(author.find(tag)).replace(",", " ") for tag in ("LastName", "ForeName", "Initials", "Suffix")}
-    family, given, suffix = (
-        " ".join(part.split()) for part in (parts["LastName"], parts["ForeName"] or parts["Initials"], parts["Suffix"])
-    )
-    if not family or not given:
-        return " ".join(filter(None, (family or given, suffix)))
-    return ", ".join(filter(None, (family, given, suffix)))
+    tags = ("LastName", "ForeName", "Initials", "Suffix")
+    family, fore, initials, suffix = (" ".join(_text(author.find(tag)).replace(",", " ").split()) for tag in tags)
+    given = fore or initials
+    return (", " if family and given else " ").join(filter(None, (family, given, suffix)))
 
 
 def _doi(element: Any, article: Any) -> str:
