@@ -239,10 +239,7 @@ def cited_numbers(sentence: CheckedSentence) -> str:
 
 
 def written(format: str, hits: Sequence[Hit]) -> str:
-    """Return hits in an output format, without control characters.
-
-    Raises `UsageError` if there is no such format.
-    """
+    """Return hits in an output format, without control characters; raise `UsageError` if there is no such format."""
     if format == TERMINAL or format not in OUTPUTS:
         raise unknown_name("output format", format, [name for name in OUTPUTS if name != TERMINAL])
     kind = OUTPUTS[format]

@@ -82,11 +82,10 @@ def openai_router(session: Session, answering: WorkQueue) -> APIRouter:
     @router.post("/chat/completions", response_model=dict[str, Any])
     async def chat(body: ChatBody, request: Request) -> Response:
         """Answer the last message from the evidence."""
-        asked, completion = body.question(), Completion(session)
-        if not body.stream:
-            answer = await answered(request, session, answering, asked)
-            return JSONResponse(completion.whole(answer))
-        return StreamingResponse(_events(session, answering, asked, completion), media_type="text/event-stream")
+        asked = body.question()
+        if body.stream:
+            return StreamingResponse(_events(session, answering, asked), media_type="text/event-stream")
+        return JSONResponse(completion(session, await answered(request, session, answering, asked)))
 
     return router
 
@@ -96,29 +95,27 @@ def text_of(answer: AnswerResult) -> str:
     return showable(str(answer)) or "\n".join(answer.notes) or "The evidence gives no answer."
 
 
-class Completion:
-    """An answer in OpenAI's form."""
-
-    def __init__(self, session: Session) -> None:
-        self._head = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time()), "model": PREFIX + session.name}
-
-    def whole(self, answer: AnswerResult) -> dict[str, Any]:
-        """Return a completion; `biorag` in it is the document of `biorag ask --json`."""
-        message = {"role": "assistant", "content": text_of(answer), "refusal": None}
-        choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
-        head = {**self._head, "object": "chat.completion", "choices": [choice], "usage": USAGE}
-        return {**head, "biorag": answer.to_json()}
-
-    def chunk(self, delta: dict[str, Any], finish: str | None = None) -> str:
-        """Return the event of a part of the message in a stream."""
-        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-        event = {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
-        return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+def _head(session: Session) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time()), "model": PREFIX + session.name}
 
 
-async def _events(session: Session, answering: WorkQueue, asked: AskBody, completion: Completion) -> AsyncIterator[str]:
+def completion(session: Session, answer: AnswerResult) -> dict[str, Any]:
+    """Return an answer as a completion; `biorag` in it is the document of `biorag ask --json`."""
+    message = {"role": "assistant", "content": text_of(answer), "refusal": None}
+    choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+    head = {**_head(session), "object": "chat.completion", "choices": [choice], "usage": USAGE}
+    return {**head, "biorag": answer.to_json()}
+
+
+async def _events(session: Session, answering: WorkQueue, asked: AskBody) -> AsyncIterator[str]:
     """Yield the events of a stream: signs of life while the answer is made and checked, then its text."""
-    yield completion.chunk({"role": "assistant", "content": ""})
+    head = {**_head(session), "object": "chat.completion.chunk"}
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        return f"data: {json.dumps({**head, 'choices': [choice]}, ensure_ascii=False)}\n\n"
+
+    yield chunk({"role": "assistant", "content": ""})
     try:
         with Asking(session, answering, asked) as asking:
             async for _ in asking.replies(ALIVE_SECONDS):
@@ -127,6 +124,6 @@ async def _events(session: Session, answering: WorkQueue, asked: AskBody, comple
     except BioragError as error:
         yield f"data: {bytes(error_response(OPENAI, error).body).decode()}\n\n"
         return
-    yield completion.chunk({"content": text_of(answer)})
-    yield completion.chunk({}, "stop")
+    yield chunk({"content": text_of(answer)})
+    yield chunk({}, "stop")
     yield "data: [DONE]\n\n"

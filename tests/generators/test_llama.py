@@ -93,16 +93,6 @@ def test_a_reply_is_json_of_the_schema_under_any_cap(generator, schema, cap):
         assert generation.capped
 
 
-TEXTS = {
-    "type": "object",
-    "properties": {
-        "query": {"type": "string"},
-        "found": {"type": "array", "items": {"type": "string"}, "minItems": 3, "maxItems": 3},
-        "sure": {"enum": ["yes", "no"]},
-    },
-}
-
-
 @pytest.fixture
 def leaning(generator, monkeypatch):
     """Gives the starter a liking for some tokens or, with a negative one, a distaste."""
@@ -158,45 +148,6 @@ def test_equal_prompts_get_equal_replies_whatever_came_before(generator):
     assert (
         LlamaGenerator(find_gguf("starter"), WINDOW, threads=1).generate(GenerationRequest(PROMPT, schema, 20)) == first
     )
-
-
-# --- what many prompts share is evaluated once ---
-
-
-@pytest.fixture
-def evaluated(generator, monkeypatch):
-    """The lengths of the batches that the model evaluates, as they come."""
-    batches = []
-    evaluate = generator._llama.eval
-
-    def counting(tokens):
-        batches.append(len(tokens))
-        evaluate(tokens)
-
-    monkeypatch.setattr(generator._llama, "eval", counting)
-    return batches
-
-
-QUESTIONS = [Prompt(PROMPT.system, f"Which drug lowers {what}? A. insulin B. aspirin") for what in ("fever", "pain")]
-LETTERS = ["A", "B"]
-
-
-def test_what_stands_before_the_users_text_is_evaluated_once(generator, plain, evaluated):
-    generator.score(OTHER, LETTERS)
-    evaluated.clear()
-    shared = len(plain.tokenize(chat(PROMPT).split(PROMPT.user)[0].encode(), add_bos=False, special=True))
-    own = [generator.count_tokens(prompt) - shared for prompt in QUESTIONS]
-    for prompt in QUESTIONS:
-        generator.score(prompt, LETTERS)
-    assert evaluated == [shared, *own]
-    evaluated.clear()
-    for prompt in QUESTIONS:
-        generator.generate(GenerationRequest(prompt, schema_for(CHOICE, 2), 5))
-    assert max(evaluated) < shared + min(own), "generating goes on from what scoring had evaluated"
-    assert generator.score(QUESTIONS[0], LETTERS)
-    evaluated.clear()
-    generator.score(OTHER, LETTERS)
-    assert sum(evaluated) == generator.count_tokens(OTHER), "another prefix takes the place of the one held"
 
 
 # --- greedy ---

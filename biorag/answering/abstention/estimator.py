@@ -82,10 +82,7 @@ class AbstentionCoefficients:
 
 
 def read_coefficients(path: Path) -> AbstentionCoefficients:
-    """Read coefficients from a JSON file.
-
-    Raises `MismatchError` if the file is damaged or of another version.
-    """
+    """Read coefficients from a JSON file; raise `MismatchError` if the file is damaged or of another version."""
     try:
         coefficients: AbstentionCoefficients = parsed(AbstentionCoefficients, read_regular(path), extra="ignore")
     except ValueError as error:
