@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,9 +85,9 @@ def permutation_p_value(gains: Sequence[float], seed: int, samples: int = SAMPLE
     total = moved.sum()
     least = abs(total) - TIE * np.abs(moved).sum()
     generator = np.random.default_rng(seed)
-    hits = 0
-    for rows in _chunks(samples, len(moved)):
-        flipped = generator.integers(0, 2, (rows, len(moved)), dtype=np.int8)
+    hits, most = 0, max(1, CHUNK // max(1, len(moved)))
+    for start in range(0, samples, most):
+        flipped = generator.integers(0, 2, (min(most, samples - start), len(moved)), dtype=np.int8)
         hits += int(np.count_nonzero(np.abs(total - 2 * (flipped @ moved)) >= least))
     return (hits + 1) / (samples + 1)
 
@@ -121,10 +121,3 @@ def paired(ours: Sequence[float], theirs: Sequence[float], seed: int) -> Paired:
         losses=losses,
         ties=len(gains) - wins - losses,
     )
-
-
-def _chunks(samples: int, questions: int) -> Iterator[int]:
-    """Yield how many samples to draw at a time."""
-    most = max(1, CHUNK // max(1, questions))
-    for start in range(0, samples, most):
-        yield min(most, samples - start)

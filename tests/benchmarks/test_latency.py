@@ -13,7 +13,7 @@ from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.retrieval.retriever import Retriever
-from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator, encoding_snippets
+from tests.fakes import HashEncoder, OverlapReranker, encoding_snippets
 
 pytestmark = pytest.mark.models
 
@@ -108,19 +108,6 @@ def test_indexing_costs_are_per_snippet_and_add_up(subject, snippets, tmp_path):
     index.close()
 
 
-def test_batches_of_the_sizes_asked_for_are_encoded(subject):
-    class Counting(HashEncoder):
-        sizes: list[int] = []  # noqa: RUF012
-
-        def encode_queries(self, texts):
-            self.sizes.append(len(texts))
-            return super().encode_queries(texts)
-
-    timings = stages.encoding(Counting(), subject.questions, [1, 10], FEW)
-    assert {size: timed.n for size, timed in timings.items()} == {1: 4, 10: 4}
-    assert Counting.sizes == [1] * 5 + [10] * 5
-
-
 @pytest.mark.parametrize("mode", stages.MODES)
 def test_the_first_stage_is_timed_without_encoding(subject, mode):
     known = stages.KnownVectors(subject.encoder, subject.questions)
@@ -136,13 +123,6 @@ def test_one_by_one_has_every_stage(subject):
     timings = stages.one_by_one(retriever, subject.questions, FEW)
     assert set(timings) == {"encode", "first_stage", "fetch", "rerank", "total"}
     assert timings["total"].mean == pytest.approx(sum(timings[s].mean for s in timings if s != "total"), abs=0.01)
-
-
-def test_generation_is_timed_alone_and_with_the_whole_answer(subject):
-    retriever = Retriever(subject.index, subject.encoder, None, subject.settings.retrieval)
-    generated, whole = stages.generation(retriever, ScriptedGenerator(), subject.settings, subject.questions, FEW)
-    assert generated.n == whole.n == 4
-    assert generated.mean <= whole.mean
 
 
 def test_the_baseline_searches_all_snippets_as_rank_bm25_scores_them(subject):

@@ -174,27 +174,6 @@ def test_judgements_may_name_pmids(dataset, retriever):
         assert measured.run[question.id] == [names.get(id, id) for id in ranking]
 
 
-def test_the_run_file_is_read_by_ir_measures_and_gives_the_same_figures(dataset, retriever, tmp_path):
-    measured = measure(dataset, retriever, (), lambda *_: None)
-    path = tmp_path / "runs" / "new" / "hybrid.trec"
-    write_run(path, measured.run)
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 4 * 12
-    assert [line.split()[0] for line in lines[::12]] == ["q1", "q2", "q3", "q4"]
-    assert lines[0].split()[1:4] == ["Q0", "s0", "1"]
-    assert [line.split()[3] for line in lines[:12]] == [str(rank) for rank in range(1, 13)]
-    assert {line.split()[5] for line in lines} == {"biorag"}
-
-    run = list(ir_measures.read_trec_run(str(path)))
-    qrels = [
-        ir_measures.Qrel(question, id, score)
-        for question, found in dataset.qrels.items()
-        for id, score in found.items()
-    ]
-    again = ir_measures.calc_aggregate(list(MEASURES.values()), qrels, run)
-    assert {name: again[found] for name, found in MEASURES.items()} == pytest.approx(measured.metrics)
-
-
 def test_the_file_of_questions_averages_to_the_report(dataset, retriever, tmp_path):
     measured = measure(dataset, retriever, (), lambda *_: None)
     path = tmp_path / "new" / "questions.jsonl"

@@ -50,7 +50,6 @@ def with_dense_head(folder):
 BERTS = {
     "mean": lambda folder: None,
     "prompts not pooled": lambda folder: prompted(folder, include_prompt=False),
-    "cls": lambda folder: prompted(folder, pooling_mode="cls", include_prompt=False),
     "dense": with_dense_head,
 }
 
