@@ -157,24 +157,6 @@ def faults(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "biorag index demo",
-        "biorag index CORPUS... [--name NAME] [--encoder ID]",
-        "biorag index -",
-        'biorag ask "Why?" -o A=x --option=B=y --llm http://localhost:8080 --json   # a comment --nope',
-        "biorag search x --no-rerank -k 10",
-        "python -m biorag --debug bench mirage --benchmark demo --out runs/x",
-        ".venv/bin/biorag --version",
-        "biorag --config my.toml info --settings",
-        "biorag bench -h",
-    ],
-)
-def test_the_check_passes_what_exists(line):
-    assert [fault_of(words) for words in commands_of(line)] == [None]
-
-
-@pytest.mark.parametrize(
     ("line", "fault"),
     [
         ("biorag serch x", "biorag has no command serch"),
@@ -188,38 +170,6 @@ def test_the_check_passes_what_exists(line):
 )
 def test_the_check_finds_what_does_not_exist(line, fault):
     assert [fault_of(words) for words in commands_of(line)] == [fault]
-
-
-def test_command_lines_are_found_in_documents():
-    text = """
-Run `biorag nothing` or
-
-```sh
-zcat a.gz | biorag index - --name mine > log.txt
-BIORAG_HOME=/x biorag ask "a | b" \\
-    --json
-cd biorag && .venv/bin/python -m biorag info
-biorag/cli.py
-```
-biorag is a program.
-
-    biorag doctor   # what is there
-
-    time biorag models
-
-```
-$ biorag --version
-biorag 0.1.0
-```
-"""
-    assert list(command_lines(text)) == [
-        ["index", "-", "--name", "mine"],
-        ["ask", "a | b", "--json"],
-        ["info"],
-        ["doctor"],
-        ["models"],
-        ["--version"],
-    ]
 
 
 def name_of(document: Path) -> str:

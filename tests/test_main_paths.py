@@ -18,6 +18,7 @@ from biorag.cli import main
 from biorag.corpus.sources import demo_file
 from biorag.errors import MissingError
 from tests.cli import done, failed, invoke, run, start, wait_until
+from tests.conftest import write_demo_questions
 
 
 def run_in_terminal(home: Path, *arguments) -> tuple[int, str, str]:
@@ -132,15 +133,10 @@ def test_bench_mirage(home, tmp_path, way):
 
 @pytest.mark.slow
 def test_bench_retrieval_on_the_demonstration(home, tmp_path):
-    questions = json.loads(demo_file("benchmark.json").read_bytes())
-    records = {id: record for task in questions.values() for id, record in task.items()}
-    (tmp_path / "demo" / "qrels").mkdir(parents=True)
-    rows = [json.dumps({"_id": id, "text": record["question"]}) for id, record in records.items()]
-    (tmp_path / "demo" / "queries.jsonl").write_text("\n".join(rows))
-    judged = [f"{id}\t{snippet}\t1" for id, record in records.items() for snippet in record["snippets"]]
-    (tmp_path / "demo" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(judged))
-    run_file = tmp_path / "run.trec"
-    ended = run("bench", "retrieval", tmp_path / "demo", "--run-file", run_file, "--json", home=home)
+    tasks = json.loads(demo_file("benchmark.json").read_bytes()).values()
+    records = {id: record for task in tasks for id, record in task.items()}
+    run_file, demo = tmp_path / "run.trec", write_demo_questions(tmp_path / "demo")
+    ended = run("bench", "retrieval", demo, "--run-file", run_file, "--json", home=home)
     found = json.loads(ended.stdout)
     assert (found["dataset"], found["questions"]) == ("demo", 30)
     assert found["metrics"]["nDCG@10"] > 0.9
@@ -300,15 +296,3 @@ def test_a_bug_is_one_sentence_and_exit_code_1(monkeypatch, home, capsys):
     index, error = captured.err.splitlines()
     assert index == "Index 'demo' (the only one)"
     assert error.startswith("error: internal error (RuntimeError: boom): run again as 'biorag --debug")
-
-
-@pytest.mark.models
-@pytest.mark.parametrize("debug", [False, True])
-def test_a_traceback_is_shown_with_debug_alone(debug, tmp_path):
-    arguments = [*(["--debug"] if debug else []), "info", "nothing"]
-    with start(*arguments, home=tmp_path) as process:
-        ended = process.communicate()
-    assert ended.stdout == ""
-    assert "index 'nothing' is not there" in ended.stderr
-    assert ("Traceback (most recent call last)" in ended.stderr) is debug
-    assert ended.code in ((1, 4) if debug else (4,))

@@ -22,7 +22,6 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES = COMPOSE["services"]
 CLUSTER = yaml.safe_load((ROOT / "compose.cluster.yaml").read_text(encoding="utf-8"))
-NODES = ("node-1", "node-2", "node-3")
 ALL_SERVICES = [(file, name) for file in (COMPOSE, CLUSTER) for name in file["services"]]
 
 
@@ -141,20 +140,3 @@ def test_a_service_has_a_read_only_root_no_capabilities_and_no_secret(compose, n
 def test_the_server_is_pinned_and_waited_for():
     assert re.fullmatch(r"qdrant/qdrant:v\d+\.\d+\.\d+-unprivileged", SERVICES["qdrant"]["image"])
     assert SERVICES["biorag"]["depends_on"] == {"qdrant": {"condition": "service_healthy"}}
-
-
-def test_the_cluster_has_three_nodes_of_the_same_server_under_one_name_each_with_its_own_storage():
-    services = CLUSTER["services"]
-    assert {services[node]["image"] for node in NODES} == {SERVICES["qdrant"]["image"]}
-    assert {services[node]["healthcheck"]["test"][-1] for node in NODES} == {
-        SERVICES["qdrant"]["healthcheck"]["test"][-1]
-    }
-    assert all(services[node]["environment"]["QDRANT__CLUSTER__ENABLED"] == "true" for node in NODES)
-    assert all(services[node]["networks"]["default"]["aliases"] == ["qdrant"] for node in NODES)
-    assert [services[node]["command"][2] for node in NODES] == [f"http://{node}:6335" for node in NODES]
-    assert [services[node]["command"][3:] for node in NODES] == [[], *[["--bootstrap", "http://node-1:6335"]] * 2]
-    volumes = [volume for node in NODES for volume in services[node]["volumes"]]
-    assert len({volume.partition(":")[0] for volume in volumes}) == 6
-    client = services["biorag"]
-    assert client["depends_on"] == {node: {"condition": "service_healthy"} for node in NODES}
-    assert client["environment"]["BIORAG_REPLICAS"] == "${BIORAG_REPLICAS:-2}"

@@ -15,6 +15,7 @@ import pytest
 
 from biorag.utils.network import restrict
 from tests.cli import invoke
+from tests.conftest import write_judged
 from tests.loopback import Script
 from tests.qdrant_standin import StandIn
 
@@ -64,11 +65,7 @@ def watched(home: Path, *commands: list[str], **variables: str) -> dict:
 
 @pytest.fixture
 def dataset(tmp_path) -> Path:
-    folder = tmp_path / "dataset"
-    (folder / "qrels").mkdir(parents=True)
-    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "What lowers fever?"}) + "\n")
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ts0\t1\n")
-    return folder
+    return write_judged(tmp_path / "dataset", {"q": "What lowers fever?"}, [("q", "s0", 1)])
 
 
 # --- no remote service that was not named ---

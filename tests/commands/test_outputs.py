@@ -11,7 +11,6 @@ import pytest
 
 from biorag.corpus.sources import find_sources
 from biorag.utils.files import write_text
-from biorag.utils.locks import DirectoryLock
 from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_judged
 
@@ -145,12 +144,6 @@ def test_results_beside_files_of_the_users_replace_none_of_them(indexed, name):
         assert done(invoke(*measure))["questions"] == 1
     assert (indexed / "out" / "notes.txt").read_text() == "mine too\n"
     assert not (indexed / "out" / "lock").exists()
-
-
-def test_a_second_process_is_kept_out_of_a_folder_of_results(indexed):
-    with DirectoryLock(indexed / "out", exclusive=True, what="test"):
-        failed(mirage("out"), 6, "out", "is being written by process")
-    assert done(mirage("out"))["manifest"]["answered"] == 5
 
 
 def test_a_manifest_that_is_the_users_is_not_replaced(indexed):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 from scripts.measure_structure import measure
@@ -72,12 +69,3 @@ def test_each_figure_of_a_tiny_package(tmp_path):
     assert (structure.dependencies, structure.extras) == (2, 1)
     assert (structure.test_files, structure.test_lines) == (1, 2)
     assert (structure.script_lines, structure.doc_lines) == (1, 3)
-
-
-def test_the_script_prints_a_table_or_json(tmp_path):
-    script = Path(__file__).parents[2] / "scripts" / "measure_structure.py"
-    run = [sys.executable, str(script), str(tiny(tmp_path))]
-    table = subprocess.run(run, capture_output=True, text=True, check=True).stdout
-    assert table.splitlines()[0].split() == ["modules", "of", "biorag/", "4"]
-    document = json.loads(subprocess.run([*run, "--json"], capture_output=True, text=True, check=True).stdout)
-    assert document["lines_of_commands"] == 6

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from biorag.errors import BioragError, MissingError, UsageError
+from biorag.errors import MissingError, UsageError
 from biorag.settings.section import Effect
 from biorag.settings.settings import FIELDS, SECRETS, SECTIONS, Settings
 from biorag.settings.sources import configuration_file, load_settings, write_setting
@@ -73,19 +73,6 @@ def test_a_biorag_toml_of_the_current_folder_is_not_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, 'llm = "http://evil.example"\nhome = "elsewhere"\n', "biorag.toml")
     assert load_settings({}, None, {}) == Settings()
-
-
-def test_files_that_are_no_files(tmp_path):
-    (tmp_path / "biorag.toml").mkdir()
-    assert load_settings({}, None, {"BIORAG_HOME": str(tmp_path)}).retrieval.k == 5
-    for path in (tmp_path / "biorag.toml", Path("/dev/null"), written(tmp_path, "# " + "x" * (1 << 20))):
-        with pytest.raises((BioragError, OSError)):
-            load_settings({}, path, {})
-
-
-def test_the_process_environment_is_the_default_one(monkeypatch, tmp_path):
-    monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "elsewhere"))
-    assert load_settings({}).indexes == tmp_path / "elsewhere" / "indexes"
 
 
 @pytest.mark.parametrize(
@@ -159,12 +146,6 @@ def test_no_number_is_infinite_nan_or_without_bounds():
 def test_values_that_no_system_call_takes_are_refused(name, value, message):
     with pytest.raises(UsageError, match=message):
         Settings.of(**{name: value})
-
-
-def test_a_message_repeats_the_beginning_of_a_long_value_only():
-    with pytest.raises(UsageError) as error:
-        Settings.of(mode="x" * 100_000)
-    assert len(str(error.value)) < 500
 
 
 # --- names, reports, identities ---------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import socket
 import threading
@@ -268,14 +267,6 @@ def test_the_waits_double_with_some_chance_and_end_at_the_limit(waits):
     assert len(set(waits)) == 12, "two clients do not knock in step"
     assert str(caught.value) == "the server at http://server answered 503: 'over loaded', 13 times: check --x"
     assert caught.value.exit_code == 6
-
-
-def test_each_wait_is_told_with_its_place(waits, caplog):
-    with caplog.at_level(logging.WARNING):
-        sending(3)(REQUEST, Answers(answered(429, b"slow", Retry_After="2"), answered(503), answered()))
-    assert caplog.messages[0] == "the server at http://server answered 429; retrying in 2 s (1 of 3)"
-    assert caplog.messages[1].endswith("s (2 of 3)")
-    assert len(caplog.messages) == 2
 
 
 def test_the_server_says_how_long_or_until_when_to_wait(waits):

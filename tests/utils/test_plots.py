@@ -56,11 +56,3 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     with pytest.raises(MissingError, match=r"matplotlib: run pip install 'biorag\[train\]'"):
         write_plot(tmp_path / "plot.png", [FIRST])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_display_is_looked_for(tmp_path, monkeypatch):
-    """Pyplot would be imported to open a window."""
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    write_plot(tmp_path / "plot.png", [FIRST])
-    assert (tmp_path / "plot.png").read_bytes().startswith(PNG)
