@@ -35,9 +35,9 @@ T = TypeVar("T")
 
 
 class EUtils:
-    """Asks for the citations and records of papers, and the papers that match a query, no faster than NCBI allows.
+    """A client for citations, records and queries, no faster than NCBI allows.
 
-    Raises `ServiceError` if the server, after retries, gives no answer or another one, `OfflineError` in offline mode.
+    Raises `ServiceError` if the server, after retries, gives no usable answer, `OfflineError` in offline mode.
     """
 
     def __init__(self, server: Server) -> None:
@@ -77,7 +77,7 @@ class EUtils:
             ) from None
 
     def _asked_json(self, tool: str, form: Mapping[str, str | list[str]], read: Callable[[Any], T], expected: str) -> T:
-        """Return what `read` makes of an answer, at which it may fail."""
+        """Return the result of `read` for an answer; it may fail."""
         response = self._asked(self._retries, tool, form)
         try:
             return read(parse_json(response.content))

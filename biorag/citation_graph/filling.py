@@ -45,7 +45,7 @@ def indexed_papers(index: Index) -> Papers:
 
 @dataclass(frozen=True)
 class GraphFiller:
-    """Adds what the E-utilities answer to the graph in a folder."""
+    """Adds answers of the E-utilities to the graph in a folder."""
 
     folder: Path
     link: EUtils
@@ -53,7 +53,7 @@ class GraphFiller:
     on_progress: OnProgress = lambda _: None
 
     def fill_gaps(self, papers: Papers) -> dict[str, Any]:
-        """Add the citations of those papers of which the graph has none, and report.
+        """Add the citations of the papers that the graph lacks, and report.
 
         Of the papers `lacking` references, `asked` had not been asked about before, and `unanswered` are missing from
         the answers.

@@ -119,7 +119,7 @@ def size_of(connection: sqlite3.Connection) -> tuple[int, int]:
 
 @contextmanager
 def faults_named(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises into the error that names the file."""
+    """Turn an error of SQLite into one that names the file."""
     try:
         yield
     except sqlite3.OperationalError as error:

@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """One entry of a file: its number, its key in an object, and its value, which is JSON as long as it is bytes."""
+    """One entry of a file: its number, its key in an object, and its value, parsed or as the bytes of JSON."""
 
     number: int
     key: str
     content: Any
-    unit: str = "line"  # what the number counts
+    unit: str = "line"  # that the number counts
 
     def json_object(self) -> dict[str, Any]:
         """Return a JSON object; raise ValueError at anything else."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from typing_extensions import TypedDict
 
+from biorag.corpus.readers import text_of
 from biorag.corpus.sources import BEIR_CORPUS, Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.types import Question
@@ -108,10 +109,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _text(path: Path, number: int, raw: bytes) -> str:
-    # trec_eval's strings end at a NUL, so two ids could become one.
-    if b"\0" in raw:
-        raise BadInputError(f"{path}, line {number}: holds a NUL character")
     try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        raise BadInputError(f"{path}, line {number}: not UTF-8") from None
+        return text_of(raw)  # trec_eval's strings end at a NUL, so two ids could become one
+    except ValueError as error:
+        raise BadInputError(f"{path}, line {number}: {error}") from None

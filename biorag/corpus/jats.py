@@ -21,12 +21,12 @@ SECTIONS = ("sec", "boxed-text")
 BLOCKS = ("p", "list", "def-list", "disp-quote", "statement", "verse-group")
 FLOATS = ("fig", "table-wrap")
 GROUPS = ("fig-group", "table-wrap-group")
-# Left out of a paragraph: formulas as TeX, marks of references and footnotes, and floats, which are blocks themselves.
+# Dropped from a paragraph: formulas as TeX, marks of references and footnotes, and floats, which are blocks themselves.
 LEFT_OUT = frozenset(
     {"tex-math", "fn", "table", "graphic", "inline-graphic", "media", "alt-text", "object-id", *FLOATS}
 )
 SPACED = frozenset({"p", "list-item", "title", "label", "def", "term", "disp-formula", "break", "td", "th"})
-# Characters of an article's title, metadata and headings in all its blocks, each of which has them.
+# Limit of characters of title, metadata and headings, which each block of an article repeats.
 MOST_REPEATED = 2**28
 DATES = ("ppub", "collection", "epub", "pub")  # the types of a date, that of the issue first
 RETRACTED_BY = "retraction-forward"  # a link from a retracted article to its notice
@@ -37,7 +37,7 @@ _PUNCTUATION = re.compile(r"[\s,;\u2010-\u2015-]*")
 class Block(NamedTuple):
     """A block of an article."""
 
-    article: Article  # what its metadata are read from
+    article: Article  # to which it belongs
     position: str  # "abstract", or `s2p4`: the fourth block of the body's second section, 0 before all sections
     headings: tuple[str, ...]  # those of its sections, the outer ones first
     anchor: str  # the id in the XML of the block, else of its section

@@ -47,7 +47,7 @@ def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
         raise DamagedSourceError(source.name, 1, f"more than {LARGEST_FILE >> 20} MiB: split it", "page")
     has_pages = False
     with faults_named(source, lambda: 1, "page"), opened(source) as stream:
-        stream.read1()  # what fails later is not the file's fault
+        stream.read1()  # later failures are not the file's fault
     with opened(source), _reading(source) as lines:
         head = _line(lines)
         if "pages" not in head:

@@ -1,6 +1,6 @@
 """The process that reads a PDF: `python -m biorag.corpus.pdf_pages FILE` writes a JSON line a page.
 
-The first line has title and number of pages, or `damage`. What a page takes beyond its limits ends the process.
+The first line has title and number of pages, or `damage`. A page beyond its limits ends the process.
 """
 
 from __future__ import annotations

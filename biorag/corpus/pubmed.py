@@ -16,7 +16,7 @@ SETS, ARTICLE, BOOK, DELETIONS = "PubmedArticleSet", "PubmedArticle", "PubmedBoo
 NOT_AVAILABLE = "[Not Available]."  # NLM's title of a paper without one in English
 NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
 RETRACTED = "Retracted Publication"
-# What a record says of notices about it: the type of the reference, and the metadata field of the notices' PMIDs.
+# Notices about a record: the type of the reference, and the metadata field of the notices' PMIDs.
 NOTICES = {
     "RetractionIn": "retraction",
     "RetractedandRepublishedIn": "retraction",

@@ -13,7 +13,7 @@ from biorag.utils.parsing import parse_json
 from biorag.utils.text import has_control
 
 PMID_KEYS = ("PMID", "pmid")
-RECORD_KEYS = ("id", "_id", "title", "content")  # what makes a snippet of a record, and is not metadata
+RECORD_KEYS = ("id", "_id", "title", "content")  # fields that are not metadata
 MAX_DEPTH = 64
 LONGEST_ID = 1024
 LONGEST_TEXT = 2**20
@@ -41,7 +41,7 @@ class Reader(NamedTuple):
     records: Callable[[Source], Iterator[tuple[int, Any]]]
     # Returns the change that a record makes; raises `ValueError`, saying why, at a bad one
     parse: Callable[[Any], Change]
-    shown: Callable[[Any], str]  # returns the source of a record, of which the rejects file has the beginning
+    shown: Callable[[Any], str]  # returns the source of a record, whose beginning goes into the rejects file
 
 
 def read_snippets(source: Source, on_reject: OnReject | None = None) -> Iterator[Snippet]:
@@ -79,7 +79,7 @@ def read_changes(
 
 
 def refuse(reject: Reject) -> NoReturn:
-    """Stop at a bad line of a corpus of which none may be skipped: an `OnReject`."""
+    """Raise `BadInputError` at a bad line: the `OnReject` of a corpus whose lines may not be skipped."""
     raise BadInputError(f"{reject.file}, {reject.unit} {reject.line}: {reject.reason}; fix or remove the {reject.unit}")
 
 

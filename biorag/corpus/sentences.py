@@ -37,7 +37,7 @@ def _stem(word: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """Split a passage into sentences; each stands in the passage as it is. What is longer than `LONGEST` is cut."""
+    """Split a passage into sentences; each stands in the passage as it is. One longer than `LONGEST` is cut."""
     whole = (sentence for sentence in _SENTENCE_END.split(text.strip()) if sentence)
     return [
         piece
@@ -61,7 +61,7 @@ def sentence_starts(text: str) -> list[int]:
 
 
 def first_sentences(text: str, most: int) -> str:
-    """Return the beginning of a text that has no more than so many sentences; the end of a line ends one too."""
+    """Return the first `most` sentences of a text; the end of a line ends one too."""
     ends = sorted({*sentence_starts(text), *(end.end() for end in _LINE_END.finditer(text))})
     return text[: ends[most - 1]].rstrip() if len(ends) >= most else text
 

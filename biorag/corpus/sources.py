@@ -62,7 +62,7 @@ _ROOT = re.compile(
 
 
 class DamagedSourceError(BadInputError):
-    """A corpus file that cannot be read beyond some line, or some page."""
+    """A corpus file that cannot be read beyond some line or page."""
 
     def __init__(self, source: str, line: int, reason: str, unit: str = "line") -> None:
         super().__init__(f"{source}, {unit} {line}: {reason}")
@@ -116,7 +116,7 @@ class Source:
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """Return what changes when a file is written to or replaced; None if it is not there."""
+    """Return device, inode, size and time, which tell a file from its replacement; None if it is not there."""
     try:
         status = path.stat()
     except OSError:
@@ -125,7 +125,7 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
 
 class FoundFiles(NamedTuple):
-    """The corpus files behind names; of folders, how many files were taken and left, by kind."""
+    """The corpus files behind names, and how many files of folders were taken and left, by kind."""
 
     sources: list[Source]
     taken: Mapping[str, int]
@@ -140,9 +140,9 @@ def find_sources(names: Sequence[str], spool: Path, home: Path | None = None) ->
 def find_files(names: Sequence[str], spool: Path, home: Path | None = None, columns: Columns = ()) -> FoundFiles:
     """Return the files behind the names: a file, a folder's corpus files in order, `demo`, or `-`.
 
-    Standard input is copied to `spool` first, because a corpus is read twice: checked, then indexed. Files that biorag
-    wrote (`home`, rejects, results) are left out of folders. Raises `MissingError` if a name is neither a file nor a
-    folder, `BadInputError` if a folder holds no corpus file.
+    Standard input is copied to `spool`, because a corpus is read twice. Files that biorag wrote (`home`, rejects,
+    results) are left out of folders. Raises `MissingError` if a name is neither a file nor a folder, `BadInputError` if
+    a folder holds no corpus file.
     """
     sources: list[Source] = []
     left: Counter[str] = Counter()
@@ -187,15 +187,15 @@ def _folder(folder: Path, home: Path | None, columns: Columns) -> tuple[list[Sou
     endings = tuple(suffix for kind in READERS.values() for suffix in kind.suffixes)
     corpus = set(files_of(folder, endings, home))
     beir = {path.parent for path in corpus if path.name in BEIR_CORPUS}
-    reasons = {path: _left(path, folder, beir, corpus, endings) for path in sorted(folder.rglob("*"))}
-    sources = [
-        Source(str(path), path, path.relative_to(folder).as_posix(), columns)
-        for path, reason in reasons.items()
-        if path in corpus and not reason
-    ]
+    sources: list[Source] = []
+    left: Counter[str] = Counter()
+    for path in sorted(folder.rglob("*")):
+        if reason := _left(path, folder, beir, corpus, endings):
+            left[reason] += 1
+        elif path in corpus:
+            sources.append(Source(str(path), path, path.relative_to(folder).as_posix(), columns))
     if not sources:
         raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(endings)}")
-    left = Counter(filter(None, reasons.values()))
     took = f"{folder}: took {in_words(by_kind(sources))}"
     logger.info("%s", f"{took}; left {in_words(left)}" if left else took)
     return sources, left
@@ -320,7 +320,7 @@ def read_chunks(source: Source) -> Iterator[bytes]:
 
 @contextmanager
 def faults_named(source: Source, line: Callable[[], int], unit: str = "line") -> Iterator[None]:
-    """Turn what reading a file raises into the error that names it and the line reached."""
+    """Turn an error of reading a file into the one that names the file and the line reached."""
     try:
         yield
     except UnpackedTooFarError as error:
@@ -350,7 +350,7 @@ def opened(source: Source) -> Iterator[io.BufferedReader]:
             stream.seek(0)
             yield io.BufferedReader(_Unpacked(stream), 2**20) if zipped else stream
     except Exception:
-        source.check_unchanged()  # what looks damaged may be half of another file
+        source.check_unchanged()  # a file that looks damaged may be half of another one
         raise
     source.check_unchanged()
 

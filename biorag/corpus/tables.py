@@ -1,4 +1,4 @@
-"""CSV and TSV: a snippet a row; which column is which field is named by the user, or read off the header."""
+"""CSV and TSV, a snippet a row; the user names the column of each field, or the header does."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KNOWN = {
     "pages": ("pages",),
     "issn": ("issn",),
 }
-_YEAR = re.compile(r"([12][0-9]{3})(?:\.0)?")  # as pandas writes a column of years of which one is missing
+_YEAR = re.compile(r"([12][0-9]{3})(?:\.0)?")  # pandas writes a column of years with a gap as floats
 _FACTS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -52,7 +52,7 @@ class CsvRow(NamedTuple):
 
 
 def parse_columns(text: str) -> Columns:
-    """Return what `--columns` says, `id=PMID,title=Title`, as (field, column); raises `UsageError`."""
+    """Return `--columns`, as in `id=PMID,title=Title`, as pairs of field and column; raises `UsageError`."""
     pairs = [part.partition("=") for part in text.split(",")]
     columns = tuple((field.strip(), column.strip()) for field, _, column in pairs)
     if not all(field and column for field, column in columns):

@@ -32,7 +32,7 @@ class TextPassage(NamedTuple):
 
 
 class _Section(NamedTuple):
-    """What stands under a heading: where it begins, the headings, the outer ones first, and the lines."""
+    """The text under a heading: its first line's number, the headings, the outer ones first, and the lines."""
 
     line: int
     headings: tuple[str, ...]

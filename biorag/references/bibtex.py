@@ -69,7 +69,7 @@ def _fields(reference: Reference) -> Iterator[tuple[str, str]]:
 
 
 def name(author: Author) -> str:
-    """Return "Family, Suffix, Given"; in braces what BibTeX would take apart: groups, and parts with an "and"."""
+    """Return "Family, Suffix, Given"; groups, and parts with an "and", are in braces, or BibTeX would split them."""
     if author.group:
         return f"{{{escaped(author.family)}}}"
     return ", ".join(map(_part, filter(None, (author.family, author.suffix, author.given))))

@@ -1,4 +1,4 @@
-"""Facts of evidence: the study behind a snippet, as its record and its abstract describe it. They are not grades."""
+"""Facts of the study behind a snippet, from its record and its abstract; they are not grades."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from biorag.types import Snippet
 
 LARGEST = 1_000_000_000
 BEGINNING = 20_000  # characters of an abstract that are read
-AROUND = 100  # characters before and after a number that tell what it counts
+AROUND = 100  # characters before and after a number, in which its meaning is looked for
 _UNITS = (
     *("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen"),
     *("fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
@@ -68,7 +68,7 @@ _PATTERNS = [
         rf"{_COUNTED}{_SAME_CLAUSE}\b{_DID}\b",
     )
 ]
-_BEFORE = re.compile(  # what makes a number a share, a rate, a limit or another study's
+_BEFORE = re.compile(  # words that make a number a share, a rate, a limit or another study's
     r"(?:\b(?:\d+|one|two|three|four|five|six|seven|eight|nine|ten|most|some|all|half|many|none|each|any|few)\s+(?:out\s+)?"
     r"of\s+(?:the\s+|these\s+|our\s+)?|\d\s*/\s*|\b(?:per|every|each|first|last|next|remaining|other|another|additional|"
     r"more\s+than|less\s+than|fewer\s+than|at\s+least|at\s+most|up\s+to|over|under|about|around|almost|nearly|"
@@ -100,10 +100,10 @@ class Participants(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a record and an abstract say of a study; None where that is not known.
+    """Facts of a study, from its record and its abstract; None if unknown.
 
-    `concern` is known of PubMed's own records, which name every notice; `retracted` where a record says either.
-    `cited_by` counts the papers of the local citation graph that cite this one.
+    `concern` is known of PubMed's own records, which name every notice; `retracted` if a record says either. `cited_by`
+    counts the papers of the local citation graph that cite this one.
     """
 
     publication_types: tuple[str, ...] | None
@@ -121,7 +121,7 @@ class Facts:
 
 
 def facts_of(snippet: Snippet, cited_by: int | None = None) -> Facts:
-    """Return the facts of a snippet, of which a block of a long abstract may lack the words that state them."""
+    """Return the facts of a snippet; a block of a long abstract may lack the words that state them."""
     fields = snippet.metadata
     of_pubmed = {"version", "retracted"} <= set(fields)  # which its reader sets in every record
     concerns = texts(fields, "concern")

@@ -1,4 +1,4 @@
-"""A reference: what identifies the publication of a snippet, read from its metadata."""
+"""The reference of a snippet's publication, read from its metadata."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INITIALS = re.compile(r"[A-Z]{1,4}")  # given names that are initials already
 
 
 class Genre(StrEnum):
-    """What is cited; formats of references have a type for each."""
+    """The kind of a publication; formats of references have a type for each."""
 
     ARTICLE = "article"
     PREPRINT = "preprint"
@@ -75,7 +75,7 @@ def author_of(name: str, groups: Collection[str] = ()) -> Author:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A publication; what its record does not say is empty.
+    """A publication; fields that its record lacks are empty.
 
     `date` is (year,), (year, month) or (year, month, day). `id` is the snippet's.
     """
@@ -115,7 +115,7 @@ class Reference:
 
     @property
     def url(self) -> str:
-        """Where it is read: PubMed, else by its DOI; empty where neither is known."""
+        """Its address at PubMed, else by its DOI; empty without either."""
         if self.pmid:
             return f"{PUBMED}/{self.pmid}/"
         return f"https://doi.org/{self.doi}" if self.doi else ""
@@ -190,7 +190,7 @@ def source_line(reference: Reference) -> str:
     return " · ".join(filter(None, (head, reference.journal, ", ".join(telling_types(reference.types)))))
 
 
-# Publication types that say how a paper was paid for or written, but not what kind of study it is.
+# Publication types that do not tell the kind of study.
 GENERAL = ("Journal Article", "Research Support", "English Abstract")
 
 
