@@ -61,10 +61,9 @@ def check_keeps_prompt(files: ModelFiles) -> None:
 
 
 def copy_with_prompt(files: ModelFiles, folder: Path, prompt: str) -> None:
-    """Write a copy of an encoder with another query prompt, in place of an earlier one."""
+    """Write a copy of an encoder with another query prompt into a new folder."""
     unfinished = folder.with_name(f"{folder.name}.unfinished")
-    for earlier in (unfinished, folder):
-        shutil.rmtree(earlier, ignore_errors=True)
+    shutil.rmtree(unfinished, ignore_errors=True)
     shutil.copytree(files.path, unfinished)
     write_query_prompt(unfinished, prompt)
     unfinished.rename(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -101,6 +102,8 @@ def tune_prompt(
         kept = measured["winner"] if measured["held_out"]["difference"] >= 0 else own
         after = form.prompt(kept)
         written = out / COPY if write and after != before else None
+        if write:
+            shutil.rmtree(out / COPY, ignore_errors=True)  # an earlier winner
         if written:
             copy_with_prompt(encoder_files(opened.settings, opened.manifest), written, after)
         report = {
