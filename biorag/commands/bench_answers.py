@@ -41,10 +41,10 @@ def answers(
       biorag bench answers data/bioasq --name pubmed --out runs/extract
       biorag bench answers data/bioasq --answer generate --llm starter --limit 200 --out runs/starter --json
     """
-    from biorag.benchmarks.answers import questions, run, systems
+    from biorag.benchmarks.answers import questions, run
     from biorag.engine import open_index
 
-    systems.check_method(answer)
+    run.check_method(answer)
     data = questions.sample(questions.load_answers(dataset), limit, settings.seed)
     with open_index(settings) as opened, show.progress("Questions", len(data.questions)) as advance:
         report = run.examine(data, opened, answer, out, advance)

@@ -112,8 +112,7 @@ def _documents(
 
 def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path | None, as_json: bool) -> None:
     from biorag.benchmarks.answers.questions import read_golden_answers
-    from biorag.benchmarks.answers.run import examine
-    from biorag.benchmarks.answers.systems import check_method
+    from biorag.benchmarks.answers.run import check_method, examine
 
     check_method(answer)
     if out is None:

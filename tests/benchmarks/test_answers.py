@@ -21,6 +21,7 @@ from biorag.benchmarks.answers.measures import (
     citation_score,
     factoid,
     listed,
+    names,
     rouge_2,
     rouge_su4,
     same_name,
@@ -28,7 +29,6 @@ from biorag.benchmarks.answers.measures import (
     yes_no,
 )
 from biorag.benchmarks.answers.questions import expert_answer, load_answers, read_golden_answers, sample
-from biorag.benchmarks.answers.systems import names
 from biorag.errors import BadInputError, MissingError
 from tests.conftest import write_judged
 

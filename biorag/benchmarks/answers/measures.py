@@ -15,10 +15,17 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from biorag.answering.verification.cues import lexicon, rarity
+from biorag.answering.verification.words import stems
+
 LONGEST_FACTOID = 5  # names of a factoid answer that count
 SKIP = 4  # words that may stand between the two of a skip-bigram
 _APART = re.compile(r"[^\w]+")
-_WORD = re.compile(r"[a-z0-9]+")
+_TOKEN = re.compile(r"[a-z0-9]+")
+MOST_NAMES = 10  # of a list
+LONGEST_NAME = 4  # words
+_BREAK = re.compile(r"[,;:()\[\]/]|\.\s|\.$|\s(?:and|or)\s")
+_WORD = re.compile(r"[^\W_][\w'’+-]*")
 
 Synonyms = Sequence[str]  # names of one thing, any of which is right
 Units = Counter[tuple[str, ...]]
@@ -92,7 +99,7 @@ def listed(names: Sequence[str], expected: Sequence[Synonyms]) -> Overlap:
 
 def tokens(text: str) -> list[str]:
     """Return the words as ROUGE-1.5.5 splits them: runs of ASCII letters and digits in lower case; no stemming."""
-    return _WORD.findall(text.lower())
+    return _TOKEN.findall(text.lower())
 
 
 def bigrams(words: Sequence[str]) -> Units:
@@ -155,3 +162,36 @@ def citation_score(sentences: Sequence[tuple[str, Sequence[int]]], supports: Sup
 
 def _mean(values: Sequence[bool]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+def names(question: str, sentences: Sequence[str]) -> list[str]:
+    """Return runs of content words that the question lacks, the rarest and most frequent first.
+
+    A rule of thumb that finds candidates and reads nothing: a baseline for models that do.
+    """
+    asked = set(stems(question))
+    scores: dict[str, float] = {}
+    written: dict[str, str] = {}
+    for sentence in sentences:
+        for run in _runs(sentence, asked):
+            key = run.lower()
+            written.setdefault(key, run)
+            weights = [rarity(stem) for stem in stems(run)]
+            scores[key] = scores.get(key, 0.0) + (sum(weights) / len(weights) if weights else 0.0)
+    best = sorted(scores, key=lambda key: -scores[key])
+    return [written[key] for key in best[:MOST_NAMES]]
+
+
+def _runs(sentence: str, asked: set[str]) -> list[str]:
+    runs: list[str] = []
+    for part in _BREAK.split(sentence):
+        run: list[str] = []
+        for match in [*_WORD.finditer(part), None]:
+            word = match[0] if match else ""
+            if match and word.lower() not in lexicon().function and not set(stems(word)) & asked:
+                run.append(word)
+                continue
+            if 0 < len(run) <= LONGEST_NAME:
+                runs.append(" ".join(run))
+            run = []
+    return runs

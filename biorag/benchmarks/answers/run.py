@@ -12,21 +12,24 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from biorag.answering.abstention.estimator import EvidenceEstimator
+from biorag.answering.answerer import EVIDENCE, Answerer, PromptTooLongError
 from biorag.answering.verification.checker import Checker
 from biorag.benchmarks.answers.abstention import answered_share, measured
-from biorag.benchmarks.answers.measures import citation_score, factoid, listed, rouge_2, rouge_su4, yes_no
+from biorag.benchmarks.answers.measures import citation_score, factoid, listed, names, rouge_2, rouge_su4, yes_no
 from biorag.benchmarks.answers.questions import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
-from biorag.benchmarks.answers.systems import GENERATE, AnswerSystem, SystemReply, answer_system, names
 from biorag.benchmarks.significance import bootstrap_interval
-from biorag.engine import OpenIndex
+from biorag.engine import OpenIndex, require_generator
+from biorag.errors import unknown_name
 from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_documents
 from biorag.retrieval.retriever import Ranking
-from biorag.types import FieldFilter, IndexQuery, OnProgress, Snippet, Verdict, block_id
+from biorag.types import CheckedSentence, FieldFilter, Hit, IndexQuery, OnProgress, Question, Snippet, Verdict, block_id
 from biorag.utils.files import sha256_of_json
 from biorag.utils.runs import RunDirectory
 
+EXTRACT, GENERATE = METHODS = "extract", "generate"
 GOLD = 100  # snippets of relevant documents that are looked at
+OPTIONS = {"A": "yes", "B": "no"}  # of a yes/no question, which is asked with options too
 Evidence = tuple[Ranking, Sequence[Snippet], Ranking | None]  # the hits, the gold snippets, the hits without these
 
 
@@ -61,13 +64,21 @@ class AnswersRun(RunDirectory):
     manifest_name = "manifest.json"
 
 
+def check_method(method: str) -> None:
+    """Raise `UsageError` for an unknown method."""
+    if method not in METHODS:
+        raise unknown_name("way to answer", method, METHODS)
+
+
 def examine(data: AnswerDataset, opened: OpenIndex, method: str, out: Path, on_progress: OnProgress) -> dict[str, Any]:
-    """Ask a system the questions of a dataset, resuming in `out`, and return the report."""
+    """Ask the questions of a dataset, resuming in `out`, and return the report; see `check_method`."""
     settings = opened.settings
     estimator = opened.estimator()
     run = AnswersRun(out, _identity(opened, method, data))
     run.finished()  # refuses another run's folder before anything is loaded
-    examination = Examination(answer_system(method, opened), opened, estimator)
+    generator = require_generator(settings) if method == GENERATE else None
+    decide = GENERATE if generator else EVIDENCE
+    examination = Examination(opened.answerer(generator), decide, opened, estimator)
 
     def work(left: Sequence[AnsweredQuestion]) -> Iterator[AnswerRow]:
         wanted = {question.id for question in left}
@@ -95,9 +106,10 @@ def _identity(opened: OpenIndex, method: str, data: AnswerDataset) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """How questions are put: to which system, over which index, with an estimate of the evidence or without."""
+    """An answerer over an index, the method that decides yes or no, and an estimator of the evidence, if it has one."""
 
-    system: AnswerSystem
+    answerer: Answerer
+    decide: str
     opened: OpenIndex
     estimator: EvidenceEstimator | None
 
@@ -123,35 +135,48 @@ class Examination:
     def row(
         self, question: AnsweredQuestion, ranking: Ranking, gold: Sequence[Snippet], without: Ranking | None
     ) -> AnswerRow:
-        """Put one question to the system."""
+        """Ask one question."""
         start = time.perf_counter()
-        reply = self.system(question, ranking)
+        sentences, decision = self._answered(question, ranking)
         elapsed_ms = round((time.perf_counter() - start) * 1000, 3)
         estimate = self.estimator.probability if self.estimator else lambda ranking: None
         return {
             "id": question.id,
             "question": question.text,
-            "sentences": checked(reply, question.text),
-            "decision": reply.decision,
-            "names": names(question.text, [text for text, _ in reply.sentences]),
+            "sentences": checked(sentences, ranking.hits, question.text),
+            "decision": decision,
+            "names": names(question.text, [sentence.text for sentence in sentences]),
             "gold_in_index": len(gold),
             "evidence_probability": estimate(ranking),
             "evidence_probability_without_gold": estimate(without) if without and gold else None,
             "answer_ms": elapsed_ms,
         }
 
+    def _answered(self, question: AnsweredQuestion, ranking: Ranking) -> tuple[Sequence[CheckedSentence], str | None]:
+        """Return the sentences of the answer, and the decision on a yes/no question."""
+        decision = None
+        try:
+            answer = self.answerer.answer_from(Question(question.id, question.text), ranking)
+            if question.expert.type == YES_NO:
+                asked = Question(question.id, question.text, OPTIONS)
+                decision = OPTIONS.get(self.answerer.answer_from(asked, ranking, self.decide).choice or "")
+        except PromptTooLongError:
+            return (), None
+        return answer.sentences, decision
 
-def checked(reply: SystemReply, question: str) -> list[AnswerSentence]:
-    """Return the sentences of a reply with the snippets they cite, their verdict over all hits, and ALCE's shares."""
+
+def checked(sentences: Sequence[CheckedSentence], hits: Sequence[Hit], question: str) -> list[AnswerSentence]:
+    """Return an answer's sentences with the snippets they cite, their verdict over all hits, and ALCE's shares."""
     checker = Checker()
-    snippets = [hit.snippet for hit in reply.hits]
+    snippets = [hit.snippet for hit in hits]
 
     def supports(sentence: str, cited: Sequence[int]) -> bool:
         held = [snippets[n - 1] for n in cited if 1 <= n <= len(snippets)]
         return checker.check_claim(sentence, held, question).verdict is Verdict.SUPPORTED
 
     rows: list[AnswerSentence] = []
-    for text, cited in reply.sentences:
+    for sentence in sentences:
+        text, cited = sentence.text, sentence.citations
         score = citation_score([(text, cited)], supports)
         rows.append(
             {

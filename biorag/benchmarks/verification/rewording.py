@@ -15,7 +15,6 @@ _LISTS = tomllib.loads((files("biorag.benchmarks.verification") / "rewording.tom
 _SYNONYMS: dict[str, list[str]] = _LISTS["synonyms"]
 _CONTRACTIONS: dict[str, str] = _LISTS["contractions"]
 _ACTIVE: dict[str, str] = _LISTS["active"]
-_OPENINGS: list[str] = _LISTS["openings"]
 
 
 def synonym(sentence: str, rng: random.Random) -> str:
