@@ -215,8 +215,7 @@ READERS = Registry(
 class FormatKind(Kind):
     """A format in which a set is published: its target is a `Format` (biorag.conversion.items)."""
 
-    files: str  # the argument on the command line, for messages
-    folder: bool = False  # whether that is a folder, which the format reads as it is
+    folder: bool = False  # whether it reads one folder as it is
     # the parts that `--split` can name; none where the files name them, None where there are no parts
     splits: tuple[str, ...] | None = None
     # the options of 'biorag data convert' that it takes besides, as they are named in the code
@@ -229,7 +228,6 @@ FORMATS = Registry(
         "pubmedqa",
         ".conversion.pubmedqa:convert",
         "PQA-L, PQA-A, PQA-U",
-        files="ori_pqal.json",
         splits=("train", "test"),
         options=("test_ids", "id_prefix"),
     ),
@@ -237,30 +235,12 @@ FORMATS = Registry(
         "bioasq",
         ".conversion.bioasq:convert",
         "training and golden files of task B",
-        files="training8b.json",
         splits=("train", "dev"),
         options=("last", "id_prefix"),
     ),
-    FormatKind(
-        "beir",
-        ".conversion.beir:convert",
-        "BEIR's folders",
-        files="a folder",
-        folder=True,
-        splits=(),
-    ),
-    FormatKind(
-        "bmretriever",
-        ".conversion.bmretriever:convert",
-        "pairs for fine-tuning",
-        files="ft_data.json",
-    ),
-    FormatKind(
-        "title-abstract",
-        ".conversion.corpora:convert",
-        "pairs from any corpus",
-        files="files or folders of a corpus",
-    ),
+    FormatKind("beir", ".conversion.beir:convert", "BEIR's folders", folder=True, splits=()),
+    FormatKind("bmretriever", ".conversion.bmretriever:convert", "pairs for fine-tuning"),
+    FormatKind("title-abstract", ".conversion.corpora:convert", "pairs from any corpus"),
 )
 
 

@@ -60,9 +60,7 @@ def register() -> None:
         )
     )
     NEGATIVES.register(NegativesKind(name="last", target=here + "last", summary="the last of the top 9", per_row=2))
-    FORMATS.register(
-        FormatKind(name="tabs", target=here + "tabs", summary="id and text", files="x.tabs", splits=("train", "test"))
-    )
+    FORMATS.register(FormatKind(name="tabs", target=here + "tabs", summary="id and text", splits=("train", "test")))
     OUTPUTS.register(OutputKind(name="ids", target=here + "listed", summary="an id a line"))
     BENCHMARKS.register(Kind(name="count", target=here + "count", summary="letters"))
 

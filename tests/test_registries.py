@@ -102,7 +102,6 @@ def test_a_published_format_is_converted(registered, tmp_path):
     report = done(invoke("data", "convert", "tabs", tmp_path / "x.tabs", "--out", tmp_path / "out", "--json"))
     assert (report["snippets"], report["files"]) == (1, ["corpus.jsonl"])
     failed(invoke("data", "convert", "tabs", tmp_path / "x.tabs", "--split", "dev", "--out", "o"), 2, "train, test")
-    failed(invoke("data", "convert", "tabs", "--hub", "x/y", "--out", "o"), 2, "tabs", "not read from the hub")
 
 
 def test_a_benchmark_runs(registered):
