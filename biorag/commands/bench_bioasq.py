@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -20,9 +20,6 @@ from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
 from biorag.utils.outputs import begins_with_key, results_folder
-
-if TYPE_CHECKING:
-    from biorag.benchmarks.bioasq.golden import GoldenBatch
 
 PHASES = ("a", "b")
 
@@ -71,43 +68,16 @@ def bioasq(
         _answers(golden, settings, measured.answer, out, as_json)
         return
     from biorag.benchmarks.bioasq.golden import read_batches
-    from biorag.benchmarks.bioasq.run import chosen_systems
+    from biorag.benchmarks.bioasq.run import chosen_systems, measure_documents
 
     systems = chosen_systems(measured.system or ())
     batches = read_batches(golden)
     files = {f"{name}/{batch.name}.json": begins_with_key("questions") for name in systems for batch in batches}
     with results_folder(out, {"report.json": begins_with_key("index"), **files}, golden) if out else nullcontext():
-        document = _documents(batches, systems, settings, out)
+        document = measure_documents(batches, systems, settings, out, show.progress)
         if out:
             write_json(out / "report.json", document)
     show.result(document, as_json, _print)
-
-
-def _documents(
-    batches: Sequence[GoldenBatch], systems: Sequence[str], settings: Settings, out: Path | None
-) -> dict[str, Any]:
-    """Measure phase A; write each system's submissions as its questions are answered."""
-    from biorag.benchmarks.bioasq import run
-
-    changes = {name: run.settings_of(name, settings.retrieval) for name in systems}
-    questions = sum(len(batch.questions) for batch in batches)
-    runs = {}
-    with (
-        open_index(run.settings_of_all(systems, settings)) as ready,
-        show.progress("Questions", questions * len(systems)) as advance,
-    ):
-        covered = run.coverage(batches, ready.index, ready.manifest.encoder.dimension)
-        run.check_coverage(covered, ready.manifest.name)
-        retriever = ready.retriever.with_cache()
-        for name in systems:
-            runs[name] = run.answer(batches, retriever.variant(**changes[name]), advance)
-            for batch in batches if out else ():
-                assert out
-                run.write_submission(out / name / f"{batch.name}.json", batch, runs[name][batch.name])
-        index = ready.fingerprint()
-        config = {key: value for key, value in ready.settings.public().items() if key not in ("mode", "rerank")}
-    facts = {"index": index, "questions": questions, "coverage": covered, "config": config}
-    return {**facts, **run.report(batches, runs, settings.seed)}
 
 
 def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path | None, as_json: bool) -> None:

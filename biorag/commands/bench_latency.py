@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from biorag.benchmarks.latency.run import LatencyRequest
 
 NAME = "latency.json"
+WARM_UP = 3  # untimed calls before the timed ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,6 @@ class _Measured:
     index_limit: Annotated[int, Option(min=1, help="Snippets to index again, drawn from the index with --seed.")] = 2000
     batch_sizes: Annotated[str, Option(help="Batch sizes for encoding and searching questions.")] = "1,10,2000"
     repetitions: Annotated[int, Option(min=1, help="Calls timed for each figure.")] = 100
-    warm_up: Annotated[int, Option(min=0, help="Untimed calls before the timed ones.")] = 3
     seconds: Annotated[float, Option(min=0, help="Seconds to time a figure for; at least three calls.")] = 20.0
     baseline: Annotated[bool, Option("--baseline", help="Time rank_bm25, the M+C paper's baseline, too.")] = False
 
@@ -44,7 +44,7 @@ class _Measured:
         from biorag.benchmarks.latency.run import LatencyRequest
         from biorag.benchmarks.latency.timing import Repetition
 
-        repetition = Repetition(self.repetitions, self.warm_up, self.seconds)
+        repetition = Repetition(self.repetitions, WARM_UP, self.seconds)
         sizes = _batch_sizes(self.batch_sizes)
         return LatencyRequest(self.questions, self.limit, self.index_limit, sizes, repetition, self.baseline)
 

@@ -11,7 +11,7 @@ from tests.cli import invoke
 
 pytestmark = pytest.mark.models
 
-QUICK = ["--repetitions", "2", "--warm-up", "0", "--seconds", "1", "--index-limit", "12", "--limit", "6"]
+QUICK = ["--repetitions", "2", "--seconds", "1", "--index-limit", "12", "--limit", "6"]
 QUICK += ["--batch-sizes", "1,4", "--k-init", "3"]
 TIMING = {"n", "mean", "p50", "p95", "p99"}
 bench = partial(invoke, "bench", "latency")

@@ -12,12 +12,13 @@ from typing import Any, TypeAlias
 from biorag.benchmarks.bioasq.golden import PUBMED, GoldenBatch
 from biorag.benchmarks.retrieval import DEPTH, JudgedCount, held_pmids, refuse_unjudged
 from biorag.benchmarks.significance import paired
+from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
-from biorag.types import Hit, Index, OnProgress
+from biorag.types import Hit, Index, OnProgress, Progress
 from biorag.utils.files import write_json
 
 MOST = 10  # documents that a submission may name for a question
@@ -117,6 +118,36 @@ def settings_of_all(systems: Sequence[str], settings: Settings) -> Settings:
     return settings.replace(rerank=any(change["rerank"] for change in changes), mode="bm25" if bm25_alone else "hybrid")
 
 
+def measure_documents(
+    batches: Sequence[GoldenBatch], systems: Sequence[str], settings: Settings, out: Path | None, progress: Progress
+) -> dict[str, Any]:
+    """Return the report of phase A; each system's submissions are written into `out` as its questions are answered.
+
+    Raises `BadInputError` if the index has hardly any of the golden documents; `UsageError` as `settings_of` does.
+    """
+    changes = {name: settings_of(name, settings.retrieval) for name in systems}
+    questions = sum(len(batch.questions) for batch in batches)
+    runs = {}
+    with (
+        open_index(settings_of_all(systems, settings)) as ready,
+        progress("Questions", questions * len(systems)) as advance,
+    ):
+        covered = coverage(batches, ready.index, ready.manifest.encoder.dimension)
+        held, total = (sum(row[key] for row in covered) for key in ("documents_in_index", "documents"))
+        judged = JudgedCount(held, total - held)
+        refuse_unjudged(judged, ", ".join(batch.name for batch in batches), ready.manifest.name)
+        retriever = ready.retriever.with_cache()
+        for name in systems:
+            runs[name] = answer(batches, retriever.variant(**changes[name]), advance)
+            if out:
+                for batch in batches:
+                    write_submission(out / name / f"{batch.name}.json", batch, runs[name][batch.name])
+        index = ready.fingerprint()
+        config = {key: value for key, value in ready.settings.public().items() if key not in ("mode", "rerank")}
+    facts = {"index": index, "questions": questions, "coverage": covered, "config": config}
+    return {**facts, **report(batches, runs, settings.seed)}
+
+
 def answer(batches: Sequence[GoldenBatch], retriever: Retriever, on_progress: OnProgress) -> SystemRankings:
     """Return the first ten documents of every question: PMIDs, each once; hits without one are skipped."""
     return {
@@ -141,12 +172,6 @@ def coverage(batches: Sequence[GoldenBatch], index: Index, dimension: int) -> li
         counts = {"documents": len(golden), "documents_in_index": len(held_pmids(index, dimension, golden) & golden)}
         rows.append({"batch": batch.name, "questions": len(batch.questions), **counts})
     return rows
-
-
-def check_coverage(rows: Sequence[Mapping[str, Any]], index: str) -> None:
-    """Refuse an index with hardly any of the golden documents; raises as `refuse_unjudged` does."""
-    held, total = (sum(row[key] for row in rows) for key in ("documents_in_index", "documents"))
-    refuse_unjudged(JudgedCount(held, total - held), ", ".join(row["batch"] for row in rows), index)
 
 
 def report(batches: Sequence[GoldenBatch], runs: Mapping[str, SystemRankings], seed: int) -> dict[str, Any]:
