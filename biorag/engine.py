@@ -210,10 +210,9 @@ def encoder_files(settings: Settings, manifest: Manifest | None) -> ModelFiles:
 def paired_encoder(settings: Settings, query: str, passage: str, pooling: str | None) -> str:
     """Return the encoder of two models, one for queries and one for passages, as `--encoder` takes it."""
     from biorag.models.finding import find_encoder
-    from biorag.models.pairing import EncoderPair, write_pair
+    from biorag.models.pairing import write_pair
 
-    pair = EncoderPair(find_encoder(query), find_encoder(passage), pooling, {})
-    return str(write_pair(pair, settings.encoders).path)
+    return str(write_pair(find_encoder(query), find_encoder(passage), pooling, settings.encoders).path)
 
 
 def load_checker(verifier: str | None, settings: Settings) -> Checker:

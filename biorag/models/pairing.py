@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,58 +28,45 @@ BERT_IN_DPR = "bert_model"
 NOT_BERT = ("model_type", "architectures", "projection_dim", "_name_or_path", "transformers_version")
 
 
-@dataclass(frozen=True, slots=True)
-class EncoderPair:
-    """A query and a passage encoder, and how both pool (a name of `POOLINGS`); None keeps each model's own.
+def write_pair(query: ModelFiles, passage: ModelFiles, pooling: str | None, home: Path) -> ModelFiles:
+    """Write two models as a sentence-transformers Router into a folder of `home`, once; return it as an encoder.
 
-    `prompts` are the texts before queries ("query") and passages ("document").
-    """
-
-    query: ModelFiles
-    passage: ModelFiles
-    pooling: str | None
-    prompts: Mapping[str, str]
-
-    def folder_name(self) -> str:
-        """Return the folder's name: those of both models, and a hash of everything that determines its vectors."""
-        both = (self.query, self.passage)
-        parts = [*((files.sha256, files.configuration()) for files in both), self.pooling, dict(self.prompts)]
-        names = [re.sub(r"[^A-Za-z0-9._-]", "-", Path(files.id).name) for files in both]
-        return f"{'+'.join(names)[:150]}-{sha256_of_json(parts)[:12]}"
-
-
-def write_pair(pair: EncoderPair, home: Path) -> ModelFiles:
-    """Write a pair as a sentence-transformers Router into a folder of `home`, once; return it as an encoder.
-
-    Its weights are copies of both models', so that its hash covers both.
+    `pooling` is a name of `POOLINGS`; None keeps each model's own. The weights are copies, so that the pair's hash
+    covers both.
 
     Raises `MissingError` if a model does not load, or their vectors differ in length; `UsageError` if a model has two
     towers itself, or does not say how it pools and no pooling is given.
     """
-    folder = home / pair.folder_name()
+    folder = home / _folder_name(query, passage, pooling)
     if not folder.is_dir():
         make_folder(home)
         with tempfile.TemporaryDirectory(dir=home, prefix=".") as scratch:
             draft = Path(scratch) / "pair"
-            _router(pair, Path(scratch)).save(str(draft), create_model_card=False)
+            _router(query, passage, pooling, Path(scratch)).save(str(draft), create_model_card=False)
             if not folder.is_dir():  # another process may have been faster
                 draft.rename(folder)
     return find_encoder(str(folder))
 
 
-def _router(pair: EncoderPair, scratch: Path) -> SentenceTransformer:
-    query = _tower(pair.query, pair.pooling, scratch / "query", "--query-encoder")
-    passage = _tower(pair.passage, pair.pooling, scratch / "passage", "--passage-encoder")
-    sizes = [model.get_embedding_dimension() for model in (query, passage)]
+def _folder_name(query: ModelFiles, passage: ModelFiles, pooling: str | None) -> str:
+    """Return the names of both models, and a hash of everything that determines their vectors."""
+    parts = [*((files.sha256, files.configuration()) for files in (query, passage)), pooling, {}]
+    names = [re.sub(r"[^A-Za-z0-9._-]", "-", Path(files.id).name) for files in (query, passage)]
+    return f"{'+'.join(names)[:150]}-{sha256_of_json(parts)[:12]}"
+
+
+def _router(query: ModelFiles, passage: ModelFiles, pooling: str | None, scratch: Path) -> SentenceTransformer:
+    asking = _tower(query, pooling, scratch / "query", "--query-encoder")
+    reading = _tower(passage, pooling, scratch / "passage", "--passage-encoder")
+    sizes = [model.get_embedding_dimension() for model in (asking, reading)]
     if sizes[0] != sizes[1]:
         raise MissingError(
-            f"{pair.query.id!r} makes vectors of {sizes[0]} numbers and {pair.passage.id!r} of {sizes[1]}: they cannot "
-            "be compared"
+            f"{query.id!r} has vectors of {sizes[0]} numbers and {passage.id!r} of {sizes[1]}: they cannot be compared"
         )
-    router = Router.for_query_document(list(query), list(passage))
-    own = {"query": query.prompts.get("query"), "document": passage.prompts.get("document")}
-    prompts = {name: text for name, text in {**own, **pair.prompts}.items() if text}
-    return SentenceTransformer(modules=[router], device=str(query.device), prompts=prompts)
+    router = Router.for_query_document(list(asking), list(reading))
+    own = {"query": asking.prompts.get("query"), "document": reading.prompts.get("document")}
+    prompts = {name: text for name, text in own.items() if text}
+    return SentenceTransformer(modules=[router], device=str(asking.device), prompts=prompts)
 
 
 def _tower(files: ModelFiles, pooling: str | None, scratch: Path, option: str) -> SentenceTransformer:

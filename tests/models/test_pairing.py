@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, BertTokenizer, DPRConfig, DPRCon
 
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
-from biorag.models.pairing import EncoderPair, write_pair
+from biorag.models.pairing import write_pair
 from tests.cli import done, failed, invoke
 from tests.conftest import WORDS
 
@@ -54,9 +54,8 @@ def by_transformers(folder, kind):
     return torch.stack(vectors).numpy()
 
 
-def pair_of(folder, query, passage, pooling=None, prompts=None):
-    files = (find_encoder(str(folder / name)) for name in (query, passage))
-    return EncoderPair(*files, pooling, prompts or {})
+def pair(folder, home, query, passage, pooling=None):
+    return write_pair(find_encoder(str(folder / query)), find_encoder(str(folder / passage)), pooling, home)
 
 
 @pytest.mark.parametrize(
@@ -67,31 +66,23 @@ def pair_of(folder, query, passage, pooling=None, prompts=None):
     ],
 )
 def test_a_pair_makes_the_vectors_of_both_models(published, tmp_path, names, kinds, pooling):
-    files = write_pair(pair_of(published, *names, pooling), tmp_path)
+    files = pair(published, tmp_path, *names, pooling)
     encoder = BiEncoder(files, "dot", "fp32")
     expected = [by_transformers(published / name, kind) for name, kind in zip(names, kinds, strict=True)]
     np.testing.assert_allclose(encoder.encode_queries(TEXTS), expected[0], atol=1e-4)
     np.testing.assert_allclose(encoder.encode_snippets(TEXTS), expected[1], atol=1e-4)
     assert [path.name for path in tmp_path.iterdir()] == [files.path.name], "nothing else is left"
     stamp = files.path.stat().st_mtime_ns
-    again = write_pair(pair_of(published, *names, pooling), tmp_path)
+    again = pair(published, tmp_path, *names, pooling)
     assert (again.sha256, again.path.stat().st_mtime_ns) == (files.sha256, stamp)
 
 
-def test_a_pair_is_known_by_both_models_pooling_and_prompts(published, tmp_path):
-    pairs = [
-        pair_of(published, "medcpt-query", "medcpt-article", "cls"),
-        pair_of(published, "medcpt-article", "medcpt-query", "cls"),
-        pair_of(published, "medcpt-query", "medcpt-query", "cls"),
-        pair_of(published, "medcpt-query", "medcpt-article", "mean"),
-        pair_of(published, "medcpt-query", "medcpt-article", "cls", {"document": "fever "}),
-    ]
-    files = [write_pair(pair, tmp_path) for pair in pairs]
-    assert len({one.path for one in files}) == 5
-    assert len({(one.sha256, json.dumps(one.configuration(), sort_keys=True)) for one in files}) == 5
-    prompted = BiEncoder(files[4], "dot", "fp32").encode_snippets(["liver"])
-    plain = BiEncoder(files[0], "dot", "fp32").encode_snippets(["fever liver"])
-    np.testing.assert_allclose(prompted, plain, atol=1e-4)
+def test_a_pair_is_known_by_both_models_and_pooling(published, tmp_path):
+    query, passage = "medcpt-query", "medcpt-article"
+    forms = [(query, passage, "cls"), (passage, query, "cls"), (query, query, "cls"), (query, passage, "mean")]
+    files = [pair(published, tmp_path, *form) for form in forms]
+    assert len({one.path for one in files}) == 4
+    assert len({(one.sha256, json.dumps(one.configuration(), sort_keys=True)) for one in files}) == 4
 
 
 def test_an_index_of_two_models_is_searched_by_both(published, tmp_path, monkeypatch):
@@ -106,7 +97,7 @@ def test_an_index_of_two_models_is_searched_by_both(published, tmp_path, monkeyp
     assert done(invoke(*base, *query, *passage))["unchanged"] == len(WORDS)
     search = ("search", "liver", "--mode", "dense", "--no-rerank", "--k", len(WORDS), "--json")
     hits = done(invoke(*search))["hits"]
-    files = write_pair(pair_of(published, "dpr-question", "dpr-context"), tmp_path / "home" / "encoders")
+    files = pair(published, tmp_path / "home" / "encoders", "dpr-question", "dpr-context")
     encoder = BiEncoder(files, "dot", "fp32")
     texts = [f"{snippet['title']}. {snippet['content']}" for snippet in snippets]
     scores = encoder.encode_snippets(texts) @ encoder.encode_queries(["liver"])[0]
