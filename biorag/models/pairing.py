@@ -50,7 +50,7 @@ def write_pair(query: ModelFiles, passage: ModelFiles, pooling: str | None, home
 
 def _folder_name(query: ModelFiles, passage: ModelFiles, pooling: str | None) -> str:
     """Return the names of both models, and a hash of everything that determines their vectors."""
-    parts = [*((files.sha256, files.configuration()) for files in (query, passage)), pooling, {}]
+    parts: list[Any] = [*((files.sha256, files.configuration()) for files in (query, passage)), pooling, {}]
     names = [re.sub(r"[^A-Za-z0-9._-]", "-", Path(files.id).name) for files in (query, passage)]
     return f"{'+'.join(names)[:150]}-{sha256_of_json(parts)[:12]}"
 
