@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 SCENARIOS = 100
 PASSAGE, LONG_PASSAGE = 128, 768  # tokens; BMRetriever's passages have up to 400 words
 TEMPERATURE = 0.7
-LLM_TEMPERATURE, SEQ2SEQ_TEMPERATURE = 0.3, 1.0
 
 _rows, _generation = (partial(typer.Option, rich_help_panel=panel) for panel in ("Rows", GENERATION))
 PassageTokens = Annotated[int, _generation("--max-tokens", min=16, max=1024, help="Cap on each text.")]
@@ -138,20 +137,15 @@ class QuestionOptions:
     per_snippet: Annotated[int, _rows(min=1, max=100, help="Questions of a snippet.")] = 1
     limit: Annotated[int | None, _rows(min=1, help="Number of snippets, drawn with --seed.")] = None
     model: Annotated[
-        str | None, _generation(help="seq2seq:ID, a doc2query-T5 by Hugging Face id or directory, instead of --llm.")
+        str | None,
+        _generation(
+            help="seq2seq:ID, a doc2query-T5 by Hugging Face id or directory, instead of --llm; its temperature is 1."
+        ),
     ] = None
     dataset: Annotated[
         str | None, _rows(help="Name of the snippets' source, put into the prompt as BMRetriever does.")
     ] = None
-    temperature: Annotated[
-        float | None,
-        _generation(
-            min=0,
-            max=2,
-            help="Sampling temperature; 0 is greedy.",
-            show_default=f"{LLM_TEMPERATURE}, for seq2seq {SEQ2SEQ_TEMPERATURE}",
-        ),
-    ] = None
+    temperature: options.Temperature = 0.3
     question_tokens: Annotated[int, _generation("--max-tokens", min=4, max=512, help="Cap on a question.")] = 48
 
 
@@ -171,10 +165,8 @@ def queries(
     """Generate questions that snippets answer, as rows that 'biorag train' reads: each question with its snippet.
 
     The snippets come from an index (--name) or a corpus. Questions of fewer than three words, cut ones, copies of a
-    title or sentence, and duplicates in the file are dropped and counted.
-
-    Many questions of a small model are about something else: 'biorag generate filter' keeps those that find their
-    snippet.
+    title or sentence, and duplicates are dropped and counted. 'biorag generate filter' keeps those that find their
+    snippet: many questions of a small model are about something else.
 
     Examples:
 
@@ -183,11 +175,10 @@ def queries(
     """
     from biorag.training.synthesis.questions import generate_questions
 
-    model, dataset, temperature = chosen.model, chosen.dataset, chosen.temperature
+    model, dataset = chosen.model, chosen.dataset
     if model is not None and (line.first("llm", "llm_model") or output.template is not None or dataset):
         raise UsageError("--model replaces --llm, --llm-model, --prompt and --dataset: leave out one or the other")
-    if temperature is None:
-        temperature = LLM_TEMPERATURE if model is None else SEQ2SEQ_TEMPERATURE
+    temperature = chosen.temperature if model is None or "temperature" in line.parameters else 1.0
     if not corpus and not is_named(settings):
         settings = with_index(settings)
     job, name = output.job(settings, chosen.per_snippet, chosen.question_tokens, temperature), line.value("name")
@@ -217,14 +208,15 @@ def keep_consistent(
       biorag generate filter queries.jsonl --name pubmed --out kept.jsonl
       biorag generate filter queries.jsonl --name pubmed --mode hybrid --keep-top 1 --out kept.jsonl
     """
-    from biorag.training.synthesis import consistency
+    from biorag.training.synthesis.consistency import keep_consistent as filtered
 
     searched = settings.replace(mode=options.dense_mode(mode), rerank=False)
     inputs = [rows, settings.indexes, line.configuration]
-    check_replaceable(out, "file of training rows", consistency.is_kept, inputs, force)
+    # Rows are kept as they were, so that no beginning shows that biorag wrote the file.
+    check_replaceable(out, "file of training rows", lambda beginning: not beginning, inputs, force)
 
     def work() -> dict[str, Any]:
         with open_index(searched) as ready, show.progress("Filtering", None) as advance:
-            return {"keep_top": keep_top, **consistency.keep_consistent(rows, out, ready, keep_top, advance)}
+            return {"keep_top": keep_top, **filtered(rows, out, ready, keep_top, advance)}
 
     show.outcome("Consistency filter", out, work, as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +20,9 @@ from biorag.utils.files import check_is_no_folder
 from biorag.utils.registry import or_list
 
 
-def _described(name: str) -> str:
-    return f"{name} ({NEGATIVES[name].summary})"
-
-
 def _defaults() -> str:
-    """Return how many negatives of a row each kind keeps, the most frequent number first."""
-    kept = {name: NEGATIVES[name].per_row for name in mined_negatives()}
-    usual = Counter(kept.values()).most_common(1)[0][0]
-    others = [f"{name}: {number or 'all'}" for name, number in kept.items() if number != usual]
-    return "; ".join([str(usual), *others])
+    """Return how many negatives of a row each kind keeps."""
+    return "; ".join(f"{name}: {NEGATIVES[name].per_row or 'all'}" for name in mined_negatives())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,11 @@ def mine(
         typer.Argument(help="JSONL of query and positive (.gz too), or folders in BEIR layout over the index."),
     ],
     negatives: Annotated[
-        str, typer.Option(help=f"{or_list(map(_described, mined_negatives()))}.", **choices(mined_negatives()))
+        str,
+        typer.Option(
+            help=f"{or_list(f'{name} ({NEGATIVES[name].summary})' for name in mined_negatives())}.",
+            **choices(mined_negatives()),
+        ),
     ],
     mined: Mined,
     settings: Annotated[Settings, Flags("name", "graph", "seed", "encoder", "qdrant", finds_index=True)],

@@ -18,7 +18,7 @@ from biorag.errors import UsageError
 from biorag.models.finding import find_base, find_encoder
 from biorag.registries import own_negatives
 from biorag.settings.section import DATA, RUN
-from biorag.settings.settings import FIELDS, Settings
+from biorag.settings.settings import Settings
 from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER, RETRIEVER, TrainingSettings
 
 if TYPE_CHECKING:
@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 
 GENERIC_TASKS = 100
 QUESTIONS = "questions"
-# Two ways to say one thing: a setting, and the one that it replaces.
-REPLACED = {
-    "train_max_steps": "train_epochs",
-    "train_warmup_steps": "train_warmup",
-    "train_eval_steps": "train_evaluations",
-}
 
 Rows = Annotated[
     list[Path],
@@ -89,7 +83,6 @@ class RowLimits:
         """Yield the preparation of a run's rows; passages of BEIR folders may come from the named index."""
         from biorag.training.preparation import Preparation
 
-        check(settings, line)
         policy, validation = self.contamination.policy, settings.training.validation
         with open_passages(settings, line.value("name") if pairs == QUESTIONS else None) as fetch:
             yield Preparation(policy, validation, settings.seed, self.max_positives, fetch)
@@ -295,7 +288,6 @@ def verifier(
     settings: Annotated[
         Machine, Flags("name", "qdrant", finds_index=True), Flags(TrainingSettings, model=CROSS_ENCODER)
     ],
-    line: CommandLine,
     base: Base = "starter",
     half: Annotated[
         str, typer.Option(help="Questions to train on: all, development or test, as 'bench verification' divides them.")
@@ -313,7 +305,6 @@ def verifier(
     """
     from biorag.benchmarks.verification.claims import SYNTHETIC, read_claims, training_rows
 
-    check(settings, line)
     files = find_encoder(base)
     with open_stored(settings) as (_, index):
         claims = read_claims(dataset, index.fetch, half, settings.seed)
@@ -325,16 +316,6 @@ def verifier(
     parts = Split(*split(rows, settings.training.validation, settings.seed))
     facts = {"data": {"files": [str(dataset)], "half": half}}
     _run(CrossEncoderTraining(files, parts, settings, SYNTHETIC), facts, result)
-
-
-def check(settings: Settings, line: CommandLine) -> None:
-    """Refuse an option that another setting leaves without effect; raises UsageError naming both."""
-    values = settings.training.flat()
-    for name, other in REPLACED.items():
-        if values[name] is not None and line.value(other) is not None:
-            raise UsageError(
-                f"{FIELDS[name].flag} ({name} = {values[name]}) replaces {FIELDS[other].flag}: give one of them"
-            )
 
 
 def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
@@ -350,20 +331,16 @@ def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
     if result.as_json:
         show.print_json({"out": str(result.out), **manifest})
         return
-    _show(result.out, manifest)
-
-
-def _show(out: Path, manifest: Mapping[str, Any]) -> None:
-    data, best = manifest["identity"]["data"], manifest["best"]
+    best, final_loss = manifest["best"], manifest["final_loss"]
     rows = [
         ("rows", manifest["rows"]),
-        ("held-out rows", data["validation_rows"]),
+        ("held-out rows", manifest["identity"]["data"]["validation_rows"]),
         ("dropped by the guard", len(manifest.get("guard", {}).get("dropped", ()))),
         ("steps", manifest["steps"]),
         ("stopped by", manifest.get("stopped_by", "-").replace("_", " ")),
-        ("final loss", "-" if manifest["final_loss"] is None else f"{manifest['final_loss']:.4f}"),
+        ("final loss", "-" if final_loss is None else f"{final_loss:.4f}"),
         (f"best {best['metric']}", f"{best['value']:.4f} at step {best['step']}" if best["value"] is not None else "-"),
         ("seconds", manifest["seconds"]),
     ]
-    show.table(f"{manifest['identity']['kind'].capitalize()} {out}", ["", ""], rows)
-    show.err.print(f"curves: {out / 'curves.png'} and curves.csv; everything else: {out / 'training.json'}")
+    show.table(f"{manifest['identity']['kind'].capitalize()} {result.out}", ["", ""], rows)
+    show.err.print(f"curves: {result.out / 'curves.png'} and curves.csv; the rest: {result.out / 'training.json'}")

@@ -189,9 +189,6 @@ def test_what_the_guard_drops_is_in_the_manifest(train, mined, benchmark, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "code", "parts"),
     [
-        (["--max-steps", "3", "--epochs", "2"], 2, ["--max-steps", "--epochs"]),
-        (["--warmup-steps", "3", "--warmup", "0.2"], 2, ["--warmup-steps", "--warmup"]),
-        (["--eval-steps", "3", "--evaluations", "2"], 2, ["--eval-steps", "--evaluations"]),
         (["--drop-contaminated"], 2, ["--guard FILE"]),
         (["--guard", "absent.json"], 4, ["absent.json"]),
     ],

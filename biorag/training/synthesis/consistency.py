@@ -45,11 +45,6 @@ def keep_consistent(
     return {**tally, "share_kept": round(tally["kept"] / tally["read"], 4) if tally["read"] else 0.0}
 
 
-def is_kept(beginning: bytes) -> bool:
-    """Return whether biorag wrote a file that begins so: rows are kept as they were, so nobody can tell."""
-    return not beginning
-
-
 def verdicts(rows: Sequence[TrainingRow], index: Index, retriever: Retriever, keep_top: int) -> list[str]:
     """Return the count that each row belongs to, "kept" for those to keep, with one search for all.
 
