@@ -20,7 +20,7 @@ from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import require_single_tower
 from biorag.training.data import Split, check_negatives, labelled_pairs, usable
 from biorag.training.estimating import TrainingWork, pairs_work
-from biorag.training.evaluators import METRIC, reranking_validation
+from biorag.training.evaluators import METRIC, Validation, reranking_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training, require_one_process
 from biorag.training.run_directory import TrainingRun
 
@@ -74,8 +74,9 @@ class CrossEncoderTraining(Training):
             model=model,
             loss=logistic_loss(model, self.pairs["label"]),
             columns=self.pairs,
-            evaluator=reranking_validation(
-                self.split.validation, settings.retrieval.precision, settings.seed, CrossEncoderRerankingEvaluator
+            evaluator=Validation.of(
+                settings.retrieval.precision,
+                [reranking_validation(self.split.validation, settings.seed, CrossEncoderRerankingEvaluator)],
             ),
             metric=METRIC,
             save=save,

@@ -97,11 +97,6 @@ def check_negatives(negatives: str, settings: TrainingSettings, kinds: Collectio
         return
     if not settings.hard_negatives:
         raise UsageError(f"--negatives {negatives} trains on mined negatives alone: give --hard-negatives 1 or more")
-    if settings.mini_batch_size:
-        raise UsageError(
-            "--mini-batch-size (train_mini_batch_size) caches the gradients of in-batch negatives: leave it out, and "
-            "for less memory give a smaller --batch-size with --gradient-accumulation, which is the same for mined ones"
-        )
     if settings.in_batch:
         raise UsageError(
             f"--in-batch (train_in_batch) chooses in-batch negatives, which --negatives {negatives} does not have: "

@@ -25,13 +25,22 @@ PASSAGES = 1000
 
 
 class Validation(BaseEvaluator):  # type: ignore[misc]
-    """One of the library's evaluators, run in the precision of the training, with plain metric names."""
+    """The library's evaluators of some sets, run in the precision of the training, with plain metric names.
 
-    def __init__(self, inner: Any, precision: str) -> None:
+    A metric is the mean of the sets': all weigh the same, however many questions they have.
+    """
+
+    def __init__(self, precision: str, inner: Sequence[BaseEvaluator]) -> None:
         super().__init__()
         self.primary_metric = METRIC
         self._inner = inner
         self._precision = precision
+
+    @classmethod
+    def of(cls, precision: str, evaluators: Sequence[BaseEvaluator | None]) -> Validation | None:
+        """Return the validation by those evaluators that have questions; None if none has."""
+        inner = [evaluator for evaluator in evaluators if evaluator]
+        return cls(precision, inner) if inner else None
 
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
@@ -39,35 +48,18 @@ class Validation(BaseEvaluator):  # type: ignore[misc]
         """Return the metrics, without the similarity's name before theirs."""
         autocast = torch.autocast(best_device(), torch.bfloat16) if uses_bf16(self._precision) else nullcontext()
         with autocast:
-            metrics = self._inner(model)
-        plain = {name.rpartition("_")[2]: float(value) for name, value in metrics.items()}
-        return {name: plain[name] for name in KEPT if name in plain}
-
-
-class SetsValidation(BaseEvaluator):  # type: ignore[misc]
-    """The mean of the sets' metrics: all sets weigh the same, however many questions they have."""
-
-    def __init__(self, sets: Sequence[Validation]) -> None:
-        super().__init__()
-        self.primary_metric = METRIC
-        self._sets = sets
-
-    def __call__(
-        self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
-    ) -> dict[str, float]:
-        """Return the means."""
-        metrics = [validation(model) for validation in self._sets]
-        return {name: fmean(of_set[name] for of_set in metrics) for name in metrics[0]}
+            sets = [evaluator(model) for evaluator in self._inner]
+        plain = [{name.rpartition("_")[2]: float(value) for name, value in metrics.items()} for metrics in sets]
+        return {name: fmean(metrics[name] for metrics in plain) for name in KEPT if name in plain[0]}
 
 
 def retrieval_validation(
     validation: Sequence[TrainingRow],
     training: Sequence[TrainingRow],
     similarity: str,
-    precision: str,
     seed: int,
     instructions: Instructions | None = None,
-) -> Validation | None:
+) -> BaseEvaluator | None:
     """Return the search for each held-out question among its passages, its negatives and others; None without any.
 
     The others are drawn from the training rows' passages until there are 1,000. Without instructions the model's own
@@ -83,7 +75,7 @@ def retrieval_validation(
     others = sorted({row.positive for row in training} - passages.keys())
     random.Random(seed).shuffle(others)
     passages.update(dict.fromkeys(others[: max(0, PASSAGES - len(passages))]))
-    inner = InformationRetrievalEvaluator(
+    return InformationRetrievalEvaluator(
         queries={query: query for query in relevant},
         corpus={text: text for text in passages},
         relevant_docs=relevant,
@@ -93,15 +85,13 @@ def retrieval_validation(
         corpus_prompt=instructions and instructions.passage,
         write_csv=False,
     )
-    return Validation(inner, precision)
 
 
 def reranking_validation(
     validation: Sequence[TrainingRow],
-    precision: str,
     seed: int,
     evaluator: Callable[..., BaseEvaluator] = MultiVectorRerankingEvaluator,
-) -> Validation | None:
+) -> BaseEvaluator | None:
     """Return the ordering of each held-out question's positives and mined negatives; None without any."""
     samples: dict[str, dict[str, Any]] = {}
     for row in _some_questions(validation, seed):
@@ -115,7 +105,7 @@ def reranking_validation(
     ]
     if not samples_with_negatives:
         return None
-    return Validation(evaluator(samples_with_negatives, at_k=10, batch_size=32, write_csv=False), precision)
+    return evaluator(samples_with_negatives, at_k=10, batch_size=32, write_csv=False)
 
 
 def _some_questions(rows: Sequence[TrainingRow], seed: int) -> list[TrainingRow]:

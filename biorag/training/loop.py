@@ -27,7 +27,7 @@ from biorag.models.loading import best_device, uses_bf16
 from biorag.settings.settings import Settings
 from biorag.settings.training import TrainingSettings
 from biorag.training.data import LABEL, Split
-from biorag.training.estimating import TrainingEstimate, TrainingWork, estimate
+from biorag.training.estimating import TrainingEstimate, TrainingWork, columns_work, estimate
 from biorag.training.instructions import Instructions
 from biorag.training.run_directory import CHECKPOINTS, STATE, TrainingRun, is_first_process, process_count
 from biorag.types import OnProgress, TrainingRow
@@ -51,11 +51,10 @@ FIRST_COLUMNS = ("step", "epoch", "loss", "learning_rate", "grad_norm")
 class TrainerJob:
     """The job of a trainer of the library: classes, model, loss, columns of texts, evaluator.
 
-    `save` writes the trained model into a folder and returns more facts of the manifest.
-
-    `metric` is the evaluator's figure that the best checkpoint is chosen by; larger is better. For a mixture, `loss`
-    and `columns` are those of each set (`of_sets`). `collator` replaces the trainer's collator. A `plain` job is for a
-    trainer of transformers: it takes neither loss nor prompts, and its evaluator is the columns of the held-out rows.
+    `metric` is the evaluator's figure that the best checkpoint is chosen by; larger is better. `save` writes the
+    trained model into a folder and returns more facts of the manifest. `columns` may be those of each set (`of_sets`).
+    `collator` replaces the trainer's. A `plain` job is for a trainer of transformers: it takes neither loss nor
+    prompts, and its evaluator is the columns of the held-out rows.
     """
 
     trainer: type
@@ -73,15 +72,9 @@ class TrainerJob:
 
 
 class Training(ABC):
-    """A base model, the rows it is trained on, and the settings; a subclass is a kind of model.
+    """A base, its training rows and those of held-out questions, and the settings; a subclass is a kind of model.
 
-    Parameters
-    ----------
-    files : the base
-    split : training rows, and rows of held-out questions to choose the best checkpoint by
-    settings : precision, seed and the `train_` settings
-    rows : those of the training rows that are used
-    choices : further options that determine the model
+    `rows` are those of the training rows that are used, `choices` further options that determine the model.
     """
 
     kind: ClassVar[str]
@@ -98,9 +91,9 @@ class Training(ABC):
         """The optimizer steps of the run."""
         return steps_of(self.passes, self.settings.training)
 
-    @abstractmethod
     def work(self) -> TrainingWork:
-        """Return the work that an estimate is computed from."""
+        """Return the work that an estimate is computed from: of columns of texts, if the kind does not override it."""
+        return columns_work(self.rows[:: process_count()], self.settings.training)
 
     def estimate(self) -> TrainingEstimate:
         """Return about how much memory the run takes, and how long at least; raises ServiceError if it does not fit."""

@@ -18,24 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import torch
-from sentence_transformers.multi_vector_encoder.scoring import colbert_kd_scores
-from sentence_transformers.util import (
-    all_gather,
-    cos_sim,
-    dot_score,
-    get_rank,
-    pairwise_cos_sim,
-    pairwise_dot_score,
-    stack_padded_token_embeddings,
-)
+from sentence_transformers.util import all_gather, cos_sim, dot_score, get_rank
 from torch import Tensor, nn
 
+from biorag.registries import NEGATIVES
 from biorag.settings.training import TrainingSettings
 from biorag.training.run_directory import process_count
 
 FLOAT32 = 4  # bytes
-NO_PASSAGE = -1e9  # the score of a text that only fills a column: its share of a softmax is 0
-Scores = Callable[[nn.Module, list[dict[str, Tensor]]], Tensor]
+NO_PASSAGE = -1e9  # the score of a passage that does not count: its share of a softmax is 0
+ALL, POSITIVES, NONE = "all", "positives", "none"  # what other rows add to a row's negatives
 
 
 def _in_float32(similarity: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
@@ -56,72 +48,41 @@ def _widened(vectors: Tensor) -> Tensor:
 SIMILARITIES = {"cosine": _in_float32(cos_sim), "dot": _in_float32(dot_score)}
 
 
-class OwnNegativesLoss(nn.Module):
-    """Softmax cross-entropy over each row's own passages.
-
-    `scores` returns shape (rows, 1 + negatives), the positive first; `scale` is the inverse temperature. Labels are
-    the number of each row's negatives, shape (rows,), if these differ.
-    """
-
-    def __init__(self, model: nn.Module, scores: Scores, scale: float) -> None:
-        super().__init__()
-        self.model = model
-        self._scores = scores
-        self._scale = scale
-
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
-        """Return the mean loss of a batch; `sentence_features` are query, positive, negatives."""
-        scores = self._scores(self.model, [dict(features) for features in sentence_features])
-        if labels is not None:
-            scores = scores.masked_fill(~passages_of(labels, scores.shape[1]), NO_PASSAGE)
-        return nn.functional.cross_entropy(
-            scores * self._scale, torch.zeros(len(scores), dtype=torch.long, device=scores.device)
-        )
-
-
-def passages_of(labels: Tensor, columns: int) -> Tensor:
-    """Return which passages are a row's own, not filling, shape (rows, columns).
-
-    `labels` are how many negatives each row has, shape (rows,).
-    """
-    return torch.arange(columns, device=labels.device) <= labels[:, None]
-
-
 class Candidates:
     """A similarity by which a loss of the library scores a batch, without the passages that do not count.
 
     The library's losses pass it queries in the order of their rows, some at a time, and all passages: `by_row`, a row's
     passages one after the other (late interaction), else all positives, then all first negatives, and so on.
 
-    The `similarity` returns the scores of queries and passages, shape (queries, passages). With `positives_only` the
-    other rows' negatives do not count. With `gather` passages are those of all processes, one after the other.
+    The `similarity` returns the scores of queries and passages, shape (queries, passages). Of the `others`' passages
+    all, the positives or none count. With `gather` passages are those of all processes, one after the other.
     """
 
     def __init__(
-        self,
-        similarity: Callable[..., Tensor],
-        by_row: bool = False,
-        positives_only: bool = False,
-        gather: bool = False,
+        self, similarity: Callable[..., Tensor], by_row: bool = False, others: str = ALL, gather: bool = False
     ) -> None:
         self._similarity = similarity
-        self._by_row, self._positives_only, self.gather = by_row, positives_only, gather
+        self._by_row, self._others, self.gather = by_row, others, gather
         self._counted: Tensor | None = None
         self._row = 0
 
     @classmethod
-    def of(cls, settings: TrainingSettings, similarity: Callable[..., Tensor], by_row: bool = False) -> Candidates:
-        """Return the candidates of a run's settings; several processes share theirs."""
-        return cls(similarity, by_row, settings.in_batch == "positives", process_count() > 1)
+    def of(
+        cls, settings: TrainingSettings, negatives: str, similarity: Callable[..., Tensor], by_row: bool = False
+    ) -> Candidates:
+        """Return the candidates of a run; several processes share theirs if negatives are in-batch."""
+        if not NEGATIVES[negatives].in_batch:
+            return cls(similarity, by_row, NONE)
+        return cls(similarity, by_row, settings.in_batch or ALL, process_count() > 1)
 
     def begin(self, rows: int, columns: int, labels: Tensor | None, device: torch.device) -> None:
-        """Take the next batch: rows of this process, columns of passages, and labels as `passages_of` takes them."""
+        """Take the next batch: rows of this process, columns of passages, and how many negatives each row has."""
         self._row, self._counted = 0, None
-        if labels is None and not self._positives_only:
+        if labels is None and self._others == ALL:
             return
         counted = torch.ones(rows, columns, dtype=torch.bool, device=device)
         if labels is not None:
-            counted = passages_of(labels.to(device), columns)
+            counted = torch.arange(columns, device=device) <= labels.to(device)[:, None]
         self._counted = all_gather(counted.byte()).bool() if self.gather else counted
         self._row = rows * get_rank() if self.gather else 0
 
@@ -133,10 +94,10 @@ class Candidates:
         rows = torch.arange(self._row, self._row + len(scores), device=scores.device)
         self._row += len(scores)
         counted = self._counted[None]  # (queries or 1, rows, columns)
-        if self._positives_only:
-            of_others = torch.arange(counted.shape[1], device=scores.device) != rows[:, None]
-            hard = torch.arange(counted.shape[2], device=scores.device) > 0
-            counted = counted & ~(of_others[:, :, None] & hard)
+        if self._others != ALL:
+            own = torch.arange(counted.shape[1], device=scores.device) == rows[:, None]
+            positive = torch.arange(counted.shape[2], device=scores.device) == 0
+            counted = counted & (own[:, :, None] | (positive & (self._others == POSITIVES)))
         ordered = counted if self._by_row else counted.transpose(1, 2)
         return scores.masked_fill(~ordered.flatten(1), NO_PASSAGE)
 
@@ -157,37 +118,3 @@ class CandidatesLoss(nn.Module):
         self._candidates.begin(len(texts), len(features) - 1, labels, texts.device)
         loss: Tensor = self.loss(features, labels)
         return loss
-
-
-def cosine_scores(model: nn.Module, columns: list[dict[str, Tensor]]) -> Tensor:
-    """Return the cosine of each query and its passages, shape (rows, passages)."""
-    return _pairwise(model, columns, _in_float32(pairwise_cos_sim))
-
-
-def dot_scores(model: nn.Module, columns: list[dict[str, Tensor]]) -> Tensor:
-    """Return the dot product of each query and its passages, shape (rows, passages)."""
-    return _pairwise(model, columns, _in_float32(pairwise_dot_score))
-
-
-OWN_SCORES = {"cosine": cosine_scores, "dot": dot_scores}
-
-
-def maxsim_scores(model: nn.Module, columns: list[dict[str, Tensor]]) -> Tensor:
-    """Return MaxSim, summed over the query's tokens, of each query and its passages, shape (rows, passages)."""
-    query = model(columns[0], task="query")
-    passages = [model(features, task="document") for features in columns[1:]]
-    vectors, masks = stack_padded_token_embeddings(
-        [passage["token_embeddings"] for passage in passages],
-        [passage["attention_mask"].bool() for passage in passages],
-    )
-    scores: Tensor = colbert_kd_scores(
-        query["token_embeddings"], vectors, queries_mask=query["attention_mask"].bool(), documents_mask=masks
-    )
-    return scores
-
-
-def _pairwise(
-    model: nn.Module, columns: list[dict[str, Tensor]], similarity: Callable[[Tensor, Tensor], Tensor]
-) -> Tensor:
-    query, *passages = [model(features)["sentence_embedding"] for features in columns]
-    return torch.stack([similarity(query, passage) for passage in passages], dim=1)

@@ -15,7 +15,6 @@ from biorag.models.finding import ModelFiles
 from biorag.models.loading import load_seq2seq
 from biorag.settings.settings import Settings
 from biorag.training.data import Split
-from biorag.training.estimating import TrainingWork, columns_work
 from biorag.training.loop import TrainerJob, Training, require_one_process
 from biorag.training.run_directory import TrainingRun
 from biorag.types import TrainingRow
@@ -41,10 +40,7 @@ class QuestionGeneratorTraining(Training):
     2.2), which trains an encoder-decoder on the questions and answers of community sites, and then gives it PubMed
     abstracts; that is the method of Ma et al. (2021). Of the settings the paper names none.
 
-    Parameters
-    ----------
-    files : a sequence-to-sequence model
-    settings : `max_tokens` is a passage's, at most 512, which `generate queries` reads
+    `max_tokens` is a passage's, at most 512, which `generate queries` reads.
     """
 
     kind = "question-generator"
@@ -55,10 +51,6 @@ class QuestionGeneratorTraining(Training):
             raise BadInputError("no row is left to train on: give more rows, or lower --validation")
         super().__init__(files, split, settings, [replace(row, negatives=()) for row in split.training])
         self.facts = {"rows": len(self.rows)}
-
-    def work(self) -> TrainingWork:
-        """Return passages and questions."""
-        return columns_work(self.rows, self.settings.training)
 
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Load the base, and return its job."""

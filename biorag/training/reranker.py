@@ -16,15 +16,14 @@ from sentence_transformers.multi_vector_encoder.scoring import colbert_scores
 from biorag.models.colbert import read_long_queries
 from biorag.models.finding import ModelFiles
 from biorag.models.loading import load_model
-from biorag.registries import NEGATIVES
 from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import require_single_tower
 from biorag.training.colbert import Lengths, save_model, write_base
 from biorag.training.data import IN_BATCH, Split, check_negatives, columns, usable
 from biorag.training.estimating import TrainingWork, columns_work
-from biorag.training.evaluators import METRIC, reranking_validation
+from biorag.training.evaluators import METRIC, Validation, reranking_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training
-from biorag.training.losses import Candidates, CandidatesLoss, OwnNegativesLoss, maxsim_scores
+from biorag.training.losses import Candidates, CandidatesLoss
 from biorag.training.parity import largest_difference
 from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
 
@@ -81,7 +80,7 @@ class RerankerTraining(Training):
             model=model,
             loss=self._loss(model),
             columns=texts,
-            evaluator=reranking_validation(self.split.validation, precision, self.settings.seed),
+            evaluator=Validation.of(precision, [reranking_validation(self.split.validation, self.settings.seed)]),
             metric=METRIC,
             save=save,
             extra_arguments={"max_length": {"document": settings.max_tokens}},
@@ -90,9 +89,7 @@ class RerankerTraining(Training):
     def _loss(self, model: MultiVectorEncoder) -> Any:
         settings = self.settings.training
         scale = 1 / (settings.temperature or TEMPERATURE)
-        if not NEGATIVES[self.negatives].in_batch:
-            return OwnNegativesLoss(model, maxsim_scores, scale)
-        candidates = Candidates.of(settings, colbert_scores, by_row=True)
+        candidates = Candidates.of(settings, self.negatives, colbert_scores, by_row=True)
         kind = MultiVectorMultipleNegativesRankingLoss
         if settings.mini_batch_size:
             kind = CachedMultiVectorMultipleNegativesRankingLoss

@@ -19,16 +19,15 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from biorag.errors import BadInputError, UsageError
 from biorag.models.finding import ADAPTER, ModelFiles
 from biorag.models.loading import input_modules
-from biorag.registries import NEGATIVES
 from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import EncoderForm, LoraLayers
 from biorag.training.data import IN_BATCH, Split, TrainingSet, check_negatives, columns, mixed, usable
 from biorag.training.decoder import write_base
 from biorag.training.estimating import TrainingWork, columns_work
-from biorag.training.evaluators import METRIC, SetsValidation, retrieval_validation
+from biorag.training.evaluators import METRIC, Validation, retrieval_validation
 from biorag.training.instructions import Instructions
 from biorag.training.loop import NoModelCard, TrainerJob, Training, batch_size, prompts_of, require_batch
-from biorag.training.losses import OWN_SCORES, SIMILARITIES, Candidates, CandidatesLoss, OwnNegativesLoss
+from biorag.training.losses import SIMILARITIES, Candidates, CandidatesLoss
 from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
 from biorag.training.sampling import RandomPrompts, SharedBatchSampler, rows_of_batch
 
@@ -153,15 +152,14 @@ class RetrieverTraining(Training):
         rows_of_batch(shares, sizes, batch_size(self.settings.training))  # refuses a set that fits into no batch
         return {"batch_sampler": partial(SharedBatchSampler, shares=shares, sizes=sizes, rows=sum(self.passes))}
 
-    def _validation(self) -> SetsValidation | None:
-        precision, seed = self.settings.retrieval.precision, self.settings.seed
+    def _validation(self) -> Validation | None:
+        """Return the mean over the sets, each searched with its own instructions."""
         parts = self.usable.sets or [TrainingSet("", self.usable.training, self.usable.validation)]
         evaluators = [
-            retrieval_validation(part.validation, part.training, self.similarity, precision, seed, part.instructions)
+            retrieval_validation(part.validation, part.training, self.similarity, self.settings.seed, part.instructions)
             for part in parts
         ]
-        validations = [evaluator for evaluator in evaluators if evaluator]
-        return SetsValidation(validations) if validations else None
+        return Validation.of(self.settings.retrieval.precision, evaluators)
 
     def _random_prompts(
         self, model: SentenceTransformer, instructions: Mapping[str, Instructions | None]
@@ -182,9 +180,7 @@ class RetrieverTraining(Training):
     def _loss(self, model: SentenceTransformer) -> Any:
         settings = self.settings.training
         scale = 1 / settings.temperature if settings.temperature else SCALES[self.similarity]
-        if not NEGATIVES[self.negatives].in_batch:
-            return OwnNegativesLoss(model, OWN_SCORES[self.similarity], scale)
-        candidates = Candidates.of(settings, SIMILARITIES[self.similarity])
+        candidates = Candidates.of(settings, self.negatives, SIMILARITIES[self.similarity])
         gather = {"gather_across_devices": candidates.gather}
         if size := settings.mini_batch_size:
             loss = CachedMultipleNegativesRankingLoss(model, scale, candidates, size, **gather)

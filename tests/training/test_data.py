@@ -66,7 +66,7 @@ def test_synthetic_negatives_are_generated_and_not_mined():
     [
         ({}, None),
         ({"train_hard_negatives": 0}, "--hard-negatives 1"),
-        ({"train_mini_batch_size": 4}, "--mini-batch-size"),
+        ({"train_in_batch": "positives"}, "--in-batch"),
     ],
 )
 def test_settings_that_only_in_batch_negatives_allow(kind, settings, named):

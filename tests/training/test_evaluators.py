@@ -12,7 +12,7 @@ from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import LateInteraction
 from biorag.training import evaluators
 from biorag.training.colbert import Lengths, write_base
-from biorag.training.evaluators import METRIC, reranking_validation, retrieval_validation
+from biorag.training.evaluators import METRIC, Validation, reranking_validation, retrieval_validation
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
 from tests.fakes import scores_of
@@ -80,7 +80,7 @@ def positives_of(rows):
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_retrieval_is_measured_as_ir_measures_measures_it(similarity, encoder):
-    found = retrieval_validation(HELD_OUT, TRAINING, similarity, "fp32", 0)(encoder)
+    found = Validation("fp32", [retrieval_validation(HELD_OUT, TRAINING, similarity, 0)])(encoder)
     relevant = positives_of(HELD_OUT)
     passages = {row.positive for row in ROWS} | {text for row in HELD_OUT for text in row.negatives}
     scores: dict[str, dict[str, float]] = {}
@@ -105,7 +105,7 @@ def test_retrieval_is_measured_as_ir_measures_measures_it(similarity, encoder):
 
 
 def test_reranking_is_measured_as_ir_measures_measures_it(colbert):
-    found = reranking_validation(HELD_OUT, "fp32", 0)(colbert._encoder._model)
+    found = Validation("fp32", [reranking_validation(HELD_OUT, 0)])(colbert._encoder._model)
     relevant = positives_of(HELD_OUT)
     scores = {}
     for query, positives in relevant.items():
@@ -122,14 +122,14 @@ def test_reranking_is_measured_as_ir_measures_measures_it(colbert):
 
 
 def samples_of(validation):
-    return {sample["query"]: sample for sample in validation._inner.samples}
+    return {sample["query"]: sample for sample in validation.samples}
 
 
 def test_questions_without_negatives_cannot_be_ordered():
     bare = [TrainingRow("bare", "positive"), *HELD_OUT]
-    assert "bare" not in samples_of(reranking_validation(bare, "fp32", 0))
+    assert "bare" not in samples_of(reranking_validation(bare, 0))
     mixed = [TrainingRow("some", "one"), TrainingRow("some", "two", ("negative",))]
-    assert samples_of(reranking_validation(mixed, "fp32", 0))["some"] == {
+    assert samples_of(reranking_validation(mixed, 0))["some"] == {
         "query": "some",
         "positive": ["one", "two"],
         "negative": ["negative"],
@@ -140,9 +140,9 @@ def test_questions_without_negatives_cannot_be_ordered():
 
 
 def test_without_held_out_rows_nothing_is_measured():
-    assert retrieval_validation([], TRAINING, "cosine", "fp32", 0) is None
-    assert reranking_validation([], "fp32", 0) is None
-    assert reranking_validation([TrainingRow("q", "p")], "fp32", 0) is None
+    assert retrieval_validation([], TRAINING, "cosine", 0) is None
+    assert reranking_validation([], 0) is None
+    assert reranking_validation([TrainingRow("q", "p")], 0) is None
 
 
 @pytest.mark.parametrize(("precision", "enabled"), [("fp32", False), ("bf16", True)])
@@ -156,7 +156,7 @@ def test_it_is_measured_in_the_precision_of_the_training(precision, enabled, mon
         return {"cosine_ndcg@10": np.float64(0.5), "cosine_precision@1": 0.25}
 
     monkeypatch.setattr(evaluators, "best_device", lambda: "cpu")
-    assert evaluators.Validation(inner, precision)("model") == {"ndcg@10": 0.5}
+    assert Validation(precision, [inner])("model") == {"ndcg@10": 0.5}
     ((model, on, dtype),) = seen
     assert (model, on) == ("model", enabled)
     assert not enabled or dtype == torch.bfloat16

@@ -16,7 +16,7 @@ from biorag.settings.settings import Settings
 from biorag.training import retriever
 from biorag.training.bi_encoder import EncoderForm
 from biorag.training.data import TrainingSet, mixed
-from biorag.training.evaluators import METRIC, SetsValidation, retrieval_validation
+from biorag.training.evaluators import METRIC, Validation, retrieval_validation
 from biorag.training.instructions import Instructions, read_instructions
 from biorag.training.preparation import instructions_of, load_mixture
 from biorag.types import TrainingRow
@@ -118,11 +118,12 @@ def test_batches_are_of_one_set_with_its_rows_and_instructions(whole, tiny_encod
 def test_validation_is_the_mean_of_the_sets_each_with_its_instructions(tiny_encoder):
     model = SentenceTransformer(str(tiny_encoder), device="cpu")
     evaluator = part_of(tiny_encoder, mixed(SETS))._validation()
-    assert isinstance(evaluator, SetsValidation)
     expected = []
     for each in SETS[:2]:
         model.prompts = each.instructions.prompts()
-        expected.append(retrieval_validation(each.validation, each.training, "cosine", "fp32", 0)(model)[METRIC])
+        expected.append(
+            Validation("fp32", [retrieval_validation(each.validation, each.training, "cosine", 0)])(model)[METRIC]
+        )
     model.prompts = {"query": "kidney pain ", "document": "heart "}  # which no set's evaluation reads
     assert expected[0] != expected[1]
     assert evaluator(model)[METRIC] == pytest.approx(np.mean(expected))
