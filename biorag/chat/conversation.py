@@ -110,7 +110,7 @@ class Conversation:
     def save(self, name: str) -> Path:
         """Write the conversation as Markdown to a new file; return its path.
 
-        Raises `UsageError` if no file is named, it exists, or nothing was asked yet.
+        Raises `UsageError` if no file is named, it exists or cannot be written, or nothing was asked yet.
         """
         if not name:
             raise UsageError("name a file to write: /save asthma.md")
@@ -120,8 +120,8 @@ class Conversation:
         try:
             with path.open("x", encoding="utf-8") as stream:
                 stream.write(markdown(self._session.name, self.turns))
-        except FileExistsError:
-            raise UsageError(f"{path} exists: name another file") from None
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written ({error.strerror}): name another file") from None
         return path
 
     def _cited(self, number: str) -> Sequence[Hit]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from biorag.commands import options, show, show_answer
 from biorag.commands.groups import expanded
-from biorag.errors import BioragError, MissingError
+from biorag.errors import BioragError
 from biorag.settings.settings import Settings
 from biorag.utils.text import showable
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from biorag.chat.conversation import Conversation
 
 PROMPT = "biorag> "
-CLEAR = "off"
 
 
 @expanded
@@ -111,16 +110,9 @@ class _Talk:
                 raise
             show.err.print("stopped")
         except BioragError as error:
-            self._failed(error)
-        except BrokenPipeError:  # nobody reads the answers any more
-            raise
-        except OSError as error:
-            self._failed(MissingError(f"{error.filename or 'a file'}: {error.strerror or error}: check the path"))
+            self.failure = self.failure or error
+            show.err.print(f"error: {error}", soft_wrap=True)
         return True
-
-    def _failed(self, error: BioragError) -> None:
-        self.failure = self.failure or error
-        show.err.print(f"error: {error}", soft_wrap=True)
 
     def _ask(self, question: str) -> None:
         from biorag.retrieval.last_hits import keep_last_hits
@@ -151,7 +143,7 @@ class _Talk:
 
     def _filter(self, condition: str) -> None:
         if condition:
-            self._conversation.set_filter("" if condition == CLEAR else condition)
+            self._conversation.set_filter("" if condition == "off" else condition)
         show.err.print(f"filter: {self._conversation.filter or 'none'}", soft_wrap=True)
 
     def _save(self, name: str) -> None:

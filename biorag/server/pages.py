@@ -29,8 +29,6 @@ from biorag.server.guards import COOKIE, Doorkeeper
 from biorag.utils.text import showable
 
 T = TypeVar("T")
-
-
 KEPT = 64  # answers, for their exports
 PROVISIONAL_SECONDS = 0.25  # between two states of a text that is being written
 Handler = Callable[[Request], Awaitable[Response]]
@@ -48,8 +46,6 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-
-
 FORMATS = tuple(name for name in OUTPUTS if name != TERMINAL)
 TEMPLATES.globals |= {"formats": FORMATS, "marks": MARKS}
 

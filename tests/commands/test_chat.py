@@ -126,7 +126,7 @@ def test_the_conversation_is_saved_as_markdown_once(chat, tmp_path):
     assert text.count("- \\[1\\] Aspirin and fever.") == 2
     assert "<https://pubmed.ncbi.nlm.nih.gov/1000/>" in text
     assert f"saved to {path}" in result.stderr
-    assert f"{path} exists" in result.stderr
+    assert f"{path} cannot be written (File exists)" in result.stderr
 
 
 def test_a_line_that_cannot_be_done_is_said_and_the_rest_is_done(chat):
