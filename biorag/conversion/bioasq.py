@@ -11,8 +11,7 @@ from typing import Any
 
 from biorag.benchmarks.answers.questions import expert_answer
 from biorag.benchmarks.bioasq.golden import parse_question, read_questions
-from biorag.conversion.entries import Entry, read_each
-from biorag.conversion.items import WHOLE, JudgedQuestion, Request
+from biorag.conversion.items import WHOLE, Entry, JudgedQuestion, Request, read_each
 from biorag.corpus.readers import OnReject, as_id
 from biorag.errors import UsageError
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from biorag.conversion.entries import Entry, read_array_or_lines
-from biorag.conversion.items import Request
+from biorag.conversion.items import Entry, Request, read_array_or_lines
 from biorag.corpus.readers import OnReject
 from biorag.training.rows import normalised
 

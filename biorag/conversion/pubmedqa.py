@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from biorag.conversion.entries import Entry, read_object
-from biorag.conversion.items import WHOLE, JudgedQuestion, Request
+from biorag.conversion.items import WHOLE, Entry, JudgedQuestion, Request, read_object
 from biorag.corpus.readers import OnReject, snippet_of
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, MissingError, UsageError

@@ -39,18 +39,13 @@ class RejectsFile:
         with TemporaryFile() as self._stream:
             try:
                 yield
-            except Exception:
-                self._save(self.path, self._stream)  # a corpus without a snippet has rejects, too
-                raise
-            self._save(self.path, self._stream)
-
-    def _save(self, path: Path, stream: BinaryIO) -> None:
-        stream.seek(0)
-        if self.count:
-            with replacing(path) as target:
-                shutil.copyfileobj(stream, target)
-        elif path.is_file():
-            path.unlink()
+            finally:  # a corpus without a snippet has rejects, too
+                self._stream.seek(0)
+                if self.count:
+                    with replacing(self.path) as target:
+                        shutil.copyfileobj(self._stream, target)
+                else:
+                    self.path.unlink(missing_ok=True)
 
     def __call__(self, reject: Reject) -> None:
         """Take one rejected line."""

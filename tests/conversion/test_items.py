@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.conversion.entries import read_array_or_lines, read_each, read_object
+from biorag.conversion.items import read_array_or_lines, read_each, read_object
 from biorag.corpus.readers import Reject
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError
