@@ -173,7 +173,7 @@ def convert(
     identity = {
         DATA_SET: format,
         "inputs": hashes_of(inputs),
-        "hub": None,
+        "hub": None,  # stands in finished sets, which stay valid
         "split": request.split,
         "options": options,
         "on_bad_line": "skip" if rejects else "stop",

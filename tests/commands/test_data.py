@@ -78,15 +78,9 @@ def test_bad_records_are_skipped_on_demand(invoke, write, tmp_path):
     assert "rejects.jsonl" in result.stderr.replace("\n", "")
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "part"),
-    [
-        (("convert", "bioask", "x", "--out", "o"), 2, "unknown format 'bioask': use one of beir, bioasq"),
-        (("sample", "x", "--sizes", "3,0", "--out", "o"), 2, "--sizes '3,0'"),
-        (("sample", "-", "--sizes", "3", "--out", "o"), 2, "standard input"),
-    ],
-)
-def test_what_cannot_be_done_is_said(invoke, tmp_path, monkeypatch, words, code, part):
+def test_what_cannot_be_done_is_said(invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    failed(invoke("data", *words), code, part)
+    unknown = invoke("data", "convert", "bioask", "x", "--out", "o")
+    failed(unknown, 2, "unknown format 'bioask': use one of beir, bioasq")
+    failed(invoke("data", "sample", "x", "--sizes", "3,0", "--out", "o"), 2, "--sizes '3,0'")
     assert not (tmp_path / "o").exists()
