@@ -45,14 +45,9 @@ class EncoderForm:
 
     def identity(self) -> dict[str, Any]:
         """Return the choices that are set, for the run's identity."""
-        choices = {
-            "attention": self.attention,
-            "instructions": self.instructions.prompts() if self.instructions else None,
-            "random_prompts": self.instructions.drawn if self.instructions else (),
-            "lora": self.lora,
-            "pooling": self.pooling,
-            "projection": self.projection,
-        }
+        choices = {name: getattr(self, name) for name in ("attention", "lora", "pooling", "projection")}
+        if self.instructions:
+            choices |= {"instructions": self.instructions.prompts(), "random_prompts": self.instructions.drawn}
         return {name: value for name, value in choices.items() if value}
 
     def apply(self, files: ModelFiles, similarity: str, seed: int) -> SentenceTransformer:

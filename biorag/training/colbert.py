@@ -1,8 +1,8 @@
 """Late-interaction checkpoints in Stanford's layout, which colbert-ai and sentence-transformers both load.
 
-One folder: the backbone's weights under its own prefix, the projection as `linear.weight` (dim, hidden) in the
-same safetensors file, `config.json` naming the class `HF_ColBERT`, the tokenizer, and `artifact.metadata` with
-ColBERT's settings. Source: the ColBERT repository (Khattab & Zaharia 2020, Santhanam et al. 2022).
+One folder has the backbone's weights under its own prefix, the projection as `linear.weight` (dim, hidden) in the same
+safetensors file, `config.json` with the class `HF_ColBERT`, the tokenizer, and `artifact.metadata` with ColBERT's
+settings. Source: the ColBERT repository (Khattab & Zaharia 2020, Santhanam et al. 2022).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SAMPLE = 256  # passages whose token vectors the first projection is fitted to
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Tokens of a query, padded to with [MASK], and of a passage at most; markers included."""
+    """Tokens of a query, padded with [MASK], and the maximum of a passage; markers included."""
 
     query: int
     passage: int
@@ -71,7 +71,7 @@ class Style:
 
 
 def write_base(files: ModelFiles, folder: Path, lengths: Lengths, texts: Sequence[str], seed: int) -> None:
-    """Write the checkpoint that training starts from: a ColBERT checkpoint's own, or a base with a new projection.
+    """Write the checkpoint that training starts from: a ColBERT checkpoint, or a base with a new projection.
 
     Raises MissingError if the base does not load, is not an encoder transformer, or has a head that the layout cannot
     hold.
@@ -83,11 +83,11 @@ def write_base(files: ModelFiles, folder: Path, lengths: Lengths, texts: Sequenc
 
 
 def _with_projection(files: ModelFiles, folder: Path, lengths: Lengths, texts: Sequence[str], seed: int) -> None:
-    """Write a checkpoint of a base that has no projection yet: any encoder transformer.
+    """Write a checkpoint of an encoder transformer that has no projection yet.
 
-    The projection starts as the principal components of the base's token vectors on some of `texts`, so that
-    the first MaxSim is close to that of the whole vectors. A base of fewer than 128 dimensions gets a random
-    orthogonal one, which preserves inner products.
+    The projection starts as the principal components of the base's token vectors on some of `texts`, so that the first
+    MaxSim is close to that of the whole vectors; with fewer than 128 dimensions it is a random orthogonal one, which
+    preserves inner products.
     """
     base = load_model(SentenceTransformer, files, "fp32")
     backbone, tokenizer = getattr(base[0], "auto_model", None), base.tokenizer
@@ -106,11 +106,10 @@ def _with_projection(files: ModelFiles, folder: Path, lengths: Lengths, texts: S
 
 
 def _initialise_markers(backbone: Any, tokenizer: Any) -> None:
-    """Give ColBERT's extra tokens embeddings that the base knows, for training to start from.
+    """Start ColBERT's markers as [SEP]; and [MASK], which pads queries, as [CLS], so that it is near the whole query.
 
-    The markers start as [SEP]; [MASK], which pads queries, as [CLS], so that a padding token's vector is near
-    that of the whole query. As the base has them (untrained rows; the guess of a masked word) they drown the
-    query's own tokens until long training corrects it.
+    The base's own vectors (untrained rows; the guess of a masked word) drown the query's tokens until long training
+    corrects it.
     """
     rows = backbone.get_input_embeddings().weight.data
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id

@@ -42,7 +42,6 @@ FULL = ("allocate memory", "out of memory", "ALLOC_FAILED")  # how the CPU, MPS 
 LOGGED = 100  # points on a loss curve
 MAX_GRAD_NORM = 1.0
 WEIGHT_DECAY = 0.01
-SECONDS = "seconds"  # kept in each checkpoint
 UNPLOTTED = ("runtime", "per_second", "total_flos", "train_loss", "num_tokens")  # parts of names in a trainer's log
 FIRST_COLUMNS = ("step", "epoch", "loss", "learning_rate", "grad_norm")
 
@@ -152,9 +151,8 @@ def require_one_process(kind: str) -> None:
 
 def steps_of(passes: Sequence[int], settings: TrainingSettings) -> int:
     """Return the number of optimizer steps of a run, by the rows of each pass of an epoch."""
-    return settings.max_steps or math.ceil(
-        settings.epochs * math.ceil(_batches(passes, settings) / accumulated(settings))
-    )
+    steps = math.ceil(_batches(passes, settings) / accumulated(settings))
+    return settings.max_steps or math.ceil(settings.epochs * steps)
 
 
 def _batches(passes: Sequence[int], settings: TrainingSettings) -> int:
@@ -188,11 +186,8 @@ def require_batch(passes: Sequence[int], settings: TrainingSettings) -> None:
 def _run(
     job: TrainerJob, training: Training, folder: TrainingRun, facts: Mapping[str, Any], on_progress: OnProgress
 ) -> Any:
-    """Train to the end, from the last whole checkpoint if there is one, and return the manifest's figures.
-
-    The same data, settings and seed on the same machine give the same weights, interrupted or not.
-    """
-    settings = training.settings
+    """Train from the last whole checkpoint, if there is one, to the end, and return the manifest's figures."""
+    settings, started = training.settings, time.perf_counter()
     require_batch(training.passes, settings.training)
     _check_schedule(training.steps, job, settings.training)
     folder.begin({**facts, "command": command_line()})
@@ -209,7 +204,7 @@ def _run(
             trainer._load_best_model()
         else:
             trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-    state = trainer.state
+    state, planned = trainer.state, "max_steps" if settings.training.max_steps else "epochs"
     losses = points(curve(state.log_history), "loss")
     return {
         **facts,
@@ -217,11 +212,11 @@ def _run(
         "processes": process_count(),
         "batch_size": batch_size(settings.training) * accumulated(settings.training),
         "steps": state.global_step,
-        "stopped_by": _stopped_by(state, settings.training),
+        "stopped_by": "patience" if state.global_step < state.max_steps else planned,
         "resumed_from_step": watcher.first_step,
         "final_loss": losses[-1][1] if losses else None,
         "best": {"metric": job.metric, "value": state.best_metric, "step": state.best_global_step},
-        "seconds": round(watcher.seconds(), 3),
+        "seconds": round(time.perf_counter() - started, 3),  # since the last interruption
         "hardware": hardware(settings),
         "versions": installed_versions(),
     }
@@ -238,13 +233,6 @@ def _check_schedule(steps: int, job: TrainerJob, settings: TrainingSettings) -> 
             "--patience stops by the metric on held-out questions, and no question that has one is held out: raise "
             "--validation, or leave --patience out"
         )
-
-
-def _stopped_by(state: TrainerState, settings: TrainingSettings) -> str:
-    """Return the option by which a run ended."""
-    if state.global_step < state.max_steps:
-        return "patience"
-    return "max_steps" if settings.max_steps else "epochs"
 
 
 def _trainer(job: TrainerJob, training: Training, out: Path, resumes: bool) -> Any:
@@ -360,8 +348,8 @@ def _datasets() -> Any:
 class _Watcher(TrainerCallback):  # type: ignore[misc]
     """Shows progress, writes the curves at each checkpoint, evaluates and saves after the last step.
 
-    With `patience` it stops the run after that many evaluations in a row without a better metric. Only the trainer's
-    log decides, which each checkpoint keeps.
+    With `patience` it stops the run after that many evaluations in a row without a better metric, by the trainer's log,
+    which each checkpoint keeps.
     """
 
     def __init__(self, out: Path, metric: str | None, on_progress: OnProgress, patience: int | None = None) -> None:
@@ -370,16 +358,9 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         self._on_progress = on_progress
         self._patience = patience
         self.first_step = 0
-        self._started = time.perf_counter()
-
-    def seconds(self) -> float:
-        """Return the time of the run, including that before interruptions."""
-        return time.perf_counter() - self._started
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.first_step = state.global_step
-        seconds_file = self._out / CHECKPOINTS / f"checkpoint-{self.first_step}" / SECONDS
-        self._started -= float(seconds_file.read_text()) if seconds_file.is_file() else 0.0
         self._on_progress(state.global_step)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
@@ -414,7 +395,6 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         if is_first_process():
             ends = state.global_step >= state.max_steps or control.should_training_stop
             write_curves(self._out, state.log_history, self._metric, drawn=ends)
-            write_text(self._out / CHECKPOINTS / f"checkpoint-{state.global_step}" / SECONDS, str(self.seconds()))
 
 
 def curve(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from biorag.errors import BadInputError
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
 from biorag.utils.locks import LOCK
-from biorag.utils.parsing import parse_json, parsed, read_regular
+from biorag.utils.parsing import parse_json, read_regular
 from biorag.utils.runs import RunDirectory, changed_keys
 
 CHECKPOINTS = "checkpoints"
@@ -61,12 +61,6 @@ class Trained(TypedDict):
     best: Best
     seconds: float
     guard: NotRequired[dict[str, Any]]
-
-
-class TrainerState(TypedDict):
-    """What is read of a trainer's state."""
-
-    best_model_checkpoint: NotRequired[str | None]
 
 
 class TrainingRun(RunDirectory):
@@ -147,8 +141,6 @@ class TrainingRun(RunDirectory):
 def _state(checkpoint: Path) -> dict[str, Any]:
     """Return the trainer's state of a checkpoint; empty where it was not written whole."""
     try:
-        content = read_regular(checkpoint / STATE)
-        parsed(TrainerState, content, extra="ignore")
-        return dict(parse_json(content))
-    except (OSError, ValueError, BadInputError):
+        return dict(parse_json(read_regular(checkpoint / STATE)))
+    except (OSError, ValueError, TypeError, BadInputError):
         return {}

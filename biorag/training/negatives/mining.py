@@ -109,15 +109,13 @@ class MinedRow(TypedDict):
 
 def mined_file(path: Path, identity: Mapping[str, Any]) -> Rows:
     """Return the JSON Lines file of a run's mined rows."""
-    return Rows(path, identity, MinedRow, _is_mined_from, _tally)
 
+    def belongs(pair: TrainingRow, row: MinedRow) -> bool:
+        return (pair.query, pair.positive) == (row["query"], row["positive"])
 
-def _is_mined_from(pair: TrainingRow, row: MinedRow) -> bool:
-    return (pair.query, pair.positive) == (row["query"], row["positive"])
-
-
-def _tally(rows: Iterable[MinedRow]) -> dict[str, int]:
-    return {"negatives": sum(len(row["negatives"]) for row in rows)}
+    return Rows(
+        path, identity, MinedRow, belongs, lambda rows: {"negatives": sum(len(row["negatives"]) for row in rows)}
+    )
 
 
 def mine(

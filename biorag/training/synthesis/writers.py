@@ -62,13 +62,10 @@ class Writer(Protocol[Written]):
 
 @dataclass(frozen=True, slots=True)
 class DraftForm(Generic[S]):
-    """What a language model is asked for: a reply whose fields are all free texts.
+    """The reply that a language model is asked for, whose `fields` are all free texts, or lists of `listed` texts each.
 
-    Parameters
-    ----------
-    fields : names of the reply's fields; lists of `listed` texts each, if that is given
-    prompts : the prompts for a subject and a draw's number, each shorter than the one before: one must fit
-    kept : the field that is kept of a reply; None keeps the whole reply
+    `prompts` are those for a subject and a draw's number, each shorter than the one before: one must fit. The field
+    `kept` of a reply is kept; None keeps the whole reply.
     """
 
     fields: tuple[str, ...]
