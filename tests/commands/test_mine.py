@@ -108,24 +108,6 @@ def test_bm25_negatives_are_those_that_search_finds(mine, invoke, beir, tmp_path
         assert (row.kind, row.query_id, row.positive_id) == ("bm25", line["query_id"], line["positive_id"])
 
 
-def test_random_negatives_are_drawn_with_the_seed(mine, pairs, tmp_path, no_encoder):
-    files = []
-    for place, seed in enumerate((0, 0, 1)):
-        out = tmp_path / f"{place}.jsonl"
-        report = mine(pairs, "--negatives", "random", "--per-row", 5, "--seed", seed, "--out", out)
-        assert (report["rows"], report["negatives"], report["per_row_mean"], report["without"]) == (4, 20, 5.0, 0)
-        files.append(out.read_bytes())
-    assert files[0] == files[1] != files[2]
-    for line in lines(tmp_path / "0.jsonl"):
-        assert [(one["rank"], one["score"]) for one in line["negatives"]] == [(rank, None) for rank in range(1, 6)]
-        assert "positive_id" not in line
-        assert "query_id" not in line
-    # Each row is there whatever stands around it.
-    pairs.write_text("".join(pairs.read_text().splitlines(keepends=True)[2:]))
-    mine(pairs, "--negatives", "random", "--per-row", 5, "--out", tmp_path / "two.jsonl")
-    assert (tmp_path / "two.jsonl").read_bytes().splitlines() == files[0].splitlines()[2:]
-
-
 # --- what is refused ----------------------------------------------------------------------------------------
 
 

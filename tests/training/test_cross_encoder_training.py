@@ -11,21 +11,12 @@ from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training import loop
 from biorag.training.data import Split, labelled_pairs
-from biorag.types import TrainingRow
-from tests.conftest import WORDS
 from tests.fakes import scores_of
-from tests.training.trainers import train_cross_encoder
+from tests.training.trainers import ROWS, train_cross_encoder
 
 pytestmark = pytest.mark.models
 
-ROWS = [
-    TrainingRow(f"{one} {other}?", f"{one} heals the {other}.", (f"{other} hurts.", f"{one} kills."), kind="bm25")
-    for one in WORDS
-    for other in WORDS
-    if one != other
-]
 SPLIT = Split(ROWS[:40], ROWS[80:])
-QUIET = lambda _: None  # noqa: E731
 
 
 SETTINGS = Settings.of(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from biorag.training.merging import MergeRecipe, linear, ties, trim
+from biorag.training.merging import MergeRecipe, linear, ties
 
 numbers = st.floats(-8, 8, width=16)
 
@@ -93,12 +93,6 @@ def test_ties_of_the_papers_kind():
     assert merged.tolist() == [4, 3, 0, 5]
     assert ties(MergeRecipe("ties", (0.5, 0.5), 0.75, 0.5), experts, base).tolist() == [2, 1.5, 0, 2.5]
     assert ties(MergeRecipe("ties", (0.8, 0.2), 0.75, 1.0), experts, base).tolist() == pytest.approx([4, 2.4, 3, 5])
-
-
-@given(arrays(np.float32, (4, 3), elements=numbers), st.floats(0.01, 1))
-def test_trim_keeps_the_largest(vector, density):
-    found = trim(vector, density)
-    assert of(found) == slow_trim(of(vector), density)
 
 
 @given(arrays(np.float32, (3, 3), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))

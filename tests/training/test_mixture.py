@@ -21,7 +21,7 @@ from biorag.training.instructions import Instructions, read_instructions
 from biorag.training.preparation import instructions_of, load_mixture
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
-from tests.training.trainers import train_retriever
+from tests.training.trainers import QUIET, train_retriever
 
 pytestmark = pytest.mark.models
 
@@ -41,7 +41,6 @@ CONFIG = Settings.of(
     precision="fp32", train_batch_size=8, train_epochs=2, train_learning_rate=1e-3, train_evaluations=4
 )
 STEPS = 2 * (3 + 2 + 1)  # of 20, 11 and 8 rows
-QUIET = lambda _: None  # noqa: E731
 
 
 def seen_by(monkeypatch, encoder, split, form, out, settings=CONFIG):

@@ -19,14 +19,13 @@ from biorag.training import loop
 from biorag.training.data import Split
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
-from tests.training.trainers import train_reranker, train_retriever
+from tests.training.trainers import QUIET, train_reranker, train_retriever
 
 pytestmark = pytest.mark.models
 
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one < other]
 ROWS = [TrainingRow(f"{a} {b}?", f"{a} heals {b}.", (f"{b} hurts {a}.",), kind="bm25") for a, b in COUPLES]
 SPLIT = Split(ROWS[:40], ROWS[40:48])
-QUIET = lambda _: None  # noqa: E731
 STILL = {"train_learning_rate": 1e-12}  # the weights stay, so that values can be compared
 
 

@@ -15,7 +15,7 @@ from biorag.training.data import TrainingSet, columns, mixed
 from biorag.training.sampling import SharedBatchSampler, rows_of_batch
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
-from tests.training.trainers import train_retriever
+from tests.training.trainers import QUIET, train_retriever
 
 pytestmark = pytest.mark.models
 
@@ -23,7 +23,6 @@ COUPLES = [(one, other) for one in WORDS for other in WORDS if one < other]
 SYNTHETIC = [TrainingRow(f"{a} {b}?", f"{a} heals {b}.") for a, b in COUPLES[:40]]
 LABELLED = [TrainingRow(f"{a} or {b}?", f"{b} hurts {a}.", (f"{a} {b}",)) for a, b in COUPLES[40:52]]
 SPLIT = mixed([TrainingSet("s", SYNTHETIC, [], share=0.2), TrainingSet("l", LABELLED, LABELLED[:2], share=0.8)])
-QUIET = lambda _: None  # noqa: E731
 
 
 def sampler_of(rows, sizes, shares, batch, epoch=0, seed=0):

@@ -25,21 +25,12 @@ from biorag.training.colbert import DOCUMENT_MARKER, QUERY_MARKER, Lengths, writ
 from biorag.training.data import Split
 from biorag.training.parity import ColbertAI
 from biorag.training.run_directory import TrainingRun
-from biorag.types import TrainingRow
-from tests.conftest import WORDS
 from tests.fakes import scores_of
-from tests.training.trainers import train_reranker, train_retriever
+from tests.training.trainers import QUIET, ROWS, train_reranker, train_retriever
 
 pytestmark = pytest.mark.models
 
-ROWS = [
-    TrainingRow(f"{one} {other}?", f"{one} heals the {other}.", (f"{other} hurts.", f"{one} kills."), kind="bm25")
-    for one in WORDS
-    for other in WORDS
-    if one != other
-]
 SPLIT = Split(ROWS[:80], ROWS[80:])
-QUIET = lambda _: None  # noqa: E731
 
 
 SETTINGS = Settings.of(

@@ -1,10 +1,22 @@
-"""The kinds of training as plain functions."""
+"""The kinds of training as plain functions, and rows for them."""
 
 from biorag.training.bi_encoder import EncoderForm
 from biorag.training.cross_encoder import CrossEncoderTraining
 from biorag.training.question_generator import QuestionGeneratorTraining
 from biorag.training.reranker import RerankerTraining
 from biorag.training.retriever import RetrieverTraining
+from biorag.types import TrainingRow
+from tests.conftest import WORDS
+
+ROWS = [
+    TrainingRow(f"{one} {other}?", f"{one} heals the {other}.", (f"{other} hurts.", f"{one} kills."), kind="bm25")
+    for one in WORDS
+    for other in WORDS
+    if one != other
+]
+
+
+QUIET = lambda _: None  # noqa: E731
 
 
 def train_retriever(files, split, settings, out, facts, on_progress, negatives="in-batch", form=None):

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from biorag.training.negatives.mining import (
     mine,
     mined_file,
     ranking,
-    row_random,
 )
 from biorag.types import Negative, TrainingRow
 from tests.training.negatives.small_corpus import ScriptedRetriever, negative, row
@@ -85,16 +83,6 @@ def test_a_draw_is_a_part_of_the_window_in_its_order(size, count, seed):
     ranks = [one.rank for one in found]
     assert ranks == sorted(set(ranks))
     assert set(found) <= set(window)
-
-
-def test_a_draw_is_uniform():
-    window = [negative(f"n{n}", f"text {n}", n) for n in range(6)]
-    counts = Counter(
-        one.id for number in range(3000) for one in drawn(window, 2, row_random(0, row(f"question {number}")))
-    )
-    # 1000 expected of each; five standard deviations of a hypergeometric draw are 130.
-    assert len(counts) == 6
-    assert all(abs(count - 1000) < 130 for count in counts.values())
 
 
 # --- ranking ---
