@@ -30,10 +30,7 @@ SYNONYMS = {
 
 
 class BioragError(Exception):
-    """Base of every error a user may see; the message names the value at fault and the next step.
-
-    `details` are lines shown before the message, where one sentence cannot list all that is at fault.
-    """
+    """Base of every error a user may see: a sentence with the value at fault and the next step, after `details`."""
 
     exit_code = 1
     details: tuple[str, ...] = ()
@@ -86,10 +83,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known name that a user most likely meant; None if none is alike.
-
-    Case, leading dashes, and the difference between `-` and `_` do not count.
-    """
+    """Return the known name that a user most likely meant, whatever its case, dashes and `_`; None if none is alike."""
     from difflib import get_close_matches
 
     names = {_plain(name): name for name in known}

@@ -35,16 +35,10 @@ CONTEXT = "ctx"
 
 
 class Flags:
-    """Which settings a command takes as options.
+    """Which settings a command takes as options: single ones by their flat names, and sections `but` for some.
 
-    Parameters
-    ----------
-    of : sections, all of whose settings that have a flag are taken, and single settings by their flat names
-    but : settings of these sections that are not taken
-    model : what is trained, where settings of training are taken; see `Option.models`
-    panel : instead of the panel that the settings name
-    defaults : instead of the configured values
-    finds_index : whether an index is read, so that the one there is stands in for one that is not named
+    `model` is what is trained, see `Option.models`; `panel` and `defaults` replace the settings' own; with
+    `finds_index` the only index stands in for one that is not named.
     """
 
     def __init__(
@@ -96,10 +90,7 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """The settings that this command line sets by options, and the configuration file that it names.
-
-    `parameters` are the names of all parameters that it gives, rather than their defaults.
-    """
+    """The settings that options of this command line set, its configuration file, and its `parameters` by name."""
 
     values: Mapping[str, Any]
     file: Path | None
@@ -129,10 +120,7 @@ Values = Mapping[str, Any]
 
 
 class _Part(NamedTuple):
-    """A parameter of a command: its options by name, and its argument made of their values.
-
-    `names` are those of the options that set settings, by the setting.
-    """
+    """A parameter of a command: its options, its argument made of their values, the options by their setting."""
 
     options: Options
     argument: Callable[[Values, CommandLine], Any]
@@ -140,10 +128,7 @@ class _Part(NamedTuple):
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command for Typer: with the options of its groups, which the function gets made and checked.
-
-    Once its settings are made, offline mode holds, if it is set.
-    """
+    """Return a command for Typer with the options of its groups, which the function gets made and checked."""
     own = inspect.signature(command, eval_str=True).parameters
     parts = {name: _part(parameter) for name, parameter in own.items()}
     names = {setting: name for part in parts.values() for setting, name in part.names.items()}
@@ -205,7 +190,7 @@ def _group_part(kind: type[Any], panel: str | None) -> _Part:
 
 
 def _check_numbers(values: Mapping[str, Any]) -> None:
-    """Refuse numbers that the checks of single options let pass, and that no computation takes."""
+    """Refuse numbers that no computation takes."""
     options = {parameter.name: parameter for parameter in values[CONTEXT].command.params}
     for name, value in values.items():
         for number in value if isinstance(value, list | tuple) else (value,):
@@ -227,10 +212,7 @@ def is_named(settings: Settings) -> bool:
 
 
 def with_index(settings: Settings) -> Settings:
-    """Return settings of which none names an index with the one that is there, and say which.
-
-    Where there are several and no `default`, nothing changes: opening says which there are.
-    """
+    """Return settings that name no index with the one to use, and say which; unchanged if it is not clear."""
     from biorag.indexes.store import index_names, unnamed_index
 
     name = unnamed_index(settings)

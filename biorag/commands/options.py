@@ -64,8 +64,6 @@ Columns = Annotated[
     typer.Option(help="Columns of CSV and TSV files, as in id=PMID,title=Title,content=Abstract; else by the header."),
 ]
 WORKERS = "Workers"  # a panel
-
-
 Measure = Annotated[str, typer.Option("--measure", help="Measure to maximise.")]
 DroppedPart = Annotated[
     bool,
@@ -124,14 +122,9 @@ class BadLines:
     force: Force = False
 
     def file(self, folder: Path | None, kept: Sequence[Path] = ()) -> RejectsFile | None:
-        """Return the rejects file, in `folder` unless another is named; None if a bad line stops the command.
+        """Return the rejects file, by default in the folder of the result; None if a bad line stops the command.
 
-        Raises `UsageError` if the choice is unknown.
-
-        Parameters
-        ----------
-        folder : where the result lies; None if nothing is written
-        kept : files and folders that a named rejects file may not take the place of
+        A named one may not take the place of `kept` files.
         """
         from biorag.corpus.rejects import REJECTS, RejectsFile
 
@@ -205,7 +198,7 @@ class Divided:
     def split(self, part: str, settings: Settings, line: CommandLine, needed: str) -> HeldOutSplit:
         """Return how training split its questions, and the part to use.
 
-        Raises `UsageError` if `--guard` or `--validation` is given without a part; `needed` names the flags to add.
+        Raises `UsageError` naming the flags `needed` if `--guard` or `--validation` is given without a part.
         """
         from biorag.training.held_out import ALL, HeldOutSplit
 
@@ -247,10 +240,7 @@ class Development:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something is lost, unless `--yes` is given; "no" ends the command.
-
-    Raises `UsageError` if there is no terminal to ask at.
-    """
+    """Ask before something is lost, unless `--yes` is given; "no" ends the command, and so does no terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -259,20 +249,14 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def dense_mode(mode: str | None) -> str:
-    """Return the first stage of a command that needs the encoder; dense by default.
-
-    Raises `UsageError` if it is neither dense nor hybrid.
-    """
+    """Return the first stage of a command that needs the encoder; dense by default."""
     if mode is not None and mode not in DENSE_MODES:
         raise unknown_name("--mode", mode, DENSE_MODES)
     return mode or DENSE_MODES[0]
 
 
 def output_format(name: str, as_json: bool) -> str | None:
-    """Return the format in which hits are written; None for the terminal, and for `--json`.
-
-    Raises `UsageError` if it is unknown, or given beside `--json`.
-    """
+    """Return the format in which hits are written; None for the terminal, and for `--json`."""
     kind = OUTPUTS.named(name)
     if kind.name == TERMINAL:
         return None

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -63,10 +55,7 @@ class ShowingFormatter(logging.Formatter):
 
 
 class ConsoleHandler(logging.Handler):
-    """Writes log lines through the console, so that they appear above the progress.
-
-    What is logged with `extra=ONCE` it writes once.
-    """
+    """Writes log lines above the progress; those logged with `extra=ONCE` once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,10 +100,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 
 def listing(title: str, columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print a table of the rows of a report.
-
-    `columns` maps each heading to the key of its values, or to a format such as "{low:.4f} to {high:.4f}".
-    """
+    """Print a table; each heading in `columns` maps to a key of the rows or a format, "{low:.4f} to {high:.4f}"."""
     cells = [[form.format(**row) if "{" in form else row[form] for form in columns.values()] for row in rows]
     table(title, list(columns), cells)
 
@@ -128,10 +114,7 @@ def result(values: Mapping[str, Any], as_json: bool, print_values: Callable[[Any
 
 
 def report(title: str, values: Mapping[str, Any], as_json: bool = False, hidden: Collection[str] = ()) -> None:
-    """Print the report of a command, as JSON or as tables: one of all values, and one of each list of objects.
-
-    `hidden` keys of the report are printed as JSON only.
-    """
+    """Print a report as JSON, or, without `hidden` keys, as a table of its values and one of each list of objects."""
     if as_json:
         print_json(dict(values))
         return
@@ -190,7 +173,8 @@ def records(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
 @contextmanager
 def progress(description: str, total: int | None) -> Iterator[OnProgress]:
     """Show count, rate and time left on stderr: a bar in a terminal, else a line every 30 seconds."""
-    with Progress(*_columns(), console=err, disable=not err.is_terminal) as bar:
+    shown = (SpinnerColumn(), "{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[rate]}")
+    with Progress(*shown, TimeRemainingColumn(), console=err, disable=not err.is_terminal) as bar:
         task = bar.add_task(description, total=total, rate="")
         started = reported = time.monotonic()
         done = 0
@@ -209,28 +193,10 @@ def progress(description: str, total: int | None) -> Iterator[OnProgress]:
         yield advance
 
 
-def _columns() -> tuple[ProgressColumn, ...]:
-    return (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-
-
 def outcome(
     title: str, out: Path, work: Callable[[], Mapping[str, Any]], as_json: bool, hidden: Collection[str] = ()
 ) -> None:
-    """Do the work of a command that writes `out`, and print its report with `out` and the seconds it took.
-
-    Parameters
-    ----------
-    title : of the table
-    work : does everything and returns the report
-    hidden : keys of the report that are printed as JSON only
-    """
+    """Do the work of a command that writes `out`, and print the report it returns with `out` and its seconds."""
     started = time.perf_counter()
     values = work()
     values = {"out": str(out), **values, "seconds": round(time.perf_counter() - started, 3)}
@@ -246,15 +212,7 @@ def open_page(url: str) -> None:
 
 
 def rejected(rejects: RejectsFile | None, what: str, done: str) -> None:
-    """Report bad lines; a file that could not be read to its end is still an error.
-
-    Raises `BadInputError` naming the files that break off.
-
-    Parameters
-    ----------
-    what : what became of them
-    done : what became of the lines before one that could not be read
-    """
+    """Report `what` became of bad lines; raise `BadInputError` if files break off, whose earlier lines are `done`."""
     if rejects is None:
         return
     if rejects.count:

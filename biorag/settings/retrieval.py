@@ -20,10 +20,7 @@ _retrieval = partial(option, panel=RETRIEVAL)
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One reranker of a chain, and how many of the best candidates it orders.
-
-    `name` is "encoder", or a directory or Hugging Face id without the prefix of its kind.
-    """
+    """One reranker of a chain by its name without the kind's prefix, and how many of the best candidates it orders."""
 
     name: str
     kind: RerankerKind
@@ -33,8 +30,7 @@ class Stage:
 def parse_stages(text: str, k_init: int) -> tuple[Stage, ...]:
     """Return the stages of a chain: the first orders `k_init` candidates, each later one 10, or N if it ends in @N.
 
-    Raises `ValueError` if a stage has no name, reranks nothing, or looks deeper than the one before it or than
-    `k_init`.
+    Raises `ValueError` if a stage has no name, reranks nothing, or looks deeper than the one before it.
     """
     stages: list[Stage] = []
     for part in map(str.strip, text.split(",")):
@@ -116,7 +112,7 @@ class RetrievalSettings(FirstStageSettings):
         return parse_stages(self.reranker, self.k_init)
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity of a ranking; the weight of a cross-encoder only if there is one."""
+        """Return the identity of a ranking, the weight of a cross-encoder only if there is one."""
         values = super().identity()
         weights = {stage.kind.weight for stage in self.stages} if self.rerank else set()
         if "cross_interpolation" not in weights:

@@ -22,11 +22,9 @@ ONCE = {"once": True}  # `extra` of a log message that a command shows once
 
 
 class Effect(Enum):
-    """How a setting affects results."""
+    """How a setting affects results: by its value, by naming a model, index or file, or not at all."""
 
-    VALUE = auto()  # its value determines them
-    NAMES = auto()  # it names what determines them (a model, an index, a file), whose hash stands in identities
-    NONE = auto()  # it concerns this machine or speed, or is a secret
+    VALUE, NAMES, NONE = auto(), auto(), auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +130,7 @@ class Section(BaseModel):
         return self._without(Effect.NONE)
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings whose values determine results, as JSON values for the identity of a run.
-
-        A setting without a value is left out, so that a new one of this kind changes no identity.
-        """
+        """Return the settings whose values determine results, if they have one, as JSON for the identity of a run."""
         return {name: value for name, value in self._without(Effect.NONE, Effect.NAMES).items() if value is not None}
 
     def _without(self, *effects: Effect) -> dict[str, Any]:

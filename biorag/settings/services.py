@@ -71,17 +71,14 @@ class ServiceSettings(Section):
         return value if isinstance(value, BoundSecret) else secret
 
     def server(self, url: str, kind: str, at_a_time: int = 1) -> Server:
-        """Return how the server at `url` is reached, and say which data are sent there.
-
-        It gets the key and the login of its kind unless they were set for another server.
-        """
+        """Return how the server at `url` is reached, with a key and login set for it; say which data are sent there."""
         announce(url, kind)
         host = origin_of(url)
         key, login = self._secret(f"{kind}_api_key", host), self._secret(f"{kind}_login", host)
         return Server(url, self.timeout, self.retries, key, login, at_a_time)
 
     def _secret(self, name: str, host: str) -> str | None:
-        """Return a key or login if a server may have it; warn if not."""
+        """Return a key or login unless it was set for another server; warn then."""
         secret: SecretStr | None = getattr(self, name)
         if isinstance(secret, BoundSecret) and secret.server != host:
             logger.warning(

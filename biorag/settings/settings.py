@@ -59,10 +59,7 @@ class Settings(Section):
 
     @classmethod
     def of(cls, **values: Any) -> Settings:
-        """Return the settings of values by their flat names; `lambda` may be written `lambda_`.
-
-        Raises `UsageError` naming a setting that is unknown or has a value that is not allowed.
-        """
+        """Return the settings of values by their flat names, `lambda` as `lambda_`; raises as `checked` does."""
         return checked(_spelled(values))
 
     @field_validator("home")
@@ -160,10 +157,7 @@ SECRETS = frozenset(name for name, entry in FIELDS.items() if entry.field.annota
 
 
 def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings of these values, by their flat names.
-
-    Raises `UsageError` naming the setting, where it was set (`sources`), its value and what is allowed.
-    """
+    """Return the settings of values by flat names; raise `UsageError` naming setting, source, value and what to use."""
     sources, nested = sources or {}, dict[str, Any]()
     for name, value in _logins_apart(values).items():
         if name not in FIELDS:
@@ -180,7 +174,7 @@ def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None)
 
 
 def _not_allowed(error: ValidationError, sources: Mapping[str, str]) -> UsageError:
-    """Return the error for a value that is not allowed: named as its user set it, with the nearest one that is."""
+    """Return the error for a value that is not allowed, with the nearest one that is."""
     first = error.errors()[0]
     name, value = str(first["loc"][-1]), first["input"]
     hidden = name in SECRETS or (name in URLS and "@" in str(value))

@@ -31,13 +31,10 @@ CREDENTIALS = tuple((kind, f"{kind}_{secret}") for kind in URLS for secret in ("
 def load_settings(
     flags: Mapping[str, Any], file: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> Settings:
-    """Merge the sources of settings, by their flat names, into checked ones.
+    """Merge the sources of settings, by their flat names, into checked ones; a flag of None was not given.
 
-    `flags` whose value is None were not given. The file is that of `configuration_file`; only the one in the home may
-    be missing.
-
-    Raises `MissingError` if a file was named and is not there; `UsageError` if a file is not valid TOML, or a setting
-    is unknown or out of range.
+    Raises `MissingError` if a file was named and is not there; `UsageError` if it is not valid TOML, or a setting is
+    unknown or out of range.
     """
     environ = os.environ if environ is None else environ
     path = configuration_file(file, environ)
@@ -101,11 +98,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_setting(path: Path, name: str, value: float | int, why: str) -> None:
-    """Set `name` in a TOML file, created if needed, with a comment that says how the value was chosen.
+    """Set `name` in a TOML file, created if needed, with a comment on how the value was chosen before the user's own.
 
-    A comment that stood there is kept after ours.
-
-    Raises `UsageError` if the file is not valid TOML, or nobody may write it: replacing it would pass that over.
+    Raises `UsageError` if the file is not valid TOML, or read-only.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError

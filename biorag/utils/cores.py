@@ -29,10 +29,7 @@ class ControlGroup(NamedTuple):
 
 
 def control_groups(controller: str, proc: Path = PROC, mount: Path = CGROUPS) -> Iterator[ControlGroup]:
-    """Yield the groups of a controller ("cpu", "memory") that the process is in, and all above them.
-
-    A container may not see its own path, so some folders may not be there.
-    """
+    """Yield the groups of a controller ("cpu", "memory") that the process is in, and those above, seen here or not."""
     listing = proc / "self" / "cgroup"
     for line in listing.read_text().splitlines() if listing.is_file() else ():
         _, controllers, path = line.split(":", 2)
@@ -49,10 +46,7 @@ def control_groups(controller: str, proc: Path = PROC, mount: Path = CGROUPS) ->
 
 
 def usable_cores(proc: Path = PROC, mount: Path = CGROUPS) -> int:
-    """Return the number of cores that this process may use, by its affinity and its control groups' CPU quotas.
-
-    A part of a core is not counted, as threads that share it would wait for one another; 1 is the least.
-    """
+    """Return the whole cores, at least one, that affinity and control groups' CPU quotas allow this process."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([affinity, *_quotas(proc, mount)]))
 

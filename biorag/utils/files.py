@@ -70,9 +70,9 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file that takes the place of `path`, durably, once it is written completely; make its folder.
+    """Open a new file that takes the place of `path`, and its permissions, durably once it is written; make its folder.
 
-    Whoever may not read the old file may not read the new one. A pipe or a device, such as /dev/stdout, is written to.
+    A pipe or a device, such as /dev/stdout, is written to.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         with path.open("wb") as stream:
@@ -96,11 +96,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 def copy_with_holes(
     stream: BinaryIO, size: int, copy: BinaryIO, seen: Callable[[bytes], None] = lambda _: None
 ) -> None:
-    """Write the next `size` bytes of a stream to a new file, zeros as holes; `seen` is given them too.
+    """Write the next `size` bytes of a stream to a new file, zeros as holes, and pass them to `seen`.
 
-    The file is to be truncated to its size at the end.
-
-    Raises `EOFError` if there are fewer.
+    The caller truncates the file to its size. Raises `EOFError` if there are fewer bytes.
     """
     zeros = bytes(PIECE)
     for start in range(0, size, PIECE):
@@ -145,10 +143,7 @@ def sha256_of_json(values: Any) -> str:
 
 
 def check_is_no_folder(path: Path | None) -> None:
-    """Refuse a folder as a file to write.
-
-    Raises `UsageError` naming it.
-    """
+    """Raise `UsageError` if a file to write is a folder."""
     if path and path.is_dir():
         raise UsageError(f"{path} is a folder: name a file to write")
 
@@ -156,16 +151,9 @@ def check_is_no_folder(path: Path | None) -> None:
 def check_replaceable(
     path: Path, kind: str, is_ours: Callable[[bytes], bool], inputs: Iterable[Path] = (), force: bool = False
 ) -> None:
-    """Refuse to replace a file of the user's: an input, or one that biorag did not write.
+    """Raise `UsageError` if an output of a kind would replace an input, or, without `force`, a file of the user's.
 
-    Raises `UsageError` naming the file, and what to do.
-
-    Parameters
-    ----------
-    kind : what is written there, for the message
-    is_ours : tells from the first 64 KiB of a file whether it is such an output; an empty file may always go
-    inputs : the files that the command reads, and folders in which it may change none
-    force : whether the user allows another file to be replaced; an input never is
+    `is_ours` tells an earlier output by its first 64 KiB; an empty file may always go. See `check_is_no_input`.
     """
     check_is_no_folder(path)
     check_is_no_input(path, inputs)
@@ -180,10 +168,7 @@ def check_replaceable(
 
 
 def check_is_no_input(path: Path, inputs: Iterable[Path]) -> None:
-    """Refuse to write a file that a command reads, by any of its names, or a file in a folder of inputs.
-
-    Raises `UsageError` naming the file.
-    """
+    """Raise `UsageError` if a file to write is an input, by any of its names, or lies in a folder of inputs."""
     target = Path(os.path.realpath(path))  # `Path.resolve` fails at a link to itself
     for read in inputs:
         is_within = read.is_dir() and target.is_relative_to(os.path.realpath(read))
@@ -197,7 +182,7 @@ def timestamp(separator: str = "T") -> str:
 
 
 def disk_bytes(folder: Path) -> int:
-    """Return the bytes a folder takes on disk; the engine's files are sparse, so not the sum of their lengths."""
+    """Return the bytes a folder takes on disk, where the engine's files are sparse."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
@@ -222,7 +207,7 @@ def sync_folder(path: Path) -> None:
 
 
 def try_lock(file: IO[Any] | int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Lock an open file, until it is closed or the process ends; return False if another process holds it."""
+    """Lock an open file until it is closed; return False if another process holds it."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -248,10 +233,7 @@ class FolderTree:
 
 
 def require_room(folder: Path, needed: int) -> None:
-    """Check that the disk of a folder has `needed` bytes and the reserve.
-
-    Raises `ServiceError` saying how much is free, how much is needed, and what to do.
-    """
+    """Raise `ServiceError` unless the disk of a folder has `needed` bytes and the reserve."""
     free = shutil.disk_usage(folder).free
     if free < needed + RESERVE:
         raise ServiceError(

@@ -19,13 +19,10 @@ _NO_WRITING = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class DirectoryLock:
-    """A shared (reader's) or exclusive (writer's) lock on a directory, an index's unless `what` says otherwise.
+    """A shared (reader's) or exclusive (writer's) lock on a directory, which the kernel frees however the process ends.
 
-    The kernel frees it however the process ends. A reader needs no right to write: where the folder has no lock file,
-    and none can be made, no writer can be there either.
-
-    Raises `ServiceError` at once, naming the writer that holds the folder, or saying that readers do; or if the lock
-    file is taken away again and again; `OSError` if the lock file is a link, or cannot be opened.
+    A reader needs no right to write: where no lock file can be made, no writer can be either. Raises `ServiceError` at
+    once, naming the writer that holds the folder, or if its lock file keeps vanishing; `OSError` if that is a link.
     """
 
     def __init__(self, folder: Path, exclusive: bool, what: str = "index") -> None:
@@ -110,7 +107,7 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 def _opened(folder: Path, exclusive: bool) -> int | None:
-    """Open the lock file of a folder, read-only for a reader who may not write; None if such a reader finds none."""
+    """Open a folder's lock file, read-only for a reader who may not write; None if such a reader finds none."""
     path, safely = folder / LOCK, os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         folder.mkdir(parents=True, exist_ok=True)

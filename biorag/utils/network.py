@@ -62,7 +62,7 @@ def without_credentials(text: str) -> str:
 
 
 def command_line() -> list[str]:
-    """Return the words of this command, as manifests keep them: URLs without credentials."""
+    """Return the words of this command, URLs without credentials, as manifests keep them."""
     return ["biorag", *(without_credentials(word) if "://" in word else word for word in sys.argv[1:])]
 
 
@@ -122,9 +122,9 @@ def _ports_of(url: str) -> set[int]:
 
 
 def login_apart(url: str) -> tuple[str, str | None]:
-    """Return a URL without its `user:password@`, and the decoded `user:password`; None if it has none.
+    """Return a URL without its `user:password@`, and that decoded, or None.
 
-    A password with a bare `/`, `?` or `#` leaves an `@` in the URL: nobody can tell where its host begins.
+    An `@` stays in the URL if the password has a bare `/`, `?` or `#`: nobody can tell where the host begins.
     """
     scheme, mark, rest = url.partition("://")
     authority = _AUTHORITY_END.split(rest, maxsplit=1)[0]
@@ -133,10 +133,9 @@ def login_apart(url: str) -> tuple[str, str | None]:
 
 
 def restrict(urls: Iterable[str] | None) -> None:
-    """From now on refuse every connection of this process but to the hosts and ports of `urls`; None refuses none.
+    """From now on refuse all connections but to the hosts and ports of `urls`, loopback too; None refuses none.
 
-    Loopback is refused too unless it is named. Native code and child processes are not watched; the latter find
-    `BIORAG_OFFLINE` in their environment, until it is given back with `None`.
+    Native code is not watched. Child processes find `BIORAG_OFFLINE` in their environment until `None` is given.
     """
     global _named, _guarded
     if urls is None:

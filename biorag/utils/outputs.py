@@ -52,10 +52,7 @@ def begins_with_key(*names: str) -> Callable[[bytes], bool]:
 
 
 def is_own(path: Path, root: Path) -> bool:
-    """Return whether biorag wrote a file below `root`: rejects, measures, a manifest, or part of a run that has one.
-
-    The files of a data set are not: they are there to be read as others' are.
-    """
+    """Return whether biorag wrote a file below `root`, other than a data set: rejects, measures, or part of a run."""
     if path.with_name(path.name + BESIDE).is_file() or path.name.endswith(BESIDE):
         return True
     folders = [path.parent, *path.parent.parents]
@@ -72,14 +69,10 @@ def is_own(path: Path, root: Path) -> bool:
 def results_folder(
     path: Path, files: Mapping[str, Callable[[bytes], bool]], inputs: Sequence[Path] = ()
 ) -> Iterator[None]:
-    """Hold a folder that one process at a time writes results into, others' files beside them.
+    """Hold a folder that one process at a time writes `files` into, by their path in it, beside files of the user's.
 
-    Raises `UsageError` if it is no folder, or one of the files is an input, or biorag did not write it; `ServiceError`
-    if another process writes into it.
-
-    Parameters
-    ----------
-    files : what is written or replaced, by its path in the folder, and what tells from its beginning that it is ours
+    Each comes with what tells an earlier one of ours by its beginning. Raises `UsageError` if one would replace an
+    input, or a file that biorag did not write; `ServiceError` if another process writes into the folder.
     """
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file: name a folder with --out")

@@ -25,10 +25,7 @@ def is_panic(error: BaseException) -> bool:
 
 @contextmanager
 def panics_raised() -> Iterator[None]:
-    """Raise a panic as `PanicError`, and drop what Rust prints of it.
-
-    What the process writes to its stderr meanwhile is shown afterwards: for calls that take a moment.
-    """
+    """Raise a panic as `PanicError` without what Rust prints of it; other output to stderr is shown afterwards."""
     with _TURN, tempfile.TemporaryFile() as kept:
         sys.stderr.flush()
         stderr = os.dup(_STDERR)

@@ -24,11 +24,7 @@ _HUGE = re.compile(rb"\d[eE]\+?\d{3}")  # of numbers beyond the range of floats,
 
 
 def read_regular(path: Path, largest: int = LARGEST) -> bytes:
-    """Return a file's bytes; a pipe or a device, on which a reader may wait for ever, is refused.
-
-    Raises `FileNotFoundError` if it is not there; `BadInputError` if it is not a regular file, or has more than
-    `largest` bytes.
-    """
+    """Return a file's bytes; raise `BadInputError` if it has more than `largest`, or is a pipe or a device."""
     content = read_beginning(path, largest + 1)
     if len(content) > largest:
         raise BadInputError(f"{path} has more than {largest:,} bytes: is it the right file?")
@@ -36,14 +32,14 @@ def read_regular(path: Path, largest: int = LARGEST) -> bytes:
 
 
 def read_beginning(path: Path, count: int) -> bytes:
-    """Return a file's first bytes, all of a shorter one; raises as `read_regular` does, but for its size."""
+    """Return a file's first bytes; raise `BadInputError` at a pipe or a device."""
     with opened_regular(path) as stream:
         return stream.read(count)
 
 
 @contextmanager
 def opened_regular(path: Path, mode: Literal["rb", "ab"] = "rb") -> Iterator[BinaryIO]:
-    """Open a file to read its bytes or to append some; raises as `read_regular` does, but for its size."""
+    """Open a file; raise `BadInputError` at a pipe or a device, on which one may wait for ever."""
     with open(path, mode, opener=_without_waiting) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise BadInputError(f"{path} is not a regular file: name one")
@@ -62,8 +58,7 @@ def _without_waiting(path: str, flags: int) -> int:
 def parse_json(content: bytes | str) -> Any:
     """Return the values of JSON text.
 
-    Raises `ValueError` if it is not valid JSON, in UTF-8, or has NaN, an infinity, half a surrogate pair, or more than
-    200 levels.
+    Raises `ValueError` if it is not JSON in UTF-8, or has NaN, an infinity, half a surrogate pair or 200 levels.
     """
     values = from_json(content, allow_inf_nan=False)
     if _HUGE.search(content.encode() if isinstance(content, str) else content):
@@ -72,10 +67,7 @@ def parse_json(content: bytes | str) -> Any:
 
 
 def parse_toml(content: bytes, name: str) -> dict[str, Any]:
-    """Return the values of a TOML file.
-
-    Raises `BadInputError` if it is not valid TOML in UTF-8, naming the file as `name`.
-    """
+    """Return the values of a TOML file; raise `BadInputError`, naming the file, if it is not valid."""
     try:
         return tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # ValueError also of numbers of thousands of digits
@@ -85,11 +77,8 @@ def parse_toml(content: bytes, name: str) -> dict[str, Any]:
 def parsed(kind: Any, content: bytes | str, extra: Literal["forbid", "ignore"] = "forbid") -> Any:
     """Return JSON text as a value of a type: a dataclass, a `TypedDict`, `list[int]`, an annotated type.
 
-    Types are not converted, but for JSON's arrays into tuples and integers into floats. `extra` says what becomes of
-    fields that the type does not have.
-
-    Raises `ValueError` as of `parse_json`; and if a value does not fit, naming the first field at fault and what it
-    must be.
+    Of JSON's types only arrays become tuples, and integers floats. Raises `ValueError` as `parse_json` does, or naming
+    the first field that does not fit.
     """
     parse_json(content)
     try:
@@ -108,10 +97,7 @@ def validated(kind: Any, values: Any, extra: Literal["forbid", "ignore"] = "forb
 
 
 def typed(kind: Any, values: Any) -> Any:
-    """Return values that a library has parsed as a value of a type, whose fields are `Field(strict=True)`.
-
-    Fields that the type does not have are left out. Raises as `parsed` does.
-    """
+    """Return a library's values as a value of a type with strict fields, without others; raises as `parsed` does."""
     try:
         return _adapter(kind).validate_python(values, extra="ignore")
     except ValidationError as error:
@@ -119,11 +105,7 @@ def typed(kind: Any, values: Any) -> Any:
 
 
 def parsed_file(kind: Any, path: Path, error: type[BioragError], advice: str, largest: int = LARGEST) -> Any:
-    """Return a JSON file as a value of a type.
-
-    Raises `MissingError` if it is not there; `BioragError` of the class `error`, with `advice`, if it is not what it
-    must be.
-    """
+    """Return a JSON file as a value of a type; raise `MissingError`, or at damage `error`, with the advice."""
     try:
         return parsed(kind, read_regular(path, largest))
     except FileNotFoundError:
@@ -133,7 +115,7 @@ def parsed_file(kind: Any, path: Path, error: type[BioragError], advice: str, la
 
 
 def fault_of(error: ValidationError) -> str:
-    """Return the first fault of a validation in a few words: the field, and the expectation."""
+    """Return the first fault of a validation: the field, and the expectation."""
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])[:80]
     message = first["msg"][:120]

@@ -25,10 +25,7 @@ class PlotPanel:
 
 
 def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
-    """Draw the panels side by side, replacing the file atomically.
-
-    Raises `MissingError` if matplotlib is not installed.
-    """
+    """Draw the panels side by side, replacing the file atomically; raise `MissingError` without matplotlib."""
     figure = _figure(6 * len(panels))
     for number, panel in enumerate(panels, 1):
         axes = figure.add_subplot(1, len(panels), number)

@@ -30,10 +30,7 @@ class Kind:
         return self.imported(self.target)
 
     def imported(self, target: str) -> Any:
-        """Import "package.module:name", or ".module:name" of biorag.
-
-        Raises `MissingError` if a package that it needs is not installed.
-        """
+        """Import "package.module:name", or ".module:name" of biorag; raise `MissingError` if a package is missing."""
         module, _, name = target.partition(":")
         try:
             return getattr(import_module(module, "biorag"), name)
@@ -49,12 +46,7 @@ K = TypeVar("K", bound=Kind)
 
 
 class Registry(Mapping[str, K], Generic[K]):
-    """The kinds of one thing by name, in the order in which they were registered.
-
-    Parameters
-    ----------
-    what : what they are kinds of, as messages and help texts call it
-    """
+    """The kinds of one thing by name, in the order in which they were registered; messages call it `what`."""
 
     def __init__(self, what: str, *kinds: K) -> None:
         self.what = what
@@ -63,19 +55,13 @@ class Registry(Mapping[str, K], Generic[K]):
             self.register(kind)
 
     def register(self, kind: K) -> None:
-        """Add a kind, which help texts, checks, sweeps and tuning know from then on.
-
-        Raises `UsageError` if there is one of that name.
-        """
+        """Add a kind for help texts, checks, sweeps and tuning; raise `UsageError` if there is one of that name."""
         if kind.name in self._kinds:
             raise UsageError(f"the {self.what} {kind.name!r} is registered twice: choose another name")
         self._kinds[kind.name] = kind
 
     def named(self, name: str) -> K:
-        """Return the kind that a user asked for.
-
-        Raises `UsageError` naming those there are.
-        """
+        """Return the kind that a user asked for; raise `UsageError` naming all if there is none."""
         if name not in self._kinds:
             raise unknown_name(self.what, name, self._kinds)
         return self._kinds[name]

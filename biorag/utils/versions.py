@@ -19,7 +19,7 @@ PACKAGES = (
 
 
 def installed_versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
-    """Return the versions of packages, by default those that determine results; missing ones are left out."""
+    """Return the versions of those packages that are installed, by default of those that determine results."""
     versions = {}
     for package in packages:
         try:
@@ -39,9 +39,6 @@ def lacking(extra: str) -> list[str]:
 
 
 def require(extra: str) -> None:
-    """Check that the packages of an extra are installed.
-
-    Raises `MissingError` naming the first that is not, and how to install it.
-    """
+    """Raise `MissingError` naming the first package of an extra that is not installed, and how to install it."""
     if missing := lacking(extra):
         raise MissingError(f"this needs the package {missing[0]!r}: run pip install 'biorag[{extra}]'")
