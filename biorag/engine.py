@@ -138,7 +138,9 @@ def load_models(settings: Settings, manifest: Manifest, index: Index) -> OpenInd
         files = encoder_files(settings, manifest)
         if needs_encoder(settings):
             encoder = load_encoder(files, manifest.similarity, settings.retrieval.precision, settings.exports)
-    return OpenIndex(settings, manifest, index, make_retriever(settings, index, manifest, encoder), encoder)
+    rerankers = load_rerankers(settings, encoder, index, manifest)
+    retriever = Retriever(index, encoder, rerankers, settings.retrieval, manifest.similarity)
+    return OpenIndex(settings, manifest, index, retriever, encoder)
 
 
 @contextmanager
@@ -306,12 +308,6 @@ def snippet_encoders(
         return SnippetEncoders(encoder, None, None)
     held = manifest.tokens if manifest else None
     return SnippetEncoders(encoder, tokens, held or token_parameters(settings, token_model, tokens, sample))
-
-
-def make_retriever(settings: Settings, index: Index, manifest: Manifest, encoder: TextEncoder | None) -> Retriever:
-    """Return the retriever over an open index, with the configured rerankers and the index's similarity."""
-    rerankers = load_rerankers(settings, encoder, index, manifest)
-    return Retriever(index, encoder, rerankers, settings.retrieval, manifest.similarity)
 
 
 def load_rerankers(

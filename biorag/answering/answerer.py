@@ -120,7 +120,11 @@ class Answerer:
             answer = replace(answer, hits=ranking.hits, timings_ms=ranking.timings_ms)
         start = time.perf_counter()
         answer, stage = self._answered(answer, ranking is not None, method, on_text)
-        return _timed(answer, stage, (time.perf_counter() - start) * 1000) if stage else answer
+        if not stage:
+            return answer
+        elapsed_ms, timings = (time.perf_counter() - start) * 1000, dict(answer.timings_ms)
+        total = round(timings.pop("total", 0.0) + elapsed_ms, 3)
+        return replace(answer, timings_ms={**timings, stage: round(elapsed_ms, 3), "total": total})
 
     def _answered(self, answer: Answer, searched: bool, method: str, on_text: OnText | None) -> tuple[Answer, str]:
         """Return the answer and the stage that made it; "" for none."""
@@ -214,10 +218,3 @@ def _check_method(method: str) -> None:
 
 def _noted(answer: Answer, note: str) -> Answer:
     return replace(answer, notes=(*answer.notes, note))
-
-
-def _timed(answer: Answer, stage: str, elapsed_ms: float) -> Answer:
-    """Return an answer with the time of a stage."""
-    timings = dict(answer.timings_ms)
-    total = round(timings.pop("total", 0.0) + elapsed_ms, 3)
-    return replace(answer, timings_ms={**timings, stage: round(elapsed_ms, 3), "total": total})

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,14 +158,9 @@ def polar_features(relevance: Vectors, signs: NDArray[np.bool_], verdict: Verdic
 
 def polar_scores(features: Vectors) -> Vectors:
     """Return the log-odds of "yes", "no" and "maybe", (3,), by the packaged logistic regression."""
-    model = _polar_model()
+    model = tomllib.loads(files("biorag.answering").joinpath("polar.toml").read_text(encoding="utf-8"))
     scores: Vectors = np.array(model["intercepts"]) + np.array(model["coefficients"]) @ features
     return scores
-
-
-@cache
-def _polar_model() -> Mapping[str, Any]:
-    return tomllib.loads(files("biorag.answering").joinpath("polar.toml").read_text(encoding="utf-8"))
 
 
 def _plain(option: str) -> str:

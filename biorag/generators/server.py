@@ -103,7 +103,12 @@ class ServerGenerator:
         self.context_window = context_window
         self.controls: Sequence[str] = ()
         self._schema_style = 0  # the first of the styles of `_complete` that the server takes
-        self.name = model or self._first_model()
+        self.name = model or ""
+        if not model:
+            models = self._parsed(
+                _Models, self._request("GET", "/models"), "lists no model", "name one with --llm-model"
+            )
+            self.name = models.first
 
     def count_tokens(self, prompt: Prompt) -> int:
         """Return an upper estimate of the prompt's tokens."""
@@ -192,11 +197,6 @@ class ServerGenerator:
         except (ValueError, TypeError):  # not JSON, or not an object
             return joined
         return joined._replace(text=json.dumps(fields, ensure_ascii=False))
-
-    def _first_model(self) -> str:
-        reply = self._request("GET", "/models")
-        models = self._parsed(_Models, reply, "lists no model", "name one with --llm-model")
-        return str(models.first)
 
     def _parsed(self, kind: type[Any], reply: bytes | None, fault: str, advice: str) -> Any:
         assert reply is not None, "only a format is refused silently"

@@ -111,12 +111,12 @@ def render_documents(snippets: Sequence[Snippet], controls: Sequence[str] = ()) 
     """
     if not snippets:
         return "(none)"
-    return "\n".join(_document(number, snippet, controls) for number, snippet in enumerate(snippets, 1))
-
-
-def _document(number: int, snippet: Snippet, controls: Sequence[str]) -> str:
-    title = f"{defused(snippet.title, tuple(controls))}\n" if snippet.title else ""
-    return f'<document n="{number}">\n{title}{defused(snippet.content, tuple(controls))}\n</document>'
+    documents = []
+    for number, snippet in enumerate(snippets, 1):
+        title = f"{defused(snippet.title, tuple(controls))}\n" if snippet.title else ""
+        text = defused(snippet.content, tuple(controls))
+        documents.append(f'<document n="{number}">\n{title}{text}\n</document>')
+    return "\n".join(documents)
 
 
 def schema_for(question: Question, documents: int) -> Mapping[str, object]:

@@ -13,7 +13,6 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -63,7 +62,11 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
     app.include_router(openai_router(session, answering))
     app.router.routes.extend(page_routes(session, doorkeeper, answering))
     if tools is not None:
-        app.router.routes.extend(_mcp_routes(tools))
+        from mcp.server.transport_security import TransportSecuritySettings
+
+        checked_before = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        http = tools.streamable_http_app(streamable_http_path=MCP, transport_security=checked_before)
+        app.router.routes.extend(http.routes)
     app.mount("/static", StaticFiles(directory=STATIC_FILES))
     app.add_exception_handler(BioragError, _fault)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -80,14 +83,6 @@ def _tools(session: Session) -> MCPServer[Any] | None:
     from biorag.mcp_server.server import build_server
 
     return build_server(session)
-
-
-def _mcp_routes(tools: MCPServer[Any]) -> list[BaseRoute]:
-    """Return the routes of the MCP server; hosts and origins were checked before."""
-    from mcp.server.transport_security import TransportSecuritySettings
-
-    unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    return tools.streamable_http_app(streamable_http_path=MCP, transport_security=unchecked).routes
 
 
 async def _fault(request: Request, error: Exception) -> Response:
