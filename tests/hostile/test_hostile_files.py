@@ -128,7 +128,7 @@ def _tensor(shape: list[int], start: int, end: int, dtype: str = "F32") -> dict[
 WHOLE = safetensors({"w": _tensor([4, 4], 0, 64)}, bytes(64))
 BERT = {"model_type": "bert", "hidden_size": 4, "num_hidden_layers": 1, "vocab_size": 4}
 TYPE = "sentence_transformers.models.Transformer"
-RERANKER = ("--store-tokens", "--reranker")
+RERANKER = ("--store-tokens", "compact", "--reranker")
 
 
 def _encoder(name: str, said: str, *extra: str, loads: bool = False, **files: Any) -> Case:
