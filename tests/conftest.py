@@ -43,6 +43,7 @@ LONGEST = (  # files, by the seconds that their tests take
 )
 MODELS = {"tiny_encoder", "tiny_cross_encoder", "tiny_modernbert", "tiny_decoder", "demo_home"}
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+TINY = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64}
 WORDS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "heart", "lung", "fever", "pain", "gene"]
 
 
@@ -197,16 +198,7 @@ def _tiny_bert(folder: Path, seed: int):
     folder.mkdir(parents=True)
     _tiny_tokenizer(folder)
     torch.manual_seed(seed)
-    model = BertModel(
-        BertConfig(
-            vocab_size=128,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=64,
-            max_position_embeddings=128,
-        )
-    )
+    model = BertModel(BertConfig(vocab_size=128, num_attention_heads=2, max_position_embeddings=128, **TINY))
     model.save_pretrained(folder)
     return model
 
@@ -281,17 +273,8 @@ def tiny_decoder(tmp_path_factory) -> Path:
     tokenizer.post_processor = TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 0)])
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(folder)
     torch.manual_seed(4)
-    config = LlamaConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        bos_token_id=0,
-        eos_token_id=1,
-    )
+    own = {"vocab_size": tokenizer.get_vocab_size(), "num_key_value_heads": 2, "bos_token_id": 0, "eos_token_id": 1}
+    config = LlamaConfig(num_attention_heads=4, max_position_embeddings=1024, **own, **TINY)
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
 

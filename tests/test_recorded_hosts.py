@@ -37,18 +37,8 @@ def test_nothing_goes_where_it_must_not(shooting, part):
 def test_the_range_sees_an_attack_that_succeeds(shooting):
     """Were nothing recorded, every attack would seem to fail."""
     llm = f"http://{attacked.LLM}/v1"
-    ask = [
-        "ask",
-        attacked.QUESTION,
-        "--name",
-        "mine",
-        "--llm",
-        llm,
-        "--llm-model",
-        "m",
-        "--no-cache",
-        "--answer-anyway",
-    ]
+    options = ["--name", "mine", "--llm", llm, "--llm-model", "m", "--no-cache", "--answer-anyway"]
+    ask = ["ask", attacked.QUESTION, *options]
     _, faults = shooting.faults(Attack("sent", ask, attacked.KEYS))
     assert f"{attacked.LLM} was reached" in faults
     assert f"canary-llm-key was sent to {attacked.LLM}" in faults

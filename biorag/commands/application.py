@@ -97,7 +97,7 @@ class LazyCommands(Mapping[str, Any]):
             group.name = name
             return group
         single = Application()
-        single.command(name, cls=getattr(loaded, "command_class", Command))(loaded)
+        single.command(name, cls=Command)(loaded)
         return get_command(single)
 
     def __iter__(self) -> Iterator[str]:

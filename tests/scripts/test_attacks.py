@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.attacks.harness import Case, Outcome, draws, fault_of, mutated
+from scripts.attacks.harness import draws, mutated
 
 pytestmark = pytest.mark.long
 
@@ -22,7 +22,6 @@ ATTACKS = sorted(
 )
 DOCUMENT = {"name": "a", "counts": {"b": 1, "c": 2.5}, "rows": [{"d": True}, {"d": None}]}
 CASES = 3  # of each attack; docs/results/reliability.md has the run of 300
-CASE = Case("case", lambda _: ["info"])
 
 
 def attacked(name: str, cases: int, folder: Path) -> dict:
@@ -49,23 +48,3 @@ def test_an_attack_is_the_same_each_time_and_a_case_does_not_depend_on_those_bef
     assert some(50)[:20] == some(20)
     assert len(set(some(50))) > 30
     assert some(5) != [mutated(draw, DOCUMENT) for _, draw in draws(5, 8, "manifests")]
-
-
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        ({}, ""),
-        ({"code": 3, "stderr": "error: bad"}, ""),
-        ({"code": 3, "stderr": ""}, "no error message"),
-        ({"code": -11, "stderr": "error: bad"}, "exit code -11"),
-        ({"code": None}, "no end"),
-        ({"stderr": "Traceback (most recent call last)"}, "a traceback"),
-        ({"megabytes": 600.0}, "600 MB"),
-        ({"arguments": ("info", "--json"), "stdout": '{"a": NaN}'}, "stdout is not JSON"),
-    ],
-)
-def test_what_is_held_of_a_case(change, fault):
-    ended = Outcome("case", ("info",), 0, 1.0, 10.0, "", "")
-    found = fault_of(CASE, Outcome(**{name: getattr(ended, name) for name in ended.__slots__} | change))
-    assert fault in found
-    assert bool(found) == bool(fault)

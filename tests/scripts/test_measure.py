@@ -10,7 +10,6 @@ import pytest
 from scripts.measure import synthetic
 from scripts.measure.summary import ratio
 from scripts.measure.warm import System, ask_all
-from tests.fakes import HashEncoder
 
 
 def test_ratio_is_that_of_the_medians_and_its_interval_that_of_redrawn_rounds():
@@ -47,21 +46,6 @@ def test_every_question_goes_to_all_systems_in_turning_order():
     answers = ask_all(workers, ["one", "two"])
     assert asked[:9] == [str(systems[place]) for place in (0, 1, 2, 1, 2, 0, 2, 0, 1)]
     assert [[answer["ms"] for answer in answers[system]] for system in systems] == [[3, 4]] * 3  # 1 and 2 warm up
-
-
-@pytest.fixture
-def corpus(snippets):
-    return synthetic.SyntheticCorpus(snippets, HashEncoder(), seed=1, encoded=10)
-
-
-def test_the_first_vectors_are_the_snippets_own_then_copies_then_points_between(corpus):
-    vectors = np.concatenate(list(corpus.vectors(2 * synthetic.BATCH)))
-    own = HashEncoder().encode_snippets([snippet.contents for snippet in corpus.snippets(10)])
-    np.testing.assert_array_equal(vectors[:10], own)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    copies, mixed = (vectors[10 : synthetic.BATCH] @ own.T), vectors[synthetic.BATCH :] @ own.T
-    assert 0.8 < copies.max(axis=1).mean() < 0.95, "1 / sqrt(1 + 0.5²) is 0.89"
-    assert mixed.max(axis=1).mean() < copies.max(axis=1).mean() - 0.02
 
 
 @pytest.mark.parametrize("chunk", [7, 1000])

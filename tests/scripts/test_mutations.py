@@ -55,10 +55,6 @@ def test_a_mutation_is_found_under_other_names_and_changes_nothing_else(tmp_path
     )
 
 
-def test_code_that_is_not_there_is_gone(tmp_path):
-    assert locate(checkout(tmp_path, "biorag/fusion.py", "def linear():\n    pass\n"), MUTATION) is None
-
-
 @pytest.mark.slow
 def test_a_test_that_fails_with_the_mutation_alone_catches_it(tmp_path):
     root = checkout(tmp_path, "biorag/fusion.py", FUSION)
