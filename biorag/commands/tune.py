@@ -75,12 +75,9 @@ def tune(
     with open_index(settings) as opened:
         opened.checked(data.where)
         report = run.tune(plan, data, opened, out, show.progress)
-    configuration = line.configuration if tuned.write else None
-    report["written"] = str(configuration) if configuration else None
-    if configuration:
-        run.write_best(configuration, report)
-        if os.environ.get(variable := PREFIX + report["param"].upper()):
-            show.err.print(f"note: the variable {variable} is set, and takes precedence over {configuration}")
+    report["written"] = str(line.configuration) if tuned.write else None
+    if tuned.write:
+        run.write_best(line.configuration, report)
     write_json(out / "report.json", report)
     show.result(report, as_json, _print)
 
@@ -101,6 +98,8 @@ def _print(report: Mapping[str, Any]) -> None:
         show.err.print("note: the best value is the first or the last one: a wider range may hold a better one")
     if report["written"]:
         show.err.print(f"{report['param']} = {best:g} is written to {report['written']}")
+        if os.environ.get(variable := PREFIX + report["param"].upper()):
+            show.err.print(f"note: the variable {variable} is set, and takes precedence over the file")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biorag.benchmarks.retrieval import DEPTH, evaluate, judged_id
 from biorag.benchmarks.tuning.instruction import PromptedEncoder, PromptForm
+from biorag.benchmarks.tuning.run import dataset_hash
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError
 from biorag.prompts.template import Template, render_documents
@@ -210,6 +211,12 @@ class PromptQuestions:
     def uses(self) -> dict[str, Sequence[Question]]:
         """The questions by their use."""
         return {"feedback": self.feedback, "validation": self.validation, "held_out": self.held_out}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that determines the measures on them."""
+        ids = {use: [question.id for question in questions] for use, questions in self.uses.items()}
+        return {"dataset": dataset_hash(self.data), "questions": ids}
 
 
 def evolve(

@@ -22,7 +22,6 @@ from biorag.benchmarks.tuning.evolution import (
     evolve,
 )
 from biorag.benchmarks.tuning.instruction import copy_with_prompt, parted
-from biorag.benchmarks.tuning.run import dataset_hash
 from biorag.engine import OpenGenerator, OpenIndex, encoder_files
 from biorag.prompts.template import Template
 from biorag.training.instructions import TASK
@@ -51,6 +50,11 @@ class ReflectionModel:
     template: Template
     draws: Draws
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that determines the replies."""
+        return {**asdict(self.draws), "generator": self.model.identity, "template": self.template.sha256}
+
     def writer(self) -> Callable[[Reflection], Generation]:
         """Return the function that asks the model for an instruction."""
         writer = PromptedWriter(self.model.generator, draft_form(self.template), self.draws)
@@ -66,51 +70,25 @@ def tune_prompt(
     write: bool,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Evolve the encoder's instruction by dense retrieval, measure it, and return the report.
-
-    An interrupted search in `out` resumes. With `write` an encoder with a better prompt is written to `out/COPY`.
-
-    Raises MismatchError if the folder holds another search; MissingError if the encoder cannot keep a prompt.
-    """
+    """Evolve and measure an encoder's instruction; with `write` an encoder with the winner is written to `out/COPY`."""
     encoder, started = opened.load_encoder(), time.perf_counter()
     before = encoder.query_prompt
     own, form = parted(before)
-    first = own or TASK
-    index = opened.manifest.fingerprint()
-    ids = {use: [question.id for question in drawn] for use, drawn in questions.uses.items()}
-    identity = {
-        "seed_prompt": before,
-        "index": index,
-        "dataset": dataset_hash(questions.data),
-        "questions": ids,
-        **asdict(reflection.draws),
-        "generator": reflection.model.identity,
-        "template": reflection.template.sha256,
-        "precision": opened.settings.retrieval.precision,
-        "versions": installed_versions(),
-        "minibatch": effort.minibatch,
-    }
-    run = PromptRun(out, identity)
-    run.finished()
+    run = _run(out, opened, questions, reflection, effort)
     search = Searcher(opened.retriever, opened.index, encoder, form, questions.data)
     with run.locked():
         run.begin({})
         with progress("Metric calls", effort.calls) as advance:
             adapter = InstructionAdapter(search, reflection.writer(), advance)
-            evolution = evolve(first, questions, adapter, effort, out / STATE)
+            evolution = evolve(own or TASK, questions, adapter, effort, out / STATE)
         measured = _measured(evolution, own, questions, search, effort.seed)
-        kept = measured["winner"] if measured["held_out"]["difference"] >= 0 else own
-        after = form.prompt(kept)
-        written = out / COPY if write and after != before else None
-        if write:
-            shutil.rmtree(out / COPY, ignore_errors=True)  # an earlier winner
-        if written:
-            copy_with_prompt(encoder_files(opened.settings, opened.manifest), written, after)
+        after = form.prompt(measured["winner"] if measured["held_out"]["difference"] >= 0 else own)
+        written = _written(opened, out / COPY, before, after) if write else None
         report = {
             "dataset": questions.data.name,
             "questions": {use: len(drawn) for use, drawn in questions.uses.items()},
-            "index": index,
-            "seed_prompt": first,
+            "index": opened.manifest.fingerprint(),
+            "seed_prompt": own or TASK,
             **measured,
             "prompt": {"before": before, "after": after},
             "llm": reflection.model.generator.name,
@@ -123,6 +101,33 @@ def tune_prompt(
         }
         write_json(out / "report.json", report)
     return report
+
+
+def _run(
+    out: Path, opened: OpenIndex, questions: PromptQuestions, reflection: ReflectionModel, effort: SearchEffort
+) -> PromptRun:
+    """Return the run of a search; raises MismatchError if the folder holds another."""
+    identity = {
+        "seed_prompt": opened.load_encoder().query_prompt,
+        "index": opened.manifest.fingerprint(),
+        **questions.identity,
+        **reflection.identity,
+        "precision": opened.settings.retrieval.precision,
+        "versions": installed_versions(),
+        "minibatch": effort.minibatch,
+    }
+    run = PromptRun(out, identity)
+    run.finished()
+    return run
+
+
+def _written(opened: OpenIndex, folder: Path, before: str, after: str) -> Path | None:
+    """Write an encoder with a new prompt in place of an earlier winner; return None if the prompt stays."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if after == before:
+        return None
+    copy_with_prompt(encoder_files(opened.settings, opened.manifest), folder, after)
+    return folder
 
 
 def _measured(
