@@ -1,4 +1,4 @@
-"""Retrieval measured on judged questions, by ir-measures: an index's, or another system's from its run file."""
+"""Retrieval measured on judged questions by ir-measures: of an index, or of a run file."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def judged_in(index: Index, dimension: int, qrels: Qrels) -> JudgedCount:
 def measure_index(
     dataset: Dataset, ready: OpenIndex, where: tuple[FieldFilter, ...], on_progress: OnProgress
 ) -> RetrievalResult:
-    """Measure an open index as `measure` does, if it holds enough of the judged snippets; raises as `check_judged`."""
+    """Measure an open index as `measure` does; raises as `check_judged`."""
     judged = judged_in(ready.index, ready.manifest.encoder.dimension, dataset.qrels)
     check_judged(judged, dataset.name, ready.manifest.name)
     measured = measure(dataset, ready.retriever, ready.checked(where), on_progress)
@@ -125,7 +125,7 @@ def measure_index(
 
 
 def held_pmids(index: Index, dimension: int, ids: Iterable[str]) -> set[str]:
-    """Return which of these PMIDs an index holds a snippet of; other texts are ignored."""
+    """Return the PMIDs of which an index holds a snippet; texts that are not PMIDs are ignored."""
     wanted = {int(id) for id in ids if PMID.fullmatch(id)}
     probe = np.ones(dimension, np.float32)
     held: set[str] = set()
@@ -153,7 +153,7 @@ def refuse_unjudged(judged: JudgedCount, what: str, index: str) -> None:
 
 
 def check_judged(judged: JudgedCount, what: str, index: str) -> None:
-    """Warn of judged snippets that are not in the index, so never found; raises as `refuse_unjudged`."""
+    """Warn of judged snippets that the index lacks; raises as `refuse_unjudged`."""
     refuse_unjudged(judged, what, index)
     if judged.missing:
         total = judged.in_index + judged.missing
@@ -164,7 +164,7 @@ def check_judged(judged: JudgedCount, what: str, index: str) -> None:
 
 
 def judged_id(id: str, pmid: int | None, judged: Collection[str]) -> str:
-    """Return the id by which judgements know a snippet: the PMID, where they know that one alone."""
+    """Return a snippet's id in the judgements: its PMID if they have that and not its id."""
     return str(pmid) if id not in judged and str(pmid) in judged else id
 
 
@@ -185,10 +185,10 @@ def evaluate(qrels: Qrels, run: Mapping[str, Sequence[str]]) -> tuple[dict[str, 
 def score_run(dataset: Dataset, path: Path) -> RetrievalResult:
     """Compute the measures of another system's run file; the timings are empty.
 
-    Its questions that `dataset` does not have are passed over; a question without a ranking counts with zeros.
+    Questions that `dataset` lacks are skipped; a question without a ranking counts with zeros.
 
-    Raises `MissingError` if the file is not there; `BadInputError` if a line cannot be read, naming file, line and
-    reason, or if it ranks snippets for none of the questions.
+    Raises `MissingError` if the file is not there; `BadInputError` naming file, line and reason, or if it ranks snippets
+    for none of the questions.
     """
     ranked = read_run(path)
     run = {question.id: ranked.get(question.id, []) for question in dataset.questions}
@@ -199,9 +199,9 @@ def score_run(dataset: Dataset, path: Path) -> RetrievalResult:
 
 
 def compare(ours: RetrievalResult, theirs: RetrievalResult, seed: int) -> dict[str, Any]:
-    """Return the comparison of two runs of one dataset by the measures of `COMPARED`, as JSON values.
+    """Compare two runs of one dataset by the measures of `COMPARED`; return JSON values.
 
-    Wins and losses are questions by `LISTED`, the furthest first; a difference is ours − theirs.
+    Wins and losses are questions by `LISTED`, the largest differences (ours − theirs) first.
     """
     questions = ours.dataset.questions
 
@@ -277,9 +277,8 @@ def check_run_ids(ids: Iterable[str]) -> None:
 def read_run(path: Path, depth: int = DEPTH) -> dict[str, list[str]]:
     """Return question -> snippet ids, best first, the top `depth` of a TREC run file of any system.
 
-    As for trec_eval, the order is that of the scores, falling, wherever a line stands and whatever its rank.
-    Where scores are equal, the ranks decide, then the order in the file; trec_eval takes equal scores
-    (in single precision) in falling order of the ids, so its figures differ there.
+    The order is that of falling scores, as in trec_eval, then of the ranks and of the lines. trec_eval orders equal
+    scores (in single precision) by falling ids, so its figures differ there.
 
     Raises `MissingError` if the file is not there; `BadInputError` naming file, line and reason.
     """

@@ -1,4 +1,4 @@
-"""Whether a difference may be chance: resampling questions, and swapping two systems question by question."""
+"""Intervals by resampling questions, and tests by swapping two systems question by question."""
 
 from __future__ import annotations
 

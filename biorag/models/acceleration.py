@@ -1,8 +1,7 @@
 """Inference on a CPU: batches without padding, and weights in the layout that oneDNN reads.
 
-Texts stand end to end in one row, so linear layers compute no padding; attention runs text by text.
-sentence-transformers' modules read such rows, made for flash attention on GPUs, by `cu_seq_lens_q`, the offsets of the
-texts.
+Texts stand end to end in one row: linear layers compute no padding, attention runs text by text. sentence-transformers
+reads such rows, made for flash attention on GPUs, by `cu_seq_lens_q`, the offsets of the texts.
 """
 
 from __future__ import annotations
@@ -41,13 +40,10 @@ def attention(
     cu_seq_lens_q: torch.Tensor | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Return each text's attention, (1, tokens, heads, dim); without offsets that of a padded batch.
+    """Return the attention of each text, (1, tokens, heads, dim); without offsets that of a padded batch.
 
-    Parameters
-    ----------
-    query, key, value : (1, heads, tokens, dim)
-    attention_mask : (1, 1, tokens, tokens) where attention is local, else None
-    cu_seq_lens_q : (texts + 1,), the offsets of the texts
+    `query`, `key`, `value`: (1, heads, tokens, dim); `attention_mask`: (1, 1, tokens, tokens) where attention is local,
+    else None; `cu_seq_lens_q`: the offsets of the texts, (texts + 1,).
     """
     if cu_seq_lens_q is None:
         padded: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
@@ -66,7 +62,7 @@ def attention(
 
 
 def _aligned(start: int, end: int, last: int) -> int:
-    """Return where the keys of a text end: at a whole number of vector registers, in the next text if need be.
+    """Return the end of a text's keys: a whole number of vector registers, reaching into the next text if need be.
 
     Numbers beyond full registers are computed one by one, which takes twice as long at 94 tokens.
     """
@@ -91,14 +87,14 @@ AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 
 
 def drop_padding(model: Any) -> None:
-    """Let a sentence-transformers model on a CPU read batches without padding, if its modules and architecture can."""
+    """Prepare a sentence-transformers model on a CPU for batches without padding, if its architecture allows them."""
     known = all(isinstance(module, MODULES) for module in model)
     if known and model.device.type == "cpu" and isinstance(model[0], Transformer) and _is_encoder(model[0]):
         model[0].auto_model.set_attn_implementation(ATTENTION)
 
 
 def reads_unpadded(model: Any) -> bool:
-    """Return whether a model was prepared to read batches without padding, and its prompt is part of the passage."""
+    """Return whether a model is prepared for batches without padding, and pools its prompt with the passage."""
     backbone = getattr(model[0], "auto_model", None)
     prepared = backbone is not None and backbone.config._attn_implementation == ATTENTION
     return prepared and all(getattr(module, "include_prompt", True) for module in model)
@@ -118,8 +114,8 @@ def _is_encoder(module: Transformer) -> bool:
 def unpadded(features: dict[str, Any]) -> dict[str, Any]:
     """Return the features of a batch, tensors of shape (texts, tokens), as those of one row, (1, tokens).
 
-    The row is filled up to a multiple of `ROWS` by a last text that is nobody's: oneDNN compiles each matrix product
-    anew for each number of rows, which takes longer than to compute it.
+    A filler text brings the row to a multiple of `ROWS`: oneDNN compiles a matrix product for each new number of rows,
+    which takes longer than computing it.
     """
     mask = features["attention_mask"].bool()
     lengths = mask.sum(1)
@@ -132,7 +128,7 @@ def unpadded(features: dict[str, Any]) -> dict[str, Any]:
 
 
 class PrepackedLinear(nn.Module):
-    """A linear layer, and the activation after it; inference reads the copy of its weights, all else the weights."""
+    """A linear layer with the activation after it; in inference mode it reads a packed copy of its weights."""
 
     def __init__(self, linear: nn.Linear, activation: nn.Module | None = None) -> None:
         super().__init__()
@@ -152,7 +148,7 @@ class PrepackedLinear(nn.Module):
 
 
 def prepack(model: nn.Module) -> None:
-    """Replace the linear layers of a model that is used for inference alone, where oneDNN computes them."""
+    """Replace the linear layers of a model used for inference alone, where oneDNN computes them."""
     layers = [module for module in model.modules() if type(module) is nn.Linear]
     if not _supported(layers) or sum(layer.weight.nbytes for layer in layers) > LARGEST:
         return
@@ -171,7 +167,7 @@ def _supported(layers: list[nn.Linear]) -> bool:
 
 
 def _fused(parent: nn.Module, name: str) -> nn.Module | None:
-    """Return the activation of BERT's intermediate layer, taken out of it: oneDNN applies it to the product."""
+    """Take the activation out of BERT's intermediate layer and return it: oneDNN applies it to the product."""
     activation = getattr(parent, "intermediate_act_fn", None)
     if name != "dense" or not (isinstance(activation, nn.Module) and isinstance(activation, GELUActivation)):
         return None

@@ -11,15 +11,14 @@ Task = Literal["query", "document"]
 
 # Characters of a batch, padding counted: about a fifth as many tokens.
 CPU_CHARACTERS = 1_000
-MANY, SHARES = 16, 8  # batches that are the same for so many workers, or fewer
+MANY, SHARES = 16, 8  # from so many batches on, they are the same for up to so many workers
 FETCH = "fetch it again, or name another"
 
 
 def by_length(lengths: Sequence[int], budget: int, workers: int) -> list[list[int]]:
     """Return the indices of texts in batches, longest first, each of at most `budget` when padded.
 
-    A text longer than that is a batch alone. Where all would fit into fewer batches than there are
-    `workers`, the batches are smaller, so that every worker has one.
+    A longer text is a batch alone. Batches are smaller if there would be fewer than `workers`.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     budget = min(budget, math.ceil(sum(lengths) / workers))
@@ -35,9 +34,9 @@ def by_length(lengths: Sequence[int], budget: int, workers: int) -> list[list[in
 def balanced(lengths: Sequence[int], budget: int, workers: int) -> list[list[int]]:
     """Return the indices of texts in batches of about equal sums, of `budget` or less where no text is longer.
 
-    There are as many for each of the `workers`, fewer where there are fewer texts: each text, the longest first,
-    joins the batch that has least (Graham 1969, longest processing time first). Many batches are the same for all
-    numbers of workers but large ones: in bfloat16 a text's vector differs in its last bits with the texts beside it.
+    Each of the `workers` has as many, fewer if there are fewer texts: each text, the longest first, joins the smallest
+    batch (Graham 1969, longest processing time first). Many batches are the same for any few workers, since in
+    bfloat16 the last bits of a text's vector depend on the texts beside it.
     """
     total = sum(lengths)
     shares = SHARES if workers <= SHARES and total >= MANY * budget else workers

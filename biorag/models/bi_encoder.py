@@ -20,9 +20,8 @@ from biorag.types import Encoded, Vectors
 class BiEncoder(TextEncoder):
     """A sentence-transformers model; `similarity` "cosine" gives unit vectors, "dot" the model's own.
 
-    `precision` "auto" computes in bfloat16 where the hardware does so natively (on CPUs: avx512_bf16 or
-    amx_bf16), else in float32. Vectors come back as float32 either way. An asymmetric model's queries and passages go
-    through towers of their own, their tokens too.
+    `precision` "auto" computes in bfloat16 where the hardware does so natively (on CPUs: avx512_bf16 or amx_bf16), else
+    in float32. Vectors are float32 either way.
 
     Raises `MissingError` if the directory is not a model that sentence-transformers loads.
     """

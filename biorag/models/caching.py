@@ -1,4 +1,4 @@
-"""Models that compute nothing twice, for many searches of the same questions with other settings."""
+"""Encoders and rerankers with a cache, for many searches of the same questions with other settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from biorag.types import Encoder, Reranker, Snippet, Vectors
 
 
 class CachedEncoder:
-    """An encoder whose question vectors are kept."""
+    """An encoder that keeps the vectors of questions."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -31,7 +31,7 @@ class CachedEncoder:
 
 
 class CachedReranker:
-    """A reranker whose scores are kept by query and snippet id, so that only new pairs are scored."""
+    """A reranker that keeps its scores by query and snippet id."""
 
     def __init__(self, reranker: Reranker) -> None:
         self._reranker = reranker

@@ -1,4 +1,4 @@
-"""The cross-encoder: a query and a snippet read together by one transformer, which gives one score."""
+"""The cross-encoder: one transformer reads a query and a snippet together, and gives a score."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = "ForSequenceClassification"
 
 
 class CrossEncoderReranker:
-    """Scores snippets by the log-odds that they answer the query, as the model's one output says.
+    """Scores snippets by the log-odds that they answer the query, the model's one output.
 
     Raises `MissingError` if the model has no trained head with one output, or does not load.
     """
@@ -56,12 +56,12 @@ class CrossEncoderVerifier:
 
 
 def _load(files: ModelFiles, precision: str, role: str, made_by: str) -> CrossEncoder:
-    # Without a head that scores pairs a random one would be made up.
+    # The library puts a random head on a model that has none.
     if not any(str(name).endswith(HEAD) for name in files.settings("config.json").get("architectures") or []):
         raise MissingError(
             f"{role} {files.id!r} is not a cross-encoder: it has no trained head ({made_by!r} makes one)"
         )
-    # The activation is left out: it would press the best candidates' scores together.
+    # Without the activation, which would press the best candidates' scores together.
     model = load_for_inference(CrossEncoder, files, precision, activation_fn=nn.Identity())
     if model.num_labels != 1:
         raise MissingError(f"cross-encoder {files.id!r} has {model.num_labels} outputs: name one with a single score")

@@ -1,4 +1,4 @@
-"""Exported encoders, run by ONNX Runtime and `tokenizers`: a question is encoded without importing torch."""
+"""Exported encoders, run by ONNX Runtime and `tokenizers`, so that questions are encoded without importing torch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 class TokenizedBatch(NamedTuple):
-    """Texts as a graph takes them, each (texts, tokens)."""
+    """A graph's inputs, each (texts, tokens)."""
 
     inputs: Mapping[str, Matrix]
     scored: NDArray[np.bool_]  # which tokens' vectors count
@@ -107,7 +107,7 @@ class ExportedModel:
         return rows
 
     def tokenized(self, texts: Sequence[str], task: Task, prompt: str) -> TokenizedBatch:
-        """Return texts as the graph takes them."""
+        """Return the graph's inputs for texts."""
         form = self.files.format_of(task)
         encodings = self._tokenizer(form.max_length).encode_batch([prompt + text for text in texts])
         ids = np.array([encoding.ids for encoding in encodings], np.int64)
@@ -156,10 +156,9 @@ def expanded(
 
 
 class ExportedEncoder(TextEncoder):
-    """A bi-encoder that was exported, in float32; torch is loaded for the passages of a large call.
+    """An exported bi-encoder, in float32; more than `MANY` passages of a call, or candidates in all, go to torch.
 
-    It is loaded for the candidates of many questions too, which come in small calls: for `MANY` in all. Questions
-    never go there, so that they have the same vectors whatever else a command does.
+    Questions never do, so that their vectors do not depend on what else a command does.
     """
 
     def __init__(
@@ -194,7 +193,7 @@ class ExportedEncoder(TextEncoder):
 
 
 class ExportedColBERT:
-    """The token vectors of a ColBERT checkpoint that was exported; see `ExportedEncoder`."""
+    """The token vectors of an exported ColBERT checkpoint; see `ExportedEncoder`."""
 
     def __init__(self, model: ExportedModel, load_torch: Callable[[], TokenEncoder]) -> None:
         self._model = model

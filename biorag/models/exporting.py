@@ -79,7 +79,7 @@ def export_model(files: ModelFiles, role: Role, exports: Path) -> ExportRecord:
 
 
 def _exported(files: ModelFiles, role: Role, folder: Path) -> ExportRecord:
-    """Write the files of an export into its folder; they are put in place once the graph gives torch's vectors."""
+    """Write an export, and move it into its folder once the graph's vectors are torch's."""
     versions = installed_versions(PACKAGES)
     model = load_model(MultiVectorEncoder if role == "colbert" else SentenceTransformer, files, "fp32").to("cpu").eval()
     if role == "colbert":
@@ -125,7 +125,7 @@ def _checked(files: ModelFiles, role: Role, model: Any, folder: Path) -> Exporte
 
 
 def _check_kind(model: Any) -> None:
-    """Refuse models of which the graph and the tokenizer are not all there is."""
+    """Refuse models that a graph and a tokenizer do not describe in full."""
     if has_towers(model):
         raise NotExportableError("queries and passages have towers of their own")
     if not hasattr(model[0], "auto_model"):
@@ -146,7 +146,7 @@ def _check_kind(model: Any) -> None:
 
 
 def _rope_types(parameters: Any) -> Iterator[str]:
-    """Yield the types of rotary positions, of which there may be one for each kind of layer."""
+    """Yield the types of rotary positions; kinds of layers may have their own."""
     if isinstance(parameters, Mapping):
         yield from [parameters["rope_type"]] if "rope_type" in parameters else ()
         for value in parameters.values():
@@ -154,9 +154,9 @@ def _rope_types(parameters: Any) -> Iterator[str]:
 
 
 class _Pipeline(torch.nn.Module):
-    """All that a model does with tokens, but for leaving out those that are not scored.
+    """A model's modules in a row, but for the one that leaves out tokens.
 
-    The mask that pooling sees is an input of its own: without the prompt's tokens, where these are not pooled.
+    Pooling has a mask of its own, which leaves out the prompt's tokens where they are not pooled.
     """
 
     def __init__(self, model: Any, names: Sequence[str]) -> None:
@@ -192,7 +192,7 @@ def _trace(pipeline: _Pipeline, tensors: list[torch.Tensor], inputs: list[str], 
 
 
 def _draft(model: Any, folder: Path) -> ExportedFiles:
-    """Describe an export that is yet to be compared."""
+    """Describe an export before the comparison."""
     tokenizer = model.tokenizer
     dimension = int(model.get_embedding_dimension())
     return ExportedFiles(
@@ -210,7 +210,7 @@ def _draft(model: Any, folder: Path) -> ExportedFiles:
 
 
 def _text_format(model: Any, task: Task) -> TextFormat:
-    """Return how the model's own `preprocess` makes tokens of texts."""
+    """Return how the model's own `preprocess` tokenizes texts."""
     transformer = model[0]
     own = transformer.query_length if task == "query" else transformer.document_length
     settings = transformer.query_expansion if task == "query" else None

@@ -1,4 +1,4 @@
-"""Encoders exported to ONNX, kept under the home: where each lies, and the record of how it was made."""
+"""Encoders exported to ONNX, kept under the home: the folder of each, and its record."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Side = Literal["left", "right"]
 
 @dataclass(frozen=True, slots=True)
 class QueryExpansion:
-    """ColBERT's expansion: positions up to `length` hold the token `token`, which the model attends to or not."""
+    """ColBERT's query expansion: `token` fills the positions up to `length`, attended to or not."""
 
     length: Count
     token: Count
@@ -45,7 +45,7 @@ class QueryExpansion:
 
 @dataclass(frozen=True, slots=True)
 class TextFormat:
-    """How texts of one task become tokens."""
+    """The tokenization of texts of one task."""
 
     prompt: str
     max_length: Count | None  # tokens, special ones among them, after which a text is cut; None for none
@@ -64,7 +64,7 @@ class Padding:
 
 @dataclass(frozen=True, slots=True)
 class ExportedFiles:
-    """A model that was exported, and how its texts become tokens."""
+    """An exported model, and the tokenization of its texts."""
 
     difference: float  # the largest to torch's vectors, of unit length, over a sample of texts
     graph: Sha256
@@ -78,13 +78,13 @@ class ExportedFiles:
     special: tuple[Count, ...]  # the ids of special tokens, among them those that end a prompt encoded alone
 
     def format_of(self, task: Task) -> TextFormat:
-        """Return how texts of a task become tokens."""
+        """Return the tokenization of texts of a task."""
         return self.query if task == "query" else self.document
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRecord:
-    """An attempt to export a model by these versions of packages: its files, or the reason why there are none."""
+    """An attempt to export a model by these versions of packages: its files, or the reason of the failure."""
 
     versions: Mapping[str, str]
     files: ExportedFiles | None = None
@@ -125,7 +125,7 @@ def read_record(folder: Path) -> ExportRecord | None:
 
 
 def is_intact(folder: Path, files: ExportedFiles) -> bool:
-    """Return whether the files of an export are those that were written."""
+    """Return whether an export's files have the hashes of its record."""
     try:
         return (sha256_of(folder / TOKENIZER), sha256_of(folder / GRAPH)) == (files.tokenizer, files.graph)
     except OSError:

@@ -1,4 +1,4 @@
-"""Where models come from: packaged starters, local directories, and the Hugging Face cache or hub."""
+"""Finding models: packaged starters, local directories, the Hugging Face cache and hub."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ModelFiles:
     sha256: str
 
     def similarity(self) -> str | None:
-        """Return the similarity that a sentence-transformers model says it was trained for, cosine or dot."""
+        """Return the similarity in a sentence-transformers model's configuration, cosine or dot."""
         name = self.settings("config_sentence_transformers.json").get("similarity_fn_name")
         return name if name in ("cosine", "dot") else None
 
@@ -91,13 +91,13 @@ class ModelFiles:
         return (self.path / ROUTER).is_file()
 
     def reads_passages(self) -> Path:
-        """Return the folder of the module that reads passages: where there are two towers, a folder in the model's."""
+        """Return the folder of the module that reads passages: the model's, or of two towers that of one."""
         routes = self.settings(ROUTER).get("structure") if self.has_towers else None
         tower = routes.get("document") if isinstance(routes, dict) else None
         return self.path / str(tower[0]) if isinstance(tower, list) and tower else self.path
 
     def configuration(self) -> dict[str, str]:
-        """Return the SHA-256 of each other part that determines a passage's vector; see `configuration_of`."""
+        """Return the SHA-256 of each part besides the weights that determines a passage's vector."""
         return configuration_of(self.path, left_out=ADAPTER)
 
     def settings(self, file: str) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def first_line(error: Exception) -> str:
 
 
 def hash_of_file(path: Path) -> str:
-    """Return a large file's SHA-256, computed once in a process for as long as the file stays as it is."""
+    """Return a large file's SHA-256, computed once per process while the file stays the same."""
     state = path.stat()
     return _computed_hash(path, state.st_size, state.st_mtime_ns)
 

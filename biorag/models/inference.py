@@ -36,9 +36,8 @@ def prompt_of(model: Any, task: Task | None) -> str | None:
 def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Features], Sequence[T]]) -> list[T]:
     """Return the result of `rows` for each text, in the order of the texts.
 
-    On a CPU batches run side by side, each on one thread: a small model spends much of its time between matrix
-    products, where a second thread of the same batch is idle. Only the tokenizer takes turns. Passages are not padded
-    there, if the model's architecture allows it.
+    On a CPU batches run in parallel, each on one thread: a small model spends much of its time between matrix products,
+    where a second thread of the same batch is idle. Passages are not padded there, if the architecture allows it.
 
     `rows` takes the model's features for a batch, tensors of shape (batch, …), and returns one result per text. `task`
     is None for pairs.
@@ -83,7 +82,7 @@ def _features(model: Any, texts: Sequence[Text], task: Task | None) -> dict[str,
 
 
 def _finite(features: Features) -> Features:
-    """Refuse vectors and scores that are not numbers: they would be ranked at random, and stored."""
+    """Refuse vectors and scores that are not finite: they would be ranked at random, and stored."""
     for name in ("sentence_embedding", "scores"):
         if name in features and not bool(torch.isfinite(features[name]).all()):
             raise MissingError(

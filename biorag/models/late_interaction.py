@@ -33,10 +33,7 @@ class LateInteraction:
 
 
 class StoredLateInteraction:
-    """Scores snippets by the token vectors that the index holds of them: only queries are encoded.
-
-    `encoder` is the one those vectors are from.
-    """
+    """Scores snippets by their stored token vectors, which are of the same `encoder`: only queries are encoded."""
 
     def __init__(self, encoder: TokenEncoder, index: Index) -> None:
         self._encoder = encoder

@@ -55,7 +55,7 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
 
 
 def load_for_inference(kind: Any, files: ModelFiles, precision: str, **options: Any) -> Any:
-    """Load a model as `load_model` does, in the form that infers fastest on this device; not to be trained or saved."""
+    """Load a model as `load_model` does, in the fastest form on this device; not to be trained or saved."""
     model = load_model(kind, files, precision, **options)
     drop_padding(model)
     prepack(model)
@@ -63,12 +63,12 @@ def load_for_inference(kind: Any, files: ModelFiles, precision: str, **options: 
 
 
 def has_towers(model: Any) -> bool:
-    """Return whether a model sends queries and passages through modules of their own (the library's Router)."""
+    """Return whether queries and passages have modules of their own (the library's Router)."""
     return hasattr(model[0], "sub_modules")
 
 
 def input_modules(model: Any) -> list[Any]:
-    """Return the modules that read texts: the first one, or with two towers the first one of each."""
+    """Return the modules that read texts: the first, or of two towers the first of each."""
     if not has_towers(model):
         return [model[0]]
     return list(dict.fromkeys(modules[0] for modules in model[0].sub_modules.values()))

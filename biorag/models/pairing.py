@@ -1,4 +1,4 @@
-"""Changed encoders: pooling, a projection after it, and two towers of a query and a passage model (DPR, MedCPT)."""
+"""Encoders put together: a pooling, a projection after it, or a query and a passage model (DPR, MedCPT)."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _dpr(files: ModelFiles, pooling: str, scratch: Path) -> SentenceTransformer:
 
 
 def with_pooling(model: SentenceTransformer, pooling: str) -> SentenceTransformer:
-    """Return a model that pools in another way than it did; a bare transformer gets a pooling.
+    """Return a model with another pooling; a bare transformer gets one.
 
     Raises `UsageError` if the pooling is unknown, or the model has two towers.
     """
@@ -131,7 +131,7 @@ def with_pooling(model: SentenceTransformer, pooling: str) -> SentenceTransforme
 
 
 def with_projection(model: SentenceTransformer, dimension: int, seed: int) -> SentenceTransformer:
-    """Return a model whose pooled vector goes through a linear layer, drawn with the seed, to `dimension` numbers.
+    """Return a model with a linear layer after the pooling, drawn with the seed, to `dimension` numbers.
 
     As the BioASQ 8 hybrid system projects [CLS] to 768 dimensions (section 2.1).
 

@@ -70,7 +70,7 @@ class ModelSize:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes that a model or other work takes: its weights, and its working memory."""
+    """The memory of a model or other work, in bytes: its weights, and its working memory."""
 
     what: str
     weights: int
@@ -83,7 +83,7 @@ class Need:
 
 
 def parameters_of(files: ModelFiles) -> list[Tensor]:
-    """Return the tensors of a checkpoint's directory or a GGUF file that an encoder is loaded with.
+    """Return the tensors of an encoder, from a checkpoint's directory or a GGUF file.
 
     Raises `MissingError` if a header does not fit its file.
     """
@@ -95,7 +95,7 @@ def parameters_of(files: ModelFiles) -> list[Tensor]:
 
 
 def _weights(files: ModelFiles) -> Iterator[Path]:
-    """Yield the files that are loaded: of the model's folder and its modules' the single file or its parts."""
+    """Yield the weight files of the model's folder and its modules': the single file, or its parts."""
     for folder in _modules(files):
         path = folder / "model.safetensors"
         yield from [path] if path.is_file() else sorted(folder.glob("model-*.safetensors"))
@@ -109,7 +109,7 @@ class _Module:
 
 
 def _modules(files: ModelFiles) -> list[Path]:
-    """Return the folder and those in it that sentence-transformers loads: not an adapter, nor a run's checkpoints."""
+    """Return the folders that sentence-transformers loads: no adapter, and no checkpoints of a run."""
     path = files.path / MODULE_LIST
     modules: list[_Module] = parsed(list[_Module], read_regular(path), "ignore") if path.is_file() else []
     listed = [module.path for module in modules]
@@ -119,7 +119,7 @@ def _modules(files: ModelFiles) -> list[Path]:
 
 
 def matrices(parameters: list[Tensor]) -> list[Tensor]:
-    """Return the linear layers, by which a text's vectors are multiplied."""
+    """Return the weights of the linear layers."""
     return [tensor for tensor in parameters if len(tensor.shape) == 2 and "emb" not in tensor.name]
 
 

@@ -1,4 +1,4 @@
-"""The common part of bi-encoders, torch's and exported: cached vectors, prompts, and the places of tokens."""
+"""The base of bi-encoders, torch's and exported: cached vectors, prompts, and the spans of tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEPT_PASSAGES = 128  # of the last call for token vectors: a few dozen candidate
 
 
 class TextEncoder(ABC):
-    """A bi-encoder; its token vectors, if it has any, are of unit length and compared by the reranker "encoder"."""
+    """A bi-encoder; its token vectors, if it has any, have unit length."""
 
     def __init__(self, files: ModelFiles, dimension: int, has_tokens: bool) -> None:
         self.identity = EncoderIdentity(files.id, files.revision, files.sha256, dimension, files.configuration())

@@ -1,4 +1,4 @@
-"""Token vectors in fewer dimensions: the projection that keeps most of their cosines."""
+"""Token vectors in fewer dimensions, by the projection that keeps most of their cosines."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def projected(tokens: Sequence[Vectors], projection: Vectors | None) -> list[Vec
 
 
 class ProjectedTokens:
-    """A token encoder whose vectors are projected."""
+    """A token encoder with projected vectors."""
 
     def __init__(self, encoder: TokenEncoder, projection: Vectors) -> None:
         self._encoder = encoder

@@ -1,4 +1,4 @@
-"""Where the tokens of an encoder's own tokenizer stand in a text, without loading the encoder."""
+"""Tokens by an encoder's own tokenizer, and their spans in a text, without loading the encoder."""
 
 from __future__ import annotations
 

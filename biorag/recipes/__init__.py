@@ -1,4 +1,4 @@
-"""Papers as recipes: steps that are commands of biorag, and the tables that they fill."""
+"""Papers as recipes: steps, each a command of biorag, and the tables that they fill."""
 
 from pathlib import Path
 

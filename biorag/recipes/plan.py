@@ -1,4 +1,4 @@
-"""From a recipe at a scale to its steps: one command for each point of a step's axes."""
+"""The steps of a recipe at a scale: one command for each point of a step's axes."""
 
 from __future__ import annotations
 
@@ -39,10 +39,9 @@ class Instance:
 class RecipePlan:
     """The steps of a recipe at a scale.
 
-    `backbone` names one of the recipe's, None the scale's own; `data` is what `{data}` stands for in paths of inputs.
+    `backbone` names one of the recipe's, None the scale's own; `data` replaces `{data}` in the paths of inputs.
 
-    Raises UsageError if there is no such scale or backbone; BadInputError if a command names what the recipe does not
-    have.
+    Raises UsageError if there is no such scale or backbone; BadInputError if a command has a blank that nothing fills.
     """
 
     def __init__(self, recipe: ExperimentRecipe, scale: str, backbone: str | None, data: Path) -> None:
@@ -70,7 +69,7 @@ class RecipePlan:
         return [instance.step for instance in self.instances]
 
     def missing(self) -> dict[str, str]:
-        """Return inputs of the scale that are not there: name to path."""
+        """Return the missing inputs of the scale: name to path."""
         return {name: path for name, path in self.inputs.items() if path != DEMO and not Path(path).exists()}
 
     def lacking(self) -> list[str]:
@@ -79,7 +78,7 @@ class RecipePlan:
         return [f"{path} ({'; '.join(filter(None, (data.what, data.get)))})" for path, data in wanted]
 
     def at(self, step: str, at: Point) -> list[Instance]:
-        """Return the instances of a step at the values of some axes; none if the scale leaves the step out."""
+        """Return the instances of a step at some values of its axes; none if the scale leaves it out."""
         return [
             instance
             for instance in self.instances
@@ -123,7 +122,7 @@ class RecipePlan:
         )
 
     def _filled(self, template: StepTemplate, word: str, point: Point, needs: dict[str, Step]) -> list[str]:
-        """Return a word with its blanks filled; a blank that is a whole word may come to several, or none."""
+        """Return a word with its blanks filled; a blank alone may become several words, or none."""
         if (whole := BLANK.fullmatch(word)) and isinstance(value := self._values.get(whole[1]), tuple):
             return [one for part in value for one in self._filled(template, part, point, needs)]
         return [BLANK.sub(lambda blank: self._blank(template, blank[1], point, needs), word)]
@@ -143,7 +142,7 @@ class RecipePlan:
         raise BadInputError(f"step {template.name!r} names {{{name}}}, which is neither a value, an input nor a step")
 
     def _needed(self, template: StepTemplate, name: str, point: Point) -> Step:
-        """Return the one step of a name whose axes have the values of a point."""
+        """Return the step of a name at a point."""
         for candidate in self._templates():
             if candidate.name != name or not point.keys() >= set(candidate.axes):
                 continue

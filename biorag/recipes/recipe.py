@@ -1,4 +1,4 @@
-"""The contents of a recipe file: inputs, steps, axes, the tables that the steps fill, and the paper's own figures."""
+"""Recipe files: inputs, steps, axes, and tables with the paper's own figures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Part(BaseModel):
 
 
 class Input(_Part):
-    """A data set that the steps read: its description, where to get it, and its size at each scale."""
+    """A data set: its description, its source, and its size at each scale."""
 
     what: str
     get: str = ""
@@ -49,7 +49,7 @@ class Input(_Part):
 
 
 class Backbone(_Part):
-    """The model that `{base}` stands for, its size for estimates (0: unknown), and values where a scale has none."""
+    """The model that replaces `{base}`, its size for estimates (0: unknown), and values where a scale has none."""
 
     model: str
     parameters: float = Field(0, ge=0)
@@ -87,8 +87,8 @@ def _conditions(when: object) -> object:
 class StepTemplate(_Part):
     """A command, repeated for every point of its axes; `files` are written for it, texts by name.
 
-    `when` keeps it to some values of its axes; of several such conditions one is enough.
-    Several templates may have one name if their `when` are apart: other steps then need whichever is there.
+    `when` restricts it to some values of its axes; of several conditions one is enough. Templates may share a name if
+    their conditions exclude each other.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Steps that are commands of biorag, each run once and known by a hash of all it depends on."""
+"""The steps of a recipe: commands of biorag, each run once and identified by a hash of its dependencies."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Step:
 
     @property
     def place(self) -> str:
-        """What stands for this step's folder in the arguments of steps that need it."""
+        """The blank for this step's folder in the arguments of steps that need it."""
         return f"{{{self.key}}}"
 
     @property
@@ -72,7 +72,7 @@ class Step:
 
     @property
     def title_place(self) -> str:
-        """What stands for that name in the arguments of steps that need it."""
+        """The blank for that name in the arguments of steps that need it."""
         return f"{{{self.key}.name}}"
 
 
@@ -148,7 +148,7 @@ class Workshop:
         return record
 
     def record(self, step: Step) -> StepRecord:
-        """Return the record of a step that is known to have finished."""
+        """Return the record of a finished step."""
         record = self.finished(step)
         assert record is not None, "a step is recorded when it ends"
         return record
@@ -208,7 +208,7 @@ class Workshop:
         return ["biorag", "--config", str(self._config_file), *words, "--json"]
 
     def _filled(self, step: Step, text: str) -> str:
-        """Return a text with folders and names in place of what stands for them."""
+        """Return a text with its blanks filled."""
         blanks = {OUT: str(self.out(step)), FILES: str(self._files(step)), TITLE: step.title}
         for need in step.needs:
             blanks |= {need.place: str(self.out(need)), need.title_place: need.title}
@@ -252,7 +252,7 @@ def _interrupted(*_: object) -> NoReturn:
 
 
 def unique(steps: Iterable[Step]) -> list[Step]:
-    """Return the steps and all that they need, each once, needs before what needs them."""
+    """Return the steps and their dependencies, each once, dependencies first."""
     ordered: dict[str, Step] = {}
     for step in steps:
         ordered.update({need.key: need for need in unique(step.needs)})

@@ -1,4 +1,4 @@
-"""A recipe's tables: the figures of its steps with intervals, beside the paper's, and which findings hold."""
+"""A recipe's tables, our figures beside the paper's, and its findings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HIGHER, LOWER, ABSENT = "higher, without an interval", "not higher, without an i
 
 
 class Figures:
-    """Looks up figures in the reports of finished steps, and gives tables and findings as reports have them."""
+    """Tables and findings, from the reports of finished steps."""
 
     def __init__(self, plan: RecipePlan, workshop: Workshop, seed: int) -> None:
         self._plan, self._workshop, self._seed = plan, workshop, seed
@@ -145,7 +145,7 @@ def cell_text(cell: Mapping[str, Any]) -> str:
 
 
 def finding_texts(finding: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Return a finding as tables show it: its text, the difference, the interval and the verdict."""
+    """Return the text, difference, interval and verdict of a finding, as tables show them."""
     difference = "–" if finding["difference"] is None else f"{finding['difference']:+.3f}"
     interval = "–" if finding["low"] is None else f"{finding['low']:+.3f} – {finding['high']:+.3f}"
     return finding["text"], difference, interval, finding["verdict"]

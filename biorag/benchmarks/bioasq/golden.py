@@ -68,7 +68,7 @@ def read_golden(path: Path) -> GoldenBatch:
 
 
 def read_questions(path: Path) -> list[Any]:
-    """Return the questions of a golden or training file as they stand there.
+    """Return the questions of a golden or training file, unchecked.
 
     Raises `MissingError` if the file is not there; `BadInputError` if it has no list of questions.
     """
@@ -93,7 +93,7 @@ def _question(path: Path, number: int, record: Any) -> GoldenQuestion:
 
 
 def parse_question(record: Any) -> GoldenQuestion:
-    """Return a question of a golden file; raise ValueError, saying why, if it is not one."""
+    """Return a question of a golden file; raise ValueError with the reason if it is not one."""
     values = validated(_Question, record, extra="ignore")
     return GoldenQuestion(
         id=values["id"],

@@ -86,7 +86,7 @@ def summary(scores: Sequence[RankingScore]) -> dict[str, float]:
 
 
 def chosen_systems(names: Sequence[str]) -> list[str]:
-    """Return the systems asked for, each once, in the paper's order; those of `SYSTEMS` for none."""
+    """Return the named systems, each once, in the paper's order; without names those of `SYSTEMS`."""
     known = (*SYSTEMS, CROSS)
     for name in names:
         if name not in known:
@@ -95,12 +95,12 @@ def chosen_systems(names: Sequence[str]) -> list[str]:
 
 
 def settings_of(system: str, settings: RetrievalSettings) -> Mapping[str, Any]:
-    """Return the settings that a system changes.
+    """Return the settings of a system.
 
-    "hybrid+cross" is the paper's HybridRerank (BioASQ 8, section 5.1): the best 10 of hybrid search in the order of a
-    cross-encoder's scores, to which no earlier score is added. The cross-encoder is that of the configured chain.
+    "hybrid+cross" is the paper's HybridRerank (BioASQ 8, section 5.1): the best 10 of hybrid search, ordered by the
+    cross-encoder of the configured chain alone.
 
-    Raises `UsageError` if "hybrid+cross" is asked for, and the chain has no cross-encoder.
+    Raises `UsageError` if the chain has no cross-encoder for "hybrid+cross".
     """
     if system != CROSS:
         return SYSTEMS[system]
@@ -112,7 +112,7 @@ def settings_of(system: str, settings: RetrievalSettings) -> Mapping[str, Any]:
 
 
 def settings_of_all(systems: Sequence[str], settings: Settings) -> Settings:
-    """Return the settings to open an index with, so that it serves every system."""
+    """Return settings to open an index for all these systems."""
     changes = [settings_of(system, settings.retrieval) for system in systems]
     bm25_alone = all(change["mode"] == "bm25" for change in changes)
     return settings.replace(rerank=any(change["rerank"] for change in changes), mode="bm25" if bm25_alone else "hybrid")
@@ -165,7 +165,7 @@ def documents_of(hits: Sequence[Hit]) -> list[str]:
 
 
 def coverage(batches: Sequence[GoldenBatch], index: Index, dimension: int) -> list[dict[str, Any]]:
-    """Return how many golden documents of each batch the index, whose vectors have this dimension, holds."""
+    """Return how many golden documents of each batch the index holds; `dimension` is that of its vectors."""
     rows = []
     for batch in batches:
         golden = {document for question in batch.questions for document in question.documents}

@@ -1,4 +1,4 @@
-"""The machine that was measured, and the memory of this process; imports nothing heavy."""
+"""Facts of this machine, and the memory of this process; imports nothing heavy."""
 
 from __future__ import annotations
 

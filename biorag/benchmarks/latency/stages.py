@@ -1,4 +1,4 @@
-"""Times of biorag's stages: indexing, encoding questions, the first stage, reranking, generation, all together."""
+"""Times of biorag's stages: indexing, encoding questions, first stage, reranking, generation, and all of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def stored(index: Index, ids: Sequence[str]) -> Iterator[Snippet]:
 
 
 def titles(index: Index, limit: int, seed: int) -> list[str]:
-    """Return titles of snippets (of one without a title its first sentence) that stand in for questions."""
+    """Return titles of snippets, or first sentences where there is no title, in place of questions."""
     snippets = sampled(index, limit, seed)
     texts = (snippet.title.strip() or next(iter(sentences(snippet.content)), "") for snippet in snippets)
     return list(dict.fromkeys(text for text in texts if text))
@@ -87,7 +87,7 @@ def distinct(questions: Sequence[str]) -> list[str]:
 
 
 class KnownVectors:
-    """An encoder of questions whose vectors are at hand, so that a search spends no time encoding."""
+    """An encoder of known questions, whose vectors are computed beforehand."""
 
     def __init__(self, encoder: Encoder, questions: Sequence[str]) -> None:
         self.identity = encoder.identity

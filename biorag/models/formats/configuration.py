@@ -28,14 +28,10 @@ _NOTES = (
 def configuration_of(folder: Path, left_out: str) -> dict[str, str]:
     """Return the SHA-256 of each part of a model's folder that determines the vectors of passages, by its name.
 
-    A prompt for queries alone is none of them: it may be tuned for an index that is there. Notes of libraries do not
-    count, nor does the order of JSON's keys.
+    A prompt for queries is not among them: it may be tuned for an existing index. Notes of libraries do not count, nor
+    does the order of JSON's keys. `left_out` names a folder in the model's that is not loaded.
 
     Raises `MissingError` if a file cannot be read.
-
-    Parameters
-    ----------
-    left_out : the name of a folder in the model's that is not loaded
     """
     parts: dict[str, dict[str, Any]] = {TOKENIZER: {}, POOLING: {}, PROMPTS: {}, LENGTH: {}, SETTINGS: {}}
     for path in sorted(folder.rglob("*")):

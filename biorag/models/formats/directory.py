@@ -1,4 +1,4 @@
-"""The check of a model directory: safetensors, plain settings, and no code of its own."""
+"""The check of a model directory before it is loaded: safetensors, plain settings, no code."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _check_place(path: Path, folder: Path) -> None:
 
 
 def _is_within(target: Path, folder: Path) -> bool:
-    """Return whether a file is in a model's folder, or among the blobs of the hub's cache if that is where it lies."""
+    """Return whether a file is in a model's folder, or among the blobs if that folder is in the hub's cache."""
     cached = folder.absolute().parent
     homes = [folder.resolve(), *([cached.parent.resolve() / "blobs"] if cached.name == "snapshots" else [])]
     return any(target.is_relative_to(home) for home in homes)

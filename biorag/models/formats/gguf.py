@@ -1,6 +1,6 @@
 """GGUF headers: metadata and shapes, read without llama.cpp and never past the file's end.
 
-llama.cpp checks the rest (blocks, overlaps, names) where it loads a file, which happens in a process of its own first
+llama.cpp checks the rest (blocks, overlaps, names) when it loads a file, first in a process of its own
 (`biorag.generators.preflight`).
 
 Source: the specification, github.com/ggml-org/ggml, docs/gguf.md.
