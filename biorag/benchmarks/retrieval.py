@@ -187,8 +187,8 @@ def score_run(dataset: Dataset, path: Path) -> RetrievalResult:
 
     Questions that `dataset` lacks are skipped; a question without a ranking counts with zeros.
 
-    Raises `MissingError` if the file is not there; `BadInputError` naming file, line and reason, or if it ranks nothing for
-    any of the questions.
+    Raises `MissingError` if the file is not there; `BadInputError` naming file, line and reason, or if it ranks nothing
+    for any question.
     """
     ranked = read_run(path)
     run = {question.id: ranked.get(question.id, []) for question in dataset.questions}

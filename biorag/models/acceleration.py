@@ -6,7 +6,6 @@ reads such rows, made for flash attention on GPUs, by `cu_seq_lens_q`, the offse
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import pairwise
 from typing import Any, cast
 
@@ -25,8 +24,6 @@ ATTENTION = "sdpa_unpadded"
 ARCHITECTURES = ("bert", "modernbert")  # whose tokens are compared within their text alone, by position_ids
 MODULES = (Transformer, Pooling, Dense, Normalize, MultiVectorMask)
 LARGEST = 2**29  # bytes of weights that are kept in a second layout
-LANES = 16  # float32 numbers in the widest vector register
-LONGEST = 8192  # tokens of a text whose keys are aligned
 ROWS = 64
 OF_TOKENS = ("input_ids", "token_type_ids")
 
@@ -48,38 +45,12 @@ def attention(
     if cu_seq_lens_q is None:
         padded: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return padded
-    offsets = cu_seq_lens_q.tolist()
     outputs = []
-    for start, end in pairwise(offsets):
-        keys = slice(start, _aligned(start, end, offsets[-1]))
-        mask = _own_keys(end - start, keys.stop - start, query.dtype)
-        if attention_mask is not None:
-            near = attention_mask[..., start:end, keys]
-            mask = near if mask is None else mask.where(near, -torch.inf)
-        texts = query[:, :, start:end], key[:, :, keys], value[:, :, keys]
-        outputs.append(sdpa_attention_forward(module, *texts, mask, **options)[0])
+    for start, end in pairwise(cu_seq_lens_q.tolist()):
+        mask = None if attention_mask is None else attention_mask[..., start:end, start:end]
+        parts = (part[:, :, start:end] for part in (query, key, value))
+        outputs.append(sdpa_attention_forward(module, *parts, mask, **options)[0])
     return torch.cat(outputs, dim=1), None
-
-
-def _aligned(start: int, end: int, last: int) -> int:
-    """Return the end of a text's keys: a whole number of vector registers, reaching into the next text if need be.
-
-    Numbers beyond full registers are computed one by one, which takes twice as long at 94 tokens.
-    """
-    aligned = start + -(-(end - start) // LANES) * LANES
-    return aligned if aligned <= last and end - start <= LONGEST else end
-
-
-def _own_keys(own: int, keys: int, dtype: torch.dtype) -> torch.Tensor | None:
-    """Return a mask that hides the keys of the next text when added to the logits: (1, 1, 1, keys)."""
-    return None if own == keys else _edge(dtype)[..., LONGEST - own : LONGEST - own + keys]
-
-
-@cache
-def _edge(dtype: torch.dtype) -> torch.Tensor:
-    edge = torch.zeros(1, 1, 1, LONGEST + LANES, dtype=dtype)
-    edge[..., LONGEST:] = -torch.inf
-    return edge
 
 
 AttentionInterface.register(ATTENTION, attention)

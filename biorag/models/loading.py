@@ -15,13 +15,10 @@ from biorag.errors import MissingError
 from biorag.models import resources
 from biorag.models.acceleration import drop_padding, prepack
 from biorag.models.finding import ModelFiles, first_line
-from biorag.models.resources import FORWARD, model_size, operations
 from biorag.utils.cores import usable_cores
 from biorag.utils.panics import panics_raised
 
 logger = logging.getLogger(__name__)
-
-PACE_TOKENS = 1_000  # that the time of a model's work is told for
 
 
 def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> Any:
@@ -128,12 +125,8 @@ def _admitted(files: ModelFiles, precision: str) -> tuple[str, torch.dtype]:
         torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))
     transformers_logging.disable_progress_bar()
 
-    def pace() -> str:
-        seconds = FORWARD * model_size(files).multiplied * PACE_TOKENS / operations(device, dtype)
-        return f"{PACE_TOKENS:,} tokens of text take {resources.duration(seconds)} or more"
-
     lighter = "a smaller one" if dtype == torch.bfloat16 else "BIORAG_PRECISION=bf16 for half of that, a smaller one"
-    resources.admit(resources.of_checkpoint(files, dtype.itemsize), device, lighter, pace)
+    resources.admit(resources.of_checkpoint(files, dtype.itemsize), device, lighter)
     return device, dtype
 
 

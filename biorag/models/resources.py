@@ -182,11 +182,11 @@ def of_gguf(path: Path, window: int) -> Need:
     return Need(path.name, header.data_bytes, cache + BATCH * widest * FLOAT_BYTES)
 
 
-def admit(need: Need, device: str, lighter: str, pace: Callable[[], str]) -> None:
+def admit(need: Need, device: str, lighter: str, pace: Callable[[], str] | None = None) -> None:
     """Check that a model fits into the device's free memory, and log the need of a large one.
 
-    Raises `ServiceError` with the advice `lighter` if it does not fit. `pace` measures the least time of its work and
-    returns it in words; empty where it is not known.
+    Raises `ServiceError` with the advice `lighter` if it does not fit. `pace` returns the least time of its work in
+    words, or nothing.
     """
     free = free_bytes(device)
     takes = f"{need.what} takes {gib(need.total)} of memory"
@@ -194,7 +194,7 @@ def admit(need: Need, device: str, lighter: str, pace: Callable[[], str]) -> Non
         raise ServiceError(f"{takes} and {gib(free)} are free: take {lighter}, or a larger machine")
     if need.total >= LARGE or need.total > free / 2:
         parts = f" ({gib(need.weights)} of weights, the rest to work with)" if need.weights and need.working else ""
-        logger.info("; ".join(filter(None, (f"{takes}{parts} of {gib(free)} free", pace()))))
+        logger.info("; ".join(filter(None, (f"{takes}{parts} of {gib(free)} free", pace() if pace else ""))))
 
 
 def free_bytes(device: str = "cpu") -> int:

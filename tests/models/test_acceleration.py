@@ -12,7 +12,7 @@ from biorag.models.finding import find_encoder
 
 pytestmark = pytest.mark.models
 
-# Up to 100 tokens, among them lengths around a whole number of registers, and more than a ModernBERT's local window.
+# Up to 100 tokens, more than a ModernBERT's local window.
 TEXTS = [
     "gene",
     *(" ".join(["fever", "aspirin", "lowers"][number % 3] for _ in range(number)) for number in range(1, 100, 3)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,15 +28,6 @@ from biorag.settings.settings import Settings
 from biorag.types import Progress, Snippet
 from biorag.utils.files import disk_bytes
 
-logger = logging.getLogger(__name__)
-
-# A forward pass of 5 ms took 504 ms on 2 busy cores: PyTorch's threads spin while they wait for one another.
-BUSY = 0.5  # load per core above which other programs distort the timings
-WARNING = (
-    "the load was %s on %s cores just before the start: wait until the machine is idle, or set "
-    "OMP_WAIT_POLICY=passive; otherwise the timings include other programs' work"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class LatencyRequest:
@@ -57,8 +47,6 @@ def measure_latency(settings: Settings, request: LatencyRequest, progress: Progr
     # Without its own models, so that the encoder is loaded once.
     with open_index(settings.replace(mode="bm25", rerank=False)) as opened:
         questions = stages.distinct(_questions(settings, request, opened))
-        if (described["load"] or 0) > BUSY * described["cores"]:
-            logger.warning(WARNING, described["load"], described["cores"])
         files = encoder_files(settings, opened.manifest)
         token_model = token_files(settings.replace(store_tokens=None), opened.manifest, files)
         encoders = snippet_encoders(settings, files, token_model, opened.manifest.similarity, opened.manifest)
