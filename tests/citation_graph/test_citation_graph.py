@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from biorag.citation_graph import building, sources
-from biorag.citation_graph.building import add, build
+from biorag.citation_graph.building import build
 from biorag.citation_graph.graph import FILE, LARGEST, Graph, open_graph
-from biorag.citation_graph.sources import find_citations, pairs_of, read_edges
+from biorag.citation_graph.sources import find_citations, read_edges
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, BioragError, MismatchError, MissingError, ServiceError
 from biorag.settings.settings import Settings
@@ -147,12 +147,6 @@ def test_one_build_at_a_time(tmp_path):
     with pytest.raises(ServiceError, match="graph 'g' is being written by process"):
         made(tmp_path / "g", csv(tmp_path / "a.csv", [(1, 2)]))
     lock.release()
-
-
-def test_edges_added_at_once(tmp_path):
-    pairs = pairs_of([(5, 6), (5, 7), (6, 6)])
-    assert [add(tmp_path / "g", "E-utilities", pairs) for _ in range(2)] == [2, 2]
-    assert held(Graph(tmp_path / "g")) == {5: {6, 7}}
 
 
 def test_damaged_files(tmp_path):
