@@ -15,6 +15,7 @@ from biorag.utils.files import json_line
 from biorag.utils.parsing import parse_json
 
 T = TypeVar("T")
+WHOLE = "test"  # the part of a set without parts, which benchmarks read
 NEXT_STEP = "fix or remove it, or skip it with --on-bad-line skip"
 
 
@@ -35,10 +36,7 @@ class Entry(NamedTuple):
 
 
 def read_each(
-    name: str,
-    entries: Iterator[Entry],
-    parse: Callable[[Entry], T],
-    on_reject: OnReject | None,
+    name: str, entries: Iterator[Entry], parse: Callable[[Entry], T], on_reject: OnReject | None
 ) -> Iterator[T]:
     """Yield the result of `parse` for each entry of a source.
 
@@ -85,9 +83,6 @@ def _parsed(source: Source) -> Any:
         return parse_json(b"".join(read_chunks(source)))
     except ValueError as error:
         raise DamagedSourceError(source.name, 1, f"not JSON ({error}): fetch the file again") from None
-
-
-WHOLE = "test"  # the part of a set that has no parts: the one that the commands that measure read
 
 
 @dataclass(frozen=True, slots=True)
