@@ -25,7 +25,6 @@ from biorag.training.data import IN_BATCH, Split, TrainingSet, check_negatives, 
 from biorag.training.decoder import write_base
 from biorag.training.estimating import TrainingWork, columns_work
 from biorag.training.evaluators import METRIC, Validation, retrieval_validation
-from biorag.training.instructions import Instructions
 from biorag.training.loop import NoModelCard, TrainerJob, Training, batch_size, prompts_of, require_batch
 from biorag.training.losses import SIMILARITIES, Candidates, CandidatesLoss
 from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
@@ -131,17 +130,16 @@ class RetrieverTraining(Training):
                 with _naming(part):
                     require_batch([len(part.training)], settings)
             sets = {str(number): part for number, part in enumerate(self.usable.sets)}
-            instructions = {number: part.instructions or form for number, part in sets.items()}
             texts = {number: columns(part.training, settings.hard_negatives) for number, part in sets.items()}
-            prompts = {number: prompts_of(model, texts[number], instructions[number]) for number in sets}
+            prompts = {n: prompts_of(model, texts[n], part.instructions or form) for n, part in sets.items()}
         else:
-            instructions, texts = {"": form}, columns(self.rows, settings.hard_negatives)
+            texts = columns(self.rows, settings.hard_negatives)
             prompts = prompts_of(model, texts, form)
         return {
             "columns": texts,
             "of_sets": of_sets,
             "extra_arguments": {"prompts": prompts, **self._sampler()},
-            "collator": self._random_prompts(model, instructions),
+            "collator": self._random_prompts(model),
         }
 
     def _sampler(self) -> dict[str, Any]:
@@ -161,15 +159,13 @@ class RetrieverTraining(Training):
         ]
         return Validation.of(self.settings.retrieval.precision, evaluators)
 
-    def _random_prompts(
-        self, model: SentenceTransformer, instructions: Mapping[str, Instructions | None]
-    ) -> partial[RandomPrompts] | None:
+    def _random_prompts(self, model: SentenceTransformer) -> partial[RandomPrompts] | None:
         """Return the collator that draws prompts, if there are any to draw from.
 
         A model whose pooling leaves prompts out is refused: drawn prompts would count in its vectors.
         """
-        drawn = {name: instruction.drawn if instruction else () for name, instruction in instructions.items()}
-        if not any(drawn.values()):
+        drawn = self.form.instructions.drawn if self.form.instructions else ()
+        if not drawn:
             return None
         if any(isinstance(module, Pooling) and not module.include_prompt for module in model.modules()):
             raise UsageError(

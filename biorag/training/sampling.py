@@ -15,7 +15,6 @@ from sentence_transformers.base.sampler import DefaultBatchSampler
 from biorag.errors import BadInputError
 
 ROUNDING = 1e-9
-SET = "dataset_name"  # the trainer's column that names the set of a row
 
 
 def rows_of_batch(shares: Mapping[str, float], sizes: Mapping[str, int], batch: int) -> dict[str, int]:
@@ -108,15 +107,12 @@ class _Queue:
 class RandomPrompts:
     """A trainer's collator that puts one of several prompts before each query.
 
-    The draw depends on the seed, the epoch and the row's texts alone, so that a resumed run repeats it. `prompts` are
-    by the name of a set, "" without sets; queries of a set without prompts stay as they are.
+    The draw depends on the seed, the epoch and the row's texts alone, so that a resumed run repeats it.
     """
 
-    def __init__(self, trainer: Any, prompts: Mapping[str, Sequence[str]], seed: int) -> None:
-        self._trainer = trainer
+    def __init__(self, trainer: Any, prompts: Sequence[str], seed: int) -> None:
+        self._trainer, self._prompts, self._seed = trainer, prompts, seed
         self._collate = trainer.data_collator
-        self._prompts = prompts
-        self._seed = seed
         self.valid_label_columns = self._collate.valid_label_columns
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -125,6 +121,4 @@ class RandomPrompts:
         return dict(self._collate([{**row, "query": self._drawn(row, epoch) + row["query"]} for row in rows]))
 
     def _drawn(self, row: Mapping[str, Any], epoch: int) -> str:
-        prompts = self._prompts[row.get(SET, "")]
-        draw = Random(json.dumps([self._seed, epoch, row["query"], row["positive"]]))
-        return draw.choice(prompts) if prompts else ""
+        return Random(json.dumps([self._seed, epoch, row["query"], row["positive"]])).choice(self._prompts)

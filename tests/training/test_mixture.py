@@ -170,7 +170,7 @@ def test_each_query_has_a_drawn_prompt_anew_in_each_epoch(tiny_encoder, tmp_path
 
 def test_a_killed_mixture_goes_on_to_the_same_weights(tiny_encoder, tmp_path, monkeypatch):
     """Killed in its second epoch, of which other rows and prompts are drawn than of the first."""
-    split = mixed([replace(SETS[0], instructions=DRAWN), *SETS[1:]])
+    split = mixed([replace(part, instructions=DRAWN) for part in SETS])
     form = EncoderForm(instructions=DRAWN)
     whole, _ = seen_by(monkeypatch, tiny_encoder, split, form, tmp_path / "whole")
 
