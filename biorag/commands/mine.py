@@ -25,6 +25,20 @@ def _defaults() -> str:
     return "; ".join(f"{name}: {NEGATIVES[name].per_row or 'all'}" for name in mined_negatives())
 
 
+PairFiles = Annotated[
+    list[Path],
+    typer.Argument(help="JSONL of query and positive (.gz too), or folders in BEIR layout over the index."),
+]
+MinedKind = Annotated[
+    str,
+    typer.Option(
+        "--negatives",
+        help=f"{or_list(f'{name} ({NEGATIVES[name].summary})' for name in mined_negatives())}.",
+        **choices(mined_negatives()),
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class RankOptions:
     """Which of the retriever's passages to draw from."""
@@ -62,17 +76,8 @@ class Walks:
 
 @expanded
 def mine(
-    pairs: Annotated[
-        list[Path],
-        typer.Argument(help="JSONL of query and positive (.gz too), or folders in BEIR layout over the index."),
-    ],
-    negatives: Annotated[
-        str,
-        typer.Option(
-            help=f"{or_list(f'{name} ({NEGATIVES[name].summary})' for name in mined_negatives())}.",
-            **choices(mined_negatives()),
-        ),
-    ],
+    pairs: PairFiles,
+    negatives: MinedKind,
     mined: Mined,
     settings: Annotated[Settings, Flags("name", "graph", "seed", "encoder", "qdrant", finds_index=True)],
     line: CommandLine,

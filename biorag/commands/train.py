@@ -150,6 +150,14 @@ class Form:
         return generic_tasks(self.random_prompts, seed) if self.random_prompts else ()
 
 
+@dataclass(frozen=True, slots=True)
+class RowKind:
+    """What a row of a retriever is, and what it is compared with."""
+
+    negatives: Negatives = "in-batch"
+    pairs: Pairs = QUESTIONS
+
+
 @expanded
 def retriever(
     train: Rows,
@@ -158,8 +166,7 @@ def retriever(
     line: CommandLine,
     limits: RowLimits,
     form: Form,
-    negatives: Negatives = "in-batch",
-    pairs: Pairs = QUESTIONS,
+    rows: RowKind,
     base: Annotated[
         str,
         typer.Option(
@@ -178,25 +185,15 @@ def retriever(
       biorag train retriever data/bioasq --name pubmed --base models/pretrained --out models/retriever
       biorag train retriever mix.toml --base starter-llm --lora --instruct bmretriever --out models/mixed
     """
-    from biorag.training.instructions import TASK, read_instructions
-    from biorag.training.preparation import is_mixture
-
     drawn = form.drawn(settings.seed)
     files = find_base(base)
-    if is_mixture(train):
-        if pairs != QUESTIONS:
-            raise UsageError(f"a mixture consists of questions: leave out --pairs {pairs}")
-        with limits.preparation(settings, line) as prepare:
-            split, facts, instructions = prepare.read_mixture(train[0], form.instruct, form.task, drawn)
-    else:
-        template = form.instruct
-        instructions = None if template is None else read_instructions(template, form.task or TASK, drawn)
-        split, facts = limits.read(train, settings, line, pairs)
+    with limits.preparation(settings, line, rows.pairs) as prepare:
+        split, facts, instructions = prepare.read_instructed(train, rows.pairs, form.instruct, form.task, drawn)
     from biorag.training.bi_encoder import EncoderForm
     from biorag.training.retriever import RetrieverTraining
 
     made = EncoderForm(form.attention, instructions, form.lora, form.pooling, form.projection)
-    _run(RetrieverTraining(files, split, settings, negatives, made), facts, result)
+    _run(RetrieverTraining(files, split, settings, rows.negatives, made), facts, result)
 
 
 @expanded

@@ -128,7 +128,7 @@ def columns(rows: Sequence[TrainingRow], count: int) -> dict[str, list[Any]]:
     """Return the columns query, positive, negative_1 … negative_n (n ≤ `count`), and label.
 
     Where a row has fewer than n negatives, its shortest passage fills the other columns, and label says how many each
-    row has, so that losses leave the filling out (`losses.Candidates`).
+    row has, so that losses leave the filling out (`losses.MaskedSimilarity`).
     """
     count = min(count, max((len(row.negatives) for row in rows), default=0))
     columns: dict[str, list[Any]] = {"query": [row.query for row in rows], "positive": [row.positive for row in rows]}

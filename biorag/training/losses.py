@@ -48,7 +48,7 @@ def _widened(vectors: Tensor) -> Tensor:
 SIMILARITIES = {"cosine": _in_float32(cos_sim), "dot": _in_float32(dot_score)}
 
 
-class Candidates:
+class MaskedSimilarity:
     """A similarity by which a loss of the library scores a batch, without the passages that do not count.
 
     The library's losses pass it queries in the order of their rows, some at a time, and all passages: `by_row`, a row's
@@ -69,7 +69,7 @@ class Candidates:
     @classmethod
     def of(
         cls, settings: TrainingSettings, negatives: str, similarity: Callable[..., Tensor], by_row: bool = False
-    ) -> Candidates:
+    ) -> MaskedSimilarity:
         """Return the candidates of a run; several processes share theirs if negatives are in-batch."""
         if not NEGATIVES[negatives].in_batch:
             return cls(similarity, by_row, NONE)
@@ -102,10 +102,10 @@ class Candidates:
         return scores.masked_fill(~ordered.flatten(1), NO_PASSAGE)
 
 
-class CandidatesLoss(nn.Module):
+class MaskedLoss(nn.Module):
     """A loss of the library that scores by `candidates`, to which it hands each batch's labels."""
 
-    def __init__(self, loss: nn.Module, candidates: Candidates) -> None:
+    def __init__(self, loss: nn.Module, candidates: MaskedSimilarity) -> None:
         super().__init__()
         self.model = loss.model  # by which the trainer sees that several processes wrap it
         self.loss = loss

@@ -152,14 +152,19 @@ class Preparation:
         data = {"files": [str(path) for path in train], "pairs": pairs, **counts}
         return self._split(clean), {"data": data, **self.contamination.facts(matches)}
 
-    def read_mixture(
-        self, path: Path, instruct: str | None, task: str | None, drawn: Sequence[str]
+    def read_instructed(
+        self, train: Sequence[Path], pairs: str, instruct: str | None, task: str | None, drawn: Sequence[str]
     ) -> tuple[Split, dict[str, Any], Instructions | None]:
-        """Return the rows of a mixture, the facts of the manifest, and the instructions that the model keeps.
+        """Return the rows, also of a mixture, the facts of the manifest, and the instructions that the model keeps.
 
         `instructions_of` describes template, task, and tasks to draw from.
         """
-        listed_sets = load_mixture(path)
+        if not is_mixture(train):
+            own = None if instruct is None else read_instructions(instruct, task or TASK, drawn)
+            return *self.read(train, pairs), own
+        if pairs != QUESTIONS:
+            raise UsageError(f"a mixture consists of questions: leave out --pairs {pairs}")
+        listed_sets = load_mixture(train[0])
         kept, instructions = instructions_of(listed_sets, instruct, task, drawn)
         read = [read_rows(listed.rows, self.fetch) for listed in listed_sets]
         clean, matches = self.contamination.apply([row for rows, _ in read for row in rows])
@@ -171,7 +176,7 @@ class Preparation:
             sets.append(TrainingSet(listed.name, part.training, part.validation, own, listed.share))
             files, dropped = [str(file) for file in listed.rows], len(rows) - len(clean_rows)
             facts.append({"name": listed.name, "files": files, **counts, "dropped": dropped})
-        data = {"files": [str(path)], "pairs": QUESTIONS, "sets": facts}
+        data = {"files": [str(train[0])], "pairs": QUESTIONS, "sets": facts}
         return mixed(sets), {"data": data, **self.contamination.facts(matches)}, kept
 
     def _split(self, rows: Sequence[TrainingRow]) -> Split:

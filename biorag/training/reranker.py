@@ -23,7 +23,7 @@ from biorag.training.data import IN_BATCH, Split, check_negatives, columns, usab
 from biorag.training.estimating import TrainingWork, columns_work
 from biorag.training.evaluators import METRIC, Validation, reranking_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training
-from biorag.training.losses import Candidates, CandidatesLoss
+from biorag.training.losses import MaskedLoss, MaskedSimilarity
 from biorag.training.parity import largest_difference
 from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
 
@@ -89,7 +89,7 @@ class RerankerTraining(Training):
     def _loss(self, model: MultiVectorEncoder) -> Any:
         settings = self.settings.training
         scale = 1 / (settings.temperature or TEMPERATURE)
-        candidates = Candidates.of(settings, self.negatives, colbert_scores, by_row=True)
+        candidates = MaskedSimilarity.of(settings, self.negatives, colbert_scores, by_row=True)
         kind = MultiVectorMultipleNegativesRankingLoss
         if settings.mini_batch_size:
             kind = CachedMultiVectorMultipleNegativesRankingLoss
@@ -101,4 +101,4 @@ class RerankerTraining(Training):
             # Passages are encoded as many at a time as queries, the long ones apart: less padding.
             mini_batch_size=settings.mini_batch_size or settings.batch_size,
         )
-        return CandidatesLoss(loss, candidates)
+        return MaskedLoss(loss, candidates)

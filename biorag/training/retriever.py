@@ -26,7 +26,7 @@ from biorag.training.decoder import write_base
 from biorag.training.estimating import TrainingWork, columns_work
 from biorag.training.evaluators import METRIC, Validation, retrieval_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training, batch_size, prompts_of, require_batch
-from biorag.training.losses import SIMILARITIES, Candidates, CandidatesLoss
+from biorag.training.losses import SIMILARITIES, MaskedLoss, MaskedSimilarity
 from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
 from biorag.training.sampling import RandomPrompts, SharedBatchSampler, rows_of_batch
 
@@ -176,13 +176,13 @@ class RetrieverTraining(Training):
     def _loss(self, model: SentenceTransformer) -> Any:
         settings = self.settings.training
         scale = 1 / settings.temperature if settings.temperature else SCALES[self.similarity]
-        candidates = Candidates.of(settings, self.negatives, SIMILARITIES[self.similarity])
+        candidates = MaskedSimilarity.of(settings, self.negatives, SIMILARITIES[self.similarity])
         gather = {"gather_across_devices": candidates.gather}
         if size := settings.mini_batch_size:
             loss = CachedMultipleNegativesRankingLoss(model, scale, candidates, size, **gather)
         else:
             loss = MultipleNegativesRankingLoss(model, scale, candidates, **gather)
-        return CandidatesLoss(loss, candidates)
+        return MaskedLoss(loss, candidates)
 
 
 def _usable(split: Split, negatives: str, count: int) -> Split:

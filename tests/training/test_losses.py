@@ -14,7 +14,7 @@ from torch import nn
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training.data import Split
-from biorag.training.losses import Candidates, CandidatesLoss
+from biorag.training.losses import MaskedLoss, MaskedSimilarity
 from biorag.types import TrainingRow
 from tests.training import trainers
 
@@ -108,8 +108,8 @@ def test_who_counts_in_the_softmax(name, others):
     make, similarity, slow = library_losses()[name]
     own = [3, 0, 1, 2, 3, 1, 2]
     vectors = np.random.default_rng(4).normal(size=(7, 5, 2, 3)).astype(np.float32)
-    candidates = Candidates(similarity, by_row="maxsim" in name, others=others)
-    loss = CandidatesLoss(make(candidates), candidates)
+    candidates = MaskedSimilarity(similarity, by_row="maxsim" in name, others=others)
+    loss = MaskedLoss(make(candidates), candidates)
     columns = scripted_columns(vectors)
     found = loss(columns, torch.tensor(own))
     scale = 0.5 if "maxsim" in name else 5.0
@@ -129,7 +129,7 @@ def test_who_counts_in_the_softmax(name, others):
 def test_in_batch_passages_are_gathered_from_several_processes(negatives, processes, gathered, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", str(processes))
-    assert Candidates.of(Settings.of().training, negatives, colbert_scores).gather == gathered
+    assert MaskedSimilarity.of(Settings.of().training, negatives, colbert_scores).gather == gathered
 
 
 QUERIES = ["liver pain?", "fever", "heart, lung and gene, kidney."]
@@ -153,13 +153,13 @@ def first_batch(monkeypatch, stage, base, folder):
     """Return the text that each token of the first batch is, by column and row, and the trained model."""
     train = {"retriever": trainers.train_retriever, "reranker": trainers.train_reranker}[stage]
     seen = []
-    forward = CandidatesLoss.forward
+    forward = MaskedLoss.forward
 
     def watched(loss, columns, labels=None):
         seen.append((loss.model, [column["input_ids"].clone() for column in columns]))
         return forward(loss, columns, labels)
 
-    monkeypatch.setattr(CandidatesLoss, "forward", watched)
+    monkeypatch.setattr(MaskedLoss, "forward", watched)
     settings = Settings.of(precision="fp32", train_max_tokens=32, train_query_tokens=12, train_batch_size=8)
     train(find_encoder(str(base)), Split(ROWS, []), settings, folder, {}, lambda _: None, "bm25")
     model, columns = seen[0]
