@@ -103,11 +103,9 @@ def mine(
     from biorag.training.negatives.kinds import mine_pairs, plan_of
     from biorag.training.negatives.mining import Walk
 
-    kind = _kind(negatives, line.parameters)
+    kind = _kind(negatives, ranked.mode, line.parameters)
     walk, per_row = Walk(walks.paths, walks.path_length, walks.top), mined.per_row or kind.per_row
     plan = plan_of(negatives, settings.seed, per_row, ranked.ranks, ranked.margin, walk)
-    if ranked.mode is not None and ranked.mode not in kind.modes:
-        raise unknown_name("--mode", ranked.mode, kind.modes)
     searched = settings.replace(mode=ranked.mode or kind.modes[0], rerank=False)
     check_is_no_folder(mined.out)
 
@@ -118,10 +116,10 @@ def mine(
     show.outcome(f"{plan.kind} negatives", mined.out, work, mined.as_json, hidden=("input", "matches"))
 
 
-def _kind(name: str, parameters: Collection[str]) -> NegativesKind:
+def _kind(name: str, mode: str | None, parameters: Collection[str]) -> NegativesKind:
     """Return the kind of negatives of a name.
 
-    Raises UsageError if it is not known, or parameters are given that belong to another kind.
+    Raises UsageError if it is not known, does not search in the mode, or parameters belong to another kind.
     """
     if name not in mined_negatives():
         raise unknown_name("kind of negatives", name, mined_negatives())
@@ -131,4 +129,6 @@ def _kind(name: str, parameters: Collection[str]) -> NegativesKind:
             if option in parameters and option not in kind.options:
                 flag = option.replace("_", "-")
                 raise UsageError(f"--{flag} belongs to --negatives {owner.name}: leave it out for {name}")
+    if mode is not None and mode not in kind.modes:
+        raise unknown_name("--mode", mode, kind.modes)
     return kind
