@@ -35,15 +35,11 @@ REPLIES = ["Be vague.", "Be precise.", "Be precise precise.", "", "Be vague and 
 
 
 class PromptedEncoder(HashEncoder):
-    """Reads three more words of a question for each time that the prompt says precise; keeps what it encoded."""
+    """Reads three more words of a question for each time that the prompt says precise."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.query_prompt = ""
-        self.queries: list[tuple[str, str]] = []
+    query_prompt = ""
 
     def encode_queries(self, texts):
-        self.queries += [(self.query_prompt, text) for text in texts]
         words = 1 + 3 * self.query_prompt.count("precise")
         return super().encode_queries([" ".join(text.split()[:words]) for text in texts])
 
@@ -60,7 +56,7 @@ class DenseIndex:
 
     def _ranked(self, query):
         scored = [ScoredDoc(id, float(query @ vector)) for id, vector in self.vectors.items()]
-        return sorted(scored, key=lambda each: (-each.score, each.id))
+        return sorted(scored, key=lambda doc: (-doc.score, doc.id))
 
     def fetch(self, ids):
         return {id: self.snippets[id] for id in ids if id in self.snippets}

@@ -30,15 +30,15 @@ def load_benchmark(path: Path) -> Benchmark:
     """
     return {
         task: [
-            parse_question(id, record, f"benchmark {path}, task {task}, question {id}")
+            _question(id, record, f"benchmark {path}, task {task}, question {id}")
             for id, record in sorted(questions.items())
         ]
-        for task, questions in read_tasks(path).items()
+        for task, questions in _tasks(path).items()
     }
 
 
-def read_tasks(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the unparsed questions of a benchmark by task and id; raises as `load_benchmark` does."""
+def _tasks(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the unparsed questions of a benchmark by task and id."""
     if not path.is_file():
         raise MissingError(f"benchmark {path} is not there: name MIRAGE's benchmark.json, or 'demo'")
     try:
@@ -62,18 +62,18 @@ class BenchmarkQuestion(TypedDict):
     PMID: NotRequired[list[Annotated[int, Field(ge=0, lt=2**63)]]]
 
 
-def parse_question(id: str, record: Any, place: str) -> Question:
-    """Return a question of a benchmark; raises BadInputError naming its place if it is invalid."""
+def _question(id: str, record: Any, where: str) -> Question:
+    """Return a question of a benchmark; raises BadInputError naming where it stands if it is invalid."""
     if not _SAFE_ID.match(id):
-        raise BadInputError(f"{place}: the id must be {SAFE}, since it names a result file")
+        raise BadInputError(f"{where}: the id must be {SAFE}, since it names a result file")
     try:
         values: BenchmarkQuestion = validated(BenchmarkQuestion, record, extra="ignore")
     except ValueError as error:
-        raise BadInputError(f"{place}: {error}") from None
+        raise BadInputError(f"{where}: {error}") from None
     options: dict[str, str] = dict(values["options"].items())
     answer = values["answer"]
     if answer not in options:
-        raise BadInputError(f"{place}: the answer {answer!r} is none of the options {', '.join(options)}")
+        raise BadInputError(f"{where}: the answer {answer!r} is none of the options {', '.join(options)}")
     return Question(id, values["question"], options, answer, tuple(values.get("PMID", ())))
 
 

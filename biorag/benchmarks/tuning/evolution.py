@@ -313,9 +313,9 @@ def instruction_of(reply: Generation) -> str:
 def draft_form(template: Template) -> DraftForm[Reflection]:
     """Return the form of the request for a better instruction."""
 
-    def prompts(subject: Reflection, number: int) -> Iterator[Prompt]:
+    def prompts(subject: Reflection, _: int) -> Iterator[Prompt]:
         for length in LENGTHS:
-            examples = "\n\n".join(_example(place, trial, length) for place, trial in enumerate(subject.trials, 1))
+            examples = "\n\n".join(_example(number, trial, length) for number, trial in enumerate(subject.trials, 1))
             yield template.fill(instruction=subject.instruction, examples=examples)
 
     return DraftForm((INSTRUCTION,), prompts, INSTRUCTION)
