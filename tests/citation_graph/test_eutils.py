@@ -179,10 +179,3 @@ def test_both_hops_come_with_their_abstracts(entrez, fill, tmp_path, monkeypatch
     again = fill(out=out)
     assert (again.asked, again.written) == (0, fetched.written)
     assert out.read_bytes() == before
-
-
-def test_papers_that_cite_nothing_have_no_neighbours(entrez, fill, tmp_path):
-    entrez.left_out = set(SEEDS)
-    fetched = fill(out=tmp_path / "out.jsonl")
-    assert (fetched.one_hop, fetched.two_hop, fetched.asked, fetched.written) == (0, 0, 0, 0)
-    assert entrez.fetched == []

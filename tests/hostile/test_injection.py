@@ -110,13 +110,6 @@ def test_a_forged_quote_does_not_pass_and_a_real_one_does():
     assert (citation.n, citation.quote) == (1, "lowers fever in")
 
 
-def test_a_choice_outside_the_options_is_none():
-    for choice in ("E", "C and D", ""):
-        reply = {"step_by_step_thinking": "t", "relevant_context": "YES", "answer_choice": choice}
-        answer = answered(CHOICE, reply, ["x"])
-        assert (answer.choice, answer.parsed) == (None, False)
-
-
 @pytest.mark.slow
 def test_the_grammar_keeps_to_the_options_whatever_a_snippet_demands():
     pytest.importorskip("llama_cpp")
