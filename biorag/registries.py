@@ -1,8 +1,7 @@
 """The registry of every kind of fusion, reranker, reader, published format, store, generator, benchmark and so on.
 
-A new kind is one new file and one entry here. An entry names what does the work, which is imported when it is used,
-and states what its users must know of the kind, so that none of them asks for its name. The entries stand together,
-below all packages, because settings and help texts need them too.
+A new kind is one new file and one entry here. An entry names its implementation, imported when used, and states the
+facts that the code needs, so that nothing asks for a kind by name. Settings and help texts read the entries too.
 """
 
 from __future__ import annotations
@@ -21,14 +20,9 @@ class FusionKind(Kind):
     """
 
     parameters: tuple[str, ...] = ()  # the retrieval settings that it takes, by name
-    # whether each side must score what the other alone found; those scores follow the side's own ranking
-    true_scores: bool = False
-    # whether the best of all snippets are wanted, not of those on the two lists; true scores then, see
-    # `biorag.retrieval.fusion` for the requirements on the fusion
-    exhaustive: bool = False
-    # whether a score is on the scale of its dense side; else the scores of a query are stretched to 0..1 before a
-    # reranker's are added to them
-    bounded: bool = False
+    true_scores: bool = False  # whether each side also scores the other's hits, after its own ranking
+    exhaustive: bool = False  # whether to rank all snippets, not those on the two lists (see `biorag.retrieval.fusion`)
+    bounded: bool = False  # whether scores are on the scale of the dense side; else a query's are stretched to 0..1
 
 
 FUSIONS = Registry(
@@ -60,15 +54,10 @@ class RerankerKind(Kind):
     word: str = ""
     prefix: str = ""
     id: str = "ID"  # placeholder of the stage's name in help texts
-    # whether scores are on the scale of a cosine; else the scores of a query are stretched to 0..1 before a later
-    # stage's are added to them
-    bounded: bool = False
-    # "module:name" of the model whose token vectors an index can store, `(ModelFiles, precision) ->
-    # TokenEncoder`; empty if there are none, or they are the bi-encoder's
-    token_model: str = ""
+    bounded: bool = False  # whether scores are on the scale of a cosine; else a query's are stretched to 0..1
+    token_model: str = ""  # target of its own model of token vectors that can be stored, `(ModelFiles, precision)`
     uses_encoder: bool = False  # whether it works with the bi-encoder's token vectors
-    # "module:name" of the function that hashes its own weights, `(name) -> SHA-256`; empty if it has none
-    weights: str = ""
+    weights: str = ""  # target of the function that hashes its own weights, `(name) -> SHA-256`
 
     @property
     def syntax(self) -> str:
@@ -136,11 +125,8 @@ class ReaderKind(Kind):
     suffixes: tuple[str, ...]  # how the names of such files end, in lower case
     beginnings: tuple[bytes, ...] = ()  # beginnings that tell such a file if its name does not
     roots: tuple[str, ...] = ()  # the root elements that tell it from other XML
-    # whether files are a sequence in which later ones change earlier ones: one that an index has taken in before
-    # changes nothing
-    incremental: bool = False
-    # whether files that are no corpus have the format too, so that not all of a folder's are taken
-    common: bool = False
+    incremental: bool = False  # whether later files change earlier ones: one taken in before changes nothing
+    common: bool = False  # whether other files than corpora have the format, so that not all of a folder's are taken
     unit: str = "line"  # unit in which messages count positions in a file
 
 
@@ -216,10 +202,8 @@ class FormatKind(Kind):
     """A format in which a set is published: its target is a `Format` (biorag.conversion.items)."""
 
     folder: bool = False  # whether it reads one folder as it is
-    # the parts that `--split` can name; none where the files name them, None where there are no parts
-    splits: tuple[str, ...] | None = None
-    # the options of 'biorag data convert' that it takes besides, as they are named in the code
-    options: tuple[str, ...] = ()
+    splits: tuple[str, ...] | None = None  # the parts for `--split`; () if the files name them, None without parts
+    options: tuple[str, ...] = ()  # its own options of 'biorag data convert', as the code names them
 
 
 FORMATS = Registry(
@@ -300,15 +284,14 @@ def generator_of(spec: str) -> GeneratorKind:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreKind(Kind):
-    """A kind of store, which holds the snippets of indexes and their vectors.
+    """A kind of store of snippets and their vectors.
 
-    The target of an embedded one opens the index in a folder, `(folder, manifest, writable) -> Index`; that of one on a
-    server is a `StoreServer` (biorag.indexes.store), made from the `Server` and the settings.
+    The target of an embedded one opens a folder, `(folder, manifest, writable) -> Index`; that of a server is a
+    `StoreServer` (biorag.indexes.store).
     """
 
     server: str = ""  # the setting that gives the URL of its server; empty if it is embedded
     snapshots: bool = False  # whether 'biorag snapshot' saves its indexes: every file stands in `checksums.json`
-    # advice if it does not
     instead: str = "is in a store that has no snapshots: copy its folder while nothing writes to it"
 
 

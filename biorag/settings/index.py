@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import field_validator
 
@@ -10,7 +10,6 @@ from biorag.registries import EMBEDDED, STORES
 from biorag.settings.section import Effect, Section, option, setting
 
 TokenStorage = Literal["compact", "full", "none"]
-TOKEN_STORAGE: tuple[str, ...] = get_args(TokenStorage)
 COMPACT_DIMENSION = 128  # of compact token vectors, if the model's have more
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 DEFAULT = "default"
