@@ -11,7 +11,7 @@ from biorag.models import exporting
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.colbert import ColBERT
 from biorag.models.exported import MANY, ExportedColBERT, ExportedEncoder, load_bi_encoder, load_colbert
-from biorag.models.exporting import LARGEST_DIFFERENCE, NotExportableError, export_model
+from biorag.models.exporting import LARGEST_DIFFERENCE, export_model
 from biorag.models.exports import GRAPH, RECORD, export_folder, is_settled, read_record, usable_files
 from biorag.models.finding import find_encoder
 from tests.models.test_late_interaction import stanford  # noqa: F401  a fixture
@@ -241,18 +241,3 @@ def test_a_failed_export_is_tried_again_with_other_versions(tiny, tmp_path, monk
     assert is_settled(folder, record)
     monkeypatch.setattr("biorag.models.exports.installed_versions", lambda packages: {"torch": "99"})
     assert not is_settled(folder, record)
-
-
-def test_another_tokenization_than_the_librarys_is_refused(tiny, tmp_path, monkeypatch):
-    plain = exporting._text_format
-
-    def shorter(model, task):
-        form = plain(model, task)
-        return type(form)(form.prompt, form.max_length - 1)
-
-    monkeypatch.setattr(exporting, "_text_format", shorter)
-    record = export_model(tiny, "bi-encoder", tmp_path)
-    assert record.files is None
-    assert "its vectors differ" in record.reason or "numbers instead of" in record.reason
-    with pytest.raises(NotExportableError):
-        exporting._check_kind([None])

@@ -110,10 +110,8 @@ def test_weights_hash_of_several_files_is_that_of_their_sorted_list(tmp_path):
     ("find", "spec"),
     [
         (find_encoder, "nobody/no-such-model"),
-        (find_encoder, "not a name"),
         (find_gguf, "/nowhere/model.gguf"),
         (find_gguf, "hf:nobody/no-such/model.gguf"),
-        (find_gguf, "hf:model.gguf"),
     ],
 )
 def test_a_model_that_cannot_be_had_is_one_sentence(find, spec, tmp_path, monkeypatch):

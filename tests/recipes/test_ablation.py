@@ -92,7 +92,6 @@ def test_a_sweep_holds_no_secret_for_its_reports_to_repeat(sweep, values, variab
     [
         ({"colour": "red"}, ["colour", "not permitted", "'red'"]),
         ({"negatives": ["in-batch", "hard"]}, ["negatives.1", "in-batch, bm25, bm25-hits or random", "'hard'"]),
-        ({"train": []}, ["train", "at least 1"]),
         ({"settings": {"train_epochs": -1}}, ["settings"]),
         ({"hard_negatives": 32, "per_row": 4}, ["per_row mines 4 negatives, and hard_negatives uses 32"]),
     ],
@@ -219,22 +218,6 @@ def test_an_argument_changes_the_steps_that_have_it_and_those_after(sweep, value
     assert before.keys() - changed(before, keys_of(sweep(**SMALL, **values))) == (
         before.keys() if kept is None else kept
     )
-
-
-def test_a_changed_file_changes_the_steps_that_read_it(sweep, place):
-    asked = {**SMALL, "base": "base", "guard": ["benchmark.json"]}
-
-    def changed_by(name: str) -> set[str]:
-        before = keys_of(sweep(**asked))
-        (place / name).parent.mkdir(exist_ok=True)
-        (place / name).write_text(f"another {name}")
-        return changed(before, keys_of(sweep(**asked)))
-
-    everything = set(keys_of(sweep(**asked)))
-    assert changed_by("test/queries.jsonl") == {name for name in everything if name.startswith("retrieval")}
-    assert everything - changed_by("train/qrels/train.tsv") == UNTRAINED
-    assert changed_by("corpus.jsonl") == changed_by("base/model.safetensors") == everything
-    assert changed_by("benchmark.json") == everything - UNTRAINED, "it guards what is trained"
 
 
 def chain():
