@@ -12,8 +12,7 @@ from biorag.benchmarks.latency import machine, stages, timing
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
-from biorag.retrieval.retriever import Retriever
-from tests.fakes import HashEncoder, OverlapReranker, encoding_snippets
+from tests.fakes import HashEncoder, encoding_snippets
 
 pytestmark = pytest.mark.models
 
@@ -115,14 +114,6 @@ def test_the_first_stage_is_timed_without_encoding(subject, mode):
     timings = stages.first_stage(subject.index, known, searching, [1, 20], FEW)
     assert {size: timed.n for size, timed in timings.items()} == {1: 4, 20: 4}
     assert all(timed.p50 > 0 for timed in timings.values())
-    assert timings[20].p50 > timings[1].p50
-
-
-def test_one_by_one_has_every_stage(subject):
-    retriever = Retriever(subject.index, subject.encoder, [OverlapReranker()], subject.settings.retrieval)
-    timings = stages.one_by_one(retriever, subject.questions, FEW)
-    assert set(timings) == {"encode", "first_stage", "fetch", "rerank", "total"}
-    assert timings["total"].mean == pytest.approx(sum(timings[s].mean for s in timings if s != "total"), abs=0.01)
 
 
 def test_the_baseline_searches_all_snippets_as_rank_bm25_scores_them(subject):

@@ -104,8 +104,8 @@ def mixed(tmp_path):
     """A run with the snippet of question n at rank 1 + n % 4."""
     path = tmp_path / "run.trec"
     rows = []
-    for place, id in enumerate(QUESTIONS):
-        ids = [f"x{n}" for n in range(place % 4)] + [f"d{id}"]
+    for number, id in enumerate(QUESTIONS):
+        ids = [f"x{n}" for n in range(number % 4)] + [f"d{id}"]
         rows += [f"{id} Q0 {other} 0 {10 - rank} mine\n" for rank, other in enumerate(ids)]
     path.write_text("".join(rows))
     return path
