@@ -36,11 +36,10 @@ class Serving:
 
     def options(self) -> ServeOptions:
         """Return the server's options."""
-        from biorag.server.options import ServeOptions, ServerLimits
+        from biorag.server.options import ServeOptions
 
         token = self.token or os.environ.get(TOKEN_VARIABLE) or None
-        limits = ServerLimits(rate=self.rate, queue=self.queue)
-        return ServeOptions(self.host, self.port, token, tuple(self.allowed_host or ()), limits)
+        return ServeOptions(self.host, self.port, token, tuple(self.allowed_host or ()), self.rate, self.queue)
 
 
 @expanded

@@ -35,9 +35,8 @@ STATIC_FILES = Path(__file__).parent / "static"
 
 def create_app(session: Session, options: ServeOptions) -> ASGIApp:
     """Return the application over an open index; with `/mcp`, if the extra `mcp` is installed."""
-    limits = options.limits
     # Questions may wait minutes for a generator; searches and pages do not wait behind them.
-    answering, searching = (WorkQueue(limits.threads, limits.queue) for _ in range(2))
+    answering, searching = (WorkQueue(options.threads, options.queue) for _ in range(2))
     doorkeeper = Doorkeeper(options.token)
     tools = _tools(session)
 

@@ -101,7 +101,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, options: ServeOptions, doorkeeper: Doorkeeper) -> None:
         self._app, self._options, self._doorkeeper = app, options, doorkeeper
-        self._requests, self._logins = RateLimiter(options.limits.rate), RateLimiter(options.limits.logins)
+        self._requests, self._logins = RateLimiter(options.rate), RateLimiter(options.logins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it; there are no web sockets."""
@@ -111,7 +111,7 @@ class Guard:
             await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply = _Reply(send, self._options.limits.write_seconds, cached=scope["path"].startswith(STATIC))
+        reply = _Reply(send, self._options.write_seconds, cached=scope["path"].startswith(STATIC))
         try:
             self._check(scope, Headers(scope=scope))
             body = await _whole_body(scope, receive, self._options)
@@ -187,19 +187,18 @@ def _check_origin(scope: Scope, headers: Headers) -> None:
 
 async def _whole_body(scope: Scope, receive: Receive, options: ServeOptions) -> bytes:
     """Return the whole body of a request."""
-    limits = options.limits
-    too_long = RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request is longer than {limits.body:,} bytes")
+    too_long = RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request is longer than {options.body:,} bytes")
     announced = Headers(scope=scope).get("content-length", "0")
-    if announced.isascii() and announced.isdigit() and int(announced[:20]) > limits.body:
+    if announced.isascii() and announced.isdigit() and int(announced[:20]) > options.body:
         raise too_long
     body = bytearray()
-    with anyio.move_on_after(limits.body_seconds) as clock:
+    with anyio.move_on_after(options.body_seconds) as clock:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise RefusedError(HTTPStatus.BAD_REQUEST, "the request ended early")
             body += message.get("body", b"")
-            if len(body) > limits.body:
+            if len(body) > options.body:
                 raise too_long
             if not message.get("more_body", False):
                 break

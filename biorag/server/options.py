@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from biorag.errors import UsageError
 
@@ -12,9 +12,16 @@ LEAST_TOKEN = 16  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """Limits for one client, and for all together."""
+class ServeOptions:
+    """Where to listen, for whom, and the limits for each client and for all.
 
+    Raises `UsageError` if an address of other machines is to be served without a token, or a token is short.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    token: str | None = None  # clients must show it; None only where this machine alone is answered
+    allowed_hosts: tuple[str, ...] = ()  # names by which browsers reach the server, besides its address
     rate: int = 600  # requests a minute of each client; 0 for no limit
     queue: int = 64  # questions answered or waiting, beyond which a further one is refused
     threads: int = 4  # questions worked on at a time
@@ -24,20 +31,6 @@ class ServerLimits:
     body_seconds: float = 20.0  # for its body to arrive
     write_seconds: float = 30.0  # for a client to take each part of a response
     logins: int = 10  # attempts a minute of each client
-
-
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """Where to listen, and for whom.
-
-    Raises `UsageError` if an address of other machines is to be served without a token, or a token is short.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8765
-    token: str | None = None  # clients must show it; None only where this machine alone is answered
-    allowed_hosts: tuple[str, ...] = ()  # names by which browsers reach the server, besides its address
-    limits: ServerLimits = field(default_factory=ServerLimits)
 
     def __post_init__(self) -> None:
         if not self.token and not is_loopback_name(self.host):

@@ -96,8 +96,7 @@ def serve(session: Session, options: ServeOptions, ready: Callable[[str], None])
     `ready` receives the address once the server listens. Raises `ServiceError` if the address is taken, or not this
     machine's.
     """
-    limits = options.limits
-    settings = {"header_seconds": limits.header_seconds, "most": limits.connections}
+    settings = {"header_seconds": options.header_seconds, "most": options.connections}
     config = uvicorn.Config(
         create_app(session, options),
         http=type("BoundedConnection", (PatientConnection,), settings),

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 from starlette.testclient import TestClient
 
 from biorag.server.app import create_app
-from biorag.server.options import ServeOptions, ServerLimits
+from biorag.server.options import ServeOptions
 
 QUESTION = "Why is pyridoxine given together with isoniazid?"
 BASE = "http://127.0.0.1:8765"
@@ -60,7 +59,7 @@ def client(session) -> Iterator[TestClient]:
 
 def client_of(session: Session, token: str | None = None, **limits) -> TestClient:
     """Return a client of an application, as curl is one: without the headers of browsers."""
-    options = ServeOptions(token=token, limits=replace(ServerLimits(rate=0), **limits))
+    options = ServeOptions(token=token, **{"rate": 0, **limits})
     return TestClient(create_app(session, options), base_url=BASE, follow_redirects=False)
 
 

@@ -213,14 +213,14 @@ def test_16_a_body_that_drips_is_given_up(session, demo_home):
 
     from biorag.errors import BioragError
     from biorag.server.guards import _whole_body
-    from biorag.server.options import ServeOptions, ServerLimits
+    from biorag.server.options import ServeOptions
 
     async def drip():
         await anyio.sleep(0.01)
         return {"type": "http.request", "body": b"x", "more_body": True}
 
     async def read():
-        options = ServeOptions(limits=ServerLimits(body_seconds=0.05))
+        options = ServeOptions(body_seconds=0.05)
         await _whole_body({"type": "http", "headers": []}, drip, options)
 
     with pytest.raises(BioragError, match="too slowly"):

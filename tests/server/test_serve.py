@@ -18,7 +18,7 @@ from biorag.errors import UsageError
 from biorag.server.asking import Asking, GoneError, WorkQueue
 from biorag.server.bodies import AskBody
 from biorag.server.guards import CLIENTS, RateLimiter
-from biorag.server.options import ServeOptions, ServerLimits
+from biorag.server.options import ServeOptions
 from tests.cli import failed, invoke
 from tests.server.conftest import QUESTION, client_of, serving
 
@@ -72,7 +72,7 @@ def test_a_bucket_fills_again_with_time_and_few_clients_are_kept():
         limiter.wait(str(number))
     assert len(limiter._buckets) == CLIENTS
     assert RateLimiter(0).wait("a") == 0
-    assert ServerLimits().rate > 0
+    assert ServeOptions().rate > 0
 
 
 def test_every_response_is_guarded(client):
