@@ -79,7 +79,6 @@ def _show_index(settings: Settings, as_json: bool) -> None:
     from biorag.indexes.progress import shortfall
     from biorag.indexes.reading import index_facts
     from biorag.indexes.store import Store
-    from biorag.references.reference import FIELDS
 
     store = Store(settings)
     manifest = store.require_manifest()
@@ -94,5 +93,3 @@ def _show_index(settings: Settings, as_json: bool) -> None:
     if not manifest.complete:
         show.err.print(f"index {manifest.name!r} is incomplete: {shortfall(store.folder)}", soft_wrap=True)
     show.report(f"Index {manifest.name}", values, as_json, hidden=("server",))
-    if missing := [name for name in FIELDS if name not in values["metadata"]["fields"]]:
-        show.err.print(f"Fields of references that no snippet read has: {', '.join(missing)}", soft_wrap=True)

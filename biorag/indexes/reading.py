@@ -1,8 +1,7 @@
-"""Reading an index: all of it, one document of it, and what it holds and was made with."""
+"""Reading an index: all of it, one document of it, and its facts."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,6 @@ from biorag.utils.progress import batched
 
 FETCHED_AT_ONCE = 1000
 MOST_OF_PMID = 1000  # snippets of one paper that are listed
-SAMPLED = 1000  # snippets that tell which fields an index has
 PMID_DIGITS = 12  # at most
 _OF_BLOCKS = ("document", "block", "blocks")
 
@@ -68,20 +66,12 @@ def named_snippets(index: Index, name: str, dimension: int) -> list[Snippet]:
     return [snippet for id in ids if (snippet := document(index, id))]
 
 
-def _metadata_fields(index: Index) -> dict[str, Any]:
-    """Count the fields of metadata of up to 1,000 snippets: stores list ids by their hashes, so they are a sample."""
-    snippets = index.fetch(next(batched(index.ids(), SAMPLED), []))
-    counts = Counter(name for snippet in snippets.values() for name in snippet.metadata)
-    return {"read": len(snippets), "fields": dict(sorted(counts.items()))}
-
-
 def index_facts(store: Store, manifest: Manifest, index: Index) -> dict[str, Any]:
-    """Return what `biorag info NAME --json` prints: the manifest's values, and what only the open index tells."""
+    """Return the document of `biorag info NAME --json`: the manifest's values, and the facts of the open index."""
     return {
         **manifest.shown(),
         "snippets": index.count(),
         "deleted_share": index.deleted_share(),
         "bytes": disk_bytes(store.folder),
         "torn": sorted(read_progress(store.folder).torn),
-        "metadata": _metadata_fields(index),
     }

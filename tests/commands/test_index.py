@@ -23,27 +23,6 @@ def ids(found):
     return [hit["id"] for hit in found["hits"]]
 
 
-def test_a_second_run_loads_no_encoder(run, corpus_file, tiny_encoder, monkeypatch):
-    done(run("index", corpus_file, "--encoder", tiny_encoder, "--json"))
-
-    def never(*_):
-        raise AssertionError("the encoder was loaded though nothing changed")
-
-    monkeypatch.setattr("biorag.engine.snippet_encoders", never)
-    assert done(run("index", corpus_file, "--json"))["unchanged"] == 12
-
-
-def test_appended_and_changed_snippets_are_brought_in(run, corpus_file, snippets, tiny_encoder, tmp_path):
-    done(run("index", corpus_file, "--encoder", tiny_encoder, "--json"))
-    new = [Snippet(f"n{place}", "New", f"Text {place} on rabies.", 7000 + place) for place in range(3)]
-    changed = Snippet("s1", "Warfarin", "Warfarin interacts with cranberry juice.", 1001)
-    write_medrag(corpus_file, [snippets[0], changed, *snippets[2:], *new])
-    found = done(run("index", corpus_file, "--json"))
-    assert [found[key] for key in ("added", "updated", "unchanged", "snippets")] == [3, 1, 11, 15]
-    assert ids(done(run("search", "cranberry", "--mode", "bm25", "--no-rerank", "--json"))) == ["s1"]
-    assert ids(done(run("search", "recycling", "--mode", "bm25", "--no-rerank", "--json"))) == []
-
-
 def test_index_reads_files_folders_gzip_and_standard_input(run, snippets, tiny_encoder, tmp_path):
     folder = tmp_path / "corpus"
     (folder / "deep").mkdir(parents=True)
@@ -64,16 +43,6 @@ def test_index_reads_files_folders_gzip_and_standard_input(run, snippets, tiny_e
     ]
 
 
-def test_a_bad_line_leaves_an_index_as_it_is(run, corpus_file, tiny_encoder, snippets):
-    done(run("index", corpus_file, "--encoder", tiny_encoder, "--json"))
-    before = done(run("info", "default", "--json"))
-    changed = Snippet("s1", "Warfarin", "Other text.", 1001)
-    write_medrag(corpus_file, [changed])
-    corpus_file.write_bytes(corpus_file.read_bytes() + b"{\n")
-    failed(run("index", corpus_file, "--json"), 3, "line 2")
-    assert done(run("info", "default", "--json")) == before
-
-
 def test_a_truncated_gzip_never_exits_0_and_what_it_has_is_kept(run, tmp_path, tiny_encoder, corpus_file):
     lines = [b'{"id": "z%d", "content": "text %d"}' % (place, place * place) for place in range(500)]
     path = tmp_path / "cut.jsonl.gz"
@@ -83,67 +52,6 @@ def test_a_truncated_gzip_never_exits_0_and_what_it_has_is_kept(run, tmp_path, t
     report = json.loads(result.stdout)
     assert report["rejected"] == 1 and 12 < report["snippets"] < 512
     assert report["snippets"] == done(run("info", "default", "--json"))["snippets"]
-
-
-def test_bad_lines_can_be_skipped_and_are_kept_with_their_reasons(run, corpus_file, tiny_encoder, tmp_path):
-    good = corpus_file.read_bytes().splitlines()
-    corpus_file.write_bytes(b"\n".join([*good[:5], b"{bad", *good[5:], b'{"id": "x"}']) + b"\n")
-    path = tmp_path / "home" / "indexes" / "default" / "rejects.jsonl"
-    arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--on-bad-line", "skip", "--json"]
-    result = run(*arguments)
-    found = done(result)
-    assert "2 bad lines were skipped" in " ".join(result.stderr.split())
-    assert (found["added"], found["rejected"], found["snippets"]) == (12, 2, 12)
-    rejects = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    assert [(reject["file"], reject["line"], reject["text"]) for reject in rejects] == [
-        (str(corpus_file), 6, "{bad"),
-        (str(corpus_file), 14, '{"id": "x"}'),
-    ]
-    assert [reject["reason"].split(" (")[0] for reject in rejects] == ["not JSON", "snippet 'x' has no text"]
-    before = path.read_bytes()
-    done(run(*arguments, "--estimate"))
-    assert path.read_bytes() == before, "an estimate writes nothing"
-
-
-def test_a_duplicate_id_with_other_text_is_reported_and_the_later_one_wins(run, tmp_path, tiny_encoder):
-    rows = [
-        Snippet("a", "", "Rabies is rare."),
-        Snippet("b", "", "Same text."),
-        Snippet("a", "", "Scurvy is rare."),
-        Snippet("b", "", "Same text."),
-    ]
-    path = write_medrag(tmp_path / "twice.jsonl", rows)
-    result = run("index", path, "--encoder", tiny_encoder, "--json")
-    found = done(result)
-    assert (found["added"], found["duplicates"], found["snippets"]) == (2, 2, 2)
-    assert "id 'a' appears again with other text" in result.stderr
-    assert "'b'" not in result.stderr
-    hits = done(run("search", "rare", "--mode", "bm25", "--no-rerank", "--json"))["hits"]
-    assert [hit["content"] for hit in hits] == ["Scurvy is rare."]
-
-
-def test_an_interrupted_index_run_goes_on(run, corpus_file, tiny_encoder, monkeypatch):
-    from biorag.indexes.edge import EdgeIndex
-
-    upsert, calls = EdgeIndex.upsert, []
-
-    def third_time_interrupted(self, *given):
-        calls.append(given)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        upsert(self, *given)
-
-    arguments = ["index", corpus_file, "--encoder", tiny_encoder, "--batch-size", "4", "--json"]
-    with monkeypatch.context() as patch:
-        patch.setattr(EdgeIndex, "upsert", third_time_interrupted)
-        failed(run(*arguments), 130, "interrupted")
-    assert done(run("info", "default", "--json"))["complete"] is False
-    incomplete = run("search", "aspirin", "--mode", "bm25", "--no-rerank", "--json")
-    assert ids(done(incomplete)) == ["s0"]
-    assert "incomplete" in incomplete.stderr
-    found = done(run(*arguments))
-    assert [found[key] for key in ("added", "unchanged", "snippets")] == [4, 8, 12]
-    assert done(run("info", "default", "--json"))["complete"] is True
 
 
 def searched(run, *options) -> list[tuple[str, float]]:

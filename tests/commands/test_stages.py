@@ -10,7 +10,6 @@ import pytest
 from tests.cli import done, failed, invoke, succeeded
 
 BAD = '{"id": "b"}'
-FACTS = ("encoder", "similarity", "quantized", "bm25", "sources", "snippets", "tokens", "blocks", "store")
 
 
 def lines(path: Path, *texts: str) -> Path:
@@ -31,38 +30,6 @@ def staged(tmp_path, corpus, tiny_encoder) -> Path:
     succeeded(invoke("corpus", "export", corpus, "--out", tmp_path / "snippets"))
     succeeded(invoke("embed", tmp_path / "snippets", "--out", tmp_path / "vectors", "--encoder", tiny_encoder))
     return tmp_path
-
-
-@pytest.mark.long
-def test_the_demonstration_by_stages_is_searched_as_a_direct_index(demo_home, tmp_path):
-    home, snippets, vectors = tmp_path / "home", tmp_path / "snippets", tmp_path / "vectors"
-    exported = done(invoke("corpus", "export", "demo", "--out", snippets, "--json", home=home))
-    direct = done(invoke("info", "default", "--json", home=demo_home))
-    tokens = ("--store-tokens", "compact")
-    embedded = done(invoke("embed", snippets, "--out", vectors, *tokens, "--json", home=home))
-    loaded = done(invoke("index", "--vectors", vectors, "--json", home=home))
-    count = direct["snippets"]
-    assert list(exported) == [
-        *("out", "documents", "snippets", "deletions", "duplicates", "rejected", "files", "parts", "seconds")
-    ]
-    counts = {name: exported[name] for name in ("documents", "snippets", "deletions", "rejected", "files", "parts")}
-    assert counts == {"documents": count, "snippets": count, "deletions": 0, "rejected": 0, "files": 1, "parts": 1}
-    assert {**embedded, "seconds": 0} == {
-        "out": str(vectors),
-        "snippets": count,
-        "encoded": count,
-        "unchanged": 0,
-        "seconds": 0,
-    }
-    assert (loaded["name"], loaded["added"], loaded["snippets"], loaded["complete"]) == ("default", count, count, True)
-    staged = done(invoke("info", "default", "--json", home=home))
-    assert {name: staged[name] for name in FACTS} == {name: direct[name] for name in FACTS}
-    for query in ("What does metformin do?", "vitamin with isoniazid"):
-        expected, found = (done(invoke("search", query, "--json", home=place))["hits"] for place in (demo_home, home))
-        assert [hit["id"] for hit in found] == [hit["id"] for hit in expected]
-        assert [hit["score"] for hit in found] == pytest.approx([hit["score"] for hit in expected], abs=1e-3), (
-            "of compact token vectors a number may round otherwise"
-        )
 
 
 def test_an_index_is_updated_by_vectors_for_it(staged, corpus, tiny_encoder):

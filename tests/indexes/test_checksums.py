@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from biorag.errors import MismatchError, MissingError
 from biorag.indexes.checksums import BLOCK, BLOCKS, CHECKSUMS, check_files, shard_files, write_checksums
 from biorag.indexes.store import Store
-from biorag.types import EncoderIdentity, IndexQuery, Snippet
-
-IDENTITY = EncoderIdentity("hash-encoder", "", "f" * 64, 16)
-VECTORS = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
-SNIPPETS = [Snippet(f"s{n}", f"Title {n}", f"liver word{n}") for n in range(30)]
+from biorag.types import IndexQuery
+from tests.indexes.test_snapshot import VECTORS, finished
 
 
 @pytest.fixture
 def store(settings) -> Store:
-    """A finished index."""
-    store = Store(settings)
-    manifest = store.new_manifest(IDENTITY, 10.0)
-    index = store.open(manifest, writable=True)
-    index.upsert(SNIPPETS, VECTORS)
-    index.optimize()
-    store.save(replace(manifest, snippets=30, complete=True, checksums=index.seal()))
-    index.close()
-    return store
+    return finished(settings)
 
 
 def found(store: Store) -> list[str]:

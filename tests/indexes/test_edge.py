@@ -25,29 +25,10 @@ from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, Snippet
 DIMENSION = 16
 DEEP = 1024  # the engine builds a graph from 10 MB of vectors on, here 2,560
 
-# What the child processes share with this file: the manifest, and snippets and vectors that follow from a number.
+# What the child processes begin with.
 COMMON = """
 import os, signal, sys
-from pathlib import Path
-import numpy as np
-from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.manifest import Manifest
-from biorag.indexes.manifest import Bm25Parameters
-from biorag.types import EncoderIdentity, IndexQuery, Snippet
-
-def manifest(dimension=16, quantized=False):
-    return Manifest("test", EncoderIdentity("random", "", "f" * 64, dimension), "cosine", quantized,
-                    Bm25Parameters(0.9, 0.4, 8.0), {"kind": "edge"}, "", "")
-
-def snippet(n):
-    return Snippet(f"k{n}", f"Title {n}", f"liver term{n} naïve", n + 1, {"year": 1900 + n, "half": n / 2})
-
-def vector(n):
-    return np.random.default_rng(n).normal(size=16).astype(np.float32)
-
-def write(index, numbers):
-    index.upsert([snippet(n) for n in numbers], np.stack([vector(n) for n in numbers]))
-
+from tests.indexes.test_edge import *
 folder = Path(sys.argv[1])
 """
 
@@ -101,7 +82,11 @@ def child(tmp_path):
         path = tmp_path / f"child{len(started)}.py"
         path.write_text(COMMON + script, encoding="utf-8")
         process = subprocess.Popen(
-            [sys.executable, str(path), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(path), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         )
         started.append(process)
         return process
@@ -204,32 +189,11 @@ def test_a_writer_is_refused_beside_a_reader_and_let_in_after_it(written, child)
     index.close()
 
 
-@pytest.mark.slow
-def test_processes_that_open_a_fresh_index_at_the_same_moment_all_read_it(folder, child):
-    """Opening to read tidies files that the writer left (journals, the engine's configuration)."""
-    index = EdgeIndex(folder, manifest(), writable=True)
-    write(index, range(20))
-    index.optimize()
-    write(index, range(10, 30))
-    index.close()
-    script = """
-print("ready", flush=True)
-sys.stdin.readline()
-index = EdgeIndex(folder, manifest())
-found = index.fetch([f"k{n}" for n in range(40)])
-best = index.search([IndexQuery(vector(n), 1) for n in range(30)])
-print(index.count(), found == {f"k{n}": snippet(n) for n in range(30)}, *(hits[0].id for hits in best), flush=True)
-"""
-    readers = [child(script, folder) for _ in range(2)]
-    assert [reader.stdout.readline() for reader in readers] == ["ready\n"] * 2
-    for reader in readers:
-        reader.stdin.write("go\n")
-        reader.stdin.flush()
-    expected = " ".join(["30", "True", *(f"k{n}" for n in range(30))]) + "\n"
-    assert [reader.communicate(timeout=60)[0] for reader in readers] == [expected] * 2
-    index = EdgeIndex(folder, manifest(), writable=True)
-    holds_exactly(index, range(30))
-    index.close()
+def test_two_processes_read_an_index_at_once(written, child):
+    reader = child("index = EdgeIndex(folder, manifest()); print('open', flush=True); sys.stdin.read()", written)
+    assert reader.stdout.readline() == "open\n"
+    with closing(EdgeIndex(written, manifest())) as index:
+        holds_exactly(index, range(30))
 
 
 # --- quantization

@@ -9,7 +9,6 @@ from biorag.indexes.progress import (
     clear_progress,
     read_progress,
     shortfall,
-    torn_note,
     write_progress,
 )
 
@@ -31,17 +30,9 @@ def test_a_damaged_record_is_named(tmp_path, text):
         read_progress(tmp_path)
 
 
-def test_the_note_names_the_first_documents_and_their_files():
-    assert torn_note({"a": "x.jsonl"}) == "1 document is torn (a): index x.jsonl again"
-    assert torn_note(dict.fromkeys("edcba", "x.jsonl") | {"f": "y.xml"}) == (
-        "6 documents are torn (a, b, c and 3 more): index x.jsonl, y.xml again"
-    )
-    assert torn_note({"a": ""}) == "1 document is torn (a): index the interrupted corpus again"
-
-
 def test_an_incomplete_index_says_what_it_lacks(tmp_path):
     assert shortfall(tmp_path) == "its last indexing run was interrupted: run the same command again"
-    write_progress(tmp_path, IndexingProgress(0, (), {"a": "x.jsonl"}))
-    assert shortfall(tmp_path) == "1 document is torn (a): index x.jsonl again"
+    write_progress(tmp_path, IndexingProgress(0, (), dict.fromkeys("edcba", "x.jsonl") | {"f": "y.xml"}))
+    assert shortfall(tmp_path) == "6 documents are torn (a, b, c and 3 more): index x.jsonl, y.xml again"
     (tmp_path / PROGRESS).write_text("{")
     assert "progress.json is damaged" in shortfall(tmp_path)

@@ -34,17 +34,23 @@ def quiet(count: int) -> None:
     pass
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> tuple[Store, Path]:
-    """A finished index and its snapshot."""
-    home = tmp_path_factory.mktemp("snapshots")
-    store = Store(Settings.of(home=home, name="pubmed"))
+def finished(settings: Settings) -> Store:
+    """A finished index of the thirty snippets."""
+    store = Store(settings)
     manifest = store.new_manifest(EncoderIdentity("hash-encoder", "", "f" * 64, 16), 10.0)
     index = store.open(manifest, writable=True)
     index.upsert(SNIPPETS, VECTORS)
     index.optimize()
     store.save(replace(manifest, snippets=30, complete=True, checksums=index.seal()))
     index.close()
+    return store
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[Store, Path]:
+    """A finished index and its snapshot."""
+    home = tmp_path_factory.mktemp("snapshots")
+    store = finished(Settings.of(home=home, name="pubmed"))
     saved = snapshot.save(store, home / "pubmed.tar.gz", quiet)
     assert (saved.name, saved.snippets, saved.bytes) == ("pubmed", 30, (home / "pubmed.tar.gz").stat().st_size)
     return store, home / "pubmed.tar.gz"

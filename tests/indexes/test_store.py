@@ -1,15 +1,13 @@
 """Finding an index: its manifest, the store that holds it, and whether it fits the encoder and settings."""
 
 import re
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import pytest
 from qdrant_client import QdrantClient
 
-from biorag.errors import MismatchError, MissingError, ServiceError
+from biorag.errors import MismatchError, MissingError
 from biorag.indexes import server
 from biorag.indexes.collection import read_remote_manifest
 from biorag.indexes.manifest import Bm25Parameters, Manifest
@@ -142,32 +140,3 @@ def test_an_index_gone_from_its_server_is_missing(settings, servers):
     assert "'test'" in str(caught.value)
     with pytest.raises(MissingError, match="collection 'test' is not on the server: run 'biorag index' first"):
         Store(settings).open(Store(settings.replace(qdrant=URL)).new_manifest(IDENTITY, 10.0))
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "says"),
-    [
-        (401, b"Must provide an API key", "the Qdrant server refused: 401 Unauthorized: set QDRANT_API_KEY"),
-        (500, b"{}", "answered 500: '{}', 6 times: check --qdrant"),
-        (200, b"<html>Grafana</html>", "check --qdrant"),
-        (200, b"{}", "check --qdrant"),
-    ],
-)
-def test_a_server_that_answers_otherwise_is_a_service_error(settings, status, body, says):
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as stub:
-        threading.Thread(target=stub.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        try:
-            with pytest.raises(ServiceError, match=f"^[^\n]*{re.escape(says)}[^\n]*$"):
-                Store(settings.replace(qdrant=f"http://127.0.0.1:{stub.server_port}", timeout=5)).manifest()
-        finally:
-            stub.shutdown()

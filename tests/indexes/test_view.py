@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +11,10 @@ import pytest
 from biorag.errors import BioragError
 from biorag.indexes import view
 from biorag.indexes.store import Store
-from biorag.types import EncoderIdentity, IndexQuery, Snippet
+from biorag.types import IndexQuery
+from tests.indexes.test_snapshot import SNIPPETS, VECTORS, finished
 
 pytestmark = pytest.mark.slow
-
-VECTORS = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
-SNIPPETS = [Snippet(f"s{n}", f"Title {n}", f"liver word{n}") for n in range(30)]
 
 
 @pytest.fixture(params=[False, True], ids=["small", "large"])
@@ -25,14 +22,7 @@ def store(settings, request, monkeypatch) -> Store:
     """A finished index, its folders once copied for readers and once linked."""
     if request.param:
         monkeypatch.setattr(view, "SMALL", 0)
-    store = Store(settings)
-    manifest = store.new_manifest(EncoderIdentity("hash-encoder", "", "f" * 64, 16), 10.0)
-    index = store.open(manifest, writable=True)
-    index.upsert(SNIPPETS, VECTORS)
-    index.optimize()
-    store.save(replace(manifest, snippets=30, complete=True, checksums=index.seal()))
-    index.close()
-    return store
+    return finished(settings)
 
 
 def read(store: Store) -> list[str]:
@@ -58,13 +48,6 @@ def test_a_reader_writes_nothing(store):
     before = state(store.folder)
     assert read(store) == ["s7", "s9"]
     assert state(store.folder) == before
-
-
-def test_times_of_a_small_index_stay_as_they_are(store):
-    if view.SMALL:
-        before = {path: path.stat().st_mtime_ns for path in store.folder.rglob("*")}
-        read(store)
-        assert {path: path.stat().st_mtime_ns for path in store.folder.rglob("*")} == before
 
 
 def test_what_cannot_be_written_to_is_read(store, tmp_path, monkeypatch):
