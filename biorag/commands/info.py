@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -82,14 +83,12 @@ def _show_index(settings: Settings, as_json: bool) -> None:
 
     store = Store(settings)
     manifest = store.require_manifest()
-    server = store.server_facts(manifest)
-    if server and not as_json:  # before the index is opened, which fails if a shard is missing
-        show.report(f"Collection {manifest.name}", server)
-    index = store.open(manifest)
-    try:
-        values = index_facts(store, manifest, index) | ({"server": server} if server else {})
-    finally:
-        index.close()
+    server = store.server(manifest.store)
+    facts = server.facts(manifest.name) if server else {}
+    if facts and not as_json:  # before the index is opened, which fails if a shard is missing
+        show.report(f"Collection {manifest.name}", facts)
+    with closing(store.open(manifest)) as index:
+        values = index_facts(store, manifest, index) | ({"server": facts} if facts else {})
     if not manifest.complete:
         show.err.print(f"index {manifest.name!r} is incomplete: {shortfall(store.folder)}", soft_wrap=True)
     show.report(f"Index {manifest.name}", values, as_json, hidden=("server",))

@@ -78,20 +78,14 @@ def _rows(plan: ScalePlan) -> list[tuple[str, str]]:
     return [
         *rows,
         ("all stages: time", _time(plan.seconds)),
-        ("all stages: cost", _cost(plan, plan.cost)),
+        ("all stages: cost", f"{plan.cost:,.2f} {plan.machine.currency}" if plan.cost else "no price_per_hour"),
         ("bottleneck", plan.bottleneck),
         ("search: memory of all machines", _bytes(search.memory_bytes)),
         ("search: disk of all machines", _bytes(search.disk_bytes)),
         ("search: ms a question", _number(search.question_ms)),
-        ("search: questions/s at most", _number(search.questions_per_second)),
         *((f"machines for {need}", str(count)) for need, count in plan.machines.items()),
         ("machines needed", str(plan.needed)),
-        ("search: cost a month", _cost(plan, search.cost_per_month)),
     ]
-
-
-def _cost(plan: ScalePlan, cost: float | None) -> str:
-    return "no price_per_hour" if cost is None else f"{cost:,.2f} {plan.machine.currency}"
 
 
 def _number(value: float) -> str:

@@ -90,8 +90,8 @@ def remove_index(settings: Settings) -> None:
     """
     manifest, folder = known_index(settings), settings.indexes / settings.index.name
     with DirectoryLock(folder, exclusive=True):
-        if manifest is not None:
-            Store(settings).remove_remote(manifest)
+        if manifest is not None and (server := Store(settings).server(manifest.store)):
+            server.remove(manifest.name)
         for left in settings.home.glob(f"{REMOVED}*"):
             shutil.rmtree(left, ignore_errors=True)
         grave = Path(tempfile.mkdtemp(prefix=REMOVED, dir=settings.home))

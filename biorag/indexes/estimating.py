@@ -1,4 +1,4 @@
-"""What indexing a surveyed corpus will take, by encoding and writing a sample of it."""
+"""An estimate of indexing a surveyed corpus, by encoding and writing a sample of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TERM_BYTES, OVERHEAD_BYTES = 16, 120  # of a BM25 term, and of a point's ids and
 
 @dataclass(frozen=True, slots=True)
 class IndexEstimate:
-    """What indexing a corpus will take: seconds after the check, bytes on disk at the end, bytes of memory.
+    """The estimate of an indexing run: seconds after the check, bytes on disk at the end, bytes of memory.
 
     While segments are merged, the disk holds up to twice as much.
     """
@@ -46,7 +46,7 @@ def index_bytes(dimension: int, quantized: bool, terms: float, text_bytes: float
     return dimension * (5 if quantized else 4) + OVERHEAD_BYTES + TERM_BYTES * terms + text_bytes + token_bytes
 
 
-def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_size: int) -> IndexEstimate:
+def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets) -> IndexEstimate:
     """Return what indexing the corpus would take, by the survey's sample.
 
     The graph's time is that of 14,448 snippets on 2 cores; it matters little beside the encoding.
@@ -67,7 +67,6 @@ def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_s
     seconds = (time.perf_counter() - started) / size + OPTIMIZE_SECONDS
     numbers, dimension = sum(rows.size for rows in tokens), vectors.shape[1]
     snippet_bytes = _snippet_bytes(manifest, survey.sample, dimension, numbers)
-    unwritten = 4 * numbers * max(0, batch_size - size) // size  # a batch's token vectors, until they are written
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return IndexEstimate(
         name=manifest.name,
@@ -76,7 +75,7 @@ def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets, batch_s
         seconds=round(seconds * count, 1),
         bytes=snippet_bytes * count,
         bytes_per_snippet=snippet_bytes,
-        memory_bytes=peak + unwritten + dimension * 4 * count,
+        memory_bytes=peak + dimension * 4 * count,
     )
 
 

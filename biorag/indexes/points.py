@@ -1,4 +1,4 @@
-"""What the stores of Qdrant points share: ids, payloads, search settings, and how an index of points is read."""
+"""The base of the stores of Qdrant points: ids, payloads, search settings, and reading an index of points."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def payload(snippet: Snippet) -> dict[str, Any]:
 
 
 class StoredError(ValueError):
-    """What a store answers that biorag does not write."""
+    """An answer of a store that biorag does not write."""
 
 
 @dataclass(frozen=True, slots=True)

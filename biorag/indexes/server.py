@@ -14,16 +14,18 @@ import numpy as np
 from qdrant_client import QdrantClient, models
 
 from biorag.errors import MissingError
-from biorag.indexes.cluster import await_new_shards, collection_facts, require_whole
 from biorag.indexes.collection import (
     MANIFEST_KEY,
     ORDERING,
+    await_new_shards,
     build_graph,
     check_layout,
+    collection_facts,
     create_collection,
     index_payload,
     is_loading,
     read_remote_manifest,
+    require_whole,
     wait_until_green,
 )
 from biorag.indexes.connection import connect, server_errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from biorag.corpus.sources import DEMO
 from biorag.errors import BioragError, MismatchError, MissingError, UsageError, suggestion
@@ -62,7 +62,7 @@ class Store:
                 f"index {self.settings.index.name!r} lies in {location}, not at {url}: choose another --name"
             )
         store = local.store if local and not url else configured
-        server = self._server(store)
+        server = self.server(store)
         if server is None:
             return local
         remote = server.read_manifest(self.settings.index.name)
@@ -108,7 +108,7 @@ class Store:
 
     def open(self, manifest: Manifest, writable: bool = False) -> Index:
         """Open the index of a manifest; what is raised is the store's, as in `EdgeIndex`."""
-        if server := self._server(manifest.store):
+        if server := self.server(manifest.store):
             return server.open(manifest, writable, DirectoryLock(self.folder, exclusive=True) if writable else None)
         if writable:
             make_folder(self.folder)
@@ -120,19 +120,9 @@ class Store:
 
     def save(self, manifest: Manifest) -> None:
         """Write the manifest, atomically; for an index on a server there too."""
-        if server := self._server(manifest.store):
+        if server := self.server(manifest.store):
             server.write_manifest(manifest)
         write_json(self._path, manifest.to_json())
-
-    def remove_remote(self, manifest: Manifest) -> None:
-        """Remove what a server holds of an index; nothing of an embedded one."""
-        if server := self._server(manifest.store):
-            server.remove(manifest.name)
-
-    def server_facts(self, manifest: Manifest) -> dict[str, Any] | None:
-        """Return what a server tells of an index; None of an embedded one."""
-        server = self._server(manifest.store)
-        return server.facts(manifest.name) if server else None
 
     def check_layout(self, manifest: Manifest | None) -> None:
         """Check that shards, replicas and the place of vectors are those of the index, or of a new one on a server.
@@ -142,7 +132,7 @@ class Store:
         """
         store = manifest.store if manifest else self._configured()
         if STORES[store["kind"]].server:
-            if manifest and (server := self._server(store)):
+            if manifest and (server := self.server(store)):
                 server.check_layout(manifest.name)
             return
         index = self.settings.index
@@ -167,7 +157,7 @@ class Store:
             raise UsageError(f"--store {kind.name} is on a server: give its URL with --{kind.server}")
         return {"kind": kind.name, "url": urls[kind.name]} if kind.server else {"kind": kind.name}
 
-    def _server(self, store: Mapping[str, str]) -> QdrantServer | None:
+    def server(self, store: Mapping[str, str]) -> QdrantServer | None:
         """Return the server that holds an index; None for an embedded one."""
         kind = STORES[store["kind"]]
         if not kind.server:
@@ -177,7 +167,7 @@ class Store:
 
 
 def open_embedded(folder: Path, manifest: Manifest, writable: bool = False) -> Index:
-    """Open an index in a folder, in the manifest's store; a scratch copy of one on a server in the embedded store."""
+    """Open an index in a folder, in the manifest's store; of one on a server, a scratch copy in the embedded store."""
     kind = STORES[manifest.store["kind"]]
     index: Index = (STORES[EMBEDDED] if kind.server else kind).load()(folder, manifest, writable)
     return index

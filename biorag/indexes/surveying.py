@@ -1,4 +1,4 @@
-"""A first pass over a corpus, so that nothing bad is indexed and what supersedes what is known."""
+"""A first pass over a corpus: its faults, its statistics, and which changes supersede others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HIGHEST_VERSION = 126  # so that no record's number is a deletion's
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a first pass over a corpus found.
+    """The statistics of a corpus, and the order of its changes.
 
     Positions count changes (snippets and deletions) in reading order, from 0. `superseded` holds those that another
     change of the same id takes the place of; `conflicts` those of them that are snippets without a version whose text
@@ -62,9 +62,10 @@ class Survey:
 
 @dataclass(slots=True)
 class Tally:
-    """What a survey adds up: per change the hash of its id, and its number (32 bits) before the hash of its text.
+    """The sums of a survey: per change the hash of its id, and its number (32 bits) before the hash of its text.
 
-    `sample` are the blocks with the largest hashes of their ids, each with the hash and its number among the blocks.
+    `sample` are the blocks with the largest hashes of their ids, each with the hash and its number among the blocks: a
+    draw of equal chances that a second run repeats.
     """
 
     length_of: LengthCounter
@@ -88,7 +89,11 @@ class Tally:
         for block in split(change):
             self.blocks += 1
             self.tokens += self.length_of(block.contents)
-            _draw(self.sample, (hash64(block.id), self.blocks, block))
+            candidate = hash64(block.id), self.blocks, block
+            if len(self.sample) < SAMPLE:
+                heapq.heappush(self.sample, candidate)
+            else:
+                heapq.heappushpop(self.sample, candidate)
 
 
 def survey(
@@ -166,14 +171,6 @@ def _number(snippet: Snippet) -> int:
     return min(version, HIGHEST_VERSION) << 25 | int(revised.replace("-", "").ljust(8, "0"))
 
 
-def _draw(sample: list[tuple[int, int, Snippet]], candidate: tuple[int, int, Snippet]) -> None:
-    """Keep the candidates with the largest hashes: a draw of equal chances that a second run repeats."""
-    if len(sample) < SAMPLE:
-        heapq.heappush(sample, candidate)
-    else:
-        heapq.heappushpop(sample, candidate)
-
-
 def hash64(text: str) -> int:
     """Return 64 bits of a text's hash."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
@@ -183,11 +180,7 @@ def repeated(ids: np.ndarray, texts: np.ndarray) -> tuple[frozenset[int], frozen
     """Return the superseded, conflicting and revived positions of a survey.
 
     Of the changes of one id since its last deletion the one with the highest number wins, the last of equals; where
-    there is none since, the deletion does.
-
-    Parameters
-    ----------
-    ids, texts : of each change, as `Tally` has them
+    there is none since, the deletion does. `ids` and `texts` are of each change, as `Tally` has them.
     """
     order = np.argsort(ids, kind="stable")
     starts = np.flatnonzero(np.r_[True, ids[order][1:] != ids[order][:-1]])

@@ -1,4 +1,4 @@
-"""Making changes in an index: whatever differs from the corpus is removed, or encoded and written."""
+"""Making changes in an index: documents that differ from the corpus are removed, or encoded and written."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class Winner(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """What a batch changes in the index, and its vectors once they are encoded.
+    """The changes of a batch, and its vectors once they are encoded.
 
     `changed` are the winners that the index holds differently, `wanted` the blocks of each document, `firsts` the
-    first blocks that the index holds of the changed ones, `documents` those that are not older than the index's.
-    `todo` is what is encoded and written; a kill in the middle can tear the documents of `torn`.
+    first blocks that the index holds of the changed ones, `documents` those that are not older than the index's. The
+    snippets of `todo` are encoded and written; a kill in the middle can tear the documents of `torn`.
     """
 
     winners: Sequence[Winner]
@@ -69,11 +69,9 @@ class _Batch(NamedTuple):
 class Updater:
     """Makes the changes of a batch that the index does not hold as they are; counts documents.
 
-    A batch is encoded while the one before it is written, so two may be under way when a run is killed.
-
-    `progress` is what a run that ended early recorded. The blocks of its batches are written again, and those that
-    belong to no document are removed first. `record` is told the progress before a batch is encoded, and again before
-    anything of it is written that could be torn. `again` and `torn` keep what has not been written again.
+    A batch is encoded while the one before it is written, so two may be under way when a run is killed. The blocks of
+    the batches in `progress` are written again; those that belong to no document are removed first. `record` is called
+    before a batch is encoded, and again before anything of it is written that could be torn.
     """
 
     def __init__(
@@ -98,7 +96,7 @@ class Updater:
 
     @property
     def progress(self) -> IndexingProgress:
-        """What is durable, and what is to be written again."""
+        """The durable changes, and those to be written again."""
         return IndexingProgress(self.done, tuple(sorted(self.again)), self.torn)
 
     def write(self, batch: Sequence[Winner]) -> int:

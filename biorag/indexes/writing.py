@@ -1,4 +1,4 @@
-"""Bringing a surveyed corpus into an index: what is new or changed is encoded and written."""
+"""Bringing a surveyed corpus into an index: new and changed snippets are encoded and written."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What an indexing run did, as `biorag index --json` prints it.
+    """The report of an indexing run, as `biorag index --json` prints it.
 
-    All but `snippets`, what the index holds in the end, count documents. `torn` are those that an earlier run, which
-    was interrupted, may have left half written; `complete` tells whether there are none. `files` counts those that were
-    taken, and of folders those that were left, by kind.
+    All but `snippets`, the size of the index in the end, count documents. An interrupted run may have left those of
+    `torn` half written. `files` counts those that were taken, and of folders those that were left, by kind.
     """
 
     name: str
@@ -54,7 +53,7 @@ class IndexReport:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """Changes on their way into an index, one a document, and what is to be recorded and reported of their files.
+    """Changes on their way into an index, one a document, and the records of their files.
 
     `rejected` counts lines that could not be read, `duplicates` changes that others take the place of, `known`
     snippets of files that the index has taken in before.
@@ -178,7 +177,7 @@ def _finished(manifest: Manifest, taken: Sequence[SourceRecord], snippets: int, 
 
 
 class SnippetEncoding(Protocol):
-    """What snippets are encoded with: the bi-encoder, and a token model if an index stores its vectors."""
+    """Encodes snippets by the bi-encoder, and by a token model if an index stores its vectors."""
 
     @property
     def encoder(self) -> Encoder:
@@ -194,14 +193,7 @@ class SnippetEncoding(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SurveyedCorpus:
-    """A corpus that was found and read once, and the index it goes into.
-
-    Parameters
-    ----------
-    manifest : of the index; None if it is yet to be made
-    load_encoding : gives the models, which are loaded at the first call
-    rejects : takes the bad lines; None if the first one stops the reading
-    """
+    """A corpus that was read once, and the index it goes into, whose manifest is None if it is yet to be made."""
 
     store: Store
     manifest: Manifest | None
@@ -219,8 +211,8 @@ class SurveyedCorpus:
         return self.store.new_manifest(encoding.encoder.identity, self.survey.avg_len, encoding.parameters)
 
     def estimate(self) -> IndexEstimate:
-        """Return what indexing it would take; nothing is written."""
-        return estimate(self._planned(), self.survey, self.load_encoding(), self.store.settings.index.batch_size)
+        """Return an estimate of indexing it; nothing is written."""
+        return estimate(self._planned(), self.survey, self.load_encoding())
 
     def write(self, progress: Progress) -> IndexReport:
         """Bring it into the index; see `write_index`."""

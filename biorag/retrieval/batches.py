@@ -49,13 +49,9 @@ def in_batches(
     wanted: Collection[str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Iterator[tuple[Q, T]]:
-    """Yield each question with what `search` finds for it, `BATCH` questions at a time.
+    """Yield each question with the result of `search` for it, `BATCH` questions at a time.
 
-    Parameters
-    ----------
-    wanted : ids of the questions to yield, None for all; batches have the same questions whichever are wanted, so
-        that a resumed run searches as an uninterrupted one does
-    on_progress : told of a batch once its questions have been taken
+    Of a resumed run `wanted` are the ids of the questions to yield; the batches are those of an uninterrupted run.
     """
     for batch in batched(questions, BATCH):
         if wanted is None or any(question.id in wanted for question in batch):

@@ -1,7 +1,4 @@
-"""Joining the two sides of first-stage retrieval: of the snippets on two lists, or of the whole index.
-
-The fusions are pure functions on the scores of both sides.
-"""
+"""Joining the two sides of first-stage retrieval by pure functions on their scores."""
 
 from __future__ import annotations
 
@@ -68,10 +65,7 @@ def best_of_lists(
 ) -> list[Candidates]:
     """Return each query's best `limit` of the snippets on either list.
 
-    Parameters
-    ----------
-    dense, bm25 : the two probes of each query
-    true_scores : whether `fuse` takes each side's scores of what the other alone found too
+    `true_scores`: whether `fuse` takes each side's scores of the snippets that the other alone found too.
     """
     by_vector, by_word = _lists(index, dense, bm25)
     scores = _completed(index, dense, bm25, by_vector, by_word) if true_scores else (by_vector, by_word)
@@ -97,10 +91,8 @@ def best_of_all(
     `limit` best is unseen, whatever its id. Where the dense list has fewer than d snippets there are no more, and all
     are seen; so it ends.
 
-    Parameters
-    ----------
-    dense, bm25 : the two probes of each query; their limits are the first depth
-    fuse : joins true scores of both sides; must not fall when either rises, and count an absent BM25 score as 0
+    The limits of the probes are the first depth. `fuse` joins true scores of both sides; it must not fall when either
+    rises, and count an absent BM25 score as 0.
     """
     fused: dict[int, Candidates] = {}
     depths = [max(limit, vector.limit, text.limit) for vector, text in zip(dense, bm25, strict=True)]

@@ -9,13 +9,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from biorag.errors import MismatchError
+from biorag.errors import MismatchError, MissingError
 from biorag.settings.settings import Settings
 from biorag.types import Hit, Label
 from biorag.utils.files import make_folder, write_json
 from biorag.utils.parsing import parsed_file
 
 logger = logging.getLogger(__name__)
+
+
+LAST = "last-hits.json"  # in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class LastHits:
 
 def keep_last_hits(settings: Settings, hits: Sequence[Hit]) -> None:
     """Keep the ids of hits in a file that only its owner may read; a home that cannot be written to keeps none."""
-    path = settings.cache / "last-hits.json"
+    path = settings.cache / LAST
     try:
         make_folder(path.parent)
         path.touch(mode=0o600)  # what takes its place may be read by the same
@@ -42,9 +45,8 @@ def last_hits(settings: Settings) -> LastHits | None:
 
     Raises `MismatchError` if the file is damaged.
     """
-    if not (settings.cache / "last-hits.json").is_file():
+    try:
+        kept: LastHits = parsed_file(LastHits, settings.cache / LAST, MismatchError, "delete it, and search again")
+    except MissingError:
         return None
-    kept: LastHits = parsed_file(
-        LastHits, settings.cache / "last-hits.json", MismatchError, "delete it, and search again"
-    )
     return kept

@@ -105,10 +105,7 @@ class Retriever:
 
         Raises `UsageError` if a query is blank.
 
-        Parameters
-        ----------
-        wheres : the conditions of each query; empty for none
-        retracted : whether retracted articles may be among the hits
+        `wheres`: the conditions of each query; `retracted`: whether retracted articles may be among the hits.
         """
         if not queries:
             return []

@@ -30,7 +30,6 @@ STARTER_PARAMETERS = 22_713_728
 ENCODING_BYTES = 1_397_000_000  # of a process that indexes by the starter (docs/results/performance.md, Indexing)
 WRITING_BYTES = 1_100_000_000  # of a process that writes an index, without `WRITTEN` (docs/results/growth.md)
 EXPORTING_BYTES = 45_000_000  # of a process that reads a corpus: 42 MiB measured on 14,448 records, rounded up
-HOURS_OF_A_MONTH = 730
 SECONDS_OF_AN_HOUR = 3600
 
 
@@ -128,13 +127,11 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """Searching: memory and disk of all machines, milliseconds a question, questions a second, cost of a month."""
+    """Searching: memory and disk of all machines, and milliseconds a question."""
 
     memory_bytes: float
     disk_bytes: float
     question_ms: float
-    questions_per_second: float
-    cost_per_month: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,43 +232,38 @@ def plan(workload: Workload, machine: MachineKind) -> ScalePlan:
     stages = []
     for name, (snippets, memory, disk) in needs.items():
         seconds = snippets / rates[name].value
-        cost = _cost(machine, machine.count, seconds / SECONDS_OF_AN_HOUR)
-        stages.append(StagePlan(name, *rates[name], seconds, memory, disk, cost))
+        stages.append(StagePlan(name, *rates[name], seconds, memory, disk, _cost(machine, seconds)))
     machines = {
         "memory": math.ceil(workload.snippets * size.searched / (machine.memory_gb * GIGABYTE * USABLE)),
         "disk": math.ceil(
             workload.snippets * (size.exported + size.encoded + size.indexed * MERGING) / (machine.disk_gb * GIGABYTE)
         ),
     }
-    seconds, needed = sum(stage.seconds for stage in stages), max(machines.values())
+    seconds = sum(stage.seconds for stage in stages)
     return ScalePlan(
         machine,
         tuple(stages),
-        _searching(workload, machine, needed),
+        _searching(workload, machine),
         machines,
-        needed,
+        max(machines.values()),
         seconds,
-        _cost(machine, machine.count, seconds / SECONDS_OF_AN_HOUR),
+        _cost(machine, seconds),
         max(stages, key=lambda stage: stage.seconds).name,
     )
 
 
-def _searching(workload: Workload, machine: MachineKind, needed: int) -> SearchPlan:
+def _searching(workload: Workload, machine: MachineKind) -> SearchPlan:
     """Return the plan of searching; machines search their parts at once."""
-    size = sizes(workload)
+    size, snippets = sizes(workload), workload.snippets
     fixed, slope = (
         getattr(machine.rates, name) or getattr(MEASURED, name)
         for name in ("question_milliseconds", "first_stage_milliseconds_per_million")
     )
-    growing = slope * workload.snippets / 1e6
-    return SearchPlan(
-        workload.snippets * size.searched,
-        workload.snippets * size.indexed,
-        fixed + growing / machine.count,
-        machine.count * machine.cores * 1000 / (fixed + growing),
-        _cost(machine, needed, HOURS_OF_A_MONTH),
-    )
+    milliseconds = fixed + slope * snippets / 1e6 / machine.count
+    return SearchPlan(snippets * size.searched, snippets * size.indexed, milliseconds)
 
 
-def _cost(machine: MachineKind, count: int, hours: float) -> float | None:
-    return None if machine.price_per_hour is None else count * hours * machine.price_per_hour
+def _cost(machine: MachineKind, seconds: float) -> float | None:
+    if machine.price_per_hour is None:
+        return None
+    return machine.count * seconds / SECONDS_OF_AN_HOUR * machine.price_per_hour

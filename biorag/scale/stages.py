@@ -1,4 +1,4 @@
-"""The three stages, assembled from settings: a corpus exported, embedded and loaded, one by one or together."""
+"""The three stages of a corpus, assembled from settings: exported, embedded and loaded, alone or together."""
 
 from __future__ import annotations
 
@@ -50,10 +50,7 @@ def encoders(ray: str | None, count: int | None, gpus: int | None) -> Iterator[E
     Raises `UsageError` if workers or GPUs are counted without Ray; `MissingError` if Ray is not installed;
     `ServiceError` if it does not answer, or its workers fail.
 
-    Parameters
-    ----------
-    ray : address of a cluster, `auto` or `local`; None for this process
-    count : workers of Ray; by default one a GPU, else one a core
+    `ray`: address of a cluster, `auto` or `local`; `count`: its workers, by default one a GPU, else one a core.
     """
     if ray is None:
         if count or gpus:

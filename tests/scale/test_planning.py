@@ -100,8 +100,6 @@ def test_a_plan_worked_out_by_hand():
     assert [stage.memory_bytes for stage in computed.stages[1:]] == [4 * 1.397e9, *([1.1e9 + 500_000 * 429] * 2)]
     assert computed.search.memory_bytes == 1_000_000 * 2296
     assert computed.search.question_ms == 5 + 10 / 2
-    assert computed.search.questions_per_second == pytest.approx(8 * 1000 / 15)
-    assert computed.search.cost_per_month == pytest.approx(3 * 730 * 3.6)
     assert computed.machines == {"memory": math.ceil(2.296 / 0.8), "disk": 1}
     assert computed.needed == 3
 
