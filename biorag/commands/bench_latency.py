@@ -84,7 +84,7 @@ def latency(
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    from biorag.benchmarks.latency.report import tables
+    from biorag.benchmarks.latency.run import tables
 
     for table in tables(report):
         show.table(*table)

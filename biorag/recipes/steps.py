@@ -154,11 +154,7 @@ class Workshop:
         return record
 
     def run(self, steps: Iterable[Step], progress: Progress) -> dict[str, Any]:
-        """Run all steps and what they need, each once, `jobs` at a time.
-
-        Returns
-        -------
-        the seconds this took now, those of all steps, and the cores
+        """Run all steps and their dependencies, each once, `jobs` at a time; return the seconds now and in all.
 
         Raises a BioragError with the sentence and the exit code of the first step that failed; the others under way
         finish first.
