@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from biorag.settings.settings import Settings
 from biorag.utils.files import check_replaceable
 
 if TYPE_CHECKING:
-    from biorag.training.synthesis.drafts import GenerationJob, Tally
+    from biorag.training.synthesis.drafts import GenerationJob
 
 SCENARIOS = 100
 PASSAGE, LONG_PASSAGE = 128, 768  # tokens; BMRetriever's passages have up to 400 words
@@ -44,10 +43,6 @@ class GeneratedOutput:
 
         draws = Draws(texts, max_tokens, temperature, settings.seed)
         return GenerationJob(settings, self.out, draws, self.template, show.progress)
-
-    def report(self, title: str, generate: Callable[[], Tally]) -> None:
-        """Generate the rows and print their counts."""
-        show.outcome(title, self.out, generate, self.as_json)
 
 
 @expanded
@@ -78,7 +73,8 @@ def negatives(
     from biorag.training.synthesis.negatives import generate_negatives
 
     job = output.job(settings, per_row, passage_tokens, temperature)
-    output.report("Generated negatives", lambda: generate_negatives(job, rows, line.value("name")))
+    work = partial(generate_negatives, job, rows, line.value("name"))
+    show.outcome("Generated negatives", output.out, work, output.as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +123,8 @@ def pairs(
     job = output.job(settings, chosen.per_scenario, LONG_PASSAGE if longer else passage_tokens, temperature)
     drawn = read_attributes(settings.seed) if chosen.attributes else None
     count = chosen.scenarios or (None if chosen.scenario_file else SCENARIOS)
-    output.report("Generated pairs", lambda: generate_pairs(job, chosen.scenario_file, count, drawn))
+    work = partial(generate_pairs, job, chosen.scenario_file, count, drawn)
+    show.outcome("Generated pairs", output.out, work, output.as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +179,8 @@ def queries(
     if not corpus and not is_named(settings):
         settings = with_index(settings)
     job, name = output.job(settings, chosen.per_snippet, chosen.question_tokens, temperature), line.value("name")
-    output.report(
-        "Generated questions", lambda: generate_questions(job, corpus or (), name, chosen.limit, model, dataset)
-    )
+    work = partial(generate_questions, job, corpus or (), name, chosen.limit, model, dataset)
+    show.outcome("Generated questions", output.out, work, output.as_json)
 
 
 @expanded
