@@ -107,14 +107,6 @@ def layer_of(module: str) -> int:
     return levels[0]
 
 
-def test_the_reader_of_imports_sees_functions_and_type_checking_blocks():
-    text = (
-        "import os\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from biorag.types import Hit\n"
-        "def f():\n    from biorag import cli\n"
-    )
-    assert {"os", "biorag.types", "biorag.cli"} <= set(targets(ast.parse(text)))
-
-
 def test_no_module_imports_from_a_higher_layer_or_one_that_is_not_there():
     assert {(name, target) for name, found in GRAPH.items() for target in found if target not in MODULES} == set()
     higher = {

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from scripts.attacks.harness import draws, mutated
-
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +18,6 @@ ATTACKS = sorted(
     for path in (ROOT / "scripts/attacks").glob("*.py")
     if 'if __name__ == "__main__":\n    main("' in path.read_text(encoding="utf-8")
 )
-DOCUMENT = {"name": "a", "counts": {"b": 1, "c": 2.5}, "rows": [{"d": True}, {"d": None}]}
 CASES = 3  # of each attack; docs/results/reliability.md has the run of 300
 
 
@@ -39,12 +36,3 @@ def test_every_case_of_an_attack_ends_as_documented(name, tmp_path):
     report = attacked(name, CASES, tmp_path)
     assert report["cases"] == CASES
     assert [(row["name"], row["fault"], row["stderr"]) for row in report["faulty"]] == []
-
-
-def test_an_attack_is_the_same_each_time_and_a_case_does_not_depend_on_those_before():
-    def some(count):
-        return [mutated(draw, DOCUMENT) for _, draw in draws(count, 7, "manifests")]
-
-    assert some(50)[:20] == some(20)
-    assert len(set(some(50))) > 30
-    assert some(5) != [mutated(draw, DOCUMENT) for _, draw in draws(5, 8, "manifests")]

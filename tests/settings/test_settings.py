@@ -75,15 +75,11 @@ def test_a_biorag_toml_of_the_current_folder_is_not_read(tmp_path, monkeypatch):
     assert load_settings({}, None, {}) == Settings()
 
 
-@pytest.mark.parametrize(
-    ("environ", "key"),
-    [
-        ({"QDRANT_API_KEY": "general"}, "general"),
-        ({"QDRANT_API_KEY": "general", "BIORAG_QDRANT_API_KEY": "own"}, "own"),
-    ],
-)
-def test_the_qdrant_key_comes_from_either_variable_and_ours_wins(environ, key):
-    assert load_settings({}, None, environ).services.qdrant_api_key.get_secret_value() == key
+def test_the_qdrant_key_comes_from_either_variable_and_ours_wins():
+    environ = {"QDRANT_API_KEY": "general"}
+    assert load_settings({}, None, environ).services.qdrant_api_key.get_secret_value() == "general"
+    environ |= {"BIORAG_QDRANT_API_KEY": "own"}
+    assert load_settings({}, None, environ).services.qdrant_api_key.get_secret_value() == "own"
 
 
 # --- refusals -------------------------------------------------------------------------------------------------
