@@ -241,12 +241,13 @@ def open_export(files: ModelFiles, role: Role, precision: str, exports: Path | N
     """Return a model's export; None where there is none, it is damaged, or the precision asks for torch."""
     if exports is None or not exports.is_dir():
         return None
-    exported, reason = usable_files(files, role, exports, precision)
+    folder = export_folder(exports, files, role)
+    exported, reason = usable_files(folder, precision)
     if exported is None:
         logger.debug("torch encodes the questions for %s: %s", files.id, reason)
         return None
     try:
-        return ExportedModel(export_folder(exports, files, role), exported)
+        return ExportedModel(folder, exported)
     except Exception as error:  # the runtime raises its own; another version of it may not take the graph
         logger.debug("the export of %s cannot be opened, and torch is used: %s", files.id, error)
         return None

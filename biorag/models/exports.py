@@ -132,13 +132,13 @@ def is_intact(folder: Path, files: ExportedFiles) -> bool:
         return False
 
 
-def usable_files(model: ModelFiles, role: Role, exports: Path, precision: str) -> tuple[ExportedFiles | None, str]:
-    """Return the files of a model's export, or None with the reason why torch encodes questions, and the remedy."""
+def usable_files(folder: Path, precision: str) -> tuple[ExportedFiles | None, str]:
+    """Return the files of the export in a folder, or None with the reason why torch is used, and the remedy."""
     if precision not in PRECISIONS:
         return None, f"BIORAG_PRECISION={precision} asks for it"
     if find_spec(RUNTIME) is None:
         return None, f"{RUNTIME} is not installed: run pip install {RUNTIME}"
-    record = read_record(folder := export_folder(exports, model, role))
+    record = read_record(folder)
     if record is None:
         return None, f"there is no export: {REMEDY}"
     if record.files is None:
