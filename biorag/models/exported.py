@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +18,16 @@ from biorag.errors import MissingError
 from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, by_length
 from biorag.models.exports import (
     GRAPH,
+    PRECISIONS,
+    RUNTIME,
     TOKENIZER,
     ExportedFiles,
     QueryExpansion,
     Role,
     export_folder,
+    is_intact,
     query_prompt,
-    usable_files,
+    read_record,
 )
 from biorag.models.finding import ModelFiles
 from biorag.models.text_encoder import TextEncoder
@@ -239,15 +243,15 @@ def load_colbert(files: ModelFiles, precision: str, exports: Path | None) -> Tok
 
 def open_export(files: ModelFiles, role: Role, precision: str, exports: Path | None) -> ExportedModel | None:
     """Return a model's export; None where there is none, it is damaged, or the precision asks for torch."""
-    if exports is None or not exports.is_dir():
+    if exports is None or not exports.is_dir() or precision not in PRECISIONS or find_spec(RUNTIME) is None:
         return None
     folder = export_folder(exports, files, role)
-    exported, reason = usable_files(folder, precision)
-    if exported is None:
-        logger.debug("torch encodes the questions for %s: %s", files.id, reason)
+    record = read_record(folder)
+    if record is None or record.files is None or not is_intact(folder, record.files):
+        logger.debug("torch encodes the questions for %s: its export is missing, failed or damaged", files.id)
         return None
     try:
-        return ExportedModel(folder, exported)
+        return ExportedModel(folder, record.files)
     except Exception as error:  # the runtime raises its own; another version of it may not take the graph
         logger.debug("the export of %s cannot be opened, and torch is used: %s", files.id, error)
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +22,6 @@ FORMAT = 1  # of a record, and of the graph's inputs and outputs
 RECORD, GRAPH, TOKENIZER = "export.json", "model.onnx", "tokenizer.json"
 RUNTIME = "onnxruntime"
 PRECISIONS = ("auto", "fp32")  # of the precision setting, under which questions are encoded by an export
-REMEDY = "run 'biorag index' on it again, even if nothing is new"
 LARGEST_DIFFERENCE = 1e-3  # to torch's vectors, of unit length
 SETTINGS = "config_sentence_transformers.json"
 # Of a ColBERT checkpoint: its prompts and lengths. A bi-encoder's query prompt may change, and is read each time.
@@ -130,21 +128,6 @@ def is_intact(folder: Path, files: ExportedFiles) -> bool:
         return (sha256_of(folder / TOKENIZER), sha256_of(folder / GRAPH)) == (files.tokenizer, files.graph)
     except OSError:
         return False
-
-
-def usable_files(folder: Path, precision: str) -> tuple[ExportedFiles | None, str]:
-    """Return the files of the export in a folder, or None with the reason why torch is used, and the remedy."""
-    if precision not in PRECISIONS:
-        return None, f"BIORAG_PRECISION={precision} asks for it"
-    if find_spec(RUNTIME) is None:
-        return None, f"{RUNTIME} is not installed: run pip install {RUNTIME}"
-    record = read_record(folder)
-    if record is None:
-        return None, f"there is no export: {REMEDY}"
-    if record.files is None:
-        reason = f"the export failed ({record.reason}), and is tried again with other versions of torch or {RUNTIME}"
-        return None, reason
-    return (record.files, "") if is_intact(folder, record.files) else (None, f"the export is damaged: {REMEDY}")
 
 
 def query_prompt(model: ModelFiles) -> str:
