@@ -73,7 +73,7 @@ class SearchOptions:
 @expanded
 def merge(
     expert: Annotated[
-        list[str], Argument(help="Encoders of one base: directories or ids; with --base LoRA adapters too.")
+        list[str], Argument(help="Encoders of one base: directories or ids.")
     ],
     out: Annotated[Path, Option(help="Folder for the merged encoder; an interrupted run resumes.")],
     settings: Annotated[Settings, Flags("seed"), Flags("train_validation", panel=None)],
