@@ -72,9 +72,7 @@ class SearchOptions:
 
 @expanded
 def merge(
-    expert: Annotated[
-        list[str], Argument(help="Encoders of one base: directories or ids.")
-    ],
+    expert: Annotated[list[str], Argument(help="Encoders of one base: directories or ids.")],
     out: Annotated[Path, Option(help="Folder for the merged encoder; an interrupted run resumes.")],
     settings: Annotated[Settings, Flags("seed"), Flags("train_validation", panel=None)],
     line: CommandLine,
