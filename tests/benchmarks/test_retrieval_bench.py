@@ -276,7 +276,7 @@ def test_the_figures_of_a_raw_run_are_those_of_ir_measures(tmp_path, seed):
         (b"q Q0 d 1 high tag", "expected six fields"),
         (b"q Q0 d 1 nan tag", "the score is not a number"),
         (b"q Q0 \xff 1 0.5 tag", "not UTF-8"),
-        (b"q Q0 d\x00 1 0.5 tag", "holds a NUL character"),
+        (b"q Q0 d\x00 1 0.5 tag", "a NUL character"),
         (b"q Q0 a 2 0.5 tag", "a stands a second time in the ranking of q"),
     ],
     ids=lambda value: repr(value[:24]) if isinstance(value, bytes) else "",
