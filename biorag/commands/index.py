@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +23,6 @@ from biorag.settings.settings import Settings
 from biorag.utils.versions import require
 
 if TYPE_CHECKING:
-    from biorag.indexes.estimating import IndexEstimate
     from biorag.indexes.writing import IndexReport
 
 
@@ -147,7 +145,8 @@ def index(
     rejected = bad_lines.file(folder, [settings.indexes, line.configuration])
     if run.estimate:
         with survey_corpus(settings, corpus, rejected, show.progress, columns=named) as surveyed:
-            _print_estimate(surveyed.estimate(), as_json)
+            estimate = surveyed.estimate()
+        show.report(f"Index {estimate.name}, by a sample", asdict(estimate), as_json)
     elif run.vectors:
         require("parquet")
         from biorag.scale.stages import load
@@ -169,17 +168,3 @@ def _print_report(report: IndexReport, as_json: bool) -> None:
     if not as_json:
         values |= {f"files {part}": in_words(counts) for part, counts in values.pop("files").items() if counts}
     show.report(f"Index {report.name}", values, as_json)
-
-
-def _print_estimate(estimate: IndexEstimate, as_json: bool) -> None:
-    if as_json:
-        show.print_json(asdict(estimate))
-        return
-    rows = [
-        ("snippets", f"{estimate.snippets:,}"),
-        ("time", str(timedelta(seconds=round(estimate.seconds)))),
-        ("disk", f"{estimate.bytes / 1e6:,.0f} MB, twice that while segments are merged"),
-        ("bytes a snippet", f"{estimate.bytes_per_snippet:,}"),
-        ("memory", f"{estimate.memory_bytes / 1e6:,.0f} MB"),
-    ]
-    show.table(f"Index {estimate.name}, by a sample of {estimate.sample}", ["", ""], rows)

@@ -1,4 +1,4 @@
-"""The manifest: what an index was made with, and from what."""
+"""The manifest: models, settings and sources of an index."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ AGAIN = "index the corpus again"
 class Bm25Parameters:
     """BM25 as Qdrant computes it: tokenizer, stop words and stemmer of `language`, IDF by the engine.
 
-    `avg_len` is the mean snippet length in BM25 tokens, measured when the index was created. Texts are tokenized, and
-    keywords filtered, in the form in which they are compared. `terms` are such words, or word pieces of the encoder's
-    tokenizer, or these with bigrams, and no language then.
+    `avg_len` is the mean snippet length in BM25 tokens, measured when the index was created. `terms` are words, or word
+    pieces of the encoder's tokenizer, or these with bigrams, and no language then.
     """
 
     k: Annotated[float, Field(ge=0, le=1e9)]
@@ -45,12 +44,11 @@ class Bm25Parameters:
 
 @dataclass(frozen=True, slots=True)
 class TokenParameters:
-    """The token vectors that an index keeps for reranking: whose they are, and how they are kept.
+    """The token vectors that an index keeps for reranking.
 
-    `reranker` is "encoder" for the index's own bi-encoder, else a ColBERT checkpoint; `sha256` that of its weights.
-    `pooling` tokens are merged into one. Of `dimension` numbers each takes 16 bits if they are full, about 4 if they
-    are compact. `projection`, as `biorag.models.token_projection` writes it, brings the model's vectors to that
-    dimension; empty where they have it.
+    `reranker` is "encoder" for the index's own bi-encoder, else a ColBERT checkpoint with weights of this `sha256`.
+    `pooling` tokens are merged into one. `projection`, as `biorag.models.token_projection` writes it, brings the
+    model's vectors to `dimension`; empty where they have it.
     """
 
     reranker: Label

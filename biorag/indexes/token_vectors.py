@@ -1,4 +1,4 @@
-"""Which token vectors an index stores for reranking: whose they are, and in how many dimensions."""
+"""The token vectors that an index stores for reranking: their model and their dimension."""
 
 from __future__ import annotations
 

@@ -49,9 +49,8 @@ class Stopwatch:
 class Retriever:
     """First-stage retrieval of `k_init` snippets by BM25, dense vectors or both, then reranking.
 
-    Of a document that was split into blocks the best one stands for it, under the document's id.
-    `encoder` may be None where the mode is "bm25"; `rerankers` are those of the configured stages, and None or empty
-    switches reranking off. `similarity` is that of the index's dense vectors.
+    Of a document that was split into blocks the best one stands for it, under the document's id. `encoder` may be None
+    for the mode "bm25"; `rerankers` are those of the configured stages, none if reranking is off.
     """
 
     def __init__(

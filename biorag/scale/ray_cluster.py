@@ -63,13 +63,6 @@ def worker_errors() -> Iterator[None]:
         raise as_ours(getattr(error, "cause", None) or error) from error
 
 
-def cluster_cores() -> int:
-    """Return the number of cores of the cluster that is connected."""
-    import ray
-
-    return int(ray.cluster_resources().get("CPU", 1))
-
-
 def as_ours(error: Exception) -> BioragError:
     """Return what a worker raised as one of our errors."""
     if isinstance(error, BioragError):
@@ -105,8 +98,8 @@ def _count(row: dict[str, Any]) -> int:
     return int(row["count"])
 
 
-def encode_by_ray(workers: int, gpus: int) -> Encode:
-    """Return what encodes by so many workers, each with a core, and with a GPU if there are any.
+def encode_by_ray(count: int | None, gpus: int) -> Encode:
+    """Encode by so many workers, by default one a core of the cluster, and with GPUs if there are any.
 
     A worker that dies is replaced, and its batch is given to another one.
     """
@@ -114,6 +107,7 @@ def encode_by_ray(workers: int, gpus: int) -> Encode:
     def encode(job: EncodingJob, batches: Sequence[SnippetBatch]) -> Iterator[int]:
         import ray.data
 
+        workers = count or int(ray.cluster_resources().get("CPU", 1))
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         logging.getLogger("ray.data").setLevel(logging.ERROR)

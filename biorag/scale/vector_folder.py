@@ -1,4 +1,4 @@
-"""A folder of vectors: what they are of, and the batches that workers wrote.
+"""A folder of vectors: their manifest, and the batches that workers wrote.
 
 - `vectors.json`: the manifest of the index that a direct run would make, and where the snippets lie
 - `batch-0123456789abcdef.parquet`: encoded snippets, in a file named by what it holds

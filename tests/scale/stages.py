@@ -20,9 +20,8 @@ from biorag.indexes.store import Store
 from biorag.indexes.surveying import survey
 from biorag.indexes.writing import IndexReport, surveyed_changes, write_index
 from biorag.scale.embedding import NONE, EmbedReport, Encode, EncodingJob, embed_snippets, encode_here
-from biorag.scale.exporting import export_corpus
-from biorag.scale.loading import load_vectors
-from biorag.scale.snippet_folder import Export, ExportForm, SnippetFolder
+from biorag.scale.snippet_folder import Export, ExportForm, SnippetFolder, export_corpus
+from biorag.scale.stages import load_vectors
 from biorag.scale.vector_folder import StoredVectors, VectorFolder
 from biorag.settings.settings import Settings
 from biorag.types import Encoded, IndexQuery, Progress, Snippet

@@ -6,14 +6,12 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from biorag.errors import MismatchError
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
 from biorag.scale.parquet import KEYS, NAMES, read_table
@@ -177,26 +175,3 @@ def test_a_damaged_batch_is_encoded_again(settings, pipeline, caplog, damage):
     assert stored(pipeline) == expected(pipeline)
     assert path.read_bytes() == content
     check_vectors(pipeline, manifest)
-
-
-# --- what does not go together
-
-
-def others(manifest: Manifest) -> dict[str, Manifest]:
-    """Manifests of vectors that differ, by what differs."""
-    return {
-        "encoder": replace(manifest, encoder=HashEncoder(sha256="0" * 64).identity),
-        "similarity": replace(manifest, similarity="dot"),
-        "bm25": replace(manifest, bm25=replace(manifest.bm25, avg_len=99.0)),
-    }
-
-
-@pytest.mark.parametrize("part", ["encoder", "similarity", "bm25"])
-def test_a_folder_has_vectors_of_one_kind(settings, pipeline, part):
-    manifest = pipeline.manifest(settings)
-    pipeline.embed(manifest)
-    before = (pipeline.vectors / "vectors.json").read_bytes()
-    with pytest.raises(MismatchError, match=f"has vectors made with other {part}: choose another --out"):
-        pipeline.embed(others(manifest)[part])
-    assert (pipeline.vectors / "vectors.json").read_bytes() == before
-    assert pipeline.embed(replace(manifest, name="other", sources=(), seconds=3.0)).encoded == 0

@@ -12,10 +12,10 @@ import pytest
 
 from biorag.corpus.blocks import WHOLE
 from biorag.corpus.rejects import RejectsFile
-from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.errors import BadInputError, MissingError
 from biorag.indexes.surveying import survey
 from biorag.indexes.writing import surveyed_changes
-from biorag.scale import exporting
+from biorag.scale import snippet_folder
 from biorag.scale.snippet_folder import SnippetFolder
 from biorag.types import Deletion
 from tests.scale.stages import BLOCKS, Pipeline, files_of, random_file
@@ -44,7 +44,7 @@ def lines(tmp_path):
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.long] * (seed >= 6)) for seed in range(24)])
 def test_an_export_is_what_a_direct_run_would_index(tmp_path, caplog, monkeypatch, seed):
-    monkeypatch.setattr(exporting, "PART_ROWS", 1 + seed % 5)
+    monkeypatch.setattr(snippet_folder, "PART_ROWS", 1 + seed % 5)
     draw = Random(seed)
     blocks, skips = seed % 2 == 1, seed % 3 == 0
     paths = [random_file(draw, tmp_path / f"{number}", skips) for number in range(draw.randint(1, 5))]
@@ -104,19 +104,12 @@ def test_an_export_of_more_files_is_as_a_fresh_one(tmp_path):
     assert documents(fresh.snippets) == documents(pipeline.snippets)
 
 
-def test_other_blocks_are_refused(tmp_path, lines):
-    path = lines("1.jsonl", ("a", "x"))
-    Pipeline(tmp_path).export(path)
-    with pytest.raises(MismatchError, match="was made with other blocks: choose another --out"):
-        Pipeline(tmp_path, blocks=True).export(path)
-
-
 def test_a_killed_export_is_not_finished_and_the_next_one_is_whole(tmp_path, lines, monkeypatch):
     paths = [lines(f"{number}.jsonl", ("a", "x"), (f"b{number}", "y")) for number in range(3)]
     pipeline = Pipeline(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(exporting, "PARTS", "part-*.parquet")
-        patched.setattr(exporting, "write_table", lambda path, table: 1 / 0 if "00001" in path.name else None)
+        patched.setattr(snippet_folder, "PARTS", "part-*.parquet")
+        patched.setattr(snippet_folder, "write_table", lambda path, table: 1 / 0 if "00001" in path.name else None)
         with pytest.raises(ZeroDivisionError):
             pipeline.export(*paths)
     with pytest.raises(MissingError, match="is not finished: run 'biorag corpus export"):

@@ -14,7 +14,7 @@ import pytest
 from biorag.corpus.rejects import RejectsFile
 from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.indexes.store import Store
-from biorag.scale import exporting
+from biorag.scale import snippet_folder
 from biorag.scale.vector_folder import VectorFolder
 from biorag.types import OnProgress
 from tests.pubmed_records import article, deletions, file_of
@@ -40,7 +40,7 @@ def corpus(seed: int, folder: Path, bad: bool) -> list[Path]:
 
 @pytest.mark.parametrize("seed", seeds(8, quick=2))
 def test_an_index_by_stages_is_the_one_of_a_direct_run(settings, tmp_path, monkeypatch, seed):
-    monkeypatch.setattr(exporting, "PART_ROWS", 1 + seed % 4)
+    monkeypatch.setattr(snippet_folder, "PART_ROWS", 1 + seed % 4)
     blocks, skips = seed % 2 == 1, seed % 4 >= 2
     paths = corpus(100 + seed, tmp_path, skips)
     rejects = [RejectsFile(tmp_path / name) if skips else None for name in ("a.jsonl", "b.jsonl")]
