@@ -2,10 +2,9 @@
 
 Texts are tokenized as they are compared, so that "Sjögren" is found whether it is composed or not.
 
-The BioASQ 8 hybrid paper calls its better BM25 "bigram BM25", and says of it that it uses the tokenizer of its dual
-encoder (section 5.3). Both are here: the encoder's word pieces, and these with each pair of neighbours as a term more.
-Punctuation and frequent words are terms, for the paper speaks of no stop words; how it forms and weighs pairs it does
-not say.
+The BioASQ 8 hybrid paper calls its better BM25 "bigram BM25", with the tokenizer of its dual encoder (section 5.3).
+Here are the encoder's word pieces, alone or with each pair of neighbours. The paper does not say how it forms and
+weighs pairs; punctuation and frequent words are terms, for it mentions no stop words.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def select_ids(index: Index, manifest: Manifest, ids: Iterable[str]) -> Selectio
 
 
 def select_where(index: Index, manifest: Manifest, where: tuple[FieldFilter, ...]) -> Selection:
-    """Return the documents of which a snippet fulfils all conditions; the store evaluates them."""
+    """Return the documents of which a snippet fulfils all conditions."""
     probe = np.ones(manifest.encoder.dimension, np.float32)
     documents: dict[str, None] = {}
     for ids in batched(index.ids(), SCROLL):

@@ -1,4 +1,4 @@
-"""The progress record of an indexing run: how far it is durable, which batch was being written, and what is torn."""
+"""The progress record of an indexing run: the durable part, the batch being written, and torn documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding, opening and making indexes: which store holds an index, and whether it fits the encoder."""
+"""Finding, opening and making indexes, and checking that they fit encoder and settings."""
 
 from __future__ import annotations
 
@@ -41,10 +41,6 @@ class Store:
         """Where the manifest, the lock and an embedded shard lie."""
         return self.settings.indexes / self.settings.index.name
 
-    @property
-    def _path(self) -> Path:
-        return self.folder / MANIFEST
-
     def manifest(self) -> Manifest | None:
         """Return the index's manifest; None if there is no such index.
 
@@ -53,7 +49,8 @@ class Store:
         Raises `MismatchError` if the manifest is damaged or of another version, or the index lies in another store than
         asked; `ServiceError` if the server does not answer.
         """
-        local = read_manifest(self._path) if self._path.is_file() else None
+        path = self.folder / MANIFEST
+        local = read_manifest(path) if path.is_file() else None
         configured = self._configured()
         url = configured.get("url")
         if local and url and local.store.get("url") != url:
@@ -113,16 +110,16 @@ class Store:
         if writable:
             make_folder(self.folder)
             require_room(self.folder, 0)
-            if not self._path.is_file():
+            if not (self.folder / MANIFEST).is_file():
                 # Before the shard: a run killed in between must not leave points that nothing describes.
-                write_json(self._path, manifest.to_json())
+                write_json(self.folder / MANIFEST, manifest.to_json())
         return open_embedded(self.folder, manifest, writable)
 
     def save(self, manifest: Manifest) -> None:
         """Write the manifest, atomically; for an index on a server there too."""
         if server := self.server(manifest.store):
             server.write_manifest(manifest)
-        write_json(self._path, manifest.to_json())
+        write_json(self.folder / MANIFEST, manifest.to_json())
 
     def check_layout(self, manifest: Manifest | None) -> None:
         """Check that shards, replicas and the place of vectors are those of the index, or of a new one on a server.

@@ -22,15 +22,13 @@ _READ = re.compile(r"matrix\.dat|quantized\.data|inverted_index\.dat|graph\.bin|
 
 @contextmanager
 def reading_view(shard: Path, files: list[Path]) -> Iterator[Path]:
-    """Give a folder from which the engine loads a shard, and leaves it as it is; to be left once that is closed.
+    """Give a folder from which the engine loads a shard and leaves it as it is; `files` are the shard's, sorted.
 
-    It has copies of small files, and links to what is large: to files that the engine only reads, and to folders of
-    payloads and vectors, whose bytes do not change unless something is added. Where the shard cannot be written to, on
-    a read-only mount or as another user, these are copied too.
+    It has copies of small files, links to files that the engine only reads, and links to large folders of payloads and
+    vectors, whose bytes do not change unless something is added. Where the shard cannot be written to, on a read-only
+    mount or as another user, these are copied too.
 
     Raises `ServiceError` if there is no room for the copies.
-
-    `files`: all of the shard, sorted.
     """
     linked = {folder for folder, paths in _by_folder(files) if folder != shard and _is_linked(folder, paths)}
     copied = [path for path in files if path.parent not in linked and not _READ.fullmatch(path.name)]

@@ -30,7 +30,6 @@ STARTER_PARAMETERS = 22_713_728
 ENCODING_BYTES = 1_397_000_000  # of a process that indexes by the starter (docs/results/performance.md, Indexing)
 WRITING_BYTES = 1_100_000_000  # of a process that writes an index, without `WRITTEN` (docs/results/growth.md)
 EXPORTING_BYTES = 45_000_000  # of a process that reads a corpus: 42 MiB measured on 14,448 records, rounded up
-SECONDS_OF_AN_HOUR = 3600
 
 
 class _Table(BaseModel):
@@ -266,4 +265,4 @@ def _searching(workload: Workload, machine: MachineKind) -> SearchPlan:
 def _cost(machine: MachineKind, seconds: float) -> float | None:
     if machine.price_per_hour is None:
         return None
-    return machine.count * seconds / SECONDS_OF_AN_HOUR * machine.price_per_hour
+    return machine.count * seconds / 3600 * machine.price_per_hour
