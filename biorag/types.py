@@ -371,13 +371,13 @@ class Reranker(Protocol):
         """Return each query's scores of its candidates, shape (candidates,)."""
 
 
-class PairVerifier(Protocol):
-    """Judges whether texts support claims; `sha256` is the hash of its weights."""
+class ClaimJudge(Protocol):
+    """Says how likely evidence supports a claim, contradicts it, or does neither; `sha256` identifies its weights."""
 
     sha256: str
 
-    def supports(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """Return the probability that the text supports the claim, for each pair of text and claim."""
+    def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
+        """Return probabilities (pairs, 3), supports, contradicts, neither, of pairs of evidence and claim."""
 
 
 class Index(Protocol):

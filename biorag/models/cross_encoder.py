@@ -48,11 +48,11 @@ class CrossEncoderVerifier:
         self._model = _load(files, precision, "verifier", "biorag train verifier")
         self.sha256 = files.sha256
 
-    def supports(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """Return the probability that the text supports the claim, for each pair of text and claim."""
+    def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
+        """Return probabilities (pairs, 3), supports, contradicts, neither; it tells no contradiction from silence."""
         scores = np.fromiter(run(self._model, list(pairs), None, log_odds), np.float64, len(pairs))
-        probabilities: list[float] = (1 / (1 + np.exp(-scores))).tolist()
-        return probabilities
+        supports = 1 / (1 + np.exp(-scores))
+        return np.stack([supports, np.zeros_like(supports), 1 - supports], axis=1).astype(np.float32)
 
 
 def _load(files: ModelFiles, precision: str, role: str, made_by: str) -> CrossEncoder:

@@ -4,6 +4,7 @@ import json
 import unicodedata
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -329,9 +330,9 @@ class Fixed:
 
     sha256 = ""
 
-    def supports(self, pairs):
+    def judge(self, pairs):
         self.pairs += pairs
-        return [self.probability] * len(pairs)
+        return np.array([[self.probability, 0, 1 - self.probability]] * len(pairs), np.float32)
 
 
 @pytest.mark.parametrize(

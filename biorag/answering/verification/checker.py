@@ -12,7 +12,7 @@ from biorag.answering.verification.quotes import find_quote
 from biorag.corpus.sentences import sentence_starts, sentences
 from biorag.prompts.marks import MARK, numbers_in, plain_marks
 from biorag.prompts.parse import CitedNumber
-from biorag.types import CheckedSentence, Citation, EvidenceSpan, Hit, PairVerifier, Snippet, Verdict
+from biorag.types import CheckedSentence, Citation, ClaimJudge, EvidenceSpan, Hit, Snippet, Verdict
 from biorag.utils.text import plain_form
 
 QUOTED = re.compile(r"“([^“”]+)”|«([^«»]+)»|\"([^\"]+)\"")
@@ -55,7 +55,7 @@ class Checker:
     verifier : decides where no rule forbids it; see `combined`
     """
 
-    def __init__(self, verifier: PairVerifier | None = None) -> None:
+    def __init__(self, verifier: ClaimJudge | None = None) -> None:
         self._verifier = verifier
 
     def identity(self) -> str | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from biorag.answering.verification.analysis import Analysis, analyse
 from biorag.answering.verification.rules import LEAST_COVERAGE, Fault, Judgement, assess
 from biorag.corpus.sentences import sentence_starts, sentences
-from biorag.types import PairVerifier, Snippet, Verdict
+from biorag.types import ClaimJudge, Snippet, Verdict
 
 MOST_SENTENCES = 2000  # of a snippet; a book is better split into blocks
 LONGEST_CLAIM = 300  # content words; two sentences, which are all that is held against it, never have so many
@@ -37,7 +37,7 @@ class SnippetVerdict(NamedTuple):
 
 
 def snippet_verdict(
-    claim: str, snippet: Snippet, question: str, verifier: PairVerifier | None = None
+    claim: str, snippet: Snippet, question: str, verifier: ClaimJudge | None = None
 ) -> SnippetVerdict | None:
     """Judge a claim by the window of a snippet that says most of it; None if none says much of it.
 
@@ -66,7 +66,7 @@ def snippet_verdict(
     return SnippetVerdict(verdict, judgement.coverage, quote)
 
 
-def combined(claim: str, quote: str, judgement: Judgement, verifier: PairVerifier) -> Verdict:
+def combined(claim: str, quote: str, judgement: Judgement, verifier: ClaimJudge) -> Verdict:
     """Return the verdict that the rules and a verifier come to.
 
     The verifier may refuse what the rules support, and support what they refuse for no other reason than that it
@@ -74,7 +74,7 @@ def combined(claim: str, quote: str, judgement: Judgement, verifier: PairVerifie
     """
     if not judgement.faults <= {Fault.UNCOVERED} or judgement.coverage < LEAST_COVERAGE / 2:
         return judgement.verdict
-    (probability,) = verifier.supports([(quote, claim)])
+    probability = verifier.judge([(quote, claim)])[0, 0]
     needed = SURE if judgement.faults else LIKELY
     return Verdict.SUPPORTED if probability >= needed else Verdict.UNSUPPORTED
 
