@@ -217,13 +217,14 @@ def paired_encoder(settings: Settings, query: str, passage: str, pooling: str | 
     return str(write_pair(find_encoder(query), find_encoder(passage), pooling, settings.encoders).path)
 
 
-def load_checker(verifier: str | None, settings: Settings) -> Checker:
-    """Return the check of claims: by rules, and by a cross-encoder, `cross:ID` or a directory, if one is named.
+def load_checker(settings: Settings) -> Checker:
+    """Return the check of claims: by rules, and by a cross-encoder if one is named.
 
     Raises `MissingError` if it is not there, or is not a cross-encoder.
     """
     from biorag.answering.verification.checker import Checker
 
+    verifier = settings.generation.verifier
     if verifier is None:
         return Checker()
     from biorag.models.cross_encoder import CrossEncoderVerifier

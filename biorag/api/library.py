@@ -20,18 +20,15 @@ from biorag.utils.network import restrict
 from biorag.utils.progress import silent
 
 
-def open(
-    name: str | None = None, *, verifier: str | None = None, config: Path | None = None, **settings: Any
-) -> Session:
+def open(name: str | None = None, *, config: Path | None = None, **settings: Any) -> Session:
     """Open an index for questions, with its models: it takes seconds once, and then milliseconds a question.
 
-    By default it is the only index, or `default`. `verifier` is a cross-encoder that judges claims too, `cross:ID` or a
-    directory; `config` is a settings file in place of the default one; settings have the names of the flags, such as
-    `llm="starter"` or `k=10`.
+    By default it is the only index, or `default`. `config` is a settings file in place of the default one; settings
+    have the names of the flags, such as `llm="starter"` or `k=10`.
 
     Raises `MissingError` if the index or a model is missing; `UsageError` if a setting is unknown or not allowed.
     """
-    return Session(_of_index({**settings, "name": name}, config), verifier, eager=True)
+    return Session(_of_index({**settings, "name": name}, config), eager=True)
 
 
 def index(

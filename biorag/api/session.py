@@ -51,14 +51,13 @@ class Session:
     Threads may share it. Searches run one at a time, since each uses all cores; a generator takes as many questions at
     a time as it can. Until the session is closed, nothing can write to the index.
 
-    `verifier` is a cross-encoder that judges claims beside the rules, `cross:ID` or a directory. `eager` loads all
-    models now, as threads that share the session need.
+    `eager` loads all models now, as threads that share the session need.
 
     Raises `MissingError` if the index or a model is missing; `MismatchError` if the encoder is not the index's.
     """
 
-    def __init__(self, settings: Settings, verifier: str | None = None, *, eager: bool = False) -> None:
-        self.settings, self._verifier = settings, verifier
+    def __init__(self, settings: Settings, *, eager: bool = False) -> None:
+        self.settings = settings
         self._at_a_time = 1
         if settings.generation.llm:
             kind = generator_of(settings.generation.generator)
@@ -233,7 +232,7 @@ class Session:
 
     @cached_property
     def _checker(self) -> Checker:
-        return load_checker(self._verifier, self.settings)
+        return load_checker(self.settings)
 
     def _begin_generator(self) -> None:
         """Begin to load the generator in the background, if one is named, after the checks that take no time."""

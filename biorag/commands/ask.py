@@ -21,7 +21,6 @@ def ask(
     option: Annotated[
         list[str] | None, Option("--option", "-o", help="Option of a multiple-choice question: A=text. Repeatable.")
     ] = None,
-    verifier: options.Verifier = None,
     fail_unsupported: Annotated[
         bool, Option("--fail-unsupported", help="Exit with code 7 unless the evidence supports the answer.")
     ] = False,
@@ -47,7 +46,7 @@ def ask(
     format, text = options.output_format(output, as_json), " ".join(question)
     with show_answer.waiting() as stage:
         stage("Opening the index")
-        with Session(settings, verifier, eager=True) as session:
+        with Session(settings, eager=True) as session:
             stage("Writing, not checked yet" if settings.generation.llm else "Answering")
             answer = session.ask(text, options=option or (), on_text=stage.provisional, **filters.arguments)
     keep_last_hits(settings, answer.hits)

@@ -73,9 +73,8 @@ def _shown(value: Any) -> str:
 def verification(
     dataset: Annotated[Path, Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz].")],
     out: Annotated[Path, Option(help="Folder for claims.jsonl and report.json; an interrupted run resumes.")],
-    settings: Annotated[Settings, Flags("name", "qdrant", "seed", finds_index=True)],
+    settings: Annotated[Settings, Flags("name", "qdrant", "seed", "verifier", finds_index=True)],
     half: Annotated[str, Option(help="all, development or test questions, by a hash of their ids.")] = "all",
-    verifier: options.Verifier = None,
     limit: Annotated[int | None, Option(min=1, help="Largest number of questions.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -91,7 +90,7 @@ def verification(
     """
     from biorag.benchmarks.verification.run import examine
 
-    report = examine(dataset, settings, half, limit, verifier, out, show.progress)
+    report = examine(dataset, settings, half, limit, out, show.progress)
     write_json(out / "report.json", report)
     show.result(report, as_json, _print_verdicts)
 

@@ -27,7 +27,6 @@ PROMPT = "biorag> "
 def chat(
     settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER],
     filters: options.RecordFilters,
-    verifier: options.Verifier = None,
 ) -> None:
     """Ask one question after another, each answered as 'biorag ask' does; models stay loaded.
 
@@ -45,7 +44,7 @@ def chat(
 
     with show_answer.waiting() as stage:
         stage("Opening the index")
-        session = Session(settings, verifier, eager=True)
+        session = Session(settings, eager=True)
     with session:
         is_typed, where = sys.stdin.isatty(), filters.arguments
         talk = _Talk(session, Conversation(session, where["filter"], where["exclude_pmid"]), is_typed)

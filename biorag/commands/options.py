@@ -37,7 +37,8 @@ INDEX = Flags("name", "encoder", "qdrant", finds_index=True)  # which index, and
 RANKING = Flags(RetrievalSettings, but=("precision", "include_retracted"))
 RANKING_OF_ALL = Flags(RetrievalSettings, but=("precision", "include_retracted", "k"))
 GENERATOR = Flags("llm", "llm_model", "cache")
-ANSWER = Flags("include_retracted", "max_tokens", "prompt", AbstentionSettings)  # how one is made
+ANSWER = Flags("include_retracted", "max_tokens", "prompt", AbstentionSettings, "verifier")  # how one is made
+VERIFIER = Flags("verifier")
 NAMED_INDEX = Flags("name")  # an index that takes part only if it is named
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
@@ -51,12 +52,6 @@ TemplateFile = Annotated[
 ]
 Temperature = Annotated[
     float, typer.Option(min=0, max=2, help="Sampling temperature; 0 is greedy.", rich_help_panel=GENERATION)
-]
-Verifier = Annotated[
-    str | None,
-    typer.Option(
-        help="Cross-encoder that judges claims beside the rules: a directory, or cross:ID ('biorag train verifier')."
-    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Columns = Annotated[

@@ -46,7 +46,6 @@ class Serving:
 def serve(
     settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER],
     serving: Annotated[Serving, "Server"],
-    verifier: options.Verifier = None,
 ) -> None:
     """Serve a page, a JSON API and an OpenAI-compatible API over an index, until Ctrl-C.
 
@@ -75,7 +74,7 @@ def serve(
         if serving.open_page:
             show.open_page(address)
 
-    with Session(settings, verifier, eager=True) as session, suppress(KeyboardInterrupt):  # a server's usual end
+    with Session(settings, eager=True) as session, suppress(KeyboardInterrupt):  # a server's usual end
         listen(session, served, ready)
     show.err.print("stopped")
 
@@ -83,7 +82,6 @@ def serve(
 @expanded
 def mcp(
     settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER],
-    verifier: options.Verifier = None,
 ) -> None:
     """Serve an index to assistants by the Model Context Protocol, on standard input and output.
 
@@ -100,7 +98,7 @@ def mcp(
     from biorag.mcp_server.server import build_server
 
     with redirect_stdout(sys.stderr):  # standard output is the protocol's
-        session = Session(settings, verifier, eager=True)
+        session = Session(settings, eager=True)
         server = build_server(session)
 
     def stop(number: int, frame: object) -> None:

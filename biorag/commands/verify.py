@@ -43,9 +43,8 @@ class Claims:
 @expanded
 def verify(
     asked: Claims,
-    settings: Annotated[Settings, options.INDEX, options.RANKING],
+    settings: Annotated[Settings, options.INDEX, options.RANKING, options.VERIFIER],
     filters: options.RecordFilters,
-    verifier: options.Verifier = None,
     fail_unsupported: Annotated[
         bool, Option("--fail-unsupported", help="Exit with code 7 unless every claim is supported.")
     ] = False,
@@ -65,7 +64,7 @@ def verify(
     from biorag.api.session import Session
 
     asked.check()
-    with Session(settings, verifier) as session:
+    with Session(settings) as session:
         if asked.claims and asked.out:
             claims = list(read_claims(asked.claims))
             with show.progress("Claims", len(claims)) as advance:

@@ -94,7 +94,8 @@ def check_plain(value: str | None) -> str | None:
             raise ValueError("its host or port cannot be read: write e.g. http://localhost:8080")
         if "?" in value or "#" in value:
             raise ValueError(
-                "leave out everything after the path; keys belong in QDRANT_API_KEY, BIORAG_LLM_API_KEY or NCBI_API_KEY"
+                "leave out everything after the path; keys belong in QDRANT_API_KEY, BIORAG_LLM_API_KEY, "
+                "BIORAG_VERIFIER_API_KEY or NCBI_API_KEY"
             )
     return value
 

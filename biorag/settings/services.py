@@ -18,6 +18,7 @@ EUTILS = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
 SENT = {  # what goes to a server of each kind, and what names it
     "qdrant": "questions and snippets go to %s (the index's server)",
     "llm": "questions and evidence go to %s (--llm)",
+    "verifier": "claims and evidence go to %s (--verifier)",
     "eutils": "PubMed ids and queries go to %s (--eutils)",
 }
 LOGIN = "user:password of a proxy before it, as in its URL."
@@ -43,6 +44,8 @@ class ServiceSettings(Section):
     eutils_login: SecretStr | None = _service(None, LOGIN)
     llm_api_key: SecretStr | None = _service(None, "Key of the generator's server.")
     llm_login: SecretStr | None = _service(None, LOGIN)
+    verifier_api_key: SecretStr | None = _service(None, "Key of the verifier's server.")
+    verifier_login: SecretStr | None = _service(None, LOGIN)
     optimizing_timeout: float = _service(
         3600.0,
         "Seconds that a Qdrant server may build its graph without progress, after a bulk load.",
@@ -56,7 +59,9 @@ class ServiceSettings(Section):
     _urls = field_validator("qdrant", "eutils")(check_url)
 
     @field_validator(
-        *("qdrant_api_key", "eutils_api_key", "llm_api_key", "qdrant_login", "eutils_login", "llm_login"), mode="wrap"
+        *("qdrant_api_key", "eutils_api_key", "llm_api_key", "verifier_api_key"),
+        *("qdrant_login", "eutils_login", "llm_login", "verifier_login"),
+        mode="wrap",
     )
     @classmethod
     def _fits_a_header(

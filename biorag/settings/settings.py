@@ -36,7 +36,7 @@ from biorag.utils.registry import or_list
 
 AN_OPTION = "an option"  # as messages name that source
 SHOWN = 200  # characters of a bad value that a message repeats
-URLS = ("qdrant", "llm", "eutils")
+URLS = ("qdrant", "llm", "verifier", "eutils")
 
 
 class Settings(Section):

@@ -44,10 +44,10 @@ class VerificationRun(RunDirectory):
 
 
 def examine(
-    dataset: Path, settings: Settings, half: str, limit: int | None, verifier: str | None, out: Path, progress: Progress
+    dataset: Path, settings: Settings, half: str, limit: int | None, out: Path, progress: Progress
 ) -> dict[str, Any]:
     """Judge the claims of a half of a dataset, resuming in `out`; return the report."""
-    checker = load_checker(verifier, settings)
+    checker = load_checker(settings)
     with open_stored(settings) as (manifest, index):
         claims = read_claims(dataset, index.fetch, half, settings.seed, limit)
     name, config = dataset.resolve().name, {"half": half, "limit": limit, "seed": settings.seed}
@@ -58,7 +58,7 @@ def examine(
 
     with progress("Claims", len(claims)) as advance:
         rows = VerificationRun(out, identity).fill("claims.jsonl", JudgedClaim, claims, work, advance)
-    return report(rows, name, {**config, "verifier": verifier}, settings.seed)
+    return report(rows, name, {**config, "verifier": settings.generation.verifier}, settings.seed)
 
 
 def judged(claim: Claim, checker: Checker) -> JudgedClaim:
