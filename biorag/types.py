@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import Field
 
@@ -147,6 +147,10 @@ class Verdict(StrEnum):
     CONTRADICTED = "contradicted"
 
 
+ClaimLabel: TypeAlias = Literal["supports", "contradicts", "neither"]  # what evidence does to a claim
+LABELS: tuple[ClaimLabel, ...] = ("supports", "contradicts", "neither")  # as a `ClaimJudge` orders them
+
+
 @dataclass(frozen=True, slots=True)
 class EvidenceSpan:
     """The evidence of a verdict: `quote` is verbatim from the contents of snippet `id`, the `n`-th hit (from 1)."""
@@ -160,12 +164,17 @@ class EvidenceSpan:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSentence:
-    """A sentence of an answer without its marks, its verdict, the hits that support it, and the spans that decided."""
+    """A sentence of an answer without its marks, its verdict, the hits that support it, and the spans that decided.
+
+    `probability` is a judge's: that the evidence supports the sentence, contradicts it, or does neither, by these
+    labels; empty where the rules decided alone.
+    """
 
     text: str
     verdict: Verdict
     citations: tuple[int, ...] = ()
     evidence: tuple[EvidenceSpan, ...] = ()
+    probability: Mapping[ClaimLabel, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

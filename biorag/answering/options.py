@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from biorag.answering.extract import EvidenceSentence, Extractor
 from biorag.answering.verification.analysis import analyse
-from biorag.answering.verification.checker import OPPOSITE, Checker, asserted, citation_of
+from biorag.answering.verification.checker import Checker, asserted, citation_of
+from biorag.answering.verification.evidence import OPPOSITE
 from biorag.corpus.sentences import sentences, terms
 from biorag.types import EXTRACT, Answer, CheckedSentence, EvidenceSpan, Hit, Vectors, Verdict
 

@@ -192,9 +192,13 @@ class Session:
         return self.verify_all([(claim, None)], filter=filter, exclude_pmid=exclude_pmid)[0]
 
     def verify_all(
-        self, claims: Sequence[tuple[str, str | None]], *, filter: Filter = (), exclude_pmid: Sequence[int] = ()
+        self,
+        claims: Sequence[tuple[str, Snippet | str | None]],
+        *,
+        filter: Filter = (),
+        exclude_pmid: Sequence[int] = (),
     ) -> list[VerdictResult]:
-        """Judge claims, searching for all at once but for those that name a snippet, by id or PMID.
+        """Judge claims, searching for all at once but for those with a snippet, or the id or PMID of one.
 
         A snippet that the index does not have supports nothing.
         """
@@ -206,14 +210,13 @@ class Session:
             with self._searching:
                 wheres = [models.checked(where)] * len(searched)
                 rankings = iter(models.retriever.search_all(searched, wheres=wheres))
-        evidence = (
-            self._named(snippet) if snippet else [hit.snippet for hit in next(rankings).hits] for _, snippet in claims
-        )
-        checker = self._checker
-        return [
-            VerdictResult(checker.check_claim(claim, snippets))
-            for (claim, _), snippets in zip(claims, evidence, strict=True)
-        ]
+
+        def evidence(snippet: Snippet | str | None) -> Sequence[Snippet]:
+            if isinstance(snippet, Snippet):
+                return [snippet]
+            return self._named(snippet) if snippet else [hit.snippet for hit in next(rankings).hits]
+
+        return [VerdictResult(self._checker.check_claim(claim, evidence(snippet))) for claim, snippet in claims]
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of verdicts, besides claims and filters."""

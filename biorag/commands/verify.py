@@ -25,7 +25,9 @@ class Claims:
     """The claims to judge: one, or those of a file."""
 
     claim: Annotated[str | None, Argument(help="Claim.")] = None
-    claims: Annotated[Path | None, Option(help="JSONL of id, claim and, optionally, snippet (.gz too).")] = None
+    claims: Annotated[
+        Path | None, Option(help="JSONL of id, claim and, to judge by, snippet or title and sentences (.gz too).")
+    ] = None
     out: Annotated[Path | None, Option(help="JSONL file to write the verdicts to; an interrupted run resumes.")] = None
     snippet: Annotated[str | None, Option(help="Judge by the snippet of this id or PMID alone.")] = None
 
@@ -52,7 +54,7 @@ def verify(
 ) -> None:
     """Judge claims by the evidence of an index: supported, unsupported or contradicted, and by which sentence.
 
-    Each claim is searched for, unless a snippet is named. A supported claim need not be true.
+    Each claim is searched for, unless a snippet is named or its row has sentences. A supported claim need not be true.
 
     Examples:
 
@@ -60,21 +62,23 @@ def verify(
       biorag verify "Metformin does not lower blood glucose." --name pubmed --snippet pubmed_123 --json
       biorag verify --claims claims.jsonl --out verdicts.jsonl --name pubmed --fail-unsupported
     """
-    from biorag.api.claims import judge_file, read_claims
+    from biorag.api.claims import judge_file
     from biorag.api.session import Session
+    from biorag.corpus.claims import read_claims
 
     asked.check()
-    with Session(settings) as session:
-        if asked.claims and asked.out:
-            claims = list(read_claims(asked.claims))
-            with show.progress("Claims", len(claims)) as advance:
-                counts = judge_file(session, claims, asked.claims, asked.out, filters.arguments, advance)
-            supported = counts[Verdict.SUPPORTED] == len(claims)
-            show.report("Verdicts", {"out": str(asked.out), "claims": len(claims), **counts}, as_json)
-        else:
-            verdict = session.verify(asked.claim or "", snippet=asked.snippet, **filters.arguments)
-            supported = verdict.checked.verdict is Verdict.SUPPORTED
-            show.result(verdict.to_json(), as_json, lambda _: _print(verdict.checked))
+    where = filters.arguments
+    if asked.claims and asked.out:
+        claims = list(read_claims(asked.claims))
+        with show.progress("Claims", len(claims)) as advance:
+            counts = judge_file(settings, claims, asked.claims, asked.out, where, advance)
+        supported = counts[Verdict.SUPPORTED] == len(claims)
+        show.report("Verdicts", {"out": str(asked.out), "claims": len(claims), **counts}, as_json)
+    else:
+        with Session(settings) as session:
+            verdict = session.verify(asked.claim or "", snippet=asked.snippet, **where)
+        supported = verdict.checked.verdict is Verdict.SUPPORTED
+        show.result(verdict.to_json(), as_json, lambda _: _print(verdict.checked))
     if fail_unsupported and not supported:
         raise UnsupportedError("not every claim is supported by the evidence: read it with 'biorag search'")
 

@@ -348,8 +348,26 @@ class Fixed:
 )
 def test_a_verifier_decides_about_words_and_the_rules_about_the_rest(claim, probability, expected):
     verifier = Fixed(probability)
-    assert Checker(verifier).check_claim(claim, [Snippet("s", "", TEXT)]).verdict == expected
+    checked = Checker(verifier).check_claim(claim, [Snippet("s", "", TEXT)])
+    assert checked.verdict == expected
+    assert bool(checked.probability) == bool(verifier.pairs), "what the rules decide alone has no probability"
+    assert checked.probability.get("supports", probability) == pytest.approx(probability)
     assert all(pair == ("Metformin lowers blood glucose in adults with diabetes.", claim) for pair in verifier.pairs)
+
+
+def test_a_no_has_the_probabilities_of_the_denial():
+    question = "Does metformin lower blood glucose in adults with diabetes?"
+    probabilities = [
+        Checker(Fixed(0.75))
+        .check_answer(answer, [Hit(1, Snippet("s", "", TEXT), 1.0)], question)
+        .sentences[0]
+        .probability
+        for answer in ("Yes.", "No.")
+    ]
+    assert probabilities == [
+        {"supports": 0.75, "contradicts": 0.0, "neither": 0.25},
+        {"supports": 0.0, "contradicts": 0.75, "neither": 0.25},
+    ]
 
 
 # --- replies that say what no snippet says; `python -m scripts.cheating_replies` sends them through the command ---

@@ -88,6 +88,33 @@ def test_a_file_of_claims_resumes_and_gives_the_verdicts_of_single_claims(bm25, 
     failed(verify(bm25, *arguments), 3, claims, "damaged or truncated gzip")
 
 
+def test_claims_beside_their_texts_need_no_index(bm25, snippet, tmp_path):
+    rows = [
+        {"id": "a", "claim": "Isoniazid causes neuropathy [<|cit|>].", "sentences": ["Isoniazid causes neuropathy."]},
+        {"id": "b", "claim": "Isoniazid causes neuropathy.", "title": "Walking", "sentences": ["It improves sleep."]},
+        {"id": "c", "claim": "Isoniazid does not cause neuropathy.", "sentences": ["Isoniazid causes neuropathy."]},
+    ]
+    claims, out = tmp_path / "claims.jsonl", tmp_path / "verdicts.jsonl"
+    claims.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = ("--claims", claims, "--json", "--out")
+    counts = {"out": str(out), "claims": 3, "supported": 1, "unsupported": 1, "contradicted": 1}
+    assert done(verify(tmp_path / "no home", *arguments, out)) == counts
+    verdicts = [json.loads(line) for line in out.read_bytes().splitlines()]
+    assert verdicts[0] == {
+        "id": "a",
+        "claim": "Isoniazid causes neuropathy.",
+        "verdict": "supported",
+        "evidence": [{"id": "a", "pmid": None, "quote": "Isoniazid causes neuropathy.", "verdict": "supported"}],
+    }
+    assert [row["verdict"] for row in verdicts[1:]] == ["unsupported", "contradicted"]
+    with claims.open("a") as stream:  # one without a text: the others are judged as before, beside an index
+        stream.write(json.dumps({"id": "d", "claim": sentence_of(snippet)}) + "\n")
+    mixed = tmp_path / "mixed.jsonl"
+    assert done(verify(bm25, *arguments, mixed)) == counts | {"out": str(mixed), "claims": 4, "supported": 2}
+    assert mixed.read_bytes().splitlines()[:3] == out.read_bytes().splitlines()
+    failed(verify(tmp_path / "no home", *arguments, tmp_path / "none.jsonl"), 4, "index")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "part"),
     [

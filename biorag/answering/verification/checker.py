@@ -12,7 +12,7 @@ from biorag.answering.verification.quotes import find_quote
 from biorag.corpus.sentences import sentence_starts, sentences
 from biorag.prompts.marks import MARK, numbers_in, plain_marks
 from biorag.prompts.parse import CitedNumber
-from biorag.types import CheckedSentence, Citation, ClaimJudge, EvidenceSpan, Hit, Snippet, Verdict
+from biorag.types import LABELS, CheckedSentence, Citation, ClaimJudge, EvidenceSpan, Hit, Snippet, Verdict
 from biorag.utils.text import plain_form
 
 QUOTED = re.compile(r"“([^“”]+)”|«([^«»]+)»|\"([^\"]+)\"")
@@ -31,11 +31,6 @@ _BOUNDARY = re.compile(
 SHORTEST_QUOTE = 3  # words
 SPANS = 2  # spans of evidence that a sentence is given at most
 MARGIN = 0.1  # by how much better a contradiction must be covered than a support to outweigh it
-OPPOSITE = {
-    Verdict.SUPPORTED: Verdict.CONTRADICTED,
-    Verdict.CONTRADICTED: Verdict.SUPPORTED,
-    Verdict.UNSUPPORTED: Verdict.UNSUPPORTED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +122,7 @@ class Checker:
         """
         verdicts = self._verdicts(asserted(question, "yes"), snippets, "")
         if answer == "no":
-            verdicts = [item and item._replace(verdict=OPPOSITE[item.verdict]) for item in verdicts]
+            verdicts = [item and item.opposite() for item in verdicts]
         checked = _checked(answer, snippets, verdicts)
         if rest and checked.verdict is not Verdict.CONTRADICTED:
             return self.check_claim(rest, snippets, question)
@@ -221,11 +216,14 @@ def _checked(claim: str, snippets: Sequence[Snippet], verdicts: Sequence[Snippet
     elif supports:
         verdict, decisive = Verdict.SUPPORTED, supports
     else:
-        return CheckedSentence(claim, Verdict.UNSUPPORTED)
+        verdict, decisive = Verdict.UNSUPPORTED, []
     evidence = tuple(
         EvidenceSpan(n, snippets[n - 1].id, snippets[n - 1].pmid, item.quote, verdict) for n, item in decisive[:SPANS]
     )
-    return CheckedSentence(claim, verdict, tuple(n for n, _ in supports) if decisive is supports else (), evidence)
+    judged = next((item.probability for _, item in decisive or ranked if item.probability), ())
+    probability = dict(zip(LABELS, judged, strict=True)) if judged else {}
+    citations = tuple(n for n, _ in supports) if decisive is supports else ()
+    return CheckedSentence(claim, verdict, citations, evidence, probability)
 
 
 def _without(sentence: CheckedSentence, n: int) -> CheckedSentence:

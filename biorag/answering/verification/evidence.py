@@ -15,6 +15,11 @@ MOST_SENTENCES = 2000  # of a snippet; a book is better split into blocks
 LONGEST_CLAIM = 300  # content words; two sentences, which are all that is held against it, never have so many
 CANDIDATES = 4  # sentences of a snippet, and pairs of sentences, that are compared word by word
 GAIN = 0.15  # by how much more a second sentence must cover of a claim, to be looked at
+OPPOSITE = {
+    Verdict.SUPPORTED: Verdict.CONTRADICTED,
+    Verdict.CONTRADICTED: Verdict.SUPPORTED,
+    Verdict.UNSUPPORTED: Verdict.UNSUPPORTED,
+}
 LIKELY, SURE = 0.5, 0.9  # probabilities from which a verifier confirms a support, and makes one
 
 
@@ -34,6 +39,12 @@ class SnippetVerdict(NamedTuple):
     verdict: Verdict
     coverage: float
     quote: str
+    probability: tuple[float, ...] = ()  # by `LABELS`; empty where the rules decided alone
+
+    def opposite(self) -> SnippetVerdict:
+        """Return what the window says of the claim's denial."""
+        exchanged = tuple(self.probability[label] for label in (1, 0, 2)) if self.probability else ()
+        return self._replace(verdict=OPPOSITE[self.verdict], probability=exchanged)
 
 
 def snippet_verdict(
@@ -62,21 +73,22 @@ def snippet_verdict(
         key=lambda result: _rank(result[0]),
     )
     quote = text[window.start : window.end]
-    verdict = judgement.verdict if verifier is None else combined(claim, quote, judgement, verifier)
-    return SnippetVerdict(verdict, judgement.coverage, quote)
+    verdict = SnippetVerdict(judgement.verdict, judgement.coverage, quote)
+    return verdict if verifier is None else combined(claim, verdict, judgement, verifier)
 
 
-def combined(claim: str, quote: str, judgement: Judgement, verifier: ClaimJudge) -> Verdict:
-    """Return the verdict that the rules and a verifier come to.
+def combined(claim: str, by_rules: SnippetVerdict, judgement: Judgement, verifier: ClaimJudge) -> SnippetVerdict:
+    """Return the verdict that the rules and a verifier come to, with its probabilities if it was asked.
 
     The verifier may refuse what the rules support, and support what they refuse for no other reason than that it
     says too little of the claim in its words. Numbers, names, negation, direction and roles are the rules' alone.
     """
     if not judgement.faults <= {Fault.UNCOVERED} or judgement.coverage < LEAST_COVERAGE / 2:
-        return judgement.verdict
-    probability = verifier.judge([(quote, claim)])[0, 0]
+        return by_rules
+    probability = tuple(map(float, verifier.judge([(by_rules.quote, claim)])[0]))
     needed = SURE if judgement.faults else LIKELY
-    return Verdict.SUPPORTED if probability >= needed else Verdict.UNSUPPORTED
+    verdict = Verdict.SUPPORTED if probability[0] >= needed else Verdict.UNSUPPORTED
+    return by_rules._replace(verdict=verdict, probability=probability)
 
 
 @lru_cache(maxsize=1 << 12)
