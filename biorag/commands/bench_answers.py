@@ -71,32 +71,68 @@ def _shown(value: Any) -> str:
 
 @expanded
 def verification(
-    dataset: Annotated[Path, Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz].")],
+    sets: Annotated[
+        list[Path],
+        Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz]; or JSONL files of labelled claims."),
+    ],
     out: Annotated[Path, Option(help="Folder for claims.jsonl and report.json; an interrupted run resumes.")],
     settings: Annotated[Settings, Flags("name", "qdrant", "seed", "verifier", finds_index=True)],
     half: Annotated[str, Option(help="all, development or test questions, by a hash of their ids.")] = "all",
-    limit: Annotated[int | None, Option(min=1, help="Largest number of questions.")] = None,
+    limit: Annotated[int | None, Option(min=1, help="Largest number of questions, or of claims of each file.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Measure how well the check of claims tells true sentences from falsified ones.
+    """Measure how well the check of claims tells true ones from false ones.
 
-    The true ones are sentences of the snippets, verbatim and slightly reworded. Each is falsified in up to three of
-    seven ways: negation, direction, number, unit, name, hedge, population.
+    Files have claims that people labelled, rows of id, claim, title, sentences, label (supports, contradicts, neither).
+
+    Of a folder, the true ones are sentences of the snippets, verbatim and slightly reworded. Each is falsified in up to
+    three of seven ways: negation, direction, number, unit, name, hedge, population.
 
     Examples:
 
       biorag bench verification data/bioasq --name pubmed --half test --out runs/verification
       biorag bench verification data/pubmedqa --name pubmed --limit 100 --out runs/conclusions --json
+      biorag bench verification claims/scifact.jsonl.gz claims/check_covid.jsonl.gz --out runs/people
     """
     from biorag.benchmarks.verification.run import examine
 
-    report = examine(dataset, settings, half, limit, out, show.progress)
+    report = examine(sets, settings, half, limit, out, show.progress)
     write_json(out / "report.json", report)
     show.result(report, as_json, _print_verdicts)
 
 
 def _print_verdicts(report: Mapping[str, Any]) -> None:
     shares = {name: f"{{{name}:.1%}}" for name in ("supported", "unsupported", "contradicted", "accuracy")}
+    for name, measured in report.get("sets", {}).items():
+        _print_set(name, measured)
+    if "sets" in report:
+        return
     columns = {"kind": "kind", "claims": "claims", **shares, "95 %": "{interval[0]:.1%} to {interval[1]:.1%}"}
     kinds = [{"kind": kind, **measured} for kind, measured in report["kinds"].items()]
     show.listing(f"{report['dataset']}: {report['claims']} claims", columns, kinds)
+
+
+def _print_set(name: str, measured: Mapping[str, Any]) -> None:
+    """Print the measures of a set of labelled claims: a line a label, then of all, then of guesses without reading."""
+    labels, floor = measured["labels"], measured["floor"]
+    rows = [
+        [label, of["claims"], *(f"{of[score]:.3f}" for score in ("precision", "recall", "f1")), *of["called"].values()]
+        for label, of in labels.items()
+    ]
+    low, high = measured["interval"]
+    points = {"as called": measured["support"], "at most 3 % false": measured.get("support_at_3_percent")}
+    values = {
+        "macro-F1": f"{measured['macro_f1']:.3f} ({low:.3f} to {high:.3f})",
+        f"macro-F1, always {floor['label']!r}": f"{floor['always']:.3f}",
+        "macro-F1, drawn by base rates": f"{floor['base_rates']:.3f}",
+        **{
+            f"supports found, {how}": f"{point['recall']:.1%}, with {point['false_support']:.1%} of the others"
+            for how, point in points.items()
+            if point
+        },
+    }
+    if calibration := measured.get("calibration"):
+        values["calibration error"] = f"{calibration['error']:.3f} of {calibration['claims']} with probabilities"
+    called = [f"called {label}" for label in labels]
+    show.table(f"{name}: {measured['claims']} claims", ["label", "claims", "precision", "recall", "F1", *called], rows)
+    show.table(f"{name}: all labels", ["", ""], list(values.items()))

@@ -160,6 +160,66 @@ def test_the_command_measures_resumes_and_refuses_another_run(dataset, tmp_path,
     failed(invoke(*arguments, "--half", "third", home=home), 2, "third")
 
 
+LABELLED = [
+    ("Serum TNF rose in children.", "supports"),
+    ("Serum TNF did not rise in children.", "contradicts"),
+    ("Walking improves the mood of everyone.", "supports"),
+    ("IL-6 predicts death.", "neither"),
+]
+
+
+def labelled(path, rows=LABELLED):
+    text = {"title": "", "sentences": ["Serum TNF rose in children.", "Walking improves mood."]}
+    path.write_text(
+        "".join(
+            json.dumps({"id": str(number), "claim": claim, "label": label, **text}) + "\n"
+            for number, (claim, label) in enumerate(rows)
+        )
+    )
+    return path
+
+
+def test_files_of_labelled_claims_are_measured_without_an_index_and_resume(tmp_path):
+    home, out = tmp_path / "home", tmp_path / "run"
+    first, second = labelled(tmp_path / "one.jsonl"), labelled(tmp_path / "two.jsonl", LABELLED[:2])
+    arguments = ("bench", "verification", first, second, "--out", out, "--json")
+    report = done(invoke(*arguments, home=home))
+    assert (report["claims"], list(report["sets"])) == (6, ["one", "two"])
+    labels = report["sets"]["one"]["labels"]
+    assert labels["supports"]["called"] == {"supports": 1, "contradicts": 0, "neither": 1}
+    assert labels["contradicts"]["recall"] == report["sets"]["two"]["macro_f1"] == 1
+    rows = (out / "claims.jsonl").read_bytes()
+    assert [json.loads(row)["id"] for row in rows.splitlines()][3:] == ["one:3", "two:0", "two:1"]
+    (out / "claims.jsonl").write_bytes(rows[: len(rows) // 2])
+    assert done(invoke(*arguments, home=home)) == report == json.loads((out / "report.json").read_bytes())
+    assert (out / "claims.jsonl").read_bytes() == rows
+    shown = succeeded(invoke(*arguments[:-1], home=home)).stdout
+    assert "contradicts\t1\t1.000\t1.000\t1.000\t0\t1\t0" in shown
+    assert "supports found, as called\t50.0%, with 0.0% of the others" in shown
+    failed(invoke(*arguments, "--limit", 2, home=home), 5, "limit")
+    labelled(second, LABELLED[1:])
+    failed(invoke(*arguments, home=home), 5, "sets")
+
+
+def test_sources_that_cannot_be_measured_are_refused(dataset, tmp_path):
+    good, bare, empty = labelled(tmp_path / "one.jsonl"), tmp_path / "bare.jsonl", tmp_path / "empty.jsonl"
+    bare.write_text('{"id": "7", "claim": "X.", "label": "supports"}\n')
+    empty.touch()
+    (tmp_path / "two").mkdir()
+    same = labelled(tmp_path / "two" / "one.jsonl")
+
+    def refused(code, part, *sources):
+        failed(invoke("bench", "verification", *sources, "--out", tmp_path / "run", home=tmp_path / "home"), code, part)
+
+    refused(3, "claim 7", bare)
+    refused(3, "no claims", empty)
+    refused(2, "the same name", good, same)
+    refused(2, "is a folder", good, dataset)
+    refused(2, "--half", good, "--half", "test")
+    refused(4, "none.jsonl", tmp_path / "none.jsonl")
+    refused(4, "index", tmp_path / "none")
+
+
 def test_a_verifier_is_trained_and_judges(dataset, tmp_path, tiny_encoder, tiny_cross_encoder):
     home, corpus, model = tmp_path / "home", tmp_path / "corpus.jsonl", tmp_path / "verifier"
     corpus.write_text(

@@ -16,7 +16,7 @@ from biorag.benchmarks.verification.rewording import reworded
 from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.corpus.sentences import sentences, terms
 from biorag.errors import BadInputError, unknown_name
-from biorag.types import Fetch, Snippet, TrainingRow
+from biorag.types import ClaimLabel, Fetch, Snippet, TrainingRow
 
 VERBATIM, REWORDED, AS_WRITTEN = "verbatim", "reworded", "as written"
 SYNTHETIC = "synthetic"  # the kind of the training rows
@@ -38,7 +38,7 @@ _ASKS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A sentence, how it was made of `source`, and the snippets that it is held against."""
+    """A sentence, how it was made of `source`, and the snippets that it is held against; `label` is what people say."""
 
     id: str
     question: str
@@ -46,6 +46,7 @@ class Claim:
     text: str
     source: str
     snippets: tuple[Snippet, ...]
+    label: ClaimLabel | None = None
 
     @property
     def true(self) -> bool:

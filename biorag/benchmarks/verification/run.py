@@ -1,20 +1,24 @@
-"""Measuring the check of claims: each claim's verdict, written as it comes, and accuracy by the way it was made."""
+"""Measuring the check of claims: each claim's verdict, written as it comes, and what they come to by kind or set."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
 from biorag.answering.verification.checker import Checker
 from biorag.benchmarks.significance import bootstrap_interval
-from biorag.benchmarks.verification.claims import TRUE_KINDS, Claim, read_claims
+from biorag.benchmarks.verification.claims import HALVES, TRUE_KINDS, Claim, read_claims
 from biorag.benchmarks.verification.falsification import KINDS
+from biorag.benchmarks.verification.sets import labelled_claims, named_sets, scores
 from biorag.engine import load_checker, open_stored
+from biorag.errors import UsageError
 from biorag.settings.settings import Settings
-from biorag.types import Progress, Verdict
+from biorag.types import ClaimLabel, Progress, Verdict
+from biorag.utils.files import sha256_of
 from biorag.utils.runs import RunDirectory
 
 
@@ -34,6 +38,8 @@ class JudgedClaim(TypedDict):
     source: str
     verdict: Verdict
     evidence: list[QuotedEvidence]
+    label: NotRequired[ClaimLabel]
+    probability: NotRequired[dict[ClaimLabel, float]]
 
 
 class VerificationRun(RunDirectory):
@@ -44,27 +50,49 @@ class VerificationRun(RunDirectory):
 
 
 def examine(
-    dataset: Path, settings: Settings, half: str, limit: int | None, out: Path, progress: Progress
+    sources: Sequence[Path], settings: Settings, half: str, limit: int | None, out: Path, progress: Progress
 ) -> dict[str, Any]:
-    """Judge the claims of a half of a dataset, resuming in `out`; return the report."""
+    """Judge the claims of a half of a dataset, a folder, or of files of labelled claims; return the report.
+
+    An interrupted run resumes in `out`. Raises `UsageError` if a folder is not alone, or a half of files is asked for.
+    """
     checker = load_checker(settings)
-    with open_stored(settings) as (manifest, index):
-        claims = read_claims(dataset, index.fetch, half, settings.seed, limit)
-    name, config = dataset.resolve().name, {"half": half, "limit": limit, "seed": settings.seed}
-    identity = {"dataset": name, "index": manifest.fingerprint(), **config, "verifier": checker.identity()}
+    if dataset := _dataset(sources, half):
+        with open_stored(settings) as (manifest, index):
+            claims = read_claims(dataset, index.fetch, half, settings.seed, limit)
+        name, config = dataset.resolve().name, {"half": half, "limit": limit, "seed": settings.seed}
+        identity = {"dataset": name, "index": manifest.fingerprint(), **config}
+    else:
+        sets = named_sets(sources)
+        claims = labelled_claims(sets, limit)
+        name, config = "", {"limit": limit, "seed": settings.seed}
+        identity = {"sets": {of: sha256_of(path) for of, path in sets.items()}, "limit": limit}
 
     def work(left: Sequence[Claim]) -> Iterator[JudgedClaim]:
         return (judged(claim, checker) for claim in left)
 
+    run = VerificationRun(out, {**identity, "verifier": checker.identity()})
     with progress("Claims", len(claims)) as advance:
-        rows = VerificationRun(out, identity).fill("claims.jsonl", JudgedClaim, claims, work, advance)
+        rows = run.fill("claims.jsonl", JudgedClaim, claims, work, advance)
     return report(rows, name, {**config, "verifier": settings.generation.verifier}, settings.seed)
+
+
+def _dataset(sources: Sequence[Path], half: str) -> Path | None:
+    """Return the folder of a dataset; None for files of claims."""
+    first, *rest = sources
+    if not rest and not first.is_file() and ".jsonl" not in first.suffixes:
+        return first
+    if folder := next(filter(Path.is_dir, sources), None):
+        raise UsageError(f"{folder} is a folder: give the folder of a dataset alone, or files of claims")
+    if half != HALVES[0]:
+        raise UsageError("--half divides the questions of a dataset: leave it out with files of claims")
+    return None
 
 
 def judged(claim: Claim, checker: Checker) -> JudgedClaim:
     """Return a claim with its verdict."""
     checked = checker.check_claim(claim.text, claim.snippets)
-    return {
+    row: JudgedClaim = {
         "id": claim.id,
         "kind": claim.kind,
         "claim": claim.text,
@@ -72,10 +100,25 @@ def judged(claim: Claim, checker: Checker) -> JudgedClaim:
         "verdict": checked.verdict,
         "evidence": [{"id": span.id, "quote": span.quote} for span in checked.evidence],
     }
+    if claim.label:
+        row["label"] = claim.label
+    if checked.probability:
+        row["probability"] = dict(checked.probability)
+    return row
 
 
 def report(rows: Sequence[JudgedClaim], name: str, config: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return the shares of verdicts and the accuracy of each kind: true claims supported, falsified ones not."""
+    """Return the shares of verdicts and the accuracy of each kind: true claims supported, falsified ones not.
+
+    Of sets of labelled claims, which have no one name, the measures of each.
+    """
+    if not name:
+        by_set = {kind: list(group) for kind, group in groupby(rows, key=lambda row: row["kind"])}
+        return {
+            "claims": len(rows),
+            "config": dict(config),
+            "sets": {kind: scores(of_set, seed) for kind, of_set in by_set.items()},
+        }
     by_kind = {kind: [row["verdict"] for row in rows if row["kind"] == kind] for kind in (*TRUE_KINDS, *KINDS)}
     kinds = {kind: _shares(verdicts, kind in TRUE_KINDS, seed) for kind, verdicts in by_kind.items() if verdicts}
     return {"dataset": name, "claims": len(rows), "config": dict(config), "kinds": kinds}
