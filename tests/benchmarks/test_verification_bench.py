@@ -237,6 +237,13 @@ def test_a_verifier_is_trained_and_judges(dataset, tmp_path, tiny_encoder, tiny_
                "--json", home=home)
     )  # fmt: skip
     assert report["config"]["verifier"] == str(model)
+    people = ("bench", "verification", labelled(tmp_path / "people.jsonl"), "--verifier", model)
+    measured = done(invoke(*people, "--out", tmp_path / "labelled", "--json", home=home))["sets"]["people"]
+    judged = [json.loads(row) for row in (tmp_path / "labelled" / "claims.jsonl").read_bytes().splitlines()]
+    assert "probability" not in judged[1], "the rules alone deny"
+    assert set(judged[0]["probability"]) == {"supports", "contradicts", "neither"}
+    assert measured["calibration"]["claims"] == sum("probability" in row for row in judged)
+    assert "calibration error" in succeeded(invoke(*people, "--out", tmp_path / "labelled", home=home)).stdout
     failed(invoke(*claim, "--verifier", tiny_encoder, home=home), 4, "biorag train verifier")
     asked = ("ask", QUESTIONS[0].text, "--name", "small", "--answer-anyway", "--json", "--verifier")
     assert done(invoke(*asked, model, home=home))["answer"]

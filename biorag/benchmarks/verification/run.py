@@ -60,13 +60,13 @@ def examine(
     if dataset := _dataset(sources, half):
         with open_stored(settings) as (manifest, index):
             claims = read_claims(dataset, index.fetch, half, settings.seed, limit)
-        name, config = dataset.resolve().name, {"half": half, "limit": limit, "seed": settings.seed}
-        identity = {"dataset": name, "index": manifest.fingerprint(), **config}
+        config: dict[str, Any] = {"half": half, "limit": limit, "seed": settings.seed}
+        identity = {"dataset": dataset.resolve().name, "index": manifest.fingerprint(), **config}
     else:
         sets = named_sets(sources)
         claims = labelled_claims(sets, limit)
-        name, config = "", {"limit": limit, "seed": settings.seed}
-        identity = {"sets": {of: sha256_of(path) for of, path in sets.items()}, "limit": limit}
+        config = {"limit": limit, "seed": settings.seed}
+        identity = {"sets": {name: sha256_of(path) for name, path in sets.items()}, "limit": limit}
 
     def work(left: Sequence[Claim]) -> Iterator[JudgedClaim]:
         return (judged(claim, checker) for claim in left)
@@ -74,7 +74,12 @@ def examine(
     run = VerificationRun(out, {**identity, "verifier": checker.identity()})
     with progress("Claims", len(claims)) as advance:
         rows = run.fill("claims.jsonl", JudgedClaim, claims, work, advance)
-    return report(rows, name, {**config, "verifier": settings.generation.verifier}, settings.seed)
+    config["verifier"] = settings.generation.verifier
+    if dataset:
+        return report(rows, dataset.resolve().name, config, settings.seed)
+    by_set = groupby(rows, key=lambda row: row["kind"])
+    measured = {name: scores(list(of_set), settings.seed) for name, of_set in by_set}
+    return {"claims": len(rows), "config": config, "sets": measured}
 
 
 def _dataset(sources: Sequence[Path], half: str) -> Path | None:
@@ -108,17 +113,7 @@ def judged(claim: Claim, checker: Checker) -> JudgedClaim:
 
 
 def report(rows: Sequence[JudgedClaim], name: str, config: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return the shares of verdicts and the accuracy of each kind: true claims supported, falsified ones not.
-
-    Of sets of labelled claims, which have no one name, the measures of each.
-    """
-    if not name:
-        by_set = {kind: list(group) for kind, group in groupby(rows, key=lambda row: row["kind"])}
-        return {
-            "claims": len(rows),
-            "config": dict(config),
-            "sets": {kind: scores(of_set, seed) for kind, of_set in by_set.items()},
-        }
+    """Return the shares of verdicts and the accuracy of each kind: true claims supported, falsified ones not."""
     by_kind = {kind: [row["verdict"] for row in rows if row["kind"] == kind] for kind in (*TRUE_KINDS, *KINDS)}
     kinds = {kind: _shares(verdicts, kind in TRUE_KINDS, seed) for kind, verdicts in by_kind.items() if verdicts}
     return {"dataset": name, "claims": len(rows), "config": dict(config), "kinds": kinds}
