@@ -21,7 +21,19 @@ from biorag.registries import generator_of, reranker_of
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
-from biorag.types import Encoded, Fetch, FieldFilter, Generator, Index, Progress, Reranker, Snippet, TokenEncoder
+from biorag.types import (
+    ClaimJudge,
+    Encoded,
+    Fetch,
+    FieldFilter,
+    Generator,
+    Index,
+    Progress,
+    Reranker,
+    Snippet,
+    TokenEncoder,
+)
+from biorag.utils.network import is_server
 from biorag.utils.progress import silent
 
 if TYPE_CHECKING:
@@ -218,20 +230,44 @@ def paired_encoder(settings: Settings, query: str, passage: str, pooling: str | 
 
 
 def load_checker(settings: Settings) -> Checker:
-    """Return the check of claims: by rules, and by a cross-encoder if one is named.
+    """Return the check of claims: by rules, and by the configured verifier, if there is one.
 
-    Raises `MissingError` if it is not there, or is not a cross-encoder.
+    Raises `MissingError` if it is not there, is damaged, or is not a judge of claims.
     """
     from biorag.answering.verification.checker import Checker
 
     verifier = settings.generation.verifier
-    if verifier is None:
-        return Checker()
-    from biorag.models.cross_encoder import CrossEncoderVerifier
-    from biorag.models.finding import find_encoder
+    return Checker(load_judge(verifier, settings) if verifier else None)
 
-    files = find_encoder(verifier.removeprefix(VERIFIER_PREFIX))
-    return Checker(CrossEncoderVerifier(files, settings.retrieval.precision))
+
+def load_judge(verifier: str, settings: Settings) -> ClaimJudge:
+    """Load a cross-encoder that judges claims, by its export, which is made at the first time; or reach a server."""
+    if is_server(verifier):
+        return _reach_judge(verifier, settings)
+    from biorag.models.exported import exported_judge, holds_export, open_judge
+    from biorag.models.exports import PRECISIONS
+    from biorag.models.finding import find_encoder
+    from biorag.models.labels import label_columns
+
+    spec, precision = verifier.removeprefix(VERIFIER_PREFIX), settings.retrieval.precision
+    if holds_export(Path(spec)):
+        return open_judge(Path(spec))
+    files = find_encoder(spec)
+    label_columns(files)  # which torch need not be loaded for
+    if precision in PRECISIONS:
+        _export(lambda: files, "judge", settings.exports)
+    return exported_judge(files, precision, settings.exports)
+
+
+def _reach_judge(url: str, settings: Settings) -> ClaimJudge:
+    from biorag.answering.verification.generated import GeneratorJudge
+    from biorag.generators.server import ServerGenerator
+
+    asked = settings.replace(llm=url, llm_model=settings.generation.verifier_model)
+    at_a_time = settings.generation.concurrency
+    server = settings.services.server(url, "verifier", at_a_time)
+    generator = ServerGenerator(server, asked.generation.llm_model, asked.generation.context_window, "--verifier")
+    return GeneratorJudge(_cached(generator, asked), at_a_time, generator_identity(asked, generator))
 
 
 def load_encoder(files: ModelFiles, similarity: str, precision: str, exports: Path | None = None) -> TextEncoder:
@@ -338,7 +374,12 @@ def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
     from biorag.generators.source import generator_source
 
     generator = generator_source(settings.generation.generator).open(settings, at_a_time)
-    if generator is None or not settings.generation.cache:
+    return generator and _cached(generator, settings)
+
+
+def _cached(generator: Generator, settings: Settings) -> Generator:
+    """Return a generator whose replies are kept, unless the settings say otherwise."""
+    if not settings.generation.cache:
         return generator
     from biorag.generators.cache import CachedGenerator
 

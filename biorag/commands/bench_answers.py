@@ -76,7 +76,7 @@ def verification(
         Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz]; or JSONL files of labelled claims."),
     ],
     out: Annotated[Path, Option(help="Folder for claims.jsonl and report.json; an interrupted run resumes.")],
-    settings: Annotated[Settings, Flags("name", "qdrant", "seed", "verifier", finds_index=True)],
+    settings: Annotated[Settings, Flags("name", "qdrant", "seed", "verifier", "verifier_model", finds_index=True)],
     half: Annotated[str, Option(help="all, development or test questions, by a hash of their ids.")] = "all",
     limit: Annotated[int | None, Option(min=1, help="Largest number of questions, or of claims of each file.")] = None,
     as_json: options.Json = False,

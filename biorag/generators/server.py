@@ -78,10 +78,11 @@ class ServerGenerator:
     The server's URL may or may not end in `/v1`. Tokens are estimated from bytes, since such servers have no
     common way to count them.
 
-    Raises `ServiceError` if the server does not answer, after retries with backoff.
+    `option` is the one that named it. Raises `ServiceError` if the server does not answer, after retries with backoff.
     """
 
-    def __init__(self, server: Server, model: str | None, context_window: int) -> None:
+    def __init__(self, server: Server, model: str | None, context_window: int, option: str = "--llm") -> None:
+        self._option = option
         self._url = without_credentials(server.url.rstrip("/"))
         root = self._url if self._url.endswith("/v1") else f"{self._url}/v1"
         # A server that answers one request at a time begins the last of several when it is done with the others.
@@ -98,7 +99,7 @@ class ServerGenerator:
             raise UsageError(
                 f"{self._url!r} is not the URL of a server ({error}): write e.g. http://localhost:8080"
             ) from None
-        advice = "check --llm and that it runs, then give the same command again"
+        advice = f"check {option} and that it runs, then give the same command again"
         self._retries = Retries(f"the server at {self._url}", advice, server.retries, _may_pass)
         self.context_window = context_window
         self.controls: Sequence[str] = ()
@@ -106,7 +107,7 @@ class ServerGenerator:
         self.name = model or ""
         if not model:
             models = self._parsed(
-                _Models, self._request("GET", "/models"), "lists no model", "name one with --llm-model"
+                _Models, self._request("GET", "/models"), "lists no model", f"name one with {option}-model"
             )
             self.name = models.first
 
@@ -170,7 +171,7 @@ class ServerGenerator:
 
     def _generation(self, reply: bytes | None, max_tokens: int) -> Generation:
         """Return a completion, with the tokens that the server reports; one beyond the cap is cut."""
-        completion = self._parsed(_Completion, reply, "sent no chat completion", "check --llm")
+        completion = self._parsed(_Completion, reply, "sent no chat completion", f"check {self._option}")
         text, most = completion.text or "", LONGEST_TOKEN * (max_tokens + ENVELOPE_TOKENS)
         capped = completion.finish_reason == "length" or len(text) > most
         counts = (_count(completion.usage, key) for key in ("prompt_tokens", "completion_tokens"))

@@ -8,11 +8,17 @@ from collections.abc import Sequence
 from typing import Literal
 
 Task = Literal["query", "document"]
+Text = str | tuple[str, str]  # a model's input: a text, or a query with a passage, or evidence with a claim
 
 # Characters of a batch, padding counted: about a fifth as many tokens.
 CPU_CHARACTERS = 1_000
 MANY, SHARES = 16, 8  # from so many batches on, they are the same for up to so many workers
 FETCH = "fetch it again, or name another"
+
+
+def size(text: Text) -> int:
+    """Return the characters of a text or a pair."""
+    return len(text) if isinstance(text, str) else sum(map(len, text))
 
 
 def by_length(lengths: Sequence[int], budget: int, workers: int) -> list[list[int]]:

@@ -1,21 +1,22 @@
-"""The cross-encoder: one transformer reads a query and a snippet together, and gives a score."""
+"""The cross-encoder: one transformer reads two texts together: a query and a snippet, or evidence and a claim."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Any
 
 import numpy as np
+import torch
 from sentence_transformers import CrossEncoder
 from torch import nn
 
 from biorag.errors import MissingError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import Features, run
+from biorag.models.labels import check_head, label_columns
 from biorag.models.loading import load_for_inference
-from biorag.types import Snippet, Vectors
-
-HEAD = "ForSequenceClassification"
+from biorag.types import LABELS, Snippet, Vectors
 
 
 class CrossEncoderReranker:
@@ -25,7 +26,8 @@ class CrossEncoderReranker:
     """
 
     def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
-        self._model = _load(files, precision, "reranker", "biorag train cross-encoder")
+        check_head(files, "reranker", "biorag train cross-encoder")
+        self._model = _load(files, precision, 1, load_for_inference)
 
     def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
         """Return each query's scores of its candidates, log-odds, shape (candidates,) float32."""
@@ -38,33 +40,49 @@ class CrossEncoderReranker:
         return [np.fromiter(islice(scores, len(snippets)), np.float32, len(snippets)) for snippets in candidates]
 
 
-class CrossEncoderVerifier:
-    """Judges pairs of a text and a claim, as `biorag train verifier` trains it.
+class CrossEncoderJudge:
+    """Judges pairs of evidence and claim, by one output, as `biorag train verifier` trains it, or by three labels.
 
-    Raises `MissingError` as `CrossEncoderReranker` does.
+    Raises `MissingError` as `label_columns` does, or if the model does not load.
     """
 
     def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
-        self._model = _load(files, precision, "verifier", "biorag train verifier")
+        self._model, self._columns = load_judge_model(files, precision)
         self.sha256 = files.sha256
 
     def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
-        """Return probabilities (pairs, 3), supports, contradicts, neither; it tells no contradiction from silence."""
-        scores = np.fromiter(run(self._model, list(pairs), None, log_odds), np.float64, len(pairs))
-        supports = 1 / (1 + np.exp(-scores))
-        return np.stack([supports, np.zeros_like(supports), 1 - supports], axis=1).astype(np.float32)
+        """Return probabilities (pairs, 3), supports, contradicts, neither; one output never says contradicts."""
+        rows = run(self._model, list(pairs), None, self._rows)
+        return np.array(rows, np.float32).reshape(-1, len(LABELS))
+
+    def _rows(self, features: Features) -> Sequence[Any]:
+        return list(probabilities(features["scores"], self._columns).numpy(force=True))
 
 
-def _load(files: ModelFiles, precision: str, role: str, made_by: str) -> CrossEncoder:
-    # The library puts a random head on a model that has none.
-    if not any(str(name).endswith(HEAD) for name in files.settings("config.json").get("architectures") or []):
-        raise MissingError(
-            f"{role} {files.id!r} is not a cross-encoder: it has no trained head ({made_by!r} makes one)"
-        )
+def load_judge_model(
+    files: ModelFiles, precision: str, load: Callable[..., CrossEncoder] = load_for_inference
+) -> tuple[CrossEncoder, tuple[int, ...]]:
+    """Return a judge of claims, and which of its outputs say what; see `label_columns`."""
+    columns = label_columns(files)
+    return _load(files, precision, len(columns) or 1, load), columns
+
+
+def probabilities(scores: torch.Tensor, columns: Sequence[int]) -> torch.Tensor:
+    """Return probabilities (pairs, 3), by `LABELS`, of outputs (pairs, outputs); see `label_columns`."""
+    if columns:
+        return scores.float().softmax(dim=1)[:, list(columns)]
+    supports = scores.float().reshape(-1, 1).sigmoid()
+    return torch.cat([supports, torch.zeros_like(supports), 1 - supports], dim=1)
+
+
+def _load(files: ModelFiles, precision: str, outputs: int, load: Callable[..., CrossEncoder]) -> CrossEncoder:
     # Without the activation, which would press the best candidates' scores together.
-    model = load_for_inference(CrossEncoder, files, precision, activation_fn=nn.Identity())
-    if model.num_labels != 1:
-        raise MissingError(f"cross-encoder {files.id!r} has {model.num_labels} outputs: name one with a single score")
+    model = load(CrossEncoder, files, precision, activation_fn=nn.Identity())
+    if model.num_labels != outputs:
+        raise MissingError(
+            f"cross-encoder {files.id!r} has {model.num_labels} outputs: name one with "
+            f"{'a single score' if outputs == 1 else 'the three that its labels name'}"
+        )
     return model
 
 

@@ -1,4 +1,4 @@
-"""Exported encoders, run by ONNX Runtime and `tokenizers`, so that questions are encoded without importing torch."""
+"""Exported encoders and judges, run by ONNX Runtime and `tokenizers`, so that a question does not import torch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from biorag.errors import MissingError
-from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, by_length
+from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, Text, by_length, size
 from biorag.models.exports import (
     GRAPH,
     PRECISIONS,
+    RECORD,
     RUNTIME,
     TOKENIZER,
     ExportedFiles,
@@ -29,22 +30,24 @@ from biorag.models.exports import (
     query_prompt,
     read_record,
 )
-from biorag.models.finding import ModelFiles
+from biorag.models.finding import ModelFiles, first_line
+from biorag.models.formats.directory import check_folder
 from biorag.models.text_encoder import TextEncoder
 from biorag.models.token_projection import unit
-from biorag.types import Encoded, TokenEncoder, Vectors
+from biorag.types import LABELS, ClaimJudge, Encoded, TokenEncoder, Vectors
 from biorag.utils.cores import usable_cores
 
 logger = logging.getLogger(__name__)
 
 MANY = 200  # passages, from which torch in bfloat16 gains more than it takes to load
-TOKENS, VECTOR = "token_embeddings", "sentence_embedding"  # the outputs of a graph
+# The outputs of a graph: of each token, and of the text; a judge's are the probabilities of its labels.
+TOKENS, VECTOR = "token_embeddings", "sentence_embedding"
 
 Matrix = NDArray[np.int64]
 
 
 class Row(NamedTuple):
-    """The vectors of a text."""
+    """The vectors of a text, or the probabilities of a pair."""
 
     vector: Vectors  # (dimension,), empty if the model has none
     tokens: Vectors  # (tokens, dim)
@@ -73,8 +76,8 @@ class ExportedModel:
         self._outputs = [value.name for value in self._session.get_outputs()]
         self._tokenizer = cache(lambda max_length: _tokenizer(folder / TOKENIZER, files, max_length))
 
-    def run(self, texts: Sequence[str], task: Task, prompt: str, with_tokens: bool) -> list[Row]:
-        """Return the row of each text, in their order; small batches run side by side.
+    def run(self, texts: Sequence[Text], task: Task, prompt: str, with_tokens: bool) -> list[Row]:
+        """Return the row of each text or pair, in their order; small batches run side by side.
 
         Raises `MissingError` if its numbers are not finite.
         """
@@ -86,7 +89,7 @@ class ExportedModel:
                 rows[index] = row
 
         workers = usable_cores()
-        batches = by_length([len(text) for text in texts], CPU_CHARACTERS, workers)
+        batches = by_length([size(text) for text in texts], CPU_CHARACTERS, workers)
         if len(batches) == 1:
             work(batches[0])
         else:
@@ -94,7 +97,7 @@ class ExportedModel:
                 list(pool.map(work, batches))
         return rows
 
-    def run_batch(self, texts: Sequence[str], task: Task, prompt: str, with_tokens: bool) -> list[Row]:
+    def run_batch(self, texts: Sequence[Text], task: Task, prompt: str, with_tokens: bool) -> list[Row]:
         """Return the rows of a few texts, which are padded to the longest."""
         batch = self.tokenized(texts, task, prompt)
         wanted = [name for name in self._outputs if name == VECTOR or with_tokens]
@@ -110,10 +113,11 @@ class ExportedModel:
             raise MissingError(f"the model gives numbers that are not finite: its weights are damaged, so {FETCH}")
         return rows
 
-    def tokenized(self, texts: Sequence[str], task: Task, prompt: str) -> TokenizedBatch:
+    def tokenized(self, texts: Sequence[Text], task: Task, prompt: str) -> TokenizedBatch:
         """Return the graph's inputs for texts."""
         form = self.files.format_of(task)
-        encodings = self._tokenizer(form.max_length).encode_batch([prompt + text for text in texts])
+        prompted = [prompt + text if isinstance(text, str) else text for text in texts]
+        encodings = self._tokenizer(form.max_length).encode_batch(prompted)
         ids = np.array([encoding.ids for encoding in encodings], np.int64)
         mask = np.array([encoding.attention_mask for encoding in encodings], np.int64)
         types = np.array([encoding.type_ids for encoding in encodings], np.int64)
@@ -217,6 +221,19 @@ class ExportedColBERT:
         return [row.tokens for row in self._model.run(texts, task, self._model.files.format_of(task).prompt, True)]
 
 
+class ExportedJudge:
+    """An exported cross-encoder that judges claims, in float32 or in int8."""
+
+    def __init__(self, model: ExportedModel, sha256: str) -> None:
+        self._model = model
+        self.sha256 = sha256
+
+    def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
+        """Return probabilities (pairs, 3), supports, contradicts, neither, of pairs of evidence and claim."""
+        rows = self._model.run(list(pairs), "document", "", with_tokens=False)
+        return np.array([row.vector for row in rows], np.float32).reshape(-1, len(LABELS))
+
+
 def load_bi_encoder(files: ModelFiles, similarity: str, precision: str, exports: Path | None) -> TextEncoder:
     """Return a bi-encoder: its export in the folder `exports`, else by torch, which takes a few seconds to load."""
 
@@ -239,6 +256,35 @@ def load_colbert(files: ModelFiles, precision: str, exports: Path | None) -> Tok
 
     model = open_export(files, "colbert", precision, exports)
     return ExportedColBERT(model, load_torch) if model else load_torch()
+
+
+def exported_judge(files: ModelFiles, precision: str, exports: Path | None) -> ClaimJudge:
+    """Return a judge of claims: its export in the folder `exports`, else by torch."""
+    model = open_export(files, "judge", precision, exports)
+    if model:
+        return ExportedJudge(model, files.sha256)
+    from biorag.models.cross_encoder import CrossEncoderJudge
+
+    return CrossEncoderJudge(files, precision)
+
+
+def holds_export(folder: Path) -> bool:
+    """Return whether a folder has an exported model instead of weights."""
+    return (folder / RECORD).exists()
+
+
+def open_judge(folder: Path) -> ExportedJudge:
+    """Return the judge of a folder of its own that `write_export` made; raise `MissingError` if a file is damaged."""
+    check_folder(folder)
+    record = read_record(folder)
+    if record is None or record.files is None or not is_intact(folder, record.files):
+        raise MissingError(f"the verifier in {folder} is damaged: its files are not those of its {RECORD}; {FETCH}")
+    if record.files.dimension != len(LABELS):
+        raise MissingError(f"the model in {folder} is an exported encoder, not a judge of claims: name another")
+    try:
+        return ExportedJudge(ExportedModel(folder, record.files), record.files.graph)
+    except Exception as error:  # the runtime raises its own
+        raise MissingError(f"the verifier in {folder} cannot be opened ({first_line(error)}): {FETCH}") from error
 
 
 def open_export(files: ModelFiles, role: Role, precision: str, exports: Path | None) -> ExportedModel | None:

@@ -1,8 +1,9 @@
-"""Exporting encoders to ONNX: traced, compared with torch's own vectors, and kept beside a record of both."""
+"""Exporting models to ONNX: traced, compared with torch's own results, and kept beside a record of both."""
 
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +16,9 @@ import torch
 from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
-from biorag.models.batches import Task
+from biorag.models.batches import Task, Text
 from biorag.models.colbert import read_long_queries
+from biorag.models.cross_encoder import load_judge_model, probabilities
 from biorag.models.exported import TOKENS, VECTOR, ExportedModel, Row
 from biorag.models.exports import (
     GRAPH,
@@ -37,7 +39,7 @@ from biorag.models.finding import ModelFiles, first_line
 from biorag.models.inference import prompt_of, token_vectors
 from biorag.models.loading import has_towers, load_model
 from biorag.models.token_projection import unit
-from biorag.types import Vectors
+from biorag.types import LABELS, Vectors
 from biorag.utils.files import make_folder, sha256_of, write_json
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.versions import installed_versions
@@ -58,6 +60,7 @@ SAMPLE = (
     (SENTENCE * 4, "β-blockers, 5 mg?", "naïve T细胞 [MASK] 🩺", SENTENCE * 2, "?"),
     (SENTENCE * 9,),
 )
+Columns = tuple[int, ...] | None  # of a judge's labels among its outputs, see `label_columns`; None of an encoder
 
 
 class NotExportableError(Exception):
@@ -70,25 +73,38 @@ def export_model(files: ModelFiles, role: Role, exports: Path) -> ExportRecord:
     Raises `MissingError` if the model does not load; `ServiceError` if another process is exporting it; `OSError` if
     the folder cannot be written.
     """
-    folder = export_folder(exports, files, role)
+    return write_export(files, role, export_folder(exports, files, role))
+
+
+def write_export(files: ModelFiles, role: Role, folder: Path, int8: bool = False) -> ExportRecord:
+    """Export a model into a folder of its own; see `export_model`.
+
+    With `int8` the weights are stored in 8 bits, and activations are rounded to 8 bits as they come (ONNX Runtime's
+    dynamic quantization): a quarter of the size. The record says how much the results differ, at whatever difference.
+    """
     make_folder(folder)
     with DirectoryLock(folder, exclusive=True, what="export"):
-        record = _exported(files, role, folder)
+        record = _exported(files, role, folder, int8)
         write_json(folder / RECORD, asdict(record))
     return record
 
 
-def _exported(files: ModelFiles, role: Role, folder: Path) -> ExportRecord:
-    """Write an export, and move it into its folder once the graph's vectors are torch's."""
+def _exported(files: ModelFiles, role: Role, folder: Path, int8: bool) -> ExportRecord:
+    """Write an export, and move it into its folder once the graph's results are torch's."""
     versions = installed_versions(PACKAGES)
-    model = load_model(MultiVectorEncoder if role == "colbert" else SentenceTransformer, files, "fp32").to("cpu").eval()
+    columns: Columns = None
+    if role == "judge":
+        model, columns = load_judge_model(files, "fp32", load_model)
+    else:
+        model = load_model(MultiVectorEncoder if role == "colbert" else SentenceTransformer, files, "fp32")
+    model = model.to("cpu").eval()
     if role == "colbert":
         read_long_queries(model)
     scratch = folder / UNFINISHED
     shutil.rmtree(scratch, ignore_errors=True)  # of a killed process
     scratch.mkdir()
     try:
-        exported = _checked(files, role, model, scratch)
+        exported = _checked(files, model, columns, scratch, int8)
     except NotExportableError as error:
         return ExportRecord(versions, reason=str(error))
     except Exception as error:  # the tracer and the modules that it calls raise many kinds
@@ -102,26 +118,56 @@ def _exported(files: ModelFiles, role: Role, folder: Path) -> ExportRecord:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _checked(files: ModelFiles, role: Role, model: Any, folder: Path) -> ExportedFiles:
+def _checked(files: ModelFiles, model: Any, columns: Columns, folder: Path, int8: bool) -> ExportedFiles:
     """Write graph and tokenizer, and compare both with the model; NotExportableError if that cannot be done."""
     _check_kind(model)
-    if role == "bi-encoder" and query_prompt(files) != (prompt_of(model, "query") or ""):
+    if isinstance(model, SentenceTransformer) and query_prompt(files) != (prompt_of(model, "query") or ""):
         raise NotExportableError("its prompt for questions is not the one of its configuration")
+    if columns is not None and prompt_of(model, None):
+        raise NotExportableError("it reads pairs after a prompt")
     model.tokenizer.backend_tokenizer.save(str(folder / TOKENIZER))
-    features = _features(model, ["fever and pain", "fever"], "document")
+    features = _features(
+        model, _inputs(["fever and pain", "fever"], columns), None if columns is not None else "document"
+    )
     names = [name for name in INPUTS if name in features]
-    pipeline = _Pipeline(model, names).eval()  # its mode is given to the model again after the export
-    outputs = [TOKENS] if role == "colbert" else [TOKENS, VECTOR]
+    pipeline = _Pipeline(model, names, columns).eval()  # its mode is given to the model again after the export
+    outputs = (
+        [VECTOR] if columns is not None else [TOKENS] if isinstance(model, MultiVectorEncoder) else [TOKENS, VECTOR]
+    )
     with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")  # of values that the tracer takes as constant: the vectors are compared
+        warnings.simplefilter("ignore")  # of values that the tracer takes as constant: the results are compared
         tensors = [*(features[name] for name in names), features["attention_mask"]]
         _trace(pipeline, tensors, [*names, "pooling_mask"], outputs, folder / GRAPH)
-    draft = _draft(model, folder)
-    exported = ExportedModel(folder, draft)
-    difference = largest_difference(model, exported)
-    if not difference <= LARGEST_DIFFERENCE:
-        raise ValueError(f"its vectors differ from torch's by {difference:.2g}")
+    exported = _compared(model, columns, folder, LARGEST_DIFFERENCE)
+    if int8:
+        _round_weights(folder / GRAPH)
+        exported = _compared(model, columns, folder, math.inf)
+    return exported
+
+
+def _inputs(texts: Sequence[str], columns: Columns) -> Sequence[Text]:
+    """Return texts as an encoder reads them, or of a judge each with the next one."""
+    return texts if columns is None else list(zip(texts, (*texts[1:], texts[0]), strict=True))
+
+
+def _compared(model: Any, columns: Columns, folder: Path, most: float) -> ExportedFiles:
+    """Return the description of an export, whose results differ from torch's by `most` at most, else `ValueError`."""
+    draft = _draft(model, columns, folder)
+    difference = largest_difference(model, ExportedModel(folder, draft), columns)
+    if not difference <= most:
+        raise ValueError(
+            f"its {'vectors' if columns is None else 'probabilities'} differ from torch's by {difference:.2g}"
+        )
     return replace(draft, difference=difference)
+
+
+def _round_weights(path: Path) -> None:
+    """Store the weights of a graph in 8 bits, a scale for each column."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    rounded = path.with_suffix(".int8")
+    quantize_dynamic(str(path), str(rounded), per_channel=True, weight_type=QuantType.QInt8)
+    rounded.replace(path)
 
 
 def _check_kind(model: Any) -> None:
@@ -154,26 +200,31 @@ def _rope_types(parameters: Any) -> Iterator[str]:
 
 
 class _Pipeline(torch.nn.Module):
-    """A model's modules in a row, but for the one that leaves out tokens.
+    """A model's modules in a row, but for the one that leaves out tokens; of a judge its probabilities.
 
     Pooling has a mask of its own, which leaves out the prompt's tokens where they are not pooled.
     """
 
-    def __init__(self, model: Any, names: Sequence[str]) -> None:
+    def __init__(self, model: Any, names: Sequence[str], columns: Columns) -> None:
         super().__init__()
         self._modules_in_order = torch.nn.ModuleList(
             module for module in model if not isinstance(module, MultiVectorMask)
         )
-        self._names = names
+        self._names, self._columns = names, columns
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return token vectors (texts, tokens, dim) and, where the model pools them, vectors (texts, dimension)."""
+        """Return token vectors (texts, tokens, dim) and, where the model pools them, vectors (texts, dimension).
+
+        Of a judge probabilities (pairs, 3).
+        """
         *inputs, pooling_mask = tensors
         transformer, *others = self._modules_in_order
         features = transformer(dict(zip(self._names, inputs, strict=True)))
         features["attention_mask"] = pooling_mask
         for module in others:
             features = module(features)
+        if self._columns is not None:
+            return (probabilities(features["scores"], self._columns),)
         return tuple(features[name] for name in (TOKENS, VECTOR) if name in features)
 
 
@@ -191,10 +242,10 @@ def _trace(pipeline: _Pipeline, tensors: list[torch.Tensor], inputs: list[str], 
     )
 
 
-def _draft(model: Any, folder: Path) -> ExportedFiles:
+def _draft(model: Any, columns: Columns, folder: Path) -> ExportedFiles:
     """Describe an export before the comparison."""
     tokenizer = model.tokenizer
-    dimension = int(model.get_embedding_dimension())
+    dimension = int(model.get_embedding_dimension()) if columns is None else len(LABELS)
     return ExportedFiles(
         difference=0.0,
         graph=sha256_of(folder / GRAPH),
@@ -236,13 +287,13 @@ def _expansion_token(tokenizer: Any, settings: Mapping[str, Any]) -> int:
     return int(tokenizer.mask_token_id if tokenizer.mask_token_id is not None else tokenizer.eos_token_id)
 
 
-def _features(model: Any, texts: Sequence[str], task: Task) -> dict[str, Any]:
+def _features(model: Any, texts: Sequence[Text], task: Task | None) -> dict[str, Any]:
     features: dict[str, Any] = model.preprocess(list(texts), prompt=prompt_of(model, task), task=task)
     return features
 
 
-def largest_difference(model: Any, exported: ExportedModel) -> float:
-    """Return the largest difference of an export's vectors to torch's, vectors and token vectors at length 1.
+def largest_difference(model: Any, exported: ExportedModel, columns: Columns) -> float:
+    """Return the largest difference of an export to torch: of vectors and token vectors at length 1, or probabilities.
 
     Over texts of both tasks, tokens included, one of them longer than the model takes, or of 1024 tokens.
 
@@ -253,20 +304,29 @@ def largest_difference(model: Any, exported: ExportedModel) -> float:
         form = exported.files.format_of(task)
         words = min(form.max_length or LONGEST_CHECKED, LONGEST_CHECKED)
         for texts in (*SAMPLE, (SENTENCE * (words // 16 + 2), "fever")):
-            ours = exported.run_batch(texts, task, form.prompt, with_tokens=True)
-            for row, theirs in zip(ours, _by_torch(model, texts, task), strict=True):
-                differences += [_distance(row.vector[None], theirs.vector[None]), _distance(row.tokens, theirs.tokens)]
+            inputs = _inputs(texts, columns)
+            ours = exported.run_batch(inputs, task, form.prompt, with_tokens=columns is None)
+            for row, theirs in zip(ours, _by_torch(model, inputs, task, columns), strict=True):
+                pairs = [(row.vector[None], theirs.vector[None]), (row.tokens, theirs.tokens)]
+                differences += [_distance(*pair) if columns is None else _difference(*pair) for pair in pairs]
     return max(differences)
 
 
-def _by_torch(model: Any, texts: Sequence[str], task: Task) -> list[Row]:
+def _by_torch(model: Any, texts: Sequence[Text], task: Task, columns: Columns) -> list[Row]:
     with torch.inference_mode():
+        if columns is not None:
+            features = model(_features(model, texts, None), task=None)
+            return [Row(row, np.empty(0, np.float32)) for row in probabilities(features["scores"], columns).numpy()]
         features = model(_features(model, texts, task), task=task)
     vectors = features[VECTOR].numpy() if VECTOR in features else np.empty((len(texts), 0), np.float32)
     return [Row(*row) for row in zip(vectors, token_vectors(features), strict=True)]
 
 
 def _distance(ours: Vectors, theirs: Vectors) -> float:
+    return _difference(*(unit(vectors) for vectors in (ours, theirs)))
+
+
+def _difference(ours: Vectors, theirs: Vectors) -> float:
     if ours.shape != theirs.shape:
         raise ValueError(f"it gives {ours.shape} numbers instead of {theirs.shape}")
-    return float(np.abs(unit(ours) - unit(theirs)).max(initial=0.0))
+    return float(np.abs(ours - theirs).max(initial=0.0))

@@ -1,4 +1,4 @@
-"""Encoders exported to ONNX, kept under the home: the folder of each, and its record."""
+"""Encoders and judges exported to ONNX, kept under the home: the folder of each, and its record."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FORMAT = 1  # of a record, and of the graph's inputs and outputs
 RECORD, GRAPH, TOKENIZER = "export.json", "model.onnx", "tokenizer.json"
 RUNTIME = "onnxruntime"
 PRECISIONS = ("auto", "fp32")  # of the precision setting, under which questions are encoded by an export
-LARGEST_DIFFERENCE = 1e-3  # to torch's vectors, of unit length
+LARGEST_DIFFERENCE = 1e-3  # to torch's vectors, of unit length, or probabilities
 SETTINGS = "config_sentence_transformers.json"
 # Of a ColBERT checkpoint: its prompts and lengths. A bi-encoder's query prompt may change, and is read each time.
 COLBERT_SETTINGS = (SETTINGS, "artifact.metadata")
 PACKAGES = ("torch", "transformers", "sentence-transformers", "onnx", "onnxruntime")
 
-Role = Literal["bi-encoder", "colbert"]
+Role = Literal["bi-encoder", "colbert", "judge"]
 Side = Literal["left", "right"]
 
 
@@ -64,10 +64,10 @@ class Padding:
 class ExportedFiles:
     """An exported model, and the tokenization of its texts."""
 
-    difference: float  # the largest to torch's vectors, of unit length, over a sample of texts
+    difference: float  # the largest to torch's vectors, of unit length, or probabilities, over a sample of texts
     graph: Sha256
     tokenizer: Sha256
-    dimension: Dimension  # of the model's vectors; of its token vectors where it has no others
+    dimension: Dimension  # of the model's vectors, or of its token vectors where it has no others; a judge's labels
     query: TextFormat
     document: TextFormat
     padding: Padding

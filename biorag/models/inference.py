@@ -12,11 +12,10 @@ import torch
 
 from biorag.errors import MissingError
 from biorag.models.acceleration import reads_unpadded, unpadded
-from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, balanced, by_length
+from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, Text, balanced, by_length, size
 from biorag.models.formats.configuration import PASSAGE_PROMPTS
 from biorag.types import Vectors
 
-Text = str | tuple[str, str]  # a model's input: a text, or a query with a passage
 Features = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -56,7 +55,7 @@ def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Fe
         for index, result in zip(batch, batch_results, strict=True):
             results[index] = result
 
-    lengths = [len(text) if isinstance(text, str) else sum(map(len, text)) for text in texts]
+    lengths = [size(text) for text in texts]
     if without_padding:
         batches = balanced(lengths, UNPADDED_CHARACTERS, workers)
     else:

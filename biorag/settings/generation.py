@@ -43,7 +43,7 @@ class GenerationSettings(Section):
         "or the URL of an OpenAI-compatible server (its key: BIORAG_VERIFIER_API_KEY).",
         effect=Effect.NONE,
     )
-    verifier_model: str | None = setting(
+    verifier_model: str | None = option(
         None, "Model name on the verifier's server. Default: the server's first.", effect=Effect.NONE
     )
     threads: int | None = setting(

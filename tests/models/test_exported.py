@@ -212,12 +212,12 @@ def test_a_graph_with_other_vectors_is_refused(tiny, tmp_path, monkeypatch):
     """As where a tracer took for constant what is not."""
     unscaled = exporting.largest_difference
 
-    def off(model, exported):
+    def off(model, exported, columns):
         import torch
 
         with torch.no_grad():
             model[0].auto_model.embeddings.word_embeddings.weight.mul_(-1)
-        return unscaled(model, exported)
+        return unscaled(model, exported, columns)
 
     monkeypatch.setattr(exporting, "largest_difference", off)
     record = export_model(tiny, "bi-encoder", tmp_path)

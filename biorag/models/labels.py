@@ -1,0 +1,47 @@
+"""What the outputs of a judge of claims mean, read from its configuration before it is loaded."""
+
+from __future__ import annotations
+
+import re
+
+from biorag.errors import MissingError
+from biorag.models.finding import ModelFiles
+from biorag.types import LABELS, ClaimLabel
+
+HEAD = "ForSequenceClassification"
+MEANINGS: dict[str, ClaimLabel] = {
+    **dict.fromkeys(("entailment", "entails", "entailed", "support", "supports", "supported"), "supports"),
+    **dict.fromkeys(("contradiction", "contradict", "contradicts", "contradicted", "contradictory"), "contradicts"),
+    **dict.fromkeys(("refute", "refutes", "refuted"), "contradicts"),
+    **dict.fromkeys(("neutral", "neither", "nei", "notenoughinfo", "notenoughinformation", "noinfo"), "neither"),
+}
+
+
+def check_head(files: ModelFiles, role: str, made_by: str) -> None:
+    """Raise `MissingError` if a model has no trained head, in whose place the library would put a random one."""
+    if not any(str(name).endswith(HEAD) for name in files.settings("config.json").get("architectures") or []):
+        raise MissingError(
+            f"{role} {files.id!r} is not a cross-encoder: it has no trained head ({made_by!r} makes one)"
+        )
+
+
+def label_columns(files: ModelFiles) -> tuple[int, ...]:
+    """Return which output of a judge says each of `LABELS`; empty if its one output is the log-odds of support.
+
+    Raises `MissingError` if it is not a cross-encoder, or its labels do not say so.
+    """
+    check_head(files, "verifier", "biorag train verifier")
+    config = files.settings("config.json")
+    labels = config.get("id2label")
+    labels = labels if isinstance(labels, dict) else {}
+    outputs = len(labels) or config.get("num_labels")
+    if outputs == 1:
+        return ()
+    meanings = [MEANINGS.get(re.sub(r"[^a-z]", "", str(labels.get(str(n))).lower())) for n in range(len(labels))]
+    if sorted(map(str, meanings)) != sorted(LABELS):
+        named = ", ".join(map(str, labels.values()))[:200]
+        raise MissingError(
+            f"verifier {files.id!r} {f'has the labels {named}' if labels else 'names no labels'}: it needs one output, "
+            "or three that id2label in its config.json names entailment, contradiction and neutral"
+        )
+    return tuple(meanings.index(label) for label in LABELS)
