@@ -72,12 +72,19 @@ def snippet_json(snippet: Snippet, facts: Facts, words: set[str]) -> dict[str, A
     }
 
 
+def probability_json(checked: CheckedSentence) -> dict[str, Any]:
+    """Return the judge's probability of each label; nothing where the rules decided alone."""
+    rounded = {label: round(value, DIGITS) for label, value in checked.probability.items()}
+    return {"probability": rounded} if rounded else {}
+
+
 def _sentence_json(sentence: CheckedSentence) -> dict[str, Any]:
     return {
         "text": sentence.text,
         "verdict": sentence.verdict.value,
         "citations": list(sentence.citations),
         "evidence": [{"id": span.id, "quote": span.quote} for span in sentence.evidence],
+        **probability_json(sentence),
     }
 
 

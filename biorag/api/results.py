@@ -193,15 +193,14 @@ class VerdictResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `biorag verify --json` prints."""
-        from biorag.api.json_views import DIGITS
+        from biorag.api.json_views import probability_json
 
         evidence = [
             {"id": span.id, "pmid": span.pmid, "quote": span.quote, "verdict": span.verdict.value}
             for span in self.checked.evidence
         ]
-        probability = {label: round(value, DIGITS) for label, value in self.checked.probability.items()}
-        judged = {"probability": probability} if probability else {}
-        return {"claim": self.checked.text, "verdict": self.verdict, "evidence": evidence, **judged}
+        decided = probability_json(self.checked)
+        return {"claim": self.checked.text, "verdict": self.verdict, "evidence": evidence, **decided}
 
 
 def verdict_line(answer: Answer) -> VerdictLine | None:

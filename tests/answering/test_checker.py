@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,12 @@ from biorag.answering.verification.checker import (
     leading_answer,
     marked_sentences,
 )
-from biorag.answering.verification.evidence import SnippetVerdict
+from biorag.answering.verification.evidence import CONTRADICTS_FROM, SUPPORTS_FROM, SnippetVerdict
 from biorag.answering.verification.quotes import find_quote
 from biorag.corpus.sentences import sentences
 from biorag.corpus.sources import demo_file
 from biorag.prompts.parse import CitedNumber
-from biorag.types import Hit, Snippet, Verdict
+from biorag.types import LABELS, Hit, Snippet, Verdict
 from biorag.utils.text import comparable
 from tests.corpus.test_sentences import ANY_TEXT
 
@@ -322,37 +323,71 @@ def test_nothing_raises_and_what_holds_stands_in_its_snippet(texts, answer, ques
 
 
 class Fixed:
-    """A verifier that gives every pair the same probability, and keeps the pairs."""
+    """A judge that gives every pair the same probabilities, or those of its evidence, and keeps the pairs."""
 
-    def __init__(self, probability: float) -> None:
-        self.probability = probability
+    def __init__(self, supports: float, contradicts: float = 0.0, of: Mapping[str, tuple[float, float]] = {}) -> None:
+        self.default, self.of = (supports, contradicts), of
         self.pairs: list[tuple[str, str]] = []
+        self.calls = 0
 
     sha256 = ""
 
     def judge(self, pairs):
         self.pairs += pairs
-        return np.array([[self.probability, 0, 1 - self.probability]] * len(pairs), np.float32)
+        self.calls += 1
+        both = [self.of.get(evidence, self.default) for evidence, _ in pairs]
+        return np.array([[*two, 1 - sum(two)] for two in both], np.float32)
+
+
+FREE = "Metformin gets the glucose of adults into a reasonable range, step by step."
+ELSEWHERE = "The drug brings down sugar levels."
 
 
 @pytest.mark.parametrize(
-    ("claim", "probability", "expected"),
+    ("claim", "probabilities", "expected", "by_judge"),
     [
-        ("Metformin lowers blood glucose.", 0.9, "supported"),
-        ("Metformin lowers blood glucose.", 0.4, "unsupported"),
-        ("Metformin does not lower blood glucose.", 0.99, "contradicted"),
-        ("Metformin lowers blood glucose in children.", 0.99, "unsupported"),
-        ("Metformin gets the glucose of adults into a reasonable range, step by step.", 0.95, "supported"),
-        ("Metformin gets the glucose of adults into a reasonable range, step by step.", 0.8, "unsupported"),
+        ("Metformin lowers blood glucose.", (0.9, 0.0), "supported", True),
+        ("Metformin lowers blood glucose.", (0.4, 0.1), "unsupported", True),
+        ("Metformin lowers blood glucose.", (0.1, 0.9), "contradicted", True),
+        (FREE, (SUPPORTS_FROM + 0.01, 0.1), "supported", True),
+        (FREE, (SUPPORTS_FROM - 0.01, 0.1), "unsupported", True),
+        (FREE, (0.1, CONTRADICTS_FROM + 0.01), "contradicted", True),
+        (FREE, (0.1, CONTRADICTS_FROM - 0.01), "unsupported", True),
+        (ELSEWHERE, (0.9, 0.0), "supported", True),  # in no word in common
+        # The rules' own: a contradiction, and a veto of a support, though not of a contradiction.
+        ("Metformin does not lower blood glucose.", (0.99, 0.0), "contradicted", False),
+        ("Metformin lowers blood glucose in children.", (0.99, 0.0), "unsupported", False),
+        ("Metformin lowers blood glucose in children.", (0.0, 0.99), "contradicted", True),
     ],
 )
-def test_a_verifier_decides_about_words_and_the_rules_about_the_rest(claim, probability, expected):
-    verifier = Fixed(probability)
-    checked = Checker(verifier).check_claim(claim, [Snippet("s", "", TEXT)])
+def test_a_judge_decides_what_no_rule_does(claim, probabilities, expected, by_judge):
+    judge = Fixed(*probabilities)
+    checked = Checker(judge).check_claim(claim, [Snippet("s", "", TEXT)])
     assert checked.verdict == expected
-    assert bool(checked.probability) == bool(verifier.pairs), "what the rules decide alone has no probability"
-    assert checked.probability.get("supports", probability) == pytest.approx(probability)
-    assert all(pair == ("Metformin lowers blood glucose in adults with diabetes.", claim) for pair in verifier.pairs)
+    assert bool(checked.probability) == by_judge, "what the rules decide has no probability"
+    if by_judge:
+        assert [checked.probability[label] for label in LABELS[:2]] == pytest.approx(probabilities)
+    assert [text for _, text in judge.pairs] == [claim] * (expected != "contradicted" or by_judge)
+    assert [span.verdict for span in checked.evidence] == [expected] * (expected != "unsupported")
+
+
+def test_a_judge_is_asked_once_and_its_surest_verdict_decides():
+    texts = ["Metformin lowers glucose.", "Metformin lowers glucose in adults.", "Sugar was unchanged."]
+    snippets = [Snippet(f"s{n}", "", text) for n, text in enumerate(texts)]
+    judge = Fixed(0.0, of=dict(zip(texts, [(0.75, 0.05), (0.95, 0.0), (0.0, 0.8)], strict=True)))
+    checked = Checker(judge).check_claim("Metformin lowers glucose.", snippets)
+    assert (checked.verdict, checked.citations) == (Verdict.SUPPORTED, (2, 1))
+    assert [span.n for span in checked.evidence] == [2, 1]
+    assert checked.probability["supports"] == pytest.approx(0.95)
+    assert judge.calls == 1
+    judge.of = dict(zip(texts, [(0.75, 0.05), (0.1, 0.0), (0.0, 0.99)], strict=True))
+    checked = Checker(judge).check_claim("Metformin lowers glucose.", snippets)
+    assert (checked.verdict, checked.citations) == (Verdict.CONTRADICTED, ())
+    assert [span.quote for span in checked.evidence] == texts[2:]
+    judge.of, judge.default = {}, (0.3, 0.2)
+    assert Checker(judge).check_claim("Metformin lowers glucose.", snippets).probability["neither"] == pytest.approx(
+        0.5
+    )
 
 
 def test_a_no_has_the_probabilities_of_the_denial():

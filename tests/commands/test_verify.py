@@ -6,6 +6,9 @@ import json
 import pytest
 
 from tests.cli import done, failed, invoke, succeeded
+from tests.loopback import Script
+
+CLAIM = "A vitamin is used up."  # in other words than the evidence
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +139,21 @@ def test_a_bad_line_is_named(bm25, line, tmp_path):
     claims = tmp_path / "claims.jsonl"
     claims.write_text('{"id": "ok", "claim": "A claim."}\n' + line + "\n")
     failed(verify(bm25, "--claims", claims, "--out", tmp_path / "out.jsonl"), 3, str(claims), "line 2")
+
+
+@pytest.mark.parametrize("offline", [(), ("--offline",)])
+def test_a_server_judges_and_its_probabilities_are_in_the_json(bm25, snippet, offline):
+    quote = sentence_of(snippet)
+    script = Script()
+    written = {"judge": {"quote": quote, "verdict": "supports"}, "writer": {"answer": CLAIM, "citations": [1]}}
+    script.rule = lambda body: json.dumps(written[body["model"]])
+    options = ("--verifier", script.url, "--verifier-model", "judge", "--mode", "bm25", "--no-rerank", "--json")
+    try:
+        report = done(invoke(*offline, "verify", CLAIM, "--snippet", snippet["id"], *options, home=bm25))
+        writer = ("--llm", script.url, "--llm-model", "writer", "-k", 1)
+        answer = done(invoke(*offline, "ask", quote, *writer, *options, home=bm25))
+    finally:
+        script.close()
+    assert [report["verdict"], *(sentence["verdict"] for sentence in answer["sentences"])] == ["supported"] * 2
+    certain = {"supports": 1.0, "contradicts": 0.0, "neither": 0.0}
+    assert report["probability"] == answer["sentences"][0]["probability"] == certain

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from biorag.answering.verification.analysis import analyse
-from biorag.answering.verification.evidence import SnippetVerdict, snippet_verdict
+from biorag.answering.verification.evidence import SnippetVerdict, snippet_verdicts
 from biorag.answering.verification.quotes import find_quote
 from biorag.corpus.sentences import sentence_starts, sentences
 from biorag.prompts.marks import MARK, numbers_in, plain_marks
@@ -30,7 +30,7 @@ _BOUNDARY = re.compile(
 )
 SHORTEST_QUOTE = 3  # words
 SPANS = 2  # spans of evidence that a sentence is given at most
-MARGIN = 0.1  # by how much better a contradiction must be covered than a support to outweigh it
+MARGIN = 0.1  # by how much stronger a contradiction must be than a support to outweigh it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,15 @@ class Checker:
 
     Parameters
     ----------
-    verifier : decides where no rule forbids it; see `combined`
+    judge : decides what no rule does; see `combined`
     """
 
-    def __init__(self, verifier: ClaimJudge | None = None) -> None:
-        self._verifier = verifier
+    def __init__(self, judge: ClaimJudge | None = None) -> None:
+        self._judge = judge
 
     def identity(self) -> str | None:
-        """Return what determines verdicts besides the rules: the hash of the verifier's weights, if there is one."""
-        return self._verifier.sha256 if self._verifier else None
+        """Return what determines verdicts besides the rules: the hash of the judge's weights, if there is one."""
+        return self._judge.sha256 if self._judge else None
 
     def check_claim(self, claim: str, snippets: Sequence[Snippet], question: str = "") -> CheckedSentence:
         """Judge one claim by all snippets, whose numbers are their positions from 1.
@@ -63,7 +63,7 @@ class Checker:
         Words of the question are no evidence. A claim that a snippet contradicts is contradicted, unless another
         supports it about as well.
         """
-        return _checked(claim, snippets, self._verdicts(claim, snippets, question))
+        return _checked(claim, snippets, snippet_verdicts(claim, snippets, question, self._judge))
 
     def check_answer(
         self, text: str, hits: Sequence[Hit], question: str, cited: Sequence[CitedNumber] = ()
@@ -95,9 +95,6 @@ class Checker:
                 checked = [_without(sentence, n) for sentence in checked]
         return CheckedAnswer(tuple(checked), _citations(checked, hits, dict(quotes)), tuple(dict.fromkeys(notes)))
 
-    def _verdicts(self, claim: str, snippets: Sequence[Snippet], question: str) -> list[SnippetVerdict | None]:
-        return [snippet_verdict(claim, snippet, question, self._verifier) for snippet in snippets]
-
     def _check_sentence(
         self, sentence: str, marks: Sequence[int], snippets: Sequence[Snippet], question: str, notes: list[str]
     ) -> CheckedSentence:
@@ -120,7 +117,7 @@ class Checker:
 
         What the rest says may be right, and "yes" or "no" still contradicted.
         """
-        verdicts = self._verdicts(asserted(question, "yes"), snippets, "")
+        verdicts = snippet_verdicts(asserted(question, "yes"), snippets, "", self._judge)
         if answer == "no":
             verdicts = [item and item.opposite() for item in verdicts]
         checked = _checked(answer, snippets, verdicts)
@@ -205,13 +202,13 @@ def _is_quoted(quote: str, snippets: Sequence[Snippet]) -> bool:
 
 
 def _checked(claim: str, snippets: Sequence[Snippet], verdicts: Sequence[SnippetVerdict | None]) -> CheckedSentence:
-    """Return the verdict of all snippets together, with the best-covering ones as evidence."""
+    """Return the verdict of all snippets together, with the strongest as evidence."""
     numbered = [(n, item) for n, item in enumerate(verdicts, 1) if item is not None]
-    ranked = sorted(numbered, key=lambda pair: (-pair[1].coverage, pair[0]))
+    ranked = sorted(numbered, key=lambda pair: (-pair[1].strength, pair[0]))
     supports = [(n, item) for n, item in ranked if item.verdict is Verdict.SUPPORTED]
     contradictions = [(n, item) for n, item in ranked if item.verdict is Verdict.CONTRADICTED]
-    most = supports[0][1].coverage if supports else 0.0
-    if contradictions and contradictions[0][1].coverage > most + MARGIN:
+    most = supports[0][1].strength if supports else 0.0
+    if contradictions and contradictions[0][1].strength > most + MARGIN:
         verdict, decisive = Verdict.CONTRADICTED, contradictions
     elif supports:
         verdict, decisive = Verdict.SUPPORTED, supports
@@ -220,7 +217,7 @@ def _checked(claim: str, snippets: Sequence[Snippet], verdicts: Sequence[Snippet
     evidence = tuple(
         EvidenceSpan(n, snippets[n - 1].id, snippets[n - 1].pmid, item.quote, verdict) for n, item in decisive[:SPANS]
     )
-    judged = next((item.probability for _, item in decisive or ranked if item.probability), ())
+    judged = next((item.probability for _, item in decisive or ranked[::-1] if item.probability), ())
     probability = dict(zip(LABELS, judged, strict=True)) if judged else {}
     citations = tuple(n for n, _ in supports) if decisive is supports else ()
     return CheckedSentence(claim, verdict, citations, evidence, probability)
@@ -233,7 +230,8 @@ def _without(sentence: CheckedSentence, n: int) -> CheckedSentence:
     left = tuple(number for number in sentence.citations if number != n)
     evidence = tuple(span for span in sentence.evidence if span.n != n)
     verdict = Verdict.SUPPORTED if left else Verdict.UNSUPPORTED
-    return replace(sentence, citations=left, evidence=evidence, verdict=verdict)
+    probability = sentence.probability if left else {}
+    return replace(sentence, citations=left, evidence=evidence, verdict=verdict, probability=probability)
 
 
 def _citations(checked: Sequence[CheckedSentence], hits: Sequence[Hit], quotes: dict[int, str]) -> tuple[Citation, ...]:

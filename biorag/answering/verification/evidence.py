@@ -20,7 +20,9 @@ OPPOSITE = {
     Verdict.CONTRADICTED: Verdict.SUPPORTED,
     Verdict.UNSUPPORTED: Verdict.UNSUPPORTED,
 }
-LIKELY, SURE = 0.5, 0.9  # probabilities from which a verifier confirms a support, and makes one
+COLUMN = {Verdict.SUPPORTED: 0, Verdict.CONTRADICTED: 1, Verdict.UNSUPPORTED: 2}  # of `LABELS`
+# Probabilities from which a judge's verdict counts; not fitted yet, but to be calibrated on development sets.
+SUPPORTS_FROM, CONTRADICTS_FROM = 0.7, 0.7
 
 
 class EvidenceWindow(NamedTuple):
@@ -41,26 +43,76 @@ class SnippetVerdict(NamedTuple):
     quote: str
     probability: tuple[float, ...] = ()  # by `LABELS`; empty where the rules decided alone
 
+    @property
+    def strength(self) -> float:
+        """How strongly it says so: by the judge's probability of the verdict, or else by the words covered."""
+        return self.probability[COLUMN[self.verdict]] if self.probability else self.coverage
+
     def opposite(self) -> SnippetVerdict:
         """Return what the window says of the claim's denial."""
         exchanged = tuple(self.probability[label] for label in (1, 0, 2)) if self.probability else ()
         return self._replace(verdict=OPPOSITE[self.verdict], probability=exchanged)
 
 
-def snippet_verdict(
-    claim: str, snippet: Snippet, question: str, verifier: ClaimJudge | None = None
-) -> SnippetVerdict | None:
-    """Judge a claim by the window of a snippet that says most of it; None if none says much of it.
+class Assessed(NamedTuple):
+    """What the rules say of a claim beside the window of a snippet that says most of it."""
+
+    judgement: Judgement
+    quote: str
+
+    def by_rules(self) -> SnippetVerdict:
+        """Return the verdict of the rules alone."""
+        return SnippetVerdict(self.judgement.verdict, self.judgement.coverage, self.quote)
+
+
+def snippet_verdicts(
+    claim: str, snippets: Sequence[Snippet], question: str, judge: ClaimJudge | None = None
+) -> list[SnippetVerdict | None]:
+    """Judge a claim by the window of each snippet that says most of it; None if none says much of it.
 
     Parameters
     ----------
     question : its words are no evidence
-    verifier : decides where no rule forbids it; see `combined`
+    judge : decides what no rule does, also of windows that share few words with the claim; see `combined`
     """
+    least = 0.0 if judge else LEAST_COVERAGE / 2
+    assessed = [_assessed(claim, snippet, question, least) for snippet in snippets]
+    verdicts = [item and item.by_rules() for item in assessed]
+    if judge is None:
+        return verdicts
+    asked = [n for n, item in enumerate(verdicts) if item and item.verdict is not Verdict.CONTRADICTED]
+    pairs = [(item.quote, claim) for n in asked if (item := verdicts[n])]
+    for n, row in zip(asked, judge.judge(pairs) if pairs else (), strict=True):
+        if found := assessed[n]:
+            verdicts[n] = combined(found, tuple(map(float, row)))
+    return verdicts
+
+
+def combined(assessed: Assessed, probability: tuple[float, ...]) -> SnippetVerdict:
+    """Return the verdict that the rules and a judge's probabilities, by `LABELS`, come to.
+
+    The judge supports and contradicts claims in whatever words. Where the rules have a fault besides that they find too
+    few of these, it may not support: numbers, names, negation, direction, roles and hedges are theirs, and so is what
+    they call contradicted. Where they decide, there is no probability.
+    """
+    supports, contradicts, _ = probability
+    by_rules = assessed.by_rules()
+    if by_rules.verdict is Verdict.CONTRADICTED:
+        return by_rules
+    if contradicts >= max(CONTRADICTS_FROM, supports):
+        return by_rules._replace(verdict=Verdict.CONTRADICTED, probability=probability)
+    if assessed.judgement.faults - {Fault.UNCOVERED}:
+        return by_rules
+    verdict = Verdict.SUPPORTED if supports >= SUPPORTS_FROM else Verdict.UNSUPPORTED
+    return by_rules._replace(verdict=verdict, probability=probability)
+
+
+def _assessed(claim: str, snippet: Snippet, question: str, least: float) -> Assessed | None:
+    """Return the window that says most of a claim, if one shares more than `least` of its words by weight."""
     analysis, text = _analysis(claim), snippet.contents
     if not 0 < len(analysis.content) <= LONGEST_CLAIM or not text.strip():
         return None
-    nearest = _nearest(claim.strip(), analysis, snippet)
+    nearest = _nearest(claim.strip(), analysis, snippet, least)
     asked = frozenset(word.key for sentence in sentences(question) for word in analyse(sentence).content)
     context = _context(text, _is_titled(snippet))
     judged = [(assess(analysis, window.analysis, asked, context), window) for window in nearest]
@@ -72,23 +124,7 @@ def snippet_verdict(
         ((judgement, window) for judgement, window in judged if not window.pair or judgement.coverage >= needed),
         key=lambda result: _rank(result[0]),
     )
-    quote = text[window.start : window.end]
-    verdict = SnippetVerdict(judgement.verdict, judgement.coverage, quote)
-    return verdict if verifier is None else combined(claim, verdict, judgement, verifier)
-
-
-def combined(claim: str, by_rules: SnippetVerdict, judgement: Judgement, verifier: ClaimJudge) -> SnippetVerdict:
-    """Return the verdict that the rules and a verifier come to, with its probabilities if it was asked.
-
-    The verifier may refuse what the rules support, and support what they refuse for no other reason than that it
-    says too little of the claim in its words. Numbers, names, negation, direction and roles are the rules' alone.
-    """
-    if not judgement.faults <= {Fault.UNCOVERED} or judgement.coverage < LEAST_COVERAGE / 2:
-        return by_rules
-    probability = tuple(map(float, verifier.judge([(by_rules.quote, claim)])[0]))
-    needed = SURE if judgement.faults else LIKELY
-    verdict = Verdict.SUPPORTED if probability[0] >= needed else Verdict.UNSUPPORTED
-    return by_rules._replace(verdict=verdict, probability=probability)
+    return Assessed(judgement, text[window.start : window.end])
 
 
 @lru_cache(maxsize=1 << 12)
@@ -127,14 +163,14 @@ def _analysis(claim: str) -> Analysis:
     return analysis
 
 
-def _nearest(stated: str, claim: Analysis, snippet: Snippet) -> Sequence[EvidenceWindow]:
-    """Return the windows that share most with a claim, those that state it verbatim first; none if all share little."""
+def _nearest(stated: str, claim: Analysis, snippet: Snippet, least: float) -> Sequence[EvidenceWindow]:
+    """Return the windows that share most with a claim, those that state it verbatim first; none if all share less."""
     weights = {word.key: word.weight for word in claim.content}
     shares = [
         (sum(weight for key, weight in weights.items() if key in window.keys), window)
         for window in windows(snippet.contents, _is_titled(snippet))
     ]
-    if max(share for share, _ in shares) < LEAST_COVERAGE / 2 * sum(weights.values()):
+    if max(share for share, _ in shares) < least * sum(weights.values()):
         return []
     shares.sort(key=lambda pair: (stated not in snippet.contents[pair[1].start : pair[1].end], -pair[0]))
     ranked = [window for _, window in shares]
