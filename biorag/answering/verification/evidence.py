@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from biorag.answering.verification.analysis import Analysis, analyse
-from biorag.answering.verification.rules import LEAST_COVERAGE, Fault, Judgement, assess
+from biorag.answering.verification.rules import LEAST_COVERAGE, Judgement, assess
 from biorag.corpus.sentences import sentence_starts, sentences
 from biorag.types import ClaimJudge, Snippet, Verdict
 
@@ -91,9 +91,8 @@ def snippet_verdicts(
 def combined(assessed: Assessed, probability: tuple[float, ...]) -> SnippetVerdict:
     """Return the verdict that the rules and a judge's probabilities, by `LABELS`, come to.
 
-    The judge supports and contradicts claims in whatever words. Where the rules have a fault besides that they find too
-    few of these, it may not support: numbers, names, negation, direction, roles and hedges are theirs, and so is what
-    they call contradicted. Where they decide, there is no probability.
+    The judge supports and contradicts claims in whatever words. The rules' veto forbids it to support, and what they
+    call contradicted is so. Where they decide, there is no probability.
     """
     supports, contradicts, _ = probability
     by_rules = assessed.by_rules()
@@ -101,8 +100,8 @@ def combined(assessed: Assessed, probability: tuple[float, ...]) -> SnippetVerdi
         return by_rules
     if contradicts >= max(CONTRADICTS_FROM, supports):
         return by_rules._replace(verdict=Verdict.CONTRADICTED, probability=probability)
-    if assessed.judgement.faults - {Fault.UNCOVERED}:
-        return by_rules
+    if assessed.judgement.vetoes:
+        return by_rules._replace(verdict=Verdict.UNSUPPORTED)
     verdict = Verdict.SUPPORTED if supports >= SUPPORTS_FROM else Verdict.UNSUPPORTED
     return by_rules._replace(verdict=verdict, probability=probability)
 

@@ -47,10 +47,16 @@ REVERSALS = frozenset({Fault.POLARITY, Fault.DIRECTION})
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How much of a claim's words, weighted by rarity, some evidence covers, and its faults."""
+    """How much of a claim's words, weighted by rarity, some evidence covers, its faults, and the comparison."""
 
     coverage: float
     faults: frozenset[Fault]
+    pair: ClaimComparison
+
+    @property
+    def vetoes(self) -> frozenset[Fault]:
+        """The faults for which not even a judge may call the claim supported."""
+        return veto(self.pair) - {Fault.UNCOVERED}
 
     @property
     def verdict(self) -> Verdict:
@@ -71,7 +77,7 @@ def assess(
     context : keys of the whole snippet, where a word of the question may stand apart from the evidence
     """
     pair = compare(claim, evidence, asked, context)
-    return Judgement(pair.coverage(pair.reversals | pair.apart), veto(pair))
+    return Judgement(pair.coverage(pair.reversals | pair.apart), veto(pair), pair)
 
 
 def veto(pair: ClaimComparison) -> frozenset[Fault]:
