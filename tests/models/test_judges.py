@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import statistics
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from biorag.models.cross_encoder import CrossEncoderJudge
 from biorag.models.exported import ExportedJudge, exported_judge, open_judge
 from biorag.models.exporting import LARGEST_DIFFERENCE, export_model, write_export
 from biorag.models.exports import GRAPH, RECORD
-from biorag.models.finding import find_encoder
+from biorag.models.finding import STARTER_ENCODER, find_encoder
 from biorag.models.labels import label_columns
 from biorag.settings.settings import Settings
 from tests.conftest import WORDS
@@ -63,7 +65,7 @@ def save_deberta(folder):
     DebertaV2Model(config).save_pretrained(folder)
 
 
-def save_judge(base, folder, labels):
+def save_judge(base, folder, labels, scale=6, head=6):
     """Save a cross-encoder over a base with a random head; larger weights than libraries draw spread its scores."""
     import torch
     from sentence_transformers import CrossEncoder
@@ -73,7 +75,7 @@ def save_judge(base, folder, labels):
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, torch.nn.Linear):
-                module.weight.mul_(6)
+                module.weight.mul_(head if module is model[0].model.classifier else scale)
     model.config.id2label = dict(enumerate(labels))
     model.config.label2id = {label: number for number, label in enumerate(labels)}
     model.save(str(folder))
@@ -226,3 +228,30 @@ def test_other_models_and_missing_folders_are_one_sentence(alone, tiny_encoder, 
         with pytest.raises(MissingError, match=message) as caught:
             load_checker(Settings.of(home=tmp_path / "home", verifier=str(verifier)))
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_judge_of_the_starters_size_fits_25_megabytes_in_int8(tmp_path):
+    """With -s it prints the table of docs/answers.md: the milliseconds of one core are the median of 200 pairs."""
+    labels = LABELLED["bert"][0]
+    files = save_judge(STARTER_ENCODER.path().parent, tmp_path / "model", labels, scale=1, head=30)
+    pair = (
+        "aspirin lowers fever and pain, " * 14,
+        "aspirin lowers the fever of adults at any usual dose given",
+    )  # 128 tokens
+    bytes_of = {}
+    for name, int8, most in (("float32", False, LARGEST_DIFFERENCE), ("int8", True, 0.1)):
+        record = write_export(files, "judge", tmp_path / name, int8)
+        assert record.files.difference < most
+        judge = open_judge(tmp_path / name)
+        seconds = [_processor_seconds(judge, pair) for _ in range(210)]
+        bytes_of[name] = sum(path.stat().st_size for path in (tmp_path / name).iterdir())
+        sizes = f"{bytes_of[name] / 1e6:.1f} MB, {record.files.difference:.2g}"
+        sys.stdout.write(f"{name}: {sizes}, {1e3 * statistics.median(seconds[10:]):.1f} ms\n")
+    assert bytes_of["int8"] <= 25_000_000 < bytes_of["float32"]
+
+
+def _processor_seconds(judge, pair):
+    begun = time.process_time()
+    judge.judge([pair])
+    return time.process_time() - begun
