@@ -245,7 +245,7 @@ def load_judge(verifier: str, settings: Settings) -> ClaimJudge:
     if is_server(verifier):
         return _reach_judge(verifier, settings)
     from biorag.models.exported import exported_judge, holds_export, open_judge
-    from biorag.models.exports import PRECISIONS
+    from biorag.models.exports import PRECISIONS, RUNTIME
     from biorag.models.finding import find_encoder
     from biorag.models.labels import label_columns
 
@@ -254,7 +254,7 @@ def load_judge(verifier: str, settings: Settings) -> ClaimJudge:
         return open_judge(Path(spec))
     files = find_encoder(spec)
     label_columns(files)  # which torch need not be loaded for
-    if precision in PRECISIONS:
+    if precision in PRECISIONS and find_spec(RUNTIME):
         _export(lambda: files, "judge", settings.exports)
     return exported_judge(files, precision, settings.exports)
 

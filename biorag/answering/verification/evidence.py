@@ -80,11 +80,12 @@ def snippet_verdicts(
     verdicts = [item and item.by_rules() for item in assessed]
     if judge is None:
         return verdicts
-    asked = [n for n, item in enumerate(verdicts) if item and item.verdict is not Verdict.CONTRADICTED]
-    pairs = [(item.quote, claim) for n in asked if (item := verdicts[n])]
-    for n, row in zip(asked, judge.judge(pairs) if pairs else (), strict=True):
-        if found := assessed[n]:
-            verdicts[n] = combined(found, tuple(map(float, row)))
+    asked = [
+        (n, item) for n, item in enumerate(assessed) if item and item.judgement.verdict is not Verdict.CONTRADICTED
+    ]
+    rows = judge.judge([(item.quote, claim) for _, item in asked]) if asked else ()
+    for (n, item), row in zip(asked, rows, strict=True):
+        verdicts[n] = combined(item, tuple(map(float, row)))
     return verdicts
 
 
