@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,15 +14,16 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.completion import choices, choices_in
 from biorag.commands.groups import CommandLine, Flags, expanded
-from biorag.engine import open_passages, open_stored
+from biorag.engine import open_passages
 from biorag.errors import UsageError
 from biorag.models.finding import find_base, find_encoder
 from biorag.registries import own_negatives
 from biorag.settings.section import DATA, RUN
 from biorag.settings.settings import Settings
-from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER, RETRIEVER, TrainingSettings
+from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER, RETRIEVER, VERIFIER, TrainingSettings
 
 if TYPE_CHECKING:
+    from biorag.training.claims.preparation import ClaimSources
     from biorag.training.data import Split
     from biorag.training.loop import Training
     from biorag.training.preparation import Preparation
@@ -245,9 +247,9 @@ def cross_encoder(
     """
     files = find_encoder(base)
     split, facts = limits.read(train, settings, line)
-    from biorag.training.cross_encoder import CrossEncoderTraining
+    from biorag.training.cross_encoder import CrossEncoderTraining, reranking
 
-    _run(CrossEncoderTraining(files, split, settings, negatives), facts, result)
+    _run(CrossEncoderTraining(files, settings, reranking(split, settings, negatives)), facts, result)
 
 
 @expanded
@@ -278,41 +280,102 @@ def question_generator(
     _run(QuestionGeneratorTraining(files, split, settings), facts, result)
 
 
+@dataclass(frozen=True, slots=True)
+class MadeClaims:
+    """Which claims are made besides those of people, and what of."""
+
+    snippets: Annotated[
+        list[Path] | None,
+        typer.Option(help="Corpus whose sentences, titles and conclusions claims are made of. Repeatable."),
+    ] = None
+    answers: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz], of --snippets. Repeatable."),
+    ] = None
+    made: Annotated[int, typer.Option(min=0, help="Maximum claims to make, also of the texts of CLAIMS.")] = 0
+    claim_only: Annotated[
+        bool, typer.Option("--claim-only", help="Leave out the evidence, to see how far claims give their label away.")
+    ] = False
+
+    def sources(self, claims: Sequence[Path], held_out: Sequence[Path]) -> ClaimSources:
+        """Return what the files have."""
+        from biorag.benchmarks.answers.questions import load_answers
+        from biorag.corpus.claims import read_claims
+        from biorag.corpus.readers import read_snippets, refuse
+        from biorag.corpus.sources import find_sources
+        from biorag.training.claims.preparation import ClaimSources
+        from biorag.training.claims.rows import ExpertStatement
+
+        if self.answers and not self.snippets:
+            raise UsageError("--answers needs --snippets FILE: the corpus with the snippets of their qrels")
+        with TemporaryDirectory(prefix="biorag-") as spool:
+            sources = find_sources([str(path) for path in self.snippets or ()], Path(spool) / "standard-input")
+            snippets = [snippet for source in sources for snippet in read_snippets(source, refuse)]
+        by_id = {snippet.id: snippet for snippet in snippets}
+        statements = [
+            ExpertStatement(
+                asked.text,
+                asked.expert.decision,
+                asked.expert.ideal,
+                [by_id[id] for id in asked.relevant if id in by_id],
+            )
+            for folder in self.answers or ()
+            for asked in load_answers(folder).questions
+        ]
+        people = [(path.name.partition(".")[0], list(read_claims(path))) for path in claims]
+        return ClaimSources(people, snippets, statements, [row for path in held_out for row in read_claims(path)])
+
+
 @expanded
 def verifier(
-    dataset: Annotated[Path, typer.Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz].")],
     result: Result,
-    settings: Annotated[
-        Machine, Flags("name", "qdrant", finds_index=True), Flags(TrainingSettings, model=CROSS_ENCODER)
-    ],
+    settings: Annotated[Machine, Flags(TrainingSettings, model=VERIFIER)],
+    contamination: Annotated[options.Contamination, DATA],
+    making: Annotated[MadeClaims, DATA],
+    claims: Annotated[
+        list[Path] | None,
+        typer.Argument(help="JSONL of claims with text and label, gzipped or not.", metavar="CLAIMS..."),
+    ] = None,
     base: Base = "starter",
-    half: Annotated[
-        str, typer.Option(help="Questions to train on: all, development or test, as 'bench verification' divides them.")
-    ] = "development",
+    validation_claims: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Claims to choose the best checkpoint by, kept out of training, in place of --validation. Repeatable.",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
 ) -> None:
-    """Train a verifier, a cross-encoder that reads evidence and a claim, which --verifier DIR loads.
+    """Train a judge, which says whether evidence supports a claim, contradicts it or neither; --verifier DIR loads it.
 
-    The positives are sentences of the snippets that the ideal answers repeat, and their rewordings; the negatives are
-    the same with negation, direction, numbers or names changed, and true sentences of other questions.
+    It learns from claims that people labelled and from made ones: true sentences of snippets, and near misses of them.
+    Two phases are two runs: first many made claims, then people's with that model as the base.
 
     Examples:
 
-      biorag train verifier data/bioasq --name pubmed --out models/verifier
-      biorag train verifier data/bioasq --name pubmed --base models/cross-encoder --epochs 2 --out models/verifier
+      biorag train verifier --snippets snippets.jsonl.gz --made 40000 --out models/first
+      biorag train verifier claims/train/*.jsonl.gz --base models/first --epochs 3 --out models/verifier
+      biorag train verifier claims/train/*.jsonl.gz --validation-claims claims/dev/scifact.jsonl --out models/judge
+      biorag train verifier claims/train/*.jsonl.gz --claim-only --out models/claim-only
     """
-    from biorag.benchmarks.verification.claims import SYNTHETIC, read_claims, training_rows
+    from biorag.training.claims.preparation import ClaimPreparation
 
     files = find_encoder(base)
-    with open_stored(settings) as (_, index):
-        claims = read_claims(dataset, index.fetch, half, settings.seed)
-    from biorag.training.cross_encoder import CrossEncoderTraining
-    from biorag.training.data import Split
-    from biorag.training.rows import split
+    sources = making.sources(claims or (), validation_claims or ())
+    prepare = ClaimPreparation(contamination.policy, settings, making.made, making.claim_only)
+    split, facts = prepare.read(sources)
+    from biorag.training.cross_encoder import CrossEncoderTraining, judging
 
-    rows = list(training_rows(claims))
-    parts = Split(*split(rows, settings.training.validation, settings.seed))
-    facts = {"data": {"files": [str(dataset)], "half": half}}
-    _run(CrossEncoderTraining(files, parts, settings, SYNTHETIC), facts, result)
+    _run(CrossEncoderTraining(files, settings, judging(split, files, settings, making.claim_only)), facts, result)
+
+
+def _sources(manifest: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]]:
+    return dict(manifest.get("data", {}).get("sources", {}))
+
+
+def _shares(counts: Mapping[str, int], rows: int) -> str:
+    """Return a source's share of the rows, and how many of them have each label."""
+    labels = ", ".join(f"{label} {count}" for label, count in counts.items())
+    return f"{sum(counts.values()) / rows:.0%}: {labels}"
 
 
 def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
@@ -331,6 +394,7 @@ def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
     best, final_loss = manifest["best"], manifest["final_loss"]
     rows = [
         ("rows", manifest["rows"]),
+        *((f"  {source}", _shares(counts, manifest["rows"])) for source, counts in _sources(manifest).items()),
         ("held-out rows", manifest["identity"]["data"]["validation_rows"]),
         ("dropped by the guard", len(manifest.get("guard", {}).get("dropped", ()))),
         ("steps", manifest["steps"]),

@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from biorag.corpus.sources import BEIR_QUERIES, Source, read_chunks
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.training.rows import normalised, read_records
-from biorag.types import TrainingRow
 from biorag.utils.parsing import parse_json
+
+R = TypeVar("R")  # a row
 
 SHINGLE = 3
 ROUNDING = 1e-9
@@ -122,6 +123,10 @@ class ContaminationDetector:
                 yield number
 
 
+def _query(row: Any) -> tuple[str, ...]:
+    return (row.query,)
+
+
 @dataclass(frozen=True, slots=True)
 class ContaminationPolicy:
     """Benchmarks whose questions must not be trained on, and whether rows that match one are dropped or refused.
@@ -136,18 +141,18 @@ class ContaminationPolicy:
         if self.drop and not self.benchmarks:
             raise UsageError("--drop-contaminated needs --guard FILE: name the benchmark file")
 
-    def apply(self, rows: Sequence[TrainingRow]) -> tuple[list[TrainingRow], list[Match]]:
-        """Return the rows whose query matches no benchmark question, and the matches.
+    def apply(self, rows: Sequence[R], texts: Callable[[R], Sequence[str]] = _query) -> tuple[list[R], list[Match]]:
+        """Return the rows of which none of the `texts`, by default the query, matches a question, and the matches.
 
         Raises ContaminationError if there are matches and they are not to be dropped.
         """
         if not self.benchmarks:
             return list(rows), []
-        matches = ContaminationDetector(self.benchmarks).matches(row.query for row in rows)
+        matches = ContaminationDetector(self.benchmarks).matches(text for row in rows for text in texts(row))
         if matches and not self.drop:
             raise ContaminationError(matches)
         matched = {normalised(match.query) for match in matches}
-        return [row for row in rows if normalised(row.query) not in matched], matches
+        return [row for row in rows if matched.isdisjoint(map(normalised, texts(row)))], matches
 
     def facts(self, matches: Sequence[Match]) -> dict[str, Any]:
         """Return the matches for a training manifest; nothing if no benchmark was given."""

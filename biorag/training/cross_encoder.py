@@ -1,70 +1,135 @@
-"""Training a cross-encoder: a question and a passage are read together; the loss is logistic."""
+"""Training a cross-encoder: two texts are read together, a question and a passage, or evidence and a claim."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder
+from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
 from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
-from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, CrossEntropyLoss
 
+from biorag.errors import BadInputError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
+from biorag.models.labels import HEAD, label_columns
 from biorag.models.loading import load_model
 from biorag.registries import own_negatives
 from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import require_single_tower
+from biorag.training.claims.rows import LabelledPair
 from biorag.training.data import Split, check_negatives, labelled_pairs, usable
-from biorag.training.estimating import TrainingWork, pairs_work
-from biorag.training.evaluators import METRIC, Validation, reranking_validation
+from biorag.training.estimating import TrainingWork, texts_work
+from biorag.training.evaluators import MACRO_F1, METRIC, JudgingEvaluator, Validation, reranking_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training, require_one_process
 from biorag.training.run_directory import TrainingRun
+from biorag.types import LABELS
+
+MULTIPLE = 32  # tokens that batches are padded to a multiple of: oneDNN compiles its products for each new shape
 
 
 class _Trainer(NoModelCard, CrossEncoderTrainer):  # type: ignore[misc]
     pass
 
 
+@dataclass(frozen=True, slots=True)
+class PairTask:
+    """What a cross-encoder learns: the columns of two texts and label, the loss, and the metric of held-out pairs.
+
+    `labels` are the names of the outputs; none are one score. `rows` are those that the pairs are of.
+    """
+
+    split: Split[Any]
+    rows: Sequence[Any]
+    pairs: Mapping[str, list[Any]]
+    loss: Callable[[CrossEncoder], torch.nn.Module]
+    evaluator: BaseEvaluator | None
+    metric: str = METRIC
+    labels: Sequence[str] = ()
+    choices: Mapping[str, Any] = field(default_factory=dict)
+
+
+def reranking(split: Split, settings: Settings, negatives: str) -> PairTask:
+    """Return the task of a reranker: to tell a query's positives from its mined negatives, by a logistic loss.
+
+    Source: the BioASQ 8 hybrid system (BM25 negatives, one epoch). Held-out questions need mined negatives.
+    """
+    check_negatives(negatives, settings.training, own_negatives())
+    rows = usable(split.training, negatives, settings.training.hard_negatives)
+    pairs = labelled_pairs(rows, settings.training.hard_negatives)
+    evaluator = reranking_validation(split.validation, settings.seed, CrossEncoderRerankingEvaluator)
+    return PairTask(
+        split, rows, pairs, lambda model: logistic_loss(model, pairs["label"]), evaluator,
+        choices={"negatives": negatives},
+    )  # fmt: skip
+
+
+def judging(split: Split[LabelledPair], files: ModelFiles, settings: Settings, claim_only: bool = False) -> PairTask:
+    """Return the task of a judge of claims: one of three labels by softmax, measured by macro-F1.
+
+    A base that is such a judge keeps its head, whatever its order of labels; another gets a new one. Raises
+    `MissingError` if the base has another head.
+    """
+    headed = any(str(name).endswith(HEAD) for name in files.settings("config.json").get("architectures") or [])
+    columns = label_columns(files) if headed else tuple(range(len(LABELS)))
+    if not columns:
+        raise BadInputError(f"{files.id} is a cross-encoder of one output: name an encoder, or a judge of three labels")
+    outputs = dict(zip(LABELS, columns, strict=True))
+    pairs: dict[str, list[Any]] = {
+        "evidence": [pair.evidence for pair in split.training],
+        "claim": [pair.claim for pair in split.training],
+        "label": [outputs[pair.label] for pair in split.training],
+    }
+    evaluator = JudgingEvaluator.of(split.validation, columns, settings.seed)
+    labels = sorted(LABELS, key=outputs.__getitem__)
+    return PairTask(
+        split, split.training, pairs, CrossEntropyLoss, evaluator, MACRO_F1, labels,
+        {"labels": labels, "claim_only": claim_only},
+    )  # fmt: skip
+
+
 class CrossEncoderTraining(Training):
     """A cross-encoder, saved as a sentence-transformers directory; a batch is of pairs.
 
-    Source: the BioASQ 8 hybrid system (logistic loss, BM25 negatives, one epoch).
-
-    The base is a transformer or bi-encoder, which gets a new head, or a cross-encoder. Held-out questions need mined
-    negatives.
+    The base is a transformer or bi-encoder, which gets a new head, or a cross-encoder with as many outputs.
     """
 
     kind = "cross-encoder"
 
-    def __init__(self, files: ModelFiles, split: Split, settings: Settings, negatives: str) -> None:
+    def __init__(self, files: ModelFiles, settings: Settings, task: PairTask) -> None:
         require_one_process(self.kind)
-        check_negatives(negatives, settings.training, own_negatives())
         require_single_tower(files)
-        count = settings.training.hard_negatives
-        rows = usable(split.training, negatives, count)
-        super().__init__(files, split, settings, rows, negatives=negatives)
-        self.pairs = labelled_pairs(rows, count)
-        self.passes = [len(self.pairs["label"])]
-        self.facts["pairs"] = len(self.pairs["label"])
+        super().__init__(files, task.split, settings, task.rows, **task.choices)
+        self.task = task
+        self.passes = [len(task.pairs["label"])]
+        self.facts["pairs"] = len(task.pairs["label"])
 
     def work(self) -> TrainingWork:
-        """Return each query with its passages."""
-        return pairs_work(self.rows, self.settings.training)
+        """Return each pair."""
+        first, second = list(self.task.pairs.values())[:2]
+        return texts_work([one + other for one, other in zip(first, second, strict=True)], self.settings.training)
 
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
-        """Load the base with one output, and return its job."""
-        settings = self.settings
+        """Load the base with the outputs of the task, and return its job."""
+        settings, task = self.settings, self.task
         torch.manual_seed(settings.seed)  # of the new head
-        model = load_model(CrossEncoder, self.files, "fp32", num_labels=1)
+        model = load_model(CrossEncoder, self.files, "fp32", num_labels=len(task.labels) or 1)
+        if task.labels:
+            model.config.id2label = dict(enumerate(task.labels))
+            model.config.label2id = {label: index for index, label in enumerate(task.labels)}
         longest = model.max_seq_length
         model.max_seq_length = min(settings.training.max_tokens, longest or settings.training.max_tokens)
+        if model.max_seq_length % MULTIPLE == 0:  # the tokenizer refuses to pad beyond where it cuts
+            model[0].processing_kwargs = {"text": {"pad_to_multiple_of": MULTIPLE}}
 
         def save(out: Path) -> dict[str, Any]:
-            model.max_seq_length = longest  # training cuts pairs for speed; reranking need not
+            model.max_seq_length = longest  # training cuts pairs for speed; using the model need not
+            model[0].processing_kwargs = {}
             model.save(str(out), create_model_card=False)
             return {}
 
@@ -72,13 +137,10 @@ class CrossEncoderTraining(Training):
             trainer=_Trainer,
             arguments=CrossEncoderTrainingArguments,
             model=model,
-            loss=logistic_loss(model, self.pairs["label"]),
-            columns=self.pairs,
-            evaluator=Validation.of(
-                settings.retrieval.precision,
-                [reranking_validation(self.split.validation, settings.seed, CrossEncoderRerankingEvaluator)],
-            ),
-            metric=METRIC,
+            loss=task.loss(model),
+            columns=task.pairs,
+            evaluator=Validation.of(settings.retrieval.precision, [task.evaluator], task.metric),
+            metric=task.metric,
             save=save,
             extra_arguments={"batch_sampler": "batch_sampler", "prompts": prompt_of(model, None)},
         )

@@ -6,7 +6,9 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
-from typing import Any
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.registries import NEGATIVES
@@ -14,6 +16,8 @@ from biorag.settings.training import TrainingSettings
 from biorag.training.instructions import Instructions
 from biorag.training.rows import sha256_of
 from biorag.types import TrainingRow
+
+Row = TypeVar("Row", default=TrainingRow)
 
 IN_BATCH = "in-batch"
 SYNTHETIC = "synthetic"  # written by a model
@@ -45,20 +49,20 @@ class TrainingSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Split(Generic[Row]):
     """Training rows, and rows of held-out questions; for a mixture, those of its `sets` in order."""
 
-    training: Sequence[TrainingRow]
-    validation: Sequence[TrainingRow]
+    training: Sequence[Row]
+    validation: Sequence[Row]
     sets: Sequence[TrainingSet] = ()
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the identity of the data: sizes and hashes of both parts, and the sets."""
         data: dict[str, Any] = {
             "training_rows": len(self.training),
-            "training_sha256": sha256_of(map(asdict, self.training)),
+            "training_sha256": sha256_of(map(_record, self.training)),
             "validation_rows": len(self.validation),
-            "validation_sha256": sha256_of(map(asdict, self.validation)),
+            "validation_sha256": sha256_of(map(_record, self.validation)),
         }
         return {**data, "sets": [part.described() for part in self.sets]} if self.sets else data
 
@@ -67,7 +71,7 @@ class Split:
         """The share of each batch that a set has, by its name; empty where sets make batches of their own."""
         return {part.name: part.share for part in self.sets if part.share}
 
-    def passes(self) -> list[Sequence[TrainingRow]]:
+    def passes(self) -> list[Sequence[Any]]:
         """Return the rows of an epoch by the passes that end with a smaller batch: one for each set.
 
         Sets that share batches have one pass, in which every row is drawn once and those of too small sets again.
@@ -77,6 +81,10 @@ class Split:
         shared = [(part.training, self.shares[part.name]) for part in self.sets]
         rows = max(math.ceil(len(training) / share) for training, share in shared)
         return [[row for training, share in shared for row in islice(cycle(training), math.ceil(rows * share))]]
+
+
+def _record(row: Any) -> dict[str, Any]:
+    return asdict(row)
 
 
 def mixed(sets: Sequence[TrainingSet]) -> Split:

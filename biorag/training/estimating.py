@@ -76,10 +76,9 @@ def columns_work(rows: Sequence[TrainingRow], settings: TrainingSettings, query_
     return _work([[row.query for row in rows], [row.positive for row in rows], *negatives], settings, query_tokens)
 
 
-def pairs_work(rows: Sequence[TrainingRow], settings: TrainingSettings) -> TrainingWork:
-    """Return the work of a cross-encoder, which reads a query with each of its passages."""
-    passages = ((row.query, text) for row in rows for text in (row.positive, *row.negatives[: settings.hard_negatives]))
-    return _work([[query + text for query, text in passages]], settings)
+def texts_work(texts: Sequence[str], settings: TrainingSettings) -> TrainingWork:
+    """Return the work of a cross-encoder, which reads two texts as one."""
+    return _work([texts], settings)
 
 
 def _work(columns: Sequence[Sequence[str]], settings: TrainingSettings, least: int = 0) -> TrainingWork:

@@ -8,20 +8,25 @@ from contextlib import nullcontext
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.multi_vector_encoder.evaluation import MultiVectorRerankingEvaluator
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 from biorag.models.loading import best_device, uses_bf16
+from biorag.training.claims.rows import LabelledPair
 from biorag.training.instructions import Instructions
 from biorag.training.losses import SIMILARITIES
-from biorag.types import TrainingRow
+from biorag.types import LABELS, TrainingRow
 
 METRIC = "ndcg@10"
-KEPT = (METRIC, "mrr@10", "map@100", "map", "accuracy@5", "recall@10")
+MACRO_F1 = "macro-f1"
+KEPT = (METRIC, MACRO_F1, "mrr@10", "map@100", "map", "accuracy@5", "recall@10", "accuracy", *LABELS)
 QUESTIONS = 200  # an evaluation is a small part of a run: enough to choose a checkpoint by
 PASSAGES = 1000
+CLAIMS = 1000
 
 
 class Validation(BaseEvaluator):  # type: ignore[misc]
@@ -30,17 +35,17 @@ class Validation(BaseEvaluator):  # type: ignore[misc]
     A metric is the mean of the sets': all weigh the same, however many questions they have.
     """
 
-    def __init__(self, precision: str, inner: Sequence[BaseEvaluator]) -> None:
+    def __init__(self, precision: str, inner: Sequence[BaseEvaluator], metric: str = METRIC) -> None:
         super().__init__()
-        self.primary_metric = METRIC
+        self.primary_metric = metric
         self._inner = inner
         self._precision = precision
 
     @classmethod
-    def of(cls, precision: str, evaluators: Sequence[BaseEvaluator | None]) -> Validation | None:
+    def of(cls, precision: str, evaluators: Sequence[BaseEvaluator | None], metric: str = METRIC) -> Validation | None:
         """Return the validation by those evaluators that have questions; None if none has."""
         inner = [evaluator for evaluator in evaluators if evaluator]
-        return cls(precision, inner) if inner else None
+        return cls(precision, inner, metric) if inner else None
 
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
@@ -51,6 +56,38 @@ class Validation(BaseEvaluator):  # type: ignore[misc]
             sets = [evaluator(model) for evaluator in self._inner]
         plain = [{name.rpartition("_")[2]: float(value) for name, value in metrics.items()} for metrics in sets]
         return {name: fmean(metrics[name] for metrics in plain) for name in KEPT if name in plain[0]}
+
+
+class JudgingEvaluator(BaseEvaluator):  # type: ignore[misc]
+    """How well a cross-encoder of three outputs says what evidence does to claims: the F1 of each label, and the mean.
+
+    `columns` says which of its outputs is which of `LABELS`.
+    """
+
+    def __init__(self, pairs: Sequence[LabelledPair], columns: Sequence[int]) -> None:
+        super().__init__()
+        self._pairs, self._columns = pairs, list(columns)
+
+    @classmethod
+    def of(cls, pairs: Sequence[LabelledPair], columns: Sequence[int], seed: int) -> JudgingEvaluator | None:
+        """Return the evaluator of at most so many drawn pairs; None without any."""
+        drawn = random.Random(seed).sample(list(pairs), min(CLAIMS, len(pairs)))
+        return cls(drawn, columns) if drawn else None
+
+    def __call__(
+        self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Return macro-F1, accuracy, and F1 by label."""
+        scores = model.predict([(pair.evidence, pair.claim) for pair in self._pairs], show_progress_bar=False)
+        predicted = np.asarray(scores)[:, self._columns].argmax(axis=1)
+        stated = np.array([LABELS.index(pair.label) for pair in self._pairs])
+        f1: dict[str, float] = {label: f1_of(predicted == index, stated == index) for index, label in enumerate(LABELS)}
+        return {MACRO_F1: fmean(f1.values()), "accuracy": float((predicted == stated).mean()), **f1}
+
+
+def f1_of(predicted: NDArray[np.bool_], stated: NDArray[np.bool_]) -> float:
+    """Return 2·|A ∩ B| / (|A| + |B|); 0 if both are empty."""
+    return float(2 * (predicted & stated).sum() / max(1, predicted.sum() + stated.sum()))
 
 
 def retrieval_validation(

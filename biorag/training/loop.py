@@ -30,7 +30,7 @@ from biorag.training.data import LABEL, Split
 from biorag.training.estimating import TrainingEstimate, TrainingWork, columns_work, estimate
 from biorag.training.instructions import Instructions
 from biorag.training.run_directory import CHECKPOINTS, STATE, TrainingRun, is_first_process, process_count
-from biorag.types import OnProgress, TrainingRow
+from biorag.types import OnProgress
 from biorag.utils.files import write_text
 from biorag.utils.network import command_line
 from biorag.utils.plots import PlotPanel, require_matplotlib, write_plot
@@ -79,7 +79,7 @@ class Training(ABC):
     kind: ClassVar[str]
 
     def __init__(
-        self, files: ModelFiles, split: Split, settings: Settings, rows: Sequence[TrainingRow], **choices: Any
+        self, files: ModelFiles, split: Split[Any], settings: Settings, rows: Sequence[Any], **choices: Any
     ) -> None:
         self.files, self.split, self.settings, self.rows, self.choices = files, split, settings, rows, choices
         self.facts = {"rows": len(rows), "without_negatives": len(split.training) - len(rows)}

@@ -227,9 +227,9 @@ def test_a_verifier_is_trained_and_judges(dataset, tmp_path, tiny_encoder, tiny_
     )
     succeeded(invoke("index", corpus, "--encoder", tiny_encoder, "--name", "small", home=home))
     fast = ("--precision", "fp32", "--batch-size", 4, "--max-tokens", 32, "--evaluations", 1, "--validation", 0)
-    training = ("train", "verifier", dataset, "--name", "small", "--base", tiny_encoder, "--half", "all", *fast)
+    training = ("train", "verifier", labelled(tmp_path / "people.jsonl"), "--base", tiny_encoder, *fast)
     manifest = done(invoke(*training, "--out", model, "--json", home=home))
-    assert manifest["pairs"] == 2 * manifest["rows"]
+    assert manifest["data"]["sources"]["people"] == {"supports": 2, "contradicts": 1, "neither": 1}
     claim = ("verify", ANSWERS["q1"][0], "--name", "small", "--snippet", "a", "--json")
     assert done(invoke(*claim, "--verifier", f"cross:{model}", home=home))["verdict"] in ("supported", "unsupported")
     report = done(
@@ -237,7 +237,7 @@ def test_a_verifier_is_trained_and_judges(dataset, tmp_path, tiny_encoder, tiny_
                "--json", home=home)
     )  # fmt: skip
     assert report["config"]["verifier"] == str(model)
-    people = ("bench", "verification", labelled(tmp_path / "people.jsonl"), "--verifier", model)
+    people = ("bench", "verification", tmp_path / "people.jsonl", "--verifier", model)
     measured = done(invoke(*people, "--out", tmp_path / "labelled", "--json", home=home))["sets"]["people"]
     judged = [json.loads(row) for row in (tmp_path / "labelled" / "claims.jsonl").read_bytes().splitlines()]
     assert "probability" not in judged[1], "the rules alone deny"

@@ -14,7 +14,7 @@ from biorag.models.finding import find_base
 from biorag.models.loading import load_model
 from biorag.models.resources import parameters_of
 from biorag.settings.settings import Settings
-from biorag.training.estimating import Texts, TrainingWork, batch_bytes, columns_work, estimate, pairs_work
+from biorag.training.estimating import Texts, TrainingWork, batch_bytes, columns_work, estimate, texts_work
 from biorag.types import TrainingRow
 
 pytestmark = pytest.mark.models
@@ -50,7 +50,8 @@ def test_the_work_of_rows():
     assert columns_work(ROWS, settings.replace(train_mini_batch_size=2).training).batch == (Texts(2, 50),)
     assert columns_work(ROWS, settings.replace(train_mini_batch_size=9).training).batch == (Texts(4, 50),)
     pairs = (50 + 11 + 4) + (7 + 8)
-    assert pairs_work(ROWS, settings.training) == TrainingWork(pairs, (Texts(4, 50),))
+    read = [row.query + text for row in ROWS for text in (row.positive, *row.negatives)]
+    assert texts_work(read, settings.training) == TrainingWork(pairs, (Texts(4, 50),))
     assert columns_work([], settings.training).batch == (Texts(4, 0), Texts(4, 0))
 
 

@@ -1,7 +1,7 @@
 """The kinds of training as plain functions, and rows for them."""
 
 from biorag.training.bi_encoder import EncoderForm
-from biorag.training.cross_encoder import CrossEncoderTraining
+from biorag.training.cross_encoder import CrossEncoderTraining, reranking
 from biorag.training.question_generator import QuestionGeneratorTraining
 from biorag.training.reranker import RerankerTraining
 from biorag.training.retriever import RetrieverTraining
@@ -28,7 +28,7 @@ def train_reranker(files, split, settings, out, facts, on_progress, negatives="i
 
 
 def train_cross_encoder(files, split, settings, out, facts, on_progress, negatives):
-    return CrossEncoderTraining(files, split, settings, negatives).run(out, facts, on_progress)
+    return CrossEncoderTraining(files, settings, reranking(split, settings, negatives)).run(out, facts, on_progress)
 
 
 def train_question_generator(files, split, settings, out, facts, on_progress):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +15,9 @@ from biorag.benchmarks.verification.rewording import reworded
 from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.corpus.sentences import sentences, terms
 from biorag.errors import BadInputError, unknown_name
-from biorag.types import ClaimLabel, Fetch, Snippet, TrainingRow
+from biorag.types import ClaimLabel, Fetch, Snippet
 
 VERBATIM, REWORDED, AS_WRITTEN = "verbatim", "reworded", "as written"
-SYNTHETIC = "synthetic"  # the kind of the training rows
 TRUE_KINDS = (VERBATIM, REWORDED, AS_WRITTEN)
 HALVES = ("all", "development", "test")
 SNIPPETS = 5  # of a question, as many as an answer is made from
@@ -164,16 +162,3 @@ def _other_sentence(made: Sequence[RepeatedSentence], position: int, rng: random
     drawn = [made[rng.randrange(len(made))].sentence for _ in range(OTHERS)]
     shares = [(len((words := terms(sentence)) & here) / len(words), sentence) for sentence in drawn if terms(sentence)]
     return max(((share, sentence) for share, sentence in shares if share < ALIKE), default=(0.0, None))[1]
-
-
-def training_rows(claims: Iterable[Claim]) -> Iterator[TrainingRow]:
-    """Yield a row for each falsified claim, with a true one of the same sentence, reworded and verbatim in turn.
-
-    Sentences of the answers as they were written are left out: whether one sentence supports them is not known.
-    """
-    for source, group in itertools.groupby(claims, key=lambda claim: claim.source):
-        of_source = list(group)
-        true = [claim.text for kind in (REWORDED, VERBATIM) for claim in of_source if claim.kind == kind]
-        false = [claim for claim in of_source if not claim.true]
-        for number, claim in enumerate(false):
-            yield TrainingRow(source, true[number % len(true)], (claim.text,), kind=SYNTHETIC)
