@@ -41,7 +41,7 @@ class CrossEncoderReranker:
 
 
 class CrossEncoderJudge:
-    """Judges pairs of evidence and claim, by one output, as `biorag train verifier` trains it, or by three labels.
+    """Judges pairs of evidence and claim, by one output, or by three labels, as `biorag train verifier` trains them.
 
     Raises `MissingError` as `label_columns` does, or if the model does not load.
     """

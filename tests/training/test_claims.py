@@ -105,7 +105,7 @@ def test_no_made_claim_gives_its_label_away():
     true = claims_of()
     kinds = set()
     for seed in range(60):
-        maker = ClaimMaker(true, random.Random(seed))
+        maker = ClaimMaker(true, random.Random(seed), 300)
         for claim in true:
             by_claim = {}
             for made in maker.near_misses(claim):
@@ -175,7 +175,7 @@ def test_evidence_is_what_a_slow_search_chooses(seed):
 
 def test_hard_neutrals_share_little_and_are_no_rationale():
     claims = claims_of()
-    maker = ClaimMaker(claims, random.Random(0))
+    maker = ClaimMaker(claims, random.Random(0), 1000)
     claim = next(claim for claim in claims if claim.source == "sentences" and claim.id == "a")
     for _ in range(20):
         neutral = maker.neutral(claim)
@@ -183,7 +183,7 @@ def test_hard_neutrals_share_little_and_are_no_rationale():
         assert claim.claim not in neutral.sentences and maker.share(claim.claim, neutral.sentences) < 0.5
     assert maker.share(claim.claim, [claim.claim]) == 1
     alone = LabelledClaim("Gene.", ("Gene.",), "supports", "", "d")
-    assert ClaimMaker([alone], random.Random(0)).neutral(alone) is None
+    assert ClaimMaker([alone], random.Random(0), 1000).neutral(alone) is None
 
 
 def people(count=12) -> list[ClaimRow]:
@@ -215,6 +215,11 @@ def test_rows_are_of_people_their_neutrals_and_made_ones_and_split_by_document()
     apart = {pair.claim for pair in split.training if pair.source == "people"}
     assert apart and apart.isdisjoint(pair.claim for pair in split.validation)
     assert len(apart) + sum(pair.source == "people" for pair in split.validation) == 12
+    labels = {}
+    for pair in split.training:
+        if not pair.source.startswith("people"):
+            labels.setdefault(pair.claim, Counter())[pair.label] += 1
+    assert labels and all(len(counts) > 1 and set(counts.values()) == {1} for counts in labels.values())
     bare, _ = prepared(claim_only=True)
     assert {pair.evidence for pair in bare.training} == {""}
     with pytest.raises(BadInputError, match="no claim"):

@@ -86,24 +86,34 @@ class ClaimPreparation:
 
     def _pairs(self, decided: Sequence[LabelledClaim], true: Sequence[LabelledClaim], made: int) -> list[LabelledPair]:
         """Return the pairs of one side: its texts alone are what others are taken from."""
-        rng = random.Random(self.settings.seed)
-        maker = ClaimMaker([*decided, *true], rng)
+        maker, rng = self._maker([*decided, *true]), random.Random(self.settings.seed)
         asked = [claim for claim in decided if claim.label != "neither" and rng.random() < NEUTRALS]
         neutrals = [
             replace(claim, source=f"{claim.source}, neutral") for claim in filter(None, map(maker.neutral, asked))
         ]
-        return self._evidence([*decided, *neutrals, *limited(map(maker.near_misses, in_turn(true)), made)], maker)
+        return self._evidence(
+            [
+                *decided,
+                *neutrals,
+                *limited(map(maker.near_misses, in_turn({claim.claim: claim for claim in true}.values())), made),
+            ],
+            maker,
+        )
 
     def _as_read(self, claims: Sequence[LabelledClaim]) -> list[LabelledPair]:
-        return self._evidence(claims, ClaimMaker(claims, random.Random(self.settings.seed)))
+        """Return claims with the evidence that is found without their rationale, as it is where a judge is used."""
+        return self._evidence((replace(claim, rationale=()) for claim in claims), self._maker(claims))
+
+    def _maker(self, claims: Sequence[LabelledClaim]) -> ClaimMaker:
+        characters = self.settings.training.max_tokens * CHARACTERS
+        return ClaimMaker(claims, random.Random(self.settings.seed), characters)
 
     def _evidence(self, claims: Iterable[LabelledClaim], maker: ClaimMaker) -> list[LabelledPair]:
         """Return each claim with the evidence that fits into a training pair; the first of those that are the same."""
-        characters = self.settings.training.max_tokens * CHARACTERS
         pairs: dict[tuple[str, str], LabelledPair] = {}
         for claim in claims:
-            pair = maker.pair(claim, characters)
-            pairs.setdefault((pair.evidence, pair.claim), pair)
+            evidence = " ".join(maker.read(claim).sentences)
+            pairs.setdefault((evidence, claim.claim), LabelledPair(evidence, claim.claim, claim.label, claim.source))
         return [replace(pair, evidence="") if self.claim_only else pair for pair in pairs.values()]
 
 

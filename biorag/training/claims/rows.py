@@ -134,12 +134,15 @@ def without_lead(sentence: str) -> str:
 
 
 class ClaimMaker:
-    """Makes near misses and hard neutrals of claims; `texts` are those that others may be taken from."""
+    """Makes near misses and hard neutrals of claims, beside texts of theirs.
 
-    def __init__(self, claims: Sequence[LabelledClaim], rng: random.Random) -> None:
+    Evidence and claim have at most so many characters together, if a sentence alone has not more.
+    """
+
+    def __init__(self, claims: Sequence[LabelledClaim], rng: random.Random, characters: int) -> None:
         self._texts = list({claim.document: claim.sentences for claim in claims}.items())
         self._names: Names = names_by_kind(text for _, texts in self._texts for text in texts)
-        self._rng = rng
+        self._rng, self._characters = rng, characters
         self.rarity = rarity_of(text for _, texts in self._texts for text in texts)
 
     def near_misses(self, claim: LabelledClaim) -> Iterator[LabelledClaim]:
@@ -148,11 +151,12 @@ class ClaimMaker:
         The sentence and its near miss stand beside the evidence, beside evidence that is changed alike, and beside
         another text.
         """
+        read = self.read(claim)
         for kind, changer in self._rng.sample(list(CHANGERS.items()), len(CHANGERS)):
             change = changer(claim.claim, self._rng, self._names)
-            alike = changed_alike(change, claim.claim, claim.sentences) if change else None
+            alike = changed_alike(change, claim.claim, read.sentences) if change else None
             if change and alike and (other := self.neutral(claim)):
-                yield from self._mirrored(claim, change, alike, kind, other)
+                yield from self._mirrored(read, change, alike, kind, other)
                 return
 
     def _mirrored(
@@ -185,7 +189,7 @@ class ClaimMaker:
         for candidates in ([own] if claim.rationale and len(own) > 1 else [], others):
             shares = [(self.share(claim.claim, texts), texts) for texts in candidates]
             if apart := [texts for share, texts in sorted(shares, reverse=True) if share < ALIKE]:
-                yield replace(claim, sentences=apart[0], label="neither", rationale=())
+                yield self.read(replace(claim, sentences=apart[0], label="neither", rationale=()))
 
     def share(self, claim: str, texts: Iterable[str]) -> float:
         """Return the share of a claim's words that texts have, each counted by its rarity."""
@@ -194,11 +198,11 @@ class ClaimMaker:
         shared = words & frozenset[str]().union(*map(_terms, texts))
         return math.fsum(self.rarity.get(word, 1.0) for word in shared) / weight if weight else 0.0
 
-    def pair(self, claim: LabelledClaim, characters: int) -> LabelledPair:
-        """Return a claim with the evidence that fits beside it into so many characters."""
-        positions = chosen(claim, self.rarity, characters - len(claim.claim))
-        evidence = " ".join(claim.sentences[index] for index in positions)
-        return LabelledPair(evidence, claim.claim, claim.label, claim.source)
+    def read(self, claim: LabelledClaim) -> LabelledClaim:
+        """Return a claim with those of its sentences alone that a judge reads, which all count as its rationale."""
+        positions = chosen(claim, self.rarity, self._characters - len(claim.claim))
+        sentences = tuple(claim.sentences[index] for index in positions)
+        return replace(claim, sentences=sentences, rationale=tuple(range(len(sentences))))
 
 
 def chosen(claim: LabelledClaim, rarity: Mapping[str, float], characters: int) -> list[int]:
