@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import cache, lru_cache
 from typing import Any
 
+from biorag.answering.verification.aliases import Aliases, merged
 from biorag.answering.verification.cues import cues, general, lexicon, rarity, read_list
 from biorag.answering.verification.words import Word, WordKind, stem, words
 
@@ -134,6 +135,12 @@ def _directions() -> dict[str, Directions]:
     return {key: frozenset(pairs) for key, pairs in directions.items()}
 
 
+@cache
+def denials() -> frozenset[str]:
+    """Return the stems of words that deny without negating: "deficiency", "inverse"."""
+    return frozenset(map(stem, cues().denials))
+
+
 def directions(word: Word) -> Directions:
     """Return the axes on which a word points, each with +1 or -1."""
     return _directions().get(word.key, frozenset()) if word.kind in (WordKind.CONTENT, WordKind.NAME) else frozenset()
@@ -165,9 +172,9 @@ def aligned(one: Word, other: Word) -> bool:
 
 
 @lru_cache(maxsize=1 << 14)
-def analyse(sentence: str) -> Analysis:
+def analyse(sentence: str, aliases: Aliases = ()) -> Analysis:
     """Return the analysis of one sentence."""
-    tokens = words(sentence)
+    tokens = merged(words(sentence), aliases)
     lower = [word.text.lower().replace("’", "'") for word in tokens]
     spans = list(_cue_spans(lower))
     governing = {position for start, length, _ in spans for position in range(start, start + length)}
@@ -193,7 +200,7 @@ def _content(
     for n, (before, position) in enumerate(zip([-1, *places], places, strict=False)):
         word, between = tokens[position], lower[before + 1 : position]
         yield ContentWord(
-            *(word.text, word.start, word.end, word.key, word.kind, word.negated),
+            *(word.text, word.start, word.end, word.key, word.kind, word.negated, word.value),
             weight=_weight(word),
             denied=(denials[n] % 2 == 1) != word.negated,
             segment=bisect_left(marks, position),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -50,6 +50,7 @@ class Cues:
     scoped: Mapping[str, Phrases]
     certain: Phrases
     terminations: frozenset[str]
+    denials: frozenset[str]
     universal: frozenset[str]
     coupled: frozenset[str]
     prefixed: Mapping[str, str]
@@ -64,6 +65,7 @@ def cues() -> Cues:
         {name: Phrases(lists[name]) for name in ("pseudo", "aims", "after", "determiners", "before", "hedges")},
         certain=Phrases(lists["certain"]),
         terminations=frozenset(lists["terminations"]),
+        denials=frozenset(lists["denials"]),
         universal=frozenset(lists["universal"]),
         coupled=frozenset(lists["coupled"]),
         prefixed=lists["prefixed"],
@@ -106,6 +108,8 @@ class Lexicon:
     generic: frozenset[str]
     populations: Mapping[str, str]
     numbers: Mapping[str, Decimal]
+    fractions: Mapping[str, Decimal]
+    names: Mapping[str, Sequence[str]]
     greek: Mapping[str, str]
 
 
@@ -122,6 +126,8 @@ def lexicon() -> Lexicon:
         generic=frozenset(lists["generic"]["words"]),
         populations=_inverted(lists["populations"]),
         numbers={word: Decimal(value) for word, value in lists["numbers"].items()},
+        fractions={word: Decimal(value) for word, value in lists["fractions"].items()},
+        names=lists["names"],
         greek=lists["greek"],
     )
 

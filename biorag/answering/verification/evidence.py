@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from biorag.answering.verification.aliases import Aliases, aliases_for
 from biorag.answering.verification.analysis import Analysis, analyse
 from biorag.answering.verification.rules import LEAST_COVERAGE, Judgement, assess
 from biorag.corpus.sentences import sentence_starts, sentences
@@ -109,12 +110,15 @@ def combined(assessed: Assessed, probability: tuple[float, ...]) -> SnippetVerdi
 
 def _assessed(claim: str, snippet: Snippet, question: str, least: float) -> Assessed | None:
     """Return the window that says most of a claim, if one shares more than `least` of its words by weight."""
-    analysis, text = _analysis(claim), snippet.contents
+    text = snippet.contents
+    aliases = aliases_for(claim, text)
+    analysis = _analysis(claim, aliases)
     if not 0 < len(analysis.content) <= LONGEST_CLAIM or not text.strip():
         return None
-    nearest = _nearest(claim.strip(), analysis, snippet, least)
+    around = windows(text, _is_titled(snippet), aliases)
+    nearest = _nearest(claim.strip(), analysis, text, around, least)
     asked = frozenset(word.key for sentence in sentences(question) for word in analyse(sentence).content)
-    context = _context(text, _is_titled(snippet))
+    context = _context(text, _is_titled(snippet), aliases)
     judged = [(assess(analysis, window.analysis, asked, context), window) for window in nearest]
     if not judged:
         return None
@@ -128,13 +132,13 @@ def _assessed(claim: str, snippet: Snippet, question: str, least: float) -> Asse
 
 
 @lru_cache(maxsize=1 << 12)
-def windows(text: str, titled: bool) -> tuple[EvidenceWindow, ...]:
+def windows(text: str, titled: bool, aliases: Aliases = ()) -> tuple[EvidenceWindow, ...]:
     """Return the windows of a snippet's text, those of one sentence first; none beyond `MOST_SENTENCES`."""
     starts = [0, *sentence_starts(text)]
     ends = [*starts[1:], len(text)]
     starts = starts[:MOST_SENTENCES]
     spans = [(start, start + len(text[start:end].rstrip())) for start, end in zip(starts, ends, strict=False)]
-    analyses = [analyse(text[start:end]) for start, end in spans]
+    analyses = [analyse(text[start:end], aliases) for start, end in spans]
     single = [_window(*span, analysis) for span, analysis in zip(spans, analyses, strict=True)]
     neighbours = [_window(spans[n - 1][0], spans[n][1], *analyses[n - 1 : n + 1]) for n in range(1, len(spans))]
     under_title = [_window(*spans[n], analyses[0], analyses[n]) for n in range(2, len(spans))] if titled else []
@@ -147,32 +151,35 @@ def _window(start: int, end: int, first: Analysis, second: Analysis | None = Non
 
 
 @lru_cache(maxsize=1 << 12)
-def _context(text: str, titled: bool) -> frozenset[str]:
+def _context(text: str, titled: bool, aliases: Aliases) -> frozenset[str]:
     """Return the keys of all words of a snippet's text."""
-    return frozenset(key for window in windows(text, titled) for key in window.keys)
+    return frozenset(key for window in windows(text, titled, aliases) for key in window.keys)
 
 
 def _is_titled(snippet: Snippet) -> bool:
     return bool(snippet.title and snippet.content)
 
 
-def _analysis(claim: str) -> Analysis:
+def _analysis(claim: str, aliases: Aliases) -> Analysis:
     analysis = Analysis()
     for sentence in sentences(claim):
-        analysis = analysis.followed_by(analyse(sentence)) if analysis.content else analyse(sentence)
+        part = analyse(sentence, aliases)
+        analysis = analysis.followed_by(part) if analysis.content else part
     return analysis
 
 
-def _nearest(stated: str, claim: Analysis, snippet: Snippet, least: float) -> Sequence[EvidenceWindow]:
+def _nearest(
+    stated: str, claim: Analysis, text: str, around: Sequence[EvidenceWindow], least: float
+) -> Sequence[EvidenceWindow]:
     """Return the windows that share most with a claim, those that state it verbatim first; none if all share less."""
     weights = {word.key: word.weight for word in claim.content}
     shares = [
         (sum(weight for key, weight in weights.items() if key in window.keys), window)
-        for window in windows(snippet.contents, _is_titled(snippet))
+        for window in around
     ]
     if max(share for share, _ in shares) < least * sum(weights.values()):
         return []
-    shares.sort(key=lambda pair: (stated not in snippet.contents[pair[1].start : pair[1].end], -pair[0]))
+    shares.sort(key=lambda pair: (stated not in text[pair[1].start : pair[1].end], -pair[0]))
     ranked = [window for _, window in shares]
     return [window for pair in (False, True) for window in [w for w in ranked if w.pair is pair][:CANDIDATES]]
 

@@ -15,9 +15,10 @@ from biorag.answering.verification.analysis import (
     CueKind,
     Scope,
     carries_direction,
+    denials,
 )
 from biorag.answering.verification.cues import lexicon
-from biorag.answering.verification.words import WordKind, stem
+from biorag.answering.verification.words import WordKind, is_symbol, stem
 from biorag.types import Verdict
 
 LEAST_COVERAGE = 0.7
@@ -25,6 +26,9 @@ RARE = 0.55  # the weight from which a word must stand in the evidence, and in i
 LEAST_IN_PLACE = 0.5  # coverage without the question's words that stand elsewhere in the snippet
 ADDED = 3  # content words in a row that the evidence lacks, and that say something of their own
 CLOSE = 4  # content words within which an agent stands before its verb
+COPIED = 0.5  # likeness from which a claim copies its evidence
+ABOUT = 0.45  # coverage from which a claim in other words speaks of the same things
+SHORTEST_SYMBOL = 3  # letters of a symbol that another one may contain
 VOTES = 3  # words of a scope that decide about its polarity
 PARTICIPLES = ("ed", "en", "wn", "ght", "lt", "pt", "nt", "und")
 
@@ -56,7 +60,7 @@ class Judgement:
     @property
     def vetoes(self) -> frozenset[Fault]:
         """The faults for which not even a judge may call the claim supported."""
-        return veto(self.pair) - {Fault.UNCOVERED}
+        return veto(self.pair)
 
     @property
     def verdict(self) -> Verdict:
@@ -77,10 +81,22 @@ def assess(
     context : keys of the whole snippet, where a word of the question may stand apart from the evidence
     """
     pair = compare(claim, evidence, asked, context)
-    return Judgement(pair.coverage(pair.reversals | pair.apart), veto(pair), pair)
+    return Judgement(pair.coverage(pair.reversals | pair.apart), faults_of(pair), pair)
 
 
 def veto(pair: ClaimComparison) -> frozenset[Fault]:
+    """Return the faults that forbid to call a claim supported, whatever a judge says of it.
+
+    Of a claim that copies its evidence, word after word, every rule speaks but that of its share of words. Of one in
+    other words, only rules that other words do not mislead, and only where it speaks of the same things.
+    """
+    if pair.likeness >= COPIED:
+        return faults_of(pair) - {Fault.UNCOVERED}
+    alike = pair.coverage(pair.reversals | pair.apart | frozenset(_unknown(pair))) >= ABOUT
+    return frozenset(fault for fault, applies in VETO if alike and applies(pair))
+
+
+def faults_of(pair: ClaimComparison) -> frozenset[Fault]:
     """Return the faults of a claim beside its evidence, of which one suffices: those whose rule applies."""
     return frozenset(fault for fault, applies in RULES if applies(pair))
 
@@ -181,6 +197,108 @@ def _moves_words(pair: ClaimComparison) -> bool:
     return bool(set(moved) - other_voice - exchanged) or _exchanges_sentences(pair)
 
 
+def _unknown(pair: ClaimComparison) -> Iterator[int]:
+    """Yield the claim's numbers, symbols and populations that stand nowhere in the snippet, by whatever alias.
+
+    A population counts where the evidence has another one.
+    """
+    for index in pair.missing:
+        word = pair.claim.content[index]
+        if index in pair.reversals | pair.apart or word.key in pair.known:
+            continue
+        if word.kind is WordKind.NUMBER:
+            if not any(map(word.is_about, pair.known)):
+                yield index
+        elif word.key.startswith("@"):
+            if any(other.key.startswith("@") for other in pair.evidence.content):
+                yield index
+        elif is_symbol(word.text) and len(word.key) > 1 and word.weight >= RARE:
+            if not any(_is_kin(word.key, key) for key in pair.known):
+                yield index
+
+
+def _is_kin(one: str, other: str) -> bool:
+    """Whether two symbols may name the same: "HIV" and "HIV-1", "ACE2" and "hACE2"; not "IL-1" and "IL-6"."""
+    short, long = sorted((one, other), key=len)
+    rest = long.removesuffix(short) if long.endswith(short) else long.removeprefix(short)
+    if len(rest) == len(long) or len(short) < SHORTEST_SYMBOL:
+        return False
+    return rest.isalpha() or short.isalpha()
+
+
+def _exchanges_names(pair: ClaimComparison) -> bool:
+    """Whether two names or numbers have exchanged their neighbours; a change of voice, or of "and", does not count."""
+    words = pair.claim.content
+    spared = {words[agent].segment for agent, _ in _voices(pair)}
+    spared |= {word.segment for word in words if word.key in set(map(stem, lexicon().symmetric))}
+    moved = {
+        index: places
+        for index in pair.owners.values()
+        if words[index].segment not in spared and (places := _usurped(pair, index))
+    }
+    return any(pair.positions[other] in places for places in moved.values() for other in moved)
+
+
+def _is_name(word: ContentWord) -> bool:
+    """Whether a word is a number, a name, or one as rare as the name of a drug."""
+    if carries_direction(word):
+        return False
+    return word.kind is not WordKind.CONTENT or (word.weight >= RARE and is_specific(word))
+
+
+def _usurped(pair: ClaimComparison, index: int) -> set[int]:
+    """Return the places of other names in the evidence whose neighbours a name of the claim has, and not its own."""
+    word, theirs = pair.claim.content[index], pair.evidence.content
+    if not _is_name(word):
+        return set()
+    own = max((_shared(pair, index, n) for n, other in enumerate(theirs) if other.key == word.key), default=0)
+    return {
+        n
+        for n, other in enumerate(theirs)
+        if _is_name(other)
+        and other.key != word.key
+        and not (word.after_by or other.after_by)
+        and _shared(pair, index, n) > own
+    }
+
+
+def _shared(pair: ClaimComparison, index: int, position: int) -> int:
+    """Return on how many sides a word of the claim has the neighbour that stands there in the evidence."""
+    ours, theirs = pair.claim.content, pair.evidence.content
+    return sum(
+        0 <= index + step < len(ours)
+        and 0 <= position + step < len(theirs)
+        and ours[index + step].segment == ours[index].segment
+        and ours[index + step].key == theirs[position + step].key
+        for step in (-1, 1)
+    )
+
+
+def _denies(pair: ClaimComparison) -> bool:
+    """Whether one side negates what the other asserts, in each place, and has no word that denies it otherwise."""
+    sides = (pair.claim, pair.evidence, dict(enumerate(pair.positions))), (pair.evidence, pair.claim, pair.owners)
+    for here, there, counterparts in sides:
+        if _denying(there, set(counterparts.values())):
+            continue
+        for scope in _negations(here):
+            same = [
+                any(here.content[n].denied == other.denied for other in there.content if other.key == here.content[n].key)
+                for n in scope.targets
+                if counterparts.get(n) is not None
+            ]
+            if not _agree(same):
+                return True
+    return False
+
+
+def _denying(text: Analysis, matched: set[int | None]) -> bool:
+    """Whether a text denies something by a word of its own: "lack", "unlikely", "inverse", or without an object."""
+    own = [word for n, word in enumerate(text.content) if n not in matched]
+    return any(word.negated or word.key in denials() for word in own) or any(
+        matched.isdisjoint(scope.targets) for scope in _negations(text)
+    )
+
+
 def _exchanges_sentences(pair: ClaimComparison) -> bool:
     """Whether a claim runs from the second sentence into the first: its predicate may belong to another subject."""
     order = [pair.evidence.content[position].sentence for position in pair.owners]
@@ -268,5 +386,14 @@ RULES: Sequence[tuple[Fault, Callable[[ClaimComparison], bool]]] = (
     (Fault.POLARITY, _changes_polarity),
     (Fault.DIRECTION, lambda pair: bool(pair.reversals)),
     (Fault.HEDGE, _is_more_certain),
+    (Fault.AIM, _reports_an_aim),
+)
+
+VETO: Sequence[tuple[Fault, Callable[[ClaimComparison], bool]]] = (
+    (Fault.MISSING, lambda pair: next(_unknown(pair), None) is not None),
+    (Fault.ROLE, _exchanges_roles),
+    (Fault.ORDER, _exchanges_names),
+    (Fault.POLARITY, _denies),
+    (Fault.DIRECTION, lambda pair: bool(pair.reversals)),
     (Fault.AIM, _reports_an_aim),
 )

@@ -14,6 +14,7 @@ import Stemmer
 from tokenizers import Regex, pre_tokenizers
 
 from biorag.answering.verification.cues import Unit, cues, lexicon, units
+from biorag.utils.spelling import one_spelling
 from biorag.utils.text import plain_form
 
 HYPHENS = "-\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{MINUS SIGN}"
@@ -21,12 +22,19 @@ PREFIXES = frozenset(
     {"up", "down", "over", "under", "anti", "pro", "re", "co", "pre", "post", "sub", "hyper", "hypo", "un"}
 )
 SHORTEST_PART = 4  # letters from which a part of a hyphenated word is a word of its own
+TEN, HUNDRED = 10, 100
+GROUP = 3  # figures between two separators of thousands
+DECIMALS = 4  # of a fraction in words
 DIGITS = 40  # no number of medicine is longer
 _SPLIT = re.compile(f"[{HYPHENS}]")
 _NUMBER = re.compile(r"\d+(?:[.,·]\d+)*")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 COMPARATORS = frozenset("<>≤≥")
 NO_UNIT = Unit("", Decimal(1))
+ROUGHLY = Decimal("0.04")  # by how much a share in words may differ: "a third" of 30 to 37 %
+ROUND = 1000  # from which a number of two figures or more may be rounded: 25,000
+_KEY = re.compile(rf"#([<>≤≥-]?)(\d[\d.]*(?:E[+-]\d+)?)(.*)")
+_GROUP = re.compile(r"\d00(?:,\d{3})*")  # what follows a space as a thousands separator: "781 000"
 
 
 class WordKind(StrEnum):
@@ -44,6 +52,7 @@ class Word:
     """A word, name, number or mark of a text; `end` is that of the unit, where a number has one.
 
     Two words are the same where their keys are. `negated` is True where a prefix negates it, as in "ineffective".
+    `value` is that of a number, in the base unit of its dimension; see `is_about`.
     """
 
     text: str
@@ -52,6 +61,20 @@ class Word:
     key: str
     kind: WordKind
     negated: bool = False
+    value: Decimal | None = None
+
+    def is_about(self, key: str) -> bool:
+        """Return whether this number is what a number's key says, rounded: "a third", 33 %, 0.333; 25,000, 24,693."""
+        other = _KEY.fullmatch(key)
+        own = _KEY.fullmatch(self.key)
+        if self.value is None or not own or not other or own[1] != other[1] or own[3] != other[3]:
+            return False
+        exact = Decimal(other[2])
+        if self.text[0].isalpha() and 0 < self.value < 1:
+            return abs(exact - self.value) <= ROUGHLY
+        digits = self.value.normalize() if self.value >= ROUND else self.value
+        is_round = digits is self.value or len(digits.as_tuple().digits) > 1
+        return is_round and abs(exact - self.value) * 2 <= Decimal(1).scaleb(int(digits.as_tuple().exponent))
 
 
 @cache
@@ -70,8 +93,8 @@ def _stemmer() -> Any:
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """Return the Snowball stem of a lower-case word."""
-    return str(_stemmer().stemWord(word))
+    """Return the Snowball stem of a lower-case word, the same for British and American spelling."""
+    return str(_stemmer().stemWord(one_spelling(word)))
 
 
 def stems(text: str) -> list[str]:
@@ -117,20 +140,51 @@ def _with_quantities(text: str, pieces: Sequence[tuple[str, int]]) -> Iterator[W
     position = 0
     while position < len(pieces):
         piece, start = pieces[position]
-        value = _value(piece)
+        value, count = _number(pieces, position)
         if value is None:
             before = pieces[position - 1][0] if position else "."
             if piece.lower() != "non":
                 yield _word(piece, start, first=before in ".?!:", negated=before.lower() == "non")
             position += 1
             continue
-        unit, taken = _unit(pieces, position + 1)
+        unit, taken = _unit(pieces, position + count)
         if not taken:
-            unit = _unit_of_range(pieces, position + 1)
-        last, last_start = pieces[position + taken]
-        sign = _sign(text, pieces, position)
-        yield Word(piece, start, last_start + len(last), f"#{sign}{_scaled(value, unit)}", WordKind.NUMBER)
-        position += taken + 1
+            unit = _unit_of_range(pieces, position + count)
+        last, last_start = pieces[position + count - 1 + taken]
+        key = f"#{_sign(text, pieces, position)}{_scaled(value, unit)}"
+        yield Word(piece, start, last_start + len(last), key, WordKind.NUMBER, value=value * unit.size)
+        position += count + taken
+
+
+def _number(pieces: Sequence[tuple[str, int]], position: int) -> tuple[Decimal | None, int]:
+    """Return the number that begins at a position, and how many pieces it takes: "two thirds", "25 thousand"."""
+    texts = [piece.lower() for piece, _ in pieces[position : position + 4]]
+    if share := _share(texts):
+        return share
+    value, taken = _value(texts[0]), 1
+    if value is None:
+        return None, 1
+    if _GROUP.fullmatch(texts[1] if len(texts) > 1 else "") and texts[0].isdigit() and len(texts[0]) <= GROUP:
+        return Decimal(texts[0] + texts[1].replace(",", "")), 2
+    for text in texts[1:]:
+        following = lexicon().numbers.get(text)
+        if following is not None and following >= HUNDRED:
+            value *= following
+        elif following is not None and texts[0].isalpha() and 0 < following < TEN <= value < HUNDRED and taken == 1:
+            value += following
+        else:
+            break
+        taken += 1
+    return value, taken
+
+
+def _share(texts: Sequence[str]) -> tuple[Decimal, int] | None:
+    """Return the value of a fraction in words, and how many it takes: "a third of", "two thirds", "three-quarters"."""
+    if len(texts) > 1 and (part := lexicon().fractions.get(texts[1].removesuffix("s"))):
+        count = Decimal(1) if texts[0] in ("a", "one") else _value(texts[0]) if texts[0].isalpha() else None
+        if count and (texts[0] != "a" or texts[2:3] == ["of"]) and (count == 1 or texts[1].endswith("s")):
+            return round(count / part, DECIMALS), 2
+    return None
 
 
 def _value(piece: str) -> Decimal | None:
@@ -150,6 +204,8 @@ def _unit(pieces: Sequence[tuple[str, int]], position: int) -> tuple[Unit, int]:
     """Return the unit that begins at a position, with how many pieces it takes: `mg`, `-week`, `mg/kg per day`."""
     taken = int(position + 1 < len(pieces) and pieces[position][0] in HYPHENS)
     piece = pieces[position + taken][0] if position + taken < len(pieces) else ""
+    if piece.lower() == "per" and position + taken + 1 < len(pieces) and pieces[position + taken + 1][0] == "cent":
+        return units()["%"], taken + 2
     unit = units().get(piece) or units().get(piece.lower().replace("μ", "µ"))
     if unit is None:
         return NO_UNIT, 0
@@ -198,12 +254,12 @@ def _word(piece: str, start: int, first: bool, negated: bool) -> Word:
         return Word(piece, start, end, f"@{group}", WordKind.NAME)
     if base := cues().prefixed.get(key):
         return Word(piece, start, end, stem(base), WordKind.CONTENT, negated=True)
-    if _is_symbol(piece):
+    if is_symbol(piece):
         return Word(piece, start, end, re.sub(f"[{HYPHENS}']", "", key).removesuffix("s") or key, WordKind.NAME)
     kind = WordKind.NAME if piece[0].isupper() and not first else WordKind.CONTENT
     return Word(piece, start, end, stem(key), kind, negated)
 
 
-def _is_symbol(piece: str) -> bool:
-    """Whether a word looks like a gene, a compound or an abbreviation: a figure in it, or capitals beyond the first."""
+def is_symbol(piece: str) -> bool:
+    """Return whether a word looks like a gene, a compound or an abbreviation: a figure in it, or capitals beyond the first."""
     return any(letter.isdigit() for letter in piece) or sum(letter.isupper() for letter in piece) > 1

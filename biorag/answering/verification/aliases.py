@@ -1,0 +1,95 @@
+"""Several words for one name: what a text abbreviates, and countries and the like by all their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache, lru_cache
+
+from biorag.answering.verification.cues import lexicon
+from biorag.answering.verification.words import Word, WordKind, words
+from biorag.utils.abbreviations import abbreviations
+
+SHORTEST_INITIALS = 3  # letters of an abbreviation that need not be defined beside the words that begin with them
+Phrase = tuple[str, ...]
+Aliases = tuple[tuple[Phrase, str], ...]  # the keys of some words, and the key that stands for them; the longest first
+
+
+@lru_cache(maxsize=1 << 12)
+def aliases_for(claim: str, text: str) -> Aliases:
+    """Return the aliases for comparing a claim with a text: abbreviations that either defines, and that both have.
+
+    An abbreviation of one that is the initials of neighbouring words of the other counts as defined.
+    """
+    ours = words(claim)
+    defined = dict(abbreviations(claim)) | dict(abbreviations(text))
+    if not defined and not any(map(_is_initials, ours)):
+        return ()
+    theirs = words(text)
+    pairs: dict[Phrase, str] = {}
+    for short, long in defined.items():
+        key, phrase = " ".join(word.key for word in words(short)), _phrase(long)
+        if len(phrase) > 1 and all(_has(side, key, phrase) for side in (ours, theirs)):
+            pairs.setdefault(phrase, key)
+    for word in ours:
+        if _is_initials(word) and word.key not in pairs.values() and (phrase := _spelt_out(word, theirs)):
+            pairs.setdefault(phrase, word.key)
+    return tuple(sorted(pairs.items(), key=lambda pair: -len(pair[0])))
+
+
+def merged(tokens: Sequence[Word], aliases: Aliases) -> list[Word]:
+    """Return the words of a text with one for each name of several; "angioedema (HAE)" is one."""
+    table = aliases + _names()
+    keys = [word.key for word in tokens]
+    result: list[Word] = []
+    position = 0
+    while position < len(tokens):
+        length, key = next(
+            ((len(phrase), key) for phrase, key in table if tuple(keys[position : position + len(phrase)]) == phrase),
+            (1, ""),
+        )
+        word = tokens[position]
+        if key:
+            text = " ".join(part.text for part in tokens[position : position + length])
+            word = replace(word, text=text, end=tokens[position + length - 1].end, key=key, kind=WordKind.NAME)
+        if _repeats(word, result):
+            position += length + (keys[position + length : position + length + 1] == [")"])
+            result.pop()
+            continue
+        result.append(word)
+        position += length
+    return result
+
+
+def _repeats(word: Word, before: Sequence[Word]) -> bool:
+    """Whether a name stands in brackets after itself."""
+    return len(before) > 1 and before[-1].text == "(" and before[-2].key == word.key and word.kind is WordKind.NAME
+
+
+@cache
+def _names() -> Aliases:
+    forms = lexicon().names
+    pairs = ((_phrase(form), words(name)[0].key) for name, all_forms in forms.items() for form in all_forms)
+    return tuple(sorted(pairs, key=lambda pair: -len(pair[0])))
+
+
+def _phrase(text: str) -> Phrase:
+    return tuple(word.key for word in words(text))
+
+
+def _has(text: Sequence[Word], key: str, phrase: Phrase) -> bool:
+    keys = [word.key for word in text]
+    return key in keys or any(tuple(keys[n : n + len(phrase)]) == phrase for n in range(len(keys)))
+
+
+def _is_initials(word: Word) -> bool:
+    return word.kind is WordKind.NAME and len(word.text) >= SHORTEST_INITIALS and word.text.isalpha() and word.text.isupper()
+
+
+def _spelt_out(word: Word, text: Sequence[Word]) -> Phrase:
+    """Return the first neighbouring words of a text whose initials make an abbreviation; none if it has that itself."""
+    initials = "".join(other.text[0].lower() for other in text)
+    position = initials.find(word.text.lower())
+    if position < 0 or any(other.key == word.key for other in text):
+        return ()
+    return tuple(other.key for other in text[position : position + len(word.text)])
