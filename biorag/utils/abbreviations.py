@@ -77,4 +77,9 @@ def _is_short(form: str) -> bool:
 
 def _is_long(form: str, short: str, count: int) -> bool:
     words = re.split(r"[\s-]+", form)
-    return len(form) > len(short) and "(" not in form and short not in form.split() and len(words) <= min(count + 5, count * 2)
+    return (
+        len(form) > len(short)
+        and "(" not in form
+        and short not in form.split()
+        and len(words) <= min(count + 5, count * 2)
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 
@@ -19,7 +19,8 @@ Aliases = tuple[tuple[Phrase, str], ...]  # the keys of some words, and the key 
 def aliases_for(claim: str, text: str) -> Aliases:
     """Return the aliases for comparing a claim with a text: abbreviations that either defines, and that both have.
 
-    An abbreviation of one that is the initials of neighbouring words of the other counts as defined.
+    Where the claim has both forms side by side, their words are compared. An abbreviation of one text that is the
+    initials of neighbouring words of the other counts as defined.
     """
     ours = words(claim)
     defined = dict(abbreviations(claim)) | dict(abbreviations(text))
@@ -29,7 +30,12 @@ def aliases_for(claim: str, text: str) -> Aliases:
     pairs: dict[Phrase, str] = {}
     for short, long in defined.items():
         key, phrase = " ".join(word.key for word in words(short)), _phrase(long)
-        if len(phrase) > 1 and all(_has(side, key, phrase) for side in (ours, theirs)):
+        if (
+            len(phrase) > 1
+            and _has(theirs, key, phrase)
+            and _has(ours, key, phrase)
+            and not _defines(ours, key, phrase)
+        ):
             pairs.setdefault(phrase, key)
     for word in ours:
         if _is_initials(word) and word.key not in pairs.values() and (phrase := _spelt_out(word, theirs)):
@@ -82,8 +88,22 @@ def _has(text: Sequence[Word], key: str, phrase: Phrase) -> bool:
     return key in keys or any(tuple(keys[n : n + len(phrase)]) == phrase for n in range(len(keys)))
 
 
+def _defines(text: Sequence[Word], key: str, phrase: Phrase) -> bool:
+    """Whether one form stands in brackets after another: whether it is the right one, word by word comparison tells."""
+    keys = ["(", *(word.key for word in text)]
+    starts = [n for n in range(1, len(keys)) if tuple(keys[n : n + len(phrase)]) == phrase]
+    return any(keys[n - 1] == "(" for n in range(2, len(keys)) if keys[n] == key) or any(
+        keys[n + len(phrase) : n + len(phrase) + 1] == ["("] for n in starts
+    )
+
+
 def _is_initials(word: Word) -> bool:
-    return word.kind is WordKind.NAME and len(word.text) >= SHORTEST_INITIALS and word.text.isalpha() and word.text.isupper()
+    return (
+        word.kind is WordKind.NAME
+        and len(word.text) >= SHORTEST_INITIALS
+        and word.text.isalpha()
+        and word.text.isupper()
+    )
 
 
 def _spelt_out(word: Word, text: Sequence[Word]) -> Phrase:

@@ -140,8 +140,8 @@ class _Tiling:
     """Greedy string tiling (Wise, 1993) of a claim's words over those of the evidence, each used once.
 
     The longest common runs come first, so that clauses may have changed places; single words go where their neighbours
-    are. Last, words of the same direction, such as "elevated" and "increased", and rounded numbers match where the words
-    around them do.
+    are. Last, words of the same direction, such as "elevated" and "increased", and rounded numbers match where the
+    words around them do.
     """
 
     def __init__(self, claim: Analysis, evidence: Analysis) -> None:
@@ -269,6 +269,5 @@ def _in_order(pair: ClaimComparison, index: int, neighbour: int) -> bool:
         low -= 1
     while high + 1 < len(words) and words[high + 1].joined:
         high += 1
-    between = [pair.owners.get(position) for position in range(min(here, there) + 1, max(here, there))]
-    owned = [owner for owner in between if owner is not None]
-    return all(low <= owner <= high for owner in owned) and len(between) - len(owned) <= EXTRA
+    between = (pair.owners.get(position) for position in range(min(here, there) + 1, max(here, there)))
+    return all(owner is None or low <= owner <= high for owner in between)

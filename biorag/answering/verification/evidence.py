@@ -173,10 +173,7 @@ def _nearest(
 ) -> Sequence[EvidenceWindow]:
     """Return the windows that share most with a claim, those that state it verbatim first; none if all share less."""
     weights = {word.key: word.weight for word in claim.content}
-    shares = [
-        (sum(weight for key, weight in weights.items() if key in window.keys), window)
-        for window in around
-    ]
+    shares = [(sum(weight for key, weight in weights.items() if key in window.keys), window) for window in around]
     if max(share for share, _ in shares) < least * sum(weights.values()):
         return []
     shares.sort(key=lambda pair: (stated not in text[pair[1].start : pair[1].end], -pair[0]))

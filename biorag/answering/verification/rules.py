@@ -87,13 +87,13 @@ def assess(
 def veto(pair: ClaimComparison) -> frozenset[Fault]:
     """Return the faults that forbid to call a claim supported, whatever a judge says of it.
 
-    Of a claim that copies its evidence, word after word, every rule speaks but that of its share of words. Of one in
-    other words, only rules that other words do not mislead, and only where it speaks of the same things.
+    Of a claim that copies its evidence, word after word, all rules speak, but a rare word that is no name may be
+    missing. Of one in other words, only rules that other words do not mislead, and where it speaks of the same things.
     """
     if pair.likeness >= COPIED:
-        return faults_of(pair) - {Fault.UNCOVERED}
-    alike = pair.coverage(pair.reversals | pair.apart | frozenset(_unknown(pair))) >= ABOUT
-    return frozenset(fault for fault, applies in VETO if alike and applies(pair))
+        return frozenset(fault for fault, applies in VETO_OF_A_COPY if applies(pair))
+    about = pair.coverage(pair.reversals | pair.apart | frozenset(_unknown(pair))) >= ABOUT
+    return frozenset(fault for fault, applies in VETO if applies(pair)) if about else frozenset()
 
 
 def faults_of(pair: ClaimComparison) -> frozenset[Fault]:
@@ -120,16 +120,26 @@ def _adds_words(pair: ClaimComparison) -> bool:
 
 def _lacks_needed_word(pair: ClaimComparison) -> bool:
     """Whether a word had to stand in the evidence, or stands in the place of another there."""
+    missing = (pair.claim.content[n] for n in pair.missing if n not in pair.reversals | pair.apart)
+    return any(map(_must_stand, missing)) or _lacks_named_word(pair)
+
+
+def _lacks_named_word(pair: ClaimComparison) -> bool:
+    """Whether a name, number, direction or period is missing, or a word stands in the place of another one."""
     return any(
-        _replaces(pair, index) or _takes_place(pair, index) or _must_stand(pair.claim.content[index])
+        _replaces(pair, index) or _takes_place(pair, index) or _is_bound(pair.claim.content[index])
         for index in pair.missing
         if index not in pair.reversals | pair.apart
     )
 
 
 def _must_stand(word: ContentWord) -> bool:
+    return word.weight >= RARE or _is_bound(word)
+
+
+def _is_bound(word: ContentWord) -> bool:
     is_period = word.text.lower() in lexicon().periods
-    return word.kind is not WordKind.CONTENT or word.weight >= RARE or carries_direction(word) or is_period
+    return word.kind is not WordKind.CONTENT or carries_direction(word) or is_period
 
 
 def _replaces(pair: ClaimComparison, index: int) -> bool:
@@ -194,7 +204,10 @@ def _moves_words(pair: ClaimComparison) -> bool:
     symmetric = {word.segment for word in words if word.key in relations}
     compared = {word.segment for word in words if carries_direction(word)}
     exchanged = {segment for segment in symmetric - compared if moved.count(segment) > 1}
-    return bool(set(moved) - other_voice - exchanged) or _exchanges_sentences(pair)
+    moves = set(moved) - other_voice - exchanged
+    return (
+        bool(moves) or _exchanges_sentences(pair) or any(_precedes_for_another(pair, n) for n in pair.owners.values())
+    )
 
 
 def _unknown(pair: ClaimComparison) -> Iterator[int]:
@@ -202,19 +215,20 @@ def _unknown(pair: ClaimComparison) -> Iterator[int]:
 
     A population counts where the evidence has another one.
     """
+    others = any(word.key.startswith("@") for word in pair.evidence.content)
     for index in pair.missing:
         word = pair.claim.content[index]
         if index in pair.reversals | pair.apart or word.key in pair.known:
             continue
         if word.kind is WordKind.NUMBER:
-            if not any(map(word.is_about, pair.known)):
-                yield index
+            unknown = not any(map(word.is_about, pair.known))
         elif word.key.startswith("@"):
-            if any(other.key.startswith("@") for other in pair.evidence.content):
-                yield index
-        elif is_symbol(word.text) and len(word.key) > 1 and word.weight >= RARE:
-            if not any(_is_kin(word.key, key) for key in pair.known):
-                yield index
+            unknown = others
+        else:
+            named = is_symbol(word.text) and len(word.key) > 1 and word.weight >= RARE
+            unknown = named and not any(_is_kin(word.key, key) for key in pair.known)
+        if unknown:
+            yield index
 
 
 def _is_kin(one: str, other: str) -> bool:
@@ -256,6 +270,7 @@ def _usurped(pair: ClaimComparison, index: int) -> set[int]:
         n
         for n, other in enumerate(theirs)
         if _is_name(other)
+        and n != pair.positions[index]
         and other.key != word.key
         and not (word.after_by or other.after_by)
         and _shared(pair, index, n) > own
@@ -282,7 +297,11 @@ def _denies(pair: ClaimComparison) -> bool:
             continue
         for scope in _negations(here):
             same = [
-                any(here.content[n].denied == other.denied for other in there.content if other.key == here.content[n].key)
+                any(
+                    here.content[n].denied == other.denied
+                    for other in there.content
+                    if other.key == here.content[n].key
+                )
                 for n in scope.targets
                 if counterparts.get(n) is not None
             ]
@@ -297,6 +316,16 @@ def _denying(text: Analysis, matched: set[int | None]) -> bool:
     return any(word.negated or word.key in denials() for word in own) or any(
         matched.isdisjoint(scope.targets) for scope in _negations(text)
     )
+
+
+def _precedes_for_another(pair: ClaimComparison, index: int) -> bool:
+    """Whether a name stands right before what another name stands before in the evidence, and is none of its list."""
+    words, position, slot = pair.claim.content, pair.positions[index], pair.slot(index)
+    if slot is None or words[index].segment != words[index + 1].segment:
+        return False
+    other = pair.evidence.content[slot]
+    listed = other.joined and position == slot - 1
+    return _is_name(words[index]) and _is_name(other) and not listed
 
 
 def _exchanges_sentences(pair: ClaimComparison) -> bool:
@@ -388,6 +417,11 @@ RULES: Sequence[tuple[Fault, Callable[[ClaimComparison], bool]]] = (
     (Fault.HEDGE, _is_more_certain),
     (Fault.AIM, _reports_an_aim),
 )
+
+VETO_OF_A_COPY = [
+    (Fault.MISSING, _lacks_named_word),
+    *((fault, applies) for fault, applies in RULES if fault not in (Fault.UNCOVERED, Fault.MISSING)),
+]
 
 VETO: Sequence[tuple[Fault, Callable[[ClaimComparison], bool]]] = (
     (Fault.MISSING, lambda pair: next(_unknown(pair), None) is not None),

@@ -33,7 +33,7 @@ COMPARATORS = frozenset("<>≤≥")
 NO_UNIT = Unit("", Decimal(1))
 ROUGHLY = Decimal("0.04")  # by how much a share in words may differ: "a third" of 30 to 37 %
 ROUND = 1000  # from which a number of two figures or more may be rounded: 25,000
-_KEY = re.compile(rf"#([<>≤≥-]?)(\d[\d.]*(?:E[+-]\d+)?)(.*)")
+_KEY = re.compile(r"#([<>≤≥-]?)(\d[\d.]*(?:E[+-]\d+)?)(.*)")
 _GROUP = re.compile(r"\d00(?:,\d{3})*")  # what follows a space as a thousands separator: "781 000"
 
 
@@ -261,5 +261,5 @@ def _word(piece: str, start: int, first: bool, negated: bool) -> Word:
 
 
 def is_symbol(piece: str) -> bool:
-    """Return whether a word looks like a gene, a compound or an abbreviation: a figure in it, or capitals beyond the first."""
+    """Return whether a word looks like a gene or an abbreviation: a figure in it, or capitals beyond the first."""
     return any(letter.isdigit() for letter in piece) or sum(letter.isupper() for letter in piece) > 1
