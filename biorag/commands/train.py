@@ -308,6 +308,8 @@ class MadeClaims:
 
         if self.answers and not self.snippets:
             raise UsageError("--answers needs --snippets FILE: the corpus with the snippets of their qrels")
+        if self.snippets and not (self.answers or self.made):
+            raise UsageError("--snippets is what claims are made of: add --made N")
         with TemporaryDirectory(prefix="biorag-") as spool:
             sources = find_sources([str(path) for path in self.snippets or ()], Path(spool) / "standard-input")
             snippets = [snippet for source in sources for snippet in read_snippets(source, refuse)]

@@ -304,3 +304,4 @@ def test_a_judge_learns_a_toy_task_resumes_and_judges(tmp_path, tiny_encoder, ti
     assert done(invoke(*train[:3], *again, home=tmp_path))["best"]["value"] > 0.9, "the head is kept"
     failed(invoke(*train[:3], "--base", tiny_cross_encoder, "--out", tmp_path / "x", home=tmp_path), 3, "one output")
     failed(invoke(*train[:3], "--answers", tmp_path, "--out", tmp_path / "x", home=tmp_path), 2, "--snippets")
+    failed(invoke(*train[:3], "--snippets", claims, "--out", tmp_path / "x", home=tmp_path), 2, "--made")

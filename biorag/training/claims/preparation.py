@@ -6,7 +6,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from biorag.corpus.claims import ClaimRow
@@ -42,7 +42,7 @@ class ClaimSources:
     people: Sequence[tuple[str, Sequence[ClaimRow]]]
     snippets: Sequence[Snippet] = ()
     statements: Sequence[ExpertStatement] = ()
-    held_out: Sequence[ClaimRow] = field(default=())
+    held_out: Sequence[ClaimRow] = ()
 
 
 @dataclass(frozen=True, slots=True)
