@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 
@@ -45,13 +45,14 @@ def aliases_for(claim: str, text: str) -> Aliases:
 
 def merged(tokens: Sequence[Word], aliases: Aliases) -> list[Word]:
     """Return the words of a text with one for each name of several; "angioedema (HAE)" is one."""
-    table = aliases + _names()
+    table = _by_first(aliases)
     keys = [word.key for word in tokens]
     result: list[Word] = []
     position = 0
     while position < len(tokens):
+        phrases = table.get(keys[position], ())
         length, key = next(
-            ((len(phrase), key) for phrase, key in table if tuple(keys[position : position + len(phrase)]) == phrase),
+            ((len(phrase), key) for phrase, key in phrases if tuple(keys[position : position + len(phrase)]) == phrase),
             (1, ""),
         )
         word = tokens[position]
@@ -65,6 +66,15 @@ def merged(tokens: Sequence[Word], aliases: Aliases) -> list[Word]:
         result.append(word)
         position += length
     return result
+
+
+@lru_cache(maxsize=1 << 10)
+def _by_first(aliases: Aliases) -> Mapping[str, Aliases]:
+    """Return the aliases and the names of the package by their first key."""
+    table: dict[str, Aliases] = {}
+    for phrase, key in aliases + _names():
+        table[phrase[0]] = (*table.get(phrase[0], ()), (phrase, key))
+    return table
 
 
 def _repeats(word: Word, before: Sequence[Word]) -> bool:

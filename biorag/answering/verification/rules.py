@@ -319,13 +319,15 @@ def _denying(text: Analysis, matched: set[int | None]) -> bool:
 
 
 def _precedes_for_another(pair: ClaimComparison, index: int) -> bool:
-    """Whether a name stands right before what another name stands before in the evidence, and is none of its list."""
+    """Whether a name that begins a part of the claim stands right before what another name does in the evidence."""
     words, position, slot = pair.claim.content, pair.positions[index], pair.slot(index)
     if slot is None or words[index].segment != words[index + 1].segment:
         return False
+    if index and words[index - 1].segment == words[index].segment:
+        return False
     other = pair.evidence.content[slot]
     listed = other.joined and position == slot - 1
-    return _is_name(words[index]) and _is_name(other) and not listed
+    return words[index].kind is other.kind and _is_name(words[index]) and _is_name(other) and not listed
 
 
 def _exchanges_sentences(pair: ClaimComparison) -> bool:
