@@ -10,7 +10,7 @@ from biorag.engine import generator_identity, load_generator
 from biorag.generators.cache import CachedGenerator
 from biorag.prompts.template import schema_for
 from biorag.settings.settings import Settings
-from biorag.types import Generation, GenerationRequest, Prompt, Question, Sampling
+from biorag.types import Generation, GenerationRequest, Prompt, Question, Sampling, Scores
 from tests.fakes import ScriptedGenerator
 from tests.loopback import Script
 
@@ -130,6 +130,15 @@ def test_a_reply_without_a_json_object_is_asked_for_again(folder, bad):
     assert entries(folder) == []
     assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text == reply(0)
     assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)) == Generation(reply(0), False, cached=True)
+
+
+def test_a_score_of_none_of_the_choices_is_asked_for_again(folder, monkeypatch):
+    made = Counting(folder)
+    with monkeypatch.context() as unseen:
+        unseen.setattr(made.inner, "score", lambda prompt, choices: Scores({}))
+        assert made.cached.score(PROMPT, ["A", "B"]) == Scores({})
+    assert entries(folder) == []
+    assert made.cached.score(PROMPT, ["A", "B"]) == Scores({"A": -1.0, "B": -2.0})
 
 
 def test_replies_that_cannot_be_kept_are_warned_of_and_given(tmp_path, caplog):

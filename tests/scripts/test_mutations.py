@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 from pathlib import Path
 
 import pytest
 
-from scripts.mutations import DRAWN, Mutation, judged, locate, mutate, read_drawn
+from scripts.mutations import DRAWN, EVERYTHING, TESTS, Mutation, judged, locate, mutate, read_drawn
 
 pytestmark = pytest.mark.long
 
@@ -66,6 +67,14 @@ def test_a_test_that_fails_with_the_mutation_alone_catches_it(tmp_path):
 
 def test_the_list_in_the_repository_has_thirty_mutations_of_different_areas():
     drawn = read_drawn(DRAWN)
-    assert len(drawn) == len({mutation.area for mutation in drawn}) == 30
+    assert [mutation.number for mutation in drawn] == list(range(1, len(drawn) + 1))
+    present = [mutation for mutation in drawn if not mutation.gone]
+    assert len(present) == len({mutation.area for mutation in present}) == 30
     root = Path(__file__).parents[2]
-    assert [mutation.number for mutation in drawn if not mutation.gone and not locate(root, mutation)] == []
+    assert [mutation.number for mutation in present if not locate(root, mutation)] == []
+
+
+def test_every_pattern_of_an_area_names_test_files():
+    names = [path.name for path in Path(__file__).parents[1].rglob("test_*.py")]
+    patterns = {pattern for patterns in (*TESTS.values(), EVERYTHING) for pattern in patterns.split()}
+    assert [pattern for pattern in sorted(patterns) if not fnmatch.filter(names, f"test_{pattern}.py")] == []

@@ -54,6 +54,7 @@ def test_rows_of_a_batch_go_by_largest_remainders():
     sizes = dict.fromkeys("abc", 10_000)
     assert rows_of_batch({"a": 0.2, "b": 0.8}, sizes, 6144) == {"a": 1229, "b": 4915}  # 1228.8 and 4915.2
     assert rows_of_batch({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}, sizes, 8) == {"a": 3, "b": 3, "c": 2}
+    assert rows_of_batch({"a": 0.2, "b": 0.8}, {"a": 2, "b": 8}, 10) == {"a": 2, "b": 8}, "a batch may be the whole"
     with pytest.raises(BadInputError, match=r"share 0\.1 of set 'a' is no row of 4"):
         rows_of_batch({"a": 0.1, "b": 0.9}, sizes, 4)
     with pytest.raises(BadInputError, match="takes 8 rows of set 'b', which has 7"):
