@@ -98,7 +98,7 @@ def test_two_processes_train_on_a_mixture_as_one_does(arguments, tmp_path):
     assert json.loads(found.stdout)["steps"] == one["steps"] == 2 * (4 + 4)
     for name, (ours, theirs) in tensors(tmp_path / "two", tmp_path / "one").items():
         # Weights move by 0.005; AdamW makes rounding large where a token's gradient is next to nothing.
-        assert np.abs(ours - theirs).mean() < 2e-5, name
+        assert np.abs(ours - theirs).mean() < 1e-4, name
 
 
 def free_port() -> int:
