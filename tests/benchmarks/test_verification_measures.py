@@ -37,6 +37,7 @@ def test_a_class_that_no_claim_has_does_not_count_in_the_mean():
     assert sets.scores(judged(labels, called), 0)["macro_f1"] == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_interval_is_that_of_redrawing_claims_one_by_one():
     labels, called = map(np.array, drawn(2, claims=120))
     generator = np.random.default_rng(0)

@@ -177,6 +177,7 @@ def test_a_second_writer_and_a_reader_are_refused_naming_the_writer(folder, chil
     index.close()
 
 
+@pytest.mark.slow
 def test_a_writer_is_refused_beside_a_reader_and_let_in_after_it(written, child):
     reader = child("index = EdgeIndex(folder, manifest()); print('open', flush=True); sys.stdin.read()", written)
     assert reader.stdout.readline() == "open\n"

@@ -74,6 +74,7 @@ def nothing_is_left(home: Path) -> bool:
 # --- saving and loading
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [None, "other"])
 def test_what_was_saved_comes_back(made, tmp_path, name):
     store, file = made

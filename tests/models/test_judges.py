@@ -230,7 +230,7 @@ def test_other_models_and_missing_folders_are_one_sentence(alone, tiny_encoder, 
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_judge_of_the_starters_size_fits_25_megabytes_in_int8(tmp_path):
     """With -s it prints the table of docs/answers.md: the milliseconds of one core are the median of 200 pairs."""
     labels = LABELLED["bert"][0]

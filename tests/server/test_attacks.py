@@ -272,6 +272,7 @@ def hostile(tmp_path_factory):
         yield session
 
 
+@pytest.mark.slow
 def test_18_script_in_titles_and_questions_is_text(hostile):
     question = f'Does aspirin lower fever? {SCRIPT} "><img src=x onerror=alert(1)> {{{{ 7*7 }}}}'
     with client_of(hostile) as client:
