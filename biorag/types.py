@@ -149,6 +149,11 @@ class Verdict(StrEnum):
 
 ClaimLabel: TypeAlias = Literal["supports", "contradicts", "neither"]  # what evidence does to a claim
 LABELS: tuple[ClaimLabel, ...] = ("supports", "contradicts", "neither")  # as a `ClaimJudge` orders them
+LABEL_OF: Mapping[str, ClaimLabel] = {
+    Verdict.SUPPORTED: "supports",
+    Verdict.CONTRADICTED: "contradicts",
+    Verdict.UNSUPPORTED: "neither",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 from sklearn import metrics
 
 from biorag.benchmarks.verification import measures, sets
-from biorag.types import LABELS
+from biorag.types import LABEL_OF, LABELS
 
 
 def drawn(seed, claims=80, labels=LABELS):
@@ -97,7 +97,7 @@ def test_the_calibration_error_is_that_of_a_loop_over_bins(seed):
 
 
 def judged(labels, called, probability=()):
-    verdicts = {label: verdict for verdict, label in sets.CALLED.items()}
+    verdicts = {label: verdict for verdict, label in LABEL_OF.items()}
     return [
         {"label": label, "verdict": verdicts.get(one, "unsupported"), "probability": dict(probability)}
         for label, one in zip(labels, called, strict=True)

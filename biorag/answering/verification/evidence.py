@@ -10,7 +10,7 @@ from biorag.answering.verification.aliases import Aliases, aliases_for
 from biorag.answering.verification.analysis import Analysis, analyse
 from biorag.answering.verification.rules import LEAST_COVERAGE, Judgement, assess
 from biorag.corpus.sentences import sentence_starts, sentences
-from biorag.types import ClaimJudge, Snippet, Verdict
+from biorag.types import LABEL_OF, LABELS, ClaimJudge, Snippet, Verdict
 
 MOST_SENTENCES = 2000  # of a snippet; a book is better split into blocks
 LONGEST_CLAIM = 300  # content words; two sentences, which are all that is held against it, never have so many
@@ -21,7 +21,6 @@ OPPOSITE = {
     Verdict.CONTRADICTED: Verdict.SUPPORTED,
     Verdict.UNSUPPORTED: Verdict.UNSUPPORTED,
 }
-COLUMN = {Verdict.SUPPORTED: 0, Verdict.CONTRADICTED: 1, Verdict.UNSUPPORTED: 2}  # of `LABELS`
 # Probabilities from which a judge's verdict counts; not fitted yet, but to be calibrated on development sets.
 SUPPORTS_FROM, CONTRADICTS_FROM = 0.7, 0.7
 
@@ -47,7 +46,7 @@ class SnippetVerdict(NamedTuple):
     @property
     def strength(self) -> float:
         """How strongly it says so: by the judge's probability of the verdict, or else by the words covered."""
-        return self.probability[COLUMN[self.verdict]] if self.probability else self.coverage
+        return self.probability[LABELS.index(LABEL_OF[self.verdict])] if self.probability else self.coverage
 
     def opposite(self) -> SnippetVerdict:
         """Return what the window says of the claim's denial."""

@@ -13,9 +13,8 @@ from biorag.benchmarks.verification.claims import Claim
 from biorag.benchmarks.verification.measures import Floats, Table
 from biorag.corpus.claims import read_claims
 from biorag.errors import BadInputError, UsageError
-from biorag.types import LABELS, ClaimLabel, Verdict
+from biorag.types import LABEL_OF, LABELS, ClaimLabel
 
-CALLED: Mapping[str, ClaimLabel] = {Verdict.SUPPORTED: "supports", Verdict.CONTRADICTED: "contradicts"}
 DIGITS = 4
 
 
@@ -47,7 +46,7 @@ def labelled_claims(sets: Mapping[str, Path], limit: int | None = None) -> list[
 def scores(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
     """Return the measures of the judged claims of one set, rows of `claims.jsonl`."""
     labels = [row["label"] for row in rows]
-    table = measures.confusion(labels, [CALLED.get(row["verdict"], "neither") for row in rows])
+    table = measures.confusion(labels, [LABEL_OF[row["verdict"]] for row in rows])
     labelled = table.sum(1) > 0
     majority = int(table.sum(1).argmax())
     always = np.zeros_like(table)
@@ -97,7 +96,7 @@ def _of_probabilities(rows: Sequence[Mapping[str, Any]], labels: Sequence[ClaimL
 
 
 def _probabilities(row: Mapping[str, Any]) -> Floats:
-    called = CALLED.get(row["verdict"], "neither")
+    called = LABEL_OF[row["verdict"]]
     known: Mapping[str, float] = row.get("probability") or {called: 1.0}
     return np.array([known.get(label, 0.0) for label in LABELS])
 
