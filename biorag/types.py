@@ -140,11 +140,15 @@ EXTRACT, GENERATE = "extract", "generate"  # what makes an answer
 
 
 class Verdict(StrEnum):
-    """The verdict of the evidence at hand on a sentence; a supported sentence need not be true."""
+    """The verdict of the evidence at hand on a sentence; a supported sentence need not be true.
+
+    Unsure is what a judge leans to call supported or contradicted, but not with the probability that this takes.
+    """
 
     SUPPORTED = "supported"
     UNSUPPORTED = "unsupported"
     CONTRADICTED = "contradicted"
+    UNSURE = "unsure"
 
 
 ClaimLabel: TypeAlias = Literal["supports", "contradicts", "neither"]  # what evidence does to a claim
@@ -153,6 +157,7 @@ LABEL_OF: Mapping[str, ClaimLabel] = {
     Verdict.SUPPORTED: "supports",
     Verdict.CONTRADICTED: "contradicts",
     Verdict.UNSUPPORTED: "neither",
+    Verdict.UNSURE: "neither",
 }
 
 

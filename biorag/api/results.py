@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from biorag.references.facts import Facts
 
 T = TypeVar("T")
-MARKS = {Verdict.SUPPORTED: "", Verdict.UNSUPPORTED: " [unsupported]", Verdict.CONTRADICTED: " [contradicted]"}
+MARKS = {
+    Verdict.SUPPORTED: "",
+    Verdict.UNSUPPORTED: " [unsupported]",
+    Verdict.CONTRADICTED: " [contradicted]",
+    Verdict.UNSURE: " [not sure]",
+}
 
 
 class Tone(StrEnum):

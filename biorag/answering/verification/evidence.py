@@ -20,6 +20,7 @@ OPPOSITE = {
     Verdict.SUPPORTED: Verdict.CONTRADICTED,
     Verdict.CONTRADICTED: Verdict.SUPPORTED,
     Verdict.UNSUPPORTED: Verdict.UNSUPPORTED,
+    Verdict.UNSURE: Verdict.UNSURE,
 }
 # Probabilities from which a judge's verdict counts; not fitted yet, but to be calibrated on development sets.
 SUPPORTS_FROM, CONTRADICTS_FROM = 0.7, 0.7
