@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from biorag.errors import BadInputError, MissingError
 from biorag.prompts.fence import defused
@@ -127,15 +128,16 @@ def schema_for(question: Question, documents: int) -> Mapping[str, object]:
     if question.options:
         relevant = {"relevant_context": {"enum": ["YES", "NOT"]}} if documents else {}
         choice = {"answer_choice": {"enum": list(question.options)}}
-        return _object({"step_by_step_thinking": {"type": "string"}, **relevant, **choice})
+        return object_schema({"step_by_step_thinking": {"type": "string"}, **relevant, **choice})
     numbers = {
         "type": "array",
         "items": {"enum": list(range(1, documents + 1))},
         "maxItems": min(documents, MOST_CITATIONS),
         "minItems": 1,
     }
-    return _object({"answer": {"type": "string"}, **({"citations": numbers} if documents else {})})
+    return object_schema({"answer": {"type": "string"}, **({"citations": numbers} if documents else {})})
 
 
-def _object(properties: Mapping[str, object]) -> Mapping[str, object]:
+def object_schema(properties: Mapping[str, object]) -> Mapping[str, Any]:
+    """Return the JSON schema of an object with exactly these properties."""
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

@@ -27,7 +27,7 @@ from biorag.prompts.template import Template, render_documents
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.training.held_out import HELD_OUT, HeldOutSplit
-from biorag.training.synthesis.writers import DraftForm
+from biorag.training.synthesis.writers import DraftForm, free_texts
 from biorag.types import Generation, Index, OnProgress, Prompt, Question, Snippet
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ def draft_form(template: Template) -> DraftForm[Reflection]:
             examples = "\n\n".join(_example(number, trial, length) for number, trial in enumerate(subject.trials, 1))
             yield template.fill(instruction=subject.instruction, examples=examples)
 
-    return DraftForm((INSTRUCTION,), prompts, INSTRUCTION)
+    return DraftForm(free_texts(INSTRUCTION), prompts, INSTRUCTION)
 
 
 def _example(number: int, trial: Trial, length: int) -> str:

@@ -18,7 +18,7 @@ from biorag.prompts.template import Template, load_template
 from biorag.training.data import SYNTHETIC
 from biorag.training.rows import normalised, read_rows, sha256_of
 from biorag.training.synthesis.drafts import GenerationJob, Tally, on_one_line, passage_fault
-from biorag.training.synthesis.writers import DraftForm, PromptedWriter, about
+from biorag.training.synthesis.writers import DraftForm, PromptedWriter, about, free_texts
 from biorag.types import Generation, Prompt, Snippet, TrainingRow
 
 
@@ -43,7 +43,7 @@ def draft_form(template: Template) -> DraftForm[MinedPair]:
         shown = [pair.row.positive, *([mined[number % len(mined)]] if mined else [])]
         return about(template, pair.row.query, [Snippet(str(number), "", text) for number, text in enumerate(shown)])
 
-    return DraftForm(("passage",), prompts, "passage")
+    return DraftForm(free_texts("passage"), prompts, "passage")
 
 
 def negative_rows(

@@ -24,7 +24,7 @@ from biorag.training.rows import normalised
 from biorag.training.synthesis.drafts import GenerationJob, Tally, holds, on_one_line, passage_fault
 from biorag.training.synthesis.questions import as_question
 from biorag.training.synthesis.scenarios import Scenario, fingerprint, listed_scenarios, read_scenarios
-from biorag.training.synthesis.writers import DraftForm, PromptedWriter
+from biorag.training.synthesis.writers import DraftForm, PromptedWriter, free_texts
 from biorag.types import Generation, Prompt
 from biorag.utils.parsing import parse_toml
 
@@ -59,7 +59,7 @@ def draft_form(template: Template, attributes: Attributes | None = None) -> Draf
         drawn = attributes.draw(scenario.id, number) if attributes else {}
         yield template.fill(scenario=scenario.id, **drawn)
 
-    return DraftForm(TEXTS, prompts)
+    return DraftForm(free_texts(*TEXTS), prompts)
 
 
 def pair_rows(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from biorag.corpus.sentences import sentences
@@ -19,7 +19,7 @@ from biorag.models.finding import find_encoder
 from biorag.prompts.template import FIELDS, Template, load_template
 from biorag.training.rows import normalised
 from biorag.training.synthesis.drafts import GenerationJob, Tally, on_one_line
-from biorag.training.synthesis.writers import DraftForm, PromptedWriter, Seq2SeqWriter, Writer, about
+from biorag.training.synthesis.writers import DraftForm, PromptedWriter, Seq2SeqWriter, Writer, about, free_texts
 from biorag.types import Generation, Snippet
 from biorag.utils.versions import installed_versions
 
@@ -30,32 +30,39 @@ SEQ2SEQ = "seq2seq:"
 SEQ2SEQ_BATCH = 16
 
 
-def draw(snippets: Iterable[Snippet], limit: int | None, seed: int) -> tuple[list[Snippet], int]:
-    """Return the snippets to write questions for, and how many were skipped as too short.
+def is_long_enough(snippet: Snippet) -> bool:
+    """Return whether a snippet has text enough for a question."""
+    return len(snippet.contents) >= LEAST_CHARACTERS
+
+
+def draw(
+    snippets: Iterable[Snippet], limit: int | None, seed: int, suits: Callable[[Snippet], bool] = is_long_enough
+) -> tuple[list[Snippet], int]:
+    """Return the snippets to write texts for, and how many were skipped as unsuitable.
 
     With a limit they are those whose ids hash lowest with the seed, in that order: a larger limit adds to a
     smaller one's. Without one they are all, in their order.
     """
-    too_short = 0
+    skipped = 0
 
-    def long_enough() -> Iterator[Snippet]:
-        nonlocal too_short
+    def suitable() -> Iterator[Snippet]:
+        nonlocal skipped
         for snippet in snippets:
-            if len(snippet.contents) >= LEAST_CHARACTERS:
+            if suits(snippet):
                 yield snippet
             else:
-                too_short += 1
+                skipped += 1
 
     def by_hash(snippet: Snippet) -> bytes:
         return hashlib.blake2b(json.dumps([seed, snippet.id]).encode(), digest_size=16).digest()
 
-    chosen = list(long_enough()) if limit is None else heapq.nsmallest(limit, long_enough(), by_hash)
-    return chosen, too_short
+    chosen = list(suitable()) if limit is None else heapq.nsmallest(limit, suitable(), by_hash)
+    return chosen, skipped
 
 
 def draft_form(template: Template) -> DraftForm[Snippet]:
     """Return the form of a draft: one question that the snippet answers."""
-    return DraftForm(("question",), lambda snippet, _: about(template, "", [snippet]), "question")
+    return DraftForm(free_texts("question"), lambda snippet, _: about(template, "", [snippet]), "question")
 
 
 def question_rows(

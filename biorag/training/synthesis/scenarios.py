@@ -14,7 +14,7 @@ from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template
 from biorag.training.rows import normalised
 from biorag.training.synthesis.drafts import GenerationJob, Tally, on_one_line
-from biorag.training.synthesis.writers import DraftForm, Draws, PromptedWriter, Writer
+from biorag.training.synthesis.writers import DraftForm, Draws, PromptedWriter, Writer, free_texts
 from biorag.types import Generation, OnProgress
 from biorag.utils.runs import Rows
 from biorag.utils.text import whole
@@ -58,7 +58,7 @@ def fingerprint(scenarios: Sequence[Scenario]) -> str:
 
 def draft_form(template: Template, count: int = LISTED) -> DraftForm[Scenario]:
     """Return the form of a draft: a list of `count` scenarios."""
-    return DraftForm(("scenarios",), lambda *_: iter([template.fill(count=count)]), listed=count)
+    return DraftForm(free_texts("scenarios", listed=count), lambda *_: iter([template.fill(count=count)]))
 
 
 def listed_scenarios(job: GenerationJob, count: int, opened: OpenGenerator, long: bool) -> tuple[list[Scenario], Tally]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from biorag.errors import UsageError
+from biorag.prompts.grammar import free_text_openings
 from biorag.prompts.parse import parse_reply
-from biorag.prompts.template import Template
+from biorag.prompts.template import Template, object_schema
 from biorag.types import Generation, GenerationRequest, Generator, Prompt, Question, Sampling, Snippet
 from biorag.utils.http import heed
 
@@ -62,33 +63,27 @@ class Writer(Protocol[Written]):
 
 @dataclass(frozen=True, slots=True)
 class DraftForm(Generic[S]):
-    """The reply that a language model is asked for, whose `fields` are all free texts, or lists of `listed` texts each.
+    """The reply that a language model is asked for, by its JSON schema.
 
     `prompts` are those for a subject and a draw's number, each shorter than the one before: one must fit. The field
     `kept` of a reply is kept; None keeps the whole reply.
     """
 
-    fields: tuple[str, ...]
+    schema: Mapping[str, Any]
     prompts: Callable[[S, int], Iterator[Prompt]]
     kept: str | None = None
-    listed: int | None = None
-
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        """JSON schema of the reply."""
-        text = {"type": "string"}
-        texts = {"type": "array", "items": text, "minItems": self.listed, "maxItems": self.listed}
-        return {
-            "type": "object",
-            "properties": {name: texts if self.listed else text for name in self.fields},
-            "required": list(self.fields),
-            "additionalProperties": False,
-        }
 
     @property
     def texts(self) -> int:
         """Free texts in a reply."""
-        return len(self.fields) * (self.listed or 1)
+        return len(free_text_openings(self.schema))
+
+
+def free_texts(*fields: str, listed: int | None = None) -> Mapping[str, Any]:
+    """Return the schema of a reply whose fields are all free texts, or lists of `listed` texts each."""
+    text = {"type": "string"}
+    texts = {"type": "array", "items": text, "minItems": listed, "maxItems": listed}
+    return object_schema(dict.fromkeys(fields, texts if listed else text))
 
 
 @dataclass(frozen=True, slots=True)
