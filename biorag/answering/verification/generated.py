@@ -11,17 +11,12 @@ import numpy as np
 from biorag.answering.verification.quotes import find_quote
 from biorag.prompts.fence import defused
 from biorag.prompts.parse import parse_reply
-from biorag.prompts.template import load_template, render_documents
-from biorag.types import LABELS, ClaimLabel, GenerationRequest, Generator, Snippet, Vectors
+from biorag.prompts.template import Template, load_template, object_schema, render_documents
+from biorag.types import LABELS, ClaimLabel, GenerationRequest, Generator, Prompt, Snippet, Vectors
 from biorag.utils.files import sha256_of_json
 
 QUOTE_TOKENS = 256
-SCHEMA = {
-    "type": "object",
-    "properties": {"quote": {"type": "string"}, "verdict": {"enum": list(LABELS)}},
-    "required": ["quote", "verdict"],
-    "additionalProperties": False,
-}
+SCHEMA = object_schema({"quote": {"type": "string"}, "verdict": {"enum": list(LABELS)}})
 
 
 class GeneratorJudge:
@@ -32,7 +27,7 @@ class GeneratorJudge:
 
     def __init__(self, generator: Generator, at_a_time: int, identity: Mapping[str, Any]) -> None:
         self._generator, self._at_a_time = generator, at_a_time
-        self._template = load_template("judge", needed="claim", known=("documents", "claim"))
+        self._template = judge_template()
         self.sha256 = sha256_of_json([dict(identity), self._template.sha256])
 
     def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
@@ -44,9 +39,24 @@ class GeneratorJudge:
 
     def _verdict(self, pair: tuple[str, str]) -> ClaimLabel:
         evidence, claim = pair
-        controls = tuple(self._generator.controls)
-        documents = render_documents([Snippet("", "", evidence)], controls)
-        prompt = self._template.fill(documents=documents, claim=defused(claim, controls))
-        reply = parse_reply(self._generator.generate(GenerationRequest(prompt, SCHEMA, QUOTE_TOKENS)).text)
-        verdict = next((label for label in LABELS if label == reply.text("verdict")), LABELS[-1])
-        return verdict if find_quote(reply.text("quote"), evidence) else LABELS[-1]
+        prompt = judge_prompt(self._template, evidence, claim, self._generator.controls)
+        reply = self._generator.generate(GenerationRequest(prompt, SCHEMA, QUOTE_TOKENS))
+        return verdict_of(reply.text, evidence) or "neither"
+
+
+def judge_template() -> Template:
+    """Return the template that asks what a document does to a claim."""
+    return load_template("judge", needed="claim", known=("documents", "claim"))
+
+
+def judge_prompt(template: Template, evidence: str, claim: str, controls: Sequence[str]) -> Prompt:
+    """Return the prompt for a claim beside its evidence; `controls` are those of the `Generator`."""
+    documents = render_documents([Snippet("", "", evidence)], controls)
+    return template.fill(documents=documents, claim=defused(claim, tuple(controls)))
+
+
+def verdict_of(reply: str, evidence: str) -> ClaimLabel | None:
+    """Return the verdict of a reply; None if it has none, or decides without a quote that stands in the evidence."""
+    fields = parse_reply(reply)
+    verdict = next((label for label in LABELS if label == fields.text("verdict")), None)
+    return verdict if verdict == "neither" or find_quote(fields.text("quote"), evidence) else None
