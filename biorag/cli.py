@@ -48,6 +48,7 @@ GENERATE = Registry(
         negatives | generate:negatives       | Generate hard negatives for the queries of pairs.
         pairs     | generate:pairs           | Generate pairs and hard negatives from retrieval scenarios.
         queries   | generate:queries         | Generate questions that snippets answer.
+        claims    | generate:claims          | Generate true and false claims of snippets' sentences.
         filter    | generate:keep_consistent | Keep the rows whose positive is retrieved for their query.
     """),
 )

@@ -25,6 +25,13 @@ PASSAGE, LONG_PASSAGE = 128, 768  # tokens; BMRetriever's passages have up to 40
 TEMPERATURE = 0.7
 
 _rows, _generation = (partial(typer.Option, rich_help_panel=panel) for panel in ("Rows", GENERATION))
+Limit = Annotated[int | None, _rows(min=1, help="Number of snippets, drawn with --seed.")]
+SnippetSource = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Files or folders, as 'biorag index' reads them; by default the index --name.", metavar="CORPUS"
+    ),
+]
 PassageTokens = Annotated[int, _generation("--max-tokens", min=16, max=1024, help="Cap on each text.")]
 
 
@@ -132,7 +139,7 @@ class QuestionOptions:
     """Which model writes questions, how many, and from which source."""
 
     per_snippet: Annotated[int, _rows(min=1, max=100, help="Questions of a snippet.")] = 1
-    limit: Annotated[int | None, _rows(min=1, help="Number of snippets, drawn with --seed.")] = None
+    limit: Limit = None
     model: Annotated[
         str | None,
         _generation(
@@ -152,12 +159,7 @@ def queries(
     settings: Annotated[Settings, Flags("name", "seed", "qdrant"), options.GENERATOR],
     line: CommandLine,
     chosen: QuestionOptions,
-    corpus: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Files or folders, as 'biorag index' reads them; by default the index --name.", metavar="CORPUS"
-        ),
-    ] = None,
+    corpus: SnippetSource = None,
 ) -> None:
     """Generate questions that snippets answer, as rows that 'biorag train' reads: each question with its snippet.
 
@@ -176,11 +178,48 @@ def queries(
     if model is not None and (line.first("llm", "llm_model") or output.template is not None or dataset):
         raise UsageError("--model replaces --llm, --llm-model, --prompt and --dataset: leave out one or the other")
     temperature = chosen.temperature if model is None or "temperature" in line.parameters else 1.0
-    if not corpus and not is_named(settings):
-        settings = with_index(settings)
+    settings = _with_source(settings, corpus)
     job, name = output.job(settings, chosen.per_snippet, chosen.question_tokens, temperature), line.value("name")
     work = partial(generate_questions, job, corpus or (), name, chosen.limit, model, dataset)
     show.outcome("Generated questions", output.out, work, output.as_json)
+
+
+@expanded
+def claims(
+    output: GeneratedOutput,
+    settings: Annotated[Settings, Flags("name", "seed", "qdrant"), options.GENERATOR],
+    line: CommandLine,
+    corpus: SnippetSource = None,
+    per_snippet: Annotated[int, _rows(min=1, max=100, help="Sentences of a snippet, one after the other.")] = 1,
+    limit: Limit = None,
+    temperature: options.Temperature = TEMPERATURE,
+    claim_tokens: PassageTokens = PASSAGE,
+) -> None:
+    """Generate claims of snippets' sentences, true and false, each with its evidence, for 'biorag train verifier'.
+
+    The model rewords a sentence, makes a near miss of that (roles, comparator, population, unit, hedge, cause,
+    subgroup, time, class or negation), and changes the sentence so that the near miss is true. Then it is asked what
+    the snippet, with either sentence, does to either claim. Rows are kept if it repeats the label, with a quote
+    where it decides, and no rule of the check speaks against a true claim. A claim comes with two labels, so that it
+    does not give its label away.
+
+    OUT.written has what the model wrote, before the second question.
+
+    Examples:
+
+      biorag generate claims snippets.jsonl --llm http://localhost:8080 --limit 2000 --out claims.jsonl
+      biorag generate claims --name pubmed --llm model.gguf --per-snippet 3 --out claims.jsonl --json
+    """
+    from biorag.training.synthesis.claims import generate_claims
+
+    job = output.job(_with_source(settings, corpus), per_snippet, claim_tokens, temperature)
+    work = partial(generate_claims, job, corpus or (), line.value("name"), limit)
+    show.outcome("Generated claims", output.out, work, output.as_json)
+
+
+def _with_source(settings: Settings, corpus: list[str] | None) -> Settings:
+    """Return the settings with the only index, if snippets are neither of a corpus nor of a named index."""
+    return settings if corpus or is_named(settings) else with_index(settings)
 
 
 @expanded
