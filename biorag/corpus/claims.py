@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Discriminator, Tag
 
 from biorag.corpus.sources import Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.types import ClaimLabel, Snippet
-from biorag.utils.parsing import parse_json, parsed
+from biorag.utils.parsing import parsed
 
 # "[<|cit|>, 18]", "(<|multi_cit|>)", "<|other_cit|>": where a sentence cites, in data sets of citing sentences
 _CITING = re.compile(r"\s*(?:[\[(][\d\s,;–—-]*(?:<\|\w+\|>[\d\s,;–—-]*)+[\])]|<\|\w+\|>)")
@@ -107,6 +107,13 @@ class TrialResult:
             )  # fmt: skip
 
 
+def _kind_of(values: Any) -> str:
+    return "result" if isinstance(values, dict) and "intervention" in values else "row"
+
+
+StoredRow = Annotated[Annotated[ClaimRow, Tag("row")] | Annotated[TrialResult, Tag("result")], Discriminator(_kind_of)]
+
+
 def read_claims(path: Path) -> Iterator[ClaimRow]:
     """Yield the claims of a JSONL file, gzipped or not; a row with an intervention is worded into two.
 
@@ -116,11 +123,7 @@ def read_claims(path: Path) -> Iterator[ClaimRow]:
         raise MissingError(f"{path} is not there: give a JSONL file of claims, each with id and claim")
     for number, line in read_lines(Source(str(path), path)):
         try:
-            values = parse_json(line)
-            if isinstance(values, dict) and "intervention" in values:
-                result: TrialResult = parsed(TrialResult, line, extra="ignore")
-                yield from result.claims()
-            else:
-                yield parsed(ClaimRow, line, extra="ignore")
+            row: ClaimRow | TrialResult = parsed(StoredRow, line, extra="ignore")
         except ValueError as error:
             raise BadInputError(f"{path}, line {number}: not a JSON object with id and claim ({error})") from None
+        yield from row.claims() if isinstance(row, TrialResult) else (row,)
