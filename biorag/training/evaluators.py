@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.multi_vector_encoder.evaluation import MultiVectorRerankingEvaluator
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
@@ -20,6 +19,7 @@ from biorag.training.claims.rows import LabelledPair
 from biorag.training.instructions import Instructions
 from biorag.training.losses import SIMILARITIES
 from biorag.types import LABELS, TrainingRow
+from biorag.utils.confusion import class_scores, confusion
 
 METRIC = "ndcg@10"
 MACRO_F1 = "macro-f1"
@@ -79,15 +79,11 @@ class JudgingEvaluator(BaseEvaluator):  # type: ignore[misc]
     ) -> dict[str, float]:
         """Return macro-F1, accuracy, and F1 by label."""
         scores = model.predict([(pair.evidence, pair.claim) for pair in self._pairs], show_progress_bar=False)
-        predicted = np.asarray(scores)[:, self._columns].argmax(axis=1)
-        stated = np.array([LABELS.index(pair.label) for pair in self._pairs])
-        f1: dict[str, float] = {label: f1_of(predicted == index, stated == index) for index, label in enumerate(LABELS)}
-        return {MACRO_F1: fmean(f1.values()), "accuracy": float((predicted == stated).mean()), **f1}
-
-
-def f1_of(predicted: NDArray[np.bool_], stated: NDArray[np.bool_]) -> float:
-    """Return 2·|A ∩ B| / (|A| + |B|); 0 if both are empty."""
-    return float(2 * (predicted & stated).sum() / max(1, predicted.sum() + stated.sum()))
+        called = [LABELS[column] for column in np.asarray(scores)[:, self._columns].argmax(axis=1)]
+        table = confusion([pair.label for pair in self._pairs], called)
+        f1 = class_scores(table).f1
+        by_label: dict[str, float] = dict(zip(LABELS, map(float, f1), strict=True))
+        return {MACRO_F1: float(f1.mean()), "accuracy": float(table.trace() / table.sum()), **by_label}
 
 
 def retrieval_validation(

@@ -10,6 +10,7 @@ from sklearn import metrics
 
 from biorag.benchmarks.verification import measures, sets
 from biorag.types import LABEL_OF, LABELS
+from biorag.utils.confusion import class_scores, confusion, macro_f1
 
 
 def drawn(seed, claims=80, labels=LABELS):
@@ -20,20 +21,20 @@ def drawn(seed, claims=80, labels=LABELS):
 @pytest.mark.parametrize("seed", range(5))
 def test_tables_and_scores_are_those_of_scikit_learn(seed):
     labels, called = drawn(seed)
-    table = measures.confusion(labels, called)
+    table = confusion(labels, called)
     assert (table == metrics.confusion_matrix(labels, called, labels=LABELS)).all()
     expected = metrics.precision_recall_fscore_support(labels, called, labels=LABELS, zero_division=0)
-    assert np.allclose(measures.class_scores(table), expected[:3])
-    assert measures.macro_f1(table, table.sum(1) > 0) == pytest.approx(
+    assert np.allclose(class_scores(table), expected[:3])
+    assert macro_f1(table, table.sum(1) > 0) == pytest.approx(
         metrics.f1_score(labels, called, labels=LABELS, average="macro")
     )
 
 
 def test_a_class_that_no_claim_has_does_not_count_in_the_mean():
     labels, called = drawn(1, labels=LABELS[:2])
-    table = measures.confusion(labels, called)
+    table = confusion(labels, called)
     expected = metrics.f1_score(labels, called, labels=LABELS[:2], average="macro")
-    assert measures.macro_f1(table, table.sum(1) > 0) == pytest.approx(expected)
+    assert macro_f1(table, table.sum(1) > 0) == pytest.approx(expected)
     assert sets.scores(judged(labels, called), 0)["macro_f1"] == pytest.approx(expected, abs=1e-4)
 
 
@@ -46,7 +47,7 @@ def test_the_interval_is_that_of_redrawing_claims_one_by_one():
         chosen = generator.integers(0, len(labels), len(labels))
         redrawn.append(metrics.f1_score(labels[chosen], called[chosen], labels=LABELS, average="macro"))
     expected = np.quantile(redrawn, [0.025, 0.975])
-    table = measures.confusion(labels.tolist(), called.tolist())
+    table = confusion(labels.tolist(), called.tolist())
     assert np.allclose(measures.macro_f1_interval(table, 0), expected, atol=0.015)
     assert measures.macro_f1_interval(table, 0) == measures.macro_f1_interval(table, 0)
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from biorag.benchmarks.verification import measures
 from biorag.benchmarks.verification.claims import Claim
-from biorag.benchmarks.verification.measures import Floats, Table
 from biorag.corpus.claims import read_claims
 from biorag.errors import BadInputError, UsageError
 from biorag.types import LABEL_OF, LABELS, ClaimLabel
+from biorag.utils.confusion import Floats, Table, class_scores, confusion, macro_f1
 
 DIGITS = 4
 
@@ -46,7 +46,7 @@ def labelled_claims(sets: Mapping[str, Path], limit: int | None = None) -> list[
 def scores(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
     """Return the measures of the judged claims of one set, rows of `claims.jsonl`."""
     labels = [row["label"] for row in rows]
-    table = measures.confusion(labels, [LABEL_OF[row["verdict"]] for row in rows])
+    table = confusion(labels, [LABEL_OF[row["verdict"]] for row in rows])
     labelled = table.sum(1) > 0
     majority = int(table.sum(1).argmax())
     always = np.zeros_like(table)
@@ -54,21 +54,21 @@ def scores(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
     by_rates = np.outer(table.sum(1), table.sum(1))
     return {
         "claims": len(rows),
-        "macro_f1": _rounded(measures.macro_f1(table, labelled)),
+        "macro_f1": _rounded(macro_f1(table, labelled)),
         "interval": [_rounded(bound) for bound in measures.macro_f1_interval(table, seed)],
         "labels": _by_label(table),
         "support": _point(measures.operating_point(table)),
         **_of_probabilities(rows, labels),
         "floor": {
             "label": LABELS[majority],
-            "always": _rounded(measures.macro_f1(always, labelled)),
-            "base_rates": _rounded(measures.macro_f1(by_rates, labelled)),
+            "always": _rounded(macro_f1(always, labelled)),
+            "base_rates": _rounded(macro_f1(by_rates, labelled)),
         },
     }
 
 
 def _by_label(table: Table) -> dict[str, Any]:
-    scored = measures.class_scores(table)
+    scored = class_scores(table)
     return {
         label: {
             "claims": int(table[row].sum()),
