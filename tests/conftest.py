@@ -8,9 +8,11 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from string import ascii_lowercase
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -21,6 +23,9 @@ from biorag.types import Snippet
 from biorag.utils.network import restrict
 from biorag.utils.secrets import forget
 from tests.cli import invoke, succeeded
+
+if TYPE_CHECKING:
+    from tests.loopback import Script
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -116,6 +121,15 @@ def impatient(monkeypatch):
 @pytest.fixture
 def settings(tmp_path) -> Settings:
     return Settings.of(home=tmp_path / "home", name="test")
+
+
+@pytest.fixture
+def server() -> Iterator[Script]:
+    """An OpenAI-compatible server with scripted answers."""
+    from tests.loopback import Script
+
+    with closing(Script()) as script:
+        yield script
 
 
 @pytest.fixture(scope="session")

@@ -10,18 +10,10 @@ from biorag.errors import ServiceError
 from biorag.settings.settings import Settings
 from biorag.types import LABELS, Snippet, Verdict
 from tests.fakes import ScriptedGenerator
-from tests.loopback import Script
 
 EVIDENCE = "Metformin lowers blood glucose in adults. It seldom causes hypoglycaemia."
 CLAIM = "The drug brings down sugar levels."
 QUOTE = "Metformin lowers blood glucose"
-
-
-@pytest.fixture
-def server():
-    script = Script()
-    yield script
-    script.close()
 
 
 def verdict(quote: str, label: str) -> str:

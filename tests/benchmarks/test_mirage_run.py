@@ -25,7 +25,6 @@ from biorag.indexes.store import Store
 from biorag.retrieval.retriever import Retriever
 from biorag.types import Question
 from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
-from tests.loopback import Script
 
 IDENTITY = {"answer": "generate", "settings": {"k": 3, "mode": "hybrid"}, "generator": {"name": "scripted"}}
 OPTIONS = {"A": "aspirin", "B": "warfarin", "C": "heparin"}
@@ -230,13 +229,6 @@ def test_the_same_questions_are_retrieved_together_however_often_a_run_is_interr
 
 
 MANY = {"medqa": [Question(f"q{n}", f"Which drug has number {n}?", OPTIONS, "A") for n in range(20)]}
-
-
-@pytest.fixture
-def server():
-    script = Script()
-    yield script
-    script.close()
 
 
 def by_the_prompt(body) -> str:

@@ -15,20 +15,13 @@ from biorag.settings.settings import Settings
 from biorag.training.rows import read_rows
 from tests import cli
 from tests.cli import done, failed
-from tests.loopback import Script, completion
+from tests.loopback import completion
 
 COUNTS = {
     *("generated", "rows", "empty", "short", "cut", "copied", "duplicates", "resumed"),
     *("prompt_tokens", "completion_tokens", "out", "seconds"),
 }
 BATCH = 16  # subjects written for together by a server; a killed run resumes after whole batches
-
-
-@pytest.fixture
-def server():
-    script = Script()
-    yield script
-    script.close()
 
 
 @pytest.fixture

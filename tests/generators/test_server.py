@@ -18,7 +18,7 @@ from biorag.prompts.grammar import growing_text
 from biorag.prompts.template import load_template, schema_for
 from biorag.types import Generation, GenerationRequest, Prompt, Question, Snippet
 from biorag.utils.network import Server
-from tests.loopback import Script, completion
+from tests.loopback import completion
 
 CHOICE = Question("q", "Which drug lowers fever?", {"A": "insulin", "B": "aspirin"})
 OPEN = Question("q", "Which drug lowers fever?")
@@ -26,13 +26,6 @@ SCHEMA = schema_for(CHOICE, 2)
 PROMPT = Prompt("You are careful.", "Which drug lowers fever?")
 MESSAGES = [{"role": "system", "content": PROMPT.system}, {"role": "user", "content": PROMPT.user}]
 REPLY = '{"step_by_step_thinking": "It is aspirin.", "relevant_context": "YES", "answer_choice": "B"}'
-
-
-@pytest.fixture
-def server():
-    script = Script()
-    yield script
-    script.close()
 
 
 def failing(call) -> ServiceError:
