@@ -150,6 +150,11 @@ class Verdict(StrEnum):
     CONTRADICTED = "contradicted"
     UNSURE = "unsure"
 
+    @property
+    def shown(self) -> str:
+        """The verdict in a reader's words."""
+        return "not sure" if self is Verdict.UNSURE else self.value
+
 
 ClaimLabel: TypeAlias = Literal["supports", "contradicts", "neither"]  # what evidence does to a claim
 LABELS: tuple[ClaimLabel, ...] = ("supports", "contradicts", "neither")  # as a `ClaimJudge` orders them

@@ -25,7 +25,7 @@ TOP = 5  # sentences whose polarity counts
 TEMPERATURE = 0.1  # of the weights of these sentences, in units of their scores
 COVERAGE = 0.5  # weight of an option's words beside its MaxSim
 RELEVANCE = 0.3  # weight of a sentence's score for the question alone
-BONUS = {Verdict.SUPPORTED: 0.3, Verdict.CONTRADICTED: -0.3, Verdict.UNSUPPORTED: 0.0}  # of the check's verdict
+BONUS = {Verdict.SUPPORTED: 0.3, Verdict.CONTRADICTED: -0.3}  # of the check's verdict; of others none
 ChosenOption = tuple[str, EvidenceSentence, Verdict]  # its letter, its evidence, and what the check says
 _ASKED = re.compile(
     r"^.*?\b(?:which|what|who|whom|whose|where|when|how)\b(?:\s+(?:one\s+)?of\s+the\s+following)?", re.IGNORECASE
@@ -50,7 +50,7 @@ def statements(question: str, option: str) -> list[str]:
 def held(question: str, option: str, hits: Sequence[Hit], checker: Checker) -> CheckedSentence:
     """Return the verdict on an option: the best of its statements', with the option as its text."""
     snippets = [hit.snippet for hit in hits]
-    order = (Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.UNSUPPORTED)
+    order = (Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.UNSURE, Verdict.UNSUPPORTED)
     checked = [checker.check_claim(statement, snippets) for statement in statements(question, option)]
     best = min(checked, key=lambda sentence: order.index(sentence.verdict), default=CheckedSentence("", order[-1]))
     supporting = tuple(span.n for span in best.evidence if span.verdict is Verdict.SUPPORTED)
@@ -93,7 +93,7 @@ def _supported_choice(
     scores = dict(
         zip(options, option_scores(question.text, list(options.values()), rows, relevance, extractor), strict=True)
     )
-    choice = max(options, key=lambda letter: (scores[letter].max() + BONUS[verdicts[letter]], -ord(letter)))
+    choice = max(options, key=lambda letter: (scores[letter].max() + BONUS.get(verdicts[letter], 0), -ord(letter)))
     return choice, rows[int(scores[choice].argmax())], verdicts[choice]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, overload
 from biorag.errors import MissingError, unknown_name
 from biorag.references.tables import plain
 from biorag.registries import OUTPUTS, TERMINAL
-from biorag.types import EXTRACT, Answer, CheckedSentence, Hit, Snippet, Verdict
+from biorag.types import EXTRACT, LABEL_OF, Answer, CheckedSentence, Hit, Snippet, Verdict
 from biorag.utils.text import showable
 
 if TYPE_CHECKING:
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from biorag.references.facts import Facts
 
 T = TypeVar("T")
-MARKS = {
-    Verdict.SUPPORTED: "",
-    Verdict.UNSUPPORTED: " [unsupported]",
-    Verdict.CONTRADICTED: " [contradicted]",
-    Verdict.UNSURE: " [not sure]",
-}
+CERTAIN = 0.95  # a judge's probability of a verdict, from which on marks leave it out
 
 
 class Tone(StrEnum):
@@ -143,7 +138,7 @@ class AnswerResult(Answer):
         return written(format, self.cited_hits)
 
     def __str__(self) -> str:
-        parts = [sentence.text + MARKS[sentence.verdict] + cited_numbers(sentence) for sentence in self.sentences]
+        parts = [sentence.text + mark_of(sentence) + cited_numbers(sentence) for sentence in self.sentences]
         text = " ".join(parts) or self.text
         return f"{self.choice}. {text}" if self.choice else text
 
@@ -230,15 +225,41 @@ def verdict_line(answer: Answer) -> VerdictLine | None:
 
 def _verdict_of(sentences: Sequence[CheckedSentence], by: str) -> VerdictLine:
     counts = {kind: sum(sentence.verdict is kind for sentence in sentences) for kind in Verdict}
-    total, supported = len(sentences), counts[Verdict.SUPPORTED]
+    total, supported, unsure = len(sentences), counts[Verdict.SUPPORTED], counts[Verdict.UNSURE]
     if counts[Verdict.CONTRADICTED]:
         line = "Contradicted" if total == 1 else f"{counts[Verdict.CONTRADICTED]} of {total} sentences contradicted"
         return VerdictLine(f"{line}, {supported} supported{by}" if supported else line, Tone.BAD)
     if supported == total:
         return VerdictLine(f"Supported{by}", Tone.GOOD)
     if supported:
-        return VerdictLine(f"{supported} of {total} sentences supported{by}", Tone.DOUBTFUL)
+        line = f"{supported} of {total} sentences supported{by}"
+        return VerdictLine(f"{line}, {unsure} not sure" if unsure else line, Tone.DOUBTFUL)
+    if unsure:
+        this = "this" if total == 1 else f"{unsure} of {total} sentences"
+        return VerdictLine(f"Not sure whether the evidence says {this}", Tone.DOUBTFUL)
     return VerdictLine("Unsupported: no snippet at hand says this", Tone.DOUBTFUL)
+
+
+def mark_of(sentence: CheckedSentence) -> str:
+    """Return the mark after a sentence: its verdict, unless it is supported, with a judge's probability if not certain.
+
+    Of a sentence that the judge is not sure of it is the probability of what it leans to.
+    """
+    mark, label = sentence.verdict.shown, LABEL_OF[sentence.verdict]
+    probability = sentence.probability.get(label, 1.0)
+    if sentence.verdict is Verdict.UNSURE and sentence.probability:
+        leaning = max((Verdict.SUPPORTED, Verdict.CONTRADICTED), key=lambda kind: sentence.probability[LABEL_OF[kind]])
+        mark += f": {percent(sentence.probability[LABEL_OF[leaning]])} {leaning.shown}"
+    elif probability < CERTAIN:
+        mark += f", {percent(probability)}"
+    elif sentence.verdict is Verdict.SUPPORTED:
+        return ""
+    return f" [{mark}]"
+
+
+def percent(probability: float) -> str:
+    """Return a probability as "83 %"."""
+    return f"{100 * probability:.0f} %"
 
 
 def cited_numbers(sentence: CheckedSentence) -> str:

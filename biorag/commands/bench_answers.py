@@ -11,6 +11,7 @@ from typer import Argument, Option
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
 from biorag.settings.settings import Settings
+from biorag.types import Verdict
 from biorag.utils.files import write_json
 
 Answering = Annotated[str, Option("--answer", help="How to answer: extract, or generate (by --llm).")]
@@ -102,7 +103,7 @@ def verification(
 
 
 def _print_verdicts(report: Mapping[str, Any]) -> None:
-    shares = {name: f"{{{name}:.1%}}" for name in ("supported", "unsupported", "contradicted", "accuracy")}
+    shares = {name: f"{{{name}:.1%}}" for name in (*Verdict, "accuracy")}
     for name, measured in report.get("sets", {}).items():
         _print_set(name, measured)
     if "sets" in report:

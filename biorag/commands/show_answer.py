@@ -12,7 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from biorag.api.results import MARKS, SnippetResult, Tone, cited_numbers, verdict_line
+from biorag.api.results import SnippetResult, Tone, cited_numbers, mark_of, verdict_line
 from biorag.commands import show
 from biorag.corpus.sentences import best_sentence, matches, terms
 from biorag.references.facts import Facts
@@ -20,7 +20,12 @@ from biorag.references.reference import PUBMED, has_concern, reference_of, sourc
 from biorag.types import EXTRACT, Answer, CheckedSentence, Hit, Snippet, Verdict
 from biorag.utils.text import showable
 
-STYLES = {Verdict.SUPPORTED: "", Verdict.UNSUPPORTED: "yellow", Verdict.CONTRADICTED: "red strike"}
+STYLES = {
+    Verdict.SUPPORTED: "",
+    Verdict.UNSUPPORTED: "yellow",
+    Verdict.CONTRADICTED: "red strike",
+    Verdict.UNSURE: "cyan",
+}
 TONES = {Tone.PLAIN: "bold", Tone.GOOD: "bold green", Tone.DOUBTFUL: "bold yellow", Tone.BAD: "bold red"}
 RETRACTED, CONCERN = "RETRACTED", "EXPRESSION OF CONCERN"
 UNKNOWN = "unknown"
@@ -115,13 +120,13 @@ def _texts(answer: Answer) -> Iterator[Text]:
 
 
 def marked(sentences: Sequence[CheckedSentence]) -> Text:
-    """Return checked sentences in one text: unsupported ones marked, contradicted ones struck out, citations after."""
+    """Return checked sentences in one text with their marks: contradicted ones struck out, citations after."""
     text = Text()
     for sentence in sentences:
         if text:
             text.append(" ")
         text.append(showable(sentence.text), style=STYLES[sentence.verdict])
-        text.append(MARKS[sentence.verdict], style="bold " + STYLES[sentence.verdict].removesuffix(" strike"))
+        text.append(mark_of(sentence), style="bold " + STYLES[sentence.verdict].removesuffix(" strike"))
         text.append(cited_numbers(sentence), style="bold")
     return text
 

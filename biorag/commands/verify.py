@@ -17,7 +17,12 @@ from biorag.types import CheckedSentence, Verdict
 from biorag.utils.files import check_is_no_folder
 from biorag.utils.text import showable
 
-STYLES = {Verdict.SUPPORTED: "bold green", Verdict.UNSUPPORTED: "bold yellow", Verdict.CONTRADICTED: "bold red"}
+STYLES = {
+    Verdict.SUPPORTED: "bold green",
+    Verdict.UNSUPPORTED: "bold yellow",
+    Verdict.CONTRADICTED: "bold red",
+    Verdict.UNSURE: "bold cyan",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ def verify(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Judge claims by the evidence of an index: supported, unsupported or contradicted, and by which sentence.
+    """Judge claims by the evidence: supported, contradicted, unsupported or not sure, and by which sentence.
 
     Each claim is searched for, unless a snippet is named or its row has sentences. A supported claim need not be true.
 
@@ -84,8 +89,14 @@ def verify(
 
 
 def _print(checked: CheckedSentence) -> None:
-    verdict = f"{checked.verdict.value} by the evidence" if checked.evidence else checked.verdict.value
-    show.out.print(Text(verdict[0].upper() + verdict[1:], style=STYLES[checked.verdict]))
+    from biorag.api.results import percent
+
+    decided = checked.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED)
+    verdict = checked.verdict.shown.capitalize() + (" by the evidence" if decided else "")
+    show.out.print(Text(verdict, style=STYLES[checked.verdict]))
+    if checked.probability:
+        shown = (f"{label} {percent(value)}" for label, value in checked.probability.items())
+        show.out.print(Text(", ".join(shown), style="dim"))
     for span in checked.evidence:
         source = f"PMID {span.pmid}" if span.pmid else span.id
         show.out.print(Text.assemble((f"[{span.n}] ", "bold"), f"“{showable(span.quote)}” ", (showable(source), "dim")))

@@ -109,9 +109,10 @@ class Tools:
         return as_printed(answer.to_json())
 
     def verify_claim(self, claim: Claim, snippet: JudgedBy = "", filter: Condition = "") -> Json:
-        """Judge a claim by the evidence: supported, unsupported or contradicted, and by which sentences.
+        """Judge a claim by the evidence: supported, contradicted, unsupported or unsure, and by which sentences.
 
-        A verdict says what the snippets at hand say; a supported claim need not be true.
+        A verdict says what the snippets at hand say; a supported claim need not be true. Unsure is what a judge leans
+        to, but not enough; `probability` is its own, of whether the evidence supports, contradicts or does neither.
         """
         return as_printed(self._session.verify(claim, snippet=snippet or None, filter=filter).to_json())
 

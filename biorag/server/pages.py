@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from biorag.api.results import MARKS, AnswerResult
+from biorag.api.results import AnswerResult, mark_of
 from biorag.api.session import Session
 from biorag.errors import BioragError, MissingError
 from biorag.prompts.grammar import growing_text
@@ -47,7 +47,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 FORMATS = tuple(name for name in OUTPUTS if name != TERMINAL)
-TEMPLATES.globals |= {"formats": FORMATS, "marks": MARKS}
+TEMPLATES.globals |= {"formats": FORMATS, "mark_of": mark_of}
 
 
 def rendered(template: str, **values: Any) -> str:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from biorag.answering.extract import Extractor
-from biorag.answering.options import by_evidence, polar_features, statements
+from biorag.answering.options import by_evidence, held, polar_features, statements
 from biorag.answering.verification.checker import Checker
-from biorag.types import Answer, Hit, Question, Snippet, Verdict
+from biorag.types import Answer, CheckedSentence, Hit, Question, Snippet, Verdict
 
 
 def hits_of(*texts: str) -> tuple[Hit, ...]:
@@ -41,6 +41,20 @@ def test_the_option_that_a_sentence_supports_is_chosen_and_its_sentence_cited():
     assert [(each.n, each.quote) for each in answer.citations] == [(2, "Pyridoxine prevents isoniazid neuropathy.")]
     assert answer.sentences[0].verdict == "supported"
     assert answer.reply == '{"answer_choice": "B"}', "as a result file of MIRAGE keeps it"
+
+
+def test_an_option_that_a_judge_is_not_sure_of_is_better_than_one_without_support():
+    class Leaning(Checker):
+        def check_claim(self, claim, snippets, question=""):
+            verdict = Verdict.UNSURE if claim == "Zinc prevents neuropathy." else Verdict.UNSUPPORTED
+            return CheckedSentence(claim, verdict)
+
+    option = held("Which vitamin prevents neuropathy?", "Zinc", hits_of("Zinc?"), Leaning())
+    assert (option.text, option.verdict, option.citations) == ("Zinc", "unsure", ())
+    asked = Answer(
+        Question("q", "Which vitamin prevents neuropathy?", {"A": "Zinc", "B": "Iron"}), hits=hits_of("Zinc.")
+    )
+    assert by_evidence(asked, Extractor(), Leaning()).sentences[0].verdict == "unsure"
 
 
 YES_NO = {"A": "yes", "B": "no"}

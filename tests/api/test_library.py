@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ import pytest
 
 import biorag
 from biorag.api import session
-from biorag.api.results import AnswerResult, SearchResult
+from biorag.api.results import AnswerResult, SearchResult, verdict_line
 from biorag.api.session import Session, conditions, options_of
 from biorag.errors import MissingError, UsageError
 from biorag.settings.settings import Settings
-from biorag.types import CheckedSentence, Hit, Question, Snippet, Verdict
+from biorag.types import LABELS, CheckedSentence, Hit, Question, Snippet, Verdict
 from tests.cli import done, invoke, succeeded
 
 QUESTION = "Why is pyridoxine given with isoniazid?"
@@ -189,6 +190,29 @@ def test_an_answer_shows_its_marks():
     assert HOSTILE not in answer._repr_markdown_() and "\\[contradicted\\]" in answer._repr_markdown_()
     chosen = AnswerResult(Question("ask", "?", {"A": "yes", "B": "no"}), text="no", choice="B", sentences=sentences[:1])
     assert str(chosen) == "B. It does. [1, 2]" and chosen.supported
+
+
+@pytest.mark.parametrize(
+    ("verdict", "probabilities", "mark", "line"),
+    [
+        ("supported", (0.96, 0.01, 0.03), "", "Supported"),
+        ("supported", (0.83, 0.02, 0.15), " [supported, 83 %]", "Supported"),
+        ("unsupported", (0.2, 0.18, 0.62), " [unsupported, 62 %]", "Unsupported: no snippet at hand says this"),
+        ("contradicted", (0, 0.7, 0.3), " [contradicted, 70 %]", "Contradicted"),
+        ("unsure", (0.55, 0.05, 0.4), " [not sure: 55 % supported]", "Not sure whether the evidence says this"),
+        ("unsure", (0.05, 0.55, 0.4), " [not sure: 55 % contradicted]", "Not sure whether the evidence says this"),
+        ("unsure", (), " [not sure]", "Not sure whether the evidence says this"),
+    ],
+)
+def test_a_mark_says_how_likely_a_verdict_is_where_the_judge_is_not_certain(verdict, probabilities, mark, line):
+    probability = dict(zip(LABELS, probabilities, strict=False))
+    sentence = CheckedSentence("It does.", Verdict(verdict), probability=probability)
+    answer = AnswerResult(Question("ask", "?"), text="It does.", sentences=(sentence,))
+    assert str(answer) == f"It does.{mark}"
+    assert verdict_line(answer).text == line
+    assert answer.to_json()["sentences"][0]["verdict"] == verdict
+    both = replace(answer, sentences=(sentence, CheckedSentence("So.", Verdict.SUPPORTED, (1,))))
+    assert (", 1 not sure" in verdict_line(both).text) == (verdict == "unsure")
 
 
 def test_filters_and_options_are_read_as_on_the_command_line():

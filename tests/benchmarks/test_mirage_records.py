@@ -134,6 +134,11 @@ def read(page: str) -> Reader:
     return reader
 
 
+def test_a_page_has_verdicts_in_a_readers_words():
+    unsure = row(verdict="So it is.") | {"verdicts": [{"text": "So it is.", "verdict": Verdict.UNSURE}]}
+    assert "<li>not sure: So it is.</li>" in html_page("Run", [unsure])
+
+
 def test_a_script_in_a_question_or_a_title_is_shown_as_text():
     page = html_page(f"Run {SCRIPT}", [row(verdict=SCRIPT, reply=SCRIPT)])
     reader = read(page)

@@ -5,6 +5,11 @@ import json
 
 import pytest
 
+from biorag.answering.verification.checker import Checker
+from biorag.api.session import Session
+from biorag.mcp_server.tools import Tools
+from biorag.settings.settings import Settings
+from biorag.types import CheckedSentence, Verdict
 from tests.cli import done, failed, invoke, succeeded
 from tests.loopback import Script
 
@@ -64,7 +69,7 @@ def test_a_file_of_claims_resumes_and_gives_the_verdicts_of_single_claims(bm25, 
     claims, out = tmp_path / "claims.jsonl.gz", tmp_path / "verdicts.jsonl"
     claims.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
     arguments = ("--claims", claims, "--out", out, "--json")
-    counts = {"out": str(out), "claims": 4, "supported": 2, "unsupported": 2, "contradicted": 0}
+    counts = {"out": str(out), "claims": 4, "supported": 2, "unsupported": 2, "contradicted": 0, "unsure": 0}
     assert done(verify(bm25, *arguments)) == counts
     whole = out.read_bytes()
     verdicts = [json.loads(line) for line in whole.splitlines()]
@@ -100,7 +105,7 @@ def test_claims_beside_their_texts_need_no_index(bm25, snippet, tmp_path):
     claims, out = tmp_path / "claims.jsonl", tmp_path / "verdicts.jsonl"
     claims.write_text("".join(json.dumps(row) + "\n" for row in rows))
     arguments = ("--claims", claims, "--json", "--out")
-    counts = {"out": str(out), "claims": 3, "supported": 1, "unsupported": 1, "contradicted": 1}
+    counts = {"out": str(out), "claims": 3, "supported": 1, "unsupported": 1, "contradicted": 1, "unsure": 0}
     assert done(verify(tmp_path / "no home", *arguments, out)) == counts
     verdicts = [json.loads(line) for line in out.read_bytes().splitlines()]
     assert verdicts[0] == {
@@ -139,6 +144,29 @@ def test_a_bad_line_is_named(bm25, line, tmp_path):
     claims = tmp_path / "claims.jsonl"
     claims.write_text('{"id": "ok", "claim": "A claim."}\n' + line + "\n")
     failed(verify(bm25, "--claims", claims, "--out", tmp_path / "out.jsonl"), 3, str(claims), "line 2")
+
+
+def test_what_a_judge_is_not_sure_of_is_shown_as_such(bm25, monkeypatch, server, tmp_path):
+    class Leaning(Checker):
+        def check_claim(self, claim, snippets, question=""):
+            probability = {"supports": 0.55, "contradicts": 0.05, "neither": 0.4}
+            return CheckedSentence(claim, Verdict.UNSURE, probability=probability)
+
+    monkeypatch.setattr("biorag.api.session.load_checker", lambda settings: Leaning())
+    shown = succeeded(verify(bm25, CLAIM))
+    assert shown.stdout == "Not sure\nsupports 55 %, contradicts 5 %, neither 40 %\n"
+    assert done(verify(bm25, CLAIM, "--json"))["verdict"] == "unsure"
+    assert verify(bm25, CLAIM, "--fail-unsupported").exit_code == 7
+    claims, out = tmp_path / "claims.jsonl", tmp_path / "verdicts.jsonl"
+    claims.write_text(json.dumps({"id": "a", "claim": CLAIM}))
+    assert done(verify(bm25, "--claims", claims, "--out", out, "--json"))["unsure"] == 1
+    with Session(Settings.of(home=bm25, name="default", mode="bm25", rerank=False)) as session:
+        assert Tools(session).verify_claim(CLAIM)["verdict"] == "unsure"
+    server.rule = lambda body: json.dumps({"answer": CLAIM, "citations": [1]})
+    asking = ("--mode", "bm25", "--no-rerank", "--llm", server.url, "--llm-model", "writer", "--no-cache")
+    expected = f"Not sure whether the evidence says this\n{CLAIM} [not sure: 55 % supported]\n"
+    assert succeeded(invoke("ask", "Which vitamin?", *asking, home=bm25)).stdout.startswith(expected)
+    assert expected in succeeded(invoke("chat", *asking, home=bm25, input="Which vitamin?")).stdout
 
 
 @pytest.mark.parametrize("offline", [(), ("--offline",)])

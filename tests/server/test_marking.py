@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.errors import MissingError, UsageError
-from biorag.server.answer_view import TextPiece, pieces, quoted_spans
+from biorag.server.answer_view import TextPiece, answer_view, pieces, quoted_spans
 from biorag.server.bodies import ask_body
-from biorag.server.pages import LastKept
+from biorag.server.pages import LastKept, rendered
+from biorag.types import Answer, CheckedSentence, Question, Verdict
 
 
 def test_a_quote_is_marked_where_it_stands():
@@ -21,6 +22,19 @@ def test_a_quote_is_marked_where_it_stands():
         TextPiece("Two words.", 0),
         TextPiece(" Three.", None),
     ]
+
+
+def test_a_sentence_has_its_verdict_and_its_mark_on_the_page():
+    probability = {"supports": 0.55, "contradicts": 0.05, "neither": 0.4}
+    sentences = (
+        CheckedSentence("It may.", Verdict.UNSURE, probability=probability),
+        CheckedSentence("It is.", Verdict.SUPPORTED, (1,)),
+    )
+    answer = Answer(Question("q", "Is it?"), text="It may. It is.", sentences=sentences)
+    page = rendered("answer.html", view=answer_view(answer, "id"))
+    assert '<span class="unsure">It may.</span><strong class="mark-unsure"> [not sure: 55 % supported]</strong>' in page
+    assert '<span class="supported">It is.</span>\n' in page
+    assert "1 of 2 sentences supported by [1], 1 not sure" in page
 
 
 @given(st.text(alphabet="ab ", max_size=30), st.lists(st.text(alphabet="ab ", max_size=6), max_size=6))

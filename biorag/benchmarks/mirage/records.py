@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from biorag.benchmarks.mirage.questions import Benchmark
 from biorag.benchmarks.mirage.scoring import locate, score_reply
 from biorag.errors import BadInputError, MissingError, unknown_name
-from biorag.types import Answer, Hit, Question
+from biorag.types import Answer, Hit, Question, Verdict
 from biorag.utils.files import json_line, json_text, replacing, write_text
 from biorag.utils.parsing import parsed, read_regular
 from biorag.utils.runs import whole_lines
@@ -91,7 +91,7 @@ class SentenceVerdict(TypedDict):
     """A sentence of an answer, and the verdict of the evidence."""
 
     text: str
-    verdict: str
+    verdict: Verdict
 
 
 class QuestionRow(TypedDict):
@@ -137,7 +137,7 @@ def question_row(
         gold_pmids=list(question.pmids),
         gold_retrieved=any(hit["pmid"] in question.pmids for hit in evidence or ()) if known else None,
         verdicts=[
-            SentenceVerdict(text=sentence.text, verdict=str(sentence.verdict))
+            SentenceVerdict(text=sentence.text, verdict=sentence.verdict)
             for sentence in (answer.sentences if answer else ())
         ],
         timings_ms=dict(answer.timings_ms) if answer else {},
