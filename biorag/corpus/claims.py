@@ -59,7 +59,8 @@ class ClaimRow:
     """A claim, the evidence to judge it by, and the label that people gave it, if any.
 
     The evidence is the text of `title` and `sentences`; without sentences the snippet of an id, else what a search
-    finds. `rationale` has the positions of the deciding sentences, from 0.
+    finds. `rationale` has the positions of the deciding sentences, from 0. Rows whose texts are changed copies
+    of one have its first sentence as their `document`.
     """
 
     id: str
@@ -69,6 +70,7 @@ class ClaimRow:
     sentences: tuple[str, ...] | None = None
     label: ClaimLabel | None = None
     rationale: tuple[int, ...] = ()
+    document: str = ""
 
     @property
     def text(self) -> Snippet | None:

@@ -14,7 +14,7 @@ from biorag.prompts.template import load_template
 from biorag.settings.settings import Settings
 from biorag.training.claims.preparation import ClaimPreparation, ClaimSources
 from biorag.training.contamination import ContaminationPolicy
-from biorag.training.synthesis.claims import FIELDS, MOST_CHARACTERS, claimable, draft_form, drawn_position, read_kinds
+from biorag.training.synthesis import claims as synthesis
 from biorag.types import Snippet
 from tests.cli import done, failed, invoke
 from tests.loopback import Script
@@ -37,7 +37,7 @@ def server():
 def ask(tmp_path, server):
     def ask(count=SNIPPETS, out="claims.jsonl"):
         corpus = tmp_path / f"{count}.jsonl"
-        texts = [f"Gout {n} is old. {sentence(n)} It is cheap." for n in range(count)]
+        texts = [f"{sentence(n)} It is cheap." for n in range(count)]
         rows = [{"id": f"s{n}", "title": "", "content": text} for n, text in enumerate(texts)]
         corpus.write_text("\n".join(map(json.dumps, rows)))
         model = ["--llm", server.url, "--llm-model", "m", "--no-cache"]
@@ -82,7 +82,7 @@ def test_rows_are_those_whose_label_the_model_repeats(ask, server, tmp_path):
         (4, "contradicts"): {"verdict": "neither"},
         (5, "supports"): {"quote": "Drug5 reduces fever"},
         (6, "supports"): {"verdict": "probably"},
-        (7, "neither"): {"verdict": "supports", "quote": "Gout 7"},
+        (7, "neither"): {"verdict": "supports", "quote": "It is cheap"},
     }
     server.rule = partial(replied, wrong=wrong)
     report = done(ask(10))
@@ -99,15 +99,15 @@ def test_a_claim_stands_beside_evidence_of_two_labels_and_trains(ask, tmp_path):
     done(ask())
     rows = list(read_claims(tmp_path / "claims.jsonl"))
     assert len({row.id for row in rows}) == len(rows) == 4 * SNIPPETS
-    beside = {row.id: (row.claim, row.sentences[1:-1], row.label, row.rationale) for row in rows[:8]}
+    beside = {row.id: (row.claim, row.sentences[:-1], row.label, row.rationale) for row in rows[:8]}
     assert list(beside.values()) == [
-        (stated(0), (sentence(0),), "supports", (1,)),
-        (stated(0), (sentence(0, "denied"),), "contradicts", (1,)),
-        (stated(0, "denied"), (sentence(0, "denied"),), "supports", (1,)),
-        (stated(0, "denied"), (sentence(0),), "contradicts", (1,)),
-        (stated(1), (sentence(1),), "supports", (1,)),
+        (stated(0), (sentence(0),), "supports", (0,)),
+        (stated(0), (sentence(0, "denied"),), "contradicts", (0,)),
+        (stated(0, "denied"), (sentence(0, "denied"),), "supports", (0,)),
+        (stated(0, "denied"), (sentence(0),), "contradicts", (0,)),
+        (stated(1), (sentence(1),), "supports", (0,)),
         (stated(1), (), "neither", ()),  # what is certain is possible: the sentence is left out
-        (stated(1, "certain"), (sentence(1, "certain"),), "supports", (1,)),
+        (stated(1, "certain"), (sentence(1, "certain"),), "supports", (0,)),
         (stated(1, "certain"), (sentence(1),), "neither", ()),
     ]
     prepare = ClaimPreparation(ContaminationPolicy(), Settings.of(train_validation=0.3))
@@ -133,15 +133,16 @@ def test_an_interrupted_run_resumes(ask, server, tmp_path):
 
 
 def test_sentences_and_kinds_are_drawn_one_after_the_other():
-    first = "The first one is left as it is."
     own = [f"Drug{n} is {{effective}} in adults with gout." for n in range(3)]
-    snippet = Snippet("s", "Title", " ".join([first, *own, "Is this one a question or is it not?"]))
-    assert claimable(snippet) == [1, 2, 3]
-    assert claimable(Snippet("s", "", " ".join([first, *own] * (MOST_CHARACTERS // 100)))) == []
-    assert {drawn_position(snippet, number, 0) for number in range(3)} == {1, 2, 3}
-    kinds, template = read_kinds(), load_template("claim", None, "sentence", FIELDS)
-    prompts = [next(draft_form(template, kinds, 0).prompts(snippet, number)) for number in range(3)]
+    snippet = Snippet("s", "Title", " ".join(["Is this one a question or is it not?", *own]))
+    assert synthesis.claimable(snippet) == [1, 2, 3]
+    assert synthesis.claimable(Snippet("s", "", " ".join(own * (synthesis.MOST_CHARACTERS // 100)))) == []
+    assert {synthesis.drawn_position(snippet, number, 0) for number in range(3)} == {1, 2, 3}
+    kinds, template = synthesis.read_kinds(), load_template("claim", None, "sentence", synthesis.FIELDS)
+    prompts = [next(synthesis.draft_form(template, kinds, 0).prompts(snippet, number)) for number in range(3)]
     assert {own.index(re.search(r"\nSentence: (.*)\n", prompt.user)[1]) for prompt in prompts} == {0, 1, 2}
     orders = [re.search(r"\nKinds in order: (.*)\n", prompt.user)[1].split(", ") for prompt in prompts]
     assert len(set(map(tuple, orders))) == 3 and all(set(order) == set(kinds) for order in orders)
     assert all(f"{name}: {kind.change}\n" in prompts[0].system for name, kind in kinds.items())
+    alone = synthesis.kinds_for(Snippet("s", "", own[0]), kinds)
+    assert {*kinds} - {*alone} == {"hedge", "cause", "subgroup", "class"}, "evidence without the sentence is none"

@@ -81,9 +81,8 @@ def of_people(rows: Iterable[ClaimRow], source: str) -> Iterator[LabelledClaim]:
             rationale = tuple(
                 index + bool(row.title) for index in row.rationale if index + bool(row.title) < len(texts)
             )
-            yield LabelledClaim(
-                row.claim, texts, row.label, source, _document(texts[bool(row.title) :]), rationale, row.id
-            )
+            document = _document([row.document] if row.document else texts[bool(row.title) :])
+            yield LabelledClaim(row.claim, texts, row.label, source, document, rationale, row.id)
 
 
 def of_snippets(snippets: Iterable[Snippet], rng: random.Random) -> Iterator[LabelledClaim]:

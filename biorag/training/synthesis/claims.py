@@ -82,7 +82,8 @@ class WrittenClaims:
         ]
         for number, (claim, evidence, label) in enumerate(rows):
             rationale = () if label == "neither" else (self.position,)
-            yield ClaimRow(f"{self.id}-{number}", claim, None, self.title, evidence, label, rationale)
+            id, document = f"{self.id}-{number}", self.sentences[0]
+            yield ClaimRow(id, claim, None, self.title, evidence, label, rationale, document)
 
 
 def read_kinds() -> Kinds:
@@ -92,13 +93,16 @@ def read_kinds() -> Kinds:
 
 
 def claimable(snippet: Snippet) -> list[int]:
-    """Return the positions of the sentences that claims are written of: assertions, but not the first sentence.
-
-    A split of claims knows a text by its first sentence, which therefore stays as it is.
-    """
+    """Return the positions of the sentences that claims are written of: assertions of one that is not too long."""
     if len(snippet.contents) > MOST_CHARACTERS:
         return []
-    return [index for index, text in enumerate(sentences(snippet.content)) if index and is_assertion(text)]
+    return [index for index, text in enumerate(sentences(snippet.content)) if is_assertion(text)]
+
+
+def kinds_for(snippet: Snippet, kinds: Kinds) -> list[str]:
+    """Return the kinds that a snippet allows: a one-way kind needs sentences to stand without the one it is of."""
+    alone = len(sentences(snippet.content)) == 1
+    return [name for name, kind in kinds.items() if not (alone and kind.one_way)]
 
 
 def drawn_position(snippet: Snippet, number: int, seed: int) -> int:
@@ -113,7 +117,7 @@ def draft_form(template: Template, kinds: Kinds, seed: int) -> DraftForm[Snippet
     listed = template.bound("kinds", "\n".join(f"{name}: {kind.change}" for name, kind in kinds.items()))
 
     def prompts(snippet: Snippet, number: int) -> Iterator[Prompt]:
-        names = list(kinds)
+        names = kinds_for(snippet, kinds)
         Random(json.dumps([seed, snippet.id, number])).shuffle(names)
         sentence = sentences(snippet.content)[drawn_position(snippet, number, seed)]
         ordered = listed.bound("order", ", ".join(names)).bound("sentence", defused(on_one_line(sentence)))
@@ -127,12 +131,12 @@ def written_rows(
     subject: Snippet, drafts: Sequence[Generation], tally: Tally, seen: set[str], kinds: Kinds, seed: int
 ) -> Iterator[dict[str, Any]]:
     """Yield the `WrittenClaims` of each draft without a fault."""
-    own = tuple(map(on_one_line, sentences(subject.content)))
+    own, allowed = tuple(map(on_one_line, sentences(subject.content))), kinds_for(subject, kinds)
     for number, draft in enumerate(drafts):
         reply = parse_reply(draft.text)
         texts = [on_one_line(reply.text(key)) for key in TEXTS]
         position, kind = drawn_position(subject, number, seed), reply.text("kind")
-        fault = _fault([own[position], *texts], draft.capped, seen) or ("empty" if kind not in kinds else None)
+        fault = _fault([own[position], *texts], draft.capped, seen) or ("empty" if kind not in allowed else None)
         if fault:
             tally[fault] += 1
             continue
