@@ -17,20 +17,12 @@ from biorag.training.contamination import ContaminationPolicy
 from biorag.training.synthesis import claims as synthesis
 from biorag.types import Snippet
 from tests.cli import done, failed, invoke
-from tests.loopback import Script
 
 AT_A_TIME = 4  # a killed run resumes after batches of four times as many
 SNIPPETS = 18
 # What is said of a drug, in the words of its sentence and of a claim.
 LOWERS = {"possible": "may lower", "denied": "may not lower", "certain": "lowers"}
 GETS = {"possible": "may get lower", "denied": "may not get lower", "certain": "gets lower"}
-
-
-@pytest.fixture
-def server():
-    script = Script()
-    yield script
-    script.close()
 
 
 @pytest.fixture
