@@ -11,6 +11,7 @@ from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from biorag.errors import MissingError, UsageError
@@ -19,6 +20,7 @@ from biorag.indexes.progress import shortfall
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
 from biorag.registries import generator_of, reranker_of
 from biorag.retrieval.retriever import Ranking, Retriever
+from biorag.settings.generation import RULES_ALONE
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.types import (
@@ -32,6 +34,7 @@ from biorag.types import (
     Reranker,
     Snippet,
     TokenEncoder,
+    Vectors,
 )
 from biorag.utils.network import is_server
 from biorag.utils.progress import silent
@@ -118,11 +121,15 @@ class OpenIndex:
         }
 
     def answerer(self, generator: Generator | None, checker: Checker | None = None) -> Answerer:
-        """Return an answerer over this index; without a generator it extracts the answer from the evidence."""
+        """Return an answerer over this index; without a generator it extracts the answer from the evidence.
+
+        By default the configured check judges its sentences.
+        """
         from biorag.answering.answerer import Answerer
         from biorag.answering.extract import Extractor
 
         encoder = self.encoder if self.encoder and self.encoder.has_tokens else None
+        checker = checker or load_checker(self.settings)
         return Answerer(self.retriever, generator, self.settings, Extractor(encoder), checker, self.estimator())
 
 
@@ -230,25 +237,66 @@ def paired_encoder(settings: Settings, query: str, passage: str, pooling: str | 
 
 
 def load_checker(settings: Settings) -> Checker:
-    """Return the check of claims: by rules, and by the configured verifier, if there is one.
+    """Return the check of claims: by rules, and by the configured judge, which is loaded when it is first asked.
 
-    Raises `MissingError` if it is not there, is damaged, or is not a judge of claims.
+    That raises as `load_judge` does; the check's `identity` asks it too.
     """
     from biorag.answering.verification.checker import Checker
 
     verifier = settings.generation.verifier
-    return Checker(load_judge(verifier, settings) if verifier else None)
+    return Checker(None if verifier == RULES_ALONE else LazyJudge(lambda: load_judge(verifier, settings)))
+
+
+class LazyJudge:
+    """A judge of claims that is loaded when it is first asked; threads may ask it."""
+
+    def __init__(self, load: Callable[[], ClaimJudge]) -> None:
+        self._load, self._loading = load, Lock()
+        self._judge: ClaimJudge | None = None
+
+    @property
+    def sha256(self) -> str:
+        """The identity of its weights."""
+        return self._loaded().sha256
+
+    def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
+        """Return probabilities (pairs, 3), supports, contradicts, neither, of pairs of evidence and claim."""
+        return self._loaded().judge(pairs)
+
+    def _loaded(self) -> ClaimJudge:
+        with self._loading:
+            self._judge = self._judge or self._load()
+        return self._judge
+
+
+def judged_by(settings: Settings) -> str:
+    """Return what judges claims beside the rules, for readers of its verdicts; empty if nothing does."""
+    generation = settings.generation
+    if generation.verifier == RULES_ALONE:
+        return ""
+    if generation.verifier != STARTER:
+        return f"judged by {generation.verifier_model or generation.verifier}"
+    from biorag.models.finding import starter_judge
+
+    _, card = starter_judge()
+    size = f"{card.parameters / 1e6:.0f} million parameters"
+    return f"judged by a model of {size}, right in {card.right} of 100 unseen claims"
 
 
 def load_judge(verifier: str, settings: Settings) -> ClaimJudge:
-    """Load a cross-encoder that judges claims, by its export, which is made at the first time; or reach a server."""
+    """Load a judge of claims, or reach a server; a cross-encoder is exported at the first time.
+
+    Raises `MissingError` or `MismatchError` if it is not there, is damaged, or is not a judge of claims.
+    """
     if is_server(verifier):
         return _reach_judge(verifier, settings)
     from biorag.models.exported import exported_judge, holds_export, open_judge
     from biorag.models.exports import PRECISIONS, RUNTIME
-    from biorag.models.finding import find_encoder
+    from biorag.models.finding import STARTER_JUDGE, find_encoder, starter_judge
     from biorag.models.labels import label_columns
 
+    if verifier == STARTER:
+        return open_judge(starter_judge()[0], STARTER_JUDGE.remedy)
     spec, precision = verifier.removeprefix(VERIFIER_PREFIX), settings.retrieval.precision
     if holds_export(Path(spec)):
         return open_judge(Path(spec))

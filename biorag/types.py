@@ -396,9 +396,11 @@ class Reranker(Protocol):
 
 
 class ClaimJudge(Protocol):
-    """Says how likely evidence supports a claim, contradicts it, or does neither; `sha256` identifies its weights."""
+    """Says how likely evidence supports a claim, contradicts it, or does neither."""
 
-    sha256: str
+    @property
+    def sha256(self) -> str:
+        """The identity of its weights."""
 
     def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
         """Return probabilities (pairs, 3), supports, contradicts, neither, of pairs of evidence and claim."""

@@ -6,10 +6,12 @@ import gc
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
 from typing import TYPE_CHECKING
@@ -18,8 +20,10 @@ import hypothesis
 import pytest
 
 from biorag.corpus.sources import demo_file
+from biorag.models import finding
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
+from biorag.utils.files import sha256_of
 from biorag.utils.network import restrict
 from biorag.utils.secrets import forget
 from tests.cli import invoke, succeeded
@@ -46,7 +50,7 @@ LONGEST = (  # files, by the seconds that their tests take
     *("test_exported", "test_decoder", "test_generate", "test_mine", "test_outputs"),
     *("test_server", "test_pages"),
 )
-MODELS = {"tiny_encoder", "tiny_cross_encoder", "tiny_modernbert", "tiny_decoder", "demo_home"}
+MODELS = {"tiny_encoder", "tiny_cross_encoder", "tiny_judge", "tiny_modernbert", "tiny_decoder", "demo_home"}
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64}
 WORDS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "heart", "lung", "fever", "pain", "gene"]
@@ -87,6 +91,7 @@ def clean_environment(monkeypatch, tmp_path, tmp_path_factory):
             "NCBI_API_KEY",
         ):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("BIORAG_VERIFIER", "none")  # the rules alone: `starter_judge` is the fixture of the other
     monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -240,6 +245,25 @@ def tiny_cross_encoder(tmp_path_factory, tiny_encoder) -> Path:
     with torch.no_grad():
         model[0].model.classifier.weight.mul_(100)
     model.save(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_judge(tmp_path_factory, tiny_encoder) -> Path:
+    """The package of a tiny judge of claims, exported, with its card."""
+    from tests.tiny_judge import write_judge_package
+
+    return write_judge_package(tiny_encoder, tmp_path_factory.mktemp("judge"))
+
+
+@pytest.fixture
+def starter_judge(tiny_judge, tmp_path, monkeypatch) -> Path:
+    """The folder of a tiny judge in place of the one that comes with biorag, for commands to use."""
+    folder = shutil.copytree(tiny_judge, tmp_path / "site" / tiny_judge.name)
+    monkeypatch.syspath_prepend(str(folder.parent))
+    judge = replace(finding.STARTER_JUDGE, package=folder.name, sha256=sha256_of(folder / "model.onnx"))
+    monkeypatch.setattr(finding, "STARTER_JUDGE", judge)
+    monkeypatch.setenv("BIORAG_VERIFIER", "starter")
     return folder
 
 

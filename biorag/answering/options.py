@@ -17,7 +17,7 @@ from biorag.answering.verification.analysis import analyse
 from biorag.answering.verification.checker import Checker, asserted, citation_of
 from biorag.answering.verification.evidence import OPPOSITE
 from biorag.corpus.sentences import sentences, terms
-from biorag.types import EXTRACT, Answer, CheckedSentence, EvidenceSpan, Hit, Vectors, Verdict
+from biorag.types import EXTRACT, Answer, CheckedSentence, ClaimLabel, EvidenceSpan, Hit, Vectors, Verdict
 
 POLAR = ("yes", "no", "maybe")
 NEGATED, HEDGED = 1, 2  # columns of what a sentence does
@@ -26,7 +26,7 @@ TEMPERATURE = 0.1  # of the weights of these sentences, in units of their scores
 COVERAGE = 0.5  # weight of an option's words beside its MaxSim
 RELEVANCE = 0.3  # weight of a sentence's score for the question alone
 BONUS = {Verdict.SUPPORTED: 0.3, Verdict.CONTRADICTED: -0.3}  # of the check's verdict; of others none
-ChosenOption = tuple[str, EvidenceSentence, Verdict]  # its letter, its evidence, and what the check says
+ChosenOption = tuple[str, EvidenceSentence, CheckedSentence]  # its letter, its evidence, and what the check says
 _ASKED = re.compile(
     r"^.*?\b(?:which|what|who|whom|whose|where|when|how)\b(?:\s+(?:one\s+)?of\s+the\s+following)?", re.IGNORECASE
 )
@@ -67,12 +67,12 @@ def by_evidence(answer: Answer, extractor: Extractor, checker: Checker) -> Answe
     if not rows:
         return replace(answer, answerer=EXTRACT, notes=(*answer.notes, "no evidence was found to choose an option by"))
     if all(_plain(text) in POLAR for text in question.options.values()):
-        choice, row, verdict = _polar_choice(answer, rows, relevance, checker)
+        choice, row, checked = _polar_choice(answer, rows, relevance, checker)
     else:
-        choice, row, verdict = _supported_choice(answer, rows, relevance, extractor, checker)
+        choice, row, checked = _supported_choice(answer, rows, relevance, extractor, checker)
     hit, option = answer.hits[row.n - 1], question.options[choice]
-    span = EvidenceSpan(row.n, hit.snippet.id, hit.snippet.pmid, row.text, verdict)
-    cited = (row.n,) if verdict is Verdict.SUPPORTED else ()
+    span = EvidenceSpan(row.n, hit.snippet.id, hit.snippet.pmid, row.text, checked.verdict)
+    cited = (row.n,) if checked.verdict is Verdict.SUPPORTED else ()
     return replace(
         answer,
         answerer=EXTRACT,
@@ -80,7 +80,7 @@ def by_evidence(answer: Answer, extractor: Extractor, checker: Checker) -> Answe
         choice=choice,
         parsed=True,
         reply=json.dumps({"answer_choice": choice}),
-        sentences=(CheckedSentence(option, verdict, cited, (span,)),),
+        sentences=(CheckedSentence(option, checked.verdict, cited, (span,), checked.probability),),
         citations=(citation_of(hit, row.n, row.text),),
     )
 
@@ -89,12 +89,14 @@ def _supported_choice(
     answer: Answer, rows: Sequence[EvidenceSentence], relevance: Vectors, extractor: Extractor, checker: Checker
 ) -> ChosenOption:
     question, options = answer.question, answer.question.options
-    verdicts = {letter: held(question.text, text, answer.hits, checker).verdict for letter, text in options.items()}
+    checked = {letter: held(question.text, text, answer.hits, checker) for letter, text in options.items()}
     scores = dict(
         zip(options, option_scores(question.text, list(options.values()), rows, relevance, extractor), strict=True)
     )
-    choice = max(options, key=lambda letter: (scores[letter].max() + BONUS.get(verdicts[letter], 0), -ord(letter)))
-    return choice, rows[int(scores[choice].argmax())], verdicts[choice]
+    choice = max(
+        options, key=lambda letter: (scores[letter].max() + BONUS.get(checked[letter].verdict, 0), -ord(letter))
+    )
+    return choice, rows[int(scores[choice].argmax())], checked[choice]
 
 
 def _polar_choice(
@@ -103,13 +105,21 @@ def _polar_choice(
     """Choose the likeliest of "yes", "no" and "maybe", and the most relevant sentence that fits it."""
     question = answer.question
     top, signs = polarity(question.text, rows, relevance)
-    verdict = held(question.text, "yes", answer.hits, checker).verdict
-    scores = polar_scores(polar_features(relevance[top], signs, verdict))
+    stated = held(question.text, "yes", answer.hits, checker)
+    scores = polar_scores(polar_features(relevance[top], signs, stated.verdict))
     choice = max(question.options, key=lambda letter: scores[POLAR.index(_plain(question.options[letter]))])
     chosen = _plain(question.options[choice])
     fits = {"yes": ~signs[:, NEGATED], "no": signs[:, NEGATED], "maybe": signs[:, HEDGED]}[chosen]
-    own = {"yes": verdict, "no": OPPOSITE[verdict]}.get(chosen, Verdict.UNSUPPORTED)
+    unsupported = CheckedSentence(question.options[choice], Verdict.UNSUPPORTED)
+    own = {"yes": stated, "no": _denied(stated)}.get(chosen, unsupported)
     return choice, rows[top[int(np.argmax(fits))]], own  # the most relevant sentence if none fits
+
+
+def _denied(checked: CheckedSentence) -> CheckedSentence:
+    """Return what a verdict on a statement is on its denial."""
+    denial: dict[ClaimLabel, ClaimLabel] = {"supports": "contradicts", "contradicts": "supports"}
+    probability = {label: checked.probability[denial.get(label, label)] for label in checked.probability}
+    return replace(checked, verdict=OPPOSITE[checked.verdict], probability=probability)
 
 
 def option_scores(

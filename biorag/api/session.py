@@ -12,12 +12,13 @@ from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult
-from biorag.engine import OpenIndex, load_checker, load_generator, load_models, open_stored
+from biorag.engine import OpenIndex, judged_by, load_checker, load_generator, load_models, open_stored
 from biorag.errors import MissingError, UsageError, unknown_name
 from biorag.indexes.reading import named_snippets
 from biorag.indexes.store import Store, check_settings
 from biorag.registries import generator_of
 from biorag.retrieval.filters import parse_filters
+from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.types import FieldFilter, Generation, GenerationRequest, Generator, Question, Snippet
 from biorag.utils.text import is_whole
@@ -51,7 +52,8 @@ class Session:
     Threads may share it. Searches run one at a time, since each uses all cores; a generator takes as many questions at
     a time as it can. Until the session is closed, nothing can write to the index.
 
-    `eager` loads all models now, as threads that share the session need.
+    `eager` loads all models now, as threads that share the session need, but a judge of claims only if a generator's
+    answers are to be judged, or it is not the one that comes with biorag: so that its faults show at once.
 
     Raises `MissingError` if the index or a model is missing; `MismatchError` if the encoder is not the index's.
     """
@@ -73,8 +75,9 @@ class Session:
             if eager:
                 self._begin_generator()
                 self._models()
-                _ = self._checker
-                self._loaded_generator()
+                checker, generator = self._checker, self._loaded_generator()
+                if generator or settings.generation.verifier != STARTER:
+                    checker.identity()
             self._closing = opening.pop_all()
 
     def __enter__(self) -> Self:
@@ -162,6 +165,8 @@ class Session:
         answerer = models.answerer(generator, self._checker)
         with self._answering:
             answer = answerer.answer_or_withhold(asked, ranking, on_text=on_text)
+        if any(sentence.probability for sentence in answer.sentences):
+            answer = replace(answer, notes=(*answer.notes, judged_by(self.settings)))
         return AnswerResult.of(answer, models.models_used(generator))
 
     def show(self, id: str | int) -> SnippetResult:

@@ -26,6 +26,7 @@ def answers(
         options.INDEX,
         options.RANKING,
         options.GENERATOR,
+        options.VERIFIER,
         Flags("max_tokens", "prompt", "evidence_threshold", "seed"),
     ],
     answer: Answering = "extract",
@@ -58,7 +59,8 @@ def print_report(report: Mapping[str, Any]) -> None:
     named = {**report["exact"], "ideal": report["ideal"], "sentences": report["sentences"]}
     parts = {**named, "abstention": report["abstention"]}
     rows = [(part, name, _shown(value)) for part, values in parts.items() for name, value in (values or {}).items()]
-    title = f"{report['dataset']}: {report['questions']} questions, {report['answer']}"
+    how = f"{report['answer']}, verifier {report['config']['verifier']}"
+    title = f"{report['dataset']}: {report['questions']} questions, {how}"
     show.table(title, ["answers", "measure", "value"], [row for row in rows if row[2]])
 
 

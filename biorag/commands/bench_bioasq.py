@@ -44,6 +44,7 @@ def bioasq(
         options.INDEX,
         Flags(RetrievalSettings, but=("precision", "include_retracted", "mode", "rerank", "k")),
         options.GENERATOR,
+        options.VERIFIER,
         Flags("max_tokens", "seed"),
     ],
     measured: _Measured,

@@ -13,7 +13,7 @@ from typer import Argument, Option
 from biorag.commands import options, show
 from biorag.commands.completion import choices_in
 from biorag.commands.groups import Flags, expanded, overridden
-from biorag.engine import open_index, require_generator
+from biorag.engine import load_checker, open_index, require_generator
 from biorag.errors import UsageError, unknown_name
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import RETRIEVAL
@@ -85,6 +85,7 @@ def mirage(
         options.INDEX,
         Flags(RetrievalSettings, but=("precision", "mode")),
         options.GENERATOR,
+        options.VERIFIER,
         Flags("max_tokens", "prompt", "concurrency", "seed"),
     ],
     filters: options.Filters,
@@ -110,7 +111,7 @@ def mirage(
 def _answered(
     asked: QuestionChoice, out: Path, settings: Settings, filters: options.Filters, how: HowAnswered
 ) -> dict[str, Any]:
-    from biorag.answering.answerer import WITHOUT_GENERATOR, Answerer
+    from biorag.answering.answerer import SCORE, WITHOUT_GENERATOR, Answerer
     from biorag.benchmarks.mirage import run
 
     chosen = asked.questions(settings.seed)
@@ -121,9 +122,11 @@ def _answered(
         if how.answer not in WITHOUT_GENERATOR:
             generator = require_generator(settings, settings.generation.concurrency)
         where = opened.checked(filters.conditions) if opened else filters.conditions
-        method = run.MirageMethod(how.answer, how.exclude_source, where)
+        checker = load_checker(settings)
+        judge = checker.identity() if opened and how.answer != SCORE else None  # what is not judged needs none
+        method = run.MirageMethod(how.answer, how.exclude_source, where, judge)
         planned = run.plan_run(settings, opened, generator, out, method)
-        answerer = opened.answerer(generator) if opened else Answerer(None, generator, settings)
+        answerer = opened.answerer(generator, checker) if opened else Answerer(None, generator, settings)
         with show.progress("Questions", total) as advance:
             work = run.answer_all(chosen, answerer, planned, advance)
     shown = {**settings.public(), "mode": how.mode or settings.retrieval.mode}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from biorag.commands import options, show
-from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR, hub_models
+from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR, STARTER_JUDGE, hub_models
 
-STARTERS = (STARTER_ENCODER, STARTER_GENERATOR)
+STARTERS = (STARTER_ENCODER, STARTER_GENERATOR, STARTER_JUDGE)
 
 
 def models(as_json: options.Json = False) -> None:
@@ -26,5 +26,6 @@ def models(as_json: options.Json = False) -> None:
     show.table("Models on this machine", ["name", "role", "where"], rows)
     show.out.print(
         "--encoder, --reranker: 'starter', a directory, or a Hugging Face id; --reranker cross:ID for a cross-encoder\n"
-        "--llm: 'starter', a .gguf path, hf:OWNER/REPO/FILE.gguf, a server's URL, or 'none'"
+        "--llm: 'starter', a .gguf path, hf:OWNER/REPO/FILE.gguf, a server's URL, or 'none'\n"
+        "--verifier: 'starter', a directory, a Hugging Face id, a server's URL, or 'none'"
     )

@@ -70,6 +70,7 @@ def verify(
     from biorag.api.claims import judge_file
     from biorag.api.session import Session
     from biorag.corpus.claims import read_claims
+    from biorag.engine import judged_by
 
     asked.check()
     where = filters.arguments
@@ -79,11 +80,15 @@ def verify(
             counts = judge_file(settings, claims, asked.claims, asked.out, where, advance)
         supported = counts[Verdict.SUPPORTED] == len(claims)
         show.report("Verdicts", {"out": str(asked.out), "claims": len(claims), **counts}, as_json)
+        judged = True
     else:
         with Session(settings) as session:
             verdict = session.verify(asked.claim or "", snippet=asked.snippet, **where)
         supported = verdict.checked.verdict is Verdict.SUPPORTED
         show.result(verdict.to_json(), as_json, lambda _: _print(verdict.checked))
+        judged = bool(verdict.checked.probability)
+    if judged and not as_json and (judge := judged_by(settings)):
+        show.err.print(f"note: {judge}")
     if fail_unsupported and not supported:
         raise UnsupportedError("not every claim is supported by the evidence: read it with 'biorag search'")
 

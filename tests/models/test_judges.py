@@ -20,6 +20,7 @@ from biorag.models.finding import STARTER_ENCODER, find_encoder
 from biorag.models.labels import label_columns
 from biorag.settings.settings import Settings
 from tests.conftest import WORDS
+from tests.tiny_judge import save_judge
 
 pytestmark = pytest.mark.models
 
@@ -63,23 +64,6 @@ def save_deberta(folder):
         **attention,
     )
     DebertaV2Model(config).save_pretrained(folder)
-
-
-def save_judge(base, folder, labels, scale=6, head=6):
-    """Save a cross-encoder over a base with a random head; larger weights than libraries draw spread its scores."""
-    import torch
-    from sentence_transformers import CrossEncoder
-
-    torch.manual_seed(3)
-    model = CrossEncoder(str(base), num_labels=len(labels), device="cpu")
-    with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, torch.nn.Linear):
-                module.weight.mul_(head if module is model[0].model.classifier else scale)
-    model.config.id2label = dict(enumerate(labels))
-    model.config.label2id = {label: number for number, label in enumerate(labels)}
-    model.save(str(folder))
-    return find_encoder(str(folder))
 
 
 @pytest.fixture(scope="module", params=LABELLED)
@@ -181,7 +165,7 @@ def test_the_first_use_exports_and_the_second_imports_no_torch(judge, tmp_path):
 def test_other_labels_are_refused_before_anything_loads(tiny_encoder, tmp_path, labels, shown):
     files = save_judge(tiny_encoder, tmp_path / "model", labels)
     with pytest.raises(MissingError, match=shown) as caught:
-        load_checker(Settings.of(home=tmp_path / "home", verifier=str(files.path)))
+        load_checker(Settings.of(home=tmp_path / "home", verifier=str(files.path))).identity()
     assert "entailment, contradiction and neutral" in str(caught.value)
     assert not (tmp_path / "home").exists()
 
@@ -207,7 +191,7 @@ def test_a_damaged_file_of_an_exported_judge_is_one_sentence(alone, tmp_path, na
     folder = shutil.copytree(alone, tmp_path / "export")
     damage(folder / name)
     with pytest.raises(MissingError, match=r"damaged|not JSON"):
-        load_checker(Settings.of(home=tmp_path / "home", verifier=str(folder)))
+        load_checker(Settings.of(home=tmp_path / "home", verifier=str(folder))).identity()
 
 
 def test_other_models_and_missing_folders_are_one_sentence(alone, tiny_encoder, tmp_path):
@@ -226,7 +210,7 @@ def test_other_models_and_missing_folders_are_one_sentence(alone, tiny_encoder, 
         (tiny_encoder, "biorag train verifier"),
     ]:
         with pytest.raises(MissingError, match=message) as caught:
-            load_checker(Settings.of(home=tmp_path / "home", verifier=str(verifier)))
+            load_checker(Settings.of(home=tmp_path / "home", verifier=str(verifier))).identity()
         assert "\n" not in str(caught.value)
 
 

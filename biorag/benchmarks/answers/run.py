@@ -18,7 +18,7 @@ from biorag.benchmarks.answers.abstention import answered_share, measured
 from biorag.benchmarks.answers.measures import citation_score, factoid, listed, names, rouge_2, rouge_su4, yes_no
 from biorag.benchmarks.answers.questions import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
 from biorag.benchmarks.significance import bootstrap_interval
-from biorag.engine import OpenIndex, require_generator
+from biorag.engine import OpenIndex, load_checker, require_generator
 from biorag.errors import unknown_name
 from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_documents
@@ -74,11 +74,12 @@ def examine(data: AnswerDataset, opened: OpenIndex, method: str, out: Path, on_p
     """Ask the questions of a dataset, resuming in `out`, and return the report; see `check_method`."""
     settings = opened.settings
     estimator = opened.estimator()
-    run = AnswersRun(out, _identity(opened, method, data))
+    checker = load_checker(settings)
+    run = AnswersRun(out, _identity(opened, method, data) | {"verifier": checker.identity()})
     run.finished()  # refuses another run's folder before anything is loaded
     generator = require_generator(settings) if method == GENERATE else None
     decide = GENERATE if generator else EVIDENCE
-    examination = Examination(opened.answerer(generator), decide, opened, estimator)
+    examination = Examination(opened.answerer(generator, checker), decide, opened, estimator, checker)
 
     def work(left: Sequence[AnsweredQuestion]) -> Iterator[AnswerRow]:
         wanted = {question.id for question in left}
@@ -106,12 +107,13 @@ def _identity(opened: OpenIndex, method: str, data: AnswerDataset) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """An answerer over an index, the method that decides yes or no, and an estimator of the evidence, if it has one."""
+    """An answerer over an index, the method that decides yes or no, an estimator of the evidence if any, the check."""
 
     answerer: Answerer
     decide: str
     opened: OpenIndex
     estimator: EvidenceEstimator | None
+    checker: Checker
 
     def search(self, questions: Sequence[AnsweredQuestion]) -> list[Evidence]:
         """Return each question's ranking, its gold snippets in the index, and the ranking without their documents."""
@@ -143,7 +145,7 @@ class Examination:
         return {
             "id": question.id,
             "question": question.text,
-            "sentences": checked(sentences, ranking.hits, question.text),
+            "sentences": checked(sentences, ranking.hits, question.text, self.checker),
             "decision": decision,
             "names": names(question.text, [sentence.text for sentence in sentences]),
             "gold_in_index": len(gold),
@@ -165,9 +167,10 @@ class Examination:
         return answer.sentences, decision
 
 
-def checked(sentences: Sequence[CheckedSentence], hits: Sequence[Hit], question: str) -> list[AnswerSentence]:
+def checked(
+    sentences: Sequence[CheckedSentence], hits: Sequence[Hit], question: str, checker: Checker
+) -> list[AnswerSentence]:
     """Return an answer's sentences with the snippets they cite, their verdict over all hits, and ALCE's shares."""
-    checker = Checker()
     snippets = [hit.snippet for hit in hits]
 
     def supports(sentence: str, cited: Sequence[int]) -> bool:

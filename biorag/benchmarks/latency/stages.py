@@ -15,6 +15,7 @@ import numpy as np
 from biorag.answering.answerer import Answerer
 from biorag.benchmarks.latency.timing import Repetition, Timing, batch_of, collect, elapsed_ms
 from biorag.corpus.sentences import sentences
+from biorag.engine import load_checker
 from biorag.errors import BadInputError, MissingError
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
@@ -201,7 +202,7 @@ def generation(
     retriever: Retriever, generator: Generator, settings: Settings, questions: Sequence[str], repetition: Repetition
 ) -> tuple[Timing, Timing]:
     """Answer at most `GENERATED` questions; return the generator's time and the time of the whole answer."""
-    answerer = Answerer(retriever, generator, settings)
+    answerer = Answerer(retriever, generator, settings, checker=load_checker(settings))
     few = replace(repetition, repetitions=min(repetition.repetitions, GENERATED, len(questions) - 1), warm_up=1)
     timings = collect(lambda turn: answerer.answer(Question(str(turn), questions[turn])).timings_ms, few)
     if "generate" not in timings:

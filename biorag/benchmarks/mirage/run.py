@@ -56,11 +56,15 @@ Scorings = Mapping[str, Sequence[Scoring]]  # by task, in the order of its quest
 
 @dataclass(frozen=True, slots=True)
 class MirageMethod:
-    """A method of answering, whether it sees the records that questions were made from, and filters of the evidence."""
+    """A method of answering, whether it sees the records that questions were made from, and filters of the evidence.
+
+    `verifier` is the identity of the check's judge, if it has one.
+    """
 
     name: str
     exclude_source: bool
     where: tuple[FieldFilter, ...]
+    verifier: str | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,7 @@ def plan_run(
         "settings": {**settings.generation.identity(), **(retrieval.identity() if opened else {})},
         "answer": method.name,
         "exclude_source": method.exclude_source,
+        "verifier": method.verifier,
         "filter": [asdict(condition) for condition in method.where],
         "prompts": templates_hash(settings.generation.prompt),
         "generator": {"name": generator.name, "sha256": generator_source(chosen).sha256()} if generator else None,
