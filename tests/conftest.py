@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tests.loopback import Script
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Tests mean the rules alone, unless they ask for `starter_judge` or name another verifier.
+os.environ["BIORAG_VERIFIER"] = "none"
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 if (worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")) and hasattr(os, "sched_setaffinity"):
     # One core a worker and what it starts: threads that spin while they wait would slow the workers beside them.
@@ -50,6 +52,7 @@ LONGEST = (  # files, by the seconds that their tests take
     *("test_exported", "test_decoder", "test_generate", "test_mine", "test_outputs"),
     *("test_server", "test_pages"),
 )
+KEPT_VARIABLES = {"BIORAG_TEST_QDRANT_URL", "BIORAG_VERIFIER"}
 MODELS = {"tiny_encoder", "tiny_cross_encoder", "tiny_judge", "tiny_modernbert", "tiny_decoder", "demo_home"}
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64}
@@ -86,12 +89,8 @@ def pytest_collection_finish() -> None:
 def clean_environment(monkeypatch, tmp_path, tmp_path_factory):
     """No setting of the developer's machine reaches a test; home and configuration are scratch, no line wraps."""
     for name in list(os.environ):
-        if (name.startswith("BIORAG_") and name != "BIORAG_TEST_QDRANT_URL") or name in (
-            "QDRANT_API_KEY",
-            "NCBI_API_KEY",
-        ):
+        if (name.startswith("BIORAG_") and name not in KEPT_VARIABLES) or name in ("QDRANT_API_KEY", "NCBI_API_KEY"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("BIORAG_VERIFIER", "none")  # the rules alone: `starter_judge` is the fixture of the other
     monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

@@ -24,7 +24,7 @@ SCORE = "score"
 METHODS = {  # the ways to answer a multiple-choice question
     "generate": "JSON reply",
     SCORE: "compare log-likelihoods",
-    EVIDENCE: "the option that the evidence supports best, without a model",
+    EVIDENCE: "the option that the evidence supports best, without a generator",
 }
 WITHOUT_GENERATOR = frozenset([EVIDENCE])
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format

@@ -105,5 +105,5 @@ def _print(checked: CheckedSentence) -> None:
     for span in checked.evidence:
         source = f"PMID {span.pmid}" if span.pmid else span.id
         show.out.print(Text.assemble((f"[{span.n}] ", "bold"), f"“{showable(span.quote)}” ", (showable(source), "dim")))
-    if not checked.evidence:
+    if checked.verdict is Verdict.UNSUPPORTED:
         show.err.print("No snippet at hand says so: read them with 'biorag search', or try other words.")

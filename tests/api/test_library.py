@@ -246,7 +246,7 @@ def test_what_is_exported_is_documented(name):
 
 
 def test_a_session_loads_models_when_it_needs_them_and_verifies_by_id_and_pmid(small_home, monkeypatch):
-    settings, loaded = Settings.of(home=small_home, name="default", mode="bm25", rerank=False), []
+    settings, loaded = Settings.of(home=small_home, name="default", mode="bm25", rerank=False, verifier="none"), []
     load = session.load_models
     monkeypatch.setattr(session, "load_models", lambda *parts: loaded.append(parts) or load(*parts))
     claim = "Warfarin blocks vitamin K recycling."
