@@ -6,14 +6,14 @@ import itertools
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from biorag.answering.sentence_matching import EvidenceSentence, late_interaction
 from biorag.answering.verification.checker import citation_of
 from biorag.corpus.sentences import sentence_starts, terms
 from biorag.types import EXTRACT, Answer, CheckedSentence, EvidenceSpan, Hit, SentenceEncoder, Vectors, Verdict
@@ -38,18 +38,6 @@ COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that 
 MARGIN = 0.12  # how far below the best score a further sentence may lie
 REDUNDANCY = 0.4  # share of its words that a further sentence may have in common with those before it
 MOST = 3  # sentences
-NO_PART = -1
-
-
-@dataclass(frozen=True, slots=True)
-class EvidenceSentence:
-    """A sentence of the `n`-th hit (from 1), at `start` to `end` of the snippet's contents."""
-
-    n: int
-    start: int
-    end: int
-    text: str
-    section: str = ""
 
 
 @cache
@@ -96,63 +84,6 @@ def _of_hit(n: int, hit: Hit) -> list[EvidenceSentence]:
 def _is_instruction(text: str) -> bool:
     order = _pattern("phrases", "order").match(text)
     return bool(order or _pattern("phrases", "reply").search(text)) or text.startswith(("</", "<|"))
-
-
-def owners_of(spans: Sequence[tuple[int, int]], parts: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return the number of the part of a text in which each token begins, (tokens,); `NO_PART` outside all parts.
-
-    Parts ascend and do not overlap. A token of empty span, such as a special one, has no part.
-    """
-    if not parts:
-        return np.full(len(spans), NO_PART, np.int64)
-    starts, ends = np.array(parts, np.int64).T
-    begins, stops = np.array(spans, np.int64).reshape(-1, 2).T
-    owners = np.searchsorted(starts, begins, side="right") - 1
-    outside = (owners < 0) | (begins == stops) | (begins >= ends[owners])
-    return np.where(outside, NO_PART, owners)
-
-
-def sentence_matches(
-    query: Vectors, tokens: Vectors, spans: Sequence[tuple[int, int]], bounds: Sequence[tuple[int, int]]
-) -> Vectors:
-    """Return `max_{j in s} ⟨q_i, d_j⟩` for each sentence s and query token i, (sentences, query tokens) float32.
-
-    `query` is (query tokens, dim), `tokens` the passage's (tokens, dim); `spans` and `bounds` are the (start, end) of
-    tokens and sentences in the passage. A sentence without a token has NaN.
-    """
-    matches = np.full((len(bounds), len(query)), np.nan, np.float32)
-    owners = owners_of(spans[: len(tokens)], bounds)
-    similarity = query @ tokens[: len(owners)].T
-    for sentence in range(len(bounds)):
-        columns = owners == sentence
-        if columns.any():
-            matches[sentence] = similarity[:, columns].max(axis=1)
-    return matches
-
-
-def late_interaction(
-    question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence], encoder: SentenceEncoder
-) -> Vectors:
-    """Return each sentence's mean MaxSim to the question, (sentences,); tokens have seen the whole snippet.
-
-    A sentence that the encoder's window cuts off or does not reach is encoded apart, after its title.
-    """
-    (query,) = encoder.query_tokens([question])
-    scores = np.full(len(rows), np.nan, np.float32)
-    located = encoder.located_tokens([hit.snippet.contents for hit in hits])
-    for n, (vectors, spans) in enumerate(located, 1):
-        limit = spans[len(vectors) - 1][0] if len(spans) > len(vectors) > 0 else len(hits[n - 1].snippet.contents)
-        whole = [index for index, row in enumerate(rows) if row.n == n and row.end <= limit]
-        if whole and len(vectors):
-            bounds = [(rows[index].start, rows[index].end) for index in whole]
-            scores[whole] = sentence_matches(query, vectors, spans, bounds).mean(axis=1)
-    beyond = np.flatnonzero(np.isnan(scores)).tolist()
-    texts = [replace(hits[rows[index].n - 1].snippet, content=rows[index].text).contents for index in beyond]
-    located = encoder.located_tokens(texts) if texts else []
-    for index, text, (vectors, spans) in zip(beyond, texts, located, strict=True):
-        bounds = [(len(text) - len(rows[index].text), len(text))]
-        scores[index] = sentence_matches(query, vectors, spans, bounds)[0].mean()
-    return np.nan_to_num(scores)
 
 
 def held_words(question: str, texts: Sequence[str]) -> Vectors:
@@ -252,7 +183,7 @@ class Extractor:
         rows = candidates(hits)
         scores = features(question, hits, rows)
         if self._encoder and rows:
-            scores = scores + late_interaction(question, hits, rows, self._encoder)
+            scores = scores + late_interaction(question, [hit.snippet for hit in hits], rows, self._encoder)
         return rows, scores
 
     def similarities(self, texts: Sequence[str], rows: Sequence[EvidenceSentence]) -> Vectors:

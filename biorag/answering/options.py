@@ -12,7 +12,8 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.answering.extract import EvidenceSentence, Extractor
+from biorag.answering.extract import Extractor
+from biorag.answering.sentence_matching import EvidenceSentence
 from biorag.answering.verification.analysis import analyse
 from biorag.answering.verification.checker import Checker, asserted, citation_of
 from biorag.answering.verification.evidence import OPPOSITE

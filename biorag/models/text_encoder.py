@@ -79,13 +79,15 @@ class TextEncoder(ABC):
     def located_tokens(self, texts: Sequence[str]) -> list[LocatedTokens]:
         """Return the token vectors of passages, and where each token stands in its passage.
 
-        Those of a passage among the last that a reranker had encoded are not computed again.
+        Those of a passage among the last, which a reranker had encoded or which were located, are not computed again.
         """
         self._require_tokens()
         kept = self._last_passages  # which another thread may replace meanwhile
         missing = [text for text in dict.fromkeys(texts) if text not in kept]
         encoded = self.encode(missing, "document", with_tokens=True).tokens if missing else []
         tokens = {**kept, **dict(zip(missing, encoded, strict=True))}
+        if missing:
+            self._last_passages = dict(list(tokens.items())[-KEPT_PASSAGES:])
         return [LocatedTokens(tokens[text], self._spans(text)) for text in texts]
 
     def _spans(self, text: str) -> list[tuple[int, int]]:

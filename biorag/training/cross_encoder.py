@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from biorag.training.run_directory import TrainingRun
 from biorag.types import LABELS
 
 MULTIPLE = 32  # tokens that batches are padded to a multiple of: oneDNN compiles its products for each new shape
+
+SMOOTHING = 0.05  # of a judge's labels, of which some are wrong: people differ, and evidence is cut to what fits
 
 
 class _Trainer(NoModelCard, CrossEncoderTrainer):  # type: ignore[misc]
@@ -92,7 +95,7 @@ def judging(split: Split[LabelledPair], files: ModelFiles, settings: Settings, c
     evaluator = JudgingEvaluator.of(split.validation, columns, settings.seed)
     labels = sorted(LABELS, key=outputs.__getitem__)
     return PairTask(
-        split, split.training, pairs, CrossEntropyLoss, evaluator, MACRO_F1, labels,
+        split, split.training, pairs, partial(CrossEntropyLoss, label_smoothing=SMOOTHING), evaluator, MACRO_F1, labels,
         {"labels": labels, "claim_only": claim_only}, {name: 0.0 for name in DROPOUTS if name in base},
     )  # fmt: skip
 

@@ -11,17 +11,14 @@ import numpy as np
 import pytest
 
 from biorag.answering.extract import (
-    EvidenceSentence,
     Extractor,
     candidates,
     extracted,
     features,
     held_words,
-    late_interaction,
-    owners_of,
     select,
-    sentence_matches,
 )
+from biorag.answering.sentence_matching import EvidenceSentence, late_interaction, owners_of, sentence_matches
 from biorag.types import Answer, Hit, LocatedTokens, Question, Snippet
 
 QUESTIONS = [
@@ -92,7 +89,7 @@ class WindowedEncoder:
 def test_each_sentence_is_scored_by_its_own_tokens_beyond_the_window_too(window):
     hits = hits_of("Aspirin lowers fever. Zinc shortens colds.", title="Drugs")
     rows = candidates(hits)
-    scores = late_interaction("Zinc lowers colds", hits, rows, WindowedEncoder(window))
+    scores = late_interaction("Zinc lowers colds", [hit.snippet for hit in hits], rows, WindowedEncoder(window))
     assert scores == pytest.approx([1 / 3, 2 / 3])
 
 

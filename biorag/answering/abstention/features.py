@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.answering.extract import candidates, sentence_matches
+from biorag.answering.extract import candidates
+from biorag.answering.sentence_matching import sentence_matches
 from biorag.answering.verification.cues import rarity
 from biorag.answering.verification.words import WordKind, stems, words
 from biorag.retrieval.fusion import Sides

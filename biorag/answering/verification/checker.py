@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from biorag.answering.verification.analysis import analyse
-from biorag.answering.verification.evidence import SnippetVerdict, snippet_verdicts
+from biorag.answering.verification.evidence import Judging, SnippetVerdict, snippet_verdicts
 from biorag.answering.verification.quotes import find_quote
+from biorag.answering.verification.reading import EvidenceReader
 from biorag.corpus.sentences import sentence_starts, sentences
 from biorag.prompts.marks import MARK, numbers_in, plain_marks
 from biorag.prompts.parse import CitedNumber
@@ -48,14 +49,15 @@ class Checker:
     Parameters
     ----------
     judge : decides what no rule does; see `combined`
+    reader : chooses what of a long snippet the judge reads
     """
 
-    def __init__(self, judge: ClaimJudge | None = None) -> None:
-        self._judge = judge
+    def __init__(self, judge: ClaimJudge | None = None, reader: EvidenceReader | None = None) -> None:
+        self._judging = Judging(judge, reader or EvidenceReader()) if judge else None
 
     def identity(self) -> str | None:
         """Return what determines verdicts besides the rules: the hash of the judge's weights, if there is one."""
-        return self._judge.sha256 if self._judge else None
+        return self._judging.judge.sha256 if self._judging else None
 
     def check_claim(self, claim: str, snippets: Sequence[Snippet], question: str = "") -> CheckedSentence:
         """Judge one claim by all snippets, whose numbers are their positions from 1.
@@ -63,7 +65,7 @@ class Checker:
         Words of the question are no evidence. A claim that a snippet contradicts is contradicted, unless another
         supports it about as well.
         """
-        return _checked(claim, snippets, snippet_verdicts(claim, snippets, question, self._judge))
+        return _checked(claim, snippets, snippet_verdicts(claim, snippets, question, self._judging))
 
     def check_answer(
         self, text: str, hits: Sequence[Hit], question: str, cited: Sequence[CitedNumber] = ()
@@ -117,7 +119,7 @@ class Checker:
 
         What the rest says may be right, and "yes" or "no" still contradicted.
         """
-        verdicts = snippet_verdicts(asserted(question, "yes"), snippets, "", self._judge)
+        verdicts = snippet_verdicts(asserted(question, "yes"), snippets, "", self._judging)
         if answer == "no":
             verdicts = [item and item.opposite() for item in verdicts]
         checked = _checked(answer, snippets, verdicts)
@@ -213,7 +215,8 @@ def _checked(claim: str, snippets: Sequence[Snippet], verdicts: Sequence[Snippet
     elif supports:
         verdict, decisive = Verdict.SUPPORTED, supports
     else:
-        verdict, decisive = Verdict.UNSUPPORTED, []
+        unsure = any(item.verdict is Verdict.UNSURE for _, item in ranked)
+        verdict, decisive = Verdict.UNSURE if unsure else Verdict.UNSUPPORTED, []
     evidence = tuple(
         EvidenceSpan(n, snippets[n - 1].id, snippets[n - 1].pmid, item.quote, verdict) for n, item in decisive[:SPANS]
     )

@@ -1,4 +1,4 @@
-"""One claim held against one snippet: the sentences that come nearest are compared word by word, the best decides."""
+"""One claim held against one snippet: by rules, word for word, and by a judge, which reads what comes nearest."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from biorag.answering.verification.aliases import Aliases, aliases_for
 from biorag.answering.verification.analysis import Analysis, analyse
+from biorag.answering.verification.reading import EvidenceReader
 from biorag.answering.verification.rules import LEAST_COVERAGE, Judgement, assess
 from biorag.corpus.sentences import sentence_starts, sentences
 from biorag.types import LABEL_OF, LABELS, ClaimJudge, Snippet, Verdict
@@ -22,7 +23,7 @@ OPPOSITE = {
     Verdict.UNSUPPORTED: Verdict.UNSUPPORTED,
     Verdict.UNSURE: Verdict.UNSURE,
 }
-# Probabilities from which a judge's verdict counts; not fitted yet, but to be calibrated on development sets.
+# Probabilities from which a judge's verdict counts, calibrated on development sets.
 SUPPORTS_FROM, CONTRADICTS_FROM = 0.7, 0.7
 
 
@@ -60,31 +61,45 @@ class Assessed(NamedTuple):
 
     judgement: Judgement
     quote: str
+    verbatim: bool  # whether the claim stands in the snippet as it is, and the rules support it
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the rules decide, and no judge is asked: they contradict the claim, or it stands there verbatim."""
+        return self.verbatim or self.judgement.verdict is Verdict.CONTRADICTED
 
     def by_rules(self) -> SnippetVerdict:
         """Return the verdict of the rules alone."""
         return SnippetVerdict(self.judgement.verdict, self.judgement.coverage, self.quote)
 
 
+class Judging(NamedTuple):
+    """A judge of claims, and what chooses the evidence that it reads."""
+
+    judge: ClaimJudge
+    reader: EvidenceReader
+
+
 def snippet_verdicts(
-    claim: str, snippets: Sequence[Snippet], question: str, judge: ClaimJudge | None = None
+    claim: str, snippets: Sequence[Snippet], question: str, judging: Judging | None = None
 ) -> list[SnippetVerdict | None]:
-    """Judge a claim by the window of each snippet that says most of it; None if none says much of it.
+    """Judge a claim by each snippet: by the rules, the window that says most of it, and by a judge, what it reads.
+
+    None stands for a snippet that says little of the claim, where the rules judge alone.
 
     Parameters
     ----------
     question : its words are no evidence
-    judge : decides what no rule does, also of windows that share few words with the claim; see `combined`
+    judging : decides what no rule does, also of snippets that share few words with the claim; see `combined`
     """
-    least = 0.0 if judge else LEAST_COVERAGE / 2
+    least = 0.0 if judging else LEAST_COVERAGE / 2
     assessed = [_assessed(claim, snippet, question, least) for snippet in snippets]
     verdicts = [item and item.by_rules() for item in assessed]
-    if judge is None:
+    if judging is None:
         return verdicts
-    asked = [
-        (n, item) for n, item in enumerate(assessed) if item and item.judgement.verdict is not Verdict.CONTRADICTED
-    ]
-    rows = judge.judge([(item.quote, claim) for _, item in asked]) if asked else ()
+    asked = [(n, item) for n, item in enumerate(assessed) if item and not item.is_decided]
+    pairs = [(judging.reader.read(claim, snippets[n]), claim) for n, _ in asked]
+    rows = judging.judge.judge(pairs) if pairs else ()
     for (n, item), row in zip(asked, rows, strict=True):
         verdicts[n] = combined(item, tuple(map(float, row)))
     return verdicts
@@ -93,19 +108,18 @@ def snippet_verdicts(
 def combined(assessed: Assessed, probability: tuple[float, ...]) -> SnippetVerdict:
     """Return the verdict that the rules and a judge's probabilities, by `LABELS`, come to.
 
-    The judge supports and contradicts claims in whatever words. The rules' veto forbids it to support, and what they
-    call contradicted is so. Where they decide, there is no probability.
+    The judge supports and contradicts claims in whatever words; what it leans to without enough probability is unsure.
+    The rules' veto forbids it to support; then there is no probability.
     """
-    supports, contradicts, _ = probability
-    by_rules = assessed.by_rules()
-    if by_rules.verdict is Verdict.CONTRADICTED:
-        return by_rules
+    supports, contradicts, neither = probability
+    judged = assessed.by_rules()._replace(probability=probability)
     if contradicts >= max(CONTRADICTS_FROM, supports):
-        return by_rules._replace(verdict=Verdict.CONTRADICTED, probability=probability)
+        return judged._replace(verdict=Verdict.CONTRADICTED)
     if assessed.judgement.vetoes:
-        return by_rules._replace(verdict=Verdict.UNSUPPORTED)
-    verdict = Verdict.SUPPORTED if supports >= SUPPORTS_FROM else Verdict.UNSUPPORTED
-    return by_rules._replace(verdict=verdict, probability=probability)
+        return judged._replace(verdict=Verdict.UNSUPPORTED, probability=())
+    if supports >= SUPPORTS_FROM:
+        return judged._replace(verdict=Verdict.SUPPORTED)
+    return judged._replace(verdict=Verdict.UNSURE if neither < max(supports, contradicts) else Verdict.UNSUPPORTED)
 
 
 def _assessed(claim: str, snippet: Snippet, question: str, least: float) -> Assessed | None:
@@ -128,7 +142,10 @@ def _assessed(claim: str, snippet: Snippet, question: str, least: float) -> Asse
         ((judgement, window) for judgement, window in judged if not window.pair or judgement.coverage >= needed),
         key=lambda result: _rank(result[0]),
     )
-    return Assessed(judgement, text[window.start : window.end])
+    quote = text[window.start : window.end]
+    stated = claim.strip().rstrip(".")
+    verbatim = stated in (quote.rstrip("."), quote.rpartition(": ")[2].rstrip("."))  # or after a section's label
+    return Assessed(judgement, quote, verbatim and judgement.verdict is Verdict.SUPPORTED)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -94,6 +94,7 @@ class ClaimPreparation:
         return self._evidence(
             [
                 *decided,
+                *(replace(claim, rationale=()) for claim in decided),  # beside what is found without it
                 *neutrals,
                 *limited(map(maker.near_misses, in_turn({claim.claim: claim for claim in true}.values())), made),
             ],
