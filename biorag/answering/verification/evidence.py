@@ -108,16 +108,14 @@ def snippet_verdicts(
 def combined(assessed: Assessed, probability: tuple[float, ...]) -> SnippetVerdict:
     """Return the verdict that the rules and a judge's probabilities, by `LABELS`, come to.
 
-    The judge supports and contradicts claims in whatever words; what it leans to without enough probability is unsure.
-    The rules' veto forbids it to support; then there is no probability.
+    The judge supports and contradicts claims in whatever words. What it leans to without enough probability is unsure,
+    and so is a support that the rules veto.
     """
     supports, contradicts, neither = probability
     judged = assessed.by_rules()._replace(probability=probability)
     if contradicts >= max(CONTRADICTS_FROM, supports):
         return judged._replace(verdict=Verdict.CONTRADICTED)
-    if assessed.judgement.vetoes:
-        return judged._replace(verdict=Verdict.UNSUPPORTED, probability=())
-    if supports >= SUPPORTS_FROM:
+    if supports >= SUPPORTS_FROM and not assessed.judgement.vetoes:
         return judged._replace(verdict=Verdict.SUPPORTED)
     return judged._replace(verdict=Verdict.UNSURE if neither < max(supports, contradicts) else Verdict.UNSUPPORTED)
 

@@ -12,7 +12,7 @@ from biorag.benchmarks.verification import measures
 from biorag.benchmarks.verification.claims import Claim
 from biorag.corpus.claims import read_claims
 from biorag.errors import BadInputError, UsageError
-from biorag.types import LABEL_OF, LABELS, ClaimLabel
+from biorag.types import LABEL_OF, LABELS, ClaimLabel, Verdict
 from biorag.utils.confusion import Floats, Table, class_scores, confusion, macro_f1
 
 DIGITS = 4
@@ -44,9 +44,13 @@ def labelled_claims(sets: Mapping[str, Path], limit: int | None = None) -> list[
 
 
 def scores(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
-    """Return the measures of the judged claims of one set, rows of `claims.jsonl`."""
+    """Return the measures of the judged claims of one set, rows of `claims.jsonl`.
+
+    Where the check is not sure, F1 and the table take the label that it leans to, and `support` its verdicts.
+    """
     labels = [row["label"] for row in rows]
-    table = confusion(labels, [LABEL_OF[row["verdict"]] for row in rows])
+    table = confusion(labels, [_leaning(row) for row in rows])
+    verdicts = confusion(labels, [LABEL_OF[row["verdict"]] for row in rows])
     labelled = table.sum(1) > 0
     majority = int(table.sum(1).argmax())
     always = np.zeros_like(table)
@@ -57,7 +61,8 @@ def scores(rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
         "macro_f1": _rounded(macro_f1(table, labelled)),
         "interval": [_rounded(bound) for bound in measures.macro_f1_interval(table, seed)],
         "labels": _by_label(table),
-        "support": _point(measures.operating_point(table)),
+        "support": _point(measures.operating_point(verdicts)),
+        "unsure": sum(row["verdict"] == Verdict.UNSURE for row in rows),
         **_of_probabilities(rows, labels),
         "floor": {
             "label": LABELS[majority],
@@ -95,9 +100,16 @@ def _of_probabilities(rows: Sequence[Mapping[str, Any]], labels: Sequence[ClaimL
     }
 
 
+def _leaning(row: Mapping[str, Any]) -> ClaimLabel:
+    if row["verdict"] == Verdict.UNSURE:
+        return LABELS[int(_probabilities(row).argmax())]
+    return LABEL_OF[row["verdict"]]
+
+
 def _probabilities(row: Mapping[str, Any]) -> Floats:
-    called = LABEL_OF[row["verdict"]]
-    known: Mapping[str, float] = row.get("probability") or {called: 1.0}
+    """Return the judge's probabilities; where the rules decided alone, their verdict is certain."""
+    verdict: str = row["verdict"]
+    known: Mapping[str, float] = row.get("probability") or {LABEL_OF[verdict]: 1.0}
     return np.array([known.get(label, 0.0) for label in LABELS])
 
 
