@@ -341,6 +341,7 @@ class Fixed:
 
 FREE = "Metformin gets the glucose of adults into a reasonable range, step by step."
 ELSEWHERE = "The drug brings down sugar levels."
+LOWERED = "Glucose is lowered by metformin."
 
 
 @pytest.mark.parametrize(
@@ -348,15 +349,17 @@ ELSEWHERE = "The drug brings down sugar levels."
     [
         ("Metformin lowers blood glucose.", (0.9, 0.0), "supported", True),
         ("Metformin lowers blood glucose.", (0.4, 0.1), "unsupported", True),
+        ("Metformin lowers blood glucose in adults with diabetes.", (0.0, 0.9), "supported", False),  # verbatim
         ("Metformin lowers blood glucose.", (0.1, 0.9), "contradicted", True),
         (FREE, (SUPPORTS_FROM + 0.01, 0.1), "supported", True),
-        (FREE, (SUPPORTS_FROM - 0.01, 0.1), "unsupported", True),
+        (FREE, (SUPPORTS_FROM - 0.01, 0.1), "unsure", True),
         (FREE, (0.1, CONTRADICTS_FROM + 0.01), "contradicted", True),
-        (FREE, (0.1, CONTRADICTS_FROM - 0.01), "unsupported", True),
+        (FREE, (0.1, CONTRADICTS_FROM - 0.01), "unsure", True),
+        (FREE, (0.4, 0.1), "unsupported", True),
         (ELSEWHERE, (0.9, 0.0), "supported", True),  # in no word in common
         # The rules' own: a contradiction, and a veto of a support, though not of a contradiction.
         ("Metformin does not lower blood glucose.", (0.99, 0.0), "contradicted", False),
-        ("Metformin lowers blood glucose in children.", (0.99, 0.0), "unsupported", False),
+        ("Metformin lowers blood glucose in children.", (0.99, 0.0), "unsure", True),
         ("Metformin lowers blood glucose in children.", (0.0, 0.99), "contradicted", True),
     ],
 )
@@ -367,27 +370,25 @@ def test_a_judge_decides_what_no_rule_does(claim, probabilities, expected, by_ju
     assert bool(checked.probability) == by_judge, "what the rules decide has no probability"
     if by_judge:
         assert [checked.probability[label] for label in LABELS[:2]] == pytest.approx(probabilities)
-    assert [text for _, text in judge.pairs] == [claim] * (expected != "contradicted" or by_judge)
-    assert [span.verdict for span in checked.evidence] == [expected] * (expected != "unsupported")
+    assert [text for _, text in judge.pairs] == [claim] * by_judge
+    assert [span.verdict for span in checked.evidence] == [expected] * (expected in ("supported", "contradicted"))
 
 
 def test_a_judge_is_asked_once_and_its_surest_verdict_decides():
     texts = ["Metformin lowers glucose.", "Metformin lowers glucose in adults.", "Sugar was unchanged."]
     snippets = [Snippet(f"s{n}", "", text) for n, text in enumerate(texts)]
     judge = Fixed(0.0, of=dict(zip(texts, [(0.75, 0.05), (0.95, 0.0), (0.0, 0.8)], strict=True)))
-    checked = Checker(judge).check_claim("Metformin lowers glucose.", snippets)
+    checked = Checker(judge).check_claim(LOWERED, snippets)
     assert (checked.verdict, checked.citations) == (Verdict.SUPPORTED, (2, 1))
     assert [span.n for span in checked.evidence] == [2, 1]
     assert checked.probability["supports"] == pytest.approx(0.95)
     assert judge.calls == 1
     judge.of = dict(zip(texts, [(0.75, 0.05), (0.1, 0.0), (0.0, 0.99)], strict=True))
-    checked = Checker(judge).check_claim("Metformin lowers glucose.", snippets)
+    checked = Checker(judge).check_claim(LOWERED, snippets)
     assert (checked.verdict, checked.citations) == (Verdict.CONTRADICTED, ())
     assert [span.quote for span in checked.evidence] == texts[2:]
     judge.of, judge.default = {}, (0.3, 0.2)
-    assert Checker(judge).check_claim("Metformin lowers glucose.", snippets).probability["neither"] == pytest.approx(
-        0.5
-    )
+    assert Checker(judge).check_claim(LOWERED, snippets).probability["neither"] == pytest.approx(0.5)
 
 
 def test_a_no_has_the_probabilities_of_the_denial():

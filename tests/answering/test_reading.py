@@ -1,0 +1,71 @@
+"""What of a snippet a judge reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from biorag.answering.verification.reading import CHARACTERS, MOST, EvidenceReader
+from biorag.types import LocatedTokens, Snippet
+
+FILLER = "Nothing of interest was seen in any of the other animals of group {}."
+
+
+class OneTokenEncoder:
+    """Gives a text's sentences one token each, along an axis of its own; a claim is the sum of the axes it names."""
+
+    def __init__(self, near: str) -> None:
+        self.near = near
+        self.located = 0
+
+    def query_tokens(self, texts):
+        return [np.array([[1.0, 0.0]], np.float32) for _ in texts]
+
+    def located_tokens(self, texts):
+        self.located += 1
+        located = []
+        for text in texts:
+            starts = [index for index in range(len(text)) if index == 0 or text[index - 2 : index] == ". "]
+            vectors = [[1.0, 0.0] if text.startswith(self.near, start) else [0.0, 1.0] for start in starts]
+            located.append(LocatedTokens(np.array(vectors, np.float32), [(start, start + 1) for start in starts]))
+        return located
+
+
+def snippet_of(*texts: str) -> Snippet:
+    return Snippet("s", "", " ".join(texts))
+
+
+def test_a_short_snippet_is_read_whole_and_without_an_encoder():
+    snippet = Snippet("s", "A title", "One. Two.")
+    reader = EvidenceReader(lambda: pytest.fail("no encoder is needed"))
+    assert reader.read("A claim.", snippet) == snippet.contents
+
+
+@pytest.mark.parametrize("encoder", [None, OneTokenEncoder("The odd one")])
+def test_of_a_long_snippet_the_nearest_sentences_that_fit_are_read_in_their_order(encoder):
+    fillers = [FILLER.format(n) for n in range(30)]
+    odd = "The odd one lowers glucose in mice."
+    claim = "Glucose falls in mice."
+    loaded = []
+    reader = EvidenceReader(lambda: loaded.append(1) or encoder)
+    read = reader.read(claim, snippet_of(*fillers[:20], odd, *fillers[20:]))
+    assert odd in read and len(read) + len(claim) <= CHARACTERS
+    assert len(read) + len(claim) + len(fillers[0]) + 1 > CHARACTERS, "it is filled"
+    sentences = [*fillers[:20], odd, *fillers[20:]]
+    positions = [sentences.index(text) for text in read.replace(". ", ".|").split("|")]
+    assert positions == sorted(positions)
+    reader.read(claim, snippet_of(*fillers, odd))
+    assert loaded == [1], "the encoder is loaded once"
+
+
+def test_a_sentence_that_is_too_long_alone_is_read():
+    long = "Glucose " + "and more " * 200 + "fell."
+    assert EvidenceReader().read("Glucose fell.", snippet_of(long, "Nothing else.")) == long
+
+
+def test_of_a_book_only_the_sentences_that_share_words_are_compared():
+    encoder = OneTokenEncoder("The odd one")
+    texts = [FILLER.format(n) for n in range(10 * MOST)]
+    texts[7 * MOST] = "The odd one lowers glucose."
+    read = EvidenceReader(lambda: encoder).read("Glucose falls.", snippet_of(*texts))
+    assert texts[7 * MOST] in read
