@@ -129,7 +129,7 @@ class OpenIndex:
         from biorag.answering.extract import Extractor
 
         encoder = self.encoder if self.encoder and self.encoder.has_tokens else None
-        checker = checker or load_checker(self.settings)
+        checker = checker or load_checker(self.settings, self.load_encoder)
         return Answerer(self.retriever, generator, self.settings, Extractor(encoder), checker, self.estimator())
 
 
@@ -236,15 +236,26 @@ def paired_encoder(settings: Settings, query: str, passage: str, pooling: str | 
     return str(write_pair(find_encoder(query), find_encoder(passage), pooling, settings.encoders).path)
 
 
-def load_checker(settings: Settings) -> Checker:
+def load_checker(settings: Settings, load: Callable[[], TextEncoder] | None = None) -> Checker:
     """Return the check of claims: by rules, and by the configured judge, which is loaded when it is first asked.
 
-    That raises as `load_judge` does; the check's `identity` asks it too.
+    That raises as `load_judge` does; the check's `identity` asks it too. `load` gives the encoder that chooses what the
+    judge reads of a long snippet, an index's; by default it is the starter.
     """
     from biorag.answering.verification.checker import Checker
+    from biorag.answering.verification.reading import EvidenceReader
+
+    def encoder() -> TextEncoder | None:
+        from biorag.models.finding import find_encoder
+
+        precision, exports = settings.retrieval.precision, settings.exports
+        loaded = load() if load else load_encoder(find_encoder(STARTER), "cosine", precision, exports)
+        return loaded if loaded.has_tokens else None
 
     verifier = settings.generation.verifier
-    return Checker(None if verifier == RULES_ALONE else LazyJudge(lambda: load_judge(verifier, settings)))
+    if verifier == RULES_ALONE:
+        return Checker()
+    return Checker(LazyJudge(lambda: load_judge(verifier, settings)), EvidenceReader(encoder))
 
 
 class LazyJudge:

@@ -240,7 +240,7 @@ class Session:
 
     @cached_property
     def _checker(self) -> Checker:
-        return load_checker(self.settings)
+        return load_checker(self.settings, lambda: self._models().load_encoder())
 
     def _begin_generator(self) -> None:
         """Begin to load the generator in the background, if one is named, after the checks that take no time."""

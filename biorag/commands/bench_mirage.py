@@ -122,7 +122,7 @@ def _answered(
         if how.answer not in WITHOUT_GENERATOR:
             generator = require_generator(settings, settings.generation.concurrency)
         where = opened.checked(filters.conditions) if opened else filters.conditions
-        checker = load_checker(settings)
+        checker = load_checker(settings, opened.load_encoder if opened else None)
         judge = checker.identity() if opened and how.answer != SCORE else None  # what is not judged needs none
         method = run.MirageMethod(how.answer, how.exclude_source, where, judge)
         planned = run.plan_run(settings, opened, generator, out, method)

@@ -74,7 +74,7 @@ def examine(data: AnswerDataset, opened: OpenIndex, method: str, out: Path, on_p
     """Ask the questions of a dataset, resuming in `out`, and return the report; see `check_method`."""
     settings = opened.settings
     estimator = opened.estimator()
-    checker = load_checker(settings)
+    checker = load_checker(settings, opened.load_encoder)
     run = AnswersRun(out, _identity(opened, method, data) | {"verifier": checker.identity()})
     run.finished()  # refuses another run's folder before anything is loaded
     generator = require_generator(settings) if method == GENERATE else None
