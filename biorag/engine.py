@@ -237,10 +237,10 @@ def paired_encoder(settings: Settings, query: str, passage: str, pooling: str | 
 
 
 def load_checker(settings: Settings, load: Callable[[], TextEncoder] | None = None) -> Checker:
-    """Return the check of claims: by rules, and by the configured judge, which is loaded when it is first asked.
+    """Return the check of claims: by rules, and by the configured judge; raises as `load_judge` does.
 
-    That raises as `load_judge` does; the check's `identity` asks it too. `load` gives the encoder that chooses what the
-    judge reads of a long snippet, an index's; by default it is the starter.
+    The judge that comes with biorag is loaded when it is first asked, also for the check's `identity`. `load` gives the
+    encoder that chooses what a judge reads of a long snippet, an index's; by default it is the starter.
     """
     from biorag.answering.verification.checker import Checker
     from biorag.answering.verification.reading import EvidenceReader
@@ -255,7 +255,10 @@ def load_checker(settings: Settings, load: Callable[[], TextEncoder] | None = No
     verifier = settings.generation.verifier
     if verifier == RULES_ALONE:
         return Checker()
-    return Checker(LazyJudge(lambda: load_judge(verifier, settings)), EvidenceReader(encoder))
+    judge = LazyJudge(lambda: load_judge(verifier, settings))
+    if verifier != STARTER:  # whatever the claim, a wrong one is told at once
+        judge.load()
+    return Checker(judge, EvidenceReader(encoder))
 
 
 class LazyJudge:
@@ -268,13 +271,14 @@ class LazyJudge:
     @property
     def sha256(self) -> str:
         """The identity of its weights."""
-        return self._loaded().sha256
+        return self.load().sha256
 
     def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
         """Return probabilities (pairs, 3), supports, contradicts, neither, of pairs of evidence and claim."""
-        return self._loaded().judge(pairs)
+        return self.load().judge(pairs)
 
-    def _loaded(self) -> ClaimJudge:
+    def load(self) -> ClaimJudge:
+        """Return the judge, loaded now if it was not before."""
         with self._loading:
             self._judge = self._judge or self._load()
         return self._judge

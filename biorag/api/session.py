@@ -18,7 +18,6 @@ from biorag.indexes.reading import named_snippets
 from biorag.indexes.store import Store, check_settings
 from biorag.registries import generator_of
 from biorag.retrieval.filters import parse_filters
-from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.types import FieldFilter, Generation, GenerationRequest, Generator, Question, Snippet
 from biorag.utils.text import is_whole
@@ -75,8 +74,8 @@ class Session:
             if eager:
                 self._begin_generator()
                 self._models()
-                checker, generator = self._checker, self._loaded_generator()
-                if generator or settings.generation.verifier != STARTER:
+                checker = self._checker
+                if self._loaded_generator():
                     checker.identity()
             self._closing = opening.pop_all()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from biorag.commands import options, show
 from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR, STARTER_JUDGE, hub_models
 
-STARTERS = (STARTER_ENCODER, STARTER_GENERATOR, STARTER_JUDGE)
+STARTERS = [model for model in (STARTER_ENCODER, STARTER_GENERATOR, STARTER_JUDGE) if model.sha256]
 
 
 def models(as_json: options.Json = False) -> None:

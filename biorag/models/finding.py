@@ -50,6 +50,8 @@ class StarterModel:
         Raises `MissingError` if the package is not installed or lacks it; `MismatchError` if it is not the published
         one.
         """
+        if not self.sha256:
+            raise MissingError(f"no {self.title} comes with this version of biorag: name one, or train one")
         folder = self.folder()
         if folder is None:
             raise MissingError(f"the starter {self.role} is not installed: run pip install 'biorag[starter]'")
@@ -85,7 +87,7 @@ STARTER_JUDGE = StarterModel(
     title="judge of claims",
     package="biorag.models.judge",
     weights="model.onnx",
-    sha256="",  # until there is one
+    sha256="",  # none was good enough yet
 )
 JUDGE_CARD = "card.json"
 

@@ -41,9 +41,8 @@ class GenerationSettings(Section):
     prompt: Path | None = _generation(None, "Prompt template that replaces the built-in one.", effect=Effect.NAMES)
     verifier: str = option(
         RULES_ALONE,
-        "Judge of claims beside the rules: 'starter', which comes with biorag, a cross-encoder (a directory, or an id "
-        "of the Hugging Face hub), the URL of an OpenAI-compatible server (its key: BIORAG_VERIFIER_API_KEY), or "
-        "'none'.",
+        "Judge of claims beside the rules: a cross-encoder (a directory, or an id of the Hugging Face hub), the URL of "
+        "an OpenAI-compatible server (its key: BIORAG_VERIFIER_API_KEY), or 'none'.",
         effect=Effect.NAMES,
     )
     verifier_model: str | None = option(

@@ -35,24 +35,26 @@ def snippet_of(*texts: str) -> Snippet:
     return Snippet("s", "", " ".join(texts))
 
 
-def test_a_short_snippet_is_read_whole_and_without_an_encoder():
-    snippet = Snippet("s", "A title", "One. Two.")
+def test_of_a_short_snippet_each_sentence_and_all_are_read_without_an_encoder():
     reader = EvidenceReader(lambda: pytest.fail("no encoder is needed"))
-    assert reader.read("A claim.", snippet) == snippet.contents
+    snippet = Snippet("s", "A title", "One. Two.")
+    assert reader.read("A claim.", snippet) == ["A title.", "One.", "Two.", "A title. One. Two."]
+    assert reader.read("A claim.", snippet_of("One.")) == ["One."]
 
 
 @pytest.mark.parametrize("encoder", [None, OneTokenEncoder("The odd one")])
-def test_of_a_long_snippet_the_nearest_sentences_that_fit_are_read_in_their_order(encoder):
+def test_of_a_long_snippet_the_nearest_sentences_and_as_many_as_fit_are_read_in_their_order(encoder):
     fillers = [FILLER.format(n) for n in range(30)]
     odd = "The odd one lowers glucose in mice."
     claim = "Glucose falls in mice."
     loaded = []
     reader = EvidenceReader(lambda: loaded.append(1) or encoder)
-    read = reader.read(claim, snippet_of(*fillers[:20], odd, *fillers[20:]))
-    assert odd in read and len(read) + len(claim) <= CHARACTERS
-    assert len(read) + len(claim) + len(fillers[0]) + 1 > CHARACTERS, "it is filled"
     sentences = [*fillers[:20], odd, *fillers[20:]]
-    positions = [sentences.index(text) for text in read.replace(". ", ".|").split("|")]
+    *nearest, whole = reader.read(claim, snippet_of(*sentences))
+    assert nearest == [*fillers[:2], odd], "the first of those that are equally near"
+    assert odd in whole and len(whole) + len(claim) <= CHARACTERS
+    assert len(whole) + len(claim) + len(fillers[0]) + 1 > CHARACTERS, "it is filled"
+    positions = [sentences.index(text) for text in whole.replace(". ", ".|").split("|")]
     assert positions == sorted(positions)
     reader.read(claim, snippet_of(*fillers, odd))
     assert loaded == [1], "the encoder is loaded once"
@@ -60,12 +62,12 @@ def test_of_a_long_snippet_the_nearest_sentences_that_fit_are_read_in_their_orde
 
 def test_a_sentence_that_is_too_long_alone_is_read():
     long = "Glucose " + "and more " * 200 + "fell."
-    assert EvidenceReader().read("Glucose fell.", snippet_of(long, "Nothing else.")) == long
+    assert EvidenceReader().read("Glucose fell.", snippet_of(long, "Nothing else."))[-1] == long
 
 
 def test_of_a_book_only_the_sentences_that_share_words_are_compared():
     encoder = OneTokenEncoder("The odd one")
     texts = [FILLER.format(n) for n in range(10 * MOST)]
     texts[7 * MOST] = "The odd one lowers glucose."
-    read = EvidenceReader(lambda: encoder).read("Glucose falls.", snippet_of(*texts))
-    assert texts[7 * MOST] in read
+    *nearest, whole = EvidenceReader(lambda: encoder).read("Glucose falls.", snippet_of(*texts))
+    assert texts[7 * MOST] in nearest and texts[7 * MOST] in whole

@@ -98,7 +98,7 @@ def test_the_calibration_error_is_that_of_a_loop_over_bins(seed):
 
 
 def judged(labels, called, probability=()):
-    verdicts = {label: verdict for verdict, label in LABEL_OF.items()}
+    verdicts = {label: verdict for verdict, label in LABEL_OF.items() if verdict != "unsure"}
     return [
         {"label": label, "verdict": verdicts.get(one, "unsupported"), "probability": dict(probability)}
         for label, one in zip(labels, called, strict=True)
@@ -126,8 +126,17 @@ def test_scores_by_hand():
             },
         },
         "support": {"recall": 0.5, "false_support": 0.5},
+        "unsure": 0,
         "floor": {"label": "supports", "always": 0.2222, "base_rates": 0.3333},  # (2/3 + 0 + 0) / 3
     }  # fmt: skip
+
+
+def test_what_the_check_is_not_sure_of_counts_as_what_it_leans_to_but_not_as_a_verdict():
+    rows = judged(["supports", "contradicts"], ["supports", "neither"])
+    for row, support in zip(rows, (0.6, 0.1), strict=True):
+        row |= {"verdict": "unsure", "probability": {"supports": support, "contradicts": 0.8 - support, "neither": 0.2}}
+    measured = sets.scores(rows, 0)
+    assert (measured["macro_f1"], measured["unsure"], measured["support"]["recall"]) == (1.0, 2, 0.0)
 
 
 def test_what_the_rules_decided_alone_counts_as_certain_and_not_in_the_calibration():

@@ -179,12 +179,20 @@ def test_a_fault_shows_before_a_generator_writes(small_home, starter_judge, writ
 def test_doctor_checks_it_and_models_lists_it(starter_judge, monkeypatch):
     monkeypatch.setattr("biorag.commands.doctor._question", lambda settings: "asked")
     monkeypatch.setattr("biorag.commands.doctor.STARTER_JUDGE", finding.STARTER_JUDGE)
+    monkeypatch.setattr("biorag.commands.models.STARTERS", [finding.STARTER_JUDGE])
     checks = {check["name"]: check["ok"] for check in done(invoke("doctor", "--json"))["checks"]}
     assert checks["starter judge"] is True
     (starter_judge / GRAPH).write_text("{}")
     failing = json.loads(invoke("doctor", "--json").stdout)["checks"]
     assert [check["name"] for check in failing if not check["ok"]] == ["starter judge"]
     assert "starter (judge of claims)" in [model["name"] for model in done(invoke("models", "--json"))]
+
+
+@pytest.mark.skipif(bool(STARTER_JUDGE.sha256), reason="a judge comes with biorag")
+def test_where_none_comes_with_biorag_it_is_said_and_not_listed(small_home):
+    result = invoke("verify", "Metformin brings down sugar.", *BM25, "--verifier", "starter", home=small_home)
+    failed(result, 4, "no judge of claims comes with this version")
+    assert not any("judge" in model["name"] for model in done(invoke("models", "--json")))
 
 
 @pytest.mark.skipif(not STARTER_JUDGE.sha256, reason="no judge comes with biorag yet")

@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -186,6 +187,20 @@ def test_hard_neutrals_share_little_and_are_no_rationale():
     assert ClaimMaker([alone], random.Random(0), 1000).neutral(alone) is None
 
 
+def test_windows_of_a_claim_decide_it_or_are_the_nearest_others():
+    texts = ("Zinc is a metal.", "Zinc shortens colds.", "Colds end a day sooner.", "Mice drank zinc.", "It was safe.")
+    claim = LabelledClaim("Zinc shortens the common cold", texts, "supports", "s", "d", (1, 2, 4))
+    maker = ClaimMaker([claim], random.Random(0), 1000)
+    windows = [(window.label, window.sentences) for window in maker.windows(claim)]
+    assert windows == [("supports", texts[1:3]), ("supports", texts[4:]), ("neither", texts[:1])]
+    undecided = replace(claim, label="neither", rationale=())
+    assert [(window.label, window.sentences) for window in maker.windows(undecided)] == [
+        ("neither", texts[1:2]),
+        ("neither", texts[2:3]),
+    ]
+    assert not list(maker.windows(replace(claim, rationale=()))), "nobody said what decides it"
+
+
 def people(count=12) -> list[ClaimRow]:
     return [
         ClaimRow(
@@ -214,7 +229,7 @@ def test_rows_are_of_people_their_neutrals_and_made_ones_and_split_by_document()
     assert stated.rationale == (2,) and stated.sentences == ("On gene 2", "Gene 2 is rare.", "It causes pain 2.")
     apart = {pair.claim for pair in split.training if pair.source == "people"}
     assert apart and apart.isdisjoint(pair.claim for pair in split.validation)
-    assert len(apart) + sum(pair.source == "people" for pair in split.validation) == 12
+    assert len(apart) + len({pair.claim for pair in split.validation if pair.source == "people"}) == 12
     labels = {}
     for pair in split.training:
         if not pair.source.startswith("people"):

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from biorag.answering.verification.aliases import Aliases, aliases_for
 from biorag.answering.verification.analysis import Analysis, analyse
 from biorag.answering.verification.reading import EvidenceReader
 from biorag.answering.verification.rules import LEAST_COVERAGE, Judgement, assess
 from biorag.corpus.sentences import sentence_starts, sentences
-from biorag.types import LABEL_OF, LABELS, ClaimJudge, Snippet, Verdict
+from biorag.types import LABEL_OF, LABELS, ClaimJudge, Snippet, Vectors, Verdict
 
 MOST_SENTENCES = 2000  # of a snippet; a book is better split into blocks
 LONGEST_CLAIM = 300  # content words; two sentences, which are all that is held against it, never have so many
@@ -98,26 +100,40 @@ def snippet_verdicts(
     if judging is None:
         return verdicts
     asked = [(n, item) for n, item in enumerate(assessed) if item and not item.is_decided]
-    pairs = [(judging.reader.read(claim, snippets[n]), claim) for n, _ in asked]
-    rows = judging.judge.judge(pairs) if pairs else ()
-    for (n, item), row in zip(asked, rows, strict=True):
-        verdicts[n] = combined(item, tuple(map(float, row)))
+    windows_of = [judging.reader.read(claim, snippets[n]) for n, _ in asked]
+    pairs = [(window, claim) for read in windows_of for window in read]
+    rows = iter(judging.judge.judge(pairs) if pairs else ())
+    for (n, item), read in zip(asked, windows_of, strict=True):
+        verdicts[n] = combined(item, read, np.stack([next(rows) for _ in read]))
     return verdicts
 
 
-def combined(assessed: Assessed, probability: tuple[float, ...]) -> SnippetVerdict:
-    """Return the verdict that the rules and a judge's probabilities, by `LABELS`, come to.
+def pooled(rows: Vectors) -> tuple[float, ...]:
+    """Return the probabilities of all windows together, by `LABELS`, of those of each, (windows, 3).
+
+    One window suffices to support or contradict a claim, and all must do neither: the extremes, and the means, count
+    alike.
+    """
+    extremes = np.array([rows[:, 0].max(), rows[:, 1].max(), rows[:, 2].min()])
+    total = extremes / extremes.sum() + rows.mean(axis=0)
+    return tuple(map(float, total / total.sum()))
+
+
+def combined(assessed: Assessed, read: Sequence[str], rows: Vectors) -> SnippetVerdict:
+    """Return the verdict that the rules and a judge come to, with the sentence for which the judge is surest of it.
 
     The judge supports and contradicts claims in whatever words. What it leans to without enough probability is unsure,
-    and so is a support that the rules veto.
+    and so is a support that the rules veto. `rows` are its probabilities for the windows `read`, (windows, 3).
     """
+    probability = pooled(rows)
     supports, contradicts, neither = probability
-    judged = assessed.by_rules()._replace(probability=probability)
+    surest = rows[: max(1, len(read) - 1), int(contradicts > supports)].argmax()  # the last window is no quotation
+    judged = SnippetVerdict(Verdict.UNSUPPORTED, assessed.judgement.coverage, read[surest], probability)
     if contradicts >= max(CONTRADICTS_FROM, supports):
         return judged._replace(verdict=Verdict.CONTRADICTED)
     if supports >= SUPPORTS_FROM and not assessed.judgement.vetoes:
         return judged._replace(verdict=Verdict.SUPPORTED)
-    return judged._replace(verdict=Verdict.UNSURE if neither < max(supports, contradicts) else Verdict.UNSUPPORTED)
+    return judged._replace(verdict=Verdict.UNSURE) if neither < max(supports, contradicts) else judged
 
 
 def _assessed(claim: str, snippet: Snippet, question: str, least: float) -> Assessed | None:

@@ -1,4 +1,4 @@
-"""What of a snippet a judge of claims reads: all of a short one, of a long one the sentences nearest to the claim."""
+"""What of a snippet a judge of claims reads: the sentences nearest to the claim, each alone and as many as fit."""
 
 from __future__ import annotations
 
@@ -13,39 +13,54 @@ from biorag.corpus.sentences import sentence_starts, terms
 from biorag.types import SentenceEncoder, Snippet, Vectors
 
 CHARACTERS = 768  # of evidence and claim: about 190 tokens, which is what the judge is trained on
+NEAREST = 3  # sentences that are judged alone
 MOST = 64  # sentences whose tokens are compared, of a snippet that has more those that share most words with the claim
 
 
 class EvidenceReader:
     """Chooses the evidence that a judge reads; sentences are ranked by late interaction, or without encoder by words.
 
-    `load_encoder` is called at the first snippet that is too long; it returns None where there is no encoder.
+    `load_encoder` is called at the first snippet of more than `NEAREST` sentences; it returns None where there is no
+    encoder.
     """
 
     def __init__(self, load_encoder: Callable[[], SentenceEncoder | None] = lambda: None) -> None:
         self._encoder = cache(load_encoder)
 
-    def read(self, claim: str, snippet: Snippet) -> str:
-        """Return the text of a snippet that fits beside a claim: sentences, in their order; at least one."""
-        text, room = snippet.contents, CHARACTERS - len(claim)
-        if len(text) <= room:
-            return text
+    def read(self, claim: str, snippet: Snippet) -> list[str]:
+        """Return the windows of a snippet to judge a claim by: its nearest sentences, in their order, and what fits.
+
+        The last is the snippet's text, or as many of the nearest sentences as fit beside the claim; a snippet of one
+        sentence is one window.
+        """
+        text = snippet.contents
         starts = [0, *sentence_starts(text), len(text)]
         rows = [
             EvidenceSentence(1, start, start + len(sentence), sentence)
             for start, end in itertools.pairwise(starts)
             if (sentence := text[start:end].rstrip())
         ]
-        shared = _shared_words(claim, rows)
-        if len(rows) > MOST:
-            nearest = np.sort(np.argsort(-shared, kind="stable")[:MOST])
-            rows, shared = [rows[index] for index in nearest], shared[nearest]
-        scores = self._scores(claim, snippet, rows, shared)
-        return " ".join(row.text for row in fitting(rows, scores, room))
+        if len(rows) < 2:
+            return [text]
+        scores = np.zeros(len(rows), np.float32)
+        if len(rows) > NEAREST:
+            rows, scores = self._ranked(claim, snippet, rows)
+        nearest = np.sort(np.argsort(-scores, kind="stable")[:NEAREST])
+        room = CHARACTERS - len(claim)
+        whole = text if len(text) <= room else " ".join(row.text for row in fitting(rows, scores, room))
+        return [*(rows[index].text for index in nearest), whole]
 
-    def _scores(self, claim: str, snippet: Snippet, rows: Sequence[EvidenceSentence], shared: Vectors) -> Vectors:
+    def _ranked(
+        self, claim: str, snippet: Snippet, rows: Sequence[EvidenceSentence]
+    ) -> tuple[Sequence[EvidenceSentence], Vectors]:
+        """Return sentences and how near they are to the claim; of too many those that share most words with it."""
+        words = terms(claim)
+        shared = np.array([len(words & terms(row.text)) for row in rows], np.float32)
+        if len(rows) > MOST:
+            kept = np.sort(np.argsort(-shared, kind="stable")[:MOST])
+            rows, shared = [rows[index] for index in kept], shared[kept]
         encoder = self._encoder()
-        return late_interaction(claim, [snippet], rows, encoder) if encoder else shared
+        return rows, late_interaction(claim, [snippet], rows, encoder) if encoder else shared
 
 
 def fitting(rows: Sequence[EvidenceSentence], scores: Vectors, characters: int) -> list[EvidenceSentence]:
@@ -56,9 +71,3 @@ def fitting(rows: Sequence[EvidenceSentence], scores: Vectors, characters: int) 
             chosen.append(index)
             characters -= len(rows[index].text) + 1
     return [rows[index] for index in sorted(chosen)]
-
-
-def _shared_words(claim: str, rows: Sequence[EvidenceSentence]) -> Vectors:
-    """Return how many of the claim's content words each sentence has, (sentences,)."""
-    words = terms(claim)
-    return np.array([len(words & terms(row.text)) for row in rows], np.float32)

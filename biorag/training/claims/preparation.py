@@ -94,7 +94,7 @@ class ClaimPreparation:
         return self._evidence(
             [
                 *decided,
-                *(replace(claim, rationale=()) for claim in decided),  # beside what is found without it
+                *(window for claim in decided for window in maker.windows(claim)),
                 *neutrals,
                 *limited(map(maker.near_misses, in_turn({claim.claim: claim for claim in true}.values())), made),
             ],

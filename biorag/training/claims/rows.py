@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import re
@@ -171,6 +172,28 @@ class ClaimMaker:
             yield other
         if change.label == "contradicts":
             yield replace(other, claim=change.text)
+
+    def windows(self, claim: LabelledClaim) -> Iterator[LabelledClaim]:
+        """Yield a claim beside single windows of its text, as a judge reads them.
+
+        They are what decides it, each run of neighbouring sentences, and the nearest of the other sentences that share
+        less than half of its words: "neither". A claim that its text does not decide has the two nearest.
+        """
+        positions = sorted(claim.rationale)
+        runs = [
+            tuple(position for _, position in run)
+            for _, run in itertools.groupby(enumerate(positions), lambda pair: pair[1] - pair[0])
+        ]
+        for run in runs:
+            texts = tuple(claim.sentences[position] for position in run)
+            yield replace(claim, sentences=texts, rationale=tuple(range(len(texts))))
+        if not runs and claim.label != "neither":
+            return
+        others = [text for index, text in enumerate(claim.sentences) if index not in positions]
+        shares = sorted(((self.share(claim.claim, [text]), text) for text in others), reverse=True)
+        nearest = [text for share, text in shares if share < ALIKE or not runs]
+        for text in nearest[: 1 if runs else 2]:
+            yield replace(claim, sentences=(text,), label="neither", rationale=())
 
     def neutral(self, claim: LabelledClaim) -> LabelledClaim | None:
         """Return a claim beside sentences that do not decide it, of the same text or another; None if there are none.
