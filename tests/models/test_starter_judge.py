@@ -179,7 +179,6 @@ def test_a_fault_shows_before_a_generator_writes(small_home, starter_judge, writ
 def test_doctor_checks_it_and_models_lists_it(starter_judge, monkeypatch):
     monkeypatch.setattr("biorag.commands.doctor._question", lambda settings: "asked")
     monkeypatch.setattr("biorag.commands.doctor.STARTER_JUDGE", finding.STARTER_JUDGE)
-    monkeypatch.setattr("biorag.commands.models.STARTERS", [finding.STARTER_JUDGE])
     checks = {check["name"]: check["ok"] for check in done(invoke("doctor", "--json"))["checks"]}
     assert checks["starter judge"] is True
     (starter_judge / GRAPH).write_text("{}")

@@ -127,7 +127,7 @@ def combined(assessed: Assessed, read: Sequence[str], rows: Vectors) -> SnippetV
     """
     probability = pooled(rows)
     supports, contradicts, neither = probability
-    surest = rows[: max(1, len(read) - 1), int(contradicts > supports)].argmax()  # the last window is no quotation
+    surest = int(rows[: max(1, len(read) - 1), int(contradicts > supports)].argmax())  # the last window is no quotation
     judged = SnippetVerdict(Verdict.UNSUPPORTED, assessed.judgement.coverage, read[surest], probability)
     if contradicts >= max(CONTRADICTS_FROM, supports):
         return judged._replace(verdict=Verdict.CONTRADICTED)

@@ -35,7 +35,7 @@ class EvidenceReader:
         """
         text = snippet.contents
         starts = [0, *sentence_starts(text), len(text)]
-        rows = [
+        rows: Sequence[EvidenceSentence] = [
             EvidenceSentence(1, start, start + len(sentence), sentence)
             for start, end in itertools.pairwise(starts)
             if (sentence := text[start:end].rstrip())
