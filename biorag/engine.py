@@ -258,7 +258,7 @@ def load_checker(settings: Settings, load: Callable[[], TextEncoder] | None = No
     judge = LazyJudge(lambda: load_judge(verifier, settings))
     if verifier != STARTER:  # whatever the claim, a wrong one is told at once
         judge.load()
-    return Checker(judge, EvidenceReader(encoder))
+    return Checker(judge, EvidenceReader(encoder, windows=not is_server(verifier)))
 
 
 class LazyJudge:

@@ -44,7 +44,7 @@ def judge_file(
 
         verdicts = Rows(out, {"claims": sha256_of(file), "filter": filters, **identity}, tally=_tally)
         filled = verdicts.fill(claims, rows, advance, BATCH)
-    return {verdict.value: filled.counts[verdict.value] for verdict in Verdict}
+    return {verdict.value: filled.counts.get(verdict.value, 0) for verdict in Verdict}
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from biorag.answering.verification.reading import CHARACTERS, MOST, EvidenceReader
+from biorag.answering.verification.reading import CHARACTERS, LONGEST, MOST, EvidenceReader
 from biorag.types import LocatedTokens, Snippet
 
 FILLER = "Nothing of interest was seen in any of the other animals of group {}."
@@ -58,6 +58,14 @@ def test_of_a_long_snippet_the_nearest_sentences_and_as_many_as_fit_are_read_in_
     assert positions == sorted(positions)
     reader.read(claim, snippet_of(*fillers, odd))
     assert loaded == [1], "the encoder is loaded once"
+
+
+def test_a_judge_of_long_texts_reads_one_window():
+    texts = [FILLER.format(n) for n in range(40)]
+    reader = EvidenceReader(windows=False)
+    assert reader.read("A claim.", snippet_of(*texts)) == [" ".join(texts)]
+    (read,) = reader.read("A claim.", snippet_of(*texts * 5))
+    assert CHARACTERS < len(read) < LONGEST
 
 
 def test_a_sentence_that_is_too_long_alone_is_read():

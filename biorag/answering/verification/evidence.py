@@ -127,8 +127,9 @@ def combined(assessed: Assessed, read: Sequence[str], rows: Vectors) -> SnippetV
     """
     probability = pooled(rows)
     supports, contradicts, neither = probability
-    surest = int(rows[: max(1, len(read) - 1), int(contradicts > supports)].argmax())  # the last window is no quotation
-    judged = SnippetVerdict(Verdict.UNSUPPORTED, assessed.judgement.coverage, read[surest], probability)
+    of_sentences = rows[:-1, int(contradicts > supports)]  # the last window is no quotation
+    quote = read[int(of_sentences.argmax())] if len(of_sentences) else assessed.quote
+    judged = SnippetVerdict(Verdict.UNSUPPORTED, assessed.judgement.coverage, quote, probability)
     if contradicts >= max(CONTRADICTS_FROM, supports):
         return judged._replace(verdict=Verdict.CONTRADICTED)
     if supports >= SUPPORTS_FROM and not assessed.judgement.vetoes:

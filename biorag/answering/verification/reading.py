@@ -13,6 +13,7 @@ from biorag.corpus.sentences import sentence_starts, terms
 from biorag.types import SentenceEncoder, Snippet, Vectors
 
 CHARACTERS = 768  # of evidence and claim: about 190 tokens, which is what the judge is trained on
+LONGEST = 8192  # of both, for a judge that reads long texts
 NEAREST = 3  # sentences that are judged alone
 MOST = 64  # sentences whose tokens are compared, of a snippet that has more those that share most words with the claim
 
@@ -21,11 +22,13 @@ class EvidenceReader:
     """Chooses the evidence that a judge reads; sentences are ranked by late interaction, or without encoder by words.
 
     `load_encoder` is called at the first snippet of more than `NEAREST` sentences; it returns None where there is no
-    encoder.
+    encoder. With `windows` False there is one window, of up to `LONGEST` characters: for a judge that reads long texts
+    and is slow or costs money.
     """
 
-    def __init__(self, load_encoder: Callable[[], SentenceEncoder | None] = lambda: None) -> None:
+    def __init__(self, load_encoder: Callable[[], SentenceEncoder | None] = lambda: None, windows: bool = True) -> None:
         self._encoder = cache(load_encoder)
+        self._windows = windows
 
     def read(self, claim: str, snippet: Snippet) -> list[str]:
         """Return the windows of a snippet to judge a claim by: its nearest sentences, in their order, and what fits.
@@ -33,7 +36,9 @@ class EvidenceReader:
         The last is the snippet's text, or as many of the nearest sentences as fit beside the claim; a snippet of one
         sentence is one window.
         """
-        text = snippet.contents
+        text, room = snippet.contents, (CHARACTERS if self._windows else LONGEST) - len(claim)
+        if not self._windows and len(text) <= room:
+            return [text]
         starts = [0, *sentence_starts(text), len(text)]
         rows: Sequence[EvidenceSentence] = [
             EvidenceSentence(1, start, start + len(sentence), sentence)
@@ -45,8 +50,7 @@ class EvidenceReader:
         scores = np.zeros(len(rows), np.float32)
         if len(rows) > NEAREST:
             rows, scores = self._ranked(claim, snippet, rows)
-        nearest = np.sort(np.argsort(-scores, kind="stable")[:NEAREST])
-        room = CHARACTERS - len(claim)
+        nearest = np.sort(np.argsort(-scores, kind="stable")[: NEAREST if self._windows else 0])
         whole = text if len(text) <= room else " ".join(row.text for row in fitting(rows, scores, room))
         return [*(rows[index].text for index in nearest), whole]
 
