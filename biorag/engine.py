@@ -255,9 +255,8 @@ def load_checker(settings: Settings, load: Callable[[], TextEncoder] | None = No
     verifier = settings.generation.verifier
     if verifier == RULES_ALONE:
         return Checker()
-    judge = LazyJudge(lambda: load_judge(verifier, settings))
-    if verifier != STARTER:  # whatever the claim, a wrong one is told at once
-        judge.load()
+    # One that was named is loaded now: whatever the claim, a wrong one is told at once.
+    judge = LazyJudge(lambda: load_judge(STARTER, settings)) if verifier == STARTER else load_judge(verifier, settings)
     return Checker(judge, EvidenceReader(encoder, windows=not is_server(verifier)))
 
 
@@ -271,14 +270,13 @@ class LazyJudge:
     @property
     def sha256(self) -> str:
         """The identity of its weights."""
-        return self.load().sha256
+        return self._loaded().sha256
 
     def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
         """Return probabilities (pairs, 3), supports, contradicts, neither, of pairs of evidence and claim."""
-        return self.load().judge(pairs)
+        return self._loaded().judge(pairs)
 
-    def load(self) -> ClaimJudge:
-        """Return the judge, loaded now if it was not before."""
+    def _loaded(self) -> ClaimJudge:
         with self._loading:
             self._judge = self._judge or self._load()
         return self._judge
