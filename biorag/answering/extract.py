@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction
 from biorag.answering.verification.checker import citation_of
-from biorag.corpus.sentences import sentence_starts, terms
+from biorag.corpus.sentences import sentence_spans, terms
 from biorag.types import EXTRACT, Answer, CheckedSentence, EvidenceSpan, Hit, SentenceEncoder, Vectors, Verdict
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
@@ -70,14 +69,13 @@ def _of_hit(n: int, hit: Hit) -> list[EvidenceSentence]:
     body = hit.snippet.content or hit.snippet.title
     offset = len(contents) - len(body)
     section, rows = "", []
-    for start, end in itertools.pairwise([0, *sentence_starts(body), len(body)]):
+    for start, end in sentence_spans(body):
         label = _LABEL.match(body[start:end])
         if label and (named := _sections().get(label[1].strip().lower().replace("’", "'"))):
             section, start = named, start + label.end()
-        text = body[start:end].strip()
-        start += len(body[start:end]) - len(body[start:end].lstrip())
+        text = body[start:end]
         if text and not _is_instruction(text):
-            rows.append(EvidenceSentence(n, offset + start, offset + start + len(text), text, section))
+            rows.append(EvidenceSentence(n, offset + start, offset + end, text, section))
     return rows
 
 

@@ -60,6 +60,16 @@ def sentence_starts(text: str) -> list[int]:
     return sorted({*gaps, *itertools.islice(pieces, 1, None)})
 
 
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Return the spans (start, end) of a passage's sentences, without the white space around them; none is empty."""
+    starts = [0, *sentence_starts(text), len(text)]
+    spans = [
+        (end - len(text[start:end].lstrip()), start + len(text[start:end].rstrip()))
+        for start, end in itertools.pairwise(starts)
+    ]
+    return [(start, end) for start, end in spans if start < end]
+
+
 def first_sentences(text: str, most: int) -> str:
     """Return the first `most` sentences of a text; the end of a line ends one too."""
     ends = sorted({*sentence_starts(text), *(end.end() for end in _LINE_END.finditer(text))})

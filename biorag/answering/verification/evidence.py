@@ -12,7 +12,7 @@ from biorag.answering.verification.aliases import Aliases, aliases_for
 from biorag.answering.verification.analysis import Analysis, analyse
 from biorag.answering.verification.reading import EvidenceReader
 from biorag.answering.verification.rules import LEAST_COVERAGE, Judgement, assess
-from biorag.corpus.sentences import sentence_starts, sentences
+from biorag.corpus.sentences import sentence_spans, sentences
 from biorag.types import LABEL_OF, LABELS, ClaimJudge, Snippet, Vectors, Verdict
 
 MOST_SENTENCES = 2000  # of a snippet; a book is better split into blocks
@@ -166,10 +166,7 @@ def _assessed(claim: str, snippet: Snippet, question: str, least: float) -> Asse
 @lru_cache(maxsize=1 << 12)
 def windows(text: str, titled: bool, aliases: Aliases = ()) -> tuple[EvidenceWindow, ...]:
     """Return the windows of a snippet's text, those of one sentence first; none beyond `MOST_SENTENCES`."""
-    starts = [0, *sentence_starts(text)]
-    ends = [*starts[1:], len(text)]
-    starts = starts[:MOST_SENTENCES]
-    spans = [(start, start + len(text[start:end].rstrip())) for start, end in zip(starts, ends, strict=False)]
+    spans = sentence_spans(text)[:MOST_SENTENCES]
     analyses = [analyse(text[start:end], aliases) for start, end in spans]
     single = [_window(*span, analysis) for span, analysis in zip(spans, analyses, strict=True)]
     neighbours = [_window(spans[n - 1][0], spans[n][1], *analyses[n - 1 : n + 1]) for n in range(1, len(spans))]

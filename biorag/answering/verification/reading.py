@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
 
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction
-from biorag.corpus.sentences import sentence_starts, terms
+from biorag.corpus.sentences import sentence_spans, terms
 from biorag.types import SentenceEncoder, Snippet, Vectors
 
 CHARACTERS = 768  # of evidence and claim: about 190 tokens, which is what the judge is trained on
@@ -39,12 +38,8 @@ class EvidenceReader:
         text, room = snippet.contents, (CHARACTERS if self._windows else LONGEST) - len(claim)
         if not self._windows and len(text) <= room:
             return [text]
-        starts = [0, *sentence_starts(text), len(text)]
-        rows: Sequence[EvidenceSentence] = [
-            EvidenceSentence(1, start, start + len(sentence), sentence)
-            for start, end in itertools.pairwise(starts)
-            if (sentence := text[start:end].rstrip())
-        ]
+        spans = sentence_spans(text)
+        rows: Sequence[EvidenceSentence] = [EvidenceSentence(1, start, end, text[start:end]) for start, end in spans]
         if len(rows) < 2:
             return [text]
         scores = np.zeros(len(rows), np.float32)
