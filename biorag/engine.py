@@ -31,6 +31,7 @@ from biorag.types import (
     Generator,
     Index,
     Progress,
+    Question,
     Reranker,
     Snippet,
     TokenEncoder,
@@ -106,10 +107,18 @@ class OpenIndex:
         check_fields(self.index, self.manifest.encoder.dimension, conditions)
         return conditions
 
-    def search(self, question: str, where: tuple[FieldFilter, ...]) -> Ranking:
-        """Return the evidence for a question among the snippets that fulfil `where`."""
-        retracted = self.settings.retrieval.include_retracted
-        return self.retriever.search_all([question], wheres=[self.checked(where)], retracted=retracted)[0]
+    def search(self, question: Question, where: tuple[FieldFilter, ...]) -> Ranking:
+        """Return the evidence for a question among the snippets that fulfil `where`.
+
+        Where no number of hits is set, a list has `LIST_HITS`: its items stand in more snippets than a fact.
+        """
+        from biorag.answering.kinds import LIST_HITS, kind_of
+
+        retrieval = self.settings.retrieval
+        is_list = not question.options and (self.settings.generation.kind or kind_of(question.text)) == "list"
+        limit = LIST_HITS if is_list and "k" not in retrieval.model_fields_set else None
+        wheres, retracted = [self.checked(where)], retrieval.include_retracted
+        return self.retriever.search_all([question.text], limit, wheres, retracted)[0]
 
     def models_used(self, generator: Generator | None) -> dict[str, Any]:
         """Return the names of the models that answer."""

@@ -156,6 +156,7 @@ class Verdict(StrEnum):
         return "not sure" if self is Verdict.UNSURE else self.value
 
 
+Kind: TypeAlias = Literal["yesno", "factoid", "list", "summary"]  # of answer
 ClaimLabel: TypeAlias = Literal["supports", "contradicts", "neither"]  # what evidence does to a claim
 LABELS: tuple[ClaimLabel, ...] = ("supports", "contradicts", "neither")  # as a `ClaimJudge` orders them
 LABEL_OF: Mapping[str, ClaimLabel] = {
@@ -193,13 +194,22 @@ class CheckedSentence:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerItem:
+    """A name or amount that answers a question, as the evidence has it, and the numbers of the hits that state it."""
+
+    text: str
+    citations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to one question.
 
     `choice` is None if no option could be read from the reply, `parsed` tells whether the reply was the JSON asked for.
     `supplied` counts the hits in the prompt; `notes` says what was cut or dropped. `timings_ms` has "cached" instead of
     "generate" if the reply came from the cache. `evidence_probability`, that the index holds an answer, is None if it
-    was not estimated; `abstained` tells whether it was too low.
+    was not estimated; `abstained` tells whether it was too low. `kind` is what an open question asks for;
+    `short_answer` is "yes", "no" or "unclear" of a yes/no question, the fact of a factoid; `items` are those of a list.
     """
 
     question: Question
@@ -219,6 +229,9 @@ class Answer:
     sentences: tuple[CheckedSentence, ...] = ()
     abstained: bool = False
     evidence_probability: float | None = None
+    kind: Kind | None = None
+    short_answer: str = ""
+    items: tuple[AnswerItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

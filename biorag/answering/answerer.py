@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from biorag.answering.abstention.estimator import EvidenceEstimator
 from biorag.answering.extract import Extractor, extracted
+from biorag.answering.kinds import kind_of
 from biorag.answering.options import by_evidence
 from biorag.answering.replies import chosen, fault_of, written
 from biorag.answering.verification.checker import Checker
@@ -29,7 +30,7 @@ METHODS = {  # the ways to answer a multiple-choice question
 WITHOUT_GENERATOR = frozenset([EVIDENCE])
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
 CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
-NOTHING = "The index holds nothing that answers this."
+NOTHING = "I found nothing that answers this."
 OnText = Callable[[str], None]
 
 
@@ -115,7 +116,8 @@ class Answerer:
         question alone does not fit the generator's window.
         """
         _check_method(method)
-        answer = Answer(question)
+        kind = None if question.options else self._settings.generation.kind or kind_of(question.text)
+        answer = Answer(question, kind=kind)
         if ranking:
             answer = replace(answer, hits=ranking.hits, timings_ms=ranking.timings_ms)
         start = time.perf_counter()
@@ -144,7 +146,7 @@ class Answerer:
         return (_noted(answer, CACHED_NOTE), "cached") if cached else (answer, "generate")
 
     def _extract(self, answer: Answer) -> Answer:
-        return extracted(answer, self._extractor.extract(answer.question.text, answer.hits))
+        return extracted(answer, self._extractor.extract(answer.question.text, answer.hits, answer.kind))
 
     def _generate(self, generator: Generator, answer: Answer, on_text: OnText | None) -> tuple[Answer, bool]:
         """Return the answer, and whether its reply was cached."""

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction
 from biorag.answering.verification.checker import citation_of
 from biorag.corpus.sentences import sentence_spans, terms
-from biorag.types import EXTRACT, Answer, CheckedSentence, EvidenceSpan, Hit, SentenceEncoder, Vectors, Verdict
+from biorag.types import EXTRACT, Answer, CheckedSentence, EvidenceSpan, Hit, Kind, SentenceEncoder, Vectors, Verdict
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 _LABEL = re.compile(r"([A-Za-z][A-Za-z'’/&,\- ]{2,40}?)\s*:\s+(?=[\"'(\[]?[A-Z0-9])")
@@ -26,17 +26,32 @@ _AMOUNT = re.compile(
     re.IGNORECASE,
 )
 
+_FRAGMENT = re.compile(r"[a-z]+[\s,.;:]")  # the rest of a sentence whose beginning is not there
+
 SHORTEST_SENTENCE = 4  # words
+REPEATED = 7  # words in sequence that no sentence says twice
+RAGGED = 2  # words, or the rest of them, between a sentence and its repetition
 NEW_TERMS = 3.0  # content words besides the question's: a sentence with so many says something of its own
 COVERAGE = 0.35  # weight of the share of the question's words that a sentence holds, rare ones weighing more
 HIT = 0.8  # weight of the snippet's score as a share of the first hit's
 NOVELTY = 0.1  # weight of the words that the question lacks
 CONCLUSION, AIM, QUESTION, HEADING = 0.2, -0.1, -0.3, -0.3  # of sentences of such a kind
+LEANING = -0.2  # of a sentence that points at something said before it
+TITLE = -0.3  # of a title, which is shown where nothing else is
 CUE = 0.05  # of a cue of what the question asks for: a reason, a number
 COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that those before it lack
-MARGIN = 0.12  # how far below the best score a further sentence may lie
-REDUNDANCY = 0.4  # share of its words that a further sentence may have in common with those before it
-MOST = 3  # sentences
+
+
+class Length(NamedTuple):
+    """How many sentences are shown, and which further ones count."""
+
+    most: int  # sentences
+    margin: float  # how far below the best score a further sentence may lie
+    redundancy: float  # share of its words that a further sentence may have in common with those before it
+
+
+SHORT = Length(most=3, margin=0.12, redundancy=0.4)
+LIST = Length(most=6, margin=0.3, redundancy=0.55)  # the items of a list stand one to a snippet
 
 
 @cache
@@ -73,10 +88,30 @@ def _of_hit(n: int, hit: Hit) -> list[EvidenceSentence]:
         label = _LABEL.match(body[start:end])
         if label and (named := _sections().get(label[1].strip().lower().replace("’", "'"))):
             section, start = named, start + label.end()
+        start, end = _without_repetition(body, start, end)
         text = body[start:end]
         if text and not _is_instruction(text):
             rows.append(EvidenceSentence(n, offset + start, offset + end, text, section))
-    return rows
+    return [row for row in rows if not _FRAGMENT.match(row.text)] or rows
+
+
+def _without_repetition(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the span of a sentence, or of its part before or after a stretch of words that it says twice.
+
+    Records that were put together from overlapping passages say a stretch again, often from the middle of a word. If
+    neither part is a sentence, the span is empty.
+    """
+    words = list(_WORD.finditer(text, start, end))
+    first: dict[tuple[str, ...], int] = {}
+    for index in range(len(words) - REPEATED + 1):
+        stretch = tuple(word[0].lower() for word in words[index : index + REPEATED])
+        if first.setdefault(stretch, index) != index:
+            cut = words[index].start()
+            ends = [stop.end() for stop in re.finditer(r"[.!?](?=\s)", text[start:cut])]
+            if ends and len(text[start + ends[-1] : cut].split()) <= RAGGED:
+                return start, start + ends[-1]
+            return (cut, end) if text[cut].isupper() and text[end - 1] in ".!?" else (end, end)
+    return start, end
 
 
 def _is_instruction(text: str) -> bool:
@@ -107,6 +142,7 @@ def features(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence
         new = len(terms(row.text) - asked)
         share = max(0.0, hits[row.n - 1].score / top) if top > 0 else 1.0 / row.n
         scores[index] += HIT * share + NOVELTY * min(1.0, new / NEW_TERMS) + _kind(question, row)
+        scores[index] += TITLE * (row.text == hits[row.n - 1].snippet.title)
     return scores
 
 
@@ -121,6 +157,7 @@ def _kind(question: str, row: EvidenceSentence) -> float:
     weights = (
         (CONCLUSION, concludes),
         (AIM, aims),
+        (LEANING, _pattern("phrases", "opener").match(text)),
         (QUESTION, text.rstrip("\"')").endswith("?")),
         (HEADING, not ends or len(_WORD.findall(text)) < SHORTEST_SENTENCE),
         (CUE, wants_reason or wants_amount),
@@ -128,8 +165,13 @@ def _kind(question: str, row: EvidenceSentence) -> float:
     return sum(weight for weight, applies in weights if applies)
 
 
-def select(rows: Sequence[EvidenceSentence], scores: Vectors, held: Vectors) -> list[EvidenceSentence]:
-    """Return the best sentence and at most two more, by snippet and then in the order of the text.
+def select(
+    rows: Sequence[EvidenceSentence],
+    scores: Vectors,
+    held: Vectors,
+    length: Length = SHORT,
+) -> list[EvidenceSentence]:
+    """Return the best sentence and a few more, by snippet and then in the order of the text.
 
     A further sentence must score nearly as much, count words of the question still missing, and repeat nothing. One
     that leans on the sentence before it ("It prevents …") brings that one along. `scores` are (sentences,), `held` is
@@ -137,10 +179,10 @@ def select(rows: Sequence[EvidenceSentence], scores: Vectors, held: Vectors) -> 
     """
     if not rows:
         return []
-    floor = float(scores.max()) - MARGIN
+    floor = float(scores.max()) - length.margin
     chosen: list[int] = []
     refused: set[int] = set()
-    while len(chosen) < MOST and len(chosen) + len(refused) < len(rows):
+    while len(chosen) < length.most and len(chosen) + len(refused) < len(rows):
         missing = (held[chosen].max(axis=0) == 0) if chosen else np.zeros(held.shape[1], bool)
         totals = scores + COMPLEMENT * held[:, missing].sum(axis=1)
         totals[[*chosen, *refused]] = -np.inf
@@ -148,7 +190,7 @@ def select(rows: Sequence[EvidenceSentence], scores: Vectors, held: Vectors) -> 
         if totals[index] < floor:
             break
         before = [index - 1] if _leans(rows, index) and index - 1 not in chosen else []
-        if len(chosen) + len(before) >= MOST or _repeats(rows, index, chosen):
+        if len(chosen) + len(before) >= length.most or _repeats(rows, index, chosen, length.redundancy):
             refused.add(index)
         else:
             chosen += [*before, index]
@@ -162,10 +204,10 @@ def _leans(rows: Sequence[EvidenceSentence], index: int) -> bool:
     return bool(opener) and index > 0 and rows[index - 1].n == rows[index].n
 
 
-def _repeats(rows: Sequence[EvidenceSentence], index: int, chosen: Sequence[int]) -> bool:
+def _repeats(rows: Sequence[EvidenceSentence], index: int, chosen: Sequence[int], redundancy: float) -> bool:
     words = terms(rows[index].text)
     return any(
-        len(words & (other := terms(rows[earlier].text))) >= REDUNDANCY * max(1, min(len(words), len(other)))
+        len(words & (other := terms(rows[earlier].text))) >= redundancy * max(1, min(len(words), len(other)))
         for earlier in chosen
     )
 
@@ -193,10 +235,10 @@ class Extractor:
         tokens = [located.vectors for located in self._encoder.located_tokens([row.text for row in rows])]
         return np.stack([mean_maxsim(query, tokens) for query in self._encoder.query_tokens(texts)])
 
-    def extract(self, question: str, hits: Sequence[Hit]) -> list[EvidenceSentence]:
-        """Return one to three sentences that answer the question best; none without a hit."""
+    def extract(self, question: str, hits: Sequence[Hit], kind: Kind | None = None) -> list[EvidenceSentence]:
+        """Return the sentences that answer the question best: one to three, of a list up to six."""
         rows, scores = self.scored(question, hits)
-        return select(rows, scores, held_words(question, [row.text for row in rows]))
+        return select(rows, scores, held_words(question, [row.text for row in rows]), LIST if kind == "list" else SHORT)
 
 
 def extracted(answer: Answer, rows: Sequence[EvidenceSentence]) -> Answer:

@@ -37,6 +37,9 @@ def answer_json(answer: Answer, models: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "question": answer.question.text,
         "options": dict(answer.question.options),
+        "kind": answer.kind,
+        "short_answer": answer.short_answer,
+        "items": [{"text": item.text, "citations": list(item.citations)} for item in answer.items],
         "answer": answer.text,
         "choice": answer.choice,
         "reasoning": answer.reasoning,

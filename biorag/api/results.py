@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -138,9 +139,14 @@ class AnswerResult(Answer):
         return written(format, self.cited_hits)
 
     def __str__(self) -> str:
-        parts = [sentence.text + mark_of(sentence) + cited_numbers(sentence) for sentence in self.sentences]
-        text = " ".join(parts) or self.text
-        return f"{self.choice}. {text}" if self.choice else text
+        texts = [
+            " ".join(sentence.text + mark_of(sentence) + cited_numbers(sentence) for sentence in group)
+            for group in paragraphs(self)
+        ]
+        lead = f"{self.choice}." if self.choice else lead_of(self)
+        if len(texts) > 1:
+            return "\n".join(filter(None, [lead, *(f"- {text}" for text in texts)]))
+        return " ".join(filter(None, [lead, *(texts or [self.text])]))
 
     def __repr__(self) -> str:
         return f"<answer {str(self)!r}>"
@@ -238,6 +244,23 @@ def _verdict_of(sentences: Sequence[CheckedSentence], by: str) -> VerdictLine:
         this = "this" if total == 1 else f"{unsure} of {total} sentences"
         return VerdictLine(f"Not sure whether the evidence says {this}", Tone.DOUBTFUL)
     return VerdictLine("Unsupported: no snippet at hand says this", Tone.DOUBTFUL)
+
+
+LEADS = {"yes": "Yes.", "no": "No.", "unclear": "The evidence does not say plainly."}
+
+
+def lead_of(answer: Answer) -> str:
+    """Return what an answer begins with: yes or no, the fact asked for, the items of a list; "" for none."""
+    names = ", ".join(item.text for item in answer.items)
+    short = answer.short_answer or names
+    return LEADS.get(short, f"{short.rstrip('.')}." if short else "")
+
+
+def paragraphs(answer: Answer) -> list[list[CheckedSentence]]:
+    """Return the sentences of an answer as they are shown: of a list of evidence, those of each snippet apart."""
+    if answer.kind != "list" or answer.answerer != EXTRACT:
+        return [list(answer.sentences)] if answer.sentences else []
+    return [list(group) for _, group in itertools.groupby(answer.sentences, lambda sentence: sentence.citations)]
 
 
 def mark_of(sentence: CheckedSentence) -> str:

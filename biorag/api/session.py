@@ -40,6 +40,7 @@ class QuestionSettings(TypedDict, total=False):
     rerank: bool | None
     include_retracted: bool | None
     answer_anyway: bool | None
+    kind: str | None
 
 
 PER_QUESTION = tuple(QuestionSettings.__annotations__)
@@ -159,7 +160,7 @@ class Session:
         self._begin_generator()
         models = self._models(**changes)
         with self._searching:
-            ranking = models.search(question, where)
+            ranking = models.search(asked, where)
         generator = self._loaded_generator()
         answerer = models.answerer(generator, self._checker)
         with self._answering:

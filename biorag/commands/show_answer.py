@@ -12,7 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from biorag.api.results import SnippetResult, Tone, cited_numbers, mark_of, verdict_line
+from biorag.api.results import SnippetResult, Tone, cited_numbers, lead_of, mark_of, paragraphs, verdict_line
 from biorag.commands import show
 from biorag.corpus.sentences import best_sentence, matches, terms
 from biorag.references.facts import Facts
@@ -114,7 +114,11 @@ def _texts(answer: Answer) -> Iterator[Text]:
         if sentences:
             yield Text.assemble(("Reasoning: ", "bold"), marked(sentences))
     elif sentences:
-        yield marked(sentences)
+        lead, groups = Text(showable(lead_of(answer)), "bold"), [marked(group) for group in paragraphs(answer)]
+        if len(groups) > 1:
+            yield from filter(None, [lead, *(Text("- ") + group for group in groups)])
+        else:
+            yield Text(" ").join(filter(None, [lead, *groups]))
     elif answer.text:
         yield Text(showable(answer.text))
 

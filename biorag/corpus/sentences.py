@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import re
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])"
+    r"|(?<=[a-z0-9)\]][.!?])(?=[A-Z][A-Za-z]+(?: (?:and |AND )?[A-Z][A-Za-z]+){0,3}: )"  # "… of cancer.FUNDING: None."
+)
 _WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*")
 STOP_WORDS = frozenset(
     _WORD.findall(

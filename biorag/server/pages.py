@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from biorag.api.results import AnswerResult, mark_of
+from biorag.api.results import AnswerResult, lead_of, mark_of, paragraphs
 from biorag.api.session import Session
 from biorag.errors import BioragError, MissingError
 from biorag.prompts.grammar import growing_text
@@ -47,7 +47,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 FORMATS = tuple(name for name in OUTPUTS if name != TERMINAL)
-TEMPLATES.globals |= {"formats": FORMATS, "mark_of": mark_of}
+TEMPLATES.globals |= {"formats": FORMATS, "mark_of": mark_of, "lead_of": lead_of, "paragraphs": paragraphs}
 
 
 def rendered(template: str, **values: Any) -> str:

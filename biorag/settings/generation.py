@@ -19,6 +19,7 @@ from biorag.settings.section import (
     option,
     setting,
 )
+from biorag.types import Kind
 
 RULES_ALONE = "none"
 
@@ -35,6 +36,11 @@ class GenerationSettings(Section):
     )
     llm_model: str | None = _generation(
         None, "Model name on a server. Default: the server's first.", effect=Effect.NAMES
+    )
+    kind: Kind | None = _generation(
+        None,
+        "What an open question asks for: yesno, factoid, list or summary. Default: by its words.",
+        effect=Effect.NAMES,
     )
     max_tokens: int = _generation(256, "Maximum tokens of the model's text.", bounds=(1, 32_768))
     context_window: int = setting(8192, "Tokens of context, at most what the model supports.", bounds=(256, 16_777_216))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -188,3 +189,41 @@ def test_extracts_answer_the_questions_that_the_demonstration_corpus_covers(demo
 )
 def test_a_sentence_that_gives_orders_is_no_candidate(order):
     assert [each.text for each in candidates(hits_of(f"Zinc shortens colds. {order}"))] == ["Zinc shortens colds."]
+
+
+def test_what_a_record_says_twice_is_shown_once_and_fragments_not_at_all():
+    said = "Pitolisant acts as an inverse agonist at the H3 receptor of the brain."
+    hits = hits_of(
+        f"{said} ant acts as an inverse agonist at the H3 receptor of the brain.",
+        "Zinc did not help.FUNDING: None.",
+        "ns are prescribed. Colds pass.",
+        "only a fragment",
+    )
+    rows = candidates(hits)
+    assert [row.text for row in rows] == [
+        said,
+        "Zinc did not help.",
+        "FUNDING: None.",
+        "Colds pass.",
+        "only a fragment",
+    ]
+    assert all(hits[row.n - 1].snippet.contents[row.start : row.end] == row.text for row in rows)
+
+
+def test_a_sentence_that_points_at_something_absent_loses_to_one_that_stands_alone():
+    hits = hits_of("Among these drugs, zinc shortens colds.", "Zinc shortens colds in adults.")
+    first, second = features("Which drugs shorten colds?", [hits[0]] * 2, candidates(hits))
+    assert first < second
+
+
+def test_a_list_shows_more_sentences_than_another_answer():
+    hits = hits_of(
+        "Zinc lozenges shorten colds in adults.",
+        "Colds of small children improve with honey at night.",
+        "Ginger tea eases colds and sore throats somewhat.",
+        "Garlic prevented half of all colds during winter.",
+    )
+    hits = [replace(hit, score=1.0) for hit in hits]
+    question = "What helps against colds?"
+    short, listed = (Extractor().extract(question, hits * 2, kind) for kind in ("summary", "list"))
+    assert len(short) < len(listed) == 4

@@ -14,7 +14,17 @@ from tests.fakes import ScriptedGenerator
 
 HIT_KEYS = ["rank", "id", "pmid", "title", "content", "score", "metadata", "facts"]
 ANSWER_KEYS = {"question", "options", "answer", "choice", "reasoning", "relevant_context", "citations", "hits"}
-CHECKED_KEYS = {"models", "answerer", "abstained", "evidence_probability", "sentences", "timings_ms"}
+CHECKED_KEYS = {
+    "kind",
+    "short_answer",
+    "items",
+    "models",
+    "answerer",
+    "abstained",
+    "evidence_probability",
+    "sentences",
+    "timings_ms",
+}
 
 
 @pytest.fixture
@@ -125,6 +135,7 @@ def test_ask_json_has_the_documented_shape(run, small_home, scripted):
     (citation,) = found["citations"]
     assert list(citation) == ["n", "id", "pmid", "title", "quote", "score", "metadata"]
     assert (citation["n"], citation["id"], citation["pmid"]) == (1, "s1", 1001)
+    assert (found["kind"], found["short_answer"], found["items"]) == ("factoid", "", [])
     assert citation["quote"] == "Warfarin blocks vitamin K recycling and thins the blood."
     assert ids(found)[0] == "s1"
     assert [list(hit) for hit in found["hits"]] == [HIT_KEYS] * len(found["hits"])

@@ -1,0 +1,44 @@
+"""Kinds of answers that questions ask for."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from biorag.answering.kinds import kind_of
+
+ANSWERS = Path(__file__).parents[2].parent / "shared/data/bioasq/answers.jsonl.gz"
+
+
+@pytest.mark.parametrize(
+    ("question", "kind"),
+    [
+        ("Is metformin safe in pregnancy?", "yesno"),
+        ("In children with asthma, does vitamin D reduce exacerbations?", "yesno"),
+        ("Glucoraphanin can help reduce obesity, yes or no?", "yesno"),
+        ("Which drugs are approved for multiple sclerosis?", "list"),
+        ("List the symptoms of pellagra.", "list"),
+        ("What are the hallmarks of cancer?", "list"),
+        ("Which gene is mutated in cystic fibrosis?", "factoid"),
+        ("Name one inhibitor of BRAF.", "factoid"),
+        ("How many chromosomes do humans have?", "factoid"),
+        ("When was aspirin first made?", "factoid"),
+        ("What is the mechanism of action of teclistamab?", "summary"),
+        ("How does warfarin work?", "summary"),
+        ("What is gingipain?", "summary"),
+    ],
+)
+def test_a_question_asks_for_one_kind_of_answer(question, kind):
+    assert kind_of(question) == kind
+
+
+def test_the_kinds_are_mostly_those_that_experts_named():
+    if not ANSWERS.exists():
+        pytest.skip("needs BioASQ's development questions beside the repository")
+    with gzip.open(ANSWERS, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    right = sum(kind_of(row["question"]) == row["type"] for row in rows)
+    assert right / len(rows) > 0.83  # a logistic regression on n-grams: 0.838 by cross-validation
