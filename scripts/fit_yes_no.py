@@ -28,8 +28,8 @@ from biorag.corpus.sentences import sentences
 from biorag.types import Hit, Snippet
 
 WEIGHTS = {"conclusions": 1.0, "claims": 0.5, "inference": 0.3, "statements": 0.7}  # of an example of each source
-NO = 1.5  # how much more an example of "no" weighs
-WITHHELD = 0.12  # share of the training questions of PubMedQA whose answer would be withheld
+NO = 2.0  # how much more an example of "no" weighs
+WITHHELD = 0.15  # share of the training questions of PubMedQA whose answer would be withheld
 QUESTIONS = tuple(f"Does {{}} {verb} {{}} compared with {{}}?" for verb in ("affect", "increase", "reduce"))
 SHARE = 0.45  # of Evidence Inference's prompts
 DIGITS = 0.2  # characters of a text that may be digits: tables are left out
