@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.resources import files
 
 import numpy as np
-from numpy.typing import NDArray
 
 from biorag.answering.extract import Extractor
 from biorag.answering.sentence_matching import EvidenceSentence
-from biorag.answering.verification.analysis import analyse
 from biorag.answering.verification.checker import Checker, asserted, citation_of
 from biorag.answering.verification.evidence import OPPOSITE
+from biorag.answering.yes_no import POLAR, deciding_sentence, judged
 from biorag.corpus.sentences import sentences, terms
 from biorag.types import EXTRACT, Answer, CheckedSentence, ClaimLabel, EvidenceSpan, Hit, Vectors, Verdict
 
-POLAR = ("yes", "no", "maybe")
-NEGATED, HEDGED = 1, 2  # columns of what a sentence does
-TOP = 5  # sentences whose polarity counts
-TEMPERATURE = 0.1  # of the weights of these sentences, in units of their scores
 COVERAGE = 0.5  # weight of an option's words beside its MaxSim
 RELEVANCE = 0.3  # weight of a sentence's score for the question alone
 BONUS = {Verdict.SUPPORTED: 0.3, Verdict.CONTRADICTED: -0.3}  # of the check's verdict; of others none
@@ -103,17 +96,16 @@ def _supported_choice(
 def _polar_choice(
     answer: Answer, rows: Sequence[EvidenceSentence], relevance: Vectors, checker: Checker
 ) -> ChosenOption:
-    """Choose the likeliest of "yes", "no" and "maybe", and the most relevant sentence that fits it."""
+    """Choose the likeliest of "yes", "no" and "maybe", and the sentence that speaks most for it."""
     question = answer.question
-    top, signs = polarity(question.text, rows, relevance)
-    stated = held(question.text, "yes", answer.hits, checker)
-    scores = polar_scores(polar_features(relevance[top], signs, stated.verdict))
+    top, log_odds, weights = judged(question.text, rows, relevance)
+    scores = weights @ log_odds
     choice = max(question.options, key=lambda letter: scores[POLAR.index(_plain(question.options[letter]))])
     chosen = _plain(question.options[choice])
-    fits = {"yes": ~signs[:, NEGATED], "no": signs[:, NEGATED], "maybe": signs[:, HEDGED]}[chosen]
+    row = rows[top[deciding_sentence(log_odds, weights, POLAR.index(chosen))]]
+    stated = held(question.text, "yes", answer.hits, checker)
     unsupported = CheckedSentence(question.options[choice], Verdict.UNSUPPORTED)
-    own = {"yes": stated, "no": _denied(stated)}.get(chosen, unsupported)
-    return choice, rows[top[int(np.argmax(fits))]], own  # the most relevant sentence if none fits
+    return choice, row, {"yes": stated, "no": _denied(stated)}.get(chosen, unsupported)
 
 
 def _denied(checked: CheckedSentence) -> CheckedSentence:
@@ -137,41 +129,6 @@ def option_scores(
     held = [terms(row.text) for row in rows]
     covered = np.array([[len(kept & of_row) / max(1, len(kept)) for of_row in held] for kept in own], np.float32)
     scores: Vectors = extractor.similarities(options, rows) + COVERAGE * covered + RELEVANCE * relevance
-    return scores
-
-
-def polarity(
-    question: str, rows: Sequence[EvidenceSentence], relevance: Vectors
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the indices of the most relevant sentences, best first, and their signs, (sentences, 4).
-
-    The signs: it negates a word of the question, negates any word, hedges, tells an aim.
-    """
-    top = np.argsort(-relevance, kind="stable")[:TOP]
-    asked = {word.key for word in analyse(question).content}
-    signs = []
-    for index in top:
-        analysis = analyse(rows[index].text)
-        negated = {word.key for word in analysis.content if word.denied}
-        signs.append([bool(negated & asked), bool(negated), analysis.hedged, analysis.aims])
-    return top, np.array(signs, bool)
-
-
-def polar_features(relevance: Vectors, signs: NDArray[np.bool_], verdict: Verdict) -> Vectors:
-    """Return the features of "yes", "no" and "maybe", (6,).
-
-    They are the shares of `signs`, weighted by the sentences' relevance, and whether the question's statement is
-    supported, and contradicted.
-    """
-    weights = np.exp((relevance - relevance.max()) / TEMPERATURE)
-    shares = weights / weights.sum() @ signs.astype(np.float32)
-    return np.array([*shares, verdict is Verdict.SUPPORTED, verdict is Verdict.CONTRADICTED], np.float32)
-
-
-def polar_scores(features: Vectors) -> Vectors:
-    """Return the log-odds of "yes", "no" and "maybe", (3,), by the packaged logistic regression."""
-    model = tomllib.loads(files("biorag.answering").joinpath("polar.toml").read_text(encoding="utf-8"))
-    scores: Vectors = np.array(model["intercepts"]) + np.array(model["coefficients"]) @ features
     return scores
 
 

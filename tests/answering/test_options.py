@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from biorag.answering.extract import Extractor
-from biorag.answering.options import by_evidence, held, polar_features, statements
+from biorag.answering.options import by_evidence, held, statements
 from biorag.answering.verification.checker import Checker
 from biorag.types import Answer, CheckedSentence, Hit, Question, Snippet, Verdict
 
@@ -73,12 +72,3 @@ def test_without_a_hit_no_option_is_chosen():
     answer = choose("Does aspirin lower fever?", YES_NO)
     assert (answer.choice, answer.citations) == (None, ())
     assert "no evidence" in answer.notes[0]
-
-
-def test_polar_features_are_shares_weighted_by_relevance():
-    signs = np.array([[True, True, False, False], [False, True, True, False]])
-    equal = polar_features(np.array([1.0, 1.0], np.float32), signs, Verdict.SUPPORTED)
-    assert equal.tolist() == [0.5, 1.0, 0.5, 0.0, 1.0, 0.0]
-    first = polar_features(np.array([1.0, 0.0], np.float32), signs, Verdict.CONTRADICTED)
-    assert first[:4] == pytest.approx([1.0, 1.0, 0.0, 0.0], abs=1e-4)
-    assert first[4:].tolist() == [0.0, 1.0]

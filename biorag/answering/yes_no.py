@@ -1,0 +1,187 @@
+"""Yes, no or neither: what the sentences of the evidence say of a yes/no question, and which of them decides.
+
+Each sentence gets features beside the question: what it negates (NegEx scopes; see `verification.analysis`), whether it
+points the other way, names another of a category or reports a null result, how it is hedged. A multinomial logistic
+regression weighs their mean over the most relevant sentences; as it is linear, it says of each sentence alone, too,
+which side it is on. `scripts/fit_yes_no.py` fits the coefficients of `yes_no.toml`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from biorag.answering.sentence_matching import EvidenceSentence
+from biorag.answering.verification.analysis import Analysis, ContentWord, analyse, opposed
+from biorag.answering.verification.cues import general
+from biorag.types import Vectors
+
+POLAR = ("yes", "no", "maybe")  # in the order of the log-odds
+YES, NO, MAYBE = range(3)
+LEADS = {"yes": "Yes", "no": "No", "": "The evidence does not say plainly"}
+TOP = 5  # sentences that count
+TEMPERATURE = 0.3  # of the weights of these sentences, in units of their scores
+PLAN = 0.3  # share of its weight that a sentence keeps which asks, or tells an aim
+PLAIN = 0.65  # probability from which a single sentence is on a side
+CUES = (
+    *("null_result", "insignificant", "equal", "unlikely", "unclear", "contrast"),
+    *("affirm", "conclusion", "significant"),
+)
+FEATURES = (
+    *("denied_share", "denied_general", "denied_name", "denies", "denies_covering", "grants_denied", "opposed"),
+    *("exchanged", "coverage", "hedged", *CUES),
+)
+_WORD = re.compile(r"[a-z][a-z-]*[a-z]")
+
+
+@dataclass(frozen=True, slots=True)
+class YesNoLead:
+    """What the evidence says of a yes/no question.
+
+    Attributes
+    ----------
+    answer : "yes", "no", or "" where the evidence does not say plainly
+    probability : of "yes", "no" and "maybe"; they sum to 1
+    deciding : the most relevant sentence on the side of the answer
+    other : a sentence of another snippet that is plainly on the other side, if there is one
+    """
+
+    answer: str
+    probability: Mapping[str, float]
+    deciding: EvidenceSentence
+    other: EvidenceSentence | None = None
+
+    @property
+    def text(self) -> str:
+        """The first words of the answer: "Yes", "No" or "The evidence does not say plainly"."""
+        return LEADS[self.answer]
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    cues: Mapping[str, re.Pattern[str]]
+    categories: Mapping[str, str]
+    coefficients: Vectors  # (3, features)
+    intercepts: Vectors  # (3,)
+    threshold: float  # probability of the likelier of yes and no from which it is given
+
+
+@cache
+def _model() -> _Model:
+    lists: Mapping[str, Any] = tomllib.loads(files("biorag.answering").joinpath("yes_no.toml").read_text("utf-8"))
+    return _Model(
+        {name: re.compile(rf"(?<![\w-])(?:{'|'.join(lists['cues'][name])})(?!\w)") for name in CUES},
+        {word: name for name, words in lists["categories"].items() for word in words},
+        np.array([lists["model"]["coefficients"][name] for name in FEATURES]).T,
+        np.array(lists["model"]["intercepts"]),
+        lists["model"]["threshold"],
+    )
+
+
+def yes_no_lead(question: str, rows: Sequence[EvidenceSentence], relevance: Vectors) -> YesNoLead | None:
+    """Return the lead of a yes/no question by its evidence; None without evidence.
+
+    `relevance` is that of the rows, (sentences,); larger is nearer.
+    """
+    if not rows:
+        return None
+    top, log_odds, weights = judged(question, rows, relevance)
+    chances = _softmax(weights @ log_odds)
+    yes, no = chances[YES] / (chances[YES] + chances[NO]), chances[NO] / (chances[YES] + chances[NO])
+    side = YES if yes >= no else NO
+    answer = POLAR[side] if max(yes, no) >= _model().threshold else ""
+    deciding = top[deciding_sentence(log_odds, weights, side)]
+    signs = np.array([_softmax(row[:MAYBE])[1 - side] for row in log_odds])
+    others = [n for n, sign in enumerate(signs) if sign >= PLAIN and rows[top[n]].n != rows[deciding].n]
+    other = rows[top[max(others, key=lambda n: weights[n] * signs[n])]] if others else None
+    probability = dict(zip(POLAR, chances.tolist(), strict=True))
+    return YesNoLead(answer, probability, rows[deciding], other)
+
+
+def judged(question: str, rows: Sequence[EvidenceSentence], relevance: Vectors) -> tuple[list[int], Vectors, Vectors]:
+    """Return the rows that count, best first, their log-odds of yes, no and maybe, and their weights.
+
+    The log-odds are (sentences, 3), the weights (sentences,) sum to 1; `weights @ log_odds` are the question's.
+    """
+    top, features, weights = weighted_features(question, rows, relevance)
+    model = _model()
+    return top, features @ model.coefficients.T + model.intercepts, weights
+
+
+def deciding_sentence(log_odds: Vectors, weights: Vectors, side: int) -> int:
+    """Return which sentence speaks most for a side, by its weight and its chance of that side; see `judged`."""
+    return int(np.argmax([weight * _softmax(row)[side] for weight, row in zip(weights, log_odds, strict=True)]))
+
+
+def weighted_features(
+    question: str, rows: Sequence[EvidenceSentence], relevance: Vectors
+) -> tuple[list[int], Vectors, Vectors]:
+    """Return the rows that count, best first, their features, (sentences, features), and weights, (sentences,)."""
+    top = [int(index) for index in np.argsort(-relevance, kind="stable")[:TOP]]
+    asked = analyse(question)
+    words = frozenset(_WORD.findall(question.lower()))
+    features: Vectors = np.array([_features(asked, words, rows[index].text) for index in top])
+    weights = np.exp((relevance[top] - relevance[top[0]]) / TEMPERATURE)
+    weights *= [PLAN if _plans(rows[index].text) else 1.0 for index in top]
+    return top, features, weights / weights.sum()
+
+
+def _plans(text: str) -> bool:
+    return text.rstrip().endswith("?") or analyse(text).aims
+
+
+def _features(asked: Analysis, words: frozenset[str], text: str) -> list[float]:
+    """Return the features of a sentence in the order of `FEATURES`."""
+    said, lower = analyse(text), text.lower()
+    keys = {word.key for word in said.content}
+    coverage = _share(asked, keys)
+    in_question = {word.key for word in asked.content}
+    already = {word.key for word in asked.content if word.denied}
+    denied = {word.key for word in said.content if word.denied} - already
+    grants = any(word.key in already and not word.denied for word in said.content)
+    lacking = [word for word in asked.content if word.key not in keys]
+    own = [word for word in said.content if word.key not in in_question]
+    return [
+        _share(asked, denied),
+        float(bool(denied & in_question & general())),
+        float(bool((denied & in_question) - general())),
+        float(bool(denied)),
+        coverage * bool(denied),
+        float(grants),
+        float(_points_away(lacking, own)),
+        float(_exchanges(words, frozenset(_WORD.findall(lower)))),
+        coverage,
+        float(said.hedged),
+        *(float(bool(_model().cues[name].search(lower))) for name in CUES),
+    ]
+
+
+def _share(asked: Analysis, keys: set[str]) -> float:
+    """Return the share of the question's words that are among `keys`, rare ones weighing more."""
+    total = sum(word.weight for word in asked.content)
+    return sum(word.weight for word in asked.content if word.key in keys) / total if total else 0.0
+
+
+def _points_away(lacking: Sequence[ContentWord], own: Sequence[ContentWord]) -> bool:
+    """Whether a sentence has the opposite of a word of the question that it lacks."""
+    return any(opposed(word, other) for word in lacking for other in own)
+
+
+def _exchanges(asked: frozenset[str], said: frozenset[str]) -> bool:
+    """Whether a sentence names another of a category ("recessive") and not the question's ("dominant")."""
+    categories = _model().categories
+    replaced = {categories[word] for word in asked - said if word in categories}
+    return any(categories.get(word) in replaced for word in said - asked)
+
+
+def _softmax(log_odds: Vectors) -> Vectors:
+    powers = np.exp(log_odds - log_odds.max())
+    chances: Vectors = powers / powers.sum()
+    return chances
