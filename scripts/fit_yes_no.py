@@ -29,7 +29,6 @@ from biorag.types import Hit, Snippet
 
 WEIGHTS = {"conclusions": 1.0, "claims": 0.5, "inference": 0.3, "statements": 0.7}  # of an example of each source
 NO = 2.0  # how much more an example of "no" weighs
-WITHHELD = 0.15  # share of the training questions of PubMedQA whose answer would be withheld
 QUESTIONS = tuple(f"Does {{}} {verb} {{}} compared with {{}}?" for verb in ("affect", "increase", "reduce"))
 SHARE = 0.45  # of Evidence Inference's prompts
 DIGITS = 0.2  # characters of a text that may be digits: tables are left out
@@ -132,11 +131,8 @@ def main() -> None:
     model = LogisticRegression(C=0.03, max_iter=3000).fit(scaler.transform(values), answers, sample_weight=weights)
     coefficients = model.coef_ / scaler.scale_
     intercepts = model.intercept_ - coefficients @ scaler.mean_
-    chances = model.predict_proba(scaler.transform(values))[:, :2]
-    sure = (chances / chances.sum(axis=1, keepdims=True)).max(axis=1)
-    asked = np.array([example.source == "conclusions" for example in examples])
     lines = ["[model]", f"intercepts = {intercepts.round(3).tolist()}"]
-    lines += [f"threshold = {np.quantile(sure[asked], WITHHELD):.3f}", "", "[model.coefficients]  # of yes, no, maybe"]
+    lines += ["", "[model.coefficients]  # of yes, no, maybe"]
     pairs = zip(yes_no.FEATURES, coefficients.T.round(3).tolist(), strict=True)
     sys.stdout.write("\n".join([*lines, *(f"{name} = {column}" for name, column in pairs)]) + "\n")
 

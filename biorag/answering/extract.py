@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction
+from biorag.answering.subject import elsewhere
 from biorag.answering.verification.checker import citation_of
+from biorag.answering.yes_no import yes_no_lead
 from biorag.corpus.sentences import sentence_spans, terms
 from biorag.types import EXTRACT, Answer, CheckedSentence, EvidenceSpan, Hit, Kind, SentenceEncoder, Vectors, Verdict
 
@@ -38,6 +40,7 @@ NOVELTY = 0.1  # weight of the words that the question lacks
 CONCLUSION, AIM, QUESTION, HEADING = 0.2, -0.1, -0.3, -0.3  # of sentences of such a kind
 LEANING = -0.2  # of a sentence that points at something said before it
 TITLE = -0.3  # of a title, which is shown where nothing else is
+ELSEWHERE = -0.3  # of a sentence in a snippet without the question's subject
 CUE = 0.05  # of a cue of what the question asks for: a reason, a number
 COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that those before it lack
 
@@ -212,6 +215,13 @@ def _repeats(rows: Sequence[EvidenceSentence], index: int, chosen: Sequence[int]
     )
 
 
+class Extract(NamedTuple):
+    """The sentences that are shown, and of a yes/no question what they come to: "yes", "no" or "unclear"."""
+
+    rows: Sequence[EvidenceSentence]
+    short: str = ""
+
+
 class Extractor:
     """Chooses the sentences of the hits that answer a question; without an encoder, by their words alone."""
 
@@ -235,17 +245,29 @@ class Extractor:
         tokens = [located.vectors for located in self._encoder.located_tokens([row.text for row in rows])]
         return np.stack([mean_maxsim(query, tokens) for query in self._encoder.query_tokens(texts)])
 
-    def extract(self, question: str, hits: Sequence[Hit], kind: Kind | None = None) -> list[EvidenceSentence]:
-        """Return the sentences that answer the question best: one to three, of a list up to six."""
+    def extract(self, question: str, hits: Sequence[Hit], kind: Kind | None = None) -> Extract:
+        """Return the sentences that answer the question best: one to three, of a list up to six.
+
+        Those of a yes/no question begin with the one that decides it, and with one of another snippet that says the
+        opposite, if there is one.
+        """
         rows, scores = self.scored(question, hits)
-        return select(rows, scores, held_words(question, [row.text for row in rows]), LIST if kind == "list" else SHORT)
+        length = LIST if kind == "list" else SHORT
+        guarded = scores + ELSEWHERE * elsewhere(question, hits, rows)
+        chosen = select(rows, guarded, held_words(question, [row.text for row in rows]), length)
+        lead = yes_no_lead(question, rows, scores) if kind == "yesno" else None
+        if lead is None:
+            return Extract(chosen)
+        deciding = list(filter(None, (lead.deciding, lead.other)))
+        return Extract([*deciding, *(row for row in chosen if row not in deciding)][: SHORT.most], lead.answer)
 
 
-def extracted(answer: Answer, rows: Sequence[EvidenceSentence]) -> Answer:
+def extracted(answer: Answer, extract: Extract) -> Answer:
     """Return an answer whose text is sentences of its hits, each followed by the number of its hit.
 
     They need no check: each is its own evidence.
     """
+    rows = extract.rows
     snippets = [answer.hits[row.n - 1].snippet for row in rows]
     spans = [
         EvidenceSpan(row.n, snippet.id, snippet.pmid, row.text, Verdict.SUPPORTED)
@@ -254,6 +276,7 @@ def extracted(answer: Answer, rows: Sequence[EvidenceSentence]) -> Answer:
     return replace(
         answer,
         answerer=EXTRACT,
+        short_answer=extract.short,
         text=" ".join(f"{row.text} [{row.n}]" for row in rows),
         sentences=tuple(CheckedSentence(span.quote, Verdict.SUPPORTED, (span.n,), (span,)) for span in spans),
         citations=tuple(citation_of(answer.hits[row.n - 1], row.n, row.text) for row in rows),

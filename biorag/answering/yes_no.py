@@ -25,10 +25,10 @@ from biorag.types import Vectors
 
 POLAR = ("yes", "no", "maybe")  # in the order of the log-odds
 YES, NO, MAYBE = range(3)
-LEADS = {"yes": "Yes", "no": "No", "": "The evidence does not say plainly"}
 TOP = 5  # sentences that count
 TEMPERATURE = 0.3  # of the weights of these sentences, in units of their scores
 PLAN = 0.3  # share of its weight that a sentence keeps which asks, or tells an aim
+PLAINLY = 0.62  # probability from which yes or no is said: right four times of five, given for seven questions of ten
 PLAIN = 0.65  # probability from which a single sentence is on a side
 CUES = (
     *("null_result", "insignificant", "equal", "unlikely", "unclear", "contrast"),
@@ -47,7 +47,7 @@ class YesNoLead:
 
     Attributes
     ----------
-    answer : "yes", "no", or "" where the evidence does not say plainly
+    answer : "yes", "no", or "unclear" where the evidence does not say plainly
     probability : of "yes", "no" and "maybe"; they sum to 1
     deciding : the most relevant sentence on the side of the answer
     other : a sentence of another snippet that is plainly on the other side, if there is one
@@ -58,11 +58,6 @@ class YesNoLead:
     deciding: EvidenceSentence
     other: EvidenceSentence | None = None
 
-    @property
-    def text(self) -> str:
-        """The first words of the answer: "Yes", "No" or "The evidence does not say plainly"."""
-        return LEADS[self.answer]
-
 
 @dataclass(frozen=True, slots=True)
 class _Model:
@@ -70,7 +65,6 @@ class _Model:
     categories: Mapping[str, str]
     coefficients: Vectors  # (3, features)
     intercepts: Vectors  # (3,)
-    threshold: float  # probability of the likelier of yes and no from which it is given
 
 
 @cache
@@ -81,7 +75,6 @@ def _model() -> _Model:
         {word: name for name, words in lists["categories"].items() for word in words},
         np.array([lists["model"]["coefficients"][name] for name in FEATURES]).T,
         np.array(lists["model"]["intercepts"]),
-        lists["model"]["threshold"],
     )
 
 
@@ -96,7 +89,7 @@ def yes_no_lead(question: str, rows: Sequence[EvidenceSentence], relevance: Vect
     chances = _softmax(weights @ log_odds)
     yes, no = chances[YES] / (chances[YES] + chances[NO]), chances[NO] / (chances[YES] + chances[NO])
     side = YES if yes >= no else NO
-    answer = POLAR[side] if max(yes, no) >= _model().threshold else ""
+    answer = POLAR[side] if max(yes, no) >= PLAINLY else "unclear"
     deciding = top[deciding_sentence(log_odds, weights, side)]
     signs = np.array([_softmax(row[:MAYBE])[1 - side] for row in log_odds])
     others = [n for n, sign in enumerate(signs) if sign >= PLAIN and rows[top[n]].n != rows[deciding].n]

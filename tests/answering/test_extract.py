@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from biorag.answering.extract import (
+    Extract,
     Extractor,
     candidates,
     extracted,
@@ -20,6 +21,7 @@ from biorag.answering.extract import (
     select,
 )
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction, owners_of, sentence_matches
+from biorag.answering.subject import elsewhere
 from biorag.types import Answer, Hit, LocatedTokens, Question, Snippet
 
 QUESTIONS = [
@@ -150,7 +152,7 @@ def test_a_sentence_that_leans_on_the_one_before_brings_it_along():
 
 def test_an_extract_is_its_own_evidence():
     hits = tuple(hits_of("Zinc shortens colds."))
-    answer = extracted(Answer(Question("q", "Zinc?"), hits=hits), candidates(hits))
+    answer = extracted(Answer(Question("q", "Zinc?"), hits=hits), Extract(candidates(hits)))
     assert answer.text == "Zinc shortens colds. [1]"
     (sentence,) = answer.sentences
     assert (sentence.verdict, sentence.citations, sentence.evidence[0].id) == ("supported", (1,), "s1")
@@ -169,7 +171,7 @@ def test_extracts_answer_the_questions_that_the_demonstration_corpus_covers(demo
         missed = []
         for item in QUESTIONS:
             hits = opened.retriever.search(item["question"]).hits
-            extract = extractor.extract(item["question"], hits)
+            extract = extractor.extract(item["question"], hits).rows
             assert 1 <= len(extract) <= 3
             assert all(each.text in hits[each.n - 1].snippet.contents for each in extract)
             if not any(item["phrase"] in each.text for each in extract):
@@ -225,5 +227,29 @@ def test_a_list_shows_more_sentences_than_another_answer():
     )
     hits = [replace(hit, score=1.0) for hit in hits]
     question = "What helps against colds?"
-    short, listed = (Extractor().extract(question, hits * 2, kind) for kind in ("summary", "list"))
+    short, listed = (Extractor().extract(question, hits * 2, kind).rows for kind in ("summary", "list"))
     assert len(short) < len(listed) == 4
+
+
+def test_the_extract_of_a_yes_no_question_begins_with_what_decides():
+    hits = hits_of(
+        "Aspirin has been known for a century and is sold as tablets. Aspirin does not lower fever in adults.",
+        "In adults aspirin does not lower fever significantly.",
+    )
+    extract = Extractor().extract("Does aspirin lower fever in adults?", hits, "yesno")
+    assert (extract.short, extract.rows[0].text) == ("no", "Aspirin does not lower fever in adults.")
+    assert Extractor().extract("Does aspirin lower fever in adults?", hits, "summary").short == ""
+    assert Extractor().extract("Does aspirin lower fever in adults?", [], "yesno").short == ""
+
+
+def test_a_sentence_on_another_subject_loses():
+    hits = hits_of(
+        "Teclistamab binds BCMA and CD3. It recruits T cells. The mechanism of action is that of an engager.",
+        "Ripretinib has a mechanism of action that inhibits KIT kinase in tumours by switching a pocket.",
+    )
+    question = "What is the mechanism of action of teclistamab?"
+    rows = candidates(hits)
+    assert elsewhere(question, hits, rows).tolist() == [0, 0, 0, 1]
+    assert not elsewhere("What is the treatment?", hits, rows).any(), "no word of it is rare"
+    level = [replace(hit, score=1.0) for hit in hits]
+    assert all(row.n == 1 for row in Extractor().extract(question, level).rows)
