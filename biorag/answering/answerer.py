@@ -18,7 +18,7 @@ from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template, schema_for
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.settings import Settings
-from biorag.types import EXTRACT, Answer, FieldFilter, GenerationRequest, Generator, Prompt, Question
+from biorag.types import EXTRACT, Answer, FieldFilter, GenerationRequest, Generator, Kind, Prompt, Question
 
 EVIDENCE = "evidence"
 SCORE = "score"
@@ -31,6 +31,7 @@ WITHOUT_GENERATOR = frozenset([EVIDENCE])
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
 CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
 NOTHING = "I found nothing that answers this."
+NEAR = 0.1  # probability of an answer from which a withheld one shows the nearest sentence
 OnText = Callable[[str], None]
 
 
@@ -76,8 +77,9 @@ class Answerer:
     ) -> Answer:
         """Answer as `answer_from` does, unless the index is too unlikely to hold an answer to an open question.
 
-        A withheld answer says so and has the nearest hits; nothing is generated. A question with options is always
-        answered: the probability is that of short questions, and these are often long case reports.
+        A withheld answer says so and has the nearest hits, and the nearest sentence unless that is surely beside the
+        point; nothing is generated. A question with options is always answered: the probability is that of short
+        questions, and these are often long case reports.
         """
         if self._estimator is None or ranking is None or question.options:
             return self.answer_from(question, ranking, method, on_text)
@@ -85,9 +87,13 @@ class Answerer:
         if probability is None or self._settings.abstention.answer_anyway or probability >= self._estimator.threshold:
             answer = self.answer_from(question, ranking, method, on_text)
             return replace(answer, evidence_probability=probability)
+        kind = self._kind_of(question)
+        near = ranking.hits if probability >= NEAR else ()
+        nearest = self._extractor.extract(question.text, near, kind).rows[:1]
         return Answer(
             question,
-            text=NOTHING,
+            kind=kind,
+            text=" ".join([NOTHING, *(f"Nearest: {row.text} [{row.n}]" for row in nearest)]),
             hits=ranking.hits,
             timings_ms=ranking.timings_ms,
             notes=(
@@ -116,8 +122,7 @@ class Answerer:
         question alone does not fit the generator's window.
         """
         _check_method(method)
-        kind = None if question.options else self._settings.generation.kind or kind_of(question.text)
-        answer = Answer(question, kind=kind)
+        answer = Answer(question, kind=self._kind_of(question))
         if ranking:
             answer = replace(answer, hits=ranking.hits, timings_ms=ranking.timings_ms)
         start = time.perf_counter()
@@ -127,6 +132,9 @@ class Answerer:
         elapsed_ms, timings = (time.perf_counter() - start) * 1000, dict(answer.timings_ms)
         total = round(timings.pop("total", 0.0) + elapsed_ms, 3)
         return replace(answer, timings_ms={**timings, stage: round(elapsed_ms, 3), "total": total})
+
+    def _kind_of(self, question: Question) -> Kind | None:
+        return None if question.options else self._settings.generation.kind or kind_of(question.text)
 
     def _answered(self, answer: Answer, searched: bool, method: str, on_text: OnText | None) -> tuple[Answer, str]:
         """Return the answer and the stage that made it; "" for none."""

@@ -153,8 +153,10 @@ def ranking(score):
 def test_an_unlikely_answer_is_withheld_with_the_nearest_hits():
     answerer = Answerer(None, None, Settings(), estimator=Estimates(0.5))
     withheld = answerer.answer_or_withhold(Question("q", "What blocks vitamin K?"), ranking(0.49))
-    assert (withheld.abstained, withheld.text, withheld.evidence_probability) == (True, NOTHING, 0.49)
+    nearest = f"{NOTHING} Nearest: Warfarin blocks the recycling of vitamin K. [1]"
+    assert (withheld.abstained, withheld.text, withheld.evidence_probability) == (True, nearest, 0.49)
     assert (withheld.sentences, withheld.citations, len(withheld.hits)) == ((), (), 1)
+    assert answerer.answer_or_withhold(Question("q", "Who plays chess?"), ranking(0.05)).text == NOTHING
     given = answerer.answer_or_withhold(Question("q", "What blocks vitamin K?"), ranking(0.5))
     assert (given.abstained, given.evidence_probability) == (False, 0.5)
     assert "Warfarin blocks" in given.text
