@@ -36,7 +36,7 @@ POLICY = (
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
@@ -174,7 +174,11 @@ def _is_page(path: str) -> bool:
 def _check_origin(scope: Scope, headers: Headers) -> None:
     """Refuse what another site's page sends; a link to a page of ours may be followed from anywhere."""
     origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none").lower()
-    foreign = any(urlsplit(origin).netloc != headers.get("host") for origin in origins)
+    ours = (
+        headers.get("host"),
+        *([""] if site == "same-origin" else []),
+    )  # "null" is no host: the browser tells the site
+    foreign = any(urlsplit(origin).netloc not in ours for origin in origins)
     followed = (
         scope["method"] in READING
         and _is_page(scope["path"])

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no c
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
 SECONDS = 120
 PICTURES = os.environ.get("BIORAG_TEST_SCREENSHOTS")  # a folder into which the documentation's pictures are taken
+TOKEN = "a-token-of-this-test-alone"
 NARROW, WIDE = (380, 800), (900, 1000)
 
 
@@ -172,3 +173,32 @@ def test_without_scripts_it_is_a_page_like_any_other(served):
     assert reply.text.startswith("<!DOCTYPE html>")
     assert "vitamin B6" in reply.text
     assert f'maxlength="4000" autofocus>{QUESTION}</textarea>' in reply.text
+
+
+@pytest.fixture(scope="module")
+def locked(demo_home):
+    with serving(demo_home, BIORAG_SERVE_TOKEN=TOKEN) as process:
+        yield process
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_one_logs_in_with_the_token_and_asks(browser, locked, scripts):
+    """A browser sends the origin of a form by the page's referrer policy, and another client none."""
+    sized(browser, WIDE)
+    browser.delete_all_cookies()
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
+    try:
+        browser.get(locked.url)
+        assert browser.current_url == f"{locked.url}login"
+        browser.find_element(By.ID, "token").send_keys("wrong")
+        browser.find_element(By.CSS_SELECTOR, "main button").click()
+        assert found(browser, ".fault").text == "This is not the token."
+        browser.find_element(By.ID, "token").send_keys(TOKEN)
+        browser.find_element(By.CSS_SELECTOR, "main button").click()
+        found(browser, "#question").send_keys(QUESTION)
+        browser.find_element(By.CSS_SELECTOR, "#ask > button").click()
+        assert "vitamin B6" in found(browser, "#answer .text").text
+        browser.find_element(By.CSS_SELECTOR, "nav button").click()
+        WebDriverWait(browser, SECONDS).until(lambda driver: driver.current_url == f"{locked.url}login")
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

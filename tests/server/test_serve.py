@@ -80,7 +80,7 @@ def test_every_response_is_guarded(client):
         headers = client.get(path).headers
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
-        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "same-origin")
         assert headers["cache-control"] in ("no-store", "no-cache")
         assert "server" not in headers
 
