@@ -66,9 +66,13 @@ class VerifyBody(_Body):
 
 
 async def form_fields(request: Request) -> dict[str, str]:
-    """Return the filled fields of a form, the last of each name; raise `UsageError` if it is not a form."""
+    """Return the filled fields of a form, sent in the address or the body, the last of each name.
+
+    Raises `UsageError` if it is not a form.
+    """
     try:
-        fields = parse_qs((await request.body()).decode("utf-8"), max_num_fields=FIELDS)
+        sent = request.url.query if request.method == "GET" else (await request.body()).decode("utf-8")
+        fields = parse_qs(sent, max_num_fields=FIELDS)
     except ValueError:
         raise UsageError("the form cannot be read: send it again from the page") from None
     return {name: values[-1].strip() for name, values in fields.items() if values[-1].strip()}

@@ -5,10 +5,12 @@ Every value of a template is escaped, and shown without control characters.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -26,6 +28,7 @@ from biorag.server.asking import Asking, WorkQueue, answered
 from biorag.server.bodies import AskBody, ask_body, form_fields
 from biorag.server.faults import status_of
 from biorag.server.guards import COOKIE, Doorkeeper
+from biorag.types import Question
 from biorag.utils.text import showable
 
 T = TypeVar("T")
@@ -47,7 +50,27 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 FORMATS = tuple(name for name in OUTPUTS if name != TERMINAL)
-TEMPLATES.globals |= {"formats": FORMATS, "mark_of": mark_of, "lead_of": lead_of, "paragraphs": paragraphs}
+_FLAG = re.compile(r" ?\([^()]*--[^()]*\)")
+
+
+def page_note(note: str) -> str:
+    """Return a note without the options of the command line that it names."""
+    return _FLAG.sub("", note)
+
+
+def anyway(question: Question) -> str:
+    """Return the address's fields that ask a question again, to be answered however unlikely that is."""
+    return urlencode({"question": question.text, "answer_anyway": "1"})
+
+
+TEMPLATES.globals |= {
+    "anyway": anyway,
+    "formats": FORMATS,
+    "mark_of": mark_of,
+    "lead_of": lead_of,
+    "paragraphs": paragraphs,
+    "page_note": page_note,
+}
 
 
 def rendered(template: str, **values: Any) -> str:
@@ -87,6 +110,7 @@ def page_routes(session: Session, doorkeeper: Doorkeeper, answering: WorkQueue) 
     pages, login = Pages(session, answering, doorkeeper.asks), LoginPages(doorkeeper)
     routes: list[tuple[str, Handler, str]] = [
         ("/", pages.start, "GET"),
+        ("/ask", pages.ask, "GET"),
         ("/ask", pages.ask, "POST"),
         ("/answers/{name}/events", pages.events, "GET"),
         ("/answers/{name}/export", pages.export, "GET"),
@@ -130,8 +154,13 @@ class Pages:
         return self._page(AskBody(question=" "), None)
 
     async def ask(self, request: Request) -> Response:
-        """Answer a question: as a part of the page or as a whole one; a generator's answer as it is written."""
+        """Answer a question: as a part of the page or as a whole one; a generator's answer as it is written.
+
+        The address of a question is that of its answer. Followed from another site it fills in the form only.
+        """
         body = ask_body(await form_fields(request))
+        if request.headers.get("sec-fetch-site") == "cross-site":
+            return self._page(body, None)
         if _is_part(request) and self._session.settings.generation.llm:
             return page("writing.html", name=self._waiting.keep(body))
         answer = await answered(request, self._session, self._answering, body)
