@@ -110,15 +110,21 @@ class OpenIndex:
     def search(self, question: Question, where: tuple[FieldFilter, ...]) -> Ranking:
         """Return the evidence for a question among the snippets that fulfil `where`.
 
-        Where no number of hits is set, a list has `LIST_HITS`: its items stand in more snippets than a fact.
+        Where no number of hits is set, a list has `LIST_HITS`: its items stand in more snippets than a fact. An open
+        question is searched in plain words; if the hits spell one of them otherwise, once more in their spelling.
         """
         from biorag.answering.kinds import LIST_HITS, kind_of
+        from biorag.answering.wording import plainly_worded, respelled
 
         retrieval = self.settings.retrieval
         is_list = not question.options and (self.settings.generation.kind or kind_of(question.text)) == "list"
         limit = LIST_HITS if is_list and "k" not in retrieval.model_fields_set else None
         wheres, retracted = [self.checked(where)], retrieval.include_retracted
-        return self.retriever.search_all([question.text], limit, wheres, retracted)[0]
+        text = question.text if question.options else plainly_worded(question.text)
+        ranking = self.retriever.search_all([text], limit, wheres, retracted)[0]
+        if question.options or (spelled := respelled(text, ranking.hits)) == text:
+            return ranking
+        return self.retriever.search_all([spelled], limit, wheres, retracted)[0]
 
     def models_used(self, generator: Generator | None) -> dict[str, Any]:
         """Return the names of the models that answer."""

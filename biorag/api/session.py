@@ -164,7 +164,10 @@ class Session:
         generator = self._loaded_generator()
         answerer = models.answerer(generator, self._checker)
         with self._answering:
-            answer = answerer.answer_or_withhold(asked, ranking, on_text=on_text)
+            searched = replace(asked, text=ranking.query)
+            answer = answerer.answer_or_withhold(searched, ranking, on_text=on_text)
+        if searched != asked:
+            answer = replace(answer, question=asked, notes=(f"searched for: {searched.text}", *answer.notes))
         if any(sentence.probability for sentence in answer.sentences):
             answer = replace(answer, notes=(*answer.notes, judged_by(self.settings)))
         return AnswerResult.of(answer, models.models_used(generator))

@@ -1,0 +1,71 @@
+"""A question in the words of the literature: without what is only said in a chat, spelt as the evidence spells."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from biorag.answering.verification.cues import rarity
+from biorag.answering.verification.words import stems
+from biorag.types import Hit
+
+_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+SHORTEST = 5  # letters of a word that is corrected
+ALIKE = 0.84  # ratio of `difflib` from which two spellings are of one word
+UNSEEN = 1.0  # rarity of a word that no snippet held of those that words were counted in
+
+
+@cache
+def _lists() -> Mapping[str, Any]:
+    return tomllib.loads(files("biorag.answering").joinpath("wording.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _chat() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    opening, closing = ("|".join(map(re.escape, _lists()["chat"][name])) for name in ("opening", "closing"))
+    return (
+        re.compile(rf"(?:(?:{opening})\b[\s,.!:;-]*)+(?=\w+\W+\w)", re.IGNORECASE),
+        re.compile(rf"(?<=\w)[\s,.!?]+(?:(?:{closing})\b[\s,.!?]*)+$", re.IGNORECASE),
+    )
+
+
+def plainly_worded(question: str) -> str:
+    """Return a question without greetings and thanks, and with clinical shorthand written out: "moa", "pts"."""
+    opening, closing = _chat()
+    kept = opening.sub("", question, count=1) if opening.match(question) else question
+    kept = closing.sub("?" if "?" in question else "", kept)
+    shorthand = _lists()["shorthand"]
+    return re.sub(r"[^\W_]+", lambda word: shorthand.get(word[0].lower(), word[0]), kept).strip() or question
+
+
+def respelled(question: str, hits: Sequence[Hit]) -> str:
+    """Return a question with words that no snippet is known to hold spelt as the hits spell the nearest word.
+
+    What the hits hold stays, and so do names with digits, which differ in one character from other names.
+    """
+    words = (word for hit in hits for word in _WORD.findall(hit.snippet.contents))
+    held = {word.lower(): word for word in words if len(word) >= SHORTEST}
+
+    def spelt(match: re.Match[str]) -> str:
+        word = match[0].lower()
+        if len(word) < SHORTEST or word in held or _joined(question, match) or _known(word):
+            return match[0]
+        nearest = difflib.get_close_matches(word, [other for other in held if other[0] == word[0]], 1, ALIKE)
+        return held[nearest[0]] if nearest else match[0]
+
+    return _WORD.sub(spelt, question)
+
+
+def _known(word: str) -> bool:
+    return all(rarity(stem) < UNSEEN for stem in stems(word))
+
+
+def _joined(text: str, match: re.Match[str]) -> bool:
+    """Whether a digit or a hyphen stands beside a word."""
+    around = text[max(0, match.start() - 1) : match.start()] + text[match.end() : match.end() + 1]
+    return bool(re.search(r"[\d_-]", around))
