@@ -507,19 +507,23 @@ def survey_corpus(
     progress: Progress = silent,
     encoder: TextEncoder | None = None,
     columns: Columns = (),
+    keep_missing: bool = False,
 ) -> Iterator[SurveyedCorpus]:
     """Read a corpus once, for the configured index or a new one.
 
     The corpus is files, folders, "demo", or - for standard input. `rejects` collects bad lines; without it the first
-    one raises. `encoder` is the configured one, if it is loaded. `columns` of tables default to the header's.
+    one raises. `encoder` is the configured one, if it is loaded. `columns` of tables default to the header's. Files
+    that the index holds unchanged are not read again; what files and folders no longer hold goes, unless
+    `keep_missing`.
 
     Raises `BadInputError` if the corpus is unreadable or empty, `MismatchError` if the index was made with other
     settings, `MissingError` if a file or model is missing.
     """
-    from biorag.corpus.sources import check_kinds, find_files
+    from biorag.corpus.sources import STDIN_FILE, check_kinds, find_files
+    from biorag.indexes.holdings import Holdings, read_holdings
     from biorag.indexes.surveying import survey
     from biorag.indexes.token_vectors import token_files
-    from biorag.indexes.writing import SurveyedCorpus
+    from biorag.indexes.writing import FileSync, SurveyedCorpus
 
     store = Store(settings)
     manifest = store.manifest()
@@ -537,13 +541,19 @@ def survey_corpus(
         return snippet_encoders(settings, files, token_model, similarity, manifest, encoder, surveyed.sample)
 
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-        corpus_files = find_files(corpus, Path(spool) / "standard-input", settings.home, columns)
+        corpus_files = find_files(corpus, Path(spool) / STDIN_FILE, settings.home, columns)
         check_kinds(corpus_files.sources)
-        split = splitter(settings, files, manifest)
+        split, length_of = splitter(settings, files, manifest), length_counter(settings, files)
+        known = manifest.sources if manifest else ()
+        holdings = read_holdings(store.folder) if manifest else Holdings({})
+        unread = holdings.is_unchanged if manifest and manifest.complete else None
         with progress("Checking", None) as advance:
-            known = manifest.sources if manifest else ()
-            surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_counter(settings, files))
-        yield SurveyedCorpus(Store(settings), manifest, corpus_files, surveyed, split, encoding, rejects)
+            surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_of, unread)
+            sync = FileSync.of(holdings, corpus_files, surveyed, keep_missing)
+            if sync.is_shared:
+                surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_of)
+                sync = FileSync.of(holdings, corpus_files, surveyed, keep_missing)
+        yield SurveyedCorpus(Store(settings), manifest, corpus_files, surveyed, split, encoding, rejects, sync)
 
 
 def index_corpus(
@@ -553,12 +563,18 @@ def index_corpus(
     progress: Progress = silent,
     encoder: TextEncoder | None = None,
     columns: Columns = (),
+    keep_missing: bool = False,
+    confirm: Callable[[str], None] = lambda question: None,
 ) -> IndexReport:
     """Find a corpus, read it once, and bring it into the configured index; see `survey_corpus`.
 
+    `confirm` is asked before more than a third of the index goes, and may raise.
+
     Raises `ServiceError` if another process is using the index, or the store fails.
     """
-    with survey_corpus(settings, corpus, rejects, progress, encoder, columns) as surveyed:
+    with survey_corpus(settings, corpus, rejects, progress, encoder, columns, keep_missing) as surveyed:
+        if question := surveyed.doubt():
+            confirm(question)
         report = surveyed.write(progress)
     if encoder is None:
         export_models(settings)

@@ -25,6 +25,9 @@ def delete(
         list[str] | None,
         typer.Option("--filter", help="Remove matching snippets, as in 'year<2000'. Repeated, all must hold."),
     ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Remove what a corpus file, or a folder, brought in; it need not exist any more.")
+    ] = None,
     yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> None:
@@ -36,17 +39,22 @@ def delete(
 
       biorag delete --id 12345678 --name pubmed
       biorag delete --filter 'year<2000' --name pubmed --yes --json
+      biorag delete --source smith2019.pdf --name papers
     """
-    from biorag.indexes.deleting import DeletionReport, delete_documents, select_ids, select_where
+    from biorag.indexes.deleting import DeletionReport, delete_documents, select_ids, select_source, select_where
     from biorag.indexes.fields import check_fields
+    from biorag.indexes.holdings import read_holdings
     from biorag.indexes.store import Store
 
-    if bool(ids) == bool(where):
-        raise UsageError("a deletion is by --id or by --filter: give one of them")
+    if sum(map(bool, (ids, where, source))) != 1:
+        raise UsageError("a deletion is by --id, by --filter or by --source: give one of them")
     conditions = parse_filters(where or ())
     with open_stored(settings) as (manifest, index):
         check_fields(index, manifest.encoder.dimension, conditions)
-        selection = select_where(index, manifest, conditions) if where else select_ids(index, manifest, ids or ())
+        if source:
+            selection = select_source(index, manifest, read_holdings(Store(settings).folder), source)
+        else:
+            selection = select_where(index, manifest, conditions) if where else select_ids(index, manifest, ids or ())
         held = index.count()
     if selection.missing:
         show.err.print(f"Not in index {manifest.name!r}: {', '.join(selection.missing[:10])}", soft_wrap=True)

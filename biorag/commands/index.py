@@ -116,12 +116,18 @@ def index(
         typer.Argument(help=f"Files or folders of {READERS.names()} (.gz too), 'demo', or - for standard input."),
     ] = None,
     columns: options.Columns = None,
+    keep_missing: Annotated[
+        bool,
+        typer.Option("--keep-missing", help="Keep what a file or folder indexed before no longer holds."),
+    ] = False,
+    yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> None:
     """Index a corpus, or bring an index up to date with it.
 
-    Unchanged snippets are skipped, so an interrupted run resumes where it stopped. Later PubMed files replace and
-    delete records of earlier ones.
+    What is unchanged is skipped, and an interrupted run resumes where it stopped. What a file indexed before no longer
+    holds is removed, and so is what came from files that are gone from a folder. Later PubMed files replace and delete
+    records of earlier ones.
 
     Examples:
 
@@ -159,7 +165,16 @@ def index(
             report = index_in_stages(settings, corpus, rejected, encode, show.progress, named, run.stages)
         _print_report(report, as_json)
     else:
-        _print_report(index_corpus(settings, corpus, rejected, show.progress, columns=named), as_json)
+        report = index_corpus(
+            settings,
+            corpus,
+            rejected,
+            show.progress,
+            columns=named,
+            keep_missing=keep_missing,
+            confirm=lambda question: options.confirm(question, yes),
+        )
+        _print_report(report, as_json)
     show.rejected(rejected, "not read" if run.estimate else "skipped", "indexed")
 
 

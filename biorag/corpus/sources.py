@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 DEMO = "demo"
 STDIN = "-"
+STDIN_FILE = "standard-input"  # the name of its copy
 BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
 BEIR_QUERIES = ("queries.jsonl", "queries.jsonl.gz")
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -125,11 +126,12 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
 
 class FoundFiles(NamedTuple):
-    """The corpus files behind names, and how many files of folders were taken and left, by kind."""
+    """The corpus files behind names, how many files of folders were taken and left, by kind, and these folders."""
 
     sources: list[Source]
     taken: Mapping[str, int]
     left: Mapping[str, int]
+    folders: tuple[Path, ...] = ()
 
 
 def find_sources(names: Sequence[str], spool: Path, home: Path | None = None) -> list[Source]:
@@ -162,7 +164,8 @@ def find_files(names: Sequence[str], spool: Path, home: Path | None = None, colu
             raise MissingError(f"corpus {name!r} is a pipe or a device, not a file: send its content to - instead")
         else:
             raise MissingError(f"corpus {name!r} is not there: name a file, a folder, 'demo', or - for standard input")
-    return FoundFiles(sources, by_kind(sources), dict(sorted(left.items())))
+    folders = tuple(Path(name) for name in names if name and Path(name).is_dir())
+    return FoundFiles(sources, by_kind(sources), dict(sorted(left.items())), folders)
 
 
 def by_kind(sources: Iterable[Source]) -> dict[str, int]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 import numpy as np
 
 from biorag.corpus.blocks import WHOLE, Splitter
+from biorag.errors import MissingError
+from biorag.indexes.holdings import Holdings, read_holdings, write_holdings
 from biorag.indexes.manifest import Manifest, SourceRecord
 from biorag.indexes.points import SCROLL
 from biorag.indexes.progress import IndexingProgress, read_progress, write_progress
@@ -20,6 +23,7 @@ from biorag.utils.files import sha256_of_json, timestamp
 from biorag.utils.progress import batched
 from biorag.utils.versions import installed_versions
 
+SHOWN_FILES = 10  # in a message
 BY_HAND = "biorag delete"  # the source of such deletions, as the manifest records them
 
 
@@ -59,6 +63,19 @@ def select_ids(index: Index, manifest: Manifest, ids: Iterable[str]) -> Selectio
             else:
                 documents[snippet.document] = None
     return Selection(tuple(documents), _snippets_of(index, manifest, tuple(documents)), tuple(missing))
+
+
+def select_source(index: Index, manifest: Manifest, holdings: Holdings, name: str) -> Selection:
+    """Return the documents of a corpus file or folder, by its path or the end of it, and of no other file.
+
+    The file need not exist any more. Raises `MissingError`, naming the files, if none of that name went in.
+    """
+    if not (keys := holdings.named(name)):
+        known = ", ".join(sorted(PurePath(key).name for key in holdings.files)[:SHOWN_FILES]) or "of none it is known"
+        raise MissingError(f"no file {name!r} went into index {manifest.name!r}; it holds {known}")
+    others = holdings.documents_of(holdings.files.keys() - set(keys))
+    documents = [document for document in holdings.documents_of(keys) if document not in others]
+    return select_ids(index, manifest, documents)
 
 
 def select_where(index: Index, manifest: Manifest, where: tuple[FieldFilter, ...]) -> Selection:
@@ -117,6 +134,7 @@ def delete_documents(store: Store, selection: Selection, on_progress: OnProgress
         complete = not updater.torn and (manifest.complete or only_torn)
         finished = replace(_finished(manifest, selection, snippets), complete=complete)
         end_writing(store, index, updater, finished, replace(updater.progress, done=before.done))
+        write_holdings(store.folder, read_holdings(store.folder).without(frozenset(selection.documents)))
     finally:
         index.close()
     seconds = round(time.perf_counter() - started, 3)

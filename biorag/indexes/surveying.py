@@ -6,7 +6,7 @@ import hashlib
 import heapq
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -36,9 +36,9 @@ class Survey:
     Positions count changes (snippets and deletions) in reading order, from 0. `superseded` holds those that another
     change of the same id takes the place of; `conflicts` those of them that are snippets without a version whose text
     is another; `revived` the snippets that count whatever the index holds, since a deletion came before. `skipped`
-    are the PubMed files that the index has taken in before, with `known` snippets. `blocks` is about the
-    number of snippets after splitting, without the superseded; `avg_len` is their mean length in BM25 tokens, `sample`
-    some of them, drawn by the hash of their ids.
+    are the PubMed files that the index has taken in before, and files that it holds unchanged, with `known` snippets.
+    `blocks` is about the number of snippets after splitting, without the superseded; `avg_len` is their mean length in
+    BM25 tokens, `sample` some of them, drawn by the hash of their ids. `ids` are these hashes of all changes.
     """
 
     sources: tuple[SourceRecord, ...]
@@ -53,11 +53,18 @@ class Survey:
     revived: frozenset[int] = frozenset()
     skipped: frozenset[Source] = frozenset()
     known: int = 0
+    ids: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64), compare=False, repr=False)
 
     @property
     def changes(self) -> int:
         """How many changes remain to be made."""
         return self.snippets + self.deletions - len(self.superseded)
+
+    def read(self, ids: Iterable[str]) -> set[str]:
+        """Return those of these ids of which the corpus holds a change."""
+        hashes = {hash64(id): id for id in ids}
+        found = np.intersect1d(np.fromiter(hashes, np.uint64, len(hashes)), self.ids)
+        return {hashes[number] for number in found.tolist()}
 
 
 @dataclass(slots=True)
@@ -103,17 +110,19 @@ def survey(
     split: Splitter = WHOLE,
     taken: Sequence[SourceRecord] = (),
     length_of: LengthCounter | None = None,
+    is_unchanged: Callable[[Source, str], bool] | None = None,
 ) -> Survey:
     """Read the whole corpus once, so that nothing bad is indexed and the statistics are known.
 
     Memory: 16 bytes a change, and a sample. Files of an incremental format that stand in `taken`, what the index was
-    made from, are not read again: later ones may have changed them. `length_of` counts BM25 terms, by default words.
+    made from, are not read again: later ones may have changed them. Nor are files of which `is_unchanged` says, by
+    their hash, that the index holds them as they are. `length_of` counts BM25 terms, by default words.
 
     Raises `BadInputError` at the first bad line, or if the corpus holds no snippet.
     """
     tally = Tally(length_of=length_of or LengthCounter())
     with rejects.written([source.path for source in sources]) if rejects else nullcontext():
-        records, skipped = _read(sources, rejects, on_progress, split, taken, tally)
+        records, skipped = _read(sources, rejects, on_progress, split, taken, is_unchanged, tally)
     if not (tally.ids or skipped) or not (tally.snippets or taken):
         raise BadInputError(f"the corpus {', '.join(source.name for source in sources)} holds no snippet")
     texts = np.frombuffer(tally.texts, np.uint64)
@@ -132,6 +141,7 @@ def survey(
         revived=revived,
         skipped=frozenset(skipped),
         known=sum(record.snippets for record in skipped.values()),
+        ids=np.array(tally.ids, np.uint64),
     )
 
 
@@ -141,6 +151,7 @@ def _read(
     on_progress: OnProgress,
     split: Splitter,
     taken: Sequence[SourceRecord],
+    is_unchanged: Callable[[Source, str], bool] | None,
     tally: Tally,
 ) -> tuple[list[SourceRecord], dict[Source, SourceRecord]]:
     """Add up all sources; return their records, and those of the sources that were taken in before."""
@@ -150,7 +161,7 @@ def _read(
     for source in sources:
         record = SourceRecord(source.name, source.sha256(), source.bytes, 0)
         known = before.get(record.sha256)
-        if known and reader_of(source).incremental:
+        if known and ((is_unchanged and is_unchanged(source, record.sha256)) or reader_of(source).incremental):
             skipped[source] = known
             # Its faults are reported again.
             deque(read_changes(source, rejects, split.check) if known.rejected else (), maxlen=0)

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
+from pathlib import Path
 from typing import Protocol
 
 from biorag.corpus.blocks import WHOLE, Splitter
@@ -16,12 +18,13 @@ from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import FoundFiles, Source
 from biorag.errors import MismatchError
 from biorag.indexes.estimating import IndexEstimate, estimate
+from biorag.indexes.holdings import Holdings, is_held, key_of, write_holdings
 from biorag.indexes.manifest import Manifest, SourceRecord, TokenParameters
 from biorag.indexes.progress import IndexingProgress, clear_progress, read_progress, torn_note, write_progress
 from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import BlockSplit, EncodeSnippets, Updater, Winner
-from biorag.types import Encoded, Encoder, Index, OnProgress, Progress, Snippet
+from biorag.types import Deletion, Encoded, Encoder, Index, OnProgress, Progress, Snippet
 from biorag.utils.files import timestamp
 from biorag.utils.progress import batched
 from biorag.utils.versions import installed_versions
@@ -56,7 +59,8 @@ class Incoming:
     """Changes on their way into an index, one a document, and the records of their files.
 
     `rejected` counts lines that could not be read, `duplicates` changes that others take the place of, `known`
-    snippets of files that the index has taken in before.
+    snippets of files that the index has taken in before. `replaces` tells which records of files are
+    no longer true.
     """
 
     winners: Iterable[Winner]
@@ -65,14 +69,21 @@ class Incoming:
     rejected: int = 0
     duplicates: int = 0
     known: int = 0
+    replaces: Callable[[SourceRecord], bool] = lambda record: False
 
 
 def surveyed_changes(
-    sources: Sequence[Source], survey: Survey, rejects: OnReject | None = None, split: Splitter = WHOLE
+    sources: Sequence[Source],
+    survey: Survey,
+    rejects: OnReject | None = None,
+    split: Splitter = WHOLE,
+    sync: FileSync | None = None,
 ) -> Incoming:
-    """Return the changes of a surveyed corpus, read once more."""
+    """Return the changes of a surveyed corpus, read once more; and those of `sync`, which notes what was read."""
+    winners = _winners(sources, survey, rejects, split, sync.read if sync else {})
     return Incoming(
-        winners=_winners(sources, survey, rejects, split),
+        winners=chain(winners, sync.removals() if sync else ()),
+        replaces=sync.replaces if sync else lambda record: False,
         split=split,
         sources=survey.sources,
         rejected=survey.rejected,
@@ -110,7 +121,9 @@ def write_index(
             index.optimize()
         snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
-        finished = replace(_finished(manifest, incoming.sources, snippets, seconds), complete=not updater.torn)
+        kept = tuple(record for record in manifest.sources if not incoming.replaces(record))
+        finished = _finished(replace(manifest, sources=kept), incoming.sources, snippets, seconds)
+        finished = replace(finished, complete=not updater.torn)
         end_writing(store, index, updater, finished, updater.progress)
     finally:
         index.close()
@@ -152,11 +165,19 @@ def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
     return replace(current, encoder=replace(current.encoder, configuration=encoder.configuration))
 
 
-def _winners(sources: Sequence[Source], survey: Survey, rejects: OnReject | None, split: Splitter) -> Iterator[Winner]:
-    """Yield the changes of all sources that no other change supersedes."""
+def _winners(
+    sources: Sequence[Source],
+    survey: Survey,
+    rejects: OnReject | None,
+    split: Splitter,
+    documents: Mapping[Source, list[str]],
+) -> Iterator[Winner]:
+    """Yield the changes of all sources that no other change supersedes; the ids of a source's go to its `documents`."""
     new = (source for source in sources if source not in survey.skipped)
     changes = ((source, change) for source in new for change in read_changes(source, rejects, split.check))
     for position, (source, change) in enumerate(changes):
+        if source in documents:
+            documents[source].append(change.id)
         if position in survey.conflicts:
             logger.warning("id %r appears again with other text; the later one wins", change.id)
         if position not in survey.superseded:
@@ -192,6 +213,53 @@ class SnippetEncoding(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class FileSync:
+    """What an index loses as files and folders are read again.
+
+    `gone` are the documents that no file holds any more, each with the file that held it; `left_out` the files that are
+    no longer there. `read` takes the ids of the documents of the files that are read. `is_shared`: a file that was not
+    read again shares documents with others, and which one counts depends on their order.
+    """
+
+    holdings: Holdings
+    gone: Mapping[str, str]
+    left_out: Sequence[str]
+    hashes: Mapping[Source, str]
+    read: Mapping[Source, list[str]]
+    is_shared: bool
+
+    @classmethod
+    def of(cls, holdings: Holdings, files: FoundFiles, survey: Survey, keep_missing: bool = False) -> FileSync:
+        """Compare a surveyed corpus with what its files held before; `keep_missing`: nothing is lost."""
+        hashes = {record.name: record.sha256 for record in survey.sources}
+        new = [source for source in files.sources if source not in survey.skipped and is_held(source)]
+        left_out = [] if keep_missing else holdings.left_out(files.sources, files.folders)
+        changed = {*map(key_of, new), *left_out}
+        before = holdings.documents_of(changed)
+        others = holdings.documents_of(holdings.files.keys() - changed)
+        skipped = holdings.documents_of(map(key_of, survey.skipped))
+        kept = survey.read(before) | others.keys()
+        gone = {} if keep_missing else {document: file for document, file in before.items() if document not in kept}
+        is_shared = bool(survey.read(skipped)) or not before.keys().isdisjoint(skipped)
+        return cls(holdings, gone, left_out, {s: hashes[s.name] for s in new}, {s: [] for s in new}, is_shared)
+
+    def removals(self) -> Iterator[Winner]:
+        """Yield the removals of what is gone."""
+        for document, file in self.gone.items():
+            yield Winner(Deletion(document), revived=True, source=file)
+
+    def replaces(self, record: SourceRecord) -> bool:
+        """Return whether a record is of a file as it was before, or that is no longer there."""
+        changed = {*map(key_of, self.read), *self.left_out}
+        return not changed.isdisjoint(self.holdings.files) and str(Path(record.name).resolve()) in changed
+
+    def after(self) -> Holdings:
+        """Return the holdings once all was read and written."""
+        read = {source: (self.hashes[source], documents) for source, documents in self.read.items()}
+        return self.holdings.taken(read, self.left_out)
+
+
+@dataclass(frozen=True, slots=True)
 class SurveyedCorpus:
     """A corpus that was read once, and the index it goes into, whose manifest is None if it is yet to be made."""
 
@@ -202,6 +270,7 @@ class SurveyedCorpus:
     split: Splitter
     load_encoding: Callable[[], SnippetEncoding]
     rejects: RejectsFile | None
+    sync: FileSync
 
     def _planned(self) -> Manifest:
         """Return the manifest of the index, or of the one to be made."""
@@ -214,10 +283,18 @@ class SurveyedCorpus:
         """Return an estimate of indexing it; nothing is written."""
         return estimate(self._planned(), self.survey, self.load_encoding())
 
+    def doubt(self) -> str:
+        """Return what to ask before much of an index goes; "" if there is no need to."""
+        held, gone = self.manifest.snippets if self.manifest else 0, len(self.sync.gone)
+        if gone * 3 <= held:
+            return ""
+        return f"Remove {gone:,} documents that the files no longer hold, of {held:,} snippets (else: --keep-missing)?"
+
     def write(self, progress: Progress) -> IndexReport:
         """Bring it into the index; see `write_index`."""
         on_reject = (lambda _: None) if self.rejects else None
-        with progress("Indexing", self.survey.changes) as advance:
-            incoming = surveyed_changes(self.files.sources, self.survey, on_reject, self.split)
+        with progress("Indexing", self.survey.changes + len(self.sync.gone)) as advance:
+            incoming = surveyed_changes(self.files.sources, self.survey, on_reject, self.split, self.sync)
             report = write_index(self.store, self._planned(), incoming, self.load_encoding, advance)
+        write_holdings(self.store.folder, self.sync.after())
         return replace(report, files={"taken": self.files.taken, "left": self.files.left})

@@ -1,0 +1,118 @@
+"""Which documents came from which file, so that an index loses what a file, or a folder named again, no longer holds.
+
+Files whose later ones change earlier ones (PubMed's) are not held: they say themselves what goes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePath
+
+from biorag.corpus.sources import STDIN_FILE, Source, reader_of
+from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.types import Sha256
+from biorag.utils.files import write_json
+from biorag.utils.parsing import parsed_file
+
+logger = logging.getLogger(__name__)
+
+HOLDINGS = "holdings.json"  # beside the manifest
+MOST = 200_000  # documents; of a larger corpus nothing is held
+READING = 1  # another number where readers give other documents of the same file
+LARGEST = 256 << 20  # bytes of the record
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFile:
+    """A file as it was last taken in; its hash is None where its documents may no longer be all in the index."""
+
+    sha256: Sha256 | None
+    documents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """The documents of each file, by its absolute path."""
+
+    files: Mapping[str, HeldFile]
+    reading: int = READING
+
+    def is_unchanged(self, source: Source, sha256: str) -> bool:
+        """Return whether a file is as it was when its documents went in."""
+        held = self.files.get(key_of(source))
+        return held is not None and held.sha256 == sha256 and self.reading == READING
+
+    def left_out(self, found: Sequence[Source], folders: Iterable[Path]) -> list[str]:
+        """Return the files that are no longer in folders which are named again."""
+        kept, roots = set(map(key_of, found)), [folder.resolve() for folder in folders]
+        return [key for key in self.files if key not in kept and any(PurePath(key).is_relative_to(r) for r in roots)]
+
+    def documents_of(self, keys: Iterable[str]) -> dict[str, str]:
+        """Return the documents of these files, each with a file that held it."""
+        return {document: key for key in keys if key in self.files for document in self.files[key].documents}
+
+    def taken(self, read: Mapping[Source, tuple[str, Sequence[str]]], left_out: Iterable[str]) -> Holdings:
+        """Return the holdings after a run that read these files, each with its hash and documents."""
+        files = {key: held for key, held in self.files.items() if key not in set(left_out)}
+        files |= {
+            key_of(source): HeldFile(sha256, tuple(dict.fromkeys(documents)))
+            for source, (sha256, documents) in read.items()
+        }
+        return Holdings(files)
+
+    def without(self, documents: AbstractSet[str]) -> Holdings:
+        """Return the holdings after these documents were removed by hand: their files are read again."""
+        files = {
+            key: replace(held, sha256=None) if not documents.isdisjoint(held.documents) else held
+            for key, held in self.files.items()
+        }
+        return replace(self, files=files)
+
+    def named(self, name: str) -> list[str]:
+        """Return the files of a name: a path, or the end of one."""
+        path = str(Path(name).resolve())
+        if path in self.files:
+            return [path]
+        parts = PurePath(name).parts
+        inside = [key for key in self.files if PurePath(key).is_relative_to(path)]
+        return inside or [key for key in self.files if parts and PurePath(key).parts[-len(parts) :] == parts]
+
+
+def key_of(source: Source) -> str:
+    """Return the name that a file is held by."""
+    return str(source.path.resolve())
+
+
+def is_held(source: Source) -> bool:
+    """Return whether a source is a file that may be read again, and that no later file changes."""
+    return source.path.name != STDIN_FILE and not _is_incremental(source)
+
+
+def _is_incremental(source: Source) -> bool:
+    try:
+        return reader_of(source).incremental
+    except BadInputError:  # its reading names the fault
+        return False
+
+
+def read_holdings(folder: Path) -> Holdings:
+    """Return the holdings of an index; none where there is no record. Raises `MismatchError` if it is damaged."""
+    try:
+        holdings: Holdings = parsed_file(
+            Holdings, folder / HOLDINGS, MismatchError, "delete it, then run the same command again", LARGEST
+        )
+    except MissingError:
+        return Holdings({})
+    return holdings
+
+
+def write_holdings(folder: Path, holdings: Holdings) -> None:
+    """Record holdings, durably; of too many documents none."""
+    if sum(len(held.documents) for held in holdings.files.values()) > MOST:
+        logger.debug("%s: more than %d documents, so what files no longer hold stays", folder, MOST)
+        (folder / HOLDINGS).unlink(missing_ok=True)
+    elif holdings.files or (folder / HOLDINGS).exists():
+        write_json(folder / HOLDINGS, asdict(holdings))
