@@ -128,6 +128,7 @@ class ReaderKind(Kind):
     incremental: bool = False  # whether later files change earlier ones: one taken in before changes nothing
     common: bool = False  # whether other files than corpora have the format, so that not all of a folder's are taken
     unit: str = "line"  # unit in which messages count positions in a file
+    joins: bool = False  # whether its records are of papers that may lie beside it
 
 
 def or_gzipped(*suffixes: str) -> tuple[str, ...]:
@@ -186,6 +187,15 @@ READERS = Registry(
         "references as Zotero and EndNote export them",
         suffixes=or_gzipped(".ris"),
         beginnings=(b"TY  -",),
+        joins=True,
+    ),
+    ReaderKind(
+        "BibTeX",
+        ".corpus.references:BIBTEX",
+        "references as Zotero, Mendeley and JabRef export them",
+        suffixes=or_gzipped(".bib"),
+        beginnings=(b"@",),
+        joins=True,
     ),
     ReaderKind(
         "MEDLINE",
@@ -193,6 +203,7 @@ READERS = Registry(
         "references as PubMed exports them",
         suffixes=or_gzipped(".nbib"),
         beginnings=(b"PMID- ",),
+        joins=True,
     ),
 )
 

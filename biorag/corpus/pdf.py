@@ -1,4 +1,4 @@
-"""PDF files, a snippet a page, read in a separate process of bounded time and memory."""
+"""PDF files, a paper each whose pages are snippets, read in a separate process of bounded time and memory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
+from biorag.corpus.joining import record_of
+from biorag.corpus.pdf_facts import Line, facts_of, text_of_paper
 from biorag.corpus.pdf_pages import LARGEST_FILE, MEMORY, PAGE_SECONDS
 from biorag.corpus.readers import LONGEST_TEXT, Reader, as_id, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
@@ -18,6 +20,7 @@ from biorag.types import Snippet
 from biorag.utils.text import whole
 
 LONGEST_TITLE = 1000  # characters; every page repeats it
+LONGEST_PAPER = 64 << 20  # characters
 LONGEST_LINE = 16 * LONGEST_TEXT  # bytes of a page as JSON
 NO_TEXT = "no text on any page, as in a scan: make it searchable by OCR first"
 TOO_MUCH = f"takes more than {PAGE_SECONDS} s or {MEMORY >> 30} GiB of memory, as a bomb does"
@@ -28,7 +31,7 @@ _UNSEEN = re.compile("[\0\u00ad]")
 
 
 class Page(NamedTuple):
-    """The text of a page, or why it has none."""
+    """The text of a page, or why it has none, and what is known of its paper."""
 
     file: str
     title: str
@@ -36,6 +39,17 @@ class Page(NamedTuple):
     pages: int
     text: str
     fault: str = ""
+    facts: Mapping[str, Any] = {}
+
+
+class Paper(NamedTuple):
+    """What was read of a PDF: its metadata, number of pages, the texts of those read, faults, the first one's lines."""
+
+    metadata: Mapping[str, str]
+    pages: int
+    texts: Sequence[str]
+    faults: Mapping[int, str]
+    front: Sequence[Line]
 
 
 def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
@@ -48,22 +62,47 @@ def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
     has_pages = False
     with faults_named(source, lambda: 1, "page"), opened(source) as stream:
         stream.read1()  # later failures are not the file's fault
+    paper = _paper(source)
+    title, facts = _identified(source, paper)
+    for number, text in enumerate(map(plain, text_of_paper(paper.texts)), 1):
+        if text or number in paper.faults:
+            has_pages = True
+            yield number, Page(source.label, title, number, paper.pages, text, paper.faults.get(number, ""), facts)
+    if len(paper.texts) < paper.pages:
+        raise DamagedSourceError(source.name, len(paper.texts) + 1, TOO_MUCH, "page")
+    if not has_pages:
+        yield 1, Page(source.label, title, 1, paper.pages, "", NO_TEXT)
+
+
+def _paper(source: Source) -> Paper:
+    """Read a PDF up to the page that is beyond a limit."""
+    texts: list[str] = []
+    faults: dict[int, str] = {}
+    front: list[Line] = []
     with opened(source), _reading(source) as lines:
         head = _line(lines)
         if "pages" not in head:
             raise DamagedSourceError(source.name, 1, head.get("damage", TOO_MUCH), "page")
-        title = plain(head["title"])[:LONGEST_TITLE] or _SUFFIX.sub("", source.label.rpartition("/")[2])
-        pages = head["pages"]
-        for number in range(1, pages + 1):
+        for number in range(1, head["pages"] + 1):
             values = _line(lines)
-            if not values:
-                raise DamagedSourceError(source.name, number, TOO_MUCH, "page")
-            text, fault = plain(values.get("text", "")), values.get("fault", "")
-            if text or fault:
-                has_pages = True
-                yield number, Page(source.label, title, number, pages, text, fault)
-    if not has_pages:
-        yield 1, Page(source.label, title, 1, pages, "", NO_TEXT)
+            if not values or sum(map(len, texts)) > LONGEST_PAPER:
+                break
+            texts.append(whole(values.get("text", "")))
+            front = front or [Line(*line) for line in values.get("lines", ())]
+            if "fault" in values:
+                faults[number] = values["fault"]
+    return Paper(head["metadata"], head["pages"], texts, faults, front)
+
+
+def _identified(source: Source, paper: Paper) -> tuple[str, dict[str, Any]]:
+    """Return a paper's title and facts: those of its record beside the file, else what the file says of itself."""
+    stem = _SUFFIX.sub("", source.label.rpartition("/")[2])
+    facts = facts_of(paper.metadata, paper.front, paper.texts)
+    title = plain(facts.pop("title"))[:LONGEST_TITLE]
+    record = record_of(source.beside, title, facts, stem)
+    if record is None:
+        return title or stem, facts
+    return record.title, {**facts, **record.metadata, "pmid": record.pmid or facts.get("pmid")}
 
 
 @contextmanager
@@ -97,8 +136,11 @@ def parse_page(page: Page) -> Snippet:
         raise ValueError(page.fault)
     if len(page.text) > LONGEST_TEXT:
         raise ValueError(f"more than {LONGEST_TEXT:,} characters")
-    metadata = with_values({"file": page.file, "page": page.number, "pages_of_file": page.pages})
-    return Snippet(as_id(f"{page.file}#page={page.number}", "id"), page.title, page.text, None, metadata)
+    place = {"file": page.file, "page": page.number, "pages_of_file": page.pages, "abstract": False}
+    facts = {name: value for name, value in page.facts.items() if name != "pmid"}
+    metadata = with_values({**facts, **place})
+    pmid = int(page.facts["pmid"]) if page.facts.get("pmid") else None
+    return Snippet(as_id(f"{page.file}#page={page.number}", "id"), page.title, page.text, pmid, metadata)
 
 
 READER = Reader(read_pages, parse_page, lambda page: page.text)

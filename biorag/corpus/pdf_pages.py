@@ -1,21 +1,29 @@
 """The process that reads a PDF: `python -m biorag.corpus.pdf_pages FILE` writes a JSON line a page.
 
-The first line has title and number of pages, or `damage`. A page beyond its limits ends the process.
+The first line has the file's own metadata and number of pages, or `damage`; that of the first page its lines with the
+sizes of their letters. A page beyond its limits ends the process.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pypdf import PdfReader
 
 LARGEST_FILE = 256 << 20
 MOST_PAGES = 10_000
 MEMORY = 4 << 30  # bytes of address space
 PAGE_SECONDS = 20  # of computing
+LONGEST_FIELD = 4000  # characters
+MOST_LINES = 120  # of the first page, whose sizes are told
 HEADER = 1024  # bytes in which a PDF says that it is one
 
 
@@ -34,21 +42,71 @@ def write_pages(path: Path) -> None:
         reader = PdfReader(path)
         if reader.is_encrypted and not reader.decrypt(""):
             raise WrongPasswordError
-        title, pages = reader.metadata and reader.metadata.title, len(reader.pages)
+        metadata, pages = own_metadata(reader), len(reader.pages)
     except (DependencyError, WrongPasswordError):  # the former: AES
         return _write(damage="encrypted: save it without a password")
     except Exception as error:  # whatever pypdf raises at a damaged file
         return _write(damage=f"a PDF that cannot be read ({_reason(error)})")
     if not 0 < pages <= MOST_PAGES:
         return _write(damage=f"a PDF of {pages:,} pages, not of 1 to {MOST_PAGES:,}: split it")
-    _write(title=title if isinstance(title, str) else "", pages=pages)
+    _write(metadata=metadata, pages=pages)
     for index in range(pages):
         _allow(PAGE_SECONDS)
         try:
-            _write(text=reader.pages[index].extract_text())
+            lines = Lines()
+            text = reader.pages[index].extract_text(visitor_text=lines.take if index == 0 else None)
+            _write(text=text, **({"lines": lines.all()} if index == 0 else {}))
         except Exception as error:
             _write(fault=f"a page that cannot be read ({_reason(error)})")
     return None
+
+
+_XMP = {
+    "doi": r"<(?:prism:doi|pdfx:doi|pdfx:WPS-ARTICLEDOI|crossmark:DOI)>([^<]+)<",
+    "journal": r"<prism:publicationName>([^<]+)<",
+    "published": r"<prism:(?:publicationDate|coverDate|coverDisplayDate)>(?:<[^>]+>\s*)*([^<]+)<",
+}
+
+
+def own_metadata(reader: PdfReader) -> dict[str, str]:
+    """Return a PDF's own metadata: title, author, subject, keywords, doi, journal, published, created."""
+    own: Mapping[str, Any] = reader.metadata or {}
+    names = {"/Title": "title", "/Author": "author", "/Subject": "subject", "/Keywords": "keywords", "/doi": "doi"}
+    names |= {"/DOI": "doi", "/WPS-ARTICLEDOI": "doi", "/CreationDate": "created"}
+    fields = {name: str(own[key])[:LONGEST_FIELD] for key, name in names.items() if isinstance(own.get(key), str)}
+    try:
+        stream = reader.root_object.get("/Metadata")
+        xmp = stream.get_object().get_data()[: 1 << 20].decode("utf-8", "replace") if stream else ""
+    except Exception:  # whatever pypdf raises at a damaged stream: the file is read without it
+        xmp = ""
+    matches = {name: re.search(pattern, xmp) for name, pattern in _XMP.items()}
+    return {**fields, **{name: match[1].strip()[:LONGEST_FIELD] for name, match in matches.items() if match}}
+
+
+class Lines:
+    """Takes the pieces of a page's text, and gives its lines with the sizes of their letters."""
+
+    def __init__(self) -> None:
+        self._pieces: list[tuple[str, float]] = []
+
+    def take(self, text: str, cm: list[float], tm: list[float], font: object, size: float) -> None:
+        """Take a piece with its matrices, as pypdf's visitors get them."""
+        scale = (tm[2] ** 2 + tm[3] ** 2) ** 0.5 * (cm[2] ** 2 + cm[3] ** 2) ** 0.5
+        self._pieces.append((text, round(abs(size) * scale, 1)))
+
+    def all(self) -> list[tuple[str, float]]:
+        """Return the lines that have text, each with the size of most of its letters."""
+        lines: list[tuple[str, float]] = []
+        line: list[tuple[str, float]] = []
+        for text, size in [*self._pieces, ("\n", 0.0)]:
+            first, *rest = text.split("\n")
+            line.append((first, size))
+            for following in rest:
+                content = "".join(piece for piece, _ in line)
+                if content.strip():
+                    lines.append((content, max(line, key=lambda piece: len(piece[0].strip()))[1]))
+                line = [(following, size)]
+        return lines[:MOST_LINES]
 
 
 def _write(**values: Any) -> None:

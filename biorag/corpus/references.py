@@ -1,4 +1,4 @@
-"""References with their abstracts, as reference managers and PubMed export them: RIS, and MEDLINE's `.nbib`."""
+"""References with their abstracts, as reference managers and PubMed export them: RIS, BibTeX, MEDLINE's `.nbib`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from biorag.corpus.pubmed import RETRACTED, date_of, medline_date
 from biorag.corpus.readers import Reader, entry_of, shown_bytes, text_of, with_values
-from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
+from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_chunks, read_lines
 from biorag.types import Snippet
 
+LARGEST_BIBTEX = 64 << 20
 _DATE = re.compile(r"([12][0-9]{3})(?:[/-]([0-9]{1,2}))?(?:[/-]([0-9]{1,2}))?")
 _PUBMED_URL = re.compile(r"pubmed(?:\.ncbi\.nlm\.nih\.gov|/|\.gov/)\D{0,20}?([0-9]{1,9})\b")
 _PMID_NOTE = re.compile(r"\bPMID:?\s*([0-9]{1,9})\b")
@@ -26,6 +27,11 @@ class ReferenceRecord(NamedTuple):
     number: int
     content: bytes
     ended: bool = True
+
+    @property
+    def place(self) -> str:
+        """Its file and number."""
+        return f"{self.file}#record={self.number}"
 
 
 def _split(
@@ -58,11 +64,11 @@ def _split(
         raise DamagedSourceError(source.name, 1, f"no {what} record in it")
 
 
-def _snippet(reference: ReferenceRecord, pmid: str, fields: Mapping[str, Any], title: str, content: str) -> Snippet:
-    """Return the snippet of a reference, by its PMID, else its DOI, else its number in the file."""
+def _snippet(place: str, pmid: str, fields: Mapping[str, Any], title: str, content: str) -> Snippet:
+    """Return the snippet of a reference, by its PMID, else its DOI, else its place in a file."""
     if not title and not content:
         raise ValueError("a record with neither title nor abstract")
-    id = pmid or fields.get("doi") or f"{reference.file}#record={reference.number}"
+    id = pmid or fields.get("doi") or place
     return entry_of({**with_values(fields), "abstract": bool(content), "id": id, "PMID": pmid}, title, content)
 
 
@@ -82,7 +88,7 @@ def parse_ris(reference: ReferenceRecord) -> Snippet:
         raise ValueError(f"a record that rispy cannot read ({error})") from None
     title = _first(entry, "title", "primary_title", "short_title")
     content = _first(entry, "abstract", "notes_abstract")
-    return _snippet(reference, _ris_pmid(entry), _ris_fields(entry), title, content)
+    return _snippet(reference.place, _ris_pmid(entry), _ris_fields(entry), title, content)
 
 
 def _ris_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,6 +139,89 @@ def _list(entry: Mapping[str, Any], *names: str) -> list[str]:
     return list(dict.fromkeys(" ".join(value.split()) for value in values if isinstance(value, str) and value.strip()))
 
 
+# --- BibTeX
+
+
+class BibtexEntry(NamedTuple):
+    """An entry, as bibtexparser reads it, or why it could not; `fields` have names in lower case and LaTeX values."""
+
+    file: str
+    key: str
+    kind: str
+    fields: Mapping[str, str]
+    source: str
+    fault: str = ""
+
+
+def _bibtex(source: Source) -> Iterator[tuple[int, BibtexEntry]]:
+    """Yield the entries of a file with their first lines."""
+    import bibtexparser
+
+    content = bytearray()
+    for chunk in read_chunks(source):
+        content += chunk
+        if len(content) > LARGEST_BIBTEX:
+            raise DamagedSourceError(source.name, 1, f"more than {LARGEST_BIBTEX >> 20} MiB: split it")
+    try:
+        library = bibtexparser.parse_string(text_of(bytes(content)))
+    except ValueError as error:
+        raise DamagedSourceError(source.name, 1, str(error)) from None
+    for entry in library.entries:
+        fields = {field.key.lower(): str(field.value) for field in entry.fields}
+        line = (entry.start_line or 0) + 1
+        yield line, BibtexEntry(source.label, entry.key, entry.entry_type.lower(), fields, entry.raw or "")
+    for block in library.failed_blocks:
+        fault = "an entry that is not BibTeX: a brace or a quotation mark is missing"
+        yield (block.start_line or 0) + 1, BibtexEntry(source.label, "", "", {}, block.raw or "", fault)
+    if not library.blocks:
+        raise DamagedSourceError(source.name, 1, "no BibTeX entry in it")
+
+
+def parse_bibtex(entry: BibtexEntry) -> Snippet:
+    """Return the snippet of an entry; raises `ValueError` if it cannot be read, or has no text."""
+    from pylatexenc.latex2text import LatexNodes2Text
+
+    if entry.fault:
+        raise ValueError(entry.fault)
+    decode = LatexNodes2Text(keep_braced_groups=False).latex_to_text
+    fields = {name: " ".join(decode(value).split()) for name, value in entry.fields.items() if name != "author"}
+    authors = re.split(r"\s+and\s+", entry.fields.get("author", "").strip())
+    date = _DATE.search(fields.get("date") or fields.get("year", ""))
+    values = {
+        "authors": [_bibtex_name(name, decode) for name in authors if name],
+        "journal": fields.get("journal") or fields.get("journaltitle") or fields.get("booktitle", ""),
+        "year": int(date[1]) if date else None,
+        "date": date_of(*date.groups()) if date else "",
+        "volume": fields.get("volume", ""),
+        "issue": fields.get("number") or fields.get("issue", ""),
+        "pages": re.sub("[-–]+", "-", fields.get("pages", "")),
+        "doi": _doi(fields.get("doi", "")) or _doi(fields.get("url", "")),
+        "pmcid": _match(_PMCID, fields.get("pmcid", "")),
+        "issn": _match(_ISSN, fields.get("issn", "")),
+        "keywords": [word.strip() for word in re.split("[,;]", fields.get("keywords", "")) if word.strip()],
+    }
+    pmid = fields.get("pmid", "")
+    place = f"{entry.file}#{entry.key}"
+    return _snippet(
+        place, pmid if pmid.isdecimal() else "", values, fields.get("title", ""), fields.get("abstract", "")
+    )
+
+
+def _bibtex_name(name: str, decode: Callable[[str], str]) -> str:
+    """Return an author as "Family, Given"; a group in braces stays as it is."""
+    from bibtexparser.middlewares.names import InvalidNameError, parse_single_name_into_parts
+
+    name = name.strip()
+    if name.startswith("{") and name.endswith("}"):
+        return " ".join(decode(name).replace(",", " ").split())
+    try:
+        parts = parse_single_name_into_parts(name)
+    except InvalidNameError:
+        return " ".join(decode(name).split())
+    family, given = " ".join([*parts.von, *parts.last]), " ".join(parts.first)
+    return " ".join(decode(", ".join(filter(None, [family, given, " ".join(parts.jr)]))).split())
+
+
 # --- MEDLINE
 
 
@@ -160,7 +249,7 @@ def parse_nbib(reference: ReferenceRecord) -> Snippet:
         raise ValueError(f"PMID {pmid!r:.60} is not a positive whole number")
     title = _one(fields, "TI") or _one(fields, "TT") or _one(fields, "BTI")
     content = _one(fields, "AB") or _one(fields, "OAB")
-    return _snippet(reference, str(int(pmid)), _medline_fields(fields), title, content)
+    return _snippet(reference.place, str(int(pmid)), _medline_fields(fields), title, content)
 
 
 def _medline_fields(fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -219,6 +308,7 @@ RIS = Reader(
     parse_ris,
     lambda record: shown_bytes(record.content),
 )
+BIBTEX = Reader(_bibtex, parse_bibtex, lambda entry: entry.source)
 MEDLINE = Reader(
     lambda source: _split(source, b"PMID- ", lambda line: not line.strip(), "MEDLINE"),
     parse_nbib,

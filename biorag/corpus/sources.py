@@ -56,6 +56,7 @@ ABOUT = re.compile(
 )
 OWN, BESIDE_BEIR, ABOUT_FILES, HIDDEN = "written by biorag", "beside a BEIR corpus", "READMEs and the like", "hidden"
 LINKED, CLOSED = "links to folders", "folders that cannot be read"
+_JOINING = tuple(suffix for kind in READERS.values() if kind.joins for suffix in kind.suffixes)
 # The root element, after a prologue.
 _ROOT = re.compile(
     r"(?>\s+|<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>\[]*+(?:\[.*?\]\s*+)?>)*+<([A-Za-z_][\w.:-]{0,99})", re.DOTALL
@@ -94,6 +95,8 @@ class Source:
     label: str = field(default="", compare=False)
     # Which column of a table is which field, as the user named them: (field, column)
     columns: Columns = field(default=(), compare=False)
+    # Files of references, among which the record of its paper may be
+    beside: tuple[Path, ...] = field(default=(), compare=False)
     _original: tuple[int, ...] | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -153,7 +156,7 @@ def find_files(names: Sequence[str], spool: Path, home: Path | None = None, colu
         if name == STDIN:
             sources.append(_spooled(spool, columns))
         elif path.is_file():
-            sources.append(Source(name, path, columns=columns))
+            sources.append(Source(name, path, columns=columns, beside=_own_references(path)))
         elif name and path.is_dir():
             taken, others = _folder(path, home, columns)
             sources.extend(taken)
@@ -190,18 +193,25 @@ def _folder(folder: Path, home: Path | None, columns: Columns) -> tuple[list[Sou
     endings = tuple(suffix for kind in READERS.values() for suffix in kind.suffixes)
     corpus = set(files_of(folder, endings, home))
     beir = {path.parent for path in corpus if path.name in BEIR_CORPUS}
+    references = tuple(path for path in sorted(corpus) if path.name.lower().endswith(_JOINING))
     sources: list[Source] = []
     left: Counter[str] = Counter()
     for path in sorted(folder.rglob("*")):
         if reason := _left(path, folder, beir, corpus, endings):
             left[reason] += 1
         elif path in corpus:
-            sources.append(Source(str(path), path, path.relative_to(folder).as_posix(), columns))
+            sources.append(Source(str(path), path, path.relative_to(folder).as_posix(), columns, references))
     if not sources:
         raise BadInputError(f"folder {folder} holds no corpus file: expected names ending in {', '.join(endings)}")
     took = f"{folder}: took {in_words(by_kind(sources))}"
     logger.info("%s", f"{took}; left {in_words(left)}" if left else took)
     return sources, left
+
+
+def _own_references(path: Path) -> tuple[Path, ...]:
+    """Return the files of references beside a file that have its name."""
+    named = (path.with_suffix(suffix) for suffix in _JOINING)
+    return tuple(other for other in named if other != path and other.is_file())
 
 
 def in_words(counts: Mapping[str, int]) -> str:

@@ -9,12 +9,13 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path, PurePath
 
 from biorag.corpus.sources import STDIN_FILE, Source, reader_of
 from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.types import Sha256
-from biorag.utils.files import write_json
+from biorag.utils.files import sha256_of, sha256_of_json, write_json
 from biorag.utils.parsing import parsed_file
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Holdings:
     def is_unchanged(self, source: Source, sha256: str) -> bool:
         """Return whether a file is as it was when its documents went in."""
         held = self.files.get(key_of(source))
-        return held is not None and held.sha256 == sha256 and self.reading == READING
+        return held is not None and held.sha256 == content_hash(source, sha256) and self.reading == READING
 
     def left_out(self, found: Sequence[Source], folders: Iterable[Path]) -> list[str]:
         """Return the files that are no longer in folders which are named again."""
@@ -58,7 +59,7 @@ class Holdings:
         """Return the holdings after a run that read these files, each with its hash and documents."""
         files = {key: held for key, held in self.files.items() if key not in set(left_out)}
         files |= {
-            key_of(source): HeldFile(sha256, tuple(dict.fromkeys(documents)))
+            key_of(source): HeldFile(content_hash(source, sha256), tuple(dict.fromkeys(documents)))
             for source, (sha256, documents) in read.items()
         }
         return Holdings(files)
@@ -84,6 +85,18 @@ class Holdings:
 def key_of(source: Source) -> str:
     """Return the name that a file is held by."""
     return str(source.path.resolve())
+
+
+def content_hash(source: Source, sha256: str) -> str:
+    """Return the hash of all that a file's documents come from: of itself, and of the references beside it."""
+    joined = [_hash_of(path, path.stat().st_mtime_ns, path.stat().st_size) for path in source.beside]
+    return sha256_of_json([sha256, *joined]) if joined else sha256
+
+
+@lru_cache
+def _hash_of(path: Path, modified: int, size: int) -> str:
+    """Return the hash of a file that was last modified then."""
+    return sha256_of(path)
 
 
 def is_held(source: Source) -> bool:

@@ -100,17 +100,19 @@ class Reference:
     keywords: tuple[str, ...] = ()
     retracted: bool = False
     concern: bool = False
+    file: str = ""
 
     @property
     def key(self) -> str:
         """A key that no other reference has, in ASCII letters, digits and `_`; it stays as the record grows.
 
-        "OByrne2018_29768149": first author, year and PMID, or, without a PMID, a hash of the snippet's id.
+        "OByrne2018_29768149": first author, year and PMID, or, without a PMID, a hash of the DOI, of the file of
+        which the snippet is a part, or of the snippet's id.
         """
         family = self.authors[0].family if self.authors else ""
         plain = unicodedata.normalize("NFKD", family).encode("ascii", "ignore").decode()
         name = re.sub("[^A-Za-z0-9]", "", plain)[:40] or "Anonymous"
-        number = str(self.pmid) if self.pmid else hashlib.sha256(self.id.encode()).hexdigest()[:12]
+        number = str(self.pmid) if self.pmid else hashlib.sha256((self.doi.lower() or self.file or self.id).encode()).hexdigest()[:12]
         return f"{name}{self.date[0] if self.date else ''}_{number}"
 
     @property
@@ -164,6 +166,7 @@ def reference_of(snippet: Snippet) -> Reference:
         keywords=texts(fields, "mesh", "keywords"),
         retracted=snippet.retracted,
         concern=has_concern(snippet),
+        file=text(fields, "file"),
     )
 
 

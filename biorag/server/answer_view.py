@@ -51,7 +51,6 @@ class HitView:
 
     hit: Hit
     reference: Reference
-    line: str  # who, when and where: "Smith J, et al. · 2019 · Lancet"
     source: str
     content: list[TextPiece]
     cited: bool
@@ -83,13 +82,4 @@ def _hit_view(hit: Hit, quotes: list[str], answer: Answer) -> HitView:
     content, reference = hit.snippet.content, reference_of(hit.snippet)
     cited = any(citation.n == hit.rank for citation in answer.citations)
     marked = pieces(content, quoted_spans(content, quotes))
-    return HitView(hit, reference, _line(reference), source_line(reference), marked, cited)
-
-
-def _line(reference: Reference) -> str:
-    """Return who wrote a publication, when and where."""
-    first = reference.authors[0] if reference.authors else None
-    who = " ".join(filter(None, (first.family, first.initials))) if first else ""
-    year = str(reference.date[0]) if reference.date else ""
-    others = ", et al." if len(reference.authors) > 1 else ""
-    return " · ".join(filter(None, (who + others, year, reference.abbreviation or reference.journal)))
+    return HitView(hit, reference, source_line(reference), marked, cited)

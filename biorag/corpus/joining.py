@@ -1,0 +1,50 @@
+"""References beside papers: the record of a reference manager that is of a PDF's paper."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from biorag.corpus.readers import read_snippets
+from biorag.corpus.sources import Source
+from biorag.types import Snippet
+
+LEAST_WORDS = 3  # of a title by which records are joined
+KEPT = 8  # sets of files whose records are kept
+
+
+def record_of(beside: Sequence[Path], title: str, facts: Mapping[str, Any], stem: str) -> Snippet | None:
+    """Return the record of a paper among those of files beside it: by DOI, PMID or title, or a file of its own name."""
+    if not beside:
+        return None
+    records = _records(tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in beside))
+    for key in _keys(title, facts, facts.get("pmid")):
+        if key in records:
+            return records[key]
+    own = [path for path in beside if path.stem == stem]
+    alone = list(read_snippets(Source(own[0].name, own[0]), lambda reject: None)) if own else []
+    return alone[0] if len(alone) == 1 else None
+
+
+@lru_cache(KEPT)
+def _records(files: tuple[tuple[Path, int, int], ...]) -> dict[str, Snippet]:
+    """Return the records of files, of which the times and sizes tell whether they are as they were, by their keys."""
+    records: dict[str, Snippet] = {}
+    for path, _, _ in files:
+        for snippet in read_snippets(Source(path.name, path), lambda reject: None):
+            for key in _keys(snippet.title, snippet.metadata, snippet.pmid):
+                records.setdefault(key, snippet)
+    return records
+
+
+def _keys(title: str, facts: Mapping[str, Any], pmid: object) -> Iterator[str]:
+    if doi := facts.get("doi"):
+        yield f"doi {str(doi).lower()}"
+    if pmid:
+        yield f"pmid {pmid}"
+    words = re.findall(r"\w+", title.lower())
+    if len(words) >= LEAST_WORDS:
+        yield "title " + "".join(words)

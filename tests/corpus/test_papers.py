@@ -1,0 +1,125 @@
+"""PDFs of papers: what they are, whatever their layout, and the text without what only surrounds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from biorag.corpus.pdf_facts import Line, facts_of, text_of_paper
+from biorag.corpus.readers import read_changes
+from biorag.corpus.sources import Source, find_sources
+from biorag.references.bibtex import bibtex
+from biorag.references.vancouver import vancouver
+from biorag.types import Hit
+from tests.corpus.papers import RIS, write_papers
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("papers") / "papers"
+
+
+@pytest.fixture(scope="module")
+def expected(folder):
+    return write_papers(folder)
+
+
+@pytest.fixture(scope="module")
+def pages(folder, expected):
+    """The snippets of each file."""
+    found = {}
+    for source in find_sources([str(folder)], folder.parent / "spool"):
+        found[source.path.name] = list(read_changes(source, lambda reject: None))
+    return found
+
+
+def test_what_a_paper_is(pages, expected):
+    for name, paper in expected.items():
+        if paper is None:
+            assert pages[name] == []
+            continue
+        assert len(pages[name]) == 4
+        for page in pages[name]:
+            fields = page.metadata
+            assert (page.title, fields["authors"][0], fields.get("doi", "")) == (paper.title, paper.author, paper.doi)
+            assert fields["year"] == paper.year or paper.year is None
+
+
+def test_running_heads_and_references_are_no_text(pages):
+    for name in ("smith2019.pdf", "two_columns.pdf", "subject.pdf"):
+        text = " ".join(page.content for page in pages[name])
+        assert text.count("Gout is treated with colchicine in low doses") >= 13
+        for left in ("Walker T", "10.9999", "References", "Smith et al.", "Annals of Crystals"):
+            assert left not in text
+
+
+def test_a_paper_is_one_reference_and_so_is_its_record(pages, expected):
+    snippets = [snippet for found in pages.values() for snippet in found]
+    hits = [Hit(rank, snippet, 1.0) for rank, snippet in enumerate(snippets, 1)]
+    readable = sum(paper is not None for paper in expected.values())
+    assert vancouver(hits).count("\n1. ") + vancouver(hits).startswith("1. ") == 1
+    assert bibtex(hits).count("@") == readable
+    assert "Silva A, Chen J, Adeyemi O. Febuxostat or allopurinol for tophaceous gout" in vancouver(hits)
+
+
+def test_a_record_counts_that_lies_beside_a_single_file(folder, expected, tmp_path):
+    paper = tmp_path / "x.pdf"
+    paper.write_bytes((folder / "plain.pdf").read_bytes())
+    (alone, *_) = read_changes(find_sources([str(paper)], tmp_path / "spool")[0])
+    assert alone.metadata["authors"] == ["Horvath, Eva"]
+    (tmp_path / "x.ris").write_bytes(RIS)
+    (joined, *_) = read_changes(find_sources([str(paper)], tmp_path / "spool")[0])
+    assert (joined.title, joined.metadata["year"]) == ("Losartan lowers urate in people with hypertension", 2011)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "front", "fact", "value"),
+    [
+        (
+            {"title": "untitled"},
+            [Line("A study of gout in men", 14.0), Line("text", 9.0)],
+            "title",
+            "A study of gout in men",
+        ),
+        ({"title": "10.1016/j.x.2010.01.001"}, [], "title", ""),
+        ({"author": "Smith, John; Doe, Jane"}, [], "authors", ["Smith, John", "Doe, Jane"]),
+        ({"author": "John Smith, Jane Doe"}, [], "authors", ["Smith, John", "Doe, Jane"]),
+        ({"author": "admin"}, [], "authors", []),
+        ({"doi": "10.1/short"}, [], "doi", ""),
+        ({"doi": "10.1000/xyz.(2)."}, [], "doi", "10.1000/xyz.(2"),
+        ({"created": "D:20150102"}, [], "year", 2015),
+        ({"created": "D:20150102", "published": "2014-12-01"}, [], "year", 2014),
+        ({"journal": "The  Lancet"}, [], "journal", "The Lancet"),
+    ],
+)
+def test_a_fact(metadata, front, fact, value):
+    assert facts_of(metadata, front, ["text"])[fact] == value
+
+
+def test_a_word_that_heads_no_references_stays():
+    pages = [
+        "Gout.\nReferences\nto gout are many.",
+        "More on gout.",
+        "The end.\nReferences\n1. A list.\nAppendix\nDoses.",
+    ]
+    assert text_of_paper(pages) == [pages[0], pages[1], "The end.\nAppendix\nDoses."]
+
+
+def test_bibtex_is_read(tmp_path):
+    path = tmp_path / "x.bib"
+    path.write_text(
+        '@article{a, title={The {DNA} of M{\\"u}ller}, author={M{\\"u}ller, Hans and Jane A. Doe and {WHO Group}}, '
+        "journal={Lancet}, year=2019, doi={10.1234/x}, abstract={Text of 5\\% here.}, pages={1--9}}\n"
+        "@misc{b, title={No more}, year={in press}}\n@misc{c, title={broken",
+        encoding="utf-8",
+    )
+    rejects = []
+    article, other = read_changes(Source("x.bib", path), rejects.append)
+    assert (article.id, article.title, article.content) == ("10.1234/x", "The DNA of Müller", "Text of 5% here.")
+    assert article.metadata["authors"] == ["Müller, Hans", "Doe, Jane A.", "WHO Group"]
+    assert (article.metadata["year"], article.metadata["pages"]) == (2019, "1-9")
+    assert (other.id, "year" in other.metadata) == ("x.bib#b", False)
+    assert [reject.reason for reject in rejects] == [
+        "an entry that is not BibTeX: a brace or a quotation mark is missing"
+    ]
