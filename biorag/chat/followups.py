@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
+from biorag.answering.verification.cues import general, rarity
+from biorag.answering.verification.words import stems
+from biorag.api.results import AnswerResult
 from biorag.api.session import Session
 from biorag.corpus.sentences import matches, terms
 from biorag.prompts.fence import defused
@@ -42,10 +46,28 @@ _THAT = re.compile(
 # "Is it true that metformin …" and "Is it safe to give aspirin …" name their subject.
 _EMPTY_IT = re.compile(r"\b(?:is|was|would|can|could|will)\s+it\s+(?:be\s+)?\w+\s+(?:that|to|for)\b", re.IGNORECASE)
 ENOUGH_TERMS = 4  # content words with which such a question names it
+# What is asked of the last subject itself, and not of all that was asked about it.
+_OF_IT = re.compile(r"\b(?:it|its|they|them|their)\b", re.IGNORECASE)
+LEAST_LETTERS = 3
 _PREPOSITION = re.compile(
     r"(?:in|for|with|without|during|after|before|at|by|among|under|versus|vs|compared|than|if|when)\b", re.IGNORECASE
 )
 _DEFINITION = re.compile(r"(?:what|who)\s+(?:is|are|was|were|does|do|causes?)\b|define\b", re.IGNORECASE)
+
+
+# What one asks of a subject that was named before.
+_ATTRIBUTES = (
+    "antidote dose dosage contraindication half-life onset duration interaction prognosis incidence prevalence "
+    "mortality mechanism complication monitoring toxicity overdose pregnancy breastfeeding lactation alternative "
+    "symptom sign cause diagnosis treatment prevention cost evidence adverse safety efficacy elderly reversal"
+)
+SUBJECT = 0.47  # rarity of a word from which it can be a subject
+SHORT = 8  # words of a question that may leave out its subject unsaid
+
+
+@cache
+def _attributes() -> frozenset[str]:
+    return frozenset(stems(_ATTRIBUTES))
 
 
 def standalone(session: Session, question: str, previous: str, answer: str) -> str:
@@ -85,7 +107,13 @@ def is_follow_up(question: str) -> bool:
         return True
     if _EMPTY_IT.search(text) and len(terms(text)) >= ENOUGH_TERMS:
         text = _EMPTY_IT.sub(" ", text)
-    return bool(_REFERRING.search(text)) or _is_fragment(text, len(words))
+    return bool(_REFERRING.search(text)) or _is_fragment(text, len(words)) or _names_nothing(text, len(words))
+
+
+def _names_nothing(text: str, count: int) -> bool:
+    """Return whether a short question asks for something of a subject that it does not name: "how much a day?"."""
+    named = (stem for stem in stems(text) if stem not in general() and stem not in _attributes())
+    return count <= SHORT and all(rarity(stem) < SUBJECT for stem in named)
 
 
 def with_words_of(last: str, question: str) -> str:
@@ -93,12 +121,35 @@ def with_words_of(last: str, question: str) -> str:
 
     `last` is the last question as it was searched, so that a subject stays from one follow-up to the next.
     """
-    wanted = terms(last) - terms(question)
+    wanted = (_subjects(last) if _OF_IT.search(question) else terms(last)) - terms(question)
     carried: dict[str, str] = {}
     for start, end in matches(last, wanted):
         carried.setdefault(" ".join(sorted(terms(last[start:end]))), last[start:end])
     words = list(carried.values())[:MOST_CARRIED]
     return f"{question.strip()} ({' '.join(words)})" if words else question.strip()
+
+
+def _subjects(text: str) -> set[str]:
+    """Return the terms of a question's rare words; all if none is rare."""
+    common = general() | _attributes()
+    rare = {
+        term
+        for match in _WORD.finditer(text)
+        if any(rarity(stem) >= SUBJECT and stem not in common for stem in stems(match[0]))
+        for term in terms(match[0])
+    }
+    return rare or set(terms(text))
+
+
+def unheard(question: str, last: str, answer: AnswerResult) -> list[str]:
+    """Return the words that a follow-up adds to the last question and that no hit of its answer holds."""
+    held = {stem for hit in answer.hits for stem in stems(hit.snippet.contents)} | set(stems(last))
+    added = [match[0] for match in _WORD.finditer(question) if len(match[0]) > LEAST_LETTERS]
+    return [word for word in added if all(_says_something(stem) and stem not in held for stem in stems(word) or [""])]
+
+
+def _says_something(stem: str) -> bool:
+    return bool(stem) and stem not in general()
 
 
 def _is_fragment(text: str, count: int) -> bool:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.chat.conversation import parse_line
+from biorag.api.results import AnswerResult
+from biorag.chat.conversation import parse_line, without_repetition
 from biorag.chat.followups import (
     LONGEST,
     LONGEST_REWRITE,
@@ -22,7 +23,7 @@ from biorag.chat.followups import (
 )
 from biorag.corpus.sentences import terms
 from biorag.errors import UsageError
-from biorag.types import Generation, GenerationRequest
+from biorag.types import Answer, Generation, GenerationRequest, Hit, Question, Snippet
 
 LAST = "Why is pyridoxine given together with isoniazid?"
 ANSWER = "Pyridoxine prevents the neuropathy that isoniazid causes."
@@ -40,6 +41,9 @@ REWRITE = "Is pyridoxine given together with isoniazid in children?"
         "In children?",
         "Which dose?",
         "Is it safe?",
+        "how much per day?",
+        "What are the side effects?",
+        "Is there an antidote?",
     ],
 )
 def test_follow_ups(question):
@@ -69,7 +73,8 @@ def test_questions_that_stand_alone(question):
     ("last", "question", "expected"),
     [
         (LAST, "and in children?", "and in children? (pyridoxine given together isoniazid)"),
-        (LAST, "Does isoniazid cause it?", "Does isoniazid cause it? (pyridoxine given together)"),
+        (LAST, "Does isoniazid cause it?", "Does isoniazid cause it? (pyridoxine)"),
+        ("Why does enalapril cause a cough?", "and its antidote?", "and its antidote? (enalapril cough)"),
         ("What lowers LDL-cholesterol?", "and HDL?", "and HDL? (lowers LDL-cholesterol)"),
         ("Which statins are safest?", "Is that statin cheap?", "Is that statin cheap? (safest)"),
         ("Aspirin, aspirin and ASPIRIN?", "and warfarin?", "and warfarin? (Aspirin)"),
@@ -168,3 +173,18 @@ def test_an_unknown_command_is_answered_with_the_nearest():
         parse_line("/filtre x")
     with pytest.raises(UsageError, match="use one of /cite, /filter"):
         parse_line("/etc/passwd")
+
+
+def answered(*texts: str) -> AnswerResult:
+    hits = tuple(Hit(rank, Snippet(f"s{rank}", "", text), 1.0) for rank, text in enumerate(texts, 1))
+    return AnswerResult.of(Answer(Question("q", "Q"), hits=hits, text=texts[0]), {})
+
+
+def test_what_no_hit_holds_is_said_instead_of_the_last_answer_again():
+    last = "Why does enalapril cause a cough?"
+    answer = answered("Enalapril causes a cough by bradykinin.", "Cough is frequent in women.")
+    withheld = without_repetition("and in children?", last, answer)
+    assert (withheld.text, withheld.abstained) == ("I found nothing on children here.", True)
+    assert withheld.hits == answer.hits
+    assert without_repetition("and in women?", last, answer) is answer
+    assert without_repetition("how often does that happen?", last, answer) is answer

@@ -71,3 +71,15 @@ def test_an_answer_without_sentences_says_so_and_nothing_acts_on_a_terminal():
         assert text_of(answer) == text
     sentence = CheckedSentence("A \x1b[31mred\x1b[0m claim.", Verdict.SUPPORTED, (1,))
     assert "\x1b" not in text_of(AnswerResult(Question("q", "?"), sentences=(sentence,)))
+
+
+def test_a_follow_up_is_asked_of_the_question_before_it(session):
+    with client_of(session) as client:
+        said = [
+            ("user", QUESTION),
+            ("assistant", "Isoniazid interferes with vitamin B6."),
+            ("user", "and in pregnancy?"),
+        ]
+        messages = [{"role": role, "content": content} for role, content in said]
+        reply = client.post("/v1/chat/completions", json={"messages": messages}).json()
+    assert reply["biorag"]["question"] == "and in pregnancy? (pyridoxine given together isoniazid)"
