@@ -32,3 +32,8 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(import_module("biorag.api.library"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return what Python uses, too."""
+    return sorted({*globals(), *__all__})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, overload
 from biorag.errors import MissingError, unknown_name
 from biorag.references.tables import plain
 from biorag.registries import OUTPUTS, TERMINAL
-from biorag.types import EXTRACT, LABEL_OF, Answer, CheckedSentence, Hit, Snippet, Verdict
+from biorag.types import EXTRACT, LABEL_OF, Answer, CheckedSentence, EvidenceSpan, Hit, Snippet, Verdict
 from biorag.utils.text import showable
 
 if TYPE_CHECKING:
@@ -188,9 +188,10 @@ class SnippetResult(_Items[Snippet]):
 
 @dataclass(frozen=True)
 class VerdictResult:
-    """The verdict of the evidence on a claim, and the spans that decided it."""
+    """The verdict of the evidence on a claim, and the spans that decided it, else the nearest sentence."""
 
     checked: CheckedSentence
+    nearest: EvidenceSpan | None = None
 
     @property
     def verdict(self) -> str:
@@ -206,7 +207,8 @@ class VerdictResult:
             for span in self.checked.evidence
         ]
         decided = probability_json(self.checked)
-        return {"claim": self.checked.text, "verdict": self.verdict, "evidence": evidence, **decided}
+        near = {"nearest": {"id": self.nearest.id, "quote": self.nearest.quote}} if self.nearest else {}
+        return {"claim": self.checked.text, "verdict": self.verdict, "evidence": evidence, **near, **decided}
 
 
 def verdict_line(answer: Answer) -> VerdictLine | None:

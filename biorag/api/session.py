@@ -19,11 +19,22 @@ from biorag.indexes.store import Store, check_settings
 from biorag.registries import generator_of
 from biorag.retrieval.filters import parse_filters
 from biorag.settings.settings import Settings
-from biorag.types import FieldFilter, Generation, GenerationRequest, Generator, Question, Snippet
+from biorag.types import (
+    EvidenceSpan,
+    FieldFilter,
+    Generation,
+    GenerationRequest,
+    Generator,
+    Hit,
+    Question,
+    Snippet,
+    Verdict,
+)
 from biorag.utils.text import is_whole
 
 if TYPE_CHECKING:
     from biorag.answering.verification.checker import Checker
+    from biorag.models.text_encoder import TextEncoder
     from biorag.retrieval.retriever import Ranking
 
 Filter = str | Iterable[str]
@@ -196,8 +207,24 @@ class Session:
             raise UsageError("the claim is empty: give a sentence to judge")
         if snippet is not None:
             check_text(claim)
-            return VerdictResult(self._checker.check_claim(claim, self.show(snippet).snippets))
-        return self.verify_all([(claim, None)], filter=filter, exclude_pmid=exclude_pmid)[0]
+            return self._judged(claim, self.show(snippet).snippets, None)
+        hits = self.search(claim, filter=filter, exclude_pmid=exclude_pmid).hits
+        return self._judged(claim, [hit.snippet for hit in hits], self._models().encoder)
+
+    def _judged(self, claim: str, snippets: Sequence[Snippet], encoder: TextEncoder | None) -> VerdictResult:
+        """Return the verdict of snippets on a claim; where none decides it, with the nearest sentence."""
+        from biorag.answering.extract import Extractor
+
+        checked = self._checker.check_claim(claim, snippets)
+        if checked.verdict is not Verdict.UNSUPPORTED:
+            return VerdictResult(checked)
+        extractor = Extractor(encoder if encoder and encoder.has_tokens else None)
+        hits = [Hit(rank, snippet, 1.0) for rank, snippet in enumerate(snippets, 1)]
+        rows = extractor.extract(claim, hits).rows
+        if not rows:
+            return VerdictResult(checked)
+        snippet, text = snippets[rows[0].n - 1], rows[0].text
+        return VerdictResult(checked, EvidenceSpan(rows[0].n, snippet.id, snippet.pmid, text, checked.verdict))
 
     def verify_all(
         self,

@@ -181,5 +181,6 @@ def index(
 def _print_report(report: IndexReport, as_json: bool) -> None:
     values = asdict(report)
     if not as_json:
+        values = {name: value for name, value in values.items() if name != "torn" or value}
         values |= {f"files {part}": in_words(counts) for part, counts in values.pop("files").items() if counts}
     show.report(f"Index {report.name}", values, as_json)

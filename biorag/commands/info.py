@@ -14,6 +14,8 @@ from biorag.settings import settings as fields
 from biorag.settings.settings import Settings
 from biorag.utils.progress import reported
 
+FIRST = ("snippets", "documents", "created", "updated", "complete", "similarity", "blocks")  # what a reader asks first
+
 
 @expanded
 def info(
@@ -91,4 +93,7 @@ def _show_index(settings: Settings, as_json: bool) -> None:
         values = index_facts(store, manifest, index) | ({"server": facts} if facts else {})
     if not manifest.complete:
         show.err.print(f"index {manifest.name!r} is incomplete: {shortfall(store.folder)}", soft_wrap=True)
-    show.report(f"Index {manifest.name}", values, as_json, hidden=("server",))
+    if not as_json:
+        first = {name: values[name] for name in FIRST if values.get(name)}
+        values = {**first, **{name: value for name, value in values.items() if name not in FIRST and value}}
+    show.report(f"Index {manifest.name}", values, as_json, hidden=("server", "name"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
 from typer import Argument, Option
@@ -13,9 +13,12 @@ from biorag.commands import options, show
 from biorag.commands.groups import expanded
 from biorag.errors import UnsupportedError, UsageError
 from biorag.settings.settings import Settings
-from biorag.types import CheckedSentence, Verdict
+from biorag.types import Verdict
 from biorag.utils.files import check_is_no_folder
 from biorag.utils.text import showable
+
+if TYPE_CHECKING:
+    from biorag.api.results import VerdictResult
 
 STYLES = {
     Verdict.SUPPORTED: "bold green",
@@ -63,7 +66,7 @@ def verify(
 
     Examples:
 
-      biorag verify "Pyridoxine prevents the neuropathy caused by isoniazid."
+      biorag verify "Isoniazid interferes with the metabolism of vitamin B6."
       biorag verify "Metformin does not lower blood glucose." --name pubmed --snippet pubmed_123 --json
       biorag verify --claims claims.jsonl --out verdicts.jsonl --name pubmed --fail-unsupported
     """
@@ -85,7 +88,7 @@ def verify(
         with Session(settings) as session:
             verdict = session.verify(asked.claim or "", snippet=asked.snippet, **where)
         supported = verdict.checked.verdict is Verdict.SUPPORTED
-        show.result(verdict.to_json(), as_json, lambda _: _print(verdict.checked))
+        show.result(verdict.to_json(), as_json, lambda _: _print(verdict))
         judged = bool(verdict.checked.probability)
     if judged and not as_json and (judge := judged_by(settings)):
         show.err.print(f"note: {judge}")
@@ -93,17 +96,19 @@ def verify(
         raise UnsupportedError("not every claim is supported by the evidence: read it with 'biorag search'")
 
 
-def _print(checked: CheckedSentence) -> None:
+def _print(judged: VerdictResult) -> None:
     from biorag.api.results import percent
 
+    checked, nearest = judged.checked, judged.nearest
     decided = checked.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED)
     verdict = checked.verdict.shown.capitalize() + (" by the evidence" if decided else "")
     show.out.print(Text(verdict, style=STYLES[checked.verdict]))
     if checked.probability:
         shown = (f"{label} {percent(value)}" for label, value in checked.probability.items())
         show.out.print(Text(", ".join(shown), style="dim"))
-    for span in checked.evidence:
+    for span in (*checked.evidence, *([nearest] if nearest else [])):
+        head = "Nearest: " if span is nearest else f"[{span.n}] "
         source = f"PMID {span.pmid}" if span.pmid else span.id
-        show.out.print(Text.assemble((f"[{span.n}] ", "bold"), f"“{showable(span.quote)}” ", (showable(source), "dim")))
+        show.out.print(Text.assemble((head, "bold"), f"“{showable(span.quote)}” ", (showable(source), "dim")))
     if checked.verdict is Verdict.UNSUPPORTED:
         show.err.print("No snippet at hand says so: read them with 'biorag search', or try other words.")
