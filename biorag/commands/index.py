@@ -148,7 +148,7 @@ def index(
     settings = models.chosen(settings, line)
     named = parse_columns(columns) if columns is not None else ()
     folder = None if run.estimate else Store(settings).folder
-    rejected = bad_lines.file(folder, [settings.indexes, line.configuration])
+    rejected = bad_lines.file(folder, [settings.indexes, line.configuration], corpus)
     if run.estimate:
         with survey_corpus(settings, corpus, rejected, show.progress, columns=named) as surveyed:
             estimate = surveyed.estimate()

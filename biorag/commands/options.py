@@ -111,26 +111,32 @@ class BadLines:
     """How records that cannot be read are treated."""
 
     on_bad_line: Annotated[
-        str, typer.Option(help="stop, or skip: continue and write a rejects file.", **choices(BAD_LINE))
-    ] = "stop"
+        str | None,
+        typer.Option(
+            help="stop, or skip: continue and write a rejects file. Default: skip in folders, else stop.",
+            **choices(BAD_LINE),
+        ),
+    ] = None
     rejects: Annotated[Path | None, typer.Option(help="Rejects file; by default rejects.jsonl beside the result.")] = (
         None
     )
     force: Force = False
 
-    def file(self, folder: Path | None, kept: Sequence[Path] = ()) -> RejectsFile | None:
+    def file(self, folder: Path | None, kept: Sequence[Path] = (), corpus: Sequence[str] = ()) -> RejectsFile | None:
         """Return the rejects file, by default in the folder of the result; None if a bad line stops the command.
 
-        A named one may not take the place of `kept` files.
+        A named one may not take the place of `kept` files. A folder of the `corpus` may hold files that cannot be read.
         """
         from biorag.corpus.rejects import REJECTS, RejectsFile
 
-        if self.on_bad_line not in BAD_LINE:
-            raise unknown_name("--on-bad-line", self.on_bad_line, BAD_LINE)
-        if self.on_bad_line == "stop":
+        lenient = self.on_bad_line is None and any(Path(name).is_dir() for name in corpus)
+        chosen = self.on_bad_line or ("skip" if lenient else "stop")
+        if chosen not in BAD_LINE:
+            raise unknown_name("--on-bad-line", chosen, BAD_LINE)
+        if chosen == "stop":
             return None
         path = None if folder is None else self.rejects or folder / REJECTS
-        return RejectsFile(path, kept if self.rejects else (), self.force)
+        return RejectsFile(path, kept if self.rejects else (), self.force, lenient)
 
 
 @dataclass(frozen=True, slots=True)

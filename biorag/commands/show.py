@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
 
 QUIET_SECONDS = 30.0
+SHOWN_FILES = 10  # with bad lines
 HASH, HASH_SHOWN = re.compile("[0-9a-f]{64}"), 12  # characters
 BORDER = 3  # characters of a table beside each cell
 
@@ -218,7 +219,12 @@ def rejected(rejects: RejectsFile | None, what: str, done: str) -> None:
     if rejects.count:
         where = f"; they are in {rejects.path} with their reasons" if rejects.path else ""
         err.print(f"{rejects.count} bad lines were {what}{where}")
-    if rejects.damaged:
+        if rejects.lenient:
+            for first in list(rejects.first.values())[:SHOWN_FILES]:
+                err.print(f"  {first}", soft_wrap=True)
+            if (rest := len(rejects.first) - SHOWN_FILES) > 0:
+                err.print(f"  and {rest} more files")
+    if rejects.damaged and not rejects.lenient:
         raise BadInputError(
             f"some files could not be read to the end; what came before is {done}: {'; '.join(rejects.damaged)}"
         )

@@ -20,10 +20,15 @@ class RejectsFile:
     """Writes rejected lines with their reasons as JSONL; without a path counts them.
 
     It may not take the place of `kept` files and folders, nor, without `force`, of files that biorag did not write.
+    `first` are the files with rejected lines, each with its first; a `lenient` caller takes damaged files as they are.
     """
 
-    def __init__(self, path: Path | None, kept: Sequence[Path] = (), force: bool = False) -> None:
+    def __init__(
+        self, path: Path | None, kept: Sequence[Path] = (), force: bool = False, lenient: bool = False
+    ) -> None:
         self.path = path
+        self.lenient = lenient
+        self.first: dict[str, str] = {}
         self.count = 0
         self.damaged: list[str] = []
         self._kept, self._force = kept, force
@@ -50,6 +55,7 @@ class RejectsFile:
     def __call__(self, reject: Reject) -> None:
         """Take one rejected line."""
         self.count += 1
+        self.first.setdefault(reject.file, f"{reject.file}, {reject.unit} {reject.line}: {reject.reason}")
         if reject.damaged:
             self.damaged.append(f"{reject.file}, {reject.unit} {reject.line}: {reject.reason}")
         if self._stream:

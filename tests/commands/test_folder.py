@@ -97,6 +97,21 @@ def test_much_goes_only_after_a_question_and_may_be_kept(run, papers, tiny_encod
     assert done(run("index", papers, "--name", "kept", "--yes", "--json"))["deleted"] == 4
 
 
+def test_bad_files_of_a_folder_are_listed_and_the_others_indexed(run, papers, tiny_encoder):
+    (papers / "scan.pdf").write_bytes(searchable_pdf([""]))
+    (papers / "latin.md").write_bytes("Café".encode("latin-1"))
+    (papers / "whole.pdf").write_bytes(b"%PDF-1.4 broken")
+    result = succeeded(run("index", papers, "--encoder", tiny_encoder, "--name", "kept", "--json"))
+    assert json.loads(result.stdout)["snippets"] == 8
+    for line in (
+        "scan.pdf, page 1: no text on any page",
+        "latin.md, line 1: not UTF-8",
+        "whole.pdf, page 1: a PDF that",
+    ):
+        assert line in result.stderr
+    failed(run("index", papers, "--name", "strict", "--encoder", tiny_encoder, "--on-bad-line", "stop"), 3)
+
+
 def test_an_unchanged_file_is_not_read_again(run, papers, tiny_encoder, tmp_path, monkeypatch):
     import biorag.corpus.pdf
 
