@@ -107,19 +107,26 @@ class OpenIndex:
         check_fields(self.index, self.manifest.encoder.dimension, conditions)
         return conditions
 
-    def search(self, question: Question, where: tuple[FieldFilter, ...]) -> Ranking:
-        """Return the evidence for a question among the snippets that fulfil `where`.
-
-        Where no number of hits is set, a list has `LIST_HITS`: its items stand in more snippets than a fact. An open
-        question is searched in plain words; if the hits spell one of them otherwise, once more in their spelling.
-        """
+    def hits_of(self, question: Question) -> int:
+        """Return how many hits a question has: if none are set, of a list more, whose items stand in more snippets."""
         from biorag.answering.kinds import LIST_HITS, kind_of
-        from biorag.answering.wording import plainly_worded, respelled
 
         retrieval = self.settings.retrieval
         is_list = not question.options and (self.settings.generation.kind or kind_of(question.text)) == "list"
-        limit = LIST_HITS if is_list and "k" not in retrieval.model_fields_set else None
-        wheres, retracted = [self.checked(where)], retrieval.include_retracted
+        return LIST_HITS if is_list and "k" not in retrieval.model_fields_set else retrieval.k
+
+    def search(self, question: Question, where: tuple[FieldFilter, ...]) -> Ranking:
+        """Return the evidence for a question among the snippets that fulfil `where`.
+
+        An open question is searched in plain words; if the hits spell one of them otherwise, once more as they do.
+        """
+        from biorag.answering.wording import plainly_worded, respelled
+
+        limit, wheres, retracted = (
+            self.hits_of(question),
+            [self.checked(where)],
+            self.settings.retrieval.include_retracted,
+        )
         text = question.text if question.options else plainly_worded(question.text)
         ranking = self.retriever.search_all([text], limit, wheres, retracted)[0]
         if question.options or (spelled := respelled(text, ranking.hits)) == text:

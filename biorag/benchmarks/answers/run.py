@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,9 @@ class Examination:
         """Return each question's ranking, its gold snippets in the index, and the ranking without their documents."""
         texts = [question.text for question in questions]
         gold = [self._gold(question) for question in questions]
-        rankings = self.opened.retriever.search_all(texts)
+        hits = [self.opened.hits_of(Question(question.id, question.text)) for question in questions]
+        found = self.opened.retriever.search_all(texts, max(hits, default=None))
+        rankings = [replace(each, hits=each.hits[:most]) for each, most in zip(found, hits, strict=True)]
         without: Sequence[Ranking | None] = [None] * len(questions)
         if self.estimator:
             without = self.opened.retriever.search_all(texts, wheres=[exclude_documents(own) for own in gold])
