@@ -144,4 +144,4 @@ def test_info_and_a_search_say_what_is_torn(settings, tmp_path, other):
     assert (found.exit_code, note in found.stderr) == (0, True)
     bring(settings, corpus, split=BLOCKS)
     whole = invoke("info", "test", home=settings.home)
-    assert "torn" in whole.stdout and "incomplete" not in whole.stderr
+    assert "torn" not in whole.stdout and "incomplete" not in whole.stderr
