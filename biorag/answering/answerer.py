@@ -12,6 +12,7 @@ from biorag.answering.extract import Extractor, extracted
 from biorag.answering.kinds import kind_of
 from biorag.answering.options import by_evidence
 from biorag.answering.replies import chosen, fault_of, written
+from biorag.answering.subject import lacking
 from biorag.answering.verification.checker import Checker
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.prompts.parse import parse_reply
@@ -31,6 +32,7 @@ WITHOUT_GENERATOR = frozenset([EVIDENCE])
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
 CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
 NOTHING = "I found nothing that answers this."
+SURE = 0.8  # probability from which hits answer a question that lack a telling word of it
 NEAR = 0.1  # probability of an answer from which a withheld one shows the nearest sentence
 OnText = Callable[[str], None]
 
@@ -84,7 +86,10 @@ class Answerer:
         if self._estimator is None or ranking is None or question.options:
             return self.answer_from(question, ranking, method, on_text)
         probability = self._estimator.probability(ranking)
-        if probability is None or self._settings.abstention.answer_anyway or probability >= self._estimator.threshold:
+        threshold, missed = self._estimator.threshold, lacking(question.text, ranking.hits)
+        if missed and self._settings.abstention.evidence_threshold is None:
+            threshold = max(threshold, SURE)
+        if probability is None or self._settings.abstention.answer_anyway or probability >= threshold:
             answer = self.answer_from(question, ranking, method, on_text)
             return replace(answer, evidence_probability=probability)
         kind = self._kind_of(question)
@@ -97,6 +102,7 @@ class Answerer:
             hits=ranking.hits,
             timings_ms=ranking.timings_ms,
             notes=(
+                *([f"no snippet that was found says anything of: {', '.join(missed)}"] if missed else []),
                 f"the evidence answers this with probability {probability:.2f} (--answer-anyway shows what it says)",
             ),
             answerer="generate" if self._generator else EXTRACT,

@@ -18,6 +18,7 @@ from biorag.answering.abstention.estimator import (
 )
 from biorag.answering.abstention.features import FEATURES, of_hits, of_sides, of_tokens
 from biorag.answering.answerer import NOTHING, Answerer
+from biorag.answering.subject import lacking
 from biorag.answering.verification.cues import rarity
 from biorag.errors import MismatchError
 from biorag.retrieval.fusion import Sides
@@ -192,3 +193,18 @@ def test_the_starter_withholds_what_the_demonstration_corpus_lacks_and_answers_w
         for name in ("outside-medicine", "uncovered-medicine"):
             lines = (QUESTIONS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
             assert all(abstains(json.loads(line)["text"]) for line in lines[:3])
+
+
+def test_hits_that_lack_a_telling_word_answer_only_where_that_is_sure():
+    answerer = Answerer(None, None, Settings(), estimator=Estimates(0.5))
+    withheld = answerer.answer_or_withhold(Question("q", "Does warfarin cause tinnitus?"), ranking(0.7))
+    assert withheld.abstained
+    assert withheld.notes[0] == "no snippet that was found says anything of: tinnitus"
+    assert not answerer.answer_or_withhold(Question("q", "Does warfarin cause tinnitus?"), ranking(0.8)).abstained
+    chosen = Answerer(None, None, Settings.of(evidence_threshold=0.5), estimator=Estimates(0.5))
+    assert not chosen.answer_or_withhold(Question("q", "Does warfarin cause tinnitus?"), ranking(0.7)).abstained
+
+
+def test_an_abbreviation_is_held_by_words_of_its_initials():
+    hits = [Hit(1, Snippet("s", "", "Angiotensin-converting enzyme inhibitors; miRNA."), 1.0)]
+    assert lacking("Do ACE inhibitors cause angioedema?", hits) == ["angioedema"]
