@@ -195,7 +195,7 @@ class CheckedSentence:
 
 @dataclass(frozen=True, slots=True)
 class AnswerItem:
-    """A name or amount that answers a question, as the evidence has it, and the numbers of the hits that state it."""
+    """A bullet of a list, a sentence of the evidence, and the numbers of the hits that hold it."""
 
     text: str
     citations: tuple[int, ...]
@@ -209,7 +209,7 @@ class Answer:
     `supplied` counts the hits in the prompt; `notes` says what was cut or dropped. `timings_ms` has "cached" instead of
     "generate" if the reply came from the cache. `evidence_probability`, that the index holds an answer, is None if it
     was not estimated; `abstained` tells whether it was too low. `kind` is what an open question asks for;
-    `short_answer` is "yes", "no" or "unclear" of a yes/no question, the fact of a factoid; `items` are those of a list.
+    `short_answer` is "yes", "no" or "unclear" of a yes/no question; `items` are those of a list.
     """
 
     question: Question

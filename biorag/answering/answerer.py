@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -32,6 +33,7 @@ WITHOUT_GENERATOR = frozenset([EVIDENCE])
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
 CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
 NOTHING = "I found nothing that answers this."
+_YES_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
 SURE = 0.8  # probability from which hits answer a question that lack a telling word of it
 NEAR = 0.1  # probability of an answer from which a withheld one shows the nearest sentence
 OnText = Callable[[str], None]
@@ -184,7 +186,8 @@ class Answerer:
         if fault := fault_of(reply.text("answer"), answer.question, template, titles):
             note = f"the model's reply {fault}, so it is not shown: this is an extract of the evidence"
             return replace(self._extract(answer), notes=(note, *answer.notes))
-        return written(answer, reply, self._checker)
+        said = _YES_NO.match(reply.text("answer")) if answer.kind == "yesno" else None
+        return replace(written(answer, reply, self._checker), short_answer=said[0].lower() if said else "")
 
     def _score(self, generator: Generator, answer: Answer) -> tuple[Answer, bool]:
         """Answer a multiple-choice question by the log-likelihoods of its options; of equal ones the first letter's."""

@@ -17,7 +17,18 @@ from biorag.answering.subject import elsewhere
 from biorag.answering.verification.checker import citation_of
 from biorag.answering.yes_no import yes_no_lead
 from biorag.corpus.sentences import sentence_spans, terms
-from biorag.types import EXTRACT, Answer, CheckedSentence, EvidenceSpan, Hit, Kind, SentenceEncoder, Vectors, Verdict
+from biorag.types import (
+    EXTRACT,
+    Answer,
+    AnswerItem,
+    CheckedSentence,
+    EvidenceSpan,
+    Hit,
+    Kind,
+    SentenceEncoder,
+    Vectors,
+    Verdict,
+)
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 _LABEL = re.compile(r"([A-Za-z][A-Za-z'’/&,\- ]{2,40}?)\s*:\s+(?=[\"'(\[]?[A-Z0-9])")
@@ -277,6 +288,7 @@ def extracted(answer: Answer, extract: Extract) -> Answer:
         answer,
         answerer=EXTRACT,
         short_answer=extract.short,
+        items=tuple(AnswerItem(row.text, (row.n,)) for row in rows) if answer.kind == "list" else (),
         text=" ".join(f"{row.text} [{row.n}]" for row in rows),
         sentences=tuple(CheckedSentence(span.quote, Verdict.SUPPORTED, (span.n,), (span,)) for span in spans),
         citations=tuple(citation_of(answer.hits[row.n - 1], row.n, row.text) for row in rows),

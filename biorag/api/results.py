@@ -252,10 +252,11 @@ LEADS = {"yes": "Yes.", "no": "No.", "unclear": "The evidence does not say plain
 
 
 def lead_of(answer: Answer) -> str:
-    """Return what an answer begins with: yes or no, the fact asked for, the items of a list; "" for none."""
-    names = ", ".join(item.text for item in answer.items)
-    short = answer.short_answer or names
-    return LEADS.get(short, f"{short.rstrip('.')}." if short else "")
+    """Return what an extract begins with: yes or no, or that neither is plain; "" of other questions.
+
+    What a generator wrote begins with it already.
+    """
+    return LEADS[answer.short_answer] if answer.answerer == EXTRACT and answer.short_answer else ""
 
 
 def paragraphs(answer: Answer) -> list[list[CheckedSentence]]:

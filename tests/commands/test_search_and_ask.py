@@ -169,6 +169,14 @@ def test_ask_without_json_shows_the_answer_then_the_evidence(run, small_home, sc
     assert "note: citation [9] was dropped: there is no document of that number" in result.stderr
 
 
+def test_a_generated_answer_to_a_yes_no_question_says_which(run, small_home, scripted):
+    scripted.replies = [json.dumps({"answer": "Yes, warfarin blocks vitamin K recycling.", "citations": [1]})]
+    found = done(run("ask", "Does warfarin block vitamin K?", "--mode", "bm25", "--json", home=small_home))
+    assert (found["kind"], found["short_answer"]) == ("yesno", "yes")
+    shown = run("ask", "Does warfarin block vitamin K?", "--mode", "bm25", home=small_home)
+    assert "Yes. Yes" not in shown.stdout
+
+
 def test_ask_extracts_where_no_generator_is_named(run, small_home):
     found = done(run("ask", "What blocks vitamin K?", "--mode", "bm25", "--no-rerank", "--json", home=small_home))
     assert found["answer"] == "Warfarin blocks vitamin K recycling and thins the blood. [1]"
