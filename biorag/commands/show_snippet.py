@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from biorag.commands import options, show, show_answer
-from biorag.commands.groups import CommandLine, Flags, expanded
+from biorag.commands.groups import CommandLine, Flags, expanded, is_named, with_index
 from biorag.settings.settings import Settings
 
 DIGITS = 5  # of a rank, at most; longer numbers are PMIDs
@@ -54,5 +54,5 @@ def _of_last_hits(settings: Settings, which: str) -> tuple[Settings, str]:
     is_rank = which.isascii() and which.isdigit() and len(which) <= DIGITS and int(which) > 0
     hits = last_hits(settings) if is_rank else None
     if hits is None or int(which) > len(hits.ids):
-        return settings, which
+        return settings if is_named(settings) else with_index(settings), which
     return settings.replace(name=hits.index), hits.ids[int(which) - 1]

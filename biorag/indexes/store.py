@@ -75,6 +75,8 @@ class Store:
             names = index_names(self.settings)
             known = f"there are {', '.join(names)}" if names else "there is none yet"
             name = self.settings.index.name
+            if names and "name" not in self.settings.index.model_fields_set:
+                raise MissingError(f"which index? Name one of {', '.join(names)}, as in --name {names[0]}")
             raise MissingError(
                 f"index {name!r} is not there ({known}){suggestion(name, names)}: make it with 'biorag index CORPUS "
                 f"--name {name}', or try the packaged corpus: 'biorag index demo --name {name}'"

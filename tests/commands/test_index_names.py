@@ -73,7 +73,7 @@ def test_the_packaged_corpus_goes_into_demo_and_all_others_into_default(tmp_path
 def test_several_indexes_without_a_default_are_listed(settings, place):
     place("a")
     place("b")
-    failed(invoke("search", "x", "--json", home=settings.home), 4, "there are a, b", "--name")
+    failed(invoke("search", "x", "--json", home=settings.home), 4, "which index? Name one of a, b", "--name")
 
 
 @pytest.mark.parametrize("how", ["option", "variable", "file"])
