@@ -135,7 +135,7 @@ def test_a_number_is_the_rank_of_the_last_hits_in_their_index(home):
     for rank in (1, 2, 3):
         found = done(run(home, "show", rank, "--json"))
         assert (found["index"], found["snippets"][0]["id"]) == ("papers", hits[rank - 1]["id"])
-    failed(run(home, "show", 4), 4, "default")
+    failed(run(home, "show", 4), 4, "which index?")
     (by_pmid,) = done(run(home, "show", "1", "--name", "papers", "--json"))["snippets"]
     assert by_pmid["id"] == "1", "with --name a number is an id"
 
