@@ -182,6 +182,18 @@ READERS = Registry(
         unit="page",
     ),
     ReaderKind(
+        "Word", ".corpus.documents:DOCX", "a snippet for some 300 words of a section", suffixes=(".docx",), common=True
+    ),
+    ReaderKind(
+        "web page",
+        ".corpus.documents:HTML",
+        "a snippet for some 300 words of a section",
+        suffixes=or_gzipped(".html", ".htm", ".xhtml"),
+        beginnings=(b"<!DOCTYPE html", b"<!doctype html", b"<html"),
+        roots=("html",),
+        common=True,
+    ),
+    ReaderKind(
         "RIS",
         ".corpus.references:RIS",
         "references as Zotero and EndNote export them",

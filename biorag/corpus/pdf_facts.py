@@ -203,7 +203,7 @@ def _own_authors(value: str) -> list[str]:
     names = [name for name in re.split(r"\s*;\s*|\s+and\s+|\s*&\s*", value.strip()) if name]
     if len(names) == 1 and not re.fullmatch(r"[^\s,]+,[^,]+", names[0]):  # "Smith, John" is one
         names = [name for name in re.split(r"\s*,\s*", names[0]) if name]
-    return _inverted(names) if names and all(_is_name(name) for name in names) else []
+    return inverted(names) if names and all(_is_name(name) for name in names) else []
 
 
 def _authors(lines: Sequence[Line]) -> list[str]:
@@ -220,7 +220,7 @@ def _authors(lines: Sequence[Line]) -> list[str]:
         if not found:
             break
         names, size = [*names, *found], line.size
-    return _inverted(names)[:MOST_AUTHORS]
+    return inverted(names)[:MOST_AUTHORS]
 
 
 def _names(text: str) -> Iterator[str]:
@@ -239,7 +239,7 @@ def _is_name(text: str) -> bool:
     )
 
 
-def _inverted(names: Sequence[str]) -> list[str]:
+def inverted(names: Sequence[str]) -> list[str]:
     """Return names as "Family, Given"."""
     inverted = []
     for name in names:

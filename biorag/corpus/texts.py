@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from biorag.corpus.blocks import cut
 from biorag.corpus.readers import Reader, as_id, text_of
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
 from biorag.types import Snippet
 
+NONE: Mapping[str, Any] = MappingProxyType({})
 WORDS = 300  # of a passage at most
 MARKDOWN = (".md", ".md.gz", ".markdown", ".markdown.gz")
 LONGEST_HEADING = 1000  # characters; every passage repeats the headings above it
@@ -29,6 +31,7 @@ class TextPassage(NamedTuple):
     section: int
     number: int
     text: str
+    facts: Mapping[str, Any] = NONE
 
 
 class _Section(NamedTuple):
@@ -47,21 +50,27 @@ def read_passages(source: Source) -> Iterator[tuple[int, TextPassage]]:
     """
     markdown = source.path.name.lower().endswith(MARKDOWN)
     title = SUFFIXES.sub("", source.label.rpartition("/")[2])
+    yield from passages_of(source, _lines(source), title, markdown)
+
+
+def passages_of(
+    source: Source, lines: Iterable[tuple[int, str]], title: str, markdown: bool = True, facts: Mapping[str, Any] = NONE
+) -> Iterator[tuple[int, TextPassage]]:
+    """Yield the passages of numbered lines, with a file's facts; the first heading of Markdown is the title."""
     number = 0
-    for section in _sections(source, markdown):
+    for section in _sections(lines, markdown):
         if markdown and section.headings and not number:
             title = section.headings[0]
         passages = _cut("\n".join(section.lines).strip())
         number += bool(passages)
         headings = tuple(heading for heading in section.headings if heading != title)
         for part, text in enumerate(passages, start=1):
-            yield section.line, TextPassage(source.label, title, headings, number if markdown else 0, part, text)
+            yield section.line, TextPassage(source.label, title, headings, number if markdown else 0, part, text, facts)
 
 
-def _sections(source: Source, markdown: bool) -> Iterator[_Section]:
-    """Yield a Markdown file's sections; plain text is one."""
-    section, size, fence = _Section(1, (), []), 0, ""
-    levels: dict[int, str] = {}
+def _lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a file of text."""
+    size = 0
     for number, content in read_lines(source, blank=True):
         try:
             line = text_of(content)
@@ -70,6 +79,14 @@ def _sections(source: Source, markdown: bool) -> Iterator[_Section]:
         size += len(content) + 1
         if size > MAX_LINE:
             raise DamagedSourceError(source.name, number, f"text of more than {MAX_LINE >> 20} MiB: split it")
+        yield number, line
+
+
+def _sections(lines: Iterable[tuple[int, str]], markdown: bool) -> Iterator[_Section]:
+    """Yield the sections of Markdown; plain text is one."""
+    section, fence = _Section(1, (), []), ""
+    levels: dict[int, str] = {}
+    for number, line in lines:
         if markdown and (mark := _FENCE.match(line)):
             fence = "" if fence and mark[1].startswith(fence) else fence or mark[1]
         heading = _HEADING.fullmatch(line) if markdown and not fence else None
@@ -94,7 +111,7 @@ def _cut(text: str) -> list[str]:
 def parse_passage(passage: TextPassage) -> Snippet:
     """Return the snippet of a passage; raises `ValueError` if the file's name cannot begin an id."""
     position = f"s{passage.section}p{passage.number}" if passage.section else f"p{passage.number}"
-    metadata = {"file": passage.file, "part": position}
+    metadata = {**passage.facts, "file": passage.file, "part": position}
     if passage.headings:
         metadata["section"] = " > ".join(passage.headings)
     return Snippet(as_id(f"{passage.file}#{position}", "id"), passage.title, passage.text, None, metadata)

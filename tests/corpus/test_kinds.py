@@ -59,10 +59,10 @@ def test_a_root_element_is_found_in_no_time_after_a_prologue_without_end(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("a.docx", "a zip archive"), ("a.xlsx", "of no kind"), ("notes", "of no kind")]
+    ("name", "why"), [("a.pptx", "a zip archive"), ("a.xlsx", "of no kind"), ("notes", "of no kind")]
 )
 def test_a_file_of_an_unknown_kind_is_refused_with_the_kinds(tmp_path, name, why):
-    unknown = source(tmp_path / name, b"PK\3\4 what" if name == "a.docx" else b"what")
+    unknown = source(tmp_path / name, b"PK\3\4 what" if name == "a.pptx" else b"what")
     good = source(tmp_path / "a.jsonl", b'{"id": "1", "content": "x"}')
     with pytest.raises(BadInputError) as caught:
         check_kinds([good, unknown])
@@ -77,7 +77,7 @@ def test_a_folder_counts_what_it_takes_and_what_it_leaves(tmp_path):
     (folder / "beir" / "qrels").mkdir(parents=True)
     for name in ("beir/corpus.jsonl", "beir/queries.jsonl", "beir/qrels/test.tsv", "beir/about.txt", ".git.txt"):
         (folder / name).write_bytes(b"")
-    for name in ("README.md", "LICENSE.txt", "a.docx", "b.DOCX", "Makefile", ".hidden"):
+    for name in ("README.md", "LICENSE.txt", "a.pptx", "b.PPTX", "Makefile", ".hidden"):
         (folder / name).write_bytes(b"x")
     found = find_files([str(folder)], tmp_path / "spool")
     assert found.taken == {
@@ -91,7 +91,7 @@ def test_a_folder_counts_what_it_takes_and_what_it_leaves(tmp_path):
         "text or Markdown": 2,
     }
     assert found.left == {
-        ".docx": 2,
+        ".pptx": 2,
         "READMEs and the like": 2,
         "beside a BEIR corpus": 3,
         "hidden": 2,
