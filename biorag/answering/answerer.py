@@ -33,6 +33,13 @@ WITHOUT_GENERATOR = frozenset([EVIDENCE])
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
 CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
 NOTHING = "I found nothing that answers this."
+_UNKNOWN = re.compile(  # what a model says that finds no answer; "no evidence that …" is one
+    r"\W*(?:i (?:do not|don['’]t) (?:know|have)\b|(?:this|it|the question|the answer) can(?:not|['’]t) be\b"
+    r"|(?:there is )?(?:no (?:answer|information)|(?:not enough|insufficient) (?:information|evidence|data))\b"
+    r"|the (?:given |provided |retrieved )?(?:documents?|evidence|context|snippets?|text|sources?|information)"
+    r" (?:provided |given )?(?:do(?:es)?|is|are|did) (?:not|n['’]t|insufficient)\b)[^.]{0,200}\.?\W*$",
+    re.IGNORECASE,
+)
 _YES_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
 SURE = 0.8  # probability from which hits answer a question that lack a telling word of it
 NEAR = 0.1  # probability of an answer from which a withheld one shows the nearest sentence
@@ -182,6 +189,9 @@ class Answerer:
         reply = parse_reply(answer.reply)
         if answer.question.options:
             return chosen(answer, reply, template, self._checker)
+        if _UNKNOWN.match(reply.text("answer")):
+            answer = _noted(answer, f"the model found no answer in the evidence: {reply.text('answer').strip()}")
+            return replace(answer, text=NOTHING, abstained=True)
         titles = [hit.snippet.title for hit in answer.hits]
         if fault := fault_of(reply.text("answer"), answer.question, template, titles):
             note = f"the model's reply {fault}, so it is not shown: this is an extract of the evidence"

@@ -177,6 +177,25 @@ def test_a_generated_answer_to_a_yes_no_question_says_which(run, small_home, scr
     assert "Yes. Yes" not in shown.stdout
 
 
+@pytest.mark.parametrize(
+    ("text", "withheld"),
+    [
+        ("I do not know.", True),
+        ("The documents do not say which enzyme it blocks.", True),
+        ("There is no information on this in the documents.", True),
+        ("This cannot be answered from the context.", True),
+        ("I do not know. Warfarin blocks vitamin K recycling.", False),
+        ("There is no evidence that it blocks anything.", False),
+        ("No evidence supports this; warfarin thins the blood. It does so by vitamin K.", False),
+    ],
+)
+def test_a_model_that_does_not_know_withholds_the_answer(run, small_home, scripted, text, withheld):
+    scripted.replies = [json.dumps({"answer": text, "citations": [1]})]
+    found = done(run("ask", "What blocks vitamin K?", "--mode", "bm25", "--json", home=small_home))
+    assert found["abstained"] == withheld
+    assert ("nothing that answers" in found["answer"]) == withheld
+
+
 def test_ask_extracts_where_no_generator_is_named(run, small_home):
     found = done(run("ask", "What blocks vitamin K?", "--mode", "bm25", "--no-rerank", "--json", home=small_home))
     assert found["answer"] == "Warfarin blocks vitamin K recycling and thins the blood. [1]"
