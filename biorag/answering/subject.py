@@ -35,15 +35,19 @@ def elsewhere(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentenc
 def lacking(question: str, hits: Sequence[Hit]) -> list[str]:
     """Return the telling words of a question that none of the hits holds, the rarest first, as they are written.
 
-    A short word is held by words in sequence of which it has the initials: "ACE" by "angiotensin-converting enzyme".
+    A short word is held by words in sequence of which it has the initials, "ACE" by "angiotensin-converting enzyme",
+    a long one by its parts, "heatshock" by "heat shock". Adverbs tell nothing.
     """
-    initials = " ".join("".join(word[0] for word in _PART.findall(hit.snippet.contents.lower())) for hit in hits)
+    texts = [hit.snippet.contents.lower() for hit in hits]
+    joined = " ".join("".join(_PART.findall(text)) for text in texts)
+    initials = " ".join("".join(word[0] for word in _PART.findall(text)) for text in texts)
     held = {stem for hit in hits for stem in stems(hit.snippet.contents)}
     missed = {
         match[0]: max(rarity(stem) for stem in own)
         for match in _WORD.finditer(question)
         if (own := [stem for stem in stems(match[0]) if stem not in general()])
         and held.isdisjoint(own)
-        and not (len(match[0]) <= LONGEST_ABBREVIATION and match[0].lower() in initials)
+        and not match[0].endswith("ly")
+        and match[0].lower() not in (initials if len(match[0]) <= LONGEST_ABBREVIATION else joined)
     }
     return sorted((word for word, rare in missed.items() if rare >= TELLING), key=lambda word: -missed[word])

@@ -6,7 +6,8 @@ import itertools
 import re
 
 _SENTENCE_END = re.compile(
-    r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])"
+    r"(?<=[.!?])(?<!\bvs\.)(?<!\bal\.)(?<!\bFig\.)(?<!\bcf\.)(?<!\be\.g\.)(?<!\bi\.e\.)"
+    r"[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])"
     r"|(?<=[a-z0-9)\]][.!?])(?=[A-Z][A-Za-z]+(?: (?:and |AND )?[A-Z][A-Za-z]+){0,3}: )"  # "… of cancer.FUNDING: None."
 )
 _WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*")
