@@ -34,6 +34,7 @@ from biorag.utils.text import is_whole
 
 if TYPE_CHECKING:
     from biorag.answering.verification.checker import Checker
+    from biorag.indexes.overview import Overview
     from biorag.models.text_encoder import TextEncoder
     from biorag.retrieval.retriever import Ranking
 
@@ -260,6 +261,13 @@ class Session:
             "retrieval": self.settings.retrieval.identity(),
             "verifier": self._checker.identity(),
         }
+
+    def overview(self) -> Overview:
+        """Return how much the index holds, of what, and questions to it."""
+        from biorag.indexes.overview import overview
+
+        with self._searching:
+            return overview(self._manifest, self._index)
 
     def info(self) -> dict[str, Any]:
         """Return the facts of the index, as `biorag info NAME --json` prints them."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from biorag.api.results import AnswerResult, SnippetResult, written
 from biorag.api.session import Session, check_text
-from biorag.chat.followups import standalone, unheard
+from biorag.chat.followups import following, standalone
 from biorag.errors import UsageError, unknown_name
 from biorag.references.reference import reference_of
 from biorag.references.tables import plain
@@ -53,14 +53,6 @@ class Turn:
     answer: AnswerResult
 
 
-def without_repetition(question: str, last: str, answer: AnswerResult) -> AnswerResult:
-    """Return the answer to a follow-up; one that its hits cannot answer, since they lack what it adds, is withheld."""
-    if not (words := unheard(question, last, answer)):
-        return answer
-    text = f"I found nothing on {', '.join(words)} here."
-    return replace(answer, text=text, short_answer="", items=(), sentences=(), citations=(), abstained=True)
-
-
 class Conversation:
     """Turns over a session; `filters` and `exclude_pmid` always hold, beside the filter that is set."""
 
@@ -87,8 +79,8 @@ class Conversation:
         """
         filters = (*self._filters, *([self.filter] if self.filter else []))
         answer = self._session.ask(searched, filter=filters, exclude_pmid=self._exclude_pmid, on_text=on_text)
-        if self.turns and searched != question and not answer.abstained:
-            answer = without_repetition(question, self.turns[-1].searched, answer)
+        if self.turns and searched != question:
+            answer = following(question, self.turns[-1].searched, answer)
         turn = Turn(question, searched, self.filter, answer)
         self.turns.append(turn)
         return turn

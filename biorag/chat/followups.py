@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -139,6 +140,14 @@ def _subjects(text: str) -> set[str]:
         for term in terms(match[0])
     }
     return rare or set(terms(text))
+
+
+def following(question: str, last: str, answer: AnswerResult) -> AnswerResult:
+    """Return the answer to a follow-up; one that its hits cannot answer, since they lack what it adds, is withheld."""
+    if answer.abstained or not (words := unheard(question, last, answer)):
+        return answer
+    text = f"I found nothing on {', '.join(words)} here."
+    return replace(answer, text=text, short_answer="", items=(), sentences=(), citations=(), abstained=True)
 
 
 def unheard(question: str, last: str, answer: AnswerResult) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from biorag.api.results import VerdictLine, verdict_line
+from biorag.references.facts import participants
 from biorag.references.reference import Reference, reference_of, source_line
 from biorag.types import Answer, Hit
 
@@ -52,6 +53,7 @@ class HitView:
     hit: Hit
     reference: Reference
     source: str
+    participants: int | None
     content: list[TextPiece]
     cited: bool
 
@@ -60,14 +62,15 @@ class HitView:
 class AnswerView:
     """An answer as the page shows it."""
 
+    asked: str  # the question as it was typed
     answer: Answer
     answer_id: str  # its name among those that are kept
     verdict: VerdictLine | None
     hits: list[HitView]
 
 
-def answer_view(answer: Answer, answer_id: str) -> AnswerView:
-    """Return an answer as the page shows it."""
+def answer_view(asked: str, answer: Answer, answer_id: str) -> AnswerView:
+    """Return the answer to a question as the page shows it."""
     quotes: dict[int, list[str]] = {}
     for citation in answer.citations:
         quotes.setdefault(citation.n, []).append(citation.quote)
@@ -75,11 +78,12 @@ def answer_view(answer: Answer, answer_id: str) -> AnswerView:
         for span in sentence.evidence:
             quotes.setdefault(span.n, []).append(span.quote)
     hits = [_hit_view(hit, quotes.get(hit.rank, []), answer) for hit in answer.hits]
-    return AnswerView(answer, answer_id, verdict_line(answer), hits)
+    return AnswerView(asked, answer, answer_id, verdict_line(answer), hits)
 
 
 def _hit_view(hit: Hit, quotes: list[str], answer: Answer) -> HitView:
     content, reference = hit.snippet.content, reference_of(hit.snippet)
     cited = any(citation.n == hit.rank for citation in answer.citations)
     marked = pieces(content, quoted_spans(content, quotes))
-    return HitView(hit, reference, source_line(reference), marked, cited)
+    people = participants(content)
+    return HitView(hit, reference, source_line(reference), people.number if people else None, marked, cited)

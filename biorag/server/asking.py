@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
+from biorag.chat.followups import following, standalone
 from biorag.errors import ServiceError
 from biorag.server.bodies import AskBody
 from biorag.server.faults import RefusedError
@@ -82,7 +83,14 @@ class Asking:
 
     def _ask(self) -> AnswerResult:
         self.grow("")
-        return self._session.ask(**dict(self._body), on_text=self.grow)
+        asked = dict(self._body)
+        after, said = asked.pop("after"), asked.pop("said")
+        if not after:
+            return self._session.ask(**asked, on_text=self.grow)
+        question = asked.pop("question")
+        searched = standalone(self._session, question, after, said)
+        answer = self._session.ask(searched, **asked, on_text=self.grow)
+        return answer if searched == question else following(question, after, answer)
 
 
 async def answered(request: Request, session: Session, answering: WorkQueue, body: AskBody) -> AnswerResult:

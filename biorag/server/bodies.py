@@ -15,11 +15,14 @@ from biorag.errors import UsageError
 LONGEST_QUESTION = 4000  # characters, of which encoders read some hundreds of words
 FIELDS = 64  # of a form
 Text = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_QUESTION)]
+Earlier = Annotated[str, StringConstraints(max_length=LONGEST_QUESTION)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 Condition = Annotated[str, StringConstraints(max_length=1000)]
 Conditions = Annotated[
     list[Condition] | Condition, Field(max_length=1000, description="Conditions, as --filter takes them.")
 ]
+# Fields of the page's form that are conditions, as filters write them.
+CONDITIONS = {"filter": "{}", "since": "year>={}", "until": "year<={}", "type": 'type="{}"'}
 B = TypeVar("B", bound=BaseModel)
 
 
@@ -55,6 +58,8 @@ class AskBody(RankedBody):
     )
     include_retracted: bool | None = Field(default=None, description="Whether retracted articles are evidence.")
     answer_anyway: bool | None = Field(default=None, description="Whether to answer where the index is unlikely to.")
+    after: Earlier = Field(default="", description="The last question as it was searched, which this one may follow.")
+    said: Earlier = Field(default="", description="The answer to that one.")
 
 
 class VerifyBody(_Body):
@@ -80,7 +85,8 @@ async def form_fields(request: Request) -> dict[str, str]:
 
 def ask_body(fields: Mapping[str, str]) -> AskBody:
     """Return the question of a form, whose options are lines `A=text`; raise `UsageError` as `validated` does."""
-    values: dict[str, Any] = {name: fields[name] for name in ("question", "filter", "k", "mode") if name in fields}
+    values: dict[str, Any] = {name: fields[name] for name in ("question", "k", "mode", "after") if name in fields}
+    values["filter"] = [form.format(fields[name]) for name, form in CONDITIONS.items() if name in fields]
     values["options"] = options_of(filter(None, map(str.strip, fields.get("options", "").splitlines())))
     values |= {name: True for name in ("include_retracted", "answer_anyway") if name in fields}
     return validated(AskBody, values)

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
-from biorag.chat.followups import is_follow_up, standalone, with_words_of
+from biorag.chat.followups import is_follow_up, with_words_of
 from biorag.errors import BioragError, UsageError
 from biorag.server.asking import Asking, WorkQueue, answered
 from biorag.server.bodies import LONGEST_QUESTION, AskBody
@@ -63,15 +63,17 @@ class ChatBody(BaseModel):
             raise UsageError("no message of the role 'user' asks anything: send one that does")
         if len(text) > LONGEST_QUESTION:
             raise UsageError(f"the question is longer than {LONGEST_QUESTION:,} characters: shorten it")
-        return AskBody(question=text)
+        return AskBody(
+            question=text, after=self._earlier(), said=next(iter(self._said("assistant")), "")[:LONGEST_QUESTION]
+        )
 
-    def earlier(self) -> tuple[str, str]:
-        """Return the question before the last, as it was searched, and the answer to it; "" for none."""
+    def _earlier(self) -> str:
+        """Return the question before the last, as it was searched; "" for none."""
         searched = ""
         for text in reversed(self._said("user")[1:]):
             question = text[:LONGEST_QUESTION]
             searched = with_words_of(searched, question) if searched and is_follow_up(question) else question
-        return searched, next(iter(self._said("assistant")), "")
+        return searched[:LONGEST_QUESTION]
 
     def _said(self, role: str) -> list[str]:
         """Return the messages of a role, the last first."""
@@ -92,10 +94,7 @@ def openai_router(session: Session, answering: WorkQueue) -> APIRouter:
     @router.post("/chat/completions", response_model=dict[str, Any])
     async def chat(body: ChatBody, request: Request) -> Response:
         """Answer the last message from the evidence."""
-        asked, (previous, said) = body.question(), body.earlier()
-        if previous:
-            text = await answering.run(lambda: standalone(session, asked.question, previous, said))
-            asked = AskBody(question=text)
+        asked = body.question()
         if body.stream:
             return StreamingResponse(_events(session, answering, asked), media_type="text/event-stream")
         return JSONResponse(completion(session, await answered(request, session, answering, asked)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
@@ -22,18 +22,19 @@ from biorag.api.results import AnswerResult, lead_of, mark_of, paragraphs
 from biorag.api.session import Session
 from biorag.errors import BioragError, MissingError
 from biorag.prompts.grammar import growing_text
+from biorag.references.reference import telling_types
 from biorag.registries import OUTPUTS, TERMINAL
-from biorag.server.answer_view import answer_view
+from biorag.server.answer_view import AnswerView, answer_view
 from biorag.server.asking import Asking, WorkQueue, answered
-from biorag.server.bodies import AskBody, ask_body, form_fields
+from biorag.server.bodies import CONDITIONS, AskBody, ask_body, form_fields
 from biorag.server.faults import status_of
 from biorag.server.guards import COOKIE, Doorkeeper
-from biorag.types import Question
 from biorag.utils.text import showable
 
 T = TypeVar("T")
 KEPT = 64  # answers, for their exports
 PROVISIONAL_SECONDS = 0.25  # between two states of a text that is being written
+FOLDED = (*CONDITIONS, "options", "k", "answer_anyway", "include_retracted")  # fields that are not shown at first
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -58,13 +59,13 @@ def page_note(note: str) -> str:
     return _FLAG.sub("", note)
 
 
-def anyway(question: Question) -> str:
-    """Return the address's fields that ask a question again, to be answered however unlikely that is."""
-    return urlencode({"question": question.text, "answer_anyway": "1"})
+def asking(question: str, **fields: str) -> str:
+    """Return the address that asks a question."""
+    return f"/ask?{urlencode({'question': question, **fields})}"
 
 
 TEMPLATES.globals |= {
-    "anyway": anyway,
+    "asking": asking,
     "formats": FORMATS,
     "mark_of": mark_of,
     "lead_of": lead_of,
@@ -148,24 +149,26 @@ class Pages:
         self._session, self._answering, self._asks = session, answering, asks
         self._answers: LastKept[AnswerResult] = LastKept()
         self._waiting: LastKept[AskBody] = LastKept()
+        self._overview = session.overview()
 
     async def start(self, request: Request) -> Response:
-        """Show the form."""
-        return self._page(AskBody(question=" "), None)
+        """Show the form, what the index holds, and questions to it."""
+        return self._page({}, None)
 
     async def ask(self, request: Request) -> Response:
         """Answer a question: as a part of the page or as a whole one; a generator's answer as it is written.
 
         The address of a question is that of its answer. Followed from another site it fills in the form only.
         """
-        body = ask_body(await form_fields(request))
+        fields = await form_fields(request)
+        body = ask_body(fields)
         if request.headers.get("sec-fetch-site") == "cross-site":
-            return self._page(body, None)
+            return self._page(fields, None)
         if _is_part(request) and self._session.settings.generation.llm:
             return page("writing.html", name=self._waiting.keep(body))
         answer = await answered(request, self._session, self._answering, body)
-        view = answer_view(answer, self._answers.keep(answer))
-        return page("answer.html", view=view) if _is_part(request) else self._page(body, view)
+        view = self._view(body, answer)
+        return page("answer.html", view=view) if _is_part(request) else self._page(fields, view)
 
     async def events(self, request: Request) -> Response:
         """Show an answer as it is written, then as it was verified."""
@@ -191,13 +194,25 @@ class Pages:
                         shown = text
                         yield _event("provisional", rendered("provisional.html", text=text))
                 answer = asking.answer()
-            yield _event("checked", rendered("answer.html", view=answer_view(answer, self._answers.keep(answer))))
+            yield _event("checked", rendered("answer.html", view=self._view(body, answer)))
         except BioragError as error:
             yield _event("checked", rendered("fault.html", sentence=str(error)))
         yield _event("done", "")
 
-    def _page(self, body: AskBody, view: object) -> Response:
-        return page("start.html", body=body, view=view, index=self._session.name, asks=self._asks)
+    def _view(self, body: AskBody, answer: AnswerResult) -> AnswerView:
+        return answer_view(body.question, answer, self._answers.keep(answer))
+
+    def _page(self, fields: Mapping[str, str], view: AnswerView | None) -> Response:
+        return page(
+            "start.html",
+            fields=fields,
+            chosen=any(name in fields for name in FOLDED),
+            view=view,
+            index=self._session.name,
+            overview=self._overview,
+            types=telling_types(self._overview.types),
+            asks=self._asks,
+        )
 
 
 def _event(name: str, html: str) -> str:

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.api.results import AnswerResult
-from biorag.chat.conversation import parse_line, without_repetition
+from biorag.chat.conversation import parse_line
 from biorag.chat.followups import (
     LONGEST,
     LONGEST_REWRITE,
     MOST_CARRIED,
     MOST_QUOTED,
+    following,
     is_follow_up,
     standalone,
     usable,
@@ -183,8 +184,8 @@ def answered(*texts: str) -> AnswerResult:
 def test_what_no_hit_holds_is_said_instead_of_the_last_answer_again():
     last = "Why does enalapril cause a cough?"
     answer = answered("Enalapril causes a cough by bradykinin.", "Cough is frequent in women.")
-    withheld = without_repetition("and in children?", last, answer)
+    withheld = following("and in children?", last, answer)
     assert (withheld.text, withheld.abstained) == ("I found nothing on children here.", True)
     assert withheld.hits == answer.hits
-    assert without_repetition("and in women?", last, answer) is answer
-    assert without_repetition("how often does that happen?", last, answer) is answer
+    assert following("and in women?", last, answer) is answer
+    assert following("how often does that happen?", last, answer) is answer

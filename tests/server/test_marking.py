@@ -31,7 +31,7 @@ def test_a_sentence_has_its_verdict_and_its_mark_on_the_page():
         CheckedSentence("It is.", Verdict.SUPPORTED, (1,)),
     )
     answer = Answer(Question("q", "Is it?"), text="It may. It is.", sentences=sentences)
-    page = rendered("answer.html", view=answer_view(answer, "id"))
+    page = rendered("answer.html", view=answer_view("Is it?", answer, "id"))
     assert '<span class="unsure">It may.</span><strong class="mark-unsure"> [not sure: 55 % supported]</strong>' in page
     assert '<span class="supported">It is.</span>\n' in page
     assert "1 of 2 sentences supported by [1], 1 not sure" in page
@@ -59,9 +59,11 @@ def test_only_the_last_are_kept():
 
 
 def test_a_form_is_the_body_of_the_api():
-    fields = {"question": "Why?", "options": "A=x\n\nB = y=z ", "k": "7", "filter": "year>=2015", "answer_anyway": "1"}
+    fields = {"question": "Why?", "options": "A=x\n\nB = y=z ", "k": "7", "filter": "retracted", "answer_anyway": "1"}
     body = ask_body(fields)
-    assert (body.options, body.k, body.filter, body.answer_anyway) == ({"A": "x", "B": "y=z"}, 7, "year>=2015", True)
+    assert (body.options, body.k, body.filter, body.answer_anyway) == ({"A": "x", "B": "y=z"}, 7, ["retracted"], True)
+    narrowed = ask_body({"question": "Why?", "since": "2015", "until": "2020", "type": "Review"})
+    assert narrowed.filter == ["year>=2015", "year<=2020", 'type="Review"']
     for wrong, part in (
         ({"k": "x"}, "k: "),
         ({"options": "A"}, "'A'"),

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("selenium", reason="the package selenium is not installed")
 
 from selenium import webdriver
-from selenium.common.exceptions import WebDriverException
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException, WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -61,9 +61,16 @@ def sized(browser, size: tuple[int, int]) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
+def until(browser, holds):
+    """Wait until a function of the browser holds, also while its page is replaced by another."""
+    return WebDriverWait(
+        browser, SECONDS, ignored_exceptions=(NoSuchElementException, StaleElementReferenceException)
+    ).until(holds)
+
+
 def found(browser, selector: str):
     """Wait for an element."""
-    return WebDriverWait(browser, SECONDS).until(lambda driver: driver.find_element(By.CSS_SELECTOR, selector))
+    return until(browser, lambda driver: driver.find_element(By.CSS_SELECTOR, selector))
 
 
 def asked(browser, served, question: str = QUESTION) -> None:
@@ -71,7 +78,7 @@ def asked(browser, served, question: str = QUESTION) -> None:
     field = found(browser, "#question")
     field.clear()
     field.send_keys(question)
-    browser.find_element(By.CSS_SELECTOR, "#ask > button").click()
+    browser.find_element(By.CSS_SELECTOR, "#ask .asking button").click()
     found(browser, "#answer .verdict")
 
 
@@ -121,7 +128,9 @@ def test_a_question_is_answered_with_marks_and_quotes(browser, served):
 def test_the_keyboard_alone_is_enough(browser, served):
     sized(browser, WIDE)
     browser.get(served.url)
-    assert browser.switch_to.active_element.get_attribute("id") == "question", "one may type at once"
+    until(
+        browser, lambda driver: driver.switch_to.active_element.get_attribute("id") == "question"
+    )  # one may type at once
     keys = webdriver.ActionChains(browser)
     keys.send_keys(QUESTION, Keys.ENTER).perform()
     found(browser, "#answer .verdict")
@@ -140,7 +149,7 @@ def test_filters_exports_and_options(browser, served):
     browser.find_element(By.ID, "question").send_keys("Which vitamin is given with isoniazid?")
     browser.find_element(By.ID, "options").send_keys("A=thiamine\nB=pyridoxine\nC=folate")
     browser.find_element(By.ID, "filter").send_keys("not id=demo_254")
-    browser.find_element(By.CSS_SELECTOR, "#ask > button").click()
+    browser.find_element(By.CSS_SELECTOR, "#ask .asking button").click()
     assert "B." in found(browser, "#answer .text").text
     assert "demo_254" not in found(browser, "#answer").text
     browser.find_element(By.CSS_SELECTOR, ".cite summary").click()
@@ -148,7 +157,7 @@ def test_filters_exports_and_options(browser, served):
     text = browser.execute_async_script("fetch(arguments[0]).then(reply => reply.text()).then(arguments[1])", link)
     assert text.startswith("TY  - ")
     browser.find_element(By.ID, "filter").send_keys(" and colour=blue")
-    browser.find_element(By.CSS_SELECTOR, "#ask > button").click()
+    browser.find_element(By.CSS_SELECTOR, "#ask .asking button").click()
     assert "colour" in found(browser, "#answer .fault").text
 
 
@@ -158,11 +167,11 @@ def test_an_answer_has_an_address_and_the_browser_remembers_its_question(browser
     address = browser.current_url
     browser.find_element(By.ID, "question").clear()
     browser.find_element(By.ID, "question").send_keys("Who won the 1998 football world cup?", Keys.ENTER)
-    WebDriverWait(browser, SECONDS).until(lambda driver: "found nothing" in driver.find_element(By.ID, "answer").text)
+    until(browser, lambda driver: "found nothing" in driver.find_element(By.ID, "answer").text)
     assert "--" not in found(browser, "#answer .said").text, "options of the command line are no help here"
     assert not browser.find_element(By.CSS_SELECTOR, "#hit-1 h4").is_displayed(), "what does not answer is folded"
     browser.back()
-    WebDriverWait(browser, SECONDS).until(lambda driver: "vitamin B6" in driver.find_element(By.ID, "answer").text)
+    until(browser, lambda driver: "vitamin B6" in driver.find_element(By.ID, "answer").text)
     assert browser.current_url == address
     browser.refresh()
     assert "vitamin B6" in found(browser, "#answer .text").text
@@ -171,11 +180,44 @@ def test_an_answer_has_an_address_and_the_browser_remembers_its_question(browser
     assert faults(browser) == []
     picture(browser, "serve-wide.png")
     browser.get(served.url)
-    recent = WebDriverWait(browser, SECONDS).until(lambda driver: driver.find_elements(By.CSS_SELECTOR, "#recent a"))
+    recent = until(browser, lambda driver: driver.find_elements(By.CSS_SELECTOR, "#recent a"))
     assert [link.text for link in recent][:2] == [QUESTION, "Who won the 1998 football world cup?"]
     browser.find_element(By.CSS_SELECTOR, "#recent button").click()
     browser.refresh()
     assert browser.find_elements(By.CSS_SELECTOR, "#recent a") == []
+
+
+def test_the_first_page_says_what_the_index_holds_and_what_to_ask(browser, served):
+    sized(browser, LARGE)
+    browser.get(served.url)
+    assert "263 snippets, last changed 20" in found(browser, "main").text
+    examples = browser.find_elements(By.CSS_SELECTOR, "#examples a")
+    assert examples[0].text == "Do antibiotics help the common cold?"
+    assert faults(browser) == []
+    picture(browser, "serve-home.png")
+    examples[0].click()
+    assert found(browser, "#answer .text").text.startswith("No. Randomised trials show that antibiotics neither")
+    assert not browser.find_elements(By.CSS_SELECTOR, "#examples a")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_follow_up_is_asked_below_the_answer(browser, served, scripts):
+    sized(browser, LARGE)
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
+    try:
+        browser.get(f"{served.url}ask?question={quote('Does metformin lower blood glucose?')}")
+        found(browser, "#next").send_keys("and its adverse effects?", Keys.ENTER)
+        until(browser, lambda driver: "Searched for" in driver.find_element(By.ID, "answer").text)
+        answer = found(browser, "#answer")
+        assert found(browser, "#answer h2").text == "and its adverse effects?"
+        assert "metformin" in answer.text.lower()
+        assert "after=Does" in browser.current_url, "a follow-up has an address too"
+        found(browser, "#next").send_keys("and in astronauts?", Keys.ENTER)
+        until(browser, lambda driver: "astronauts" in driver.find_element(By.CSS_SELECTOR, "#answer h2").text)
+        assert "nothing" in found(browser, "#answer .said").text
+        picture(browser, "serve-follow-up.png")
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 def test_it_fits_a_narrow_screen(browser, served):
@@ -184,6 +226,19 @@ def test_it_fits_a_narrow_screen(browser, served):
     width = browser.execute_script("return document.documentElement.scrollWidth")
     assert width <= NARROW[0], "nothing is wider than the screen"
     assert faults(browser) == []
+    picture(browser, "serve-narrow.png")
+
+
+def test_it_is_readable_in_the_dark(browser, served):
+    sized(browser, LARGE)
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    try:
+        asked(browser, served)
+        assert faults(browser) == []
+        picture(browser, "serve-dark.png")
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def test_nothing_left_this_machine_and_the_console_is_empty(browser, served):
@@ -224,9 +279,9 @@ def test_one_logs_in_with_the_token_and_asks(browser, locked, scripts):
         browser.find_element(By.ID, "token").send_keys(TOKEN)
         browser.find_element(By.CSS_SELECTOR, "main button").click()
         found(browser, "#question").send_keys(QUESTION)
-        browser.find_element(By.CSS_SELECTOR, "#ask > button").click()
+        browser.find_element(By.CSS_SELECTOR, "#ask .asking button").click()
         assert "vitamin B6" in found(browser, "#answer .text").text
         browser.find_element(By.CSS_SELECTOR, "nav button").click()
-        WebDriverWait(browser, SECONDS).until(lambda driver: driver.current_url == f"{locked.url}login")
+        until(browser, lambda driver: driver.current_url == f"{locked.url}login")
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

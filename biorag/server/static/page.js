@@ -31,10 +31,8 @@ for (const [kind, lit] of [["mouseover", true], ["mouseout", false], ["focusin",
 
 // Fields without a value do not belong into the address.
 document.addEventListener("htmx:configRequest", (event) => {
-  const fields = event.detail.formData || event.detail.parameters;
-  for (const name of ["filter", "options", "k"]) if (!(fields.get ? fields.get(name) : fields[name])) {
-    if (fields.delete) fields.delete(name); else delete fields[name];
-  }
+  const fields = event.detail.formData;
+  for (const [name, value] of [...fields]) if (!value) fields.delete(name);
 });
 
 document.addEventListener("htmx:afterSettle", answered);
@@ -62,6 +60,8 @@ function answered() {
     }
   }
   recent.hidden = Boolean(asked) || questions.length === 0;
+  const examples = document.getElementById("examples");
+  if (examples) examples.hidden = Boolean(asked);
   recent.querySelector("ul").replaceChildren(...questions.map(({ text, url }) => {
     const item = document.createElement("li"), link = document.createElement("a");
     link.href = url;
