@@ -118,12 +118,13 @@ class Conversation:
             raise UsageError("name a file to write: /save asthma.md")
         if not self.turns:
             raise UsageError("nothing was asked yet: ask a question, then /save")
-        path = Path(name).expanduser()
         try:
+            path = Path(name).expanduser()
             with path.open("x", encoding="utf-8") as stream:
                 stream.write(markdown(self._session.name, self.turns))
-        except OSError as error:
-            raise UsageError(f"{path} cannot be written ({error.strerror}): name another file") from None
+        except (OSError, RuntimeError, ValueError) as error:  # a home that is not known, a name that no file can have
+            fault = getattr(error, "strerror", None) or error
+            raise UsageError(f"{showable(name)} cannot be written ({fault}): name another file") from None
         return path
 
     def _cited(self, number: str) -> Sequence[Hit]:

@@ -72,11 +72,13 @@ def delete(
     held = f"{manifest.snippets:,} snippets, {size / 1e6:,.1f} MB" if manifest else f"damaged, {size / 1e6:,.1f} MB"
     url = manifest.store.get("url") if manifest else None
     options.confirm(f"Delete index {index!r} ({held}{f', also at {url}' if url else ''})?", yes)
-    remove_index(settings)
+    kept = remove_index(settings)
     if as_json:
-        show.print_json({"name": index, "deleted": True, "bytes": size})
+        show.print_json({"name": index, "deleted": True, "bytes": size, "kept": list(map(str, kept))})
     else:
         show.err.print(f"Index {index!r} is deleted", soft_wrap=True)
+    if kept:
+        show.err.print(f"kept, since biorag did not write it: {', '.join(map(str, kept))}", soft_wrap=True)
 
 
 @app.command()

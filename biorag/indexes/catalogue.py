@@ -9,16 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from biorag.errors import BioragError, MissingError, UsageError
-from biorag.indexes.checksums import SHARD
+from biorag.indexes.checksums import CHECKSUMS, SHARD
+from biorag.indexes.holdings import HOLDINGS
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
+from biorag.indexes.progress import PROGRESS
 from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
 from biorag.utils.files import disk_bytes, sync_folder, write_json
-from biorag.utils.locks import DirectoryLock, is_written
+from biorag.utils.locks import LOCK, DirectoryLock, is_written
 
 logger = logging.getLogger(__name__)
 
 COMPLETE, INCOMPLETE, WRITTEN, DAMAGED = "complete", "incomplete", "being written", "damaged"
+FILES = (MANIFEST, CHECKSUMS, PROGRESS, HOLDINGS, LOCK, SHARD)  # what an index's folder has
 REMOVED = ".removed-"  # begins the folders of what is being removed
 
 
@@ -80,8 +83,10 @@ def known_index(settings: Settings) -> Manifest | None:
     raise UsageError(f"{folder} is not an index, since it has no manifest that can be read: nothing was touched")
 
 
-def remove_index(settings: Settings) -> None:
-    """Remove the configured index from the home, and from the server that holds it.
+def remove_index(settings: Settings) -> list[Path]:
+    """Remove the configured index from the home, and from the server that holds it; return the files left.
+
+    What biorag did not write into the index's folder stays there.
 
     Its folder leaves the list in one step; a kill after that leaves a hidden folder in the home, which the next
     removal clears away.
@@ -96,8 +101,13 @@ def remove_index(settings: Settings) -> None:
             shutil.rmtree(left, ignore_errors=True)
         grave = Path(tempfile.mkdtemp(prefix=REMOVED, dir=settings.home))
         folder.rename(grave / "index")
+        kept = [path for path in (grave / "index").iterdir() if path.name not in FILES]
+        for path in kept:
+            folder.mkdir(exist_ok=True)
+            path.rename(folder / path.name)
         sync_folder(settings.indexes)
         shutil.rmtree(grave)
+    return [folder / path.name for path in kept]
 
 
 def rename_index(settings: Settings, new: str) -> None:

@@ -6,15 +6,18 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 
-from biorag.utils.files import copy_sparse, require_room
+from biorag.utils.files import copy_sparse, require_room, try_lock
 
 MEMORY = Path("/dev/shm")
 IN_MEMORY = 64 << 20  # bytes of copies at most
+PREFIX = "biorag-"  # of the names of views
+LEFT_SECONDS = 60  # age of a view from which it may be one that was left; a younger one may not be locked yet
 SMALL = 4 << 20  # bytes of a folder that is always copied
 # What the engine only reads; it takes links for these, but not for files that it finds by listing a folder.
 _READ = re.compile(r"matrix\.dat|quantized\.data|inverted_index\.dat|graph\.bin|links.*\.bin|.*\.mappings")
@@ -32,8 +35,7 @@ def reading_view(shard: Path, files: list[Path]) -> Iterator[Path]:
     """
     linked = {folder for folder, paths in _by_folder(files) if folder != shard and _is_linked(folder, paths)}
     copied = [path for path in files if path.parent not in linked and not _READ.fullmatch(path.name)]
-    with tempfile.TemporaryDirectory(dir=_room(copied), prefix="biorag-") as name:
-        view = Path(name)
+    with tempfile.TemporaryDirectory(dir=_room(copied), prefix=PREFIX) as name, _locked(Path(name)) as view:
         for folder, paths in _by_folder(files):
             target = view / folder.relative_to(shard)
             if folder in linked:
@@ -47,6 +49,32 @@ def reading_view(shard: Path, files: list[Path]) -> Iterator[Path]:
                 else:
                     copy_sparse(path, target / path.name)
         yield view
+
+
+@contextmanager
+def _locked(view: Path) -> Iterator[Path]:
+    """Hold a view's lock, by which `_sweep` tells it from one that a killed process has left."""
+    handle = os.open(view, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try_lock(handle)
+        yield view
+    finally:
+        os.close(handle)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove this user's views that killed processes have left: old ones that nobody has locked."""
+    for view in folder.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            facts = view.lstat()
+            if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < LEFT_SECONDS:
+                continue
+            handle = os.open(view, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if try_lock(handle):
+                    shutil.rmtree(view, ignore_errors=True)
+            finally:
+                os.close(handle)
 
 
 def empty(view: Path) -> None:
@@ -80,6 +108,7 @@ def _bytes(files: Iterable[Path]) -> int:
 
 def _room(copied: list[Path]) -> Path:
     """Return the folder for the copies: in memory if they are small, else where temporary files go."""
+    _sweep(MEMORY)
     needed = _bytes(copied)
     if needed <= IN_MEMORY and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2 * needed:
         return MEMORY

@@ -16,6 +16,8 @@ LONGEST_QUESTION = 4000  # characters, of which encoders read some hundreds of w
 FIELDS = 64  # of a form
 Text = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_QUESTION)]
 Earlier = Annotated[str, StringConstraints(max_length=LONGEST_QUESTION)]
+Pmid = Annotated[int, Field(ge=1, le=10**12)]
+Option = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 Condition = Annotated[str, StringConstraints(max_length=1000)]
 Conditions = Annotated[
@@ -36,7 +38,7 @@ class RankedBody(_Body):
     """How snippets are found; by default as the server was started."""
 
     filter: Conditions = []
-    exclude_pmid: list[int] = Field(default=[], max_length=1000, description="PubMed records to leave out.")
+    exclude_pmid: list[Pmid] = Field(default=[], max_length=1000, description="PubMed records to leave out.")
     k: int | None = Field(default=None, ge=1, le=200, description="Hits.")
     k_init: int | None = Field(default=None, ge=1, le=2000, description="Candidates of the first stage.")
     mode: str | None = Field(default=None, max_length=16, description="bm25, dense or hybrid.")
@@ -53,7 +55,7 @@ class AskBody(RankedBody):
     """A question."""
 
     question: Text
-    options: dict[Annotated[str, StringConstraints(max_length=1)], Text] = Field(
+    options: dict[Annotated[str, StringConstraints(max_length=1)], Option] = Field(
         default={}, max_length=26, description="Texts of a multiple-choice question by their letters."
     )
     include_retracted: bool | None = Field(default=None, description="Whether retracted articles are evidence.")

@@ -178,7 +178,7 @@ def _check_origin(scope: Scope, headers: Headers) -> None:
         headers.get("host"),
         *([""] if site == "same-origin" else []),
     )  # "null" is no host: the browser tells the site
-    foreign = any(urlsplit(origin).netloc not in ours for origin in origins)
+    foreign = any(_host_of(origin) not in ours for origin in origins)
     followed = (
         scope["method"] in READING
         and _is_page(scope["path"])
@@ -187,6 +187,14 @@ def _check_origin(scope: Scope, headers: Headers) -> None:
     )
     if foreign or (site not in ("same-origin", "none") and not followed):
         raise RefusedError(HTTPStatus.FORBIDDEN, "this comes from another site's page, which may not ask here")
+
+
+def _host_of(origin: str) -> str:
+    """Return the host of an origin; the origin itself, which is no host, where that cannot be read."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return origin
 
 
 async def _whole_body(scope: Scope, receive: Receive, options: ServeOptions) -> bytes:

@@ -17,7 +17,7 @@ from biorag.api.session import Session
 from biorag.chat.followups import is_follow_up, with_words_of
 from biorag.errors import BioragError, UsageError
 from biorag.server.asking import Asking, WorkQueue, answered
-from biorag.server.bodies import LONGEST_QUESTION, AskBody
+from biorag.server.bodies import LONGEST_QUESTION, AskBody, validated
 from biorag.server.faults import OPENAI, error_response
 from biorag.utils.text import showable
 
@@ -63,9 +63,8 @@ class ChatBody(BaseModel):
             raise UsageError("no message of the role 'user' asks anything: send one that does")
         if len(text) > LONGEST_QUESTION:
             raise UsageError(f"the question is longer than {LONGEST_QUESTION:,} characters: shorten it")
-        return AskBody(
-            question=text, after=self._earlier(), said=next(iter(self._said("assistant")), "")[:LONGEST_QUESTION]
-        )
+        said = next(iter(self._said("assistant")), "")[:LONGEST_QUESTION]
+        return validated(AskBody, {"question": text, "after": self._earlier(), "said": said})
 
     def _earlier(self) -> str:
         """Return the question before the last, as it was searched; "" for none."""

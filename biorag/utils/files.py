@@ -9,11 +9,11 @@ import json
 import math
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from secrets import token_hex
 from typing import IO, Any, BinaryIO
 
 from biorag.errors import ServiceError, UsageError
@@ -80,9 +80,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         return
     make_folder(path.parent)
     mode = path.stat().st_mode & 0o777 if path.is_file() else 0o666
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    temporary = path.with_name(f".{path.name}.{token_hex(8)}")
     try:
-        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())

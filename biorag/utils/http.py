@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
@@ -222,7 +223,12 @@ class Retries:
         raise _TransientError(fault, answer, seconds)
 
     def said(self, response: httpx.Response) -> str:
-        """Return a server's answer as one short line, for the error that ends a command."""
+        """Return a server's answer as one short line, for the error that ends a command.
+
+        What refuses a key may repeat it in a spelling that nobody foresees, so that it is not quoted.
+        """
+        if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            return f"answered {response.status_code}, that the key is missing or not accepted"
         return f"answered {response.status_code}{_answer(response)}"
 
     def _wait(self, fault: _TransientError, attempt: int) -> None:

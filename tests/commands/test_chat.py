@@ -129,6 +129,11 @@ def test_the_conversation_is_saved_as_markdown_once(chat, tmp_path):
     assert f"{path} cannot be written (File exists)" in result.stderr
 
 
+@pytest.mark.parametrize("name", ["a\0b", "~nobody-has-this-name/said.md", "."])
+def test_a_conversation_is_not_saved_under_a_name_that_no_file_has(chat, name):
+    assert "cannot be written" in chat(ASPIRIN, f"/save {name}", code=2).stderr
+
+
 def test_a_line_that_cannot_be_done_is_said_and_the_rest_is_done(chat):
     wrong = {
         "/sav x": "did you mean /save?",

@@ -68,6 +68,16 @@ def test_an_index_is_deleted(indexed, settings):
     failed(indexed("indexes", "delete", "test", "--yes"), 4, "'test' is not there")
 
 
+def test_what_biorag_did_not_write_stays_where_it_is(indexed, settings):
+    thesis = Store(settings).folder / "thesis.txt"
+    thesis.write_text("ten years of work")
+    result = indexed("indexes", "delete", "test", "--yes", "--json")
+    assert done(result)["kept"] == [str(thesis)]
+    assert f"did not write it: {thesis}" in " ".join(result.stderr.split("\n"))
+    assert [path.name for path in thesis.parent.iterdir()] == ["thesis.txt"]
+    assert thesis.read_text() == "ten years of work"
+
+
 def test_an_index_in_use_and_what_is_no_index_stay(indexed, settings):
     lock = DirectoryLock(Store(settings).folder, exclusive=False)
     try:

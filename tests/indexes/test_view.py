@@ -12,6 +12,7 @@ from biorag.errors import BioragError
 from biorag.indexes import view
 from biorag.indexes.store import Store
 from biorag.types import IndexQuery
+from biorag.utils.files import try_lock
 from tests.indexes.test_snapshot import SNIPPETS, VECTORS, finished
 
 pytestmark = pytest.mark.slow
@@ -71,3 +72,23 @@ def test_a_shard_with_something_else_among_its_files_is_not_opened(store, tmp_pa
     for writable in (False, True):
         with pytest.raises(BioragError, match="more is not a regular file"):
             store.open(store.require_manifest(), writable)
+
+
+def test_what_killed_processes_left_in_memory_is_removed(tmp_path, monkeypatch, store):
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    monkeypatch.setattr(view, "MEMORY", memory)
+    left, young, held = (memory / f"{view.PREFIX}{name}" for name in ("left", "young", "held"))
+    other = memory / "other"
+    for folder in (left, young, held, other):
+        folder.mkdir()
+        (folder / "file").write_text("bytes")
+        if folder != young:
+            os.utime(folder, (0, 0))
+    handle = os.open(held, os.O_RDONLY)
+    try:
+        assert try_lock(handle)
+        read(store)
+    finally:
+        os.close(handle)
+    assert sorted(path.name for path in memory.iterdir()) == [held.name, young.name, "other"]

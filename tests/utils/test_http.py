@@ -293,3 +293,12 @@ def test_an_interruption_ends_the_wait_of_a_pools_thread_at_once(monkeypatch):
     stop.set()
     assert ended.wait(2)
     assert "stopped" in str(errors[0])
+
+
+@pytest.mark.parametrize(("status", "quoted"), [(401, False), (403, False), (404, True), (500, True)])
+def test_what_refuses_a_key_is_not_quoted(status, quoted):
+    """It may repeat the key in a spelling that nobody foresees: here reversed."""
+    retries = Retries("the server", "check it", 0)
+    said = retries.said(httpx.Response(status, text="yek-terces-a is wrong"))
+    assert said.startswith(f"answered {status}")
+    assert ("yek-terces-a" in said) is quoted
