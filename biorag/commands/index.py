@@ -113,7 +113,10 @@ def index(
     run: IndexingRun,
     corpus: Annotated[
         list[str] | None,
-        typer.Argument(help=f"Files or folders of {READERS.names()} (.gz too), 'demo', or - for standard input."),
+        typer.Argument(
+            help=f"Files or folders of {READERS.names()} (.gz too), 'demo', 'zotero:' with the name of a collection or "
+            "without, or - for standard input."
+        ),
     ] = None,
     columns: options.Columns = None,
     keep_missing: Annotated[
@@ -136,6 +139,7 @@ def index(
       biorag index baseline/ updatefiles/ --name pubmed --on-bad-line skip --block-tokens 300
       biorag index pubmed/ --name dpr --query-encoder models/question --passage-encoder models/context --similarity dot
       biorag index papers/ references.nbib table.csv --columns id=Key,content=Notes --name mine
+      biorag index zotero: --name mine
       zcat corpus.jsonl.gz | biorag index - --name mine --json
       biorag index baseline/ updatefiles/ --ray auto --gpus 8 --stages /shared/pubmed --qdrant http://qdrant:6333
       biorag index --vectors vectors --name pubmed

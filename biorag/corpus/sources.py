@@ -19,6 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from biorag.corpus.zotero import is_zotero, zotero_corpus
 from biorag.errors import BadInputError, MissingError
 from biorag.registries import READERS, ReaderKind
 from biorag.utils.files import sha256_of
@@ -143,32 +144,40 @@ def find_sources(names: Sequence[str], spool: Path, home: Path | None = None) ->
 
 
 def find_files(names: Sequence[str], spool: Path, home: Path | None = None, columns: Columns = ()) -> FoundFiles:
-    """Return the files behind the names: a file, a folder's corpus files in order, `demo`, or `-`.
+    """Return the files behind the names: a file, a folder's corpus files in order, `demo`, `-`, or Zotero's.
 
     Standard input is copied to `spool`, because a corpus is read twice. Files that biorag wrote (`home`, rejects,
     results) are left out of folders. Raises `MissingError` if a name is neither a file nor a folder, `BadInputError` if
     a folder holds no corpus file.
     """
     sources: list[Source] = []
+    folders: list[Path] = []
     left: Counter[str] = Counter()
     for name in names:
         path = Path(name)
         if name == STDIN:
             sources.append(_spooled(spool, columns))
+        elif is_zotero(name):
+            library = zotero_corpus(name, (home or spool.parent) / "zotero")
+            sources.append(Source(name, library.references, columns=columns))
+            sources.extend(Source(str(paper), paper, beside=(record,)) for paper, record in library.attachments)
+            folders.extend([library.storage] if library.storage else [])
         elif path.is_file():
             sources.append(Source(name, path, columns=columns, beside=_own_references(path)))
         elif name and path.is_dir():
             taken, others = _folder(path, home, columns)
             sources.extend(taken)
             left.update(others)
+            folders.append(path)
         elif name == DEMO:
             sources.append(Source(DEMO, demo_file("snippets.jsonl")))
         elif name and path.exists():
             raise MissingError(f"corpus {name!r} is a pipe or a device, not a file: send its content to - instead")
         else:
-            raise MissingError(f"corpus {name!r} is not there: name a file, a folder, 'demo', or - for standard input")
-    folders = tuple(Path(name) for name in names if name and Path(name).is_dir())
-    return FoundFiles(sources, by_kind(sources), dict(sorted(left.items())), folders)
+            raise MissingError(
+                f"corpus {name!r} is not there: name a file, a folder, 'demo', 'zotero:', or - for standard input"
+            )
+    return FoundFiles(sources, by_kind(sources), dict(sorted(left.items())), tuple(folders))
 
 
 def by_kind(sources: Iterable[Source]) -> dict[str, int]:

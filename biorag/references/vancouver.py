@@ -14,8 +14,11 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 
 def vancouver(hits: Sequence[Hit]) -> str:
-    """Return the references of hits, numbered by their ranks, which an answer's citations name."""
-    return "".join(f"{hit.rank}. {citation(reference_of(hit.snippet))}\n" for hit in hits)
+    """Return the references of hits, each once, with the ranks of its hits, which an answer's citations name."""
+    ranks: dict[str, list[int]] = {}
+    for hit in hits:
+        ranks.setdefault(citation(reference_of(hit.snippet)), []).append(hit.rank)
+    return "".join(f"{', '.join(map(str, numbers))}. {text}\n" for text, numbers in ranks.items())
 
 
 def citation(reference: Reference) -> str:
