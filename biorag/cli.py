@@ -127,9 +127,12 @@ class Commands(Group):
         """Read the command line, on which some options of the program stand anywhere."""
         try:
             return super().make_context(info_name, hoisted(args), *others, **extra)
-        except UsageError as error:
-            _say(str(error))
-            raise typer.Exit(error.exit_code) from None
+        except BrokenPipeError:
+            raise
+        except (UsageError, OSError) as error:  # of help too, which a full disk may not take
+            message, code = _told(error)
+            _say(message)
+            raise typer.Exit(code) from None
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; with `--debug` errors show their traceback too."""

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -124,3 +125,12 @@ def test_a_question_imports_no_torch_and_a_bm25_search_few_modules(corpus_file, 
         assert packages & HEAVY == set()
     modules = looked("search", "aspirin", "--mode", "bm25", "--no-rerank", BIORAG_HOME=str(home))
     assert len({module for module in modules if module.partition(".")[0] == "biorag"}) <= MOST
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("words", [["--help"], ["ask", "--help"], ["--version"]])
+def test_a_full_disk_is_one_sentence_for_help_too(words):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "biorag", *words], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 6
+    assert "No space left on device" in done.stderr and "Traceback" not in done.stderr
