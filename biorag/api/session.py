@@ -180,6 +180,8 @@ class Session:
             answer = answerer.answer_or_withhold(searched, ranking, on_text=on_text)
         if searched != asked:
             answer = replace(answer, question=asked, notes=(f"searched for: {searched.text}", *answer.notes))
+        if ranking.left_out:
+            answer = replace(answer, notes=(*answer.notes, retracted_note(ranking.left_out)))
         if any(sentence.probability for sentence in answer.sentences):
             answer = replace(answer, notes=(*answer.notes, judged_by(self.settings)))
         return AnswerResult.of(answer, models.models_used(generator))
@@ -328,6 +330,12 @@ class Session:
             return {}
         graph = open_graph(self.settings)
         return {pmid: graph.times_cited(pmid) for pmid in pmids}
+
+
+def retracted_note(snippets: Sequence[Snippet]) -> str:
+    """Return the note on retracted articles that would be evidence."""
+    named = "; ".join(f"{one.title or one.id}{f' (PMID {one.pmid})' if one.pmid else ''}" for one in snippets)
+    return f"left out, since retracted: {named} (--include-retracted takes them as evidence)"
 
 
 def check_text(*texts: str) -> None:

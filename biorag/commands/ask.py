@@ -29,8 +29,9 @@ def ask(
 ) -> None:
     """Answer a question from the evidence, each sentence checked against it.
 
-    Unless --llm names a generator, the answer is one to three sentences of the evidence, verbatim, or with --option the
-    one that the evidence supports best. Retracted articles are not evidence unless --include-retracted is given.
+    Unless --llm names a generator, the answer is sentences of the evidence, verbatim, after a yes or no where one was
+    asked for; with --option the one that the evidence supports best. Retracted articles are not evidence unless
+    --include-retracted is given; those that were found are named.
 
     Examples:
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from biorag.types import Index, IndexQuery, ScoredDoc
+from biorag.types import Index, IndexQuery, ScoredDoc, Snippet
 
 Fuse = Callable[[Sequence[ScoredDoc], Sequence[ScoredDoc]], Mapping[str, float]]
 Lists = Sequence[list[ScoredDoc]]  # one for each query, best first
@@ -58,6 +58,7 @@ class Candidates(NamedTuple):
 
     ranking: list[ScoredDoc]
     sides: Sides | None = None
+    left_out: tuple[Snippet, ...] = ()  # retracted articles among the first of them
 
 
 def best_of_lists(

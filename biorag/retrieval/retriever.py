@@ -22,12 +22,16 @@ CANDIDATES = 1000  # reranked at once at most, unless one query has more: their 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The hits of one query, best first, and the time of each stage; `sides` is None unless the mode is hybrid."""
+    """The hits of one query, best first, and the time of each stage; `sides` is None unless the mode is hybrid.
+
+    `left_out` are retracted articles that stood where hits do, before they were left out.
+    """
 
     query: str
     hits: tuple[Hit, ...]
     timings_ms: dict[str, float]
     sides: Sides | None = None
+    left_out: tuple[Snippet, ...] = ()
 
 
 @dataclass(slots=True)
@@ -120,8 +124,14 @@ class Retriever:
         times = {stage: round(ms / max(1, len(queries)), 3) for stage, ms in watch.ms.items()}
         times["total"] = round(sum(times.values()), 3)
         return [
-            Ranking(query, _hits(_by_document(ranking, snippets)[:limit], snippets), dict(times), candidate.sides)
-            for query, ranking, candidate in zip(queries, rankings, candidates, strict=True)
+            Ranking(
+                query,
+                _hits(_by_document(ranking, snippets)[:limit], snippets),
+                dict(times),
+                found.sides,
+                found.left_out,
+            )
+            for query, ranking, found in zip(queries, rankings, candidates, strict=True)
         ]
 
     def _candidates(
@@ -144,14 +154,16 @@ class Retriever:
             candidates = dict(zip(lacking, self._first_stage(*searched, watch), strict=True))
             with watch.stage("fetch"):
                 fetched = self._index.fetch(
-                    sorted({scored.id for ranking, _ in candidates.values() for scored in ranking})
+                    sorted({scored.id for ranking, *_ in candidates.values() for scored in ranking})
                 )
             snippets |= {id: snippet for id, snippet in fetched.items() if retracted or not snippet.retracted}
-            for index, (ranking, sides) in candidates.items():
-                kept[index] = Candidates([scored for scored in ranking if scored.id in snippets], sides)
+            for index, (ranking, sides, _) in candidates.items():
+                held = [scored for scored in ranking if scored.id in snippets]
+                first = [fetched[id] for id, *_ in ranking[:limit] if id in fetched and id not in snippets]
+                kept[index] = Candidates(held, sides, tuple({one.document: one for one in first}.values()))
             lacking = [
                 index
-                for index, (ranking, _) in candidates.items()
+                for index, (ranking, *_) in candidates.items()
                 if len(ranking) >= wanted and len(_by_document(kept[index].ranking, snippets)) < limit
             ]
             wanted *= 2

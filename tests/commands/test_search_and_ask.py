@@ -285,3 +285,26 @@ def test_an_index_is_not_opened_with_another_encoder(run, small_home, other_enco
 def test_a_generator_that_does_not_answer_is_named(run, small_home):
     url = "http://127.0.0.1:9"
     failed(run("ask", "aspirin", "--mode", "bm25", "--no-rerank", "--llm", url, home=small_home), 6, url, "check --llm")
+
+
+def test_a_retracted_article_that_held_the_answer_is_named(tmp_path):
+    corpus = tmp_path / "corpus.jsonl"
+    rows = [
+        {
+            "id": "p1",
+            "title": "Curcumol cures gout",
+            "content": "Curcumol cures gout in a week.",
+            "PMID": 77,
+            "retracted": True,
+        },
+        {"id": "p2", "title": "Malaria", "content": "Mosquitoes transmit malaria."},
+    ]
+    corpus.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    run = partial(invoke, home=tmp_path / "home")
+    done(run("index", str(corpus), "--name", "mine", "--json"))
+    asked = "ask", "Does curcumol cure gout?", "--name", "mine", "--json"
+    notes = done(run(*asked))["notes"]
+    assert (
+        "left out, since retracted: Curcumol cures gout (PMID 77) (--include-retracted takes them as evidence)" in notes
+    )
+    assert not any("retracted" in note for note in done(run(*asked, "--include-retracted"))["notes"])

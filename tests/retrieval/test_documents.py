@@ -65,6 +65,11 @@ def test_a_document_comes_once_by_its_best_block(index, settings, limit, retract
     expected = best_documents(index, retracted)[:limit]
     assert [(hit.snippet.id, hit.snippet.content) for hit in ranking.hits] == expected
     assert [hit.rank for hit in ranking.hits] == list(range(1, len(expected) + 1))
+    named = [snippet.document for snippet in ranking.left_out]
+    assert len(named) == len(set(named)), "an article is named once"
+    assert all(snippet.retracted for snippet in ranking.left_out)
+    nearest = best_documents(index, retracted=True)[0][0]
+    assert (nearest in named) == (not retracted and nearest not in dict(expected)), "the nearest is not lost unsaid"
 
 
 @pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
