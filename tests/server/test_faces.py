@@ -30,7 +30,8 @@ def written(document) -> str:
 def asked_by_mcp(server):
     async def ask():
         async with mcp.Client(server) as client:
-            return (await client.call_tool("ask", {"question": QUESTION})).structured_content
+            document = (await client.call_tool("ask", {"question": QUESTION})).structured_content
+            return {name: value for name, value in document.items() if name != "notice"}
 
     return anyio.run(ask)
 
