@@ -220,6 +220,19 @@ def test_a_follow_up_is_asked_below_the_answer(browser, served, scripts):
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
+def test_an_answer_is_copied_with_its_sources(browser, served):
+    sized(browser, LARGE)
+    allowed = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "origin": served.url.rstrip("/")}
+    browser.execute_cdp_cmd("Browser.grantPermissions", allowed)
+    asked(browser, served)
+    found(browser, "#copy").click()
+    until(browser, lambda driver: driver.find_element(By.ID, "copy").text == "Copied")
+    copied = browser.execute_async_script("navigator.clipboard.readText().then(arguments[0])").splitlines()
+    assert copied[0] == QUESTION
+    assert copied[-1] == "[1] Isoniazid neuropathy and pyridoxine"
+    assert any(line.startswith("Isoniazid interferes") for line in copied)
+
+
 def test_it_fits_a_narrow_screen(browser, served):
     sized(browser, NARROW)
     asked(browser, served)
