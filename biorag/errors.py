@@ -35,6 +35,11 @@ class BioragError(Exception):
     exit_code = 1
     details: tuple[str, ...] = ()
 
+    @property
+    def public(self) -> str:
+        """The sentence for clients of `biorag serve`: without what a service behind it said."""
+        return str(self)
+
 
 class UsageError(BioragError):
     """An option or configuration value that cannot be used."""
@@ -61,9 +66,18 @@ class MismatchError(BioragError):
 
 
 class ServiceError(BioragError):
-    """A server, model or index that failed or is busy."""
+    """A server, model or index that failed or is busy; `said` is the part of its sentence that the server wrote."""
 
     exit_code = 6
+
+    def __init__(self, sentence: str, said: str = "") -> None:
+        super().__init__(sentence)
+        self._said = said
+
+    @property
+    def public(self) -> str:
+        """The sentence without what the server wrote."""
+        return str(self).replace(self._said, "", 1)
 
 
 class OfflineError(ServiceError):

@@ -82,15 +82,13 @@ class EUtils:
         try:
             return read(parse_json(response.content))
         except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-            raise ServiceError(
-                f"the server at {self._url} {self._retries.said(response)}, not {expected}: check --eutils"
-            ) from None
+            raise self._retries.refusal(response, f", not {expected}: check --eutils") from None
 
     def _asked(self, retries: Retries, tool: str, form: Mapping[str, str | list[str]]) -> httpx.Response:
         body = {**form, "tool": "biorag", **self._key}
         response = retries(self._http.build_request("POST", f"{self._url}/{tool}", data=body), self._send)
         if not response.is_success:
-            raise ServiceError(f"the server at {self._url} {self._retries.said(response)}: check --eutils and the key")
+            raise self._retries.refusal(response, ": check --eutils and the key")
         return response
 
     def _send(self, request: httpx.Request) -> httpx.Response:

@@ -217,7 +217,7 @@ class ServerGenerator:
         if may_refuse and (response.status_code in REFUSED or _misses_format(response)):
             return None
         hint = "; set BIORAG_CONTEXT_WINDOW to the server's window" if "context" in excerpt(response) else ""
-        raise ServiceError(f"the server at {self._url} {self._retries.said(response)}{hint}")
+        raise self._retries.refusal(response, hint)
 
 
 def _may_pass(response: httpx.Response) -> bool:

@@ -41,7 +41,7 @@ class ToolServer(MCPServer[Any]):
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if isinstance(error.__cause__, BioragError):
-                raise ToolError(one_line(str(error.__cause__))) from error.__cause__
+                raise ToolError(one_line(error.__cause__.public)) from error.__cause__
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(one_line(faults(error.__cause__))) from error.__cause__
             raise

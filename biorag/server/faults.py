@@ -28,7 +28,7 @@ def status_of(error: BioragError) -> int:
 
 def error_response(path: str, error: BioragError) -> Response:
     """Return an error as the clients of a path read it."""
-    status, sentence = status_of(error), showable(str(error))
+    status, sentence = status_of(error), showable(error.public)
     headers = dict(error.headers) if isinstance(error, RefusedError) else {}
     if path.startswith(OPENAI):
         kind = "invalid_request_error" if status < 500 else "server_error"

@@ -132,7 +132,7 @@ def _explained(handler: Handler) -> Handler:
             template = "fault.html" if _is_part(request) else "error.html"
             # htmx shows a part only if it came with a status of success.
             status = HTTPStatus.OK if _is_part(request) else status_of(error)
-            return page(template, status, sentence=str(error))
+            return page(template, status, sentence=error.public)
 
     return explained
 
@@ -196,7 +196,7 @@ class Pages:
                 answer = asking.answer()
             yield _event("checked", rendered("answer.html", view=self._view(body, answer)))
         except BioragError as error:
-            yield _event("checked", rendered("fault.html", sentence=str(error)))
+            yield _event("checked", rendered("fault.html", sentence=error.public))
         yield _event("done", "")
 
     def _view(self, body: AskBody, answer: AnswerResult) -> AnswerView:

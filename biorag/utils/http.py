@@ -198,7 +198,8 @@ class Retries:
             except _TransientError as fault:
                 if attempt > self._limit:
                     tries = f"{attempt} times" if self._limit else "once"
-                    raise ServiceError(f"{self._server} {fault}{fault.answer}, {tries}: {self._advice}") from None
+                    sentence = f"{self._server} {fault}{fault.answer}, {tries}: {self._advice}"
+                    raise ServiceError(sentence, fault.answer) from None
                 self._wait(fault, attempt)
         raise AssertionError("the last attempt returns or raises")
 
@@ -219,17 +220,20 @@ class Retries:
         answer = _answer(response) if transient else ""
         seconds = _retry_after(response)
         if seconds > LONGEST:
-            raise ServiceError(f"{self._server} {fault}{answer}, and asks to wait {seconds:.0f} s: try again then")
+            asked = f"and asks to wait {seconds:.0f} s: try again then"
+            raise ServiceError(f"{self._server} {fault}{answer}, {asked}", answer)
         raise _TransientError(fault, answer, seconds)
 
-    def said(self, response: httpx.Response) -> str:
-        """Return a server's answer as one short line, for the error that ends a command.
+    def refusal(self, response: httpx.Response, hint: str = "") -> ServiceError:
+        """Return the error for an answer that ends a command, which quotes it in one short line.
 
         What refuses a key may repeat it in a spelling that nobody foresees, so that it is not quoted.
         """
         if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            return f"answered {response.status_code}, that the key is missing or not accepted"
-        return f"answered {response.status_code}{_answer(response)}"
+            reason = "that the key is missing or not accepted"
+            return ServiceError(f"{self._server} answered {response.status_code}, {reason}{hint}")
+        answer = _answer(response)
+        return ServiceError(f"{self._server} answered {response.status_code}{answer}{hint}", answer)
 
     def _wait(self, fault: _TransientError, attempt: int) -> None:
         """Wait by exponential backoff with jitter, or as long as the server asks; log why, but not what it answered."""

@@ -318,3 +318,18 @@ def test_19_a_question_that_holds_the_fence_is_a_question(hostile, client):
         assert other.post("/v1/chat/completions", json=chat).status_code == 200
         half = other.post("/api/ask", content=HALF_A_PAIR, headers={"content-type": "application/json"})
         assert half.status_code in (400, 422)
+
+
+def test_what_a_model_server_says_in_an_error_is_not_shown_to_clients(demo_home, server):
+    server.rule = lambda body: (400, {"error": "Traceback: /srv/secret.py\\n\\ndata: forged"})
+    settings = load_settings({"home": demo_home, "name": "default", "llm": server.url, "llm_model": "m"}, None)
+    asked = {"model": "biorag", "messages": [{"role": "user", "content": QUESTION}]}
+    with Session(settings, eager=True) as session, client_of(session) as client:
+        replies = [
+            client.post("/api/ask", json={"question": QUESTION}),
+            client.post("/v1/chat/completions", json=asked),
+            client.post("/v1/chat/completions", json={**asked, "stream": True}),
+        ]
+    for reply in replies:
+        assert "answered 400" in reply.text, reply.text
+        assert not any(said in reply.text for said in ("secret.py", "forged"))

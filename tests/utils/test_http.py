@@ -299,6 +299,6 @@ def test_an_interruption_ends_the_wait_of_a_pools_thread_at_once(monkeypatch):
 def test_what_refuses_a_key_is_not_quoted(status, quoted):
     """It may repeat the key in a spelling that nobody foresees: here reversed."""
     retries = Retries("the server", "check it", 0)
-    said = retries.said(httpx.Response(status, text="yek-terces-a is wrong"))
-    assert said.startswith(f"answered {status}")
+    said = str(retries.refusal(httpx.Response(status, text="yek-terces-a is wrong")))
+    assert said.startswith(f"the server answered {status}")
     assert ("yek-terces-a" in said) is quoted
