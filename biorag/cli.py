@@ -74,8 +74,8 @@ PROGRAM = Registry(
         search   | ask:search                | Find the snippets that are relevant to a query.
         show     | show_snippet:show_snippet | Print a whole snippet, its reference and its study.
         verify   | verify:verify             | Judge claims by the evidence of an index.
-        info     | info:info                 | Show indexes, the contents of one, or the settings.
-        indexes  | indexes:app               | List, rename or delete indexes.
+        indexes  | indexes:app               | List, show, rename, delete, export, import indexes.
+        info     | info:info                 | Show the settings.
         delete   | delete:delete             | Remove snippets from an index.
         fetch    | graph:fetch               | Fetch the records of a PubMed query into a file.
         *corpus  | corpus:app                | Export a corpus for many machines.
@@ -83,7 +83,7 @@ PROGRAM = Registry(
         *plan    | plan:plan                 | Estimate the resources that a large corpus takes.
         models   | models:models             | List the models on this machine.
         mcp      | serve:mcp                 | Serve an index to assistants by MCP.
-        snapshot | snapshot:app              | Save an embedded index as one file, and restore it.
+        *snapshot | snapshot:app             | The old name of 'indexes export' and 'import'.
         """,
         "Use",
     ),
@@ -157,8 +157,8 @@ app = Application(
     name="biorag",
     cls=Commands,
     add_completion=True,
-    help="""Answers biomedical questions from PubMed evidence. This is not medical advice. Start with
-'biorag index demo', then: biorag ask What does metformin do?""",
+    help="Answers biomedical questions from PubMed evidence. This is not medical advice. Start with "
+    "'biorag index demo', then: biorag ask 'What does metformin do?'",
 )
 
 

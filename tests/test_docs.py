@@ -47,12 +47,15 @@ def test_help_shows_every_option_and_what_it_is_for(path):
             assert max(parameter.opts, key=len) in result.stdout
 
 
+NEW_NAMES = {("snapshot", "save"): ("indexes", "export"), ("snapshot", "load"): ("indexes", "import")}
+
+
 @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
 def test_help_of_a_command_ends_in_examples_that_exist(path):
     _, _, examples = LEAVES[path].help.partition("Examples")
     lines = [line.strip() for line in examples.splitlines() if re.search(r"(^|\| )biorag ", line.strip())]
     assert lines
-    assert all(f"biorag {' '.join(path)}" in line for line in lines)
+    assert all(f"biorag {' '.join(NEW_NAMES.get(path, path))}" in line for line in lines)
     assert [fault_of(words) for line in lines for words in commands_of(line)] == [None] * len(lines)
     printed = CliRunner().invoke(app, [*path, "--help-all"], env={"COLUMNS": "200"}).stdout
     assert all(line in printed for line in lines), "every example stands on a line of its own"
@@ -177,7 +180,7 @@ def test_every_command_line_of_the_documentation_exists(document):
 
 def test_the_readme_shows_the_commands_that_matter():
     shown = {words[0] for words in command_lines((ROOT / "README.md").read_text(encoding="utf-8")) if words}
-    assert {"index", "search", "ask", "info", "doctor"} <= shown
+    assert {"index", "search", "ask", "indexes", "doctor"} <= shown
 
 
 def test_the_readme_is_short():

@@ -272,7 +272,7 @@ class Session:
             return overview(self._manifest, self._index)
 
     def info(self) -> dict[str, Any]:
-        """Return the facts of the index, as `biorag info NAME --json` prints them."""
+        """Return the facts of the index, as `biorag indexes show NAME --json` prints them."""
         from biorag.indexes.reading import index_facts
 
         with self._searching:

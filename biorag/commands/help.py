@@ -11,7 +11,8 @@ EXAMPLES = 3  # of a command, on a page
 HELP_ALL = "--help-all"
 # The commonest options, in the order in which help shows them; a required option is always shown.
 COMMON = (
-    *("--name", "--option", "--base", "--out", "--ray", "--llm", "--mode", "--k", "--k-init", "--rerank", "--filter"),
+    *("--name", "--option", "--base", "--out", "--port", "--llm", "--mode", "--k", "--rerank", "--filter"),
+    *("--on-bad-line", "--keep-missing"),
     *("--negatives", "--guard", "--epochs", "--batch-size", "--learning-rate", "--limit", "--format"),
     *("--json", "--config", "--offline", HELP_ALL),
 )

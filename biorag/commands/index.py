@@ -135,10 +135,10 @@ def index(
     Examples:
 
       biorag index demo
+      biorag index papers/ references.nbib table.csv --columns id=Key,content=Notes --name mine
       biorag index pubmed/ --name pubmed --store-tokens full --token-pooling 2 --estimate
       biorag index baseline/ updatefiles/ --name pubmed --on-bad-line skip --block-tokens 300
       biorag index pubmed/ --name dpr --query-encoder models/question --passage-encoder models/context --similarity dot
-      biorag index papers/ references.nbib table.csv --columns id=Key,content=Notes --name mine
       biorag index zotero: --name mine
       zcat corpus.jsonl.gz | biorag index - --name mine --json
       biorag index baseline/ updatefiles/ --ray auto --gpus 8 --stages /shared/pubmed --qdrant http://qdrant:6333

@@ -1,20 +1,27 @@
-"""`biorag indexes`: list, delete and rename."""
+"""`biorag indexes`: list, show, rename, delete, export and import."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from biorag.commands import options, show
 from biorag.commands.application import Application
-from biorag.commands.groups import Flags, expanded, overridden
+from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden, with_index
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
+from biorag.utils.files import check_is_no_input
+from biorag.utils.progress import reported
 
-app = Application(help="List, delete and rename indexes.", no_args_is_help=False)
+FIRST = ("snippets", "documents", "created", "updated", "complete", "similarity", "blocks")  # what a reader asks first
+
+app = Application(help="List, show, rename, delete, export and import indexes.", no_args_is_help=False)
 Name = Annotated[str, typer.Argument(help="Name of an index.")]
+File = Annotated[Path, typer.Argument(help="The file of an exported index.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -24,9 +31,11 @@ def indexes(ctx: typer.Context, as_json: options.Json = False) -> None:
     Examples:
 
       biorag indexes
-      biorag indexes --json
-      biorag indexes delete demo
+      biorag indexes show demo
       biorag indexes rename pubmed pubmed-2025
+      biorag indexes delete demo
+      biorag indexes export pubmed.tar.gz --name pubmed
+      biorag indexes import pubmed.tar.gz --name restored
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -49,6 +58,76 @@ def list_indexes(settings: Settings, as_json: bool) -> None:
         show.table(f"Indexes in {settings.indexes}", columns, rows)
     else:
         show.err.print(f"No index in {settings.indexes} yet: try 'biorag index demo'.")
+
+
+@app.command("show")
+@expanded
+def show_index(
+    settings: Annotated[Settings, Flags("qdrant")],
+    index: Annotated[str | None, typer.Argument(help="Name of an index; may be left out if there is one.")] = None,
+    fields: Annotated[
+        bool, typer.Option("--fields", help="List the fields of its snippets, with their commonest values.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Show the contents and making of an index.
+
+    Of an index on a Qdrant server it shows shards, replicas, the optimizer, and what lags behind.
+
+    Examples:
+
+      biorag indexes show demo
+      biorag indexes show demo --json
+      biorag indexes show pubmed --fields
+      biorag indexes show pubmed --qdrant http://localhost:6333
+    """
+    print_index(settings, index, fields, as_json)
+
+
+def print_index(settings: Settings, name: str | None, fields: bool, as_json: bool) -> None:
+    """Print the facts of an index, or the fields of its snippets; raises `MissingError` if there is none."""
+    chosen = overridden(settings, name=name) if name else settings if is_named(settings) else with_index(settings)
+    (_print_fields if fields else _print_facts)(chosen, as_json)
+
+
+def _print_fields(settings: Settings, as_json: bool) -> None:
+    from biorag.engine import open_stored
+    from biorag.indexes.fields import field_counts
+    from biorag.indexes.reading import stored_snippets
+
+    with open_stored(settings) as (manifest, index), show.progress("Reading", index.count()) as advance:
+        counts = field_counts(reported(stored_snippets(index), advance))
+        snippets = index.count()
+    if as_json:
+        fields = [count.to_json() for count in counts]
+        show.print_json({"name": manifest.name, "snippets": snippets, "fields": fields})
+        return
+    rows = [
+        (count.name, count.snippets, ", ".join(f"{value} ({times:,})" for value, times in count.values))
+        for count in counts
+    ]
+    show.table(f"Fields of index {manifest.name}", ["field", "snippets", "commonest values"], rows)
+
+
+def _print_facts(settings: Settings, as_json: bool) -> None:
+    from biorag.indexes.progress import shortfall
+    from biorag.indexes.reading import index_facts
+    from biorag.indexes.store import Store
+
+    store = Store(settings)
+    manifest = store.require_manifest()
+    server = store.server(manifest.store)
+    facts = server.facts(manifest.name) if server else {}
+    if facts and not as_json:  # before the index is opened, which fails if a shard is missing
+        show.report(f"Collection {manifest.name}", facts)
+    with closing(store.open(manifest)) as index:
+        values = index_facts(store, manifest, index) | ({"server": facts} if facts else {})
+    if not manifest.complete:
+        show.err.print(f"index {manifest.name!r} is incomplete: {shortfall(store.folder)}", soft_wrap=True)
+    if not as_json:
+        first = {name: values[name] for name in FIRST if values.get(name)}
+        values = {**first, **{name: value for name, value in values.items() if name not in FIRST and value}}
+    show.report(f"Index {manifest.name}", values, as_json, hidden=("server", "name"))
 
 
 @app.command()
@@ -109,3 +188,47 @@ def rename(
         show.print_json({"name": new, "renamed_from": index})
     else:
         show.err.print(f"Index {index!r} is {new!r} now", soft_wrap=True)
+
+
+@app.command("export")
+@expanded
+def export_index(
+    file: File,
+    settings: Annotated[Settings, Flags("name", finds_index=True)],
+    line: CommandLine,
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """Write an index into one file with the SHA-256 of every part; readers can continue meanwhile.
+
+    Examples:
+
+      biorag indexes export pubmed-2026-11-21.tar.gz --name pubmed
+      biorag indexes export backup.tar.gz --json
+    """
+    from biorag.indexes import snapshot
+    from biorag.indexes.store import Store
+
+    check_is_no_input(file, [settings.indexes, line.configuration])
+    with show.progress("Saving", None) as advance:
+        saved = snapshot.save(Store(settings), file, advance, force)
+    show.report(f"Saved {saved.name}", asdict(saved), as_json)
+
+
+@app.command("import")
+@expanded
+def import_index(
+    file: File, settings: Annotated[Settings, Flags("name")], line: CommandLine, as_json: options.Json = False
+) -> None:
+    """Restore an index from the file of `export`; it is verified first, and an existing index is not replaced.
+
+    Examples:
+
+      biorag indexes import pubmed-2026-11-21.tar.gz
+      biorag indexes import pubmed-2026-11-21.tar.gz --name pubmed-old --json
+    """
+    from biorag.indexes import snapshot
+
+    with show.progress("Loading", None) as advance:
+        loaded = snapshot.load(settings, line.value("name"), file, advance)
+    show.report(f"Loaded {loaded.name}", asdict(loaded), as_json)

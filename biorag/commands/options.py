@@ -79,7 +79,7 @@ class Filters:
         typer.Option(
             "--filter",
             help="Condition on snippet fields, whatever the case of values: 'year>=2015 and mesh:Asthma and not "
-            "retracted'. Repeatable; 'biorag info NAME --fields' lists the fields.",
+            "retracted'. Repeatable; 'biorag indexes show NAME --fields' lists the fields.",
             rich_help_panel=RETRIEVAL,
         ),
     ] = None

@@ -105,7 +105,7 @@ def check_fields(index: Index, dimension: int, conditions: Iterable[FieldFilter]
             meant = f" (did you mean {alike!r}?)" if alike else ""
             raise UsageError(
                 f"no snippet has the field {name!r} of --filter{meant}: the fields are {', '.join(sorted(known))}; "
-                "'biorag info NAME --fields' shows their values"
+                "'biorag indexes show NAME --fields' shows their values"
             )
     for name, value in {condition.field: condition.value for condition in checked if _is_number(condition)}.items():
         if not _holds(index, dimension, FieldFilter(name, ">=", -sys.float_info.max)):

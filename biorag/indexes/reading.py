@@ -67,7 +67,7 @@ def named_snippets(index: Index, name: str, dimension: int) -> list[Snippet]:
 
 
 def index_facts(store: Store, manifest: Manifest, index: Index) -> dict[str, Any]:
-    """Return the document of `biorag info NAME --json`: the manifest's values, and the facts of the open index."""
+    """Return the document of `biorag indexes show NAME --json`: the manifest's values and the open index's facts."""
     return {
         **manifest.shown(),
         "snippets": index.count(),

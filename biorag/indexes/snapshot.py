@@ -162,7 +162,7 @@ def load(settings: Settings, name: str | None, file: Path, on_progress: OnProgre
     the name is taken; `ServiceError` if another process loads a snapshot under it, or the disk has no room.
     """
     if not file.is_file():
-        raise MissingError(f"snapshot {file} is not there: give the path of a file that 'biorag snapshot save' wrote")
+        raise MissingError(f"snapshot {file} is not there: give the path of a file that 'biorag indexes export' wrote")
     with gzip.open(file) as packed, _damage_named(file):
         members = _members(packed)
         contents = _contents(next(members, None), packed)

@@ -51,7 +51,7 @@ def api_router(session: Session, answering: WorkQueue, searching: WorkQueue) -> 
 
     @router.get("/info", response_model=Document)
     async def info() -> Response:
-        """Return the facts of the index, as `biorag info NAME --json` prints them."""
+        """Return the facts of the index, as `biorag indexes show NAME --json` prints them."""
         return document(await searching.run(session.info))
 
     return router
