@@ -80,7 +80,7 @@ class Conversation:
         filters = (*self._filters, *([self.filter] if self.filter else []))
         answer = self._session.ask(searched, filter=filters, exclude_pmid=self._exclude_pmid, on_text=on_text)
         if self.turns and searched != question:
-            answer = following(question, self.turns[-1].searched, answer)
+            answer = following(question, self.turns[-1].searched, self.turns[-1].answer.text, answer)
         turn = Turn(question, searched, self.filter, answer)
         self.turns.append(turn)
         return turn

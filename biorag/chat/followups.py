@@ -142,23 +142,33 @@ def _subjects(text: str) -> set[str]:
     return rare or set(terms(text))
 
 
-def following(question: str, last: str, answer: AnswerResult) -> AnswerResult:
-    """Return the answer to a follow-up; one that its hits cannot answer, since they lack what it adds, is withheld."""
-    if answer.abstained or not (words := unheard(question, last, answer)):
+def following(question: str, last: str, said: str, answer: AnswerResult) -> AnswerResult:
+    """Return the answer to a follow-up; withheld if its hits lack what it adds, or if it is what was `said` before."""
+    if answer.abstained:
         return answer
-    text = f"I found nothing on {', '.join(words)} here."
+    if words := unheard(question, last, answer):
+        text = f"I found nothing on {', '.join(words)} here."
+    elif comparable(answer.text) == comparable(said) and (new := _added(question, last)):
+        told = set(stems(answer.text))
+        if any(stem in told for word in new for stem in stems(word)):
+            return answer
+        text = f"I found no more on {', '.join(new)} than was said."
+    else:
+        return answer
     return replace(answer, text=text, short_answer="", items=(), sentences=(), citations=(), abstained=True)
 
 
 def unheard(question: str, last: str, answer: AnswerResult) -> list[str]:
     """Return the words that a follow-up adds to the last question and that no hit of its answer holds."""
-    held = {stem for hit in answer.hits for stem in stems(hit.snippet.contents)} | set(stems(last))
-    added = [match[0] for match in _WORD.finditer(question) if len(match[0]) > LEAST_LETTERS]
-    return [word for word in added if all(_says_something(stem) and stem not in held for stem in stems(word) or [""])]
+    held = {stem for hit in answer.hits for stem in stems(hit.snippet.contents)}
+    return [word for word in _added(question, last) if held.isdisjoint(stems(word))]
 
 
-def _says_something(stem: str) -> bool:
-    return bool(stem) and stem not in general()
+def _added(question: str, last: str) -> list[str]:
+    """Return the words that a follow-up adds to the last question and that say something."""
+    known = general() | set(stems(last))
+    words = [match[0] for match in _WORD.finditer(question) if len(match[0]) > LEAST_LETTERS]
+    return [word for word in words if stems(word) and known.isdisjoint(stems(word))]
 
 
 def _is_fragment(text: str, count: int) -> bool:

@@ -90,7 +90,7 @@ class Asking:
         question = asked.pop("question")
         searched = standalone(self._session, question, after, said)
         answer = self._session.ask(searched, **asked, on_text=self.grow)
-        return answer if searched == question else following(question, after, answer)
+        return answer if searched == question else following(question, after, said, answer)
 
 
 async def answered(request: Request, session: Session, answering: WorkQueue, body: AskBody) -> AnswerResult:
