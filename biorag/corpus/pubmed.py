@@ -25,6 +25,7 @@ NOTICES = {
     "ExpressionOfConcernIn": "concern",
 }
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+DATE = re.compile(r"([12][0-9]{3})(?:[/-]([0-9]{1,2}))?(?:[/-]([0-9]{1,2}))?")
 _DOI = re.compile(r"10\.[0-9.]{4,}/\S+")
 _PMCID = re.compile(r"PMC[0-9]+(?=\.[0-9]+\Z|\Z)")
 PUBMED = XmlFormat(

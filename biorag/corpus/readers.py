@@ -96,7 +96,8 @@ def parse_snippet(line: bytes) -> Snippet:
 
 def snippet_of(record: Mapping[str, Any]) -> Snippet:
     """Return the snippet of a JSON object, in MedRAG's form or BEIR's; raises as `parse_snippet` does."""
-    return _from_beir(record) if "_id" in record else _from_medrag(record)
+    is_beir = "_id" in record or ("text" in record and not {"content", "contents"} & record.keys())
+    return _from_beir(record) if is_beir else _from_medrag(record)
 
 
 def entry_of(fields: Mapping[str, Any], title: str, content: str) -> Snippet:
@@ -116,8 +117,9 @@ def _from_beir(record: Mapping[str, Any]) -> Snippet:
     extra = record.get("metadata") or {}
     if not isinstance(extra, dict):
         raise ValueError(f"'metadata' is {type(extra).__name__}, not an object")
-    others = {key: value for key, value in record.items() if key not in ("_id", "title", "text", "metadata")}
-    return _snippet(as_id(record.get("_id"), "_id"), _text(record, "title"), _text(record, "text"), {**others, **extra})
+    key = "_id" if "_id" in record else "id"
+    others = {name: value for name, value in record.items() if name not in (key, "title", "text", "metadata")}
+    return _snippet(as_id(record.get(key), key), _text(record, "title"), _text(record, "text"), {**others, **extra})
 
 
 def _from_medrag(record: Mapping[str, Any]) -> Snippet:

@@ -6,13 +6,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from biorag.corpus.pubmed import RETRACTED, date_of, medline_date
+from biorag.corpus.pubmed import DATE, RETRACTED, date_of, medline_date
 from biorag.corpus.readers import Reader, entry_of, shown_bytes, text_of, with_values
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_chunks, read_lines
 from biorag.types import Snippet
 
 LARGEST_BIBTEX = 64 << 20
-_DATE = re.compile(r"([12][0-9]{3})(?:[/-]([0-9]{1,2}))?(?:[/-]([0-9]{1,2}))?")
+# The publication types of RIS's types of reference, as PubMed names them.
+_TYPES = {
+    **dict.fromkeys(("JOUR", "JFULL", "EJOUR", "MGZN", "NEWS"), "Journal Article"),
+    **dict.fromkeys(("BOOK", "CHAP", "EBOOK", "ECHAP", "EDBOOK"), "Book"),
+    **dict.fromkeys(("CONF", "CPAPER"), "Congress"),
+    **{"THES": "Academic Dissertation", "DATA": "Dataset", "RPRT": "Technical Report"},
+}
 _PUBMED_URL = re.compile(r"pubmed(?:\.ncbi\.nlm\.nih\.gov|/|\.gov/)\D{0,20}?([0-9]{1,9})\b")
 _PMID_NOTE = re.compile(r"\bPMID:?\s*([0-9]{1,9})\b")
 _PMCID = re.compile(r"\bPMC[0-9]{1,9}\b")
@@ -92,8 +98,8 @@ def parse_ris(reference: ReferenceRecord) -> Snippet:
 
 
 def _ris_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
-    date = _DATE.search(_first(entry, "publication_year", "year", "date"))
-    full = _DATE.search(_first(entry, "date"))
+    date = DATE.search(_first(entry, "publication_year", "year", "date"))
+    full = DATE.search(_first(entry, "date"))
     written = next((date_of(*match.groups()) for match in (full, date) if match), "")
     start, end = _first(entry, "start_page"), _first(entry, "end_page")
     journal = _first(entry, "alternate_title3", "journal_name", "secondary_title", "alternate_title2")
@@ -110,7 +116,7 @@ def _ris_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
         "issn": _match(_ISSN, _first(entry, "issn")),
         "language": _list(entry, "language"),
         "keywords": _list(entry, "keywords"),
-        "type": _list(entry, "type_of_work"),
+        "type": _list(entry, "type_of_work") or list(filter(None, [_TYPES.get(_first(entry, "type_of_reference"))])),
     }
 
 
@@ -186,7 +192,7 @@ def parse_bibtex(entry: BibtexEntry) -> Snippet:
     decode = LatexNodes2Text(keep_braced_groups=False).latex_to_text
     fields = {name: " ".join(decode(value).split()) for name, value in entry.fields.items() if name != "author"}
     authors = re.split(r"\s+and\s+", entry.fields.get("author", "").strip())
-    date = _DATE.search(fields.get("date") or fields.get("year", ""))
+    date = DATE.search(fields.get("date") or fields.get("year", ""))
     values = {
         "authors": [_bibtex_name(name, decode) for name in authors if name],
         "journal": fields.get("journal") or fields.get("journaltitle") or fields.get("booktitle", ""),

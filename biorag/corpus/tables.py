@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from biorag.corpus.pubmed import DATE, date_of
 from biorag.corpus.readers import LONGEST_TEXT, PMID_KEYS, RECORD_KEYS, SHOWN, Reader, entry_of, text_of, with_values
 from biorag.corpus.sources import Columns, DamagedSourceError, Source, read_lines
 from biorag.errors import UsageError
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 SEPARATORS = ",;\t"
 ID, TITLE, CONTENT, PMID = "id", "title", "content", "PMID"
-LISTS = ("authors", "mesh", "type")  # fields whose values are separated by semicolons
+LISTS = ("authors", "mesh", "type", "keywords")  # fields whose values are separated by semicolons
 # Headers by which a column is known, in small letters and digits alone, best first.
 KNOWN = {
     ID: ("id", "docid", "documentid", "snippetid", "recordid", "pmid", "pubmedid", "doi"),
@@ -30,6 +31,8 @@ KNOWN = {
     "authors": ("authors", "author", "authorfullnames"),
     "journal": ("journal", "journalbook", "journaltitle", "publicationtitle", "sourcetitle"),
     "year": ("year", "publicationyear", "pubyear"),
+    "date": ("date", "publicationdate"),
+    "keywords": ("keywords", "authorkeywords", "manualtags"),
     "doi": ("doi",),
     "pmcid": ("pmcid",),
     "volume": ("volume",),
@@ -119,7 +122,12 @@ def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
 def _chosen(source: Source, columns: Sequence[str]) -> dict[str, int]:
     """Return the column of each field, as the user named it, else as the header does."""
     chosen: dict[str, int] = {}
-    for field, column in source.columns:
+    named = source.columns
+    if named and not any(column in columns for _, column in named):
+        wanted = ", ".join(column for _, column in named)
+        logger.warning("%s: none of the columns of --columns (%s): read by its own header", source.name, wanted)
+        named = ()
+    for field, column in named:
         if column not in columns:
             raise DamagedSourceError(
                 source.name, 1, f"no column {column!r}, which --columns names, among {', '.join(map(repr, columns))}"
@@ -155,6 +163,8 @@ def parse_row(row: CsvRow) -> Snippet:
 def _value(field: str, text: str) -> Any:
     if field == "year" and (year := _YEAR.fullmatch(text)):
         return int(year[1])
+    if field == "date" and (parts := DATE.match(text)):
+        return date_of(*parts.groups())
     if field == "retracted":
         return _FACTS.get(text.lower(), text)
     if field in LISTS:

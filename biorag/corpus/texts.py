@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import yaml
+
 from biorag.corpus.blocks import cut
-from biorag.corpus.readers import Reader, as_id, text_of
+from biorag.corpus.pdf_facts import inverted
+from biorag.corpus.readers import Reader, as_id, text_of, with_values
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
 from biorag.types import Snippet
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 WORDS = 300  # of a passage at most
 MARKDOWN = (".md", ".md.gz", ".markdown", ".markdown.gz")
+LONGEST_FRONT, LARGEST_FRONT = 200, 1 << 16  # lines and characters of front matter
 LONGEST_HEADING = 1000  # characters; every passage repeats the headings above it
 _HEADING = re.compile(rf" {{0,3}}(#{{1,6}})[ \t]++(.{{0,{LONGEST_HEADING}}})")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _WORD = re.compile(r"\S+")
+_YEAR = re.compile(r"(?:19|20)[0-9]{2}")
 SUFFIXES = re.compile(r"(\.(txt|md|markdown))?(\.gz)?\Z", re.IGNORECASE)
 
 
@@ -50,16 +57,66 @@ def read_passages(source: Source) -> Iterator[tuple[int, TextPassage]]:
     """
     markdown = source.path.name.lower().endswith(MARKDOWN)
     title = SUFFIXES.sub("", source.label.rpartition("/")[2])
-    yield from passages_of(source, _lines(source), title, markdown)
+    lines = _lines(source)
+    facts: Mapping[str, Any] = NONE
+    named = ""
+    if markdown:
+        lines, front = _without_front(lines)
+        named, facts = _plain(front, "title"), _front_facts(front)
+    yield from passages_of(source, lines, named or title, markdown, facts, is_title=bool(named))
+
+
+def _without_front(lines: Iterator[tuple[int, str]]) -> tuple[Iterator[tuple[int, str]], Mapping[str, Any]]:
+    """Return the lines of Markdown after its front matter, and that: YAML between two lines of "---" at the start."""
+    read = list(islice(lines, 1))
+    if not read or read[0][1].rstrip() != "---":
+        return chain(read, lines), NONE
+    for number, line in islice(lines, LONGEST_FRONT):
+        if line.rstrip() in ("---", "...") and sum(len(text) for _, text in read) <= LARGEST_FRONT:
+            try:
+                front = yaml.safe_load("\n".join(text for _, text in read[1:]))
+            except (yaml.YAMLError, ValueError):
+                front = None
+            return (lines, front) if isinstance(front, dict) else (chain(read, [(number, line)], lines), NONE)
+        read.append((number, line))
+    return chain(read, lines), NONE
+
+
+def _front_facts(front: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what front matter says of a paper, under the names of a snippet's fields."""
+    authors = front.get("authors") or front.get("author") or []
+    year = _YEAR.search(_plain(front, "year") or _plain(front, "date"))
+    names = [authors] if isinstance(authors, str) else authors if isinstance(authors, list) else []
+    values = {
+        "authors": inverted([name for name in names if isinstance(name, str)]),
+        "journal": _plain(front, "journal"),
+        "year": int(year[0]) if year else None,
+        "doi": _plain(front, "doi"),
+    }
+    return with_values(values)
+
+
+def _plain(front: Mapping[str, Any], name: str) -> str:
+    """Return a value of front matter that is a text, a number or a date; a nested one may be a bomb of aliases."""
+    value = front.get(name)
+    return " ".join(str(value).split()) if isinstance(value, str | int | date) else ""
 
 
 def passages_of(
-    source: Source, lines: Iterable[tuple[int, str]], title: str, markdown: bool = True, facts: Mapping[str, Any] = NONE
+    source: Source,
+    lines: Iterable[tuple[int, str]],
+    title: str,
+    markdown: bool = True,
+    facts: Mapping[str, Any] = NONE,
+    is_title: bool = False,
 ) -> Iterator[tuple[int, TextPassage]]:
-    """Yield the passages of numbered lines, with a file's facts; the first heading of Markdown is the title."""
+    """Yield the passages of numbered lines, with a file's facts.
+
+    The first heading of Markdown is the title, unless `is_title` says that it has one.
+    """
     number = 0
     for section in _sections(lines, markdown):
-        if markdown and section.headings and not number:
+        if markdown and section.headings and not number and not is_title:
             title = section.headings[0]
         passages = _cut("\n".join(section.lines).strip())
         number += bool(passages)
@@ -111,10 +168,12 @@ def _cut(text: str) -> list[str]:
 def parse_passage(passage: TextPassage) -> Snippet:
     """Return the snippet of a passage; raises `ValueError` if the file's name cannot begin an id."""
     position = f"s{passage.section}p{passage.number}" if passage.section else f"p{passage.number}"
-    metadata = {**passage.facts, "file": passage.file, "part": position}
+    facts = dict(passage.facts)
+    pmid = facts.pop("pmid", None)
+    metadata = {**facts, "file": passage.file, "part": position}
     if passage.headings:
         metadata["section"] = " > ".join(passage.headings)
-    return Snippet(as_id(f"{passage.file}#{position}", "id"), passage.title, passage.text, None, metadata)
+    return Snippet(as_id(f"{passage.file}#{position}", "id"), passage.title, passage.text, pmid, metadata)
 
 
 READER = Reader(read_passages, parse_passage, lambda passage: passage.text)

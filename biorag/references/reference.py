@@ -153,7 +153,7 @@ def reference_of(snippet: Snippet) -> Reference:
         id=snippet.id,
         title=one_line(snippet.title),
         abstract=one_line(snippet.content) if fields.get("abstract") is not False else "",
-        genre=genre or (Genre.ARTICLE if journal or snippet.pmid else Genre.OTHER),
+        genre=genre or (Genre.ARTICLE if journal or snippet.pmid or ARTICLE in types else Genre.OTHER),
         pmid=snippet.pmid,
         authors=tuple(author_of(name, groups) for name in texts(fields, "authors")),
         date=_date(fields),
@@ -198,7 +198,8 @@ def source_line(reference: Reference) -> str:
 
 
 # Publication types that do not tell the kind of study.
-GENERAL = ("Journal Article", "Research Support", "English Abstract")
+ARTICLE = "Journal Article"
+GENERAL = (ARTICLE, "Research Support", "English Abstract")
 
 
 def telling_types(types: Sequence[str]) -> list[str]:

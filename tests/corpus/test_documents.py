@@ -27,6 +27,36 @@ def damage(path: Path, content: bytes) -> str:
 # --- text and Markdown
 
 
+FRONT = """---
+title: "Colchicine: when"
+author: [Ana Silva, "Jones, Mary"]
+date: 2021-05-03
+doi: 10.5555/x
+tags: &a [gout, *a]
+---
+"""
+
+
+def test_front_matter_is_of_the_paper_and_no_text(tmp_path):
+    (found,), rejects = read(tmp_path / "a.md", (FRONT + "# Doses\n\n0.5 mg.\n").encode())
+    assert rejects == []
+    assert (found.title, found.content) == ("Colchicine: when", "0.5 mg.")
+    facts = {"authors": ["Silva, Ana", "Jones, Mary"], "year": 2021, "doi": "10.5555/x", "section": "Doses"}
+    assert facts.items() <= found.metadata.items()
+
+
+@pytest.mark.parametrize("start", ["---\ntitle: [\n---\n", "---\nno field\n---\n", "---\ntitle: never ends\n"])
+def test_what_is_no_front_matter_is_text(tmp_path, start):
+    found, rejects = read(tmp_path / "a.md", (start + "Some text.\n").encode())
+    assert rejects == [] and start.splitlines()[1] in found[0].content
+
+
+def test_front_matter_of_aliases_is_no_bomb(tmp_path):
+    layers = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 40))
+    (found,), _ = read(tmp_path / "a.md", f"---\na0: &a0 x\n{layers}title: *a39\n---\nText.\n".encode())
+    assert (found.title, found.content) == ("a", "Text.")
+
+
 def test_markdown_gives_a_passage_a_section(tmp_path):
     found, rejects = read(
         tmp_path / "notes.md", MARKDOWN + b"\n### Renal *failure*\n\nHalf of it.\n## Risks ##\nFew.\n"

@@ -211,6 +211,11 @@ def test_any_line_is_a_sound_snippet_or_a_value_error(line):
     json.dumps(whole, ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
+def test_a_record_of_id_title_and_text_is_read():
+    line = line_of({"id": "a", "title": "T", "text": "Some text.", "year": 2019})
+    assert parse_snippet(line) == Snippet("a", "T", "Some text.", None, {"year": 2019})
+
+
 def test_a_line_that_says_it_is_a_block_is_refused():
     line = b'{"id": "a#0", "content": "A.", "document": "a", "block": 0}'
     with pytest.raises(ValueError, match="make snippet 'a#0' a block, which biorag makes itself"):

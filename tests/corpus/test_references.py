@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.corpus.references import nbib_fields
-from biorag.types import Snippet
+from biorag.references.ris import ris
+from biorag.types import Hit, Snippet
 from tests.corpus.samples import MEDLINE, RIS, read
 
 
@@ -24,11 +25,18 @@ def test_a_ris_record_keeps_its_bibliography(tmp_path):
         "pages": "10-20",
         "doi": "10.1000/xyz123",
         "issn": "0140-6736",
+        "type": ["Journal Article"],
         "abstract": True,
     }
     text = "Reference managers keep abstracts, too."
     assert rejects == []
     assert found == Snippet("30000001", "Pyridoxine in practice", text, 30000001, metadata)
+
+
+@pytest.mark.parametrize(("kind", "again"), [("BOOK", "BOOK"), ("CHAP", "BOOK"), ("THES", "THES"), ("JOUR", "JOUR")])
+def test_a_ris_record_keeps_its_kind(tmp_path, kind, again):
+    (found,), _ = read(tmp_path / "a.ris", f"TY  - {kind}\nTI  - Heart failure\nPY  - 2019\nER  - \n".encode())
+    assert ris([Hit(1, found, 1.0)]).startswith(f"TY  - {again}")
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,27 @@ def test_columns_are_named_by_the_user(tmp_path):
     columns = parse_columns("id=Key, title=Head,content=Body,published=Year")
     (found,), _ = read(tmp_path / "a.csv", content, columns)
     assert found == Snippet("k1", "T", "Text", None, {"published": "2019?"})
-    _, (reject,) = read(tmp_path / "a.csv", content, parse_columns("id=Nothing"))
+    _, (reject,) = read(tmp_path / "a.csv", content, parse_columns("id=Nothing,content=Body"))
     assert reject.damaged and "no column 'Nothing'" in reject.reason and "'Head'" in reject.reason
     for text in ("id", "id=", "=x", "id=a,,", "id=a,id=b"):
         with pytest.raises(UsageError, match="--columns"):
             parse_columns(text)
+
+
+def test_columns_named_for_another_table_leave_a_table_to_its_header(tmp_path, caplog):
+    columns = parse_columns("id=Key,content=Notes")
+    (found,), rejects = read(tmp_path / "b.csv", b"PMID,Title,Abstract\n7,T,Text\n", columns)
+    assert (found, rejects) == (Snippet("7", "T", "Text", 7, {}), [])
+    assert "b.csv: none of the columns of --columns (Key, Notes): read by its own header" in caplog.text
+
+
+def test_zoteros_table_has_its_date_and_tags(tmp_path):
+    content = "Key,Item Type,Publication Year,Title,Abstract Note,Date,Manual Tags\n" + (
+        'Q1,journalArticle,2019,T,Text,2019-03-04,"asthma; steroids"\n'
+    )
+    (found,), _ = read(tmp_path / "zotero.csv", content.encode())
+    assert found.metadata["date"] == "2019-03-04"
+    assert found.metadata["keywords"] == ["asthma", "steroids"]
 
 
 def test_no_column_takes_the_place_of_another(tmp_path):

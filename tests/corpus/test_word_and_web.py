@@ -8,6 +8,8 @@ import zipfile
 import pytest
 from docx import Document
 
+from biorag.corpus.readers import read_snippets
+from biorag.corpus.sources import Source
 from tests.corpus.samples import read
 
 PAGE = b"""<!DOCTYPE html><html><head><title>Gout - Journal of Ward Medicine</title>
@@ -30,6 +32,27 @@ def word() -> bytes:
     out = io.BytesIO()
     document.save(out)
     return out.getvalue()
+
+
+RECORD = b"""TY  - JOUR
+TI  - Gout on the ward
+AU  - Silva, Ana
+PY  - 2021
+DO  - 10.5555/ward.1
+AN  - 77
+DB  - PubMed
+ER  -
+"""
+
+
+def test_a_word_document_is_joined_with_the_record_beside_it(tmp_path):
+    record = tmp_path / "notes.ris"
+    record.write_bytes(RECORD)
+    path = tmp_path / "notes.docx"
+    path.write_bytes(word())
+    for one in read_snippets(Source("notes.docx", path, beside=(record,))):
+        assert (one.title, one.pmid) == ("Gout on the ward", 77)
+        assert (one.metadata["year"], one.metadata["doi"]) == (2021, "10.5555/ward.1")
 
 
 def test_a_web_page_has_its_text_sections_and_citation(tmp_path):
