@@ -64,7 +64,9 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
         from mcp.server.transport_security import TransportSecuritySettings
 
         checked_before = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-        http = tools.streamable_http_app(streamable_http_path=MCP, transport_security=checked_before)
+        http = tools.streamable_http_app(
+            streamable_http_path=MCP, stateless_http=True, transport_security=checked_before
+        )
         app.router.routes.extend(http.routes)
     app.mount("/static", StaticFiles(directory=STATIC_FILES))
     app.add_exception_handler(BioragError, _fault)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from typing import TypeVar
@@ -13,17 +14,13 @@ from starlette.requests import Request
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
 from biorag.chat.followups import following, standalone
-from biorag.errors import ServiceError
 from biorag.server.bodies import AskBody
 from biorag.server.faults import RefusedError
+from biorag.utils.http import GivenUpError, given_up
 
 T = TypeVar("T")
 RETRY_SECONDS = 5
 WATCH_SECONDS = 1.0  # between two looks at whether the client is still there
-
-
-class GoneError(ServiceError):
-    """The client left before its answer was written."""
 
 
 class WorkQueue:
@@ -51,7 +48,8 @@ class Asking:
 
     def __init__(self, session: Session, answering: WorkQueue, body: AskBody) -> None:
         self._session, self._body = session, body
-        self._reply, self._is_abandoned = "", False
+        self._reply, self._gone = "", threading.Event()
+        self._is_begun = False
         self._task = asyncio.ensure_future(answering.run(self._ask))
         # A fault that nobody waits for is not logged as forgotten once it was looked at.
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -63,8 +61,10 @@ class Asking:
         self.abandon()
 
     def abandon(self) -> None:
-        """Let the thread stop where it next can."""
-        self._is_abandoned = True
+        """Leave the queue, or let the thread stop where it next can, also in a request to a generator's server."""
+        self._gone.set()
+        if not self._is_begun:
+            self._task.cancel()
 
     async def replies(self, seconds: float) -> AsyncIterator[str]:
         """Yield the generator's reply so far, every so many seconds, until there is an answer."""
@@ -72,17 +72,24 @@ class Asking:
             yield self._reply
 
     def answer(self) -> AnswerResult:
-        """Return the answer once `replies` has ended, or raise the error of asking."""
+        """Return the answer once `replies` has ended, or raise the error of asking; `GivenUpError` if abandoned."""
+        if self._task.cancelled():
+            raise GivenUpError("the question was given up before its turn")
         return self._task.result()
 
     def grow(self, reply: str) -> None:
-        """Take a reply so far; raise `GoneError` if nobody waits for it."""
-        if self._is_abandoned:
-            raise GoneError("nobody waits for the answer any more")
+        """Take a reply so far; raise `GivenUpError` if nobody waits for it."""
+        if self._gone.is_set():
+            raise GivenUpError("nobody waits for the answer any more")
         self._reply = reply
 
     def _ask(self) -> AnswerResult:
-        self.grow("")
+        self._is_begun = True
+        with given_up(self._gone):
+            self.grow("")
+            return self._answered()
+
+    def _answered(self) -> AnswerResult:
         asked = dict(self._body)
         after, said = asked.pop("after"), asked.pop("said")
         if not after:

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 LARGEST = 16 << 20  # bytes of a reply, unless its reader says otherwise
 PIECE = 1 << 16  # bytes sent at once
+LOOK = 1.0  # seconds between two looks at whether somebody still waits for a reply
 BACKOFF = 0.5  # seconds at most before the first retry, doubled before each further one
 LONGEST = 60.0  # seconds at most between two tries
 SHOWN = 200  # characters of a server's answer
@@ -135,6 +137,14 @@ class _TimedStream(httpcore.NetworkStream):
         self.close, self.get_extra_info = stream.close, stream.get_extra_info  # type: ignore[method-assign]
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        gone: threading.Event | None = getattr(_thread, "gone", None)
+        while gone:
+            if gone.is_set():
+                raise GivenUpError("nobody waits for the reply any more")
+            try:
+                return self._stream.read(max_bytes, min(self._deadline.left(timeout, httpcore.ReadTimeout), LOOK))
+            except httpcore.ReadTimeout:
+                self._deadline.left(timeout, httpcore.ReadTimeout)  # raises once the deadline is over
         return self._stream.read(max_bytes, self._deadline.left(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -146,6 +156,20 @@ class _TimedStream(httpcore.NetworkStream):
     ) -> httpcore.NetworkStream:
         stream = self._stream.start_tls(ssl_context, server_hostname, self._deadline.left(timeout))
         return _TimedStream(stream, self._deadline)
+
+
+class GivenUpError(ServiceError):
+    """A reply that nobody waits for any more."""
+
+
+@contextmanager
+def given_up(gone: threading.Event) -> Iterator[None]:
+    """Let `gone` end this thread's requests, at the latest `LOOK` seconds after it is set, by `GivenUpError`."""
+    _thread.gone = gone
+    try:
+        yield
+    finally:
+        _thread.gone = None
 
 
 def heed(stop: threading.Event) -> None:
@@ -240,7 +264,7 @@ class Retries:
         backoff = min(BACKOFF * 2 ** (attempt - 1), LONGEST)
         seconds = max(fault.seconds, backoff * random.uniform(0.5, 1.0))
         logger.warning("%s %s; retrying in %.2g s (%d of %d)", self._server, fault, seconds, attempt, self._limit)
-        stop: threading.Event | None = getattr(_thread, "stop", None)
+        stop: threading.Event | None = getattr(_thread, "gone", None) or getattr(_thread, "stop", None)
         if stop is None:
             time.sleep(seconds)
         elif stop.wait(seconds):

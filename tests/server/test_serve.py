@@ -15,10 +15,11 @@ import pytest
 
 from biorag.api.session import Session
 from biorag.errors import UsageError
-from biorag.server.asking import Asking, GoneError, WorkQueue
+from biorag.server.asking import Asking, WorkQueue
 from biorag.server.bodies import AskBody
 from biorag.server.guards import CLIENTS, RateLimiter
 from biorag.server.options import ServeOptions
+from biorag.utils.http import GivenUpError
 from tests.cli import failed, invoke
 from tests.server.conftest import QUESTION, client_of, serving
 
@@ -116,10 +117,10 @@ def test_a_generator_stops_once_nobody_waits(session):
     async def asked():
         with Asking(session, WorkQueue(1, 1), AskBody(question=QUESTION)) as asking:
             asking.grow("a")
-        with pytest.raises(GoneError):
+        with pytest.raises(GivenUpError):
             asking.grow("ab")
         assert [reply async for reply in asking.replies(0.01)][:1] in ([], ["a"])
-        with contextlib.suppress(GoneError):
+        with contextlib.suppress(GivenUpError):
             asking.answer()
 
     anyio.run(asked)
