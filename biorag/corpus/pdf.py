@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 from biorag.corpus.joining import record_of
 from biorag.corpus.pdf_facts import Line, facts_of, text_of_paper
-from biorag.corpus.pdf_pages import LARGEST_FILE, MEMORY, PAGE_SECONDS
+from biorag.corpus.pdf_pages import AVERAGE_SECONDS, LARGEST_FILE, MEMORY, PAGE_SECONDS
 from biorag.corpus.readers import LONGEST_TEXT, Reader, as_id, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
 from biorag.types import Snippet
@@ -23,7 +23,10 @@ LONGEST_TITLE = 1000  # characters; every page repeats it
 LONGEST_PAPER = 64 << 20  # characters
 LONGEST_LINE = 16 * LONGEST_TEXT  # bytes of a page as JSON
 NO_TEXT = "no text on any page, as in a scan: make it searchable by OCR first"
-TOO_MUCH = f"takes more than {PAGE_SECONDS} s or {MEMORY >> 30} GiB of memory, as a bomb does"
+TOO_MUCH = (
+    f"takes more than {PAGE_SECONDS} s, {AVERAGE_SECONDS} s a page in all, or {MEMORY >> 30} GiB of memory, "
+    "as a bomb does"
+)
 _SUFFIX = re.compile(r"\.pdf\Z", re.IGNORECASE)
 # A word that was broken at the end of a line; "dose-\ndependent" loses its hyphen too.
 _BROKEN = re.compile(r"(?<=[a-z])[-\u00ad\u2010][^\S\n]*+\n\s*+(?=[a-z])")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LARGEST_FILE = 256 << 20
 MOST_PAGES = 10_000
 MEMORY = 4 << 30  # bytes of address space
-PAGE_SECONDS = 20  # of computing
+PAGE_SECONDS, AVERAGE_SECONDS = 20, 0.5  # of computing: a page at most, and all of a file's beyond one
 LONGEST_FIELD = 4000  # characters
 MOST_LINES = 120  # of the first page, whose sizes are told
 HEADER = 1024  # bytes in which a PDF says that it is one
@@ -50,7 +50,10 @@ def write_pages(path: Path) -> None:
     if not 0 < pages <= MOST_PAGES:
         return _write(damage=f"a PDF of {pages:,} pages, not of 1 to {MOST_PAGES:,}: split it")
     _write(metadata=metadata, pages=pages)
+    end = _used() + PAGE_SECONDS + pages * AVERAGE_SECONDS
     for index in range(pages):
+        if _used() > end:  # pages may share one slow content
+            return None
         _allow(PAGE_SECONDS)
         try:
             lines = Lines()
@@ -120,9 +123,14 @@ def _reason(error: Exception) -> str:
 
 def _allow(seconds: int) -> None:
     """Let this process compute for so many seconds more."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds, hard))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(_used()) + seconds, hard))
+
+
+def _used() -> float:
+    """Return the seconds that this process has computed."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

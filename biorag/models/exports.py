@@ -6,12 +6,14 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
 
 from biorag.errors import BadInputError
 from biorag.models.batches import Task
 from biorag.models.finding import ModelFiles, hash_of_file
-from biorag.types import Count, Dimension, Sha256
+from biorag.types import Dimension, Sha256
 from biorag.utils.files import sha256_of, sha256_of_json
 from biorag.utils.parsing import parsed, read_regular
 from biorag.utils.versions import installed_versions
@@ -28,6 +30,8 @@ SETTINGS = "config_sentence_transformers.json"
 COLBERT_SETTINGS = (SETTINGS, "artifact.metadata")
 PACKAGES = ("torch", "transformers", "sentence-transformers", "onnx", "onnxruntime")
 
+TokenCount: TypeAlias = Annotated[int, Field(ge=0, lt=2**31)]  # also a token's id
+
 Role = Literal["bi-encoder", "colbert", "judge"]
 Side = Literal["left", "right"]
 
@@ -36,8 +40,8 @@ Side = Literal["left", "right"]
 class QueryExpansion:
     """ColBERT's query expansion: `token` fills the positions up to `length`, attended to or not."""
 
-    length: Count
-    token: Count
+    length: TokenCount
+    token: TokenCount
     attend: bool
 
 
@@ -46,9 +50,9 @@ class TextFormat:
     """The tokenization of texts of one task."""
 
     prompt: str
-    max_length: Count | None  # tokens, special ones among them, after which a text is cut; None for none
+    max_length: TokenCount | None  # tokens, special ones among them, after which a text is cut; None for none
     expansion: QueryExpansion | None = None
-    unscored: tuple[Count, ...] = ()  # tokens whose vectors are left out, by their ids
+    unscored: tuple[TokenCount, ...] = ()  # tokens whose vectors are left out, by their ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,8 @@ class Padding:
     """The padding of the shorter texts of a batch."""
 
     side: Side
-    token: Count
-    token_type: Count
+    token: TokenCount
+    token_type: TokenCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class ExportedFiles:
     padding: Padding
     truncation: Side
     pools_prompt: bool  # whether the tokens of a prompt count in a text's vector
-    special: tuple[Count, ...]  # the ids of special tokens, among them those that end a prompt encoded alone
+    special: tuple[TokenCount, ...]  # the ids of special tokens, among them those that end a prompt encoded alone
 
     def format_of(self, task: Task) -> TextFormat:
         """Return the tokenization of texts of a task."""

@@ -19,6 +19,8 @@ from biorag.utils.files import replacing
 from biorag.utils.parsing import opened_regular
 
 EXPORT_AGAIN = "delete the export's folder, and export the corpus again"
+LARGEST, MOST_TIMES = 256 << 20, 1100  # bytes of a table, or times its file's
+STEP = 256  # rows that are unpacked at once
 KEY = "key"  # what says that a vector is that of a snippet: `key_of` its id and its digest
 SNIPPETS = pa.schema(
     [
@@ -118,7 +120,7 @@ def vector_table(rows: pa.Table, encoded: Encoded, token_dimension: int | None) 
 def encoded_of(table: pa.Table, token_dimension: int | None) -> Encoded:
     """Return what `vector_table` was given.
 
-    Raises `ValueError` if something is null, or terms and weights are not as many.
+    Raises `ValueError` if something is null, or no finite number, or terms and weights are not as many.
     """
     vectors = _flat(table.column("vector")).reshape(table.num_rows, -1)
     terms, weights = (table.column(name).combine_chunks() for name in ("terms", "weights"))
@@ -141,7 +143,10 @@ def _flat(column: pa.Array | pa.ChunkedArray) -> Any:
     numbers = column.flatten()
     if numbers.null_count:
         raise ValueError("a number is null")
-    return numbers.to_numpy(zero_copy_only=False)
+    values = numbers.to_numpy(zero_copy_only=False)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise ValueError("a number is not finite")
+    return values
 
 
 def _lists(rows: Sequence[Sequence[Any]], kind: pa.DataType) -> pa.ListArray:
@@ -159,6 +164,24 @@ def write_table(path: Path, table: pa.Table) -> None:
         pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
 
 
+def _bounded(file: pq.ParquetFile, schema: pa.Schema, largest: int) -> pa.Table:
+    """Return the columns of a file; raise `pa.ArrowInvalid` beyond so many bytes, before they are all unpacked."""
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    size = 0 if sum(group.total_byte_size for group in groups) <= largest else largest + 1
+    batches = []
+    for batch in file.iter_batches(STEP, columns=schema.names) if size <= largest else ():
+        batches.append(batch.select(schema.names))
+        size += batch.nbytes
+        if size > largest:
+            break
+    if size > largest:
+        raise pa.ArrowInvalid(f"it unpacks to more than {largest >> 20} MiB, as a bomb does")
+    table = pa.Table.from_batches(batches, schema)
+    if not table.num_rows == file.metadata.num_rows == sum(group.num_rows for group in groups):
+        raise pa.ArrowInvalid("its rows are not as many as it says")
+    return table
+
+
 def read_table(path: Path, schema: pa.Schema, advice: str = EXPORT_AGAIN) -> pa.Table:
     """Read these columns of a Parquet file, checking its checksums.
 
@@ -171,7 +194,9 @@ def read_table(path: Path, schema: pa.Schema, advice: str = EXPORT_AGAIN) -> pa.
             for field in schema:
                 if stored.get_field_index(field.name) < 0 or not stored.field(field.name).equals(field):
                     raise pa.ArrowInvalid(f"no column {field.name!r} of {field.type}")
-            return file.read(columns=schema.names).select(schema.names)
+            table = _bounded(file, schema, max(LARGEST, MOST_TIMES * path.stat().st_size))
+            table.validate(full=True)  # that texts are UTF-8, among others
+            return table
     except FileNotFoundError:
         raise MismatchError(f"{path} is not there: {advice}") from None
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from io import BytesIO
 from pathlib import Path
@@ -133,6 +136,20 @@ def bomb(content: bytes) -> bytes:
     writer.pages[0][NameObject("/Contents")] = writer._add_object(stream.flate_encode(level=9))
     writer.write(out)
     return out.getvalue()
+
+
+def test_pages_that_share_a_slow_content_end_the_file(tmp_path):
+    writer = PdfWriter(clone_from=PdfReader(BytesIO(bomb(b"BT /F1 9 Tf " + b"(x) Tj 1 0 0 1 5 5 Tm " * 100_000))))
+    for _ in range(19):
+        writer.add_page(writer.pages[0])
+    writer.write(tmp_path / "a.pdf")
+    code = (
+        "import sys; from pathlib import Path; from biorag.corpus import pdf_pages; "
+        "pdf_pages.PAGE_SECONDS, pdf_pages.AVERAGE_SECONDS = 2, 0.0; pdf_pages.write_pages(Path(sys.argv[1]))"
+    )
+    read = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.pdf")], capture_output=True, check=False)
+    head, *pages = map(json.loads, read.stdout.splitlines())
+    assert head["pages"] == 20 and len(pages) < 20
 
 
 @pytest.mark.long

@@ -175,6 +175,17 @@ ENCODERS = [
     _encoder("router_config.json: os.system", "'os.system'", router_config__json={"types": {"a": "os.system"}}),
     _encoder("config.json: 100,000 deep", "is not JSON", config__json=b"[" * 100_000),
     _encoder("config.json: 20 MB", "larger than 16 MiB", config__json=b" " * (20 * 2**20)),
+    _encoder("config.json: heads below 0", "do not support", config__json={**BERT, "num_attention_heads": -1}),
+    _encoder(
+        "config.json: a chunk beyond its weights",
+        "do not support",
+        config__json={**BERT, "chunk_size_feed_forward": 10**9},
+    ),
+    _encoder("config.json: a token beyond its words", "do not support", config__json={**BERT, "pad_token_id": 10**9}),
+    _encoder("config.json: a size in words", "do not support", config__json={**BERT, "hidden_size": "many"}),
+    _encoder("a window below 0", "do not support", sentence_bert_config__json={"max_seq_length": -1}),
+    _encoder("a window of 10^12", "do not support", sentence_bert_config__json={"max_seq_length": 10**12}),
+    _encoder("a window in words", "do not support", sentence_bert_config__json={"max_seq_length": "long"}),
     _encoder("config.json: huge layers", "do not support", config__json={**BERT, "hidden_size": 10**9}),
     _encoder("attention to be fetched", "code to be fetched", config__json={**BERT, "attn_implementation": "x/kernel"}),
     _encoder(

@@ -329,12 +329,15 @@ def test_questions_left_before_a_silent_generator_do_not_hold_up_others(demo_hom
 
     def rule(body):
         if "left" in str(body):
-            release.wait(SECONDS)
+            release.wait(10 * SECONDS)
         return json.dumps({"step_by_step": "", "answer": "Pyridoxine. [1]"})
 
     server.rule = rule
     options = ["--llm", server.url, "--llm-model", "m", "--rate", 0]
-    with serving(demo_home, *options) as served, httpx.Client(base_url=served.url, timeout=SECONDS) as client:
+    with (
+        serving(demo_home, *options, BIORAG_TIMEOUT="3600") as served,
+        httpx.Client(base_url=served.url, timeout=SECONDS) as client,
+    ):
 
         def leave(number: int) -> None:
             with contextlib.suppress(httpx.ReadTimeout):

@@ -35,18 +35,22 @@ _CODE_SETTINGS = ("attn_implementation", "_attn_implementation", "experts_implem
 
 # Sizes in config.json by the names that encoders give them, compared with the weights' largest side.
 SIDES = (
-    *("hidden_size", "intermediate_size", "vocab_size", "embedding_size", "type_vocab_size", "dim", "d_model"),
-    *("num_labels", "hidden_dim", "ffn_dim", "d_ff", "d_kv", "head_dim", "embed_dim", "n_embd", "n_inner", "n_head"),
+    *("hidden_size", "intermediate_size", "vocab_size", "embedding_size", "dim", "d_model"),
+    *("hidden_dim", "ffn_dim", "d_ff", "d_kv", "head_dim", "embed_dim", "n_embd", "n_inner", "n_head"),
     *("encoder_ffn_dim", "decoder_ffn_dim", "projection_dim", "word_embedding_dimension", "in_features"),
-    *("out_features", "num_attention_heads", "num_key_value_heads", "num_heads", "n_heads", "num_experts"),
-    *("num_local_experts", "n_routed_experts", "moe_intermediate_size", "relative_attention_num_buckets"),
+    *("out_features", "num_attention_heads", "num_key_value_heads", "num_heads", "n_heads"),
 )
 LAYERS = (
     *("num_hidden_layers", "n_layers", "num_layers", "n_layer", "num_decoder_layers", "encoder_layers"),
     *("decoder_layers", "num_encoder_layers"),
 )
 LONGEST_TEXT = 2**21  # positions
-POSITIONS = "max_position_embeddings"
+LENGTHS = ("max_position_embeddings", "max_seq_length", "query_length", "document_length", "n_positions")
+# Sizes that may be 0.
+COUNTS = (
+    *("type_vocab_size", "num_labels", "num_experts", "num_local_experts", "n_routed_experts"),
+    *("chunk_size_feed_forward", "relative_attention_num_buckets", "moe_intermediate_size"),
+)
 # Settings by which a library would read a tokenizer, or a part of the model, elsewhere than in the model's folder.
 ELSEWHERE = ("tokenizer_name_or_path", "subfolder", "gguf_file")
 
@@ -163,11 +167,20 @@ def _check_sizes(path: Path, settings: Mapping[str, Any], tensors: list[Tensor])
     if not tensors:
         return
     largest = max((side for tensor in tensors for side in tensor.shape), default=0)
-    bounds = {**dict.fromkeys(SIDES, 2 * largest), **dict.fromkeys(LAYERS, len(tensors)), POSITIONS: LONGEST_TEXT}
-    for name, most in bounds.items():
-        size = settings.get(name)
-        if isinstance(size, int) and size > most:
-            raise _refused(path, f"sets {name} to {size:,}, which its weights do not support")
+    bounds = {
+        **dict.fromkeys(SIDES, (1, 2 * largest)),
+        **dict.fromkeys(COUNTS, (0, 2 * largest)),
+        **dict.fromkeys(LAYERS, (0, len(tensors))),
+        **dict.fromkeys(LENGTHS, (0, LONGEST_TEXT)),
+        **dict.fromkeys((name for name in settings if name.endswith("token_id")), (-1, 2 * largest)),
+    }
+    for name in bounds.keys() & settings.keys():
+        least, most = bounds[name]
+        values = settings[name] if isinstance(settings[name], list) else [settings[name]]
+        for size in values:
+            if size is not None and (not isinstance(size, int) or not least <= size <= most):
+                shown = f"{size:,}" if isinstance(size, int | float) else f"{size!r:.80}"
+                raise _refused(path, f"sets {name} to {shown}, which its weights do not support")
     labels = settings.get("id2label")
     if isinstance(labels, dict) and len(labels) > 2 * largest:
         raise _refused(path, f"names {len(labels):,} labels, which its weights do not support")
