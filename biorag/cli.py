@@ -142,7 +142,7 @@ class Commands(Group):
             raise
         except KeyboardInterrupt as stop:
             _say("interrupted; finished work is kept, and the same command resumes")
-            raise typer.Exit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
+            raise typer.Exit(_code_of(stop)) from None
         except BaseException as error:
             message, code = _told(error)
             if ctx.params.get("debug"):
@@ -219,6 +219,10 @@ def _say(message: str) -> None:
     typer.echo(f"error: {showable(message)}", err=True)
 
 
+def _code_of(stop: KeyboardInterrupt) -> int:
+    return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
+
+
 def _terminated(number: int, frame: object) -> None:
     raise Terminated
 
@@ -229,6 +233,9 @@ def main() -> None:
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that this one starts import nothing from the current folder
     try:
         app()
+    except KeyboardInterrupt as stop:  # before a command began
+        _say("interrupted")
+        sys.exit(_code_of(stop))
     except Exception as error:
         if "--debug" in sys.argv:
             sys.excepthook = _shown

@@ -1,6 +1,6 @@
 """Many clients at once against `biorag serve`, and a slow one beside them: errors, times, memory.
 
-    python -m scripts.faults.serve_load --name demo --clients 50 --seconds 60
+    python -m scripts.faults.serve_load --name demo --clients 50 --seconds 60 --leave 3
 
 It starts the server itself, on the index that is named, and prints one JSON document.
 """
@@ -35,13 +35,14 @@ class Load:
 
     def __init__(self, port: int, end: float) -> None:
         self.port, self.end = port, end
+        self.left = self.refused = 0
         self.seconds: list[float] = []
         self.errors: list[str] = []
         self.slow_connections = 0
 
-    def ask(self, texts: list[str], first: int) -> None:
-        """Ask one question after the other on one connection until the end."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+    def ask(self, texts: list[str], first: int, patience: float | None) -> None:
+        """Ask one question after the other until the end; leave each after `patience` seconds, if any are given."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=patience or 120)
         number = first
         while time.monotonic() < self.end:
             body = json.dumps({"question": texts[number % len(texts)]})
@@ -52,11 +53,18 @@ class Load:
                 reply = connection.getresponse()
                 content = reply.read()
             except (OSError, http.client.HTTPException) as error:
-                self.errors.append(type(error).__name__)
                 connection.close()
+                if patience and isinstance(error, TimeoutError):
+                    self.left += 1
+                else:
+                    self.errors.append(type(error).__name__)
                 continue
             if reply.status == 200 and b'"answer"' in content:
                 self.seconds.append(time.monotonic() - start)
+            elif reply.status == 503:  # the queue is full: it says when to ask again
+                self.refused += 1
+                connection.close()
+                time.sleep(float(reply.headers["Retry-After"]))
             else:
                 self.errors.append(str(reply.status))
 
@@ -83,11 +91,12 @@ def memory(pid: int) -> int:
     return int(found[1]) // MEGABYTE
 
 
-def measured(pid: int, port: int, clients: int, seconds: int) -> dict[str, object]:
-    """Return what so many clients meet with in so many seconds."""
+def measured(pid: int, port: int, clients: int, seconds: int, leave: int) -> dict[str, object]:
+    """Return what so many clients meet with in so many seconds; every `leave`th has little patience."""
     texts, started = questions(), time.monotonic()
     load = Load(port, started + seconds)
-    threads = [threading.Thread(target=load.ask, args=(texts, number * 7)) for number in range(clients)]
+    patience = [0.05 + 0.01 * number if leave and number % leave == 0 else None for number in range(clients)]
+    threads = [threading.Thread(target=load.ask, args=(texts, n * 7, most)) for n, most in enumerate(patience)]
     threads.append(threading.Thread(target=load.drip))
     for thread in threads:
         thread.start()
@@ -102,6 +111,8 @@ def measured(pid: int, port: int, clients: int, seconds: int) -> dict[str, objec
         "clients": clients,
         "seconds": seconds,
         "answers": len(load.seconds),
+        "left": load.left,
+        "refused": load.refused,
         "errors": len(load.errors),
         "kinds_of_errors": sorted(set(load.errors)),
         "p50_s": round(statistics.median(load.seconds), 3),
@@ -117,6 +128,7 @@ def main() -> None:
     parser.add_argument("--name", default="demo")
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--leave", type=int, default=0, help="every how manyth client leaves in mid-answer")
     options = parser.parse_args()
     command = [sys.executable, "-m", "biorag", "serve", "--name", options.name, "--port", "0", "--rate", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -125,7 +137,7 @@ def main() -> None:
         while address is None:
             address = re.search(r"ready at http://127\.0\.0\.1:(\d+)/", process.stderr.readline())
         try:
-            result = measured(process.pid, int(address[1]), options.clients, options.seconds)
+            result = measured(process.pid, int(address[1]), options.clients, options.seconds, options.leave)
         finally:
             process.terminate()
     print(json.dumps(result, indent=2))  # noqa: T201

@@ -18,7 +18,7 @@ ATTACKS = sorted(
     for path in (ROOT / "scripts/attacks").glob("*.py")
     if 'if __name__ == "__main__":\n    main("' in path.read_text(encoding="utf-8")
 )
-CASES = 3  # of each attack; docs/results/reliability.md has the run of 300
+CASES = 3  # of each attack; docs/reliability.md has the run of 300
 
 
 def attacked(name: str, cases: int, folder: Path) -> dict:
