@@ -361,6 +361,16 @@ def wait_for(ask: Callable[[], httpx.Response]) -> httpx.Response:
     return reply
 
 
+def test_mcp_over_http_keeps_no_sessions(served):
+    """So that sessions begun and left cost no memory."""
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
+    accepted = {"Accept": "application/json, text/event-stream"}
+    reply = httpx.post(f"{served.url}mcp", json=begin, headers=accepted, timeout=SECONDS)
+    assert reply.status_code == 200 and "biorag" in reply.text
+    assert "mcp-session-id" not in reply.headers
+
+
 def test_what_a_model_server_says_in_an_error_is_not_shown_to_clients(demo_home, server):
     server.rule = lambda body: (400, {"error": "Traceback: /srv/secret.py\\n\\ndata: forged"})
     settings = load_settings({"home": demo_home, "name": "default", "llm": server.url, "llm_model": "m"}, None)
