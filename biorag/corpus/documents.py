@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from biorag.corpus.joining import record_of
+from biorag.corpus.joining import joined
 from biorag.corpus.pdf_facts import inverted
 from biorag.corpus.readers import Reader, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
@@ -42,7 +42,8 @@ def read_docx(source: Source) -> Iterator[tuple[int, TextPassage]]:
         raise DamagedSourceError(source.name, 1, reason) from None
     names = [name for name in re.split(r"\s*[;,]\s*", author) if len(name.split()) > 1]
     facts = with_values({"authors": inverted(names), "year": year})
-    yield from passages_of(source, lines, *_joined(source, title, facts))
+    title, facts, is_joined = joined(source, title, facts, _stem(source))
+    yield from passages_of(source, lines, title, facts=facts, is_title=is_joined)
 
 
 def _docx_lines(document: Any) -> Iterator[str]:
@@ -72,15 +73,8 @@ def read_html(source: Source) -> Iterator[tuple[int, TextPassage]]:
     for meta in page.iter("meta"):
         fields.setdefault((meta.get("name") or "").lower(), []).append(" ".join((meta.get("content") or "").split()))
     title = fields.get("citation_title") or [" ".join((page.findtext(".//title") or "").split())]
-    yield from passages_of(source, list(_html_lines(page)), *_joined(source, title[0], _cited(fields)))
-
-
-def _joined(source: Source, title: str, facts: Mapping[str, Any]) -> tuple[str, bool, Mapping[str, Any], bool]:
-    """Return title, that the lines are Markdown, facts, and whether the title is of the record beside a file."""
-    record = record_of(source.beside, title, facts, _stem(source))
-    if record is None:
-        return title or _stem(source), True, facts, False
-    return record.title, True, with_values({**facts, **record.metadata, "pmid": record.pmid}), True
+    named, facts, is_joined = joined(source, title[0], _cited(fields), _stem(source))
+    yield from passages_of(source, list(_html_lines(page)), named, facts=facts, is_title=is_joined)
 
 
 def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:

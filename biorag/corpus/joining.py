@@ -1,4 +1,4 @@
-"""References beside papers: the record of a reference manager that is of a PDF's paper."""
+"""References beside papers: the record of a reference manager that is of a file's paper."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from biorag.corpus.readers import read_snippets
+from biorag.corpus.readers import read_snippets, with_values
 from biorag.corpus.sources import Source
 from biorag.types import Snippet
 
@@ -16,7 +16,16 @@ LEAST_WORDS = 3  # of a title by which records are joined
 KEPT = 8  # sets of files whose records are kept
 
 
-def record_of(beside: Sequence[Path], title: str, facts: Mapping[str, Any], stem: str) -> Snippet | None:
+def joined(source: Source, title: str, facts: Mapping[str, Any], stem: str) -> tuple[str, dict[str, Any], bool]:
+    """Return a paper's title and facts, and whether they are those of its record beside the file, else its own."""
+    record = _record_of(source.beside, title, facts, stem)
+    if record is None:
+        return title or stem, dict(facts), False
+    pmid = record.pmid or facts.get("pmid")
+    return record.title, with_values({**facts, **record.metadata, "pmid": pmid}), True
+
+
+def _record_of(beside: Sequence[Path], title: str, facts: Mapping[str, Any], stem: str) -> Snippet | None:
     """Return the record of a paper among those of files beside it: by DOI, PMID or title, or a file of its own name."""
     if not beside:
         return None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
-from biorag.corpus.joining import record_of
+from biorag.corpus.joining import joined
 from biorag.corpus.pdf_facts import Line, facts_of, text_of_paper
 from biorag.corpus.pdf_pages import AVERAGE_SECONDS, LARGEST_FILE, MEMORY, PAGE_SECONDS
 from biorag.corpus.readers import LONGEST_TEXT, Reader, as_id, with_values
@@ -102,10 +102,7 @@ def _identified(source: Source, paper: Paper) -> tuple[str, dict[str, Any]]:
     stem = _SUFFIX.sub("", source.label.rpartition("/")[2])
     facts = facts_of(paper.metadata, paper.front, paper.texts)
     title = plain(facts.pop("title"))[:LONGEST_TITLE]
-    record = record_of(source.beside, title, facts, stem)
-    if record is None:
-        return title or stem, facts
-    return record.title, {**facts, **record.metadata, "pmid": record.pmid or facts.get("pmid")}
+    return joined(source, title, facts, stem)[:2]
 
 
 @contextmanager

@@ -166,16 +166,16 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 def _bounded(file: pq.ParquetFile, schema: pa.Schema, largest: int) -> pa.Table:
     """Return the columns of a file; raise `pa.ArrowInvalid` beyond so many bytes, before they are all unpacked."""
+    bomb = pa.ArrowInvalid(f"it unpacks to more than {largest >> 20} MiB, as a bomb does")
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-    size = 0 if sum(group.total_byte_size for group in groups) <= largest else largest + 1
-    batches = []
-    for batch in file.iter_batches(STEP, columns=schema.names) if size <= largest else ():
+    if sum(group.total_byte_size for group in groups) > largest:
+        raise bomb
+    batches, size = [], 0
+    for batch in file.iter_batches(STEP, columns=schema.names):
         batches.append(batch.select(schema.names))
         size += batch.nbytes
         if size > largest:
-            break
-    if size > largest:
-        raise pa.ArrowInvalid(f"it unpacks to more than {largest >> 20} MiB, as a bomb does")
+            raise bomb
     table = pa.Table.from_batches(batches, schema)
     if not table.num_rows == file.metadata.num_rows == sum(group.num_rows for group in groups):
         raise pa.ArrowInvalid("its rows are not as many as it says")
