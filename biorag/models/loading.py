@@ -26,7 +26,7 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
 
     `options` are the class's own.
 
-    Raises `MissingError` if the files are not such a model, read no text, or have two towers that do not match;
+    Raises `MissingError` if the files are not such a model, read no text, or do not encode a query and a passage alike;
     `ServiceError` if it does not fit into memory.
     """
     device, dtype = _admitted(files, precision)
@@ -46,8 +46,8 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {first_line(error)}") from error
     for module in input_modules(model):
         _check_reads_text(module, files)
-    if has_towers(model):
-        _check_towers(model, files)
+    if hasattr(model, "encode_query"):
+        _check_encodes(model, files)
     return model
 
 
@@ -80,10 +80,13 @@ def _check_reads_text(module: Any, files: ModelFiles) -> None:
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: it has no tokenizer")
 
 
-def _check_towers(model: Any, files: ModelFiles) -> None:
+def _check_encodes(model: Any, files: ModelFiles) -> None:
+    """Encode a word as a query and as a passage, since many settings are read only then."""
     try:
-        encoders = (model.encode_query, model.encode_document)
-        sizes = [encode("a", show_progress_bar=False).shape[-1] for encode in encoders]
+        with panics_raised():
+            encoders = (model.encode_query, model.encode_document)
+            sizes = [encode("a", show_progress_bar=False).shape[-1] for encode in encoders]
+            named = int(getattr(model, "get_embedding_dimension", lambda: sizes[1])())
     except Exception as error:  # an unknown route, or modules that do not fit: the library raises many kinds
         raise MissingError(
             f"model {files.id!r} in {files.path} does not encode both queries and passages: {first_line(error)}"
@@ -93,6 +96,8 @@ def _check_towers(model: Any, files: ModelFiles) -> None:
             f"model {files.id!r} in {files.path} encodes queries in {sizes[0]} dimensions and passages in {sizes[1]}: "
             "they cannot be compared"
         )
+    if named != sizes[1]:
+        raise MissingError(f"model {files.id!r} in {files.path} names {named:,} dimensions and has {sizes[1]}")
 
 
 def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
