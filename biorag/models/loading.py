@@ -26,7 +26,7 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
 
     `options` are the class's own.
 
-    Raises `MissingError` if the files are not such a model, read no text, or do not encode a query and a passage alike;
+    Raises `MissingError` if the files are not such a model, read no text, or have two towers that do not match;
     `ServiceError` if it does not fit into memory.
     """
     device, dtype = _admitted(files, precision)
@@ -46,14 +46,19 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {first_line(error)}") from error
     for module in input_modules(model):
         _check_reads_text(module, files)
-    if hasattr(model, "encode_query"):
+    if has_towers(model):
         _check_encodes(model, files)
     return model
 
 
 def load_for_inference(kind: Any, files: ModelFiles, precision: str, **options: Any) -> Any:
-    """Load a model as `load_model` does, in the fastest form on this device; not to be trained or saved."""
+    """Load a model as `load_model` does, in the fastest form on this device; not to be trained or saved.
+
+    Raises as `load_model`, and `MissingError` if the model does not encode a word as a query and as a passage.
+    """
     model = load_model(kind, files, precision, **options)
+    if hasattr(model, "encode_query"):
+        _check_encodes(model, files)
     drop_padding(model)
     prepack(model)
     return model
