@@ -144,24 +144,17 @@ def _subjects(text: str) -> set[str]:
 
 def following(question: str, last: str, said: str, answer: AnswerResult) -> AnswerResult:
     """Return the answer to a follow-up; withheld if its hits lack what it adds, or if it is what was `said` before."""
-    if answer.abstained:
+    if answer.abstained or not (new := _added(question, last)):
         return answer
-    if words := unheard(question, last, answer):
-        text = f"I found nothing on {', '.join(words)} here."
-    elif comparable(answer.text) == comparable(said) and (new := _added(question, last)):
-        told = set(stems(answer.text))
-        if any(stem in told for word in new for stem in stems(word)):
-            return answer
+    held = {stem for hit in answer.hits for stem in stems(hit.snippet.contents)}
+    told = set(stems(answer.text))
+    if missing := [word for word in new if held.isdisjoint(stems(word))]:
+        text = f"I found nothing on {', '.join(missing)} here."
+    elif comparable(answer.text) == comparable(said) and all(told.isdisjoint(stems(word)) for word in new):
         text = f"I found no more on {', '.join(new)} than was said."
     else:
         return answer
     return replace(answer, text=text, short_answer="", items=(), sentences=(), citations=(), abstained=True)
-
-
-def unheard(question: str, last: str, answer: AnswerResult) -> list[str]:
-    """Return the words that a follow-up adds to the last question and that no hit of its answer holds."""
-    held = {stem for hit in answer.hits for stem in stems(hit.snippet.contents)}
-    return [word for word in _added(question, last) if held.isdisjoint(stems(word))]
 
 
 def _added(question: str, last: str) -> list[str]:

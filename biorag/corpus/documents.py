@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from biorag.corpus.joining import joined
-from biorag.corpus.pdf_facts import inverted
+from biorag.corpus.pdf_facts import inverted, year_in
 from biorag.corpus.readers import Reader, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
 from biorag.corpus.texts import TextPassage, parse_passage, passages_of
@@ -17,7 +17,6 @@ from biorag.corpus.texts import TextPassage, parse_passage, passages_of
 LARGEST = 64 << 20  # bytes of a file, and unpacked four times as many
 _SUFFIX = re.compile(r"\.(?:docx|x?html?)(?:\.gz)?\Z", re.IGNORECASE)
 _LEVEL = re.compile(r"(?:heading|title)\s*([1-6])?", re.IGNORECASE)
-_YEAR = re.compile(r"(?:19|20)[0-9]{2}")
 _ASIDE = ("script", "style", "nav", "header", "footer", "aside", "form", "noscript", "template", "svg", "button")
 _BLOCKS = ("h1", "h2", "h3", "h4", "h5", "h6", "p", "li", "td", "th", "blockquote", "pre", "dt", "dd", "figcaption")
 
@@ -83,11 +82,11 @@ def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:
     def first(*names: str) -> str:
         return next((fields[name][0] for name in names if fields.get(name)), "")
 
-    year = _YEAR.search(first("citation_publication_date", "citation_date", "citation_online_date", "dc.date"))
+    published = first("citation_publication_date", "citation_date", "citation_online_date", "dc.date")
     values = {
         "authors": inverted(fields.get("citation_author", [])),
         "journal": first("citation_journal_title"),
-        "year": int(year[0]) if year else None,
+        "year": year_in(published),
         "volume": first("citation_volume"),
         "issue": first("citation_issue"),
         "pages": "-".join(filter(None, [first("citation_firstpage"), first("citation_lastpage")])),

@@ -239,6 +239,12 @@ def _is_name(text: str) -> bool:
     )
 
 
+def year_in(text: str) -> int | None:
+    """Return the first year from 1900 to 2099 in a text."""
+    found = re.search(_YEAR, text)
+    return int(found[1]) if found else None
+
+
 def inverted(names: Sequence[str]) -> list[str]:
     """Return names as "Family, Given"."""
     inverted = []

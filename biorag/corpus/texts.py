@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from biorag.corpus.blocks import cut
-from biorag.corpus.pdf_facts import inverted
+from biorag.corpus.pdf_facts import inverted, year_in
 from biorag.corpus.readers import Reader, as_id, text_of, with_values
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
 from biorag.types import Snippet
@@ -25,7 +25,6 @@ LONGEST_HEADING = 1000  # characters; every passage repeats the headings above i
 _HEADING = re.compile(rf" {{0,3}}(#{{1,6}})[ \t]++(.{{0,{LONGEST_HEADING}}})")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _WORD = re.compile(r"\S+")
-_YEAR = re.compile(r"(?:19|20)[0-9]{2}")
 SUFFIXES = re.compile(r"(\.(txt|md|markdown))?(\.gz)?\Z", re.IGNORECASE)
 
 
@@ -85,12 +84,11 @@ def _without_front(lines: Iterator[tuple[int, str]]) -> tuple[Iterator[tuple[int
 def _front_facts(front: Mapping[str, Any]) -> dict[str, Any]:
     """Return what front matter says of a paper, under the names of a snippet's fields."""
     authors = front.get("authors") or front.get("author") or []
-    year = _YEAR.search(_plain(front, "year") or _plain(front, "date"))
     names = [authors] if isinstance(authors, str) else authors if isinstance(authors, list) else []
     values = {
         "authors": inverted([name for name in names if isinstance(name, str)]),
         "journal": _plain(front, "journal"),
-        "year": int(year[0]) if year else None,
+        "year": year_in(_plain(front, "year") or _plain(front, "date")),
         "doi": _plain(front, "doi"),
     }
     return with_values(values)

@@ -57,7 +57,7 @@ def load_for_inference(kind: Any, files: ModelFiles, precision: str, **options: 
     Raises as `load_model`, and `MissingError` if the model does not encode a word as a query and as a passage.
     """
     model = load_model(kind, files, precision, **options)
-    if hasattr(model, "encode_query"):
+    if hasattr(model, "encode_query") and not has_towers(model):
         _check_encodes(model, files)
     drop_padding(model)
     prepack(model)

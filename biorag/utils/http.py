@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -141,10 +141,9 @@ class _TimedStream(httpcore.NetworkStream):
         while gone:
             if gone.is_set():
                 raise GivenUpError("nobody waits for the reply any more")
-            try:
-                return self._stream.read(max_bytes, min(self._deadline.left(timeout, httpcore.ReadTimeout), LOOK))
-            except httpcore.ReadTimeout:
-                self._deadline.left(timeout, httpcore.ReadTimeout)  # raises once the deadline is over
+            left = self._deadline.left(timeout, httpcore.ReadTimeout)
+            with suppress(httpcore.ReadTimeout):
+                return self._stream.read(max_bytes, min(left, LOOK))
         return self._stream.read(max_bytes, self._deadline.left(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
