@@ -9,7 +9,7 @@ export CXXFLAGS += $(AMX)
 # Without its reader of images, which nothing here uses.
 export CMAKE_ARGS += -DLLAVA_BUILD=OFF
 
-.PHONY: demo test test-all recipes check lint format bench clean
+.PHONY: demo test test-all recipes check lint format results clean
 
 # One virtual environment; a stamp per set of packages, remade when the requirements change.
 $(VENV)/bin/python:
@@ -68,10 +68,9 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# make bench DATA=folder: the time of a start, and what the defaults of retrieval were chosen by (about 45 minutes on 2 cores).
-bench: $(VENV)/starter.stamp
-	$(BIN)/python -m scripts.start_up
-	BIORAG=$(BIN)/biorag scripts/defaults.sh $(DATA) bench-results
+# make results DATA=folder: every figure of README and docs/results (about 45 minutes on 2 cores).
+results: $(VENV)/starter.stamp
+	$(BIN)/python -m scripts.results $(DATA)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -44,10 +44,8 @@ _FRAGMENT = re.compile(r"[a-z]+[\s,.;:]")  # the rest of a sentence whose beginn
 SHORTEST_SENTENCE = 4  # words
 REPEATED = 7  # words in sequence that no sentence says twice
 RAGGED = 2  # words, or the rest of them, between a sentence and its repetition
-NEW_TERMS = 3.0  # content words besides the question's: a sentence with so many says something of its own
 COVERAGE = 0.35  # weight of the share of the question's words that a sentence holds, rare ones weighing more
 HIT = 0.8  # weight of the snippet's score as a share of the first hit's
-NOVELTY = 0.1  # weight of the words that the question lacks
 CONCLUSION, AIM, QUESTION, HEADING = 0.2, -0.1, -0.3, -0.3  # of sentences of such a kind
 LEANING = -0.2  # of a sentence that points at something said before it
 TITLE = -0.3  # of a title, which is shown where nothing else is
@@ -150,12 +148,10 @@ def held_words(question: str, texts: Sequence[str]) -> Vectors:
 def features(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> Vectors:
     """Return the part of each sentence's score for which no encoder is needed, (sentences,)."""
     top = max((hit.score for hit in hits), default=0.0)
-    asked = terms(question)
     scores: Vectors = COVERAGE * held_words(question, [row.text for row in rows]).sum(axis=1)
     for index, row in enumerate(rows):
-        new = len(terms(row.text) - asked)
         share = max(0.0, hits[row.n - 1].score / top) if top > 0 else 1.0 / row.n
-        scores[index] += HIT * share + NOVELTY * min(1.0, new / NEW_TERMS) + _kind(question, row)
+        scores[index] += HIT * share + _kind(question, row)
         scores[index] += TITLE * (row.text == hits[row.n - 1].snippet.title)
     return scores
 

@@ -20,15 +20,15 @@ FLOAT, HALF, BYTE = 4, 2, 1
 TERM = 8  # bytes of a BM25 term and its weight
 KEYS = 64 + 8  # bytes of a digest in hexadecimal and of a key
 TEXT_BYTES, TERMS = 1466 / 241.3, 86 / 241.3  # of a token: means of PubMedQA's 500 abstracts
-# Bytes of a snippet beside its vector in a process that has searched a million (docs/results/performance.md, Growth):
+# Bytes of a snippet beside its vector in a process that has searched a million (docs/experiments/growth.md):
 # (2,351 MB − 55 MB) / 1,000,000 − 4 · 384, for graph, ids, BM25 and the pages read.
 SEARCHED = 760
-WRITTEN = 429  # bytes of a snippet in a process that writes an embedded index (docs/results/growth.md)
+WRITTEN = 429  # bytes of a snippet in a process that writes an embedded index (docs/experiments/growth.md)
 USABLE = 0.8  # of a machine's memory, an assumption: the rest is the system's and the page cache's
 MERGING = 2  # times the disk of an index while its segments are merged
 STARTER_PARAMETERS = 22_713_728
-ENCODING_BYTES = 1_397_000_000  # of a process that indexes by the starter (docs/results/performance.md, Indexing)
-WRITING_BYTES = 1_100_000_000  # of a process that writes an index, without `WRITTEN` (docs/results/growth.md)
+ENCODING_BYTES = 1_397_000_000  # of a process that indexes by the starter (docs/experiments/performance.md)
+WRITING_BYTES = 1_100_000_000  # of a process that writes an index, without `WRITTEN` (docs/experiments/growth.md)
 EXPORTING_BYTES = 45_000_000  # of a process that reads a corpus: 42 MiB measured on 14,448 records, rounded up
 
 

@@ -60,7 +60,7 @@ def test_bytes_of_a_snippet(changes, dense, searched, tokens, stored_tokens):
 
 
 def test_memory_is_that_of_qdrants_rule_and_of_a_measured_million():
-    """Vectors · dimension · 4 bytes · 1.5; docs/results/performance.md measured 2,351 MB less 55 MB before opening."""
+    """Vectors · dimension · 4 bytes · 1.5; docs/experiments/growth.md measured 2,351 MB less 55 MB before opening."""
     assert sizes(WORK).searched == 2_351 - 55
     assert sizes(WORK).searched == pytest.approx(384 * 4 * 1.5, rel=0.01)
 
