@@ -8,7 +8,7 @@ from pathlib import Path
 
 from biorag.api.results import AnswerResult, SnippetResult, written
 from biorag.api.session import Session, check_text
-from biorag.chat.followups import following, standalone
+from biorag.chat.followups import Rewritten, following, standalone
 from biorag.errors import UsageError, unknown_name
 from biorag.references.reference import reference_of
 from biorag.references.tables import plain
@@ -61,24 +61,27 @@ class Conversation:
         self.filter = ""
         self.turns: list[Turn] = []
 
-    def standalone(self, question: str) -> str:
+    def standalone(self, question: str) -> Rewritten:
         """Return a question as it will be searched: a follow-up made to stand alone.
 
         Raises `ServiceError` if the generator fails.
         """
         check_text(question)
         if not self.turns:
-            return question
+            return Rewritten(question)
         last = self.turns[-1]
         return standalone(self._session, question, last.searched, last.answer.text)
 
-    def ask(self, question: str, searched: str, on_text: Callable[[str], None] | None = None) -> Turn:
-        """Answer a question by searching for `searched`; an interrupted turn is not kept.
+    def ask(self, question: str, rewritten: Rewritten, on_text: Callable[[str], None] | None = None) -> Turn:
+        """Answer a question as it was rewritten; an interrupted turn is not kept.
 
         Raises `UsageError` if the question is blank; `ServiceError` if the generator fails.
         """
         filters = (*self._filters, *([self.filter] if self.filter else []))
-        answer = self._session.ask(searched, filter=filters, exclude_pmid=self._exclude_pmid, on_text=on_text)
+        searched, holds = rewritten
+        answer = self._session.ask(
+            searched, filter=filters, exclude_pmid=self._exclude_pmid, answer_anyway=holds or None, on_text=on_text
+        )
         if self.turns and searched != question:
             answer = following(question, self.turns[-1].searched, self.turns[-1].answer.text, answer)
         turn = Turn(question, searched, self.filter, answer)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from biorag.answering.verification.cues import general, rarity
 from biorag.answering.verification.words import stems
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
-from biorag.corpus.sentences import matches, terms
+from biorag.corpus.sentences import terms
 from biorag.prompts.fence import defused
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import load_template
@@ -47,8 +47,8 @@ _THAT = re.compile(
 # "Is it true that metformin …" and "Is it safe to give aspirin …" name their subject.
 _EMPTY_IT = re.compile(r"\b(?:is|was|would|can|could|will)\s+it\s+(?:be\s+)?\w+\s+(?:that|to|for)\b", re.IGNORECASE)
 ENOUGH_TERMS = 4  # content words with which such a question names it
-# What is asked of the last subject itself, and not of all that was asked about it.
-_OF_IT = re.compile(r"\b(?:it|its|they|them|their)\b", re.IGNORECASE)
+# "antidote? (apixaban)": what an earlier question was asked of stands in parentheses at the end of what was searched.
+_CARRIED = re.compile(r"\(([^()]*)\)\s*$")
 LEAST_LETTERS = 3
 _PREPOSITION = re.compile(
     r"(?:in|for|with|without|during|after|before|at|by|among|under|versus|vs|compared|than|if|when)\b", re.IGNORECASE
@@ -71,23 +71,39 @@ def _attributes() -> frozenset[str]:
     return frozenset(stems(_ATTRIBUTES))
 
 
-def standalone(session: Session, question: str, previous: str, answer: str) -> str:
+class Rewritten(NamedTuple):
+    """What is searched for a question; whether a snippet `holds` both its topic and all that it asks of it."""
+
+    text: str
+    holds: bool = False
+
+
+def standalone(session: Session, question: str, previous: str, answer: str) -> Rewritten:
     """Return a follow-up made to stand alone; another question stays as it is.
 
     `previous` is the last question as it was searched, `answer` the answer to it. Raises `ServiceError` if the
     generator fails.
     """
-    if not is_follow_up(question):
-        return question
+    combined = with_topic_of(previous, question)
+    holds = combined != question and _held_together(session, question, combined)
+    if not holds and not is_follow_up(question):
+        return Rewritten(question)
     # The answer quotes documents, so the chat's own marks in it are defused.
     quoted = (defused(" ".join(text[:MOST_QUOTED].split()), tuple(session.controls)) for text in (previous, answer))
     earlier_question, earlier_answer = quoted
     template = load_template("standalone", known=FIELDS)
     prompt = template.fill(question=question, previous=earlier_question, answer=earlier_answer or "(none)")
     generation = session.generate(GenerationRequest(prompt, SCHEMA, MOST_TOKENS))
-    if generation is None or generation.capped:
-        return with_words_of(previous, question)
-    return usable(generation.text, previous) or with_words_of(previous, question)
+    rewrite = usable(generation.text, previous) if generation and not generation.capped else ""
+    return Rewritten(rewrite or combined, holds)
+
+
+def _held_together(session: Session, question: str, combined: str) -> bool:
+    """Return whether a hit holds a word of the topic and all that the question adds to it."""
+    own = set(stems(question))
+    asked, topic = own - general(), set(stems(combined)) - own
+    held = [set(stems(hit.snippet.contents)) for hit in session.search(combined).hits]
+    return bool(asked) and any(asked <= words and not topic.isdisjoint(words) for words in held)
 
 
 def usable(reply: str, previous: str) -> str:
@@ -117,29 +133,26 @@ def _names_nothing(text: str, count: int) -> bool:
     return count <= SHORT and all(rarity(stem) < SUBJECT for stem in named)
 
 
-def with_words_of(last: str, question: str) -> str:
-    """Return a follow-up question with the content words of the last question that it lacks, in their order.
+def with_topic_of(last: str, question: str) -> str:
+    """Return a question followed by the topic of the last one, in parentheses: "antidote? (apixaban)".
 
-    `last` is the last question as it was searched, so that a subject stays from one follow-up to the next.
+    `last` is the last question as it was searched, so that a topic stays from one follow-up to the next.
     """
-    wanted = (_subjects(last) if _OF_IT.search(question) else terms(last)) - terms(question)
-    carried: dict[str, str] = {}
-    for start, end in matches(last, wanted):
-        carried.setdefault(" ".join(sorted(terms(last[start:end]))), last[start:end])
-    words = list(carried.values())[:MOST_CARRIED]
-    return f"{question.strip()} ({' '.join(words)})" if words else question.strip()
+    carried = _CARRIED.search(last)
+    known = terms(question)
+    topic = [word for word in _names(carried[1] if carried else last) if not terms(word) <= known][:MOST_CARRIED]
+    return f"{question.strip()} ({' '.join(topic)})" if topic else question.strip()
 
 
-def _subjects(text: str) -> set[str]:
-    """Return the terms of a question's rare words; all if none is rare."""
+def _names(text: str) -> list[str]:
+    """Return the rare words of a text, each once, which can be its subject; its content words if none is rare."""
     common = general() | _attributes()
-    rare = {
-        term
-        for match in _WORD.finditer(text)
-        if any(rarity(stem) >= SUBJECT and stem not in common for stem in stems(match[0]))
-        for term in terms(match[0])
-    }
-    return rare or set(terms(text))
+    by_terms: dict[frozenset[str], str] = {}
+    for match in _WORD.finditer(text):
+        if held := terms(match[0]):
+            by_terms.setdefault(frozenset(held), match[0])
+    words = list(by_terms.values())
+    return [word for word in words if any(rarity(stem) >= SUBJECT for stem in set(stems(word)) - common)] or words
 
 
 def following(question: str, last: str, said: str, answer: AnswerResult) -> AnswerResult:
@@ -165,7 +178,5 @@ def _added(question: str, last: str) -> list[str]:
 
 
 def _is_fragment(text: str, count: int) -> bool:
-    """Return whether a few words are not a complete question: one word of content, or a phrase: "in children"."""
-    if count > SHORTEST + bool(_PREPOSITION.match(text)) or _DEFINITION.match(text):
-        return False
-    return len(terms(text)) <= 1 or bool(_PREPOSITION.match(text))
+    """Return whether a few words are not a complete question: "side effects?", "in children with asthma"."""
+    return count <= SHORTEST + bool(_PREPOSITION.match(text)) and not _DEFINITION.match(text)

@@ -95,7 +95,8 @@ class Asking:
         if not after:
             return self._session.ask(**asked, on_text=self.grow)
         question = asked.pop("question")
-        searched = standalone(self._session, question, after, said)
+        searched, holds = standalone(self._session, question, after, said)
+        asked["answer_anyway"] = asked["answer_anyway"] or holds or None
         answer = self._session.ask(searched, **asked, on_text=self.grow)
         return answer if searched == question else following(question, after, said, answer)
 

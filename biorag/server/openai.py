@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
-from biorag.chat.followups import is_follow_up, with_words_of
+from biorag.chat.followups import is_follow_up, with_topic_of
 from biorag.errors import BioragError, UsageError
 from biorag.server.asking import Asking, WorkQueue, answered
 from biorag.server.bodies import LONGEST_QUESTION, AskBody, validated
@@ -71,7 +71,7 @@ class ChatBody(BaseModel):
         searched = ""
         for text in reversed(self._said("user")[1:]):
             question = text[:LONGEST_QUESTION]
-            searched = with_words_of(searched, question) if searched and is_follow_up(question) else question
+            searched = with_topic_of(searched, question) if searched and is_follow_up(question) else question
         return searched[:LONGEST_QUESTION]
 
     def _said(self, role: str) -> list[str]:

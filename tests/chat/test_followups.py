@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.api.results import AnswerResult
+from biorag.api.results import AnswerResult, SearchResult
 from biorag.chat.conversation import parse_line
 from biorag.chat.followups import (
     LONGEST,
@@ -20,7 +20,7 @@ from biorag.chat.followups import (
     is_follow_up,
     standalone,
     usable,
-    with_words_of,
+    with_topic_of,
 )
 from biorag.corpus.sentences import terms
 from biorag.errors import UsageError
@@ -28,7 +28,7 @@ from biorag.types import Answer, Generation, GenerationRequest, Hit, Question, S
 
 LAST = "Why is pyridoxine given together with isoniazid?"
 ANSWER = "Pyridoxine prevents the neuropathy that isoniazid causes."
-BY_RULE = "and in children? (pyridoxine given together isoniazid)"
+BY_RULE = "and in children? (pyridoxine isoniazid)"
 REWRITE = "Is pyridoxine given together with isoniazid in children?"
 
 
@@ -45,6 +45,8 @@ REWRITE = "Is pyridoxine given together with isoniazid in children?"
         "how much per day?",
         "What are the side effects?",
         "Is there an antidote?",
+        "malaria treatment",
+        "youngest age?",
     ],
 )
 def test_follow_ups(question):
@@ -56,7 +58,7 @@ def test_follow_ups(question):
     [
         LAST,
         "What causes malaria?",
-        "malaria treatment",
+        "treatment of severe malaria",
         "Is there evidence that aspirin prevents colorectal cancer?",
         "Is it safe to give aspirin with warfarin?",
         "Does the risk of bleeding rise with that of stroke?",
@@ -73,31 +75,33 @@ def test_questions_that_stand_alone(question):
 @pytest.mark.parametrize(
     ("last", "question", "expected"),
     [
-        (LAST, "and in children?", "and in children? (pyridoxine given together isoniazid)"),
+        (LAST, "and in children?", "and in children? (pyridoxine isoniazid)"),
+        ("and in children? (pyridoxine isoniazid)", "which dose?", "which dose? (pyridoxine isoniazid)"),
         (LAST, "Does isoniazid cause it?", "Does isoniazid cause it? (pyridoxine)"),
         ("Why does enalapril cause a cough?", "and its antidote?", "and its antidote? (enalapril cough)"),
-        ("What lowers LDL-cholesterol?", "and HDL?", "and HDL? (lowers LDL-cholesterol)"),
+        ("What lowers LDL-cholesterol?", "and HDL?", "and HDL? (LDL-cholesterol)"),
         ("Which statins are safest?", "Is that statin cheap?", "Is that statin cheap? (safest)"),
+        ("What lowers pain?", "and in men?", "and in men? (lowers pain)"),
         ("Aspirin, aspirin and ASPIRIN?", "and warfarin?", "and warfarin? (Aspirin)"),
         ("Why?", " and in children? ", "and in children?"),
         (LAST, LAST, LAST),
     ],
 )
 def test_a_follow_up_takes_over_the_words_that_it_lacks(last, question, expected):
-    assert with_words_of(last, question) == expected
+    assert with_topic_of(last, question) == expected
 
 
 def test_a_long_conversation_does_not_grow_without_end():
     searched = LAST
     for place in range(50):
-        searched = with_words_of(searched, f"and with drug{place} or herb{place}?")
+        searched = with_topic_of(searched, f"and with drug{place} or herb{place}?")
         assert len(terms(searched)) <= MOST_CARRIED + 2
 
 
 @given(st.text(), st.text())
 def test_any_text_is_searched_with_its_own_words_first(last, question):
     is_follow_up(question)
-    searched = with_words_of(last, question)
+    searched = with_topic_of(last, question)
     assert searched.startswith(question.strip())
     assert terms(searched) <= terms(last) | terms(question)
 
@@ -110,6 +114,13 @@ class Asked:
     capped: bool = False
     controls: tuple[str, ...] = ()
     requests: list[GenerationRequest] = field(default_factory=list)
+    found: tuple[str, ...] = ()  # the texts of all hits
+    searches: list[str] = field(default_factory=list)
+
+    def search(self, query: str) -> SearchResult:
+        self.searches.append(query)
+        hits = tuple(Hit(rank, Snippet(f"s{rank}", "", text), 1.0) for rank, text in enumerate(self.found, 1))
+        return SearchResult(query, "hybrid", hits, {})
 
     def generate(self, request: GenerationRequest) -> Generation | None:
         self.requests.append(request)
@@ -118,7 +129,7 @@ class Asked:
 
 def test_the_generator_rewrites_a_follow_up():
     asked = Asked(json.dumps({"question": f"  {REWRITE}\n"}))
-    assert standalone(asked, "and in children?", LAST, ANSWER) == REWRITE
+    assert standalone(asked, "and in children?", LAST, ANSWER) == (REWRITE, False)
     (request,) = asked.requests
     assert list(request.schema["properties"]) == ["question"]
     assert LAST in request.prompt.user
@@ -128,19 +139,30 @@ def test_the_generator_rewrites_a_follow_up():
 
 def test_a_question_that_stands_alone_is_not_rewritten():
     asked = Asked(json.dumps({"question": "Something else?"}))
-    assert standalone(asked, "What does metformin do?", LAST, ANSWER) == "What does metformin do?"
+    assert standalone(asked, "What does metformin do?", LAST, ANSWER) == ("What does metformin do?", False)
     assert asked.requests == []
+
+
+def test_a_question_is_a_follow_up_where_a_snippet_holds_its_words_beside_the_topic():
+    apart = Asked(None, found=("Streptomycin needs no vitamins.", "Pyridoxine is given with isoniazid."))
+    question = "Does streptomycin need vitamins?"
+    assert standalone(apart, question, LAST, ANSWER) == (question, False)
+    together = Asked(None, found=("Streptomycin needs no vitamins, isoniazid does.",))
+    combined = f"{question} (pyridoxine isoniazid)"
+    assert standalone(together, question, LAST, ANSWER) == (combined, True)
+    assert together.searches == [combined]
 
 
 @pytest.mark.parametrize(
     "reply", [None, "no JSON", "[]", '{"question": " \\n "}', json.dumps({"question": "x" * (LONGEST_REWRITE + 1)})]
 )
 def test_what_cannot_be_used_falls_back_to_words(reply):
-    assert standalone(Asked(reply), "and in children?", LAST, ANSWER) == BY_RULE
+    assert standalone(Asked(reply), "and in children?", LAST, ANSWER).text == BY_RULE
 
 
 def test_a_rewrite_is_a_whole_new_line():
-    assert standalone(Asked(json.dumps({"question": REWRITE}), capped=True), "and in children?", LAST, "") == BY_RULE
+    cut = Asked(json.dumps({"question": REWRITE}), capped=True)
+    assert standalone(cut, "and in children?", LAST, "").text == BY_RULE
     assert usable(json.dumps({"question": LAST.upper()}), LAST) == ""
     assert usable(json.dumps({"question": "Is\nit\tgiven?"}), LAST) == "Is it given?"
 
