@@ -64,7 +64,7 @@ class Author(NamedTuple):
 
     @property
     def name(self) -> str:
-        """ "Family GN Jr", or a group's name."""
+        """The name as references have it: "Family GN Jr"; a group's own."""
         return " ".join(filter(None, (self.family, self.initials, self.suffix.rstrip("."))))
 
 
