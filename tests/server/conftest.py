@@ -77,9 +77,9 @@ class Served:
 
 
 @contextmanager
-def serving(home: Path, *arguments: object, **variables: str) -> Iterator[Served]:
-    """Run `biorag serve` on a free port until the end."""
-    words = ["serve", "--name", "default", "--port", "0", *map(str, arguments)]
+def serving(home: Path, *arguments: object, name: str | None = "default", **variables: str) -> Iterator[Served]:
+    """Run `biorag serve` on a free port until the end, over one index, or without a name over all of the home."""
+    words = ["serve", *(["--name", name] if name else []), "--port", "0", *map(str, arguments)]
     environment = {**os.environ, "BIORAG_HOME": str(home), "PYTHONPATH": str(ROOT), **variables}
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from biorag.cli import main; main()"
