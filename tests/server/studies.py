@@ -57,8 +57,8 @@ STUDIES = [
     study(
         4,
         "Smartphone reminders and the use of preventer inhalers",
-        "We enrolled 120 adolescents with asthma. Reminders raised the share of preventer doses that were taken from 40% "
-        "to 58% over six months, without a change in exacerbations.",
+        "We enrolled 120 adolescents with asthma. Reminders raised the share of preventer doses that were taken from "
+        "40% to 58% over six months, without a change in exacerbations.",
         authors=["Nowak, Ewa", "Silva, Rui"],
         year=2023,
         type=["Preprint"],
