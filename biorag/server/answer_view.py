@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from biorag.server.bodies import CONDITIONS
 from biorag.types import Answer, Hit, Verdict
 
 Span = tuple[int, int]
+_MARK = re.compile(r"(\[\d{1,4}\])")
 KEPT_FIELDS = ("index", *CONDITIONS, "k", "include_retracted")
 CHIPS = ("Preprint", "Retracted Publication")  # types of publication that stand apart from the others
 
@@ -138,6 +140,12 @@ class AnswerView:
     def is_matched(self) -> bool:
         """Whether a word of the evidence matches one of the question."""
         return any(hit.near for hit in self.hits)
+
+    @property
+    def parts(self) -> list[str | int]:
+        """The text of an answer, in which numbers of hits stand apart."""
+        marks = {f"[{hit.hit.rank}]": hit.hit.rank for hit in self.hits}
+        return [marks.get(part, part) for part in _MARK.split(self.answer.text)]
 
     def source_of(self, n: int) -> str:
         """Return what a citation leads to, in one line."""

@@ -64,6 +64,17 @@ def page_note(note: str) -> str:
     return _COMMAND_LINE.sub("", note)
 
 
+_SECTION = re.compile(r"(?:^|(?<=[.?!)]))\s*([A-Z][A-Z ,/&-]{3,48}:)(?=\s)")
+
+
+def sectioned(text: str) -> Markup:
+    """Return a text with the labels of a structured abstract, such as "METHODS:", marked."""
+    parts = _SECTION.split(showable(text))
+    return Markup().join(
+        Markup(' <b class="section">{}</b>').format(part) if number % 2 else part for number, part in enumerate(parts)
+    )
+
+
 def asking(question: str, **fields: str) -> str:
     """Return the address that asks a question; empty fields are left out."""
     return f"/ask?{urlencode({name: value for name, value in {**fields, 'question': question}.items() if value})}"
@@ -77,6 +88,7 @@ def day(time: str) -> str:
 TEMPLATES.globals |= {
     "asking": asking,
     "day": day,
+    "sectioned": sectioned,
     "formats": [OUTPUTS[name] for name in reversed(FORMATS)],
     "mark_of": mark_of,
     "lead_of": lead_of,

@@ -208,6 +208,7 @@ def test_an_answer_has_an_address_and_the_browser_remembers_its_question(browser
     until(browser, lambda driver: "found nothing" in driver.find_element(By.ID, "answer").text)
     assert "--" not in found(browser, "#answer .said").text, "options of the command line are no help here"
     assert not browser.find_element(By.CSS_SELECTOR, "#hit-1 h3").is_displayed(), "what does not answer is folded"
+    assert not browser.find_elements(By.CSS_SELECTOR, ".actions"), "there is nothing to cite"
     browser.back()
     until(browser, lambda driver: "vitamin B6" in driver.find_element(By.ID, "answer").text)
     assert browser.current_url == address
@@ -400,6 +401,19 @@ def test_a_citation_lights_its_sentence_and_the_quote(browser, served):
     assert lit() == ["s2"], "a quote lights the sentence that rests on it"
     citations[0].click()
     assert browser.switch_to.active_element.get_attribute("id") == "hit-1"
+
+
+def test_of_a_long_text_the_quote_is_shown_first(browser, library):
+    sized(browser, NARROW)
+    browser.get(library.url + address_of(INHALERS, index="inhalers"))
+    passage = found(browser, "#hit-1 .passage.long")
+    quoted, label = passage.find_element(By.TAG_NAME, "mark"), passage.find_element(By.CSS_SELECTOR, ".section")
+    assert label.get_attribute("textContent") == "BACKGROUND:"
+    top = passage.rect["y"]
+    assert label.rect["y"] < top <= quoted.rect["y"] < top + passage.rect["height"]
+    found(browser, "#hit-1 .passage + button").click()
+    assert label.rect["y"] >= passage.rect["y"]
+    assert not browser.find_elements(By.CSS_SELECTOR, "#hit-1 .long, #hit-1 .passage + button")
 
 
 def test_on_paper_stand_the_question_the_answer_and_its_sources(browser, served):

@@ -1,5 +1,5 @@
 "use strict";
-const RECENT = "biorag.recent", MOST = 8;
+const RECENT = "biorag.recent", MOST = 8, LONG = 320; // pixels
 
 // Enter asks, and Shift with Enter begins a line.
 document.addEventListener("keydown", (event) => {
@@ -30,7 +30,10 @@ document.addEventListener("click", (event) => {
 for (const [kind, lit] of [["mouseover", true], ["mouseout", false], ["focusin", true], ["focusout", false]]) {
   document.addEventListener(kind, (event) => {
     const from = event.target.closest && event.target.closest("[data-lights]");
-    if (from) for (const part of document.querySelectorAll(from.dataset.lights)) part.classList.toggle("lit", lit);
+    if (from) for (const part of document.querySelectorAll(from.dataset.lights)) {
+      part.classList.toggle("lit", lit);
+      if (lit) reveal(part);
+    }
   });
 }
 
@@ -40,8 +43,29 @@ document.addEventListener("htmx:configRequest", (event) => {
   for (const [name, value] of [...fields]) if (!value) fields.delete(name);
 });
 
+document.addEventListener("toggle", shorten, true);
 document.addEventListener("htmx:afterSettle", answered);
 document.addEventListener("DOMContentLoaded", answered);
+
+// Of a long text the part with its first quote is shown.
+function shorten() {
+  for (const passage of document.querySelectorAll(".passage:not(.long, .whole)")) {
+    if (passage.scrollHeight < LONG) continue;
+    const all = Object.assign(document.createElement("button"), { type: "button", className: "quiet", textContent: "Show all" });
+    all.onclick = () => {
+      passage.classList.replace("long", "whole");
+      all.remove();
+    };
+    passage.classList.add("long");
+    passage.after(all);
+    reveal(passage.querySelector("mark"));
+  }
+}
+
+function reveal(quote) {
+  const passage = quote && quote.closest(".long");
+  if (passage) passage.scrollTop = quote.offsetTop - 48;
+}
 
 async function copy(button) {
   const text = (selector, from = document) => [...from.querySelectorAll(selector)].map((part) => part.textContent.trim().replace(/\s+/g, " "));
@@ -54,6 +78,7 @@ async function copy(button) {
 function answered() {
   const button = document.getElementById("copy"), asked = document.querySelector(".said > h1"), recent = document.getElementById("recent");
   if (button) button.hidden = !navigator.clipboard;
+  shorten();
   let questions = kept();
   if (asked) {
     document.title = asked.textContent;
