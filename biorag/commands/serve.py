@@ -86,14 +86,14 @@ def serve(
 
 def _chosen(settings: Settings) -> Settings:
     """Return settings that name no index with that of the APIs, and say which: the usual one, else the first."""
-    from biorag.indexes.store import index_names, unnamed_index
+    from biorag.indexes.store import reachable_indexes, unnamed_index
 
-    names = index_names(settings)
+    names = reachable_indexes(settings)
     if len(names) < 2:
         return with_index(settings)
     settings = settings.replace(name=unnamed_index(settings) or names[0])
-    name = settings.index.name
-    show.err.print(f"The page has all {len(names)} indexes; the APIs ask {name!r}: choose another with --name")
+    asked = f"the APIs ask {settings.index.name!r}: choose another with --name"
+    show.err.print(f"The page has all {len(names)} indexes; {asked}", soft_wrap=True)
     return settings
 
 

@@ -87,9 +87,10 @@ class Asking:
 
     def _ask(self) -> AnswerResult:
         self._is_begun = True
-        with given_up(self._gone), self._lend() as session:
+        with given_up(self._gone):
             self.grow("")
-            return self._answered(session)
+            with self._lend() as session:
+                return self._answered(session)
 
     def _answered(self, session: Session) -> AnswerResult:
         asked = dict(self._body)

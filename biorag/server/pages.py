@@ -81,8 +81,12 @@ def asking(question: str, **fields: str) -> str:
 
 
 def day(time: str) -> str:
-    """Return the day of a time in ISO 8601, as "24 November 2026"."""
-    return f"{(moment := datetime.fromisoformat(time)).day} {moment:%B %Y}"
+    """Return the day of a time in ISO 8601, as "24 November 2026"; another text as it is."""
+    try:
+        moment = datetime.fromisoformat(time)
+    except ValueError:
+        return time
+    return f"{moment.day} {moment:%B %Y}"
 
 
 TEMPLATES.globals |= {

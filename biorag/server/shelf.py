@@ -11,7 +11,7 @@ from threading import Lock
 from biorag.api.session import Session
 from biorag.errors import MissingError
 from biorag.indexes.catalogue import DAMAGED, IndexSummary, summaries
-from biorag.indexes.store import index_names
+from biorag.indexes.store import reachable_indexes
 
 IDLE_SECONDS = 600.0  # after which an index that nobody asks is closed, and can be written to
 MOST_OPEN = 3  # besides the one that stays open
@@ -35,7 +35,7 @@ class Shelf:
 
     def names(self) -> list[str]:
         """Return the names of the indexes."""
-        return index_names(self.first.settings) if self._others else [self.first.name]
+        return reachable_indexes(self.first.settings) if self._others else [self.first.name]
 
     def listed(self) -> list[IndexSummary]:
         """Return the indexes that can be asked, by name; nothing is opened."""

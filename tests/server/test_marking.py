@@ -12,7 +12,7 @@ from biorag.answering.sentence_matching import WordMatch
 from biorag.errors import MissingError, UsageError
 from biorag.server.answer_view import AnswerView, Quote, TextPiece, answer_view, passages, pieces, quoted_spans
 from biorag.server.bodies import ask_body
-from biorag.server.pages import LastKept, page_note, rendered, sectioned
+from biorag.server.pages import LastKept, day, page_note, rendered, sectioned
 from biorag.types import Answer, CheckedSentence, EvidenceSpan, Hit, Question, Snippet, Verdict
 
 
@@ -83,6 +83,14 @@ def test_words_that_match_the_question_are_graded_inside_and_outside_of_quotes()
     assert '</mark> <span class="m5" title="iron: 1.00">Iron</span> does not.' in page
     assert view.hits[0].near == {("iron", "iron"): 1, ("metal", "metals"): 0.8, ("iron", "zinc"): 0.5}
     assert "Words by cosine: iron – iron 1.00, metal – metals 0.80, iron – zinc 0.50<" in page
+
+
+def test_a_day_is_spelled_out_and_another_text_stays():
+    assert [day("2026-11-04T05:09:16Z"), day("2026-01-31"), day("soon")] == [
+        "4 November 2026",
+        "31 January 2026",
+        "soon",
+    ]
 
 
 def test_labels_of_a_structured_abstract_stand_out():
