@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -167,8 +167,14 @@ def open_index(settings: Settings) -> Iterator[OpenIndex]:
         yield load_models(settings, manifest, index)
 
 
-def load_models(settings: Settings, manifest: Manifest, index: Index) -> OpenIndex:
-    """Return an index of `open_stored` with the models that searching needs; see `open_index`."""
+def load_models(
+    settings: Settings, manifest: Manifest, index: Index, loaded: MutableMapping[str, Any] | None = None
+) -> OpenIndex:
+    """Return an index of `open_stored` with the models that searching needs; see `open_index`.
+
+    Models that are in `loaded` are not loaded again, and the others are put there.
+    """
+    loaded = {} if loaded is None else loaded
     check_settings(manifest, settings)
     if not manifest.complete:
         logger.warning("index %r is incomplete: %s", manifest.name, shortfall(Store(settings).folder))
@@ -178,8 +184,12 @@ def load_models(settings: Settings, manifest: Manifest, index: Index) -> OpenInd
     if settings.index.encoder or needs_encoder(settings):
         files = encoder_files(settings, manifest)
         if needs_encoder(settings):
-            encoder = load_encoder(files, manifest.similarity, settings.retrieval.precision, settings.exports)
-    rerankers = load_rerankers(settings, encoder, index, manifest)
+            key = f"{files.sha256} {manifest.similarity} {sorted(files.configuration().items())}"
+            encoder = loaded.get(key) or load_encoder(
+                files, manifest.similarity, settings.retrieval.precision, settings.exports
+            )
+            loaded[key] = encoder
+    rerankers = load_rerankers(settings, encoder, index, manifest, loaded)
     retriever = Retriever(index, encoder, rerankers, settings.retrieval, manifest.similarity)
     return OpenIndex(settings, manifest, index, retriever, encoder)
 
@@ -258,11 +268,14 @@ def paired_encoder(settings: Settings, query: str, passage: str, pooling: str | 
     return str(write_pair(find_encoder(query), find_encoder(passage), pooling, settings.encoders).path)
 
 
-def load_checker(settings: Settings, load: Callable[[], TextEncoder] | None = None) -> Checker:
+def load_checker(
+    settings: Settings, load: Callable[[], TextEncoder] | None = None, judge: ClaimJudge | None = None
+) -> Checker:
     """Return the check of claims: by rules, and by the configured judge; raises as `load_judge` does.
 
     The judge that comes with biorag is loaded when it is first asked, also for the check's `identity`. `load` gives the
-    encoder that chooses what a judge reads of a long snippet, an index's; by default it is the starter.
+    encoder that chooses what a judge reads of a long snippet, an index's; by default it is the starter. `judge` is the
+    configured one, if it is loaded.
     """
     from biorag.answering.verification.checker import Checker
     from biorag.answering.verification.reading import EvidenceReader
@@ -278,7 +291,9 @@ def load_checker(settings: Settings, load: Callable[[], TextEncoder] | None = No
     if verifier == RULES_ALONE:
         return Checker()
     # One that was named is loaded now: whatever the claim, a wrong one is told at once.
-    judge = LazyJudge(lambda: load_judge(STARTER, settings)) if verifier == STARTER else load_judge(verifier, settings)
+    if judge is None:
+        is_lazy = verifier == STARTER
+        judge = LazyJudge(lambda: load_judge(STARTER, settings)) if is_lazy else load_judge(verifier, settings)
     return Checker(judge, EvidenceReader(encoder, windows=not is_server(verifier)))
 
 
@@ -435,17 +450,18 @@ def load_rerankers(
     encoder: TextEncoder | None,
     index: Index,
     manifest: Manifest,
-    loaded: Mapping[str, TokenEncoder] | None = None,
+    loaded: MutableMapping[str, Any] | None = None,
 ) -> list[Reranker]:
     """Return the rerankers of `settings.retrieval.stages`; none if reranking is off.
 
-    `loaded` are ColBERT checkpoints already loaded, by their SHA-256.
+    `loaded` are models already loaded, by the SHA-256 of their weights, and takes those that are loaded now.
     """
     if not settings.retrieval.rerank:
         return []
     from biorag.retrieval.rerankers import RerankerParts
 
-    parts = RerankerParts(settings.retrieval.precision, encoder, index, manifest, loaded or {}, settings.exports)
+    loaded = {} if loaded is None else loaded
+    parts = RerankerParts(settings.retrieval.precision, encoder, index, manifest, loaded, settings.exports)
     return [stage.kind.load()(stage.name, parts) for stage in settings.retrieval.stages]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from weakref import WeakValueDictionary
 
 from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult
 from biorag.engine import OpenIndex, judged_by, load_checker, load_generator, load_models, open_stored
@@ -33,6 +34,7 @@ from biorag.types import (
 from biorag.utils.text import is_whole
 
 if TYPE_CHECKING:
+    from biorag.answering.sentence_matching import WordMatch
     from biorag.answering.verification.checker import Checker
     from biorag.indexes.overview import Overview
     from biorag.models.text_encoder import TextEncoder
@@ -67,16 +69,22 @@ class Session:
     `eager` loads all models now, as threads that share the session need, but a judge of claims only if a generator's
     answers are to be judged, or it is not the one that comes with biorag: so that its faults show at once.
 
+    `beside` is a session of another index with the same settings: the two take turns and load no model twice. It must
+    stay open as long.
+
     Raises `MissingError` if the index or a model is missing; `MismatchError` if the encoder is not the index's.
     """
 
-    def __init__(self, settings: Settings, *, eager: bool = False) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, *, eager: bool = False, beside: Session | None = None) -> None:
+        self.settings, self._beside = settings, beside
         self._at_a_time = 1
         if settings.generation.llm:
             kind = generator_of(settings.generation.generator)
             self._at_a_time = kind.at_a_time(settings.generation.concurrency)
-        self._searching, self._answering = Lock(), BoundedSemaphore(self._at_a_time)
+        self._searching: Lock = beside._searching if beside else Lock()
+        self._answering: BoundedSemaphore = beside._answering if beside else BoundedSemaphore(self._at_a_time)
+        # Models that an open session holds.
+        self._loaded: MutableMapping[str, Any] = beside._loaded if beside else WeakValueDictionary()
         self._opened: OpenIndex | None = None
         self._generator: Future[Generator | None] | None = None
         with ExitStack() as opening:
@@ -264,6 +272,19 @@ class Session:
             "verifier": self._checker.identity(),
         }
 
+    def matches(self, question: str, hits: Sequence[Hit]) -> list[list[WordMatch]]:
+        """Return the words of each hit's contents that match a question's, by the token vectors that rerank the hits.
+
+        There are none where another reranker than the bi-encoder's late interaction is used.
+        """
+        from biorag.answering.sentence_matching import word_matches
+
+        retrieval, encoder = self.settings.retrieval, self._models().encoder
+        is_compared = retrieval.rerank and any(stage.kind.uses_encoder for stage in retrieval.stages)
+        if not is_compared or encoder is None or not encoder.has_tokens:
+            return [[] for _ in hits]
+        return word_matches(question, [hit.snippet.contents for hit in hits], encoder)
+
     def overview(self) -> Overview:
         """Return how much the index holds, of what, and questions to it."""
         from biorag.indexes.overview import overview
@@ -280,10 +301,14 @@ class Session:
 
     @cached_property
     def _checker(self) -> Checker:
-        return load_checker(self.settings, lambda: self._models().load_encoder())
+        judge = self._beside._checker.judge if self._beside else None
+        return load_checker(self.settings, lambda: self._models().load_encoder(), judge)
 
     def _begin_generator(self) -> None:
         """Begin to load the generator in the background, if one is named, after the checks that take no time."""
+        if self._beside:
+            self._beside._begin_generator()
+            return
         if self._generator or not self.settings.generation.llm:
             return
         from biorag.generators.source import generator_source
@@ -293,6 +318,8 @@ class Session:
         self._generator = self._background.submit(load_generator, self.settings, self._at_a_time)
 
     def _loaded_generator(self) -> Generator | None:
+        if self._beside:
+            return self._beside._loaded_generator()
         self._begin_generator()
         return self._generator.result() if self._generator else None
 
@@ -300,7 +327,7 @@ class Session:
         """Return the index with the models of retrieval, some settings changed for one question."""
         with self._searching:
             if self._opened is None:
-                self._opened = load_models(self.settings, self._manifest, self._index)
+                self._opened = load_models(self.settings, self._manifest, self._index, self._loaded)
         opened = self._opened
         changed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
         if not changed:

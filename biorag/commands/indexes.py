@@ -26,7 +26,7 @@ File = Annotated[Path, typer.Argument(help="The file of an exported index.")]
 
 @app.callback(invoke_without_command=True)
 def indexes(ctx: typer.Context, as_json: options.Json = False) -> None:
-    """List the indexes: snippets, size on disk, encoder and state.
+    """List the indexes: snippets, size on disk, encoder, state and the day of the last change.
 
     Examples:
 
@@ -50,10 +50,13 @@ def list_indexes(settings: Settings, as_json: bool) -> None:
     if as_json:
         show.print_json({"home": str(settings.home), "indexes": listed})
     elif listed:
-        columns = ["name", "snippets", "MB", "encoder", "store", "state"]
+        columns = ["name", "snippets", "MB", "encoder", "store", "state", "changed"]
         rows = [
-            [f"{value / 1e6:,.1f}" if key == "bytes" else "unknown" if value is None else value for key, value in row]
-            for row in (summary.items() for summary in listed)
+            ["unknown" if value is None else value for value in summary.values()]
+            for summary in (
+                {**each, "bytes": f"{each['bytes'] / 1e6:,.1f}", "updated": each["updated"] and each["updated"][:10]}
+                for each in listed
+            )
         ]
         show.table(f"Indexes in {settings.indexes}", columns, rows)
     else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from biorag.commands import options, show
-from biorag.commands.groups import expanded
+from biorag.commands.groups import Flags, expanded, is_named, with_index
 from biorag.errors import MissingError
 from biorag.settings.settings import Settings
 
@@ -34,23 +34,27 @@ class Serving:
     queue: Annotated[int, Option(min=1, help="Questions answered or waiting, at most.")] = 64
     open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False
 
-    def options(self) -> ServeOptions:
-        """Return the server's options."""
+    def options(self, others: bool) -> ServeOptions:
+        """Return the server's options; with `others` the page has all indexes."""
         from biorag.server.options import ServeOptions
 
         token = self.token or os.environ.get(TOKEN_VARIABLE) or None
-        return ServeOptions(self.host, self.port, token, tuple(self.allowed_host or ()), self.rate, self.queue)
+        hosts = tuple(self.allowed_host or ())
+        return ServeOptions(self.host, self.port, token, hosts, self.rate, self.queue, others=others)
 
 
 @expanded
 def serve(
-    settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER],
+    settings: Annotated[
+        Settings, Flags("name", "encoder", "qdrant"), options.RANKING, options.GENERATOR, options.ANSWER
+    ],
     serving: Annotated[Serving, "Server"],
 ) -> None:
-    """Serve a page, a JSON API and an OpenAI-compatible API over an index, until Ctrl-C.
+    """Serve a page, a JSON API and an OpenAI-compatible API over your indexes, until Ctrl-C.
 
     The page is at the address that is printed, the API under /api (described at /openapi.json), chat completions under
-    /v1. Without --token only this machine is answered.
+    /v1. The page lets you choose among all indexes; with --name it has that one alone. Without --token only this
+    machine is answered.
 
     Examples:
 
@@ -66,7 +70,8 @@ def serve(
         raise MissingError(f"serve needs the package {error.name!r}: run pip install 'biorag[serve]'") from None
     from biorag.api.session import Session
 
-    served = serving.options()
+    named = is_named(settings)
+    served, settings = serving.options(others=not named), settings if named else _chosen(settings)
     show.err.print(f"Opening index {settings.index.name!r} …")
 
     def ready(address: str) -> None:
@@ -77,6 +82,19 @@ def serve(
     with Session(settings, eager=True) as session, suppress(KeyboardInterrupt):  # a server's usual end
         listen(session, served, ready)
     show.err.print("stopped")
+
+
+def _chosen(settings: Settings) -> Settings:
+    """Return settings that name no index with that of the APIs, and say which: the usual one, else the first."""
+    from biorag.indexes.store import reachable_indexes, unnamed_index
+
+    names = reachable_indexes(settings)
+    if len(names) < 2:
+        return with_index(settings)
+    settings = settings.replace(name=unnamed_index(settings) or names[0])
+    asked = f"the APIs ask {settings.index.name!r}: choose another with --name"
+    show.err.print(f"The page has all {len(names)} indexes; {asked}", soft_wrap=True)
+    return settings
 
 
 @expanded

@@ -30,7 +30,7 @@ class IndexSummary:
     """One index as the list shows it; what only a manifest says is None where that is damaged.
 
     `state` is one of `COMPLETE`, `INCOMPLETE`, `WRITTEN` and `DAMAGED`; `bytes` the size of its folder, of an
-    index on a server the manifest alone.
+    index on a server the manifest alone; `updated` is the time of the last change.
     """
 
     name: str
@@ -39,6 +39,7 @@ class IndexSummary:
     encoder: str | None
     store: str | None
     state: str
+    updated: str | None = None
 
 
 def summaries(settings: Settings) -> list[IndexSummary]:
@@ -59,6 +60,7 @@ def _summary(settings: Settings, name: str) -> IndexSummary:
         encoder=manifest.encoder.id,
         store=manifest.store.get("url", manifest.store["kind"]),
         state=WRITTEN if is_written(folder) else COMPLETE if manifest.complete else INCOMPLETE,
+        updated=manifest.updated,
     )
 
 

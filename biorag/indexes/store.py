@@ -178,14 +178,15 @@ def index_names(settings: Settings) -> list[str]:
 
 
 def unnamed_index(settings: Settings) -> str | None:
-    """Return the index that is read where none is named: the only one, else `default`; None if neither is there.
-
-    Where a server is named, its indexes alone count, as far as they are known here.
-    """
-    names = index_names(settings)
-    if url := settings.services.qdrant:
-        names = [name for name in names if _url_of(settings.indexes / name / MANIFEST) == url]
+    """Return the index that is read where none is named: the only one, else `default`; None if neither is there."""
+    names = reachable_indexes(settings)
     return names[0] if len(names) == 1 else DEFAULT if DEFAULT in names else None
+
+
+def reachable_indexes(settings: Settings) -> list[str]:
+    """Return the names of the indexes under the home; where a server is named, of those that lie there."""
+    names, url = index_names(settings), settings.services.qdrant
+    return [name for name in names if not url or _url_of(settings.indexes / name / MANIFEST) == url]
 
 
 def _url_of(path: Path) -> str | None:

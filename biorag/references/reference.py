@@ -62,6 +62,11 @@ class Author(NamedTuple):
         names = [part for part in parts if not part[0].islower()] or parts
         return "".join(part[0].upper() for part in names[:MOST_INITIALS])
 
+    @property
+    def name(self) -> str:
+        """The name as references have it: "Family GN Jr"; a group's own."""
+        return " ".join(filter(None, (self.family, self.initials, self.suffix.rstrip("."))))
+
 
 def author_of(name: str, groups: Collection[str] = ()) -> Author:
     """Return the author of a name as metadata has it; one without a comma, or among `groups`, is a group's."""
@@ -189,12 +194,11 @@ def has_concern(snippet: Snippet) -> bool:
 
 
 def source_line(reference: Reference) -> str:
-    """Return first author, year, journal and publication types in one line, as far as they are known."""
-    first = reference.authors[0].family if reference.authors else ""
-    others = " et al." if len(reference.authors) > 1 else ""
+    """Return "Smith J, et al. · 2019 · Lancet · RCT", as far as it is known."""
+    first = ", ".join([author.name for author in reference.authors[:1]] + ["et al."] * (len(reference.authors) > 1))
     year = str(reference.date[0]) if reference.date else ""
-    head = " ".join(filter(None, (first + others if first else "", year)))
-    return " · ".join(filter(None, (head, reference.journal, ", ".join(telling_types(reference.types)))))
+    journal = reference.abbreviation or reference.journal
+    return " · ".join(filter(None, (first, year, journal, ", ".join(study_types(reference.types)))))
 
 
 # Publication types that do not tell the kind of study.
@@ -205,6 +209,23 @@ GENERAL = (ARTICLE, "Research Support", "English Abstract")
 def telling_types(types: Sequence[str]) -> list[str]:
     """Return the publication types without those of all kinds of studies, unless it has no others."""
     return [name for name in types if not name.startswith(GENERAL)] or list(types)[:1]
+
+
+DESIGNS = {
+    "Meta-Analysis": "Meta-analysis",
+    "Systematic Review": "Systematic review",
+    "Practice Guideline": "Guideline",
+    "Randomized Controlled Trial": "RCT",
+    "Observational Study": "Observational study",
+    "Case Reports": "Case report",
+}  # as a line names them, those that weigh most first
+MOST_TYPES = 2
+
+
+def study_types(types: Sequence[str]) -> list[str]:
+    """Return the publication types that tell most of a study, two at most, briefly."""
+    designs = [short for name, short in DESIGNS.items() if name in types]
+    return (designs or telling_types(types))[:MOST_TYPES]
 
 
 def one_line(value: str) -> str:

@@ -38,13 +38,8 @@ def authors(authors: Sequence[Author]) -> str:
     text = ""
     for before, author in zip([None, *authors], authors[:MOST_AUTHORS], strict=False):
         mark = "; " if before and author.group != before.group else ", "
-        text += (mark if before else "") + name(author)
+        text += (mark if before else "") + author.name
     return f"{text}, et al" if len(authors) > MOST_AUTHORS else text
-
-
-def name(author: Author) -> str:
-    """Return "Family GN Jr", or a group's name."""
-    return " ".join(filter(None, (author.family, author.initials, author.suffix.rstrip("."))))
 
 
 def _published(reference: Reference) -> str:

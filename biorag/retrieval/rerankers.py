@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from biorag.indexes.manifest import Manifest
 from biorag.models.finding import find_encoder
@@ -27,9 +27,15 @@ class RerankerParts:
     encoder: SearchEncoder | None  # the bi-encoder; None where no reranker of the chain uses it
     index: Index
     manifest: Manifest
-    # token models at hand, by the SHA-256 of their weights
-    loaded: Mapping[str, TokenEncoder] = field(default_factory=dict)
+    # models at hand, by the SHA-256 of their weights
+    loaded: MutableMapping[str, Any] = field(default_factory=dict)
     exports: Path | None = None  # the folder of exported models; None where torch is to be used
+
+    def model(self, sha256: str, load: Callable[[], Any]) -> Any:
+        """Return a model at hand, or load it and keep it so."""
+        model = self.loaded.get(sha256) or load()
+        self.loaded[sha256] = model
+        return model
 
 
 def encoder_tokens(name: str, parts: RerankerParts) -> Reranker:
@@ -43,7 +49,7 @@ def colbert(name: str, parts: RerankerParts) -> Reranker:
     from biorag.models.exported import load_colbert
 
     files = find_encoder(name)
-    tokens = parts.loaded.get(files.sha256) or load_colbert(files, parts.precision, parts.exports)
+    tokens = parts.model(files.sha256, lambda: load_colbert(files, parts.precision, parts.exports))
     return _late_interaction(name, tokens, files.sha256, parts)
 
 
@@ -52,7 +58,8 @@ def cross_encoder(name: str, parts: RerankerParts) -> Reranker:
     files = find_encoder(name)
     from biorag.models.cross_encoder import CrossEncoderReranker
 
-    return CrossEncoderReranker(files, parts.precision)
+    reranker: Reranker = parts.model(files.sha256, lambda: CrossEncoderReranker(files, parts.precision))
+    return reranker
 
 
 def _late_interaction(name: str, tokens: TokenEncoder, sha256: str, parts: RerankerParts) -> Reranker:

@@ -1,17 +1,24 @@
-"""An answer as the page shows it: the verdict, the sentences, and the evidence with its quotes marked."""
+"""An answer as the page shows it: the verdict, the sentences, and the evidence with its quotes and matches marked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
+from biorag.answering.sentence_matching import WordMatch
 from biorag.api.results import VerdictLine, verdict_line
 from biorag.references.facts import participants
 from biorag.references.reference import Reference, reference_of, source_line
-from biorag.types import Answer, Hit
+from biorag.references.vancouver import citation
+from biorag.server.bodies import CONDITIONS
+from biorag.types import Answer, Hit, Verdict
 
 Span = tuple[int, int]
+_MARK = re.compile(r"(\[\d{1,4}\])")
+KEPT_FIELDS = ("index", *CONDITIONS, "k", "include_retracted")
+CHIPS = ("Preprint", "Retracted Publication")  # types of publication that stand apart from the others
 
 
 class TextPiece(NamedTuple):
@@ -46,15 +53,57 @@ def quoted_spans(text: str, quotes: Iterable[str]) -> list[Span]:
     return joined
 
 
+class Word(NamedTuple):
+    """A piece of a text, and the match of the word that it is; None between words that match."""
+
+    text: str
+    match: WordMatch | None
+
+
+class Passage(NamedTuple):
+    """A stretch of a text, and the sentences of the answer, from 1, that rest on it; 0 is a citation of none."""
+
+    words: list[Word]
+    quoted_by: tuple[int, ...] = ()
+
+
+class Quote(NamedTuple):
+    """A quote from a hit, and the sentence of the answer that rests on it."""
+
+    sentence: int
+    text: str
+
+
+def passages(text: str, quotes: Sequence[Quote], matches: Sequence[WordMatch]) -> list[Passage]:
+    """Return a text in stretches, quoted and others, whose matching words stand apart; no quote begins inside a word.
+
+    The spans of `matches` ascend; those outside of the text are left out.
+    """
+    found, position = [], 0
+    spans = quoted_spans(text, [quote.text for quote in quotes])
+    for piece in pieces(text, spans):
+        end = position + len(piece.text)
+        inside = [match for match in matches if position <= match.span[0] and match.span[1] <= end]
+        parts = pieces(piece.text, [(match.span[0] - position, match.span[1] - position) for match in inside])
+        words = [Word(part.text, None if part.mark is None else inside[part.mark]) for part in parts]
+        by = {quote.sentence for quote in quotes if piece.mark is not None and quote.text in piece.text}
+        found.append(Passage(words, tuple(sorted(by))))
+        position = end
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class HitView:
     """A hit of the evidence."""
 
     hit: Hit
     reference: Reference
-    source: str
+    line: str  # its source, and the place in it
+    vancouver: str
     participants: int | None
-    content: list[TextPiece]
+    title: list[Passage]
+    content: list[Passage]
+    near: dict[tuple[str, str], float]  # how near a word of the question and one of the hit are, the nearest first
     cited: bool
 
 
@@ -67,23 +116,86 @@ class AnswerView:
     answer_id: str  # its name among those that are kept
     verdict: VerdictLine | None
     hits: list[HitView]
+    fields: Mapping[str, str] = field(default_factory=dict)  # of the form
+    conditions: Sequence[str] = ()  # the filters
+    index: str = ""
+    others: Sequence[str] = ()  # indexes that may be asked too
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The fields that a further question takes over."""
+        return {name: self.fields[name] for name in KEPT_FIELDS if name in self.fields}
+
+    @property
+    def is_reworded(self) -> bool:
+        """Whether the verdict of a sentence rests on other words than its own."""
+        return any(span.quote != sentence.text for sentence in self.answer.sentences for span in sentence.evidence)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a sentence is not supported."""
+        return any(sentence.verdict is not Verdict.SUPPORTED for sentence in self.answer.sentences)
+
+    @property
+    def is_matched(self) -> bool:
+        """Whether a word of the evidence matches one of the question."""
+        return any(hit.near for hit in self.hits)
+
+    @property
+    def parts(self) -> list[str | int]:
+        """The text of an answer, in which numbers of hits stand apart."""
+        marks = {f"[{hit.hit.rank}]": hit.hit.rank for hit in self.hits}
+        return [marks.get(part, part) for part in _MARK.split(self.answer.text)]
+
+    def source_of(self, n: int) -> str:
+        """Return what a citation leads to, in one line."""
+        hit = self.hits[n - 1]
+        return ": ".join(filter(None, (hit.line, hit.hit.snippet.title)))
 
 
-def answer_view(asked: str, answer: Answer, answer_id: str) -> AnswerView:
-    """Return the answer to a question as the page shows it."""
-    quotes: dict[int, list[str]] = {}
-    for citation in answer.citations:
-        quotes.setdefault(citation.n, []).append(citation.quote)
-    for sentence in answer.sentences:
+def answer_view(
+    asked: str, answer: Answer, answer_id: str, matches: Sequence[Sequence[WordMatch]] = (), **shown: Any
+) -> AnswerView:
+    """Return the answer to a question as the page shows it; `matches` are those of each hit's contents.
+
+    `shown` are the other fields of the view.
+    """
+    quotes: dict[int, list[Quote]] = {}
+    for cited in answer.citations:
+        quotes.setdefault(cited.n, []).append(Quote(0, cited.quote))
+    for number, sentence in enumerate(answer.sentences, 1):
         for span in sentence.evidence:
-            quotes.setdefault(span.n, []).append(span.quote)
-    hits = [_hit_view(hit, quotes.get(hit.rank, []), answer) for hit in answer.hits]
-    return AnswerView(asked, answer, answer_id, verdict_line(answer), hits)
+            quotes.setdefault(span.n, []).append(Quote(number, span.quote))
+    numbers = {cited.n for cited in answer.citations}
+    hits = [
+        _hit_view(hit, quotes.get(hit.rank, []), of_hit, hit.rank in numbers)
+        for hit, of_hit in zip(answer.hits, matches or [()] * len(answer.hits), strict=True)
+    ]
+    return AnswerView(asked, answer, answer_id, verdict_line(answer), hits, **shown)
 
 
-def _hit_view(hit: Hit, quotes: list[str], answer: Answer) -> HitView:
-    content, reference = hit.snippet.content, reference_of(hit.snippet)
-    cited = any(citation.n == hit.rank for citation in answer.citations)
-    marked = pieces(content, quoted_spans(content, quotes))
-    people = participants(content)
-    return HitView(hit, reference, source_line(reference), people.number if people else None, marked, cited)
+def _hit_view(hit: Hit, quotes: list[Quote], matches: Sequence[WordMatch], cited: bool) -> HitView:
+    snippet, reference = hit.snippet, reference_of(hit.snippet)
+    before = len(snippet.contents) - len(snippet.content)  # the title's, which matches count from
+    of_content = [match._replace(span=(match.span[0] - before, match.span[1] - before)) for match in matches]
+    people = participants(snippet.content)
+    other_types = tuple(name for name in reference.types if name not in CHIPS)
+    line = source_line(replace(reference, types=other_types))
+    return HitView(
+        hit,
+        reference,
+        " · ".join(filter(None, (line, snippet.location))),
+        citation(reference),
+        people.number if people else None,
+        passages(snippet.title, [], matches),
+        passages(snippet.content, quotes, of_content),
+        _near(snippet.contents, matches),
+        cited,
+    )
+
+
+def _near(text: str, matches: Sequence[WordMatch]) -> dict[tuple[str, str], float]:
+    near: dict[tuple[str, str], float] = {}
+    for match in sorted(matches, key=lambda match: -match.similarity):
+        near.setdefault((match.asked, text[slice(*match.span)].lower()), match.similarity)
+    return near

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from biorag.api.session import Session
 from biorag.server.asking import WorkQueue, answered
 from biorag.server.bodies import AskBody, SearchBody, VerifyBody
+from biorag.server.shelf import Shelf
 from biorag.utils.files import json_text
 from biorag.utils.text import showable_json
 
@@ -22,8 +22,9 @@ def document(values: Mapping[str, Any]) -> Response:
     return Response(showable_json(json_text(values, indent=2)) + "\n", media_type="application/json")
 
 
-def api_router(session: Session, answering: WorkQueue, searching: WorkQueue) -> APIRouter:
-    """Return the routes of the JSON API; `searching` does all that needs no generator."""
+def api_router(shelf: Shelf, answering: WorkQueue, searching: WorkQueue) -> APIRouter:
+    """Return the routes of the JSON API, which ask the first index; `searching` does all that needs no generator."""
+    session = shelf.first
     router = APIRouter(prefix="/api", tags=["biorag"])
 
     @router.post("/search", response_model=Document)
@@ -34,7 +35,7 @@ def api_router(session: Session, answering: WorkQueue, searching: WorkQueue) -> 
     @router.post("/ask", response_model=Document)
     async def ask(body: AskBody, request: Request) -> Response:
         """Answer a question from the evidence, each sentence checked, as `biorag ask --json` prints it."""
-        return document((await answered(request, session, answering, body)).to_json())
+        return document((await answered(request, shelf.lend, answering, body)).to_json())
 
     @router.post("/verify", response_model=Document)
     async def verify(body: VerifyBody) -> Response:

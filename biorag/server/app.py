@@ -1,9 +1,10 @@
-"""The application: routes over one open index, behind the guard."""
+"""The application: routes over an open index, and a page over those beside it, behind the guard."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,13 +25,15 @@ from biorag.server.faults import MCP, RefusedError, error_response
 from biorag.server.guards import Doorkeeper, Guard
 from biorag.server.openai import openai_router
 from biorag.server.options import ServeOptions
-from biorag.server.pages import page_routes
+from biorag.server.pages import Pages, page_routes
+from biorag.server.shelf import Shelf
 from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 STATIC_FILES = Path(__file__).parent / "static"
+SWEEP_SECONDS = 30  # between two looks at which indexes nobody asks any more
 
 
 def create_app(session: Session, options: ServeOptions) -> ASGIApp:
@@ -38,15 +41,16 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
     # Questions may wait minutes for a generator; searches and pages do not wait behind them.
     answering, searching = (WorkQueue(options.threads, options.queue) for _ in range(2))
     doorkeeper = Doorkeeper(options.token)
-    tools = _tools(session)
+    tools, shelf = _tools(session), Shelf(session, options.others)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if tools is None:
+        async with AsyncExitStack() as running:
+            if tools is not None:
+                await running.enter_async_context(tools.session_manager.run())
+            running.callback(asyncio.create_task(_sweep(shelf)).cancel)
             yield
-            return
-        async with tools.session_manager.run():
-            yield
+        shelf.close_idle(0)
 
     app = FastAPI(
         lifespan=lifespan,
@@ -57,9 +61,9 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.include_router(api_router(session, answering, searching))
-    app.include_router(openai_router(session, answering))
-    app.router.routes.extend(page_routes(session, doorkeeper, answering))
+    app.include_router(api_router(shelf, answering, searching))
+    app.include_router(openai_router(shelf, answering))
+    app.router.routes.extend(page_routes(Pages(shelf, answering, searching, doorkeeper.asks), doorkeeper))
     if tools is not None:
         from mcp.server.transport_security import TransportSecuritySettings
 
@@ -75,6 +79,13 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
     app.add_exception_handler(Exception, _bug)
     trusting = TrustedHostMiddleware(app, options.trusted_hosts, www_redirect=False)
     return Guard(trusting, options, doorkeeper)
+
+
+async def _sweep(shelf: Shelf) -> None:
+    """Close indexes that nobody asks any more, until cancelled."""
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        await asyncio.to_thread(shelf.close_idle)
 
 
 def _tools(session: Session) -> MCPServer[Any] | None:

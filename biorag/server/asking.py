@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from biorag.server.faults import RefusedError
 from biorag.utils.http import GivenUpError, given_up
 
 T = TypeVar("T")
+Lend = Callable[[], AbstractContextManager[Session]]  # lends an open index
 RETRY_SECONDS = 5
 WATCH_SECONDS = 1.0  # between two looks at whether the client is still there
 
@@ -46,8 +48,8 @@ class WorkQueue:
 class Asking:
     """A question that a thread answers; leaving the context abandons it, unless it is answered."""
 
-    def __init__(self, session: Session, answering: WorkQueue, body: AskBody) -> None:
-        self._session, self._body = session, body
+    def __init__(self, lend: Lend, answering: WorkQueue, body: AskBody) -> None:
+        self._lend, self._body = lend, body
         self._reply, self._gone = "", threading.Event()
         self._is_begun = False
         self._task = asyncio.ensure_future(answering.run(self._ask))
@@ -87,23 +89,24 @@ class Asking:
         self._is_begun = True
         with given_up(self._gone):
             self.grow("")
-            return self._answered()
+            with self._lend() as session:
+                return self._answered(session)
 
-    def _answered(self) -> AnswerResult:
+    def _answered(self, session: Session) -> AnswerResult:
         asked = dict(self._body)
         after, said = asked.pop("after"), asked.pop("said")
         if not after:
-            return self._session.ask(**asked, on_text=self.grow)
+            return session.ask(**asked, on_text=self.grow)
         question = asked.pop("question")
-        searched, holds = standalone(self._session, question, after, said)
+        searched, holds = standalone(session, question, after, said)
         asked["answer_anyway"] = asked["answer_anyway"] or holds or None
-        answer = self._session.ask(searched, **asked, on_text=self.grow)
+        answer = session.ask(searched, **asked, on_text=self.grow)
         return answer if searched == question else following(question, after, said, answer)
 
 
-async def answered(request: Request, session: Session, answering: WorkQueue, body: AskBody) -> AnswerResult:
+async def answered(request: Request, lend: Lend, answering: WorkQueue, body: AskBody) -> AnswerResult:
     """Return the answer to a question; it is given up if the client of the request leaves."""
-    with Asking(session, answering, body) as asking:
+    with Asking(lend, answering, body) as asking:
         async for _ in asking.replies(WATCH_SECONDS):
             if await request.is_disconnected():
                 asking.abandon()

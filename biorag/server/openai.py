@@ -19,6 +19,7 @@ from biorag.errors import BioragError, UsageError
 from biorag.server.asking import Asking, WorkQueue, answered
 from biorag.server.bodies import LONGEST_QUESTION, AskBody, validated
 from biorag.server.faults import OPENAI, error_response
+from biorag.server.shelf import Shelf
 from biorag.utils.text import showable
 
 PREFIX = "biorag/"
@@ -79,8 +80,9 @@ class ChatBody(BaseModel):
         return [message.text for message in reversed(self.messages) if message.role == role]
 
 
-def openai_router(session: Session, answering: WorkQueue) -> APIRouter:
-    """Return the routes that OpenAI's clients use."""
+def openai_router(shelf: Shelf, answering: WorkQueue) -> APIRouter:
+    """Return the routes that OpenAI's clients use, which ask the first index."""
+    session = shelf.first
     router = APIRouter(prefix="/v1", tags=["OpenAI"])
     started = int(time.time())
 
@@ -95,8 +97,8 @@ def openai_router(session: Session, answering: WorkQueue) -> APIRouter:
         """Answer the last message from the evidence."""
         asked = body.question()
         if body.stream:
-            return StreamingResponse(_events(session, answering, asked), media_type="text/event-stream")
-        return JSONResponse(completion(session, await answered(request, session, answering, asked)))
+            return StreamingResponse(_events(shelf, answering, asked), media_type="text/event-stream")
+        return JSONResponse(completion(session, await answered(request, shelf.lend, answering, asked)))
 
     return router
 
@@ -118,9 +120,9 @@ def completion(session: Session, answer: AnswerResult) -> dict[str, Any]:
     return {**head, "biorag": answer.to_json()}
 
 
-async def _events(session: Session, answering: WorkQueue, asked: AskBody) -> AsyncIterator[str]:
+async def _events(shelf: Shelf, answering: WorkQueue, asked: AskBody) -> AsyncIterator[str]:
     """Yield the events of a stream: signs of life while the answer is made and checked, then its text."""
-    head = {**_head(session), "object": "chat.completion.chunk"}
+    head = {**_head(shelf.first), "object": "chat.completion.chunk"}
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
@@ -128,7 +130,7 @@ async def _events(session: Session, answering: WorkQueue, asked: AskBody) -> Asy
 
     yield chunk({"role": "assistant", "content": ""})
     try:
-        with Asking(session, answering, asked) as asking:
+        with Asking(shelf.lend, answering, asked) as asking:
             async for _ in asking.replies(ALIVE_SECONDS):
                 yield ALIVE
             answer = asking.answer()

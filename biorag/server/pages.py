@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
+from weakref import WeakKeyDictionary
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -20,15 +23,17 @@ from starlette.routing import BaseRoute, Route
 
 from biorag.api.results import AnswerResult, lead_of, mark_of, paragraphs
 from biorag.api.session import Session
-from biorag.errors import BioragError, MissingError
+from biorag.errors import BioragError, MissingError, UsageError
+from biorag.indexes.overview import Overview
 from biorag.prompts.grammar import growing_text
 from biorag.references.reference import telling_types
 from biorag.registries import OUTPUTS, TERMINAL
 from biorag.server.answer_view import AnswerView, answer_view
-from biorag.server.asking import Asking, WorkQueue, answered
-from biorag.server.bodies import CONDITIONS, AskBody, ask_body, form_fields
+from biorag.server.asking import Asking, Lend, WorkQueue, answered
+from biorag.server.bodies import CONDITIONS, ask_body, form_fields
 from biorag.server.faults import status_of
 from biorag.server.guards import COOKIE, Doorkeeper
+from biorag.server.shelf import Shelf
 from biorag.utils.text import showable
 
 T = TypeVar("T")
@@ -51,22 +56,44 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 FORMATS = tuple(name for name in OUTPUTS if name != TERMINAL)
-_FLAG = re.compile(r" ?\([^()]*--[^()]*\)")
+_COMMAND_LINE = re.compile(r" ?\([^()]*--[^()]*\)| of --[a-z-]+|[;:] [^;:]*'biorag [^']*'[^;:]*")
 
 
 def page_note(note: str) -> str:
-    """Return a note without the options of the command line that it names."""
-    return _FLAG.sub("", note)
+    """Return a note or a fault without the options and commands that it names."""
+    return _COMMAND_LINE.sub("", note)
+
+
+_SECTION = re.compile(r"(?:^|(?<=[.?!)]))\s*([A-Z][A-Z ,/&-]{3,48}:)(?=\s)")
+
+
+def sectioned(text: str) -> Markup:
+    """Return a text with the labels of a structured abstract, such as "METHODS:", marked."""
+    parts = _SECTION.split(showable(text))
+    return Markup().join(
+        Markup(' <b class="section">{}</b>').format(part) if number % 2 else part for number, part in enumerate(parts)
+    )
 
 
 def asking(question: str, **fields: str) -> str:
-    """Return the address that asks a question."""
-    return f"/ask?{urlencode({'question': question, **fields})}"
+    """Return the address that asks a question; empty fields are left out."""
+    return f"/ask?{urlencode({name: value for name, value in {**fields, 'question': question}.items() if value})}"
+
+
+def day(time: str) -> str:
+    """Return the day of a time in ISO 8601, as "24 November 2026"; another text as it is."""
+    try:
+        moment = datetime.fromisoformat(time)
+    except ValueError:
+        return time
+    return f"{moment.day} {moment:%B %Y}"
 
 
 TEMPLATES.globals |= {
     "asking": asking,
-    "formats": FORMATS,
+    "day": day,
+    "sectioned": sectioned,
+    "formats": [OUTPUTS[name] for name in reversed(FORMATS)],
     "mark_of": mark_of,
     "lead_of": lead_of,
     "paragraphs": paragraphs,
@@ -106,9 +133,9 @@ class LastKept(Generic[T]):
         return self._values.pop(name) if take else self._values[name]
 
 
-def page_routes(session: Session, doorkeeper: Doorkeeper, answering: WorkQueue) -> list[BaseRoute]:
+def page_routes(pages: Pages, doorkeeper: Doorkeeper) -> list[BaseRoute]:
     """Return the routes of the page."""
-    pages, login = Pages(session, answering, doorkeeper.asks), LoginPages(doorkeeper)
+    login = LoginPages(doorkeeper)
     routes: list[tuple[str, Handler, str]] = [
         ("/", pages.start, "GET"),
         ("/ask", pages.ask, "GET"),
@@ -143,17 +170,17 @@ def _is_part(request: Request) -> bool:
 
 
 class Pages:
-    """Question, answer, evidence; `asks` for a token, so that one may log out."""
+    """Question, answer, evidence, of any index of a shelf; `asks` for a token, so that one may log out."""
 
-    def __init__(self, session: Session, answering: WorkQueue, asks: bool) -> None:
-        self._session, self._answering, self._asks = session, answering, asks
+    def __init__(self, shelf: Shelf, answering: WorkQueue, searching: WorkQueue, asks: bool) -> None:
+        self._shelf, self._answering, self._searching, self._asks = shelf, answering, searching, asks
         self._answers: LastKept[AnswerResult] = LastKept()
-        self._waiting: LastKept[AskBody] = LastKept()
-        self._overview = session.overview()
+        self._waiting: LastKept[Mapping[str, str]] = LastKept()
+        self._overviews: WeakKeyDictionary[Session, Overview] = WeakKeyDictionary()  # while an index is open
 
     async def start(self, request: Request) -> Response:
-        """Show the form, what the index holds, and questions to it."""
-        return self._page({}, None)
+        """Show the form, what the index holds, questions to it, and the other indexes."""
+        return await self._page(await form_fields(request), None)
 
     async def ask(self, request: Request) -> Response:
         """Answer a question: as a part of the page or as a whole one; a generator's answer as it is written.
@@ -163,17 +190,22 @@ class Pages:
         fields = await form_fields(request)
         body = ask_body(fields)
         if request.headers.get("sec-fetch-site") == "cross-site":
-            return self._page(fields, None)
-        if _is_part(request) and self._session.settings.generation.llm:
-            return page("writing.html", name=self._waiting.keep(body))
-        answer = await answered(request, self._session, self._answering, body)
-        view = self._view(body, answer)
-        return page("answer.html", view=view) if _is_part(request) else self._page(fields, view)
+            return await self._page(fields, None)
+        if _is_part(request) and self._shelf.first.settings.generation.llm:
+            return page("writing.html", name=self._waiting.keep(fields))
+        try:
+            answer = await answered(request, self._lending(fields), self._answering, body)
+            view = await self._view(fields, answer)
+        except UsageError as error:
+            if _is_part(request):
+                raise
+            return await self._page(fields, None, error)
+        return page("answer.html", view=view) if _is_part(request) else await self._page(fields, view)
 
     async def events(self, request: Request) -> Response:
         """Show an answer as it is written, then as it was verified."""
-        body = self._waiting.get(request.path_params["name"], take=True)
-        return StreamingResponse(self._written(body), media_type="text/event-stream")
+        fields = self._waiting.get(request.path_params["name"], take=True)
+        return StreamingResponse(self._written(fields), media_type="text/event-stream")
 
     async def export(self, request: Request) -> Response:
         """Return the sources of an answer in a format."""
@@ -185,34 +217,55 @@ class Pages:
         headers = {"Content-Disposition": f'attachment; filename="{file}"'}
         return Response(answer.to(name), media_type="text/plain; charset=utf-8", headers=headers)
 
-    async def _written(self, body: AskBody) -> AsyncIterator[str]:
+    async def _written(self, fields: Mapping[str, str]) -> AsyncIterator[str]:
         shown = ""
         try:
-            with Asking(self._session, self._answering, body) as asking:
+            with Asking(self._lending(fields), self._answering, ask_body(fields)) as asking:
                 async for reply in asking.replies(PROVISIONAL_SECONDS):
                     if (text := growing_text(reply)) != shown:
                         shown = text
                         yield _event("provisional", rendered("provisional.html", text=text))
                 answer = asking.answer()
-            yield _event("checked", rendered("answer.html", view=self._view(body, answer)))
+            yield _event("checked", rendered("answer.html", view=await self._view(fields, answer)))
         except BioragError as error:
             yield _event("checked", rendered("fault.html", sentence=error.public))
         yield _event("done", "")
 
-    def _view(self, body: AskBody, answer: AnswerResult) -> AnswerView:
-        return answer_view(body.question, answer, self._answers.keep(answer))
+    def _lending(self, fields: Mapping[str, str]) -> Lend:
+        return partial(self._shelf.lend, fields.get("index", ""))
 
-    def _page(self, fields: Mapping[str, str], view: AnswerView | None) -> Response:
-        return page(
-            "start.html",
-            fields=fields,
-            chosen=any(name in fields for name in FOLDED),
-            view=view,
-            index=self._session.name,
-            overview=self._overview,
-            types=telling_types(self._overview.types),
-            asks=self._asks,
-        )
+    async def _view(self, fields: Mapping[str, str], answer: AnswerResult) -> AnswerView:
+        def made() -> AnswerView:
+            with self._lending(fields)() as session:
+                matches = session.matches(answer.question.text, answer.hits)
+                others = [name for name in self._shelf.names() if name != session.name]
+            shown = {"fields": fields, "conditions": ask_body(fields).filter, "index": session.name, "others": others}
+            return answer_view(fields["question"], answer, self._answers.keep(answer), matches, **shown)
+
+        return await self._searching.run(made)
+
+    async def _page(
+        self, fields: Mapping[str, str], view: AnswerView | None, fault: UsageError | None = None
+    ) -> Response:
+        def made() -> Response:
+            with self._lending(fields)() as session:
+                overview = self._overviews.get(session) or session.overview()
+                self._overviews[session] = overview
+                return page(
+                    "start.html",
+                    status_of(fault) if fault else HTTPStatus.OK,
+                    fault=fault and fault.public,
+                    fields=fields,
+                    chosen=any(name in fields for name in FOLDED),
+                    view=view,
+                    index=session.name,
+                    indexes=self._shelf.listed(),
+                    overview=overview,
+                    types=telling_types(overview.types),
+                    asks=self._asks,
+                )
+
+        return await self._searching.run(made)
 
 
 def _event(name: str, html: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from biorag.api import session
 from biorag.api.results import AnswerResult, SearchResult, verdict_line
 from biorag.api.session import Session, conditions, options_of
 from biorag.errors import MissingError, UsageError
+from biorag.indexes.catalogue import rename_index
 from biorag.settings.settings import Settings
 from biorag.types import LABELS, CheckedSentence, Hit, Question, Snippet, Verdict
 from tests.cli import done, invoke, succeeded
@@ -261,3 +263,19 @@ def test_a_session_loads_models_when_it_needs_them_and_verifies_by_id_and_pmid(s
         assert opened.verify_all(claims)[:3] == alone
         opened.search("heparin")
     assert len(loaded) == 1
+
+
+def test_sessions_beside_one_another_load_no_model_twice(small_home, tmp_path, tiny_encoder):
+    home = tmp_path / "home"
+    shutil.copytree(small_home, home)
+    settings = Settings.of(home=home, name="default", verifier="none")
+    rename_index(Settings.of(home=shutil.copytree(small_home, tmp_path / "copy"), name="default"), "second")
+    (tmp_path / "copy" / "indexes" / "second").rename(home / "indexes" / "second")
+    with Session(settings, eager=True) as first:
+        alone = first.search("warfarin")
+        with Session(settings.replace(name="second"), beside=first) as second:
+            searched = second.search("warfarin")
+            assert second._models().encoder is first._models().encoder
+            assert [hit.snippet.id for hit in searched] == [hit.snippet.id for hit in alone]
+        assert [hit.snippet.id for hit in first.search("warfarin")] == [hit.snippet.id for hit in alone]
+        assert len(first._loaded) == 1

@@ -165,7 +165,7 @@ def test_a_damaged_file_of_last_hits_is_named(home):
 
 def test_evidence_shows_author_year_journal_and_type(home):
     shown = succeeded(run(home, "search", "asthma", "--name", "papers", *BARE)).stdout
-    assert "O'Byrne et al. 2020 · J · Randomized Controlled Trial" in shown
+    assert "O'Byrne PM, et al. · 2020 · J · RCT" in shown
     shown = succeeded(run(home, "search", "budesonide", "--name", "papers", *BARE)).stdout
     assert "EXPRESSION OF CONCERN Budesonide doubted." in shown
     assert "RETRACTED Budesonide withdrawn." in shown

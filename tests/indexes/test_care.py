@@ -43,6 +43,7 @@ def held(settings) -> list[str]:
 def test_the_list_says_what_each_index_is(indexed, settings):
     (listed,) = done(indexed("indexes", "--json"))["indexes"]
     assert listed.pop("bytes") > 1000
+    assert listed.pop("updated") == Store(settings).require_manifest().updated
     assert listed == {
         "name": "test",
         "snippets": 12,

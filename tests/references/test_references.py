@@ -277,7 +277,7 @@ def test_the_real_record(shared_data):
         "Budesonide-Formoterol as Needed in Mild Asthma. N Engl J Med. 2018 May 17;378(20):1865-76. "
         "doi: 10.1056/NEJMoa1715274. PMID: 29768149."
     )
-    assert source_line(reference_of(snippet)).startswith("O'Byrne et al. 2018 · The New England journal of medicine · ")
+    assert source_line(reference_of(snippet)) == "O'Byrne PM, et al. · 2018 · N Engl J Med · RCT"
     (entry,) = read_ris(ris(hits_of(snippet)))
     assert (entry["type_of_reference"], len(entry["authors"]), entry["doi"]) == ("JOUR", 10, "10.1056/NEJMoa1715274")
 
@@ -317,6 +317,22 @@ def test_metadata_of_any_type_is_no_error(fields):
     snippet = Snippet("x", "T", "C", None, fields)
     for write in (ris, bibtex, vancouver, markdown, comma_separated):
         assert write(hits_of(snippet))
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"authors": ["Smith, Jane Ann"], "year": 2019, "journal": "The Lancet"}, "Smith JA · 2019 · The Lancet"),
+        ({"authors": ["A Study Group"], "type": ["Journal Article"]}, "A Study Group · Journal Article"),
+        ({"type": ["Review", "Systematic Review", "Meta-Analysis"]}, "Meta-analysis, Systematic review"),
+        (
+            {"type": ["Comparative Study", "Journal Article", "Multicenter Study", "Letter"]},
+            "Comparative Study, Multicenter Study",
+        ),
+    ],
+)
+def test_a_source_is_one_line(fields, line):
+    assert source_line(reference_of(Snippet("x", "T", "C", None, fields))) == line
 
 
 def test_a_snippet_without_any_field_is_cited_by_its_title():

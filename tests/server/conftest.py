@@ -18,6 +18,8 @@ import pytest
 from biorag.api.session import Session
 from biorag.settings.sources import load_settings
 from tests.cli import run
+from tests.conftest import write_medrag
+from tests.server.studies import STUDIES
 
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
 
@@ -34,9 +36,13 @@ SECONDS = 240
 
 @pytest.fixture(scope="session")
 def demo_home(tmp_path_factory) -> Path:
-    """A home with the demonstration corpus, whose encoder is exported to it: a server is a process of its own."""
+    """A home with the demonstration corpus, and studies that are made up, as `inhalers`.
+
+    The encoder is exported to it: a server is a process of its own.
+    """
     home = tmp_path_factory.mktemp("served-home")
     run("index", "demo", "--name", "default", home=home)
+    run("index", write_medrag(home / "studies.jsonl", STUDIES), "--name", "inhalers", home=home)
     return home
 
 
@@ -77,9 +83,9 @@ class Served:
 
 
 @contextmanager
-def serving(home: Path, *arguments: object, **variables: str) -> Iterator[Served]:
-    """Run `biorag serve` on a free port until the end."""
-    words = ["serve", "--name", "default", "--port", "0", *map(str, arguments)]
+def serving(home: Path, *arguments: object, name: str | None = "default", **variables: str) -> Iterator[Served]:
+    """Run `biorag serve` on a free port until the end, over one index, or without a name over all of the home."""
+    words = ["serve", *(["--name", name] if name else []), "--port", "0", *map(str, arguments)]
     environment = {**os.environ, "BIORAG_HOME": str(home), "PYTHONPATH": str(ROOT), **variables}
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from biorag.cli import main; main()"

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biorag.answering.sentence_matching import WordMatch
 from biorag.errors import MissingError, UsageError
-from biorag.server.answer_view import TextPiece, answer_view, pieces, quoted_spans
+from biorag.server.answer_view import AnswerView, Quote, TextPiece, answer_view, passages, pieces, quoted_spans
 from biorag.server.bodies import ask_body
-from biorag.server.pages import LastKept, rendered
-from biorag.types import Answer, CheckedSentence, Question, Verdict
+from biorag.server.pages import LastKept, day, page_note, rendered, sectioned
+from biorag.types import Answer, CheckedSentence, EvidenceSpan, Hit, Question, Snippet, Verdict
 
 
 def test_a_quote_is_marked_where_it_stands():
@@ -24,17 +25,80 @@ def test_a_quote_is_marked_where_it_stands():
     ]
 
 
+CONTENT = "Zinc shortens colds. Iron does not. Copper was not tried."
+
+
+def shown(*sentences: CheckedSentence, **parts: object) -> AnswerView:
+    hit = Hit(1, Snippet("s", "Metals", CONTENT), 1.0)
+    text = " ".join(sentence.text for sentence in sentences)
+    answer = Answer(Question("q", "Is it?"), text=text, sentences=sentences, hits=(hit,))
+    return answer_view("Is it?", answer, "id", **parts)
+
+
+def supported(text: str, quote: str) -> CheckedSentence:
+    return CheckedSentence(text, Verdict.SUPPORTED, (1,), (span(quote, Verdict.SUPPORTED),))
+
+
+def span(quote: str, verdict: Verdict) -> EvidenceSpan:
+    return EvidenceSpan(1, "s", None, quote, verdict)
+
+
 def test_a_sentence_has_its_verdict_and_its_mark_on_the_page():
     probability = {"supports": 0.55, "contradicts": 0.05, "neither": 0.4}
-    sentences = (
-        CheckedSentence("It may.", Verdict.UNSURE, probability=probability),
-        CheckedSentence("It is.", Verdict.SUPPORTED, (1,)),
-    )
-    answer = Answer(Question("q", "Is it?"), text="It may. It is.", sentences=sentences)
-    page = rendered("answer.html", view=answer_view("Is it?", answer, "id"))
-    assert '<span class="unsure">It may.</span><strong class="mark-unsure"> [not sure: 55 % supported]</strong>' in page
-    assert '<span class="supported">It is.</span>\n' in page
+    unsure = CheckedSentence("It may.", Verdict.UNSURE, probability=probability)
+    page = rendered("answer.html", view=shown(unsure, CheckedSentence("It is.", Verdict.SUPPORTED, (1,))))
+    mark = '<strong class="mark-unsure"> [not sure: 55 % supported]</strong>'
+    assert f'<span id="s1" class="unsure">It may.</span>{mark}' in page
+    assert '<span id="s2" class="supported">It is.</span>\n' in page
     assert "1 of 2 sentences supported by [1], 1 not sure" in page
+    assert "The verdict of each sentence" not in page, "no sentence has a quote"
+
+
+def test_each_sentence_has_its_verdict_with_its_quote_which_citations_light():
+    zinc, iron = "Zinc shortens colds.", "Iron does not."
+    against = CheckedSentence("Iron helps.", Verdict.CONTRADICTED, (), (span(iron, Verdict.CONTRADICTED),))
+    tin = CheckedSentence("Tin is dear.", Verdict.UNSUPPORTED)
+    page = rendered("answer.html", view=shown(supported("Colds pass sooner with zinc.", zinc), against, tin))
+    checks = page[page.index('<details class="checks" open>') : page.index("</ol>")]
+    for verdict, text in (("supported", f"“{zinc}”"), ("contradicted", f"“{iron}”"), ("unsupported", "No sentence of")):
+        assert text in checks[checks.index(f'<strong class="mark-{verdict}">{verdict}') :]
+    assert """data-lights="#hit-1, #s1, #hit-1 [data-by~='1']">[1]</a>""" in page
+    assert (
+        f'<mark data-by="1" data-lights="#s1">{zinc}</mark> <mark data-by="2" data-lights="#s2">{iron}</mark> C' in page
+    )
+    assert "The verdict of each" not in rendered("answer.html", view=shown(supported(zinc, zinc))), "it is the quote"
+
+
+def test_words_that_match_the_question_are_graded_inside_and_outside_of_quotes():
+    metals, zinc, iron = (0, 6), (8, 12), (29, 33)
+    matches = [
+        WordMatch(metals, "metal", 0.8, 4),
+        WordMatch(zinc, "iron", 0.5, 1),
+        WordMatch(iron, "iron", 1.0, 5),
+    ]
+    view = shown(supported("Zinc shortens colds.", "Zinc shortens colds."), matches=[matches])
+    page = rendered("answer.html", view=view)
+    assert '[1] <span class="m4" title="metal: 0.80">Metals</span></h3>' in page
+    assert '<span class="m1" title="iron: 0.50">Zinc</span> shortens colds.</mark>' in page
+    assert '</mark> <span class="m5" title="iron: 1.00">Iron</span> does not.' in page
+    assert view.hits[0].near == {("iron", "iron"): 1, ("metal", "metals"): 0.8, ("iron", "zinc"): 0.5}
+    assert "Words by cosine: iron – iron 1.00, metal – metals 0.80, iron – zinc 0.50<" in page
+
+
+def test_a_day_is_spelled_out_and_another_text_stays():
+    assert [day("2026-11-04T05:09:16Z"), day("2026-01-31"), day("soon")] == [
+        "4 November 2026",
+        "31 January 2026",
+        "soon",
+    ]
+
+
+def test_labels_of_a_structured_abstract_stand_out():
+    text = "BACKGROUND: A <b>. MATERIALS AND METHODS: DNA: two. Not all were SEEN: three."
+    assert sectioned(text) == (
+        ' <b class="section">BACKGROUND:</b> A &lt;b&gt;. <b class="section">MATERIALS AND METHODS:</b> DNA: two. '
+        "Not all were SEEN: three."
+    )
 
 
 @given(st.text(alphabet="ab ", max_size=30), st.lists(st.text(alphabet="ab ", max_size=6), max_size=6))
@@ -48,6 +112,30 @@ def test_pieces_are_the_whole_text_and_marks_are_the_quotes(text, quotes):
             assert any(first <= start and start + len(quote) <= last for first, last in spans)
 
 
+@given(
+    st.text(alphabet="ab ", max_size=30),
+    st.lists(st.text(alphabet="ab ", min_size=1, max_size=6), max_size=4),
+    st.lists(st.integers(0, 34), max_size=8, unique=True),
+)
+def test_passages_are_the_whole_text_and_each_match_in_it_is_a_word(text, quotes, bounds):
+    ends = sorted(bounds)
+    matches = [WordMatch(span, "a", 1.0, 5) for span in zip(ends[::2], ends[1::2], strict=False)]
+    found = passages(text, [Quote(number, quote) for number, quote in enumerate(quotes, 1)], matches)
+    assert "".join(word.text for passage in found for word in passage.words) == text
+    marked = [word for passage in found for word in passage.words if word.match]
+    assert all(word.text == text[slice(*word.match.span)] for word in marked)
+    cuts = {end for start, stop in quoted_spans(text, quotes) for end in (start, stop)}
+    whole = [
+        match
+        for match in matches
+        if match.span[1] <= len(text) and not any(match.span[0] < cut < match.span[1] for cut in cuts)
+    ]
+    assert [word.match for word in marked] == whole
+    assert {number for passage in found for number in passage.quoted_by} == {
+        number for number, quote in enumerate(quotes, 1) if quote in text
+    }
+
+
 def test_only_the_last_are_kept():
     kept = LastKept[int](2)
     names = [kept.keep(number) for number in range(3)]
@@ -56,6 +144,22 @@ def test_only_the_last_are_kept():
     for name in (names[0], names[2], "x"):
         with pytest.raises(MissingError, match="no longer kept"):
             kept.get(name)
+
+
+@pytest.mark.parametrize(
+    ("note", "left"),
+    [
+        ("withheld (--answer-anyway shows it)", "withheld"),
+        (
+            "no snippet has the field 'x' of --filter: the fields are id, title; 'biorag indexes show N' shows them",
+            "no snippet has the field 'x': the fields are id, title",
+        ),
+        ("the index is empty: run 'biorag index CORPUS' to the end", "the index is empty"),
+        ("two words: one; and another", "two words: one; and another"),
+    ],
+)
+def test_what_is_done_in_a_terminal_is_left_out_on_the_page(note, left):
+    assert page_note(note) == left
 
 
 def test_a_form_is_the_body_of_the_api():

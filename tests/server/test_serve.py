@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -14,12 +15,16 @@ import httpx
 import pytest
 
 from biorag.api.session import Session
-from biorag.errors import UsageError
+from biorag.errors import MissingError, ServiceError, UsageError
+from biorag.indexes.catalogue import rename_index
 from biorag.server.asking import Asking, WorkQueue
 from biorag.server.bodies import AskBody
 from biorag.server.guards import CLIENTS, RateLimiter
 from biorag.server.options import ServeOptions
+from biorag.server.shelf import IDLE_SECONDS, MOST_OPEN, Shelf
+from biorag.settings.sources import load_settings
 from biorag.utils.http import GivenUpError
+from biorag.utils.locks import DirectoryLock
 from tests.cli import failed, invoke
 from tests.server.conftest import QUESTION, client_of, serving
 
@@ -28,7 +33,7 @@ from tests.server.conftest import QUESTION, client_of, serving
 def test_it_says_where_it_is_and_ends_when_told(demo_home, sent):
     with serving(demo_home) as served:
         page = httpx.get(served.url)
-        assert (page.status_code, "Ask the index default" in page.text) == (200, True)
+        assert (page.status_code, "from <strong>default</strong>" in page.text) == (200, True)
         with socket.create_connection(("127.0.0.1", served.port)):  # an idle connection does not keep it
             assert served.end(sent) == 0
     assert re.search(r"ready at http://127\.0\.0\.1:\d+/ \(Ctrl-C ends it\)", "".join(served.lines))
@@ -76,6 +81,86 @@ def test_a_bucket_fills_again_with_time_and_few_clients_are_kept():
     assert ServeOptions().rate > 0
 
 
+@pytest.fixture
+def many_home(demo_home, tmp_path):
+    """A home of one index more than a shelf keeps open, besides `default`."""
+    home = tmp_path / "many"
+    shutil.copytree(demo_home, home)
+    for number in range(MOST_OPEN + 1):
+        shutil.copytree(home / "indexes" / "inhalers", home / "indexes" / "copy")
+        rename_index(load_settings({"home": home, "name": "copy"}, None), f"copy{number}")
+    return home
+
+
+def is_free(home, name) -> bool:
+    """Whether an index could be written to, because nothing has it open."""
+    try:
+        DirectoryLock(home / "indexes" / name, exclusive=True).release()
+    except ServiceError:
+        return False
+    return True
+
+
+def test_other_indexes_are_opened_when_they_are_asked_and_closed_again(many_home):
+    now = [0.0]
+    names = [f"copy{number}" for number in range(MOST_OPEN + 1)]
+    with Session(load_settings({"home": many_home, "name": "default"}, None), eager=True) as first:
+        shelf = Shelf(first, others=True, clock=lambda: now[0])
+        assert shelf.names() == [*names, "default", "inhalers"]
+        assert [(each.name, each.snippets) for each in shelf.listed()][-2:] == [("default", 263), ("inhalers", 5)]
+        with shelf.lend() as session:
+            assert session is first
+        for name in names:
+            now[0] += 1
+            assert is_free(many_home, name), "a list of indexes opens none"
+            with shelf.lend(name) as session:
+                assert session.search("hoarseness")[0].snippet.id == "inhaler_3"
+                assert session.name == name
+                assert session._models().encoder is first._models().encoder
+        assert [is_free(many_home, name) for name in names] == [True, False, False, False], "the oldest was closed"
+        with shelf.lend(names[1]) as session:
+            now[0] += IDLE_SECONDS + 1
+            shelf.close_idle()
+            assert [is_free(many_home, name) for name in names] == [True, False, True, True]
+            assert len(session.search("hoarseness")) == 5, "an index that is being asked stays open"
+        with pytest.raises(MissingError, match="no index 'nowhere' here: choose one of copy0"):
+            shelf.lend("nowhere").__enter__()
+        shelf.close_idle(0)
+        assert is_free(many_home, names[1])
+        with pytest.raises(MissingError, match=r"choose one of default$"):
+            Shelf(first, others=False).lend("inhalers").__enter__()
+
+
+def test_without_a_name_the_page_has_all_indexes_and_with_one_that_alone(session):
+    with client_of(session, others=True) as client:
+        home = client.get("/").text
+        assert re.findall(r'href="/\?index=(\w+)"( aria-current="true")?', home)[1:] == [
+            ("default", ' aria-current="true"'),
+            ("inhalers", ""),
+        ]
+        assert "5 snippets, 0." in home
+        chosen = client.get("/?index=inhalers").text
+        assert 'name="index" value="inhalers"' in chosen
+        assert "What is known about" in chosen
+        answer = client.get("/ask", params={"index": "inhalers", "question": "Does hoarseness occur?"}).text
+        assert "Haas M · 2016 · Airway Letters · Observational study" in answer
+        assert '<a href="/ask?index=default&amp;question=Does+hoarseness+occur%3F">default</a>' in answer
+        assert client.get("/api/info").json()["name"] == "default", "the APIs ask the first"
+        lost = client.get("/ask", params={"index": "nowhere", "question": "x"})
+        assert (lost.status_code, "There is no index &#39;nowhere&#39; here" in lost.text) == (404, True)
+    with client_of(session) as client:
+        assert "inhalers" not in client.get("/").text
+        assert client.get("/?index=inhalers").status_code == 404
+
+
+def test_a_question_that_is_wrong_stands_in_the_form_again(client):
+    reply = client.get("/ask", params={"question": "Is fever bad?", "filter": "colour=blue"})
+    assert reply.status_code == 400
+    assert ">Is fever bad?</textarea>" in reply.text
+    assert 'value="colour=blue"' in reply.text
+    assert "No snippet has the field &#39;colour&#39;: the fields are content, id, title</p>" in reply.text
+
+
 def test_every_response_is_guarded(client):
     for path in ("/", "/static/style.css", "/api/info", "/nowhere", "/v1/models", "/openapi.json"):
         headers = client.get(path).headers
@@ -115,7 +200,8 @@ def test_an_answer_is_shown_as_it_is_written_and_then_as_it_was_checked(session,
 
 def test_a_generator_stops_once_nobody_waits(session):
     async def asked():
-        with Asking(session, WorkQueue(1, 1), AskBody(question=QUESTION)) as asking:
+        lend = Shelf(session, others=False).lend
+        with Asking(lend, WorkQueue(1, 1), AskBody(question=QUESTION)) as asking:
             asking.grow("a")
         with pytest.raises(GivenUpError):
             asking.grow("ab")

@@ -55,9 +55,14 @@ class Checker:
     def __init__(self, judge: ClaimJudge | None = None, reader: EvidenceReader | None = None) -> None:
         self._judging = Judging(judge, reader or EvidenceReader()) if judge else None
 
+    @property
+    def judge(self) -> ClaimJudge | None:
+        """What decides where no rule does, if anything."""
+        return self._judging.judge if self._judging else None
+
     def identity(self) -> str | None:
         """Return what determines verdicts besides the rules: the hash of the judge's weights, if there is one."""
-        return self._judging.judge.sha256 if self._judging else None
+        return self.judge.sha256 if self.judge else None
 
     def check_claim(self, claim: str, snippets: Sequence[Snippet], question: str = "") -> CheckedSentence:
         """Judge one claim by all snippets, whose numbers are their positions from 1.

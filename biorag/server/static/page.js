@@ -1,5 +1,5 @@
 "use strict";
-const RECENT = "biorag.recent", MOST = 8;
+const RECENT = "biorag.recent", MOST = 8, LONG = 320; // pixels
 
 // Enter asks, and Shift with Enter begins a line.
 document.addEventListener("keydown", (event) => {
@@ -7,25 +7,33 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     event.target.form.requestSubmit();
   }
+  const menu = event.key === "Escape" && document.querySelector(".menu[open]");
+  if (menu) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  }
 });
 
-// A source that a citation names gets the focus, so that the keyboard goes on from there.
 document.addEventListener("click", (event) => {
-  const link = event.target.closest && event.target.closest("a.citation");
-  const source = link && document.getElementById(link.hash.slice(1));
+  // A source that a citation names gets the focus, so that the keyboard goes on from there.
+  const link = event.target.closest("a.citation"), source = link && document.querySelector(link.hash);
   if (source) {
     source.closest("details").open = true;
     source.focus();
   }
+  const menu = document.querySelector(".menu[open]");
+  if (menu && !menu.contains(event.target)) menu.open = false;
   if (event.target.id === "copy") copy(event.target);
 });
 
-// A citation that is pointed at lights its source.
+// A citation that is pointed at, or has the focus, lights its sentence, its source and the quote; a quote its sentence.
 for (const [kind, lit] of [["mouseover", true], ["mouseout", false], ["focusin", true], ["focusout", false]]) {
   document.addEventListener(kind, (event) => {
-    const link = event.target.closest && event.target.closest("a.citation");
-    const source = link && document.getElementById(link.hash.slice(1));
-    if (source) source.classList.toggle("lit", lit);
+    const from = event.target.closest && event.target.closest("[data-lights]");
+    if (from) for (const part of document.querySelectorAll(from.dataset.lights)) {
+      part.classList.toggle("lit", lit);
+      if (lit) reveal(part);
+    }
   });
 }
 
@@ -35,37 +43,60 @@ document.addEventListener("htmx:configRequest", (event) => {
   for (const [name, value] of [...fields]) if (!value) fields.delete(name);
 });
 
+document.addEventListener("toggle", shorten, true);
 document.addEventListener("htmx:afterSettle", answered);
 document.addEventListener("DOMContentLoaded", answered);
 
+// Of a long text the part with its first quote is shown.
+function shorten() {
+  for (const passage of document.querySelectorAll(".passage:not(.long, .whole)")) {
+    if (passage.scrollHeight < LONG) continue;
+    const all = Object.assign(document.createElement("button"), { type: "button", className: "quiet", textContent: "Show all" });
+    all.onclick = () => {
+      passage.classList.replace("long", "whole");
+      all.remove();
+    };
+    passage.classList.add("long");
+    passage.after(all);
+    reveal(passage.querySelector("mark"));
+  }
+}
+
+function reveal(quote) {
+  const passage = quote && quote.closest(".long");
+  if (passage) passage.scrollTop = quote.offsetTop - 48;
+}
+
 async function copy(button) {
-  const lines = [...document.querySelectorAll("#answer h2, #answer .verdict, #answer .text")].map((part) => part.innerText);
-  const sources = [...document.querySelectorAll("#answer .cited")].map((part) => part.querySelector("h4").innerText);
-  await navigator.clipboard.writeText([...lines, ...sources].join("\n"));
+  const text = (selector, from = document) => [...from.querySelectorAll(selector)].map((part) => part.textContent.trim().replace(/\s+/g, " "));
+  const said = text(".said > h1, .said > .verdict, .said > .text");
+  const sources = [...document.querySelectorAll(".cited")].map((hit) => `[${hit.id.slice(4)}] ${text(".reference", hit)}`);
+  await navigator.clipboard.writeText([...said, ...sources, location.href].join("\n"));
   button.textContent = "Copied";
 }
 
 function answered() {
-  const button = document.getElementById("copy");
+  const button = document.getElementById("copy"), asked = document.querySelector(".said > h1"), recent = document.getElementById("recent");
   if (button) button.hidden = !navigator.clipboard;
-  const asked = document.querySelector("#answer h2"), recent = document.getElementById("recent");
-  if (!recent) return;
+  shorten();
   let questions = kept();
   if (asked) {
-    document.title = asked.innerText;
+    document.title = asked.textContent;
+    document.getElementById("main").className = "answered";
+    document.querySelector("#ask details").open = false;
     const url = location.pathname + location.search;
     if (url.startsWith("/ask?")) {
-      questions = [{ text: asked.innerText, url }, ...questions.filter((each) => each.url !== url)].slice(0, MOST);
+      questions = [{ text: asked.textContent, url }, ...questions.filter((each) => each.url !== url)].slice(0, MOST);
       localStorage.setItem(RECENT, JSON.stringify(questions));
     }
   }
-  recent.hidden = Boolean(asked) || questions.length === 0;
-  const examples = document.getElementById("examples");
-  if (examples) examples.hidden = Boolean(asked);
+  if (!recent) return;
+  recent.hidden = questions.length === 0;
   recent.querySelector("ul").replaceChildren(...questions.map(({ text, url }) => {
-    const item = document.createElement("li"), link = document.createElement("a");
+    const item = document.createElement("li"), link = document.createElement("a"), index = new URLSearchParams(url.slice(5)).get("index");
     link.href = url;
     link.textContent = text;
+    if (index) link.append(Object.assign(document.createElement("span"), { textContent: ` in ${index}` }));
     item.append(link);
     return item;
   }));
