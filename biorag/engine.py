@@ -27,7 +27,6 @@ from biorag.types import (
     ClaimJudge,
     Encoded,
     Fetch,
-    FieldFilter,
     Generator,
     Index,
     Progress,
@@ -36,6 +35,7 @@ from biorag.types import (
     Snippet,
     TokenEncoder,
     Vectors,
+    Where,
 )
 from biorag.utils.network import is_server
 from biorag.utils.progress import silent
@@ -100,11 +100,12 @@ class OpenIndex:
         threshold = self.settings.abstention.evidence_threshold
         return EvidenceEstimator(coefficients, self.encoder, threshold) if coefficients else None
 
-    def checked(self, conditions: tuple[FieldFilter, ...]) -> tuple[FieldFilter, ...]:
-        """Return conditions, checked by `check_fields`."""
-        from biorag.indexes.fields import check_fields
+    def checked(self, conditions: Where) -> Where:
+        """Return conditions, checked by `check_fields` and `check_values`."""
+        from biorag.indexes.fields import check_fields, check_values
 
         check_fields(self.index, self.manifest.encoder.dimension, conditions)
+        check_values(self.index, self.manifest.encoder.dimension, conditions)
         return conditions
 
     def hits_of(self, question: Question) -> int:
@@ -115,7 +116,7 @@ class OpenIndex:
         is_list = not question.options and (self.settings.generation.kind or kind_of(question.text)) == "list"
         return LIST_HITS if is_list and "k" not in retrieval.model_fields_set else retrieval.k
 
-    def search(self, question: Question, where: tuple[FieldFilter, ...]) -> Ranking:
+    def search(self, question: Question, where: Where) -> Ranking:
         """Return the evidence for a question among the snippets that fulfil `where`.
 
         An open question is searched in plain words; if the hits spell one of them otherwise, once more as they do.

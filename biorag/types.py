@@ -288,16 +288,28 @@ class FieldFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Alternatives on payload fields: one must hold, with all of its conditions."""
+
+    alternatives: tuple[Where, ...]
+    negated: bool = False
+
+
+Condition: TypeAlias = FieldFilter | AnyOf
+Where: TypeAlias = tuple[Condition, ...]  # conditions that must all hold
+
+
+@dataclass(frozen=True, slots=True)
 class IndexQuery:
     """One request: a dense vector, a text for BM25, or a query's token vectors (tokens, dim) for MaxSim.
 
-    `where` must all hold; `among` restricts the search to these snippet ids and makes it exact. `exact` compares a
-    vector with all snippets that qualify, without the graph.
+    `among` restricts the search to these snippet ids and makes it exact. `exact` compares a vector with all snippets
+    that qualify, without the graph.
     """
 
     query: Vectors | str
     limit: int
-    where: tuple[FieldFilter, ...] = ()
+    where: Where = ()
     among: frozenset[str] | None = None
     exact: bool = False
 

@@ -37,10 +37,10 @@ from biorag.indexes.points import (
     PointIndex,
     StoredError,
     field_of,
+    filter_of,
     payload,
     point_id,
     search_width,
-    stored_conditions,
     upsert_parts,
 )
 from biorag.indexes.view import empty, reading_view
@@ -302,13 +302,9 @@ def _shard_config(manifest: Manifest, optimizers: qe.EdgeOptimizersConfig | None
 
 
 def _filter(probe: IndexQuery) -> qe.Filter | None:
-    """Return the conditions of a probe as the engine takes them; None if there are none."""
-    held, excluded = stored_conditions(probe)
-    must: list[qe.ConditionType] = [_condition(condition) for condition in held]
-    must_not: list[qe.ConditionType] = [_condition(condition) for condition in excluded]
-    if probe.among is not None:
-        must.append(qe.HasIdCondition({point_id(id) for id in probe.among}))
-    return qe.Filter(must=must, must_not=must_not) if must or must_not else None
+    """Return the filter of a probe; None if it has no condition."""
+    among = [] if probe.among is None else [qe.HasIdCondition({point_id(id) for id in probe.among})]
+    return filter_of(probe.where, qe.Filter, _condition, among)
 
 
 def _condition(condition: FieldFilter) -> qe.FieldCondition:

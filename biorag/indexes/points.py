@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -15,7 +15,19 @@ from pydantic import StrictInt, StrictStr
 
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest, TokenParameters
-from biorag.types import EXISTS, FieldFilter, IndexQuery, Label, ScoredDoc, Snippet, SparseText, Vectors
+from biorag.types import (
+    EXISTS,
+    AnyOf,
+    Condition,
+    FieldFilter,
+    IndexQuery,
+    Label,
+    ScoredDoc,
+    Snippet,
+    SparseText,
+    Vectors,
+    Where,
+)
 from biorag.utils.parsing import typed
 from biorag.utils.text import comparable
 
@@ -35,6 +47,7 @@ SCROLL = 4096  # ids asked for at once when all are listed
 LONGEST_ID = 4096  # characters
 BOUNDS = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}  # operators of conditions, as Qdrant names them
 Stored = TypeVar("Stored")
+Part = TypeVar("Part")  # a filter of a store
 UPSERT = 128  # points handed over at once
 NUMBERS = 800_000  # of token vectors handed over at once: as JSON 16 MB, half of what a server takes
 
@@ -143,11 +156,23 @@ def dense_by_id(records: Sequence[Any], dimension: int) -> dict[str, Vectors]:
     return vectors
 
 
-def stored_conditions(probe: IndexQuery) -> tuple[list[FieldFilter], list[FieldFilter]]:
-    """Return the conditions of a probe on payloads: those that must hold, and those that must not."""
-    conditions = [_stored_condition(condition) for condition in probe.where]
-    must = [condition for condition in conditions if not condition.negated]
-    return must, [condition for condition in conditions if condition.negated]
+def filter_of(
+    where: Where, make: Callable[..., Part], condition: Callable[[FieldFilter], Any], among: Sequence[Any] = ()
+) -> Part | None:
+    """Return conditions as a filter on payloads, None if there are none.
+
+    `make` makes the store's filter of lists named as Qdrant names them, `condition` its condition; `among` is the
+    store's own condition on ids.
+    """
+
+    def stored(part: Condition) -> Any:
+        if isinstance(part, AnyOf):
+            return make(should=[filter_of(alternative, make, condition) for alternative in part.alternatives])
+        return condition(_stored_condition(part))
+
+    must = [*(stored(part) for part in where if not part.negated), *among]
+    must_not = [stored(part) for part in where if part.negated]
+    return make(must=must, must_not=must_not) if must or must_not else None
 
 
 def _stored_condition(condition: FieldFilter) -> FieldFilter:

@@ -5,6 +5,7 @@ BM25 and dense scores are held against slow references written here from the for
 
 import json
 import math
+import operator
 import os
 import re
 import uuid
@@ -25,7 +26,7 @@ from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest, TokenParameters
 from biorag.indexes.server import ServerIndex
 from biorag.settings.settings import Settings
-from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, ScoredDoc, Snippet
+from biorag.types import AnyOf, EncoderIdentity, FieldFilter, IndexQuery, ScoredDoc, Snippet
 from biorag.utils.network import Server
 from tests.qdrant_standin import MemoryEngine
 
@@ -474,6 +475,84 @@ def test_all_conditions_must_hold(fielded):
     for query in (random_vectors(1)[0], "liver"):
         (found,) = fielded.search([IndexQuery(query, 9, where=where, among=frozenset({"f1", "f2", "f3"}))])
         assert [s.id for s in found] == ["f2"]
+
+
+# --- alternatives, held against a slow evaluation of each snippet
+
+OPERATORS = {"=": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+
+
+def reference_holds(fields: dict, where) -> bool:
+    """Whether a snippet with these fields fulfils all conditions, one value at a time."""
+    return all(reference_condition(fields, condition) for condition in where)
+
+
+def reference_condition(fields: dict, condition) -> bool:
+    if isinstance(condition, AnyOf):
+        held = any(reference_holds(fields, alternative) for alternative in condition.alternatives)
+    else:
+        value = fields.get(condition.field, [])
+        held = any(reference_value(one, condition) for one in (value if isinstance(value, list) else [value]))
+    return held != condition.negated
+
+
+def reference_value(value, condition) -> bool:
+    asked = condition.value
+    if isinstance(asked, str) and isinstance(value, str):
+        return value.casefold() == asked.casefold()
+    if isinstance(asked, bool | str) or isinstance(value, bool | str):
+        return value is asked
+    return OPERATORS[condition.op](value, asked)
+
+
+one_of_few = {
+    "year": st.integers(2000, 2004),
+    "type": st.sampled_from(["Review", "Trial", "META-Analysis"]),
+    "open": st.booleans(),
+    "impact": st.sampled_from([0.5, 1, 2.25]),
+}
+some_fields = st.fixed_dictionaries(
+    {}, optional={**one_of_few, "type": one_of_few["type"] | st.lists(one_of_few["type"], max_size=2)}
+)
+one_condition = st.one_of(
+    *(
+        st.builds(FieldFilter, st.just(name), st.just("="), values, st.booleans())
+        for name, values in one_of_few.items()
+    ),
+    st.builds(FieldFilter, st.just("year"), st.sampled_from(sorted(OPERATORS)), one_of_few["year"], st.booleans()),
+)
+some_where = st.lists(
+    st.recursive(
+        one_condition,
+        lambda inner: st.builds(
+            AnyOf,
+            st.lists(st.lists(inner, min_size=1, max_size=2).map(tuple), min_size=1, max_size=3).map(tuple),
+            st.booleans(),
+        ),
+        max_leaves=6,
+    ),
+    min_size=1,
+    max_size=3,
+).map(tuple)
+
+
+@settings(derandomize=True, deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    held=st.lists(some_fields, min_size=12, max_size=12),
+    wheres=st.lists(some_where, min_size=20, max_size=20),
+)
+def test_alternatives_hold_as_a_slow_evaluation_says(empty_index, held, wheres):
+    given = [Snippet(f"f{place}", "", f"liver {place}", None, fields) for place, fields in enumerate(held)]
+    empty_index.upsert(given, random_vectors(len(given)))
+    for query in (random_vectors(1)[0], "liver"):
+        for where, hits in zip(
+            wheres, empty_index.search([IndexQuery(query, 99, where) for where in wheres]), strict=True
+        ):
+            expected = {snippet.id for snippet in given if reference_holds(dict(snippet.metadata), where)}
+            assert {hit.id for hit in hits} == expected, where
+    among = frozenset({"f1", "f2", "unknown"})
+    (hits,) = empty_index.search([IndexQuery("liver", 99, wheres[0], among)])
+    assert {hit.id for hit in hits} == {f"f{place}" for place in (1, 2) if reference_holds(held[place], wheres[0])}
 
 
 def test_numbers_beyond_64_bits_are_compared_as_numbers(fielded):
