@@ -449,6 +449,12 @@ class Index(Protocol):
     def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
         """Return the stored dense vectors (dimension,) by id, of unit length for cosine; unknown ids are left out."""
 
+    def vectors(self, ids: Sequence[str]) -> dict[str, tuple[Vectors, Vectors | None]]:
+        """Return the stored dense and token vectors, (dimension,) and (tokens, dim), by id, as `upsert` takes them.
+
+        Token vectors are None where the index stores none; unknown ids are left out.
+        """
+
     def ids(self) -> Iterator[str]:
         """Yield every snippet's id, in an order that stays the same while nothing is written."""
 

@@ -32,6 +32,7 @@ from biorag.indexes.points import (
     OVERSAMPLING,
     PAYLOAD_INDEXES,
     SCROLL,
+    SNIPPET_TOKENS,
     SPARSE,
     TOKENS,
     PointIndex,
@@ -60,7 +61,6 @@ VACUUMED_SHARE = 0.01  # of a segment's points; vacuuming takes no longer than e
 SEGMENT_BYTES = 192 << 20  # of dense vectors in a segment
 LEAST_POINTS = 20_000  # in a segment, however long its vectors are
 BYTES = 4  # of a number of a dense vector
-SNIPPET_TOKENS = 256  # of a snippet, more than most have
 MERGED = 1.5  # full segments that may become one: never two, but one and what an update adds
 POINT_VERSIONS = "*id_tracker.versions"
 APPENDABLE = "mutable_id_tracker.versions"  # of segments that are written to

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import StrictInt, StrictStr
 
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.manifest import Manifest, TokenParameters
+from biorag.indexes.manifest import COMPACT, Manifest, TokenParameters
 from biorag.types import (
     EXISTS,
     AnyOf,
@@ -29,6 +29,7 @@ from biorag.types import (
     Where,
 )
 from biorag.utils.parsing import typed
+from biorag.utils.progress import batched
 from biorag.utils.text import comparable
 
 NAMESPACE = UUID("5f2c3a1e-9f0b-5c58-8d0e-6b1f4d7c2a90")
@@ -49,6 +50,7 @@ BOUNDS = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}  # operators of condit
 Stored = TypeVar("Stored")
 Part = TypeVar("Part")  # a filter of a store
 UPSERT = 128  # points handed over at once
+SNIPPET_TOKENS = 256  # of a snippet, more than most have
 NUMBERS = 800_000  # of token vectors handed over at once: as JSON 16 MB, half of what a server takes
 
 
@@ -153,6 +155,27 @@ def dense_by_id(records: Sequence[Any], dimension: int) -> dict[str, Vectors]:
         if vector.shape != (dimension,) or not np.isfinite(vector).all():
             raise StoredError(f"no dense vector of {id!r} with {dimension} finite numbers")
         vectors[id] = vector
+    return vectors
+
+
+def tokens_by_id(records: Sequence[Any], parameters: TokenParameters) -> dict[str, Vectors]:
+    """Return the token vectors of points, as they were given to be stored, by the ids of their snippets.
+
+    Four bits a number keep directions, and shorten vectors a little: they are brought back to their length, 1.
+
+    Raises `StoredError` if a payload has no id, or vectors are not of finite numbers in their dimension.
+    """
+    from biorag.models.token_projection import unit
+
+    vectors: dict[str, Vectors] = {}
+    for id, record in zip(ids_of(records), records, strict=True):
+        try:
+            rows = np.array(record.vector[TOKENS], np.float32)
+        except (TypeError, KeyError, ValueError):
+            raise StoredError(f"no token vectors of {id!r}") from None
+        if rows.ndim != 2 or rows.shape[1] != parameters.dimension or not np.isfinite(rows).all():
+            raise StoredError(f"no token vectors of {id!r} with {parameters.dimension} finite numbers")
+        vectors[id] = unit(rows) if parameters.kept == COMPACT else rows
     return vectors
 
 
@@ -300,6 +323,19 @@ class PointIndex(ABC):
         with self._reading():
             records = self._records(ids, ["id"], [DENSE])
             return _asked(dense_by_id(records, self._manifest.encoder.dimension), ids)
+
+    def vectors(self, ids: Sequence[str]) -> dict[str, tuple[Vectors, Vectors | None]]:
+        """Return the stored dense and token vectors by snippet id; see `Index.vectors`."""
+        vectors: dict[str, tuple[Vectors, Vectors | None]] = {}
+        parameters = self._manifest.tokens
+        at_once = max(1, NUMBERS // (SNIPPET_TOKENS * parameters.dimension)) if parameters else UPSERT
+        for batch in batched(ids, at_once):
+            with self._reading():
+                records = self._records(batch, ["id"], [DENSE, TOKENS] if parameters else [DENSE])
+                dense = dense_by_id(records, self._manifest.encoder.dimension)
+                tokens = tokens_by_id(records, parameters) if parameters else {}
+                vectors |= _asked({id: (vector, tokens.get(id)) for id, vector in dense.items()}, batch)
+        return vectors
 
     def ids(self) -> Iterator[str]:
         """Yield every snippet's id, in the order of the points' ids."""

@@ -611,6 +611,36 @@ def test_a_query_of_token_vectors_gives_the_maxsim_of_each_candidate(make_index,
     assert len(dense) == len(bm25) == 3
 
 
+@pytest.mark.parametrize(("kept", "width"), [(None, 0), ("full", 8), ("compact", 128)])
+def test_vectors_come_back_as_they_can_be_stored_again(make_index, monkeypatch, kept, width):
+    """What is read and written once more is what was read: a four-bit number's loss is not repeated."""
+    monkeypatch.setattr("biorag.indexes.points.NUMBERS", 10_000)  # so that they are read in parts
+    parameters = TokenParameters("encoder", "", "f" * 64, width, 1, kept) if kept else None
+    first, second = make_index("dot", tokens=parameters), make_index("dot", tokens=parameters)
+    rng = np.random.default_rng(3)
+    given, dense = random_snippets(20), random_vectors(20)
+    tokens = [unit(rng.normal(size=(count % 7, width))) for count in range(20)] if kept else []
+    first.upsert(given, dense, tokens)
+    first.optimize()
+    vectors = first.vectors([*(snippet.id for snippet in given), "unknown"])
+    assert list(vectors) == [snippet.id for snippet in given]
+    for place, (vector, rows) in enumerate(vectors.values()):
+        np.testing.assert_array_equal(vector, dense[place])
+        if kept:
+            wanted = tokens[place] if len(tokens[place]) else np.zeros((1, width))
+            np.testing.assert_allclose(rows, wanted, atol=0.1 if kept == "compact" else 0.001)
+        else:
+            assert rows is None
+    rows_of_each = [rows for _, rows in vectors.values() if rows is not None]
+    second.upsert(given, np.stack([vector for vector, _ in vectors.values()]), rows_of_each)
+    again = second.vectors(list(vectors))
+    for id, (vector, rows) in vectors.items():
+        np.testing.assert_array_equal(again[id][0], vector)
+        if kept:
+            np.testing.assert_allclose(again[id][1], rows, atol=1e-6)
+    assert first.vectors([]) == first.vectors(["unknown"]) == {}
+
+
 # --- text in the form in which it is compared ---
 
 SPELLINGS = [  # (in the corpus, in the query)
