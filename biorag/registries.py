@@ -210,6 +210,15 @@ READERS = Registry(
         joins=True,
     ),
     ReaderKind(
+        "CSL-JSON",
+        ".corpus.references:CSL",
+        "references as Zotero and pandoc export them",
+        suffixes=or_gzipped(".json"),
+        beginnings=(b"[",),
+        unit="record",
+        joins=True,
+    ),
+    ReaderKind(
         "MEDLINE",
         ".corpus.references:MEDLINE",
         "references as PubMed exports them",

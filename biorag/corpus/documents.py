@@ -86,6 +86,7 @@ def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:
     values = {
         "authors": inverted(fields.get("citation_author", [])),
         "journal": first("citation_journal_title"),
+        "journal_abbreviation": first("citation_journal_abbrev"),
         "year": year_in(published),
         "volume": first("citation_volume"),
         "issue": first("citation_issue"),

@@ -89,6 +89,16 @@ TSV = b"id\ttext\nt1\tTabs separate these.\n"
 MARKDOWN = b"# Isoniazid\n\nIntroduction.\n\n## Dosage\n\nGive 5 mg/kg.\n\n```\n# no heading\n```\n"
 
 
+CSL = """[
+  {"id": "smith2019", "type": "article-journal", "title": "Pyridoxine: when to give it", "DOI": "10.1000/csl1",
+   "container-title": "The New England Journal", "container-title-short": "N Engl J", "ISSN": "0140-6736",
+   "author": [{"family": "Berg", "given": "Ana", "non-dropping-particle": "van den"}, {"literal": "Nerve Group"}],
+   "issued": {"date-parts": [["2019", 3, 4]]}, "volume": 3, "issue": "2", "page": "10–20", "note": "PMID: 30000002",
+   "abstract": "<p>B<sub>6</sub> is given early.</p>"}
+]
+""".encode()
+
+
 def read(path: Path, content: bytes, columns: Columns = ()) -> tuple[list[Snippet], list[Reject]]:
     """Return the snippets and the rejects of a file with this content."""
     path.write_bytes(content)
@@ -111,7 +121,7 @@ def searchable_pdf(pages: Sequence[str], title: str = "") -> bytes:
 
 
 def write_samples(folder: Path) -> None:
-    """Write a file of each kind: 17 snippets, and a scan."""
+    """Write a file of each kind: 18 snippets, and a scan."""
     folder.mkdir(parents=True, exist_ok=True)
     pages = ["Isoniazid lowers pyridoxine.", "This second page: pyridoxine prevents neuropathy, a prevention of harm."]
     files = {
@@ -125,6 +135,7 @@ def write_samples(folder: Path) -> None:
         "paper.pdf": searchable_pdf(pages, "Pyridoxine"),
         "scan.pdf": searchable_pdf([""]),
         "zotero.ris": RIS,
+        "library.json": CSL,
         "pubmed.nbib": MEDLINE,
     }
     for name, content in files.items():
