@@ -129,6 +129,7 @@ class ReaderKind(Kind):
     common: bool = False  # whether other files than corpora have the format, so that not all of a folder's are taken
     unit: str = "line"  # unit in which messages count positions in a file
     joins: bool = False  # whether its records are of papers that may lie beside it
+    paper: bool = False  # whether a file is one paper, which a record may be of
 
 
 def or_gzipped(*suffixes: str) -> tuple[str, ...]:
@@ -179,10 +180,16 @@ READERS = Registry(
         suffixes=(".pdf",),
         beginnings=(b"%PDF-",),
         common=True,
+        paper=True,
         unit="page",
     ),
     ReaderKind(
-        "Word", ".corpus.documents:DOCX", "a snippet for some 300 words of a section", suffixes=(".docx",), common=True
+        "Word",
+        ".corpus.documents:DOCX",
+        "a snippet for some 300 words of a section",
+        suffixes=(".docx",),
+        common=True,
+        paper=True,
     ),
     ReaderKind(
         "web page",
@@ -192,6 +199,7 @@ READERS = Registry(
         beginnings=(b"<!DOCTYPE html", b"<!doctype html", b"<html"),
         roots=("html",),
         common=True,
+        paper=True,
     ),
     ReaderKind(
         "RIS",
@@ -226,6 +234,14 @@ READERS = Registry(
         beginnings=(b"PMID- ",),
         joins=True,
     ),
+)
+
+
+# Services that are asked for records of papers; a target gives how one is found, `(ServiceSettings) -> Find`.
+ENRICHERS = Registry(
+    "service",
+    Kind("crossref", ".citation_graph.enriching:crossref", "by DOI or title"),
+    Kind("pubmed", ".citation_graph.enriching:pubmed", "by PMID, DOI or title"),
 )
 
 

@@ -303,7 +303,7 @@ def csl_fields(item: Mapping[str, Any]) -> dict[str, Any]:
         "volume": csl_text(item, "volume"),
         "issue": csl_text(item, "issue"),
         "pages": re.sub("[-–]+", "-", csl_text(item, "page")),
-        "doi": _doi(csl_text(item, "DOI")),
+        "doi": _doi(str(item.get("DOI") or "")[:LONGEST]),  # old ones have what looks like markup
         "pmcid": _match(_PMCID, csl_text(item, "PMCID")),
         "issn": _match(_ISSN, csl_text(item, "ISSN")),
         "language": [language] if (language := csl_text(item, "language")) else [],

@@ -98,6 +98,8 @@ class Source:
     columns: Columns = field(default=(), compare=False)
     # Files of references, among which the record of its paper may be
     beside: tuple[Path, ...] = field(default=(), compare=False)
+    # The record of its paper that was fetched
+    record: Path | None = field(default=None, compare=False)
     _original: tuple[int, ...] | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

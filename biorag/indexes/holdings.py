@@ -105,8 +105,9 @@ def key_of(source: Source) -> str:
 
 
 def beside_hash(source: Source) -> str:
-    """Return the hash of the references beside a file, of which its documents may have facts; "" for none."""
-    hashes = [_hash_of(path, path.stat().st_mtime_ns, path.stat().st_size) for path in source.beside]
+    """Return the hash of the references of which a file's documents may have facts; "" for none."""
+    files = [*source.beside, *([source.record] if source.record else [])]
+    hashes = [_hash_of(path, path.stat().st_mtime_ns, path.stat().st_size) for path in files]
     return sha256_of_json(hashes) if hashes else ""
 
 
