@@ -192,6 +192,9 @@ READERS = Registry(
         paper=True,
     ),
     ReaderKind(
+        "EPUB", ".corpus.documents:EPUB", "a snippet for some 300 words of a section", suffixes=(".epub",), common=True
+    ),
+    ReaderKind(
         "web page",
         ".corpus.documents:HTML",
         "a snippet for some 300 words of a section",

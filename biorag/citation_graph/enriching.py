@@ -36,7 +36,8 @@ logger = logging.getLogger(__name__)
 
 FACTS = ("authors", "year", "journal")  # a paper that lacks one is asked about
 PAUSE = 1.0  # seconds between two requests: Crossref lets anybody search once a second
-ROWS = 5  # works found by a title, of which one must have it
+ROWS = 5  # works found by a title, of which one alone must have it: not a "Letter to the editor"
+PREPRINT = "posted-content"  # Crossref's type; what was published later has the same title
 LONGEST = 1000  # characters of a title that are sent
 NOT_JOINED = ("abstract", "version", "revised", "references")  # fields of a record that are not the paper's
 # Returns the record of a paper with this title and these facts; None if there is none. Raises `ServiceError`.
@@ -66,14 +67,15 @@ class Crossref:
 
     def __call__(self, title: str, facts: Mapping[str, Any]) -> Snippet | None:
         """Return the record of a paper."""
-        works: Sequence[Any] = ()
+        works: list[Mapping[str, Any]] = []
         if doi := str(facts.get("doi") or ""):
             works = self._asked(f"works/{quote(doi, safe='')}", {}, lambda message: [message])
         if not works and (key := title_key(title)):
             query = {"query.bibliographic": title[:LONGEST], "rows": str(ROWS)}
             found = self._asked("works", query, lambda message: message["items"])
             works = [work for work in found if key in (title_key(csl_title(work)), _title_alone(work))]
-        return next((record for work in works[:1] if (record := _record_of_work(work))), None)
+            works = [work for work in works if work.get("type") != PREPRINT] or works
+        return _record_of_work(works[0]) if len(works) == 1 else None
 
     def _asked(self, path: str, query: Mapping[str, str], read: Callable[[Any], list[Any]]) -> list[Mapping[str, Any]]:
         """Return the works of an answer; none of one that says that there are none."""
@@ -113,13 +115,14 @@ class PubMed:
         doi, key = str(facts.get("doi") or "").lower(), title_key(title)
         if pmid := facts.get("pmid"):
             return next(self._records([int(pmid)]), None)
+        quoted = doi.replace('"', "")
         for query, is_it in (
-            (f'"{_plain(doi)}"[doi]' if doi else "", lambda one: str(one.metadata.get("doi", "")).lower() == doi),
+            (f'"{quoted}"[doi]' if doi else "", lambda one: str(one.metadata.get("doi", "")).lower() == doi),
             (f"{_plain(title[:LONGEST])}[ti]" if key else "", lambda one: title_key(one.title) == key),
         ):
-            records = self._records(self._searched(query)) if query else iter(())
-            if record := next(filter(is_it, records), None):
-                return record
+            records = filter(is_it, self._records(self._searched(query)) if query else ())
+            if len(same := list(records)) == 1:
+                return same[0]
         return None
 
     def _searched(self, query: str) -> list[int]:

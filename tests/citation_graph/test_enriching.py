@@ -149,6 +149,15 @@ def test_a_title_finds_the_work_that_has_it_and_no_other(crossref):
     assert crossref.asked[-2:] == ["10.5555/unknown", TITLE]
 
 
+def test_a_title_that_several_works_have_is_nobodys_but_for_a_preprint(crossref):
+    crossref.found = [work(type="posted-content", DOI="10.5555/preprint"), work()]
+    assert found(crossref, TITLE).metadata["doi"] == DOI
+    crossref.found = crossref.found[:1]
+    assert found(crossref, TITLE).metadata == {**found(crossref, TITLE).metadata, "type": ["Preprint"]}
+    crossref.found = [work(title=["Letter to the editor"], DOI=f"10.5555/{n}", subtitle=[]) for n in range(3)]
+    assert found(crossref, "Letter to the editor") is None
+
+
 def test_requests_keep_their_distance(crossref, monkeypatch):
     waits = []
     monkeypatch.setattr("biorag.citation_graph.enriching.PAUSE", 1.0)
@@ -210,6 +219,7 @@ class PapersOfPubMed(Entrez):
     [
         ("trial1", {"pmid": 77}, None),
         ("trial1", {"doi": "10.5555/GOUT"}, '"10.5555/gout"[doi]'),
+        ("trial1", {"doi": '10.5555/a(1)"b'}, '"10.5555/a(1)b"[doi]'),
         (f'{TITLE} "[ti]', {}, "Low-dose colchicine in acute gout ti[ti]"),
         (TITLE, {}, "Low-dose colchicine in acute gout[ti]"),
         ("Another title of three words", {"doi": "10.5555/other"}, "Another title of three words[ti]"),
@@ -221,7 +231,7 @@ def test_pubmed_has_the_record_of_a_pmid_a_doi_or_the_same_title(title, facts, q
         server.found = [77]
         record = PubMed(server.link(retries=0))(title, facts)
         assert [form["term"] for form in server.searched][-1:] == ([[query]] if query else [])
-        if query and ("ti[ti]" in query or "Another" in query):
+        if query and ("ti[ti]" in query or "Another" in query or "(1)" in query):
             assert record is None
         else:
             assert (record.pmid, record.metadata["journal_abbreviation"], record.retracted) == (77, "J Gout", True)
