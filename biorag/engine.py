@@ -18,7 +18,7 @@ from biorag.errors import MissingError, UsageError
 from biorag.indexes.manifest import WORDS, Manifest
 from biorag.indexes.progress import shortfall
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
-from biorag.registries import generator_of, reranker_of
+from biorag.registries import ENRICHERS, generator_of, reranker_of
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.generation import RULES_ALONE
 from biorag.settings.section import STARTER
@@ -27,7 +27,6 @@ from biorag.types import (
     ClaimJudge,
     Encoded,
     Fetch,
-    FieldFilter,
     Generator,
     Index,
     Progress,
@@ -36,6 +35,7 @@ from biorag.types import (
     Snippet,
     TokenEncoder,
     Vectors,
+    Where,
 )
 from biorag.utils.network import is_server
 from biorag.utils.progress import silent
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from biorag.answering.verification.checker import Checker
     from biorag.corpus.blocks import Splitter
     from biorag.corpus.rejects import RejectsFile
-    from biorag.corpus.sources import Columns
+    from biorag.corpus.sources import Columns, Source
     from biorag.indexes.bm25 import LengthCounter
     from biorag.indexes.manifest import TokenParameters
     from biorag.indexes.writing import IndexReport, SurveyedCorpus
@@ -100,11 +100,12 @@ class OpenIndex:
         threshold = self.settings.abstention.evidence_threshold
         return EvidenceEstimator(coefficients, self.encoder, threshold) if coefficients else None
 
-    def checked(self, conditions: tuple[FieldFilter, ...]) -> tuple[FieldFilter, ...]:
-        """Return conditions, checked by `check_fields`."""
-        from biorag.indexes.fields import check_fields
+    def checked(self, conditions: Where) -> Where:
+        """Return conditions, checked by `check_fields` and `check_values`."""
+        from biorag.indexes.fields import check_fields, check_values
 
         check_fields(self.index, self.manifest.encoder.dimension, conditions)
+        check_values(self.index, self.manifest.encoder.dimension, conditions)
         return conditions
 
     def hits_of(self, question: Question) -> int:
@@ -115,7 +116,7 @@ class OpenIndex:
         is_list = not question.options and (self.settings.generation.kind or kind_of(question.text)) == "list"
         return LIST_HITS if is_list and "k" not in retrieval.model_fields_set else retrieval.k
 
-    def search(self, question: Question, where: tuple[FieldFilter, ...]) -> Ranking:
+    def search(self, question: Question, where: Where) -> Ranking:
         """Return the evidence for a question among the snippets that fulfil `where`.
 
         An open question is searched in plain words; if the hits spell one of them otherwise, once more as they do.
@@ -522,6 +523,18 @@ def open_generator(settings: Settings) -> OpenGenerator:
     return OpenGenerator(generator, at_a_time, generator_identity(settings, generator))
 
 
+@dataclass(frozen=True, slots=True)
+class CorpusReading:
+    """How a corpus is read: columns of tables, and whether what files no longer hold stays.
+
+    `enrich` is the service that is asked for records of papers; "" for none.
+    """
+
+    columns: Columns = ()
+    keep_missing: bool = False
+    enrich: str = ""
+
+
 @contextmanager
 def survey_corpus(
     settings: Settings,
@@ -529,18 +542,16 @@ def survey_corpus(
     rejects: RejectsFile | None = None,
     progress: Progress = silent,
     encoder: TextEncoder | None = None,
-    columns: Columns = (),
-    keep_missing: bool = False,
+    reading: CorpusReading = CorpusReading(),
 ) -> Iterator[SurveyedCorpus]:
     """Read a corpus once, for the configured index or a new one.
 
     The corpus is files, folders, "demo", or - for standard input. `rejects` collects bad lines; without it the first
-    one raises. `encoder` is the configured one, if it is loaded. `columns` of tables default to the header's. Files
-    that the index holds unchanged are not read again; what files and folders no longer hold goes, unless
-    `keep_missing`.
+    one raises. `encoder` is the configured one, if it is loaded. Files that the index holds unchanged are not read
+    again; what files and folders no longer hold goes, unless it is to be kept.
 
     Raises `BadInputError` if the corpus is unreadable or empty, `MismatchError` if the index was made with other
-    settings, `MissingError` if a file or model is missing.
+    settings, `MissingError` if a file or model is missing, `OfflineError` if records are asked for in offline mode.
     """
     from biorag.corpus.sources import STDIN_FILE, check_kinds, find_files
     from biorag.indexes.holdings import Holdings, read_holdings
@@ -564,19 +575,35 @@ def survey_corpus(
         return snippet_encoders(settings, files, token_model, similarity, manifest, encoder, surveyed.sample)
 
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-        corpus_files = find_files(corpus, Path(spool) / STDIN_FILE, settings.home, columns)
+        corpus_files = find_files(corpus, Path(spool) / STDIN_FILE, settings.home, reading.columns)
         check_kinds(corpus_files.sources)
+        corpus_files = corpus_files._replace(sources=enriched(settings, corpus_files.sources, reading.enrich, progress))
         split, length_of = splitter(settings, files, manifest), length_counter(settings, files)
         known = manifest.sources if manifest else ()
         holdings = read_holdings(store.folder) if manifest else Holdings({})
         unread = holdings.is_unchanged if manifest and manifest.complete else None
         with progress("Checking", None) as advance:
             surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_of, unread)
-            sync = FileSync.of(holdings, corpus_files, surveyed, keep_missing)
+            sync = FileSync.of(holdings, corpus_files, surveyed, reading.keep_missing)
             if sync.is_shared:
                 surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_of)
-                sync = FileSync.of(holdings, corpus_files, surveyed, keep_missing)
+                sync = FileSync.of(holdings, corpus_files, surveyed, reading.keep_missing)
         yield SurveyedCorpus(Store(settings), manifest, corpus_files, surveyed, split, encoding, rejects, sync)
+
+
+def enriched(settings: Settings, sources: list[Source], service: str, progress: Progress) -> list[Source]:
+    """Return corpus files, the papers among them with the records that were fetched, now too where a service is named.
+
+    Raises `OfflineError` if one is asked in offline mode.
+    """
+    if not service and not settings.records.is_dir():
+        return sources
+    from biorag.citation_graph.enriching import enrich, with_records
+
+    if service:
+        find = ENRICHERS.named(service).load()(settings.services)
+        enrich(sources, find, settings.records, progress)
+    return with_records(sources, settings.records)
 
 
 def index_corpus(
@@ -585,8 +612,7 @@ def index_corpus(
     rejects: RejectsFile | None = None,
     progress: Progress = silent,
     encoder: TextEncoder | None = None,
-    columns: Columns = (),
-    keep_missing: bool = False,
+    reading: CorpusReading = CorpusReading(),
     confirm: Callable[[str], None] = lambda question: None,
 ) -> IndexReport:
     """Find a corpus, read it once, and bring it into the configured index; see `survey_corpus`.
@@ -595,7 +621,7 @@ def index_corpus(
 
     Raises `ServiceError` if another process is using the index, or the store fails.
     """
-    with survey_corpus(settings, corpus, rejects, progress, encoder, columns, keep_missing) as surveyed:
+    with survey_corpus(settings, corpus, rejects, progress, encoder, reading) as surveyed:
         if question := surveyed.doubt():
             confirm(question)
         report = surveyed.write(progress)

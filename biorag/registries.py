@@ -129,6 +129,7 @@ class ReaderKind(Kind):
     common: bool = False  # whether other files than corpora have the format, so that not all of a folder's are taken
     unit: str = "line"  # unit in which messages count positions in a file
     joins: bool = False  # whether its records are of papers that may lie beside it
+    paper: bool = False  # whether a file is one paper, which a record may be of
 
 
 def or_gzipped(*suffixes: str) -> tuple[str, ...]:
@@ -179,10 +180,19 @@ READERS = Registry(
         suffixes=(".pdf",),
         beginnings=(b"%PDF-",),
         common=True,
+        paper=True,
         unit="page",
     ),
     ReaderKind(
-        "Word", ".corpus.documents:DOCX", "a snippet for some 300 words of a section", suffixes=(".docx",), common=True
+        "Word",
+        ".corpus.documents:DOCX",
+        "a snippet for some 300 words of a section",
+        suffixes=(".docx",),
+        common=True,
+        paper=True,
+    ),
+    ReaderKind(
+        "EPUB", ".corpus.documents:EPUB", "a snippet for some 300 words of a section", suffixes=(".epub",), common=True
     ),
     ReaderKind(
         "web page",
@@ -192,6 +202,7 @@ READERS = Registry(
         beginnings=(b"<!DOCTYPE html", b"<!doctype html", b"<html"),
         roots=("html",),
         common=True,
+        paper=True,
     ),
     ReaderKind(
         "RIS",
@@ -210,6 +221,15 @@ READERS = Registry(
         joins=True,
     ),
     ReaderKind(
+        "CSL-JSON",
+        ".corpus.references:CSL",
+        "references as Zotero and pandoc export them",
+        suffixes=or_gzipped(".json"),
+        beginnings=(b"[",),
+        unit="record",
+        joins=True,
+    ),
+    ReaderKind(
         "MEDLINE",
         ".corpus.references:MEDLINE",
         "references as PubMed exports them",
@@ -217,6 +237,14 @@ READERS = Registry(
         beginnings=(b"PMID- ",),
         joins=True,
     ),
+)
+
+
+# Services that are asked for records of papers; a target gives how one is found, `(ServiceSettings) -> Find`.
+ENRICHERS = Registry(
+    "service",
+    Kind("crossref", ".citation_graph.enriching:crossref", "by DOI or title"),
+    Kind("pubmed", ".citation_graph.enriching:pubmed", "by PMID, DOI or title"),
 )
 
 

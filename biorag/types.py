@@ -288,16 +288,28 @@ class FieldFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Alternatives on payload fields: one must hold, with all of its conditions."""
+
+    alternatives: tuple[Where, ...]
+    negated: bool = False
+
+
+Condition: TypeAlias = FieldFilter | AnyOf
+Where: TypeAlias = tuple[Condition, ...]  # conditions that must all hold
+
+
+@dataclass(frozen=True, slots=True)
 class IndexQuery:
     """One request: a dense vector, a text for BM25, or a query's token vectors (tokens, dim) for MaxSim.
 
-    `where` must all hold; `among` restricts the search to these snippet ids and makes it exact. `exact` compares a
-    vector with all snippets that qualify, without the graph.
+    `among` restricts the search to these snippet ids and makes it exact. `exact` compares a vector with all snippets
+    that qualify, without the graph.
     """
 
     query: Vectors | str
     limit: int
-    where: tuple[FieldFilter, ...] = ()
+    where: Where = ()
     among: frozenset[str] | None = None
     exact: bool = False
 
@@ -436,6 +448,12 @@ class Index(Protocol):
 
     def dense_vectors(self, ids: Sequence[str]) -> dict[str, Vectors]:
         """Return the stored dense vectors (dimension,) by id, of unit length for cosine; unknown ids are left out."""
+
+    def vectors(self, ids: Sequence[str]) -> dict[str, tuple[Vectors, Vectors | None]]:
+        """Return the stored dense and token vectors, (dimension,) and (tokens, dim), by id, as `upsert` takes them.
+
+        Token vectors are None where the index stores none; unknown ids are left out.
+        """
 
     def ids(self) -> Iterator[str]:
         """Yield every snippet's id, in an order that stays the same while nothing is written."""

@@ -20,7 +20,7 @@ from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template, schema_for
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.settings import Settings
-from biorag.types import EXTRACT, Answer, FieldFilter, GenerationRequest, Generator, Kind, Prompt, Question
+from biorag.types import EXTRACT, Answer, GenerationRequest, Generator, Kind, Prompt, Question, Where
 
 EVIDENCE = "evidence"
 SCORE = "score"
@@ -75,7 +75,7 @@ class Answerer:
     def answer(
         self,
         question: Question,
-        where: tuple[FieldFilter, ...] = (),
+        where: Where = (),
         method: str = "generate",
         on_text: OnText | None = None,
     ) -> Answer:
@@ -119,9 +119,7 @@ class Answerer:
             evidence_probability=probability,
         )
 
-    def retrieve(
-        self, questions: Sequence[Question], wheres: Sequence[tuple[FieldFilter, ...]]
-    ) -> Sequence[Ranking | None]:
+    def retrieve(self, questions: Sequence[Question], wheres: Sequence[Where]) -> Sequence[Ranking | None]:
         """Return the evidence of each question, whose options the retriever never sees; None without a retriever."""
         if self._retriever is None:
             return [None] * len(questions)

@@ -22,7 +22,6 @@ from biorag.retrieval.filters import parse_filters
 from biorag.settings.settings import Settings
 from biorag.types import (
     EvidenceSpan,
-    FieldFilter,
     Generation,
     GenerationRequest,
     Generator,
@@ -30,6 +29,7 @@ from biorag.types import (
     Question,
     Snippet,
     Verdict,
+    Where,
 )
 from biorag.utils.text import is_whole
 
@@ -372,7 +372,7 @@ def check_text(*texts: str) -> None:
             raise UsageError(f"{text!a} is not UTF-8: type it again")
 
 
-def conditions(filter: Filter = (), exclude_pmid: Iterable[int] = ()) -> tuple[FieldFilter, ...]:
+def conditions(filter: Filter = (), exclude_pmid: Iterable[int] = ()) -> Where:
     """Return the conditions of `--filter` and `--exclude-pmid`; an empty text has none.
 
     Raises `UsageError` if a filter cannot be read.

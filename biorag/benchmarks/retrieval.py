@@ -20,7 +20,7 @@ from biorag.engine import OpenIndex
 from biorag.errors import BadInputError, MissingError, unknown_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
-from biorag.types import FieldFilter, Index, IndexQuery, OnProgress, block_id
+from biorag.types import FieldFilter, Index, IndexQuery, OnProgress, Where, block_id
 from biorag.utils.files import json_line, replacing
 from biorag.utils.outputs import RUN_TAG
 from biorag.utils.progress import batched
@@ -81,9 +81,7 @@ def _summary(milliseconds: Sequence[float]) -> dict[str, float]:
     return {"mean": round(float(np.mean(milliseconds)), 3), "p50": round(float(p50), 3), "p95": round(float(p95), 3)}
 
 
-def measure(
-    dataset: Dataset, retriever: Retriever, where: tuple[FieldFilter, ...], on_progress: OnProgress
-) -> RetrievalResult:
+def measure(dataset: Dataset, retriever: Retriever, where: Where, on_progress: OnProgress) -> RetrievalResult:
     """Retrieve the top 100 for each question and compute the measures and the milliseconds of each stage.
 
     A question's time is its share of its batch's. One for which nothing is found counts with zeros.
@@ -114,9 +112,7 @@ def judged_in(index: Index, dimension: int, qrels: Qrels) -> JudgedCount:
     return JudgedCount(len(held), len(judged) - len(held))
 
 
-def measure_index(
-    dataset: Dataset, ready: OpenIndex, where: tuple[FieldFilter, ...], on_progress: OnProgress
-) -> RetrievalResult:
+def measure_index(dataset: Dataset, ready: OpenIndex, where: Where, on_progress: OnProgress) -> RetrievalResult:
     """Measure an open index as `measure` does; raises as `check_judged`."""
     judged = judged_in(ready.index, ready.manifest.encoder.dimension, dataset.qrels)
     check_judged(judged, dataset.name, ready.manifest.name)

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biorag.commands import options, show
+from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden
 from biorag.corpus.sources import in_words
 from biorag.corpus.tables import parse_columns
-from biorag.engine import index_corpus, paired_encoder, survey_corpus
+from biorag.engine import CorpusReading, index_corpus, paired_encoder, survey_corpus
 from biorag.errors import UsageError
 from biorag.indexes.store import Store, name_for
 from biorag.indexes.token_vectors import stores_tokens
-from biorag.registries import READERS
+from biorag.registries import ENRICHERS, READERS
 from biorag.settings.index import IndexSettings
 from biorag.settings.settings import Settings
 from biorag.utils.versions import require
@@ -88,6 +89,8 @@ class IndexingRun(options.EncodingCluster):
 
         Raises `UsageError` if there is nothing to index, or options of two ways are given.
         """
+        if "enrich" in line.parameters and (self.estimate or self.vectors or self.ray):
+            raise UsageError("--enrich is of a run that reads files here and writes: leave it out, or the other way")
         if self.estimate and (self.vectors or self.ray):
             raise UsageError("--estimate is of a run without --ray and --vectors: leave them out, or --estimate")
         if self.vectors is None:
@@ -106,7 +109,12 @@ class IndexingRun(options.EncodingCluster):
 
 @expanded
 def index(
-    settings: Annotated[Settings, Flags(IndexSettings, "qdrant"), Flags("reranker", panel=None), Flags("precision")],
+    settings: Annotated[
+        Settings,
+        Flags(IndexSettings, "qdrant", "eutils", "crossref"),
+        Flags("reranker", panel=None),
+        Flags("precision"),
+    ],
     line: CommandLine,
     bad_lines: options.BadLines,
     models: EncoderPairChoice,
@@ -123,6 +131,14 @@ def index(
         bool,
         typer.Option("--keep-missing", help="Keep what a file or folder indexed before no longer holds."),
     ] = False,
+    enrich: Annotated[
+        str | None,
+        typer.Option(
+            help="Ask this service for the record of each PDF, Word file and web page that lacks authors, year or "
+            f"journal: {ENRICHERS.listed()}, which are sent there.",
+            **choices(ENRICHERS),
+        ),
+    ] = None,
     yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> None:
@@ -140,6 +156,7 @@ def index(
       biorag index baseline/ updatefiles/ --name pubmed --on-bad-line skip --block-tokens 300
       biorag index pubmed/ --name dpr --query-encoder models/question --passage-encoder models/context --similarity dot
       biorag index zotero: --name mine
+      biorag index papers/ --name mine --enrich crossref
       zcat corpus.jsonl.gz | biorag index - --name mine --json
       biorag index baseline/ updatefiles/ --ray auto --gpus 8 --stages /shared/pubmed --qdrant http://qdrant:6333
       biorag index --vectors vectors --name pubmed
@@ -154,7 +171,7 @@ def index(
     folder = None if run.estimate else Store(settings).folder
     rejected = bad_lines.file(folder, [settings.indexes, line.configuration], corpus)
     if run.estimate:
-        with survey_corpus(settings, corpus, rejected, show.progress, columns=named) as surveyed:
+        with survey_corpus(settings, corpus, rejected, show.progress, reading=CorpusReading(named)) as surveyed:
             estimate = surveyed.estimate()
         show.report(f"Index {estimate.name}, by a sample", asdict(estimate), as_json)
     elif run.vectors:
@@ -174,8 +191,7 @@ def index(
             corpus,
             rejected,
             show.progress,
-            columns=named,
-            keep_missing=keep_missing,
+            reading=CorpusReading(named, keep_missing, enrich or ""),
             confirm=lambda question: options.confirm(question, yes),
         )
         _print_report(report, as_json)

@@ -20,7 +20,7 @@ from biorag.settings.generation import AbstentionSettings
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import GENERATION, RETRIEVAL
 from biorag.settings.settings import Settings
-from biorag.types import FieldFilter
+from biorag.types import Where
 from biorag.utils.text import showable
 from biorag.utils.versions import require
 
@@ -78,14 +78,14 @@ class Filters:
         list[str] | None,
         typer.Option(
             "--filter",
-            help="Condition on snippet fields, whatever the case of values: 'year>=2015 and mesh:Asthma and not "
-            "retracted'. Repeatable; 'biorag indexes show NAME --fields' lists the fields.",
+            help="Condition on snippet fields, whatever the case of values: 'year>=2015 and (type:Review or "
+            "mesh:Asthma) and not retracted'. Repeatable; 'biorag indexes show NAME --fields' lists the fields.",
             rich_help_panel=RETRIEVAL,
         ),
     ] = None
 
     @property
-    def conditions(self) -> tuple[FieldFilter, ...]:
+    def conditions(self) -> Where:
         """Return the conditions that snippets must all fulfil."""
         return parse_filters(self.where or ())
 

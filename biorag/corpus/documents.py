@@ -1,12 +1,14 @@
-"""Word documents and web pages as passages of some 300 words, each under its section."""
+"""Word documents, web pages and EPUB books as passages of some 300 words, each under its section."""
 
 from __future__ import annotations
 
 import io
+import posixpath
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from biorag.corpus.joining import joined
 from biorag.corpus.pdf_facts import inverted, year_in
@@ -15,7 +17,9 @@ from biorag.corpus.sources import DamagedSourceError, Source, faults_named, open
 from biorag.corpus.texts import TextPassage, parse_passage, passages_of
 
 LARGEST = 64 << 20  # bytes of a file, and unpacked four times as many
-_SUFFIX = re.compile(r"\.(?:docx|x?html?)(?:\.gz)?\Z", re.IGNORECASE)
+DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
+_SUFFIX = re.compile(r"\.(?:docx|epub|x?html?)(?:\.gz)?\Z", re.IGNORECASE)
+_DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
 _LEVEL = re.compile(r"(?:heading|title)\s*([1-6])?", re.IGNORECASE)
 _ASIDE = ("script", "style", "nav", "header", "footer", "aside", "form", "noscript", "template", "svg", "button")
 _BLOCKS = ("h1", "h2", "h3", "h4", "h5", "h6", "p", "li", "td", "th", "blockquote", "pre", "dt", "dd", "figcaption")
@@ -61,11 +65,10 @@ def _docx_lines(document: Any) -> Iterator[str]:
 
 def read_html(source: Source) -> Iterator[tuple[int, TextPassage]]:
     """Yield the passages of a web page; its facts are the `citation_*` fields that publishers put there."""
-    from lxml import etree, html
+    from lxml import etree
 
     try:
-        parser = html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True)
-        page = html.document_fromstring(_content(source), parser=parser)
+        page = _page(_content(source))
     except (etree.LxmlError, ValueError) as error:
         raise DamagedSourceError(source.name, 1, f"a web page that cannot be read ({type(error).__name__})") from None
     fields: dict[str, list[str]] = {}
@@ -74,6 +77,14 @@ def read_html(source: Source) -> Iterator[tuple[int, TextPassage]]:
     title = fields.get("citation_title") or [" ".join((page.findtext(".//title") or "").split())]
     named, facts, is_joined = joined(source, title[0], _cited(fields), _stem(source))
     yield from passages_of(source, list(_html_lines(page)), named, facts=facts, is_title=is_joined)
+
+
+def _page(content: bytes) -> Any:
+    """Return the tree of a web page."""
+    from lxml import html
+
+    parser = html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True)
+    return html.document_fromstring(content, parser=parser)
 
 
 def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -86,6 +97,7 @@ def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:
     values = {
         "authors": inverted(fields.get("citation_author", [])),
         "journal": first("citation_journal_title"),
+        "journal_abbreviation": first("citation_journal_abbrev"),
         "year": year_in(published),
         "volume": first("citation_volume"),
         "issue": first("citation_issue"),
@@ -109,6 +121,67 @@ def _html_lines(page: Any) -> Iterator[tuple[int, str]]:
             yield element.sourceline or 1, ""
 
 
+def read_epub(source: Source) -> Iterator[tuple[int, TextPassage]]:
+    """Yield the passages of an EPUB book, chapter by chapter; raises `DamagedSourceError` if it cannot be read."""
+    content = _content(source)
+    left = LARGEST
+
+    def member(name: str) -> bytes:
+        """Return a file of the archive; no more is unpacked than all of it may have, whatever it says of its size."""
+        nonlocal left
+        with archive.open(name) as stream:
+            unpacked = stream.read(left + 1)
+        left -= len(unpacked)
+        if left < 0:
+            raise DamagedSourceError(source.name, 1, f"unpacks to more than {LARGEST >> 20} MiB: split it")
+        return unpacked
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            fields, chapters = _package(member)
+            if "META-INF/encryption.xml" in archive.namelist() and _encrypted(member) & set(chapters):
+                raise DamagedSourceError(source.name, 1, "a book under copy protection: its text cannot be read")
+            lines = [line for chapter in chapters for line in _html_lines(_page(member(chapter)))]
+    except DamagedSourceError:
+        raise
+    except Exception as error:  # whatever zipfile, zlib and lxml raise at a damaged file
+        reason = f"an EPUB that cannot be read ({type(error).__name__})"
+        raise DamagedSourceError(source.name, 1, reason) from None
+    doi = next((match[0] for text in fields.get("identifier", ()) if (match := _DOI.search(text))), "")
+    year = next(filter(None, map(year_in, fields.get("date", ()))), None)
+    facts = with_values({"authors": inverted(fields.get("creator", [])), "year": year, "doi": doi})
+    own = next(iter(fields.get("title", ())), "")
+    title, facts, is_joined = joined(source, own, facts, _stem(source))
+    yield from passages_of(source, lines, title, facts=facts, is_title=is_joined or bool(own))
+
+
+def _package(member: Callable[[str], bytes]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return a book's metadata by the names of Dublin Core, and the names of its chapters, in their order."""
+    root = next(_xml(member("META-INF/container.xml")).iter("{*}rootfile")).get("full-path")
+    package = _xml(member(root))
+    fields: dict[str, list[str]] = {}
+    for element in package.iter(f"{DUBLIN_CORE}*"):
+        text = " ".join("".join(element.itertext()).split())
+        fields.setdefault(element.tag.removeprefix(DUBLIN_CORE), []).extend([text] if text else [])
+    items = {item.get("id"): item for item in package.iter("{*}item")}
+    spine = (items[entry.get("idref")] for entry in package.iter("{*}itemref") if entry.get("idref") in items)
+    hrefs = (unquote(item.get("href", "")) for item in spine if "html" in item.get("media-type", ""))
+    return fields, [posixpath.normpath(posixpath.join(posixpath.dirname(root), href)) for href in dict.fromkeys(hrefs)]
+
+
+def _encrypted(member: Callable[[str], bytes]) -> set[str]:
+    """Return the files of a book that are encrypted; fonts may be."""
+    references = _xml(member("META-INF/encryption.xml")).iter("{*}CipherReference")
+    return {posixpath.normpath(unquote(reference.get("URI", ""))) for reference in references}
+
+
+def _xml(content: bytes) -> Any:
+    """Return the root of a small XML file, without entities of its own."""
+    from lxml import etree
+
+    return etree.fromstring(content, etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False))
+
+
 def _content(source: Source) -> bytes:
     with faults_named(source, lambda: 1), opened(source) as stream:
         content = bytes(stream.read(LARGEST + 1))
@@ -122,4 +195,5 @@ def _stem(source: Source) -> str:
 
 
 DOCX = Reader(read_docx, parse_passage, lambda passage: passage.text)
+EPUB = Reader(read_epub, parse_passage, lambda passage: passage.text)
 HTML = Reader(read_html, parse_passage, lambda passage: passage.text)

@@ -17,12 +17,21 @@ KEPT = 8  # sets of files whose records are kept
 
 
 def joined(source: Source, title: str, facts: Mapping[str, Any], stem: str) -> tuple[str, dict[str, Any], bool]:
-    """Return a paper's title and facts, and whether they are those of its record beside the file, else its own."""
-    record = _record_of(source.beside, title, facts, stem)
-    if record is None:
-        return title or stem, dict(facts), False
-    pmid = record.pmid or facts.get("pmid")
-    return record.title, with_values({**facts, **record.metadata, "pmid": pmid}), True
+    """Return a paper's title and facts, and whether they are those of its records, else its own.
+
+    What the record beside the file lacks is that of the record that was fetched.
+    """
+    found = (_record_of(source.beside, title, facts, stem), _fetched(source.record))
+    records = [record for record in found if record]
+    fields = dict(facts)
+    for record in reversed(records):
+        fields |= with_values({**record.metadata, "pmid": record.pmid})
+    return records[0].title if records else title or stem, fields, bool(records)
+
+
+def _fetched(file: Path | None) -> Snippet | None:
+    """Return the record in a file; None if there is none."""
+    return next(read_snippets(Source(file.name, file), lambda reject: None), None) if file else None
 
 
 def _record_of(beside: Sequence[Path], title: str, facts: Mapping[str, Any], stem: str) -> Snippet | None:
@@ -54,6 +63,11 @@ def _keys(title: str, facts: Mapping[str, Any], pmid: object) -> Iterator[str]:
         yield f"doi {str(doi).lower()}"
     if pmid:
         yield f"pmid {pmid}"
+    if key := title_key(title):
+        yield f"title {key}"
+
+
+def title_key(title: str) -> str:
+    """Return the letters and digits of a title, by which records are joined; "" for one of few words."""
     words = re.findall(r"\w+", title.lower())
-    if len(words) >= LEAST_WORDS:
-        yield "title " + "".join(words)
+    return "".join(words) if len(words) >= LEAST_WORDS else ""

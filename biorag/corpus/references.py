@@ -1,7 +1,9 @@
-"""References with their abstracts, as reference managers and PubMed export them: RIS, BibTeX, MEDLINE's `.nbib`."""
+"""References with their abstracts, as reference managers and PubMed export them: RIS, BibTeX, CSL-JSON, `.nbib`."""
 
 from __future__ import annotations
 
+import html
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,8 +12,10 @@ from biorag.corpus.pubmed import DATE, RETRACTED, date_of, medline_date
 from biorag.corpus.readers import Reader, entry_of, shown_bytes, text_of, with_values
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_chunks, read_lines
 from biorag.types import Snippet
+from biorag.utils.parsing import parse_json
 
-LARGEST_BIBTEX = 64 << 20
+LARGEST = 64 << 20  # bytes of a file that is read as a whole
+LONGEST = 2000  # characters of a field of CSL-JSON but for the abstract
 # The publication types of RIS's types of reference, as PubMed names them.
 _TYPES = {
     **dict.fromkeys(("JOUR", "JFULL", "EJOUR", "MGZN", "NEWS"), "Journal Article"),
@@ -19,10 +23,23 @@ _TYPES = {
     **dict.fromkeys(("CONF", "CPAPER"), "Congress"),
     **{"THES": "Academic Dissertation", "DATA": "Dataset", "RPRT": "Technical Report"},
 }
+# CSL's types of reference, and Crossref's.
+_CSL_TYPES = {
+    **dict.fromkeys(("article-journal", "article-magazine", "journal-article"), "Journal Article"),
+    **dict.fromkeys(("book", "monograph", "edited-book", "chapter", "book-chapter"), "Book"),
+    **dict.fromkeys(("paper-conference", "proceedings-article"), "Congress"),
+    **dict.fromkeys(("thesis", "dissertation"), "Academic Dissertation"),
+    **{"dataset": "Dataset", "report": "Technical Report", "posted-content": "Preprint"},
+}
+# What rispy calls JA and J2, which are abbreviations, and JO, which may be one; and all fields that may name a journal.
+_ABBREVIATION = ("alternate_title2", "alternate_title1", "journal_name")
+_JOURNAL = ("alternate_title3", "secondary_title", *_ABBREVIATION[::-1])
+_SHORT_JOURNAL = ("shortjournal", "journal-abbreviation", "journal_abbreviation", "journalabbreviation")  # in BibTeX
 _PUBMED_URL = re.compile(r"pubmed(?:\.ncbi\.nlm\.nih\.gov|/|\.gov/)\D{0,20}?([0-9]{1,9})\b")
 _PMID_NOTE = re.compile(r"\bPMID:?\s*([0-9]{1,9})\b")
 _PMCID = re.compile(r"\bPMC[0-9]{1,9}\b")
 _DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
+_MARKUP = re.compile(r"<[^<>]{0,200}>")
 _ISSN = re.compile(r"\b[0-9]{4}-[0-9]{3}[0-9Xx]\b")
 
 
@@ -78,6 +95,19 @@ def _snippet(place: str, pmid: str, fields: Mapping[str, Any], title: str, conte
     return entry_of({**with_values(fields), "abstract": bool(content), "id": id, "PMID": pmid}, title, content)
 
 
+def _whole(source: Source) -> str:
+    """Return the text of a file that is read as a whole."""
+    content = bytearray()
+    for chunk in read_chunks(source):
+        content += chunk
+        if len(content) > LARGEST:
+            raise DamagedSourceError(source.name, 1, f"more than {LARGEST >> 20} MiB: split it")
+    try:
+        return text_of(bytes(content))
+    except ValueError as error:
+        raise DamagedSourceError(source.name, 1, str(error)) from None
+
+
 # --- RIS
 
 
@@ -102,10 +132,11 @@ def _ris_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
     full = DATE.search(_first(entry, "date"))
     written = next((date_of(*match.groups()) for match in (full, date) if match), "")
     start, end = _first(entry, "start_page"), _first(entry, "end_page")
-    journal = _first(entry, "alternate_title3", "journal_name", "secondary_title", "alternate_title2")
+    journal = _first(entry, *_JOURNAL)
     return {
         "authors": _list(entry, "authors", "first_authors"),
         "journal": journal,
+        "journal_abbreviation": next((name for name in _list(entry, *_ABBREVIATION) if name != journal), ""),
         "year": int(date[1]) if date else None,
         "date": written,
         "volume": _first(entry, "volume"),
@@ -163,15 +194,7 @@ def _bibtex(source: Source) -> Iterator[tuple[int, BibtexEntry]]:
     """Yield the entries of a file with their first lines."""
     import bibtexparser
 
-    content = bytearray()
-    for chunk in read_chunks(source):
-        content += chunk
-        if len(content) > LARGEST_BIBTEX:
-            raise DamagedSourceError(source.name, 1, f"more than {LARGEST_BIBTEX >> 20} MiB: split it")
-    try:
-        library = bibtexparser.parse_string(text_of(bytes(content)))
-    except ValueError as error:
-        raise DamagedSourceError(source.name, 1, str(error)) from None
+    library = bibtexparser.parse_string(_whole(source))
     for entry in library.entries:
         fields = {field.key.lower(): str(field.value) for field in entry.fields}
         line = (entry.start_line or 0) + 1
@@ -196,6 +219,7 @@ def parse_bibtex(entry: BibtexEntry) -> Snippet:
     values = {
         "authors": [_bibtex_name(name, decode) for name in authors if name],
         "journal": fields.get("journal") or fields.get("journaltitle") or fields.get("booktitle", ""),
+        "journal_abbreviation": next((fields[name] for name in _SHORT_JOURNAL if fields.get(name)), ""),
         "year": int(date[1]) if date else None,
         "date": date_of(*date.groups()) if date else "",
         "volume": fields.get("volume", ""),
@@ -226,6 +250,105 @@ def _bibtex_name(name: str, decode: Callable[[str], str]) -> str:
         return " ".join(decode(name).split())
     family, given = " ".join([*parts.von, *parts.last]), " ".join(parts.first)
     return " ".join(decode(", ".join(filter(None, [family, given, " ".join(parts.jr)]))).split())
+
+
+# --- CSL-JSON
+
+
+class CslItem(NamedTuple):
+    """A reference of a list in JSON, and its number in the file, from 1."""
+
+    file: str
+    number: int
+    values: Any
+
+
+def _csl(source: Source) -> Iterator[tuple[int, CslItem]]:
+    """Yield the references of a file with their numbers."""
+    try:
+        items = parse_json(_whole(source))
+    except ValueError as error:
+        raise DamagedSourceError(source.name, 1, f"not JSON ({error})") from None
+    if not isinstance(items, list) or not items:
+        raise DamagedSourceError(source.name, 1, "no list of references in it")
+    yield from ((number, CslItem(source.label, number, item)) for number, item in enumerate(items, 1))
+
+
+def parse_csl(item: CslItem) -> Snippet:
+    """Return the snippet of a reference in CSL-JSON; raises `ValueError` if it is not one, or has no text."""
+    if not isinstance(item.values, dict):
+        raise ValueError(f"not a reference but {type(item.values).__name__}")
+    content = csl_text(item.values, "abstract", longest=LARGEST)
+    place = f"{item.file}#record={item.number}"
+    return _snippet(place, _csl_pmid(item.values), csl_fields(item.values), csl_title(item.values), content)
+
+
+def csl_title(item: Mapping[str, Any]) -> str:
+    """Return the title of a reference in CSL-JSON, or of a work as Crossref describes it, with its subtitle."""
+    title, subtitle = csl_text(item, "title"), csl_text(item, "subtitle")
+    return f"{title.rstrip(':')}: {subtitle}" if title and subtitle and subtitle not in title else title
+
+
+def csl_fields(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a reference in CSL-JSON, or of a work as Crossref describes it, without empty ones."""
+    journal = csl_text(item, "container-title")
+    short = csl_text(item, "container-title-short", "short-container-title", "journalAbbreviation")
+    date = _csl_date(item.get("issued"))
+    values = {
+        "authors": _csl_authors(item.get("author")),
+        "journal": journal or short,
+        "journal_abbreviation": short if journal not in ("", short) else "",
+        "year": int(date[:4]) if date else None,
+        "date": date,
+        "volume": csl_text(item, "volume"),
+        "issue": csl_text(item, "issue"),
+        "pages": re.sub("[-–]+", "-", csl_text(item, "page")),
+        "doi": _doi(str(item.get("DOI") or "")[:LONGEST]),  # old ones have what looks like markup
+        "pmcid": _match(_PMCID, csl_text(item, "PMCID")),
+        "issn": _match(_ISSN, csl_text(item, "ISSN")),
+        "language": [language] if (language := csl_text(item, "language")) else [],
+        "keywords": [word.strip() for word in re.split("[,;]", csl_text(item, "keyword")) if word.strip()],
+        "type": list(filter(None, [_CSL_TYPES.get(csl_text(item, "type"))])),
+    }
+    return with_values(values)
+
+
+def csl_text(item: Mapping[str, Any], *names: str, longest: int = LONGEST) -> str:
+    """Return the first text of fields, a number too, of a list its first; without markup, in one line."""
+    values = (value[0] if isinstance(value, list) and value else value for value in map(item.get, names))
+    texts = (str(value) for value in values if isinstance(value, str | int) and not isinstance(value, bool))
+    plain = (" ".join(html.unescape(_MARKUP.sub(" " if longest > LONGEST else "", text)).split()) for text in texts)
+    return next(filter(None, plain), "")[:longest]
+
+
+def _csl_authors(authors: Any) -> list[str]:
+    """Return authors as "Family, Given, Suffix"; groups have a name alone."""
+    names = []
+    for author in authors if isinstance(authors, list) else []:
+        if not isinstance(author, dict):
+            continue
+        particles = [csl_text(author, name) for name in ("dropping-particle", "non-dropping-particle")]
+        family = " ".join(filter(None, [*particles, csl_text(author, "family")]))
+        name = ", ".join(filter(None, [family, csl_text(author, "given"), csl_text(author, "suffix")]))
+        names.append(name if family else csl_text(author, "literal", "name") or name)
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def _csl_date(issued: Any) -> str:
+    """Return a date by its parts, else as it was written; "" where there is none."""
+    if not isinstance(issued, dict):
+        return ""
+    parts = issued.get("date-parts")
+    first = parts[0] if isinstance(parts, list) and parts and isinstance(parts[0], list) else []
+    if dated := date_of(*(str(part) for part in first[:3] if part)) if first else "":
+        return dated
+    written = DATE.search(csl_text(issued, "raw", "literal"))
+    return date_of(*written.groups()) if written else ""
+
+
+def _csl_pmid(item: Mapping[str, Any]) -> str:
+    number = csl_text(item, "PMID")
+    return number if number.isdecimal() else _match(_PMID_NOTE, csl_text(item, "note"), 1)
 
 
 # --- MEDLINE
@@ -270,6 +393,7 @@ def _medline_fields(fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         "authors": list(fields.get("FAU") or fields.get("AU") or ()),
         "group_authors": list(fields.get("CN", ())),
         "journal": _one(fields, "JT") or _one(fields, "TA"),
+        "journal_abbreviation": _one(fields, "TA") if _one(fields, "JT") else "",
         "year": int(date[:4]) if date else None,
         "date": date,
         "volume": _one(fields, "VI"),
@@ -304,9 +428,9 @@ def _doi(text: str) -> str:
     return _match(_DOI, text).rstrip(".,;)")
 
 
-def _match(pattern: re.Pattern[str], text: str) -> str:
+def _match(pattern: re.Pattern[str], text: str, group: int = 0) -> str:
     match = pattern.search(text)
-    return match[0] if match else ""
+    return match[group] if match else ""
 
 
 RIS = Reader(
@@ -315,6 +439,7 @@ RIS = Reader(
     lambda record: shown_bytes(record.content),
 )
 BIBTEX = Reader(_bibtex, parse_bibtex, lambda entry: entry.source)
+CSL = Reader(_csl, parse_csl, lambda item: json.dumps(item.values))
 MEDLINE = Reader(
     lambda source: _split(source, b"PMID- ", lambda line: not line.strip(), "MEDLINE"),
     parse_nbib,

@@ -98,6 +98,8 @@ class Source:
     columns: Columns = field(default=(), compare=False)
     # Files of references, among which the record of its paper may be
     beside: tuple[Path, ...] = field(default=(), compare=False)
+    # The record of its paper that was fetched
+    record: Path | None = field(default=None, compare=False)
     _original: tuple[int, ...] | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -202,7 +204,7 @@ def _folder(folder: Path, home: Path | None, columns: Columns) -> tuple[list[Sou
     endings = tuple(suffix for kind in READERS.values() for suffix in kind.suffixes)
     corpus = set(files_of(folder, endings, home))
     beir = {path.parent for path in corpus if path.name in BEIR_CORPUS}
-    references = tuple(path for path in sorted(corpus) if path.name.lower().endswith(_JOINING))
+    references = tuple(path for path in sorted(corpus) if _joins(path))
     sources: list[Source] = []
     left: Counter[str] = Counter()
     for path in sorted(folder.rglob("*")):
@@ -220,7 +222,16 @@ def _folder(folder: Path, home: Path | None, columns: Columns) -> tuple[list[Sou
 def _own_references(path: Path) -> tuple[Path, ...]:
     """Return the files of references beside a file that have its name."""
     named = (path.with_suffix(suffix) for suffix in _JOINING)
-    return tuple(other for other in named if other != path and other.is_file())
+    return tuple(other for other in named if other != path and other.is_file() and _joins(other))
+
+
+def _joins(path: Path) -> bool:
+    """Return whether a file is one of references, whose records are of papers beside it."""
+    if not path.name.lower().endswith(_JOINING):
+        return False
+    with suppress(BadInputError):
+        return reader_of(Source(path.name, path)).joins
+    return False
 
 
 def in_words(counts: Mapping[str, int]) -> str:
@@ -300,7 +311,8 @@ def reader_of(source: Source) -> ReaderKind:
     beginning = content.removeprefix(BOM_UTF8).lstrip()
     begun = [kind for kind in READERS.values() if beginning.startswith(kind.beginnings)]
     root = _root_of(content)
-    kinds = [kind for kind in begun if not kind.roots or root in kind.roots] + named if by_content else named or begun
+    first = [kind for kind in begun if not kind.roots or root in kind.roots]
+    kinds = first + named if by_content else [kind for kind in first if kind in named] + named or begun
     if kind := next((kind for kind in kinds if root in kind.roots), next(iter(kinds), None)):
         return kind
     if not beginning:

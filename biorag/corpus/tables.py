@@ -30,6 +30,7 @@ KNOWN = {
     PMID: ("pmid", "pubmedid", "pubmed"),
     "authors": ("authors", "author", "authorfullnames"),
     "journal": ("journal", "journalbook", "journaltitle", "publicationtitle", "sourcetitle"),
+    "journal_abbreviation": ("journalabbreviation", "abbreviatedsourcetitle", "shortjournal"),
     "year": ("year", "publicationyear", "pubyear"),
     "date": ("date", "publicationdate"),
     "keywords": ("keywords", "authorkeywords", "manualtags"),

@@ -18,7 +18,7 @@ from biorag.indexes.progress import IndexingProgress, read_progress, write_progr
 from biorag.indexes.store import Store
 from biorag.indexes.updating import EncodeSnippets, Updater, Winner
 from biorag.indexes.writing import end_writing
-from biorag.types import Deletion, FieldFilter, Index, IndexQuery, OnProgress, block_id
+from biorag.types import Deletion, Index, IndexQuery, OnProgress, Where, block_id
 from biorag.utils.files import sha256_of_json, timestamp
 from biorag.utils.progress import batched
 from biorag.utils.versions import installed_versions
@@ -78,7 +78,7 @@ def select_source(index: Index, manifest: Manifest, holdings: Holdings, name: st
     return select_ids(index, manifest, documents)
 
 
-def select_where(index: Index, manifest: Manifest, where: tuple[FieldFilter, ...]) -> Selection:
+def select_where(index: Index, manifest: Manifest, where: Where) -> Selection:
     """Return the documents of which a snippet fulfils all conditions."""
     probe = np.ones(manifest.encoder.dimension, np.float32)
     documents: dict[str, None] = {}

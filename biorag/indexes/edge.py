@@ -32,15 +32,16 @@ from biorag.indexes.points import (
     OVERSAMPLING,
     PAYLOAD_INDEXES,
     SCROLL,
+    SNIPPET_TOKENS,
     SPARSE,
     TOKENS,
     PointIndex,
     StoredError,
     field_of,
+    filter_of,
     payload,
     point_id,
     search_width,
-    stored_conditions,
     upsert_parts,
 )
 from biorag.indexes.view import empty, reading_view
@@ -60,7 +61,6 @@ VACUUMED_SHARE = 0.01  # of a segment's points; vacuuming takes no longer than e
 SEGMENT_BYTES = 192 << 20  # of dense vectors in a segment
 LEAST_POINTS = 20_000  # in a segment, however long its vectors are
 BYTES = 4  # of a number of a dense vector
-SNIPPET_TOKENS = 256  # of a snippet, more than most have
 MERGED = 1.5  # full segments that may become one: never two, but one and what an update adds
 POINT_VERSIONS = "*id_tracker.versions"
 APPENDABLE = "mutable_id_tracker.versions"  # of segments that are written to
@@ -302,13 +302,9 @@ def _shard_config(manifest: Manifest, optimizers: qe.EdgeOptimizersConfig | None
 
 
 def _filter(probe: IndexQuery) -> qe.Filter | None:
-    """Return the conditions of a probe as the engine takes them; None if there are none."""
-    held, excluded = stored_conditions(probe)
-    must: list[qe.ConditionType] = [_condition(condition) for condition in held]
-    must_not: list[qe.ConditionType] = [_condition(condition) for condition in excluded]
-    if probe.among is not None:
-        must.append(qe.HasIdCondition({point_id(id) for id in probe.among}))
-    return qe.Filter(must=must, must_not=must_not) if must or must_not else None
+    """Return the filter of a probe; None if it has no condition."""
+    among = [] if probe.among is None else [qe.HasIdCondition({point_id(id) for id in probe.among})]
+    return filter_of(probe.where, qe.Filter, _condition, among)
 
 
 def _condition(condition: FieldFilter) -> qe.FieldCondition:

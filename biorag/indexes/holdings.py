@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path, PurePath
+from typing import Literal
 
 from biorag.corpus.sources import STDIN_FILE, Source, reader_of
 from biorag.errors import BadInputError, MismatchError, MissingError
@@ -22,16 +23,20 @@ logger = logging.getLogger(__name__)
 
 HOLDINGS = "holdings.json"  # beside the manifest
 MOST = 200_000  # documents; of a larger corpus nothing is held
-READING = 1  # another number where readers give other documents of the same file
+READING = 2  # another number where readers give other documents of the same file
 LARGEST = 256 << 20  # bytes of the record
 
 
 @dataclass(frozen=True, slots=True)
 class HeldFile:
-    """A file as it was last taken in; its hash is None where its documents may no longer be all in the index."""
+    """A file as it was last taken in; its hash is None where its documents may no longer be all in the index.
+
+    `beside` is the hash of the references beside it, "" where there are none.
+    """
 
     sha256: Sha256 | None
     documents: tuple[str, ...]
+    beside: Sha256 | Literal[""] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +49,19 @@ class Holdings:
     def is_unchanged(self, source: Source, sha256: str) -> bool:
         """Return whether a file is as it was when its documents went in."""
         held = self.files.get(key_of(source))
-        return held is not None and held.sha256 == content_hash(source, sha256) and self.reading == READING
+        is_same = held is not None and held.sha256 == sha256 and held.beside == beside_hash(source)
+        return is_same and self.reading == READING
 
     def left_out(self, found: Sequence[Source], folders: Iterable[Path]) -> list[str]:
         """Return the files that are no longer in folders which are named again."""
         kept, roots = set(map(key_of, found)), [folder.resolve() for folder in folders]
         return [key for key in self.files if key not in kept and any(PurePath(key).is_relative_to(r) for r in roots)]
+
+    def moved(self, found: Sequence[Source], hashes: Iterable[str]) -> list[str]:
+        """Return the files that are no longer where they were, and whose content these files have."""
+        kept, contents = set(map(key_of, found)), set(hashes)
+        gone = (key for key, held in self.files.items() if held.sha256 in contents and key not in kept)
+        return [key for key in gone if not Path(key).exists()]
 
     def documents_of(self, keys: Iterable[str]) -> dict[str, str]:
         """Return the documents of these files, each with a file that held it."""
@@ -57,9 +69,14 @@ class Holdings:
 
     def taken(self, read: Mapping[Source, tuple[str, Sequence[str]]], left_out: Iterable[str]) -> Holdings:
         """Return the holdings after a run that read these files, each with its hash and documents."""
-        files = {key: held for key, held in self.files.items() if key not in set(left_out)}
+        is_read_alike = self.reading == READING
+        files = {
+            key: held if is_read_alike else replace(held, sha256=None)
+            for key, held in self.files.items()
+            if key not in set(left_out)
+        }
         files |= {
-            key_of(source): HeldFile(content_hash(source, sha256), tuple(dict.fromkeys(documents)))
+            key_of(source): HeldFile(sha256, tuple(dict.fromkeys(documents)), beside_hash(source))
             for source, (sha256, documents) in read.items()
         }
         return Holdings(files)
@@ -87,10 +104,11 @@ def key_of(source: Source) -> str:
     return str(source.path.resolve())
 
 
-def content_hash(source: Source, sha256: str) -> str:
-    """Return the hash of all that a file's documents come from: of itself, and of the references beside it."""
-    joined = [_hash_of(path, path.stat().st_mtime_ns, path.stat().st_size) for path in source.beside]
-    return sha256_of_json([sha256, *joined]) if joined else sha256
+def beside_hash(source: Source) -> str:
+    """Return the hash of the references of which a file's documents may have facts; "" for none."""
+    files = [*source.beside, *([source.record] if source.record else [])]
+    hashes = [_hash_of(path, path.stat().st_mtime_ns, path.stat().st_size) for path in files]
+    return sha256_of_json(hashes) if hashes else ""
 
 
 @lru_cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -14,9 +14,22 @@ import numpy as np
 from pydantic import StrictInt, StrictStr
 
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.manifest import Manifest, TokenParameters
-from biorag.types import EXISTS, FieldFilter, IndexQuery, Label, ScoredDoc, Snippet, SparseText, Vectors
+from biorag.indexes.manifest import COMPACT, Manifest, TokenParameters
+from biorag.types import (
+    EXISTS,
+    AnyOf,
+    Condition,
+    FieldFilter,
+    IndexQuery,
+    Label,
+    ScoredDoc,
+    Snippet,
+    SparseText,
+    Vectors,
+    Where,
+)
 from biorag.utils.parsing import typed
+from biorag.utils.progress import batched
 from biorag.utils.text import comparable
 
 NAMESPACE = UUID("5f2c3a1e-9f0b-5c58-8d0e-6b1f4d7c2a90")
@@ -35,7 +48,9 @@ SCROLL = 4096  # ids asked for at once when all are listed
 LONGEST_ID = 4096  # characters
 BOUNDS = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}  # operators of conditions, as Qdrant names them
 Stored = TypeVar("Stored")
+Part = TypeVar("Part")  # a filter of a store
 UPSERT = 128  # points handed over at once
+SNIPPET_TOKENS = 256  # of a snippet, more than most have
 NUMBERS = 800_000  # of token vectors handed over at once: as JSON 16 MB, half of what a server takes
 
 
@@ -143,11 +158,44 @@ def dense_by_id(records: Sequence[Any], dimension: int) -> dict[str, Vectors]:
     return vectors
 
 
-def stored_conditions(probe: IndexQuery) -> tuple[list[FieldFilter], list[FieldFilter]]:
-    """Return the conditions of a probe on payloads: those that must hold, and those that must not."""
-    conditions = [_stored_condition(condition) for condition in probe.where]
-    must = [condition for condition in conditions if not condition.negated]
-    return must, [condition for condition in conditions if condition.negated]
+def tokens_by_id(records: Sequence[Any], parameters: TokenParameters) -> dict[str, Vectors]:
+    """Return the token vectors of points, as they were given to be stored, by the ids of their snippets.
+
+    Four bits a number keep directions, and shorten vectors a little: they are brought back to their length, 1.
+
+    Raises `StoredError` if a payload has no id, or vectors are not of finite numbers in their dimension.
+    """
+    from biorag.models.token_projection import unit
+
+    vectors: dict[str, Vectors] = {}
+    for id, record in zip(ids_of(records), records, strict=True):
+        try:
+            rows = np.array(record.vector[TOKENS], np.float32)
+        except (TypeError, KeyError, ValueError):
+            raise StoredError(f"no token vectors of {id!r}") from None
+        if rows.ndim != 2 or rows.shape[1] != parameters.dimension or not np.isfinite(rows).all():
+            raise StoredError(f"no token vectors of {id!r} with {parameters.dimension} finite numbers")
+        vectors[id] = unit(rows) if parameters.kept == COMPACT else rows
+    return vectors
+
+
+def filter_of(
+    where: Where, make: Callable[..., Part], condition: Callable[[FieldFilter], Any], among: Sequence[Any] = ()
+) -> Part | None:
+    """Return conditions as a filter on payloads, None if there are none.
+
+    `make` makes the store's filter of lists named as Qdrant names them, `condition` its condition; `among` is the
+    store's own condition on ids.
+    """
+
+    def stored(part: Condition) -> Any:
+        if isinstance(part, AnyOf):
+            return make(should=[filter_of(alternative, make, condition) for alternative in part.alternatives])
+        return condition(_stored_condition(part))
+
+    must = [*(stored(part) for part in where if not part.negated), *among]
+    must_not = [stored(part) for part in where if part.negated]
+    return make(must=must, must_not=must_not) if must or must_not else None
 
 
 def _stored_condition(condition: FieldFilter) -> FieldFilter:
@@ -275,6 +323,19 @@ class PointIndex(ABC):
         with self._reading():
             records = self._records(ids, ["id"], [DENSE])
             return _asked(dense_by_id(records, self._manifest.encoder.dimension), ids)
+
+    def vectors(self, ids: Sequence[str]) -> dict[str, tuple[Vectors, Vectors | None]]:
+        """Return the stored dense and token vectors by snippet id; see `Index.vectors`."""
+        vectors: dict[str, tuple[Vectors, Vectors | None]] = {}
+        parameters = self._manifest.tokens
+        at_once = max(1, NUMBERS // (SNIPPET_TOKENS * parameters.dimension)) if parameters else UPSERT
+        for batch in batched(ids, at_once):
+            with self._reading():
+                records = self._records(batch, ["id"], [DENSE, TOKENS] if parameters else [DENSE])
+                dense = dense_by_id(records, self._manifest.encoder.dimension)
+                tokens = tokens_by_id(records, parameters) if parameters else {}
+                vectors |= _asked({id: (vector, tokens.get(id)) for id, vector in dense.items()}, batch)
+        return vectors
 
     def ids(self) -> Iterator[str]:
         """Yield every snippet's id, in the order of the points' ids."""

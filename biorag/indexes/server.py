@@ -38,11 +38,11 @@ from biorag.indexes.points import (
     PointIndex,
     StoredError,
     field_of,
+    filter_of,
     parts,
     payload,
     point_id,
     search_width,
-    stored_conditions,
     upsert_parts,
 )
 from biorag.settings.settings import Settings
@@ -291,12 +291,8 @@ def _point_ids(ids: Sequence[str]) -> list[int | str | UUID]:
 
 def _filter(probe: IndexQuery) -> models.Filter | None:
     """Return the filter of a probe; None if it has no condition."""
-    held, excluded = stored_conditions(probe)
-    must: list[models.Condition] = [_condition(condition) for condition in held]
-    must_not: list[models.Condition] = [_condition(condition) for condition in excluded]
-    if probe.among is not None:
-        must.append(models.HasIdCondition(has_id=_point_ids(sorted(probe.among))))
-    return models.Filter(must=must, must_not=must_not) if must or must_not else None
+    among = [] if probe.among is None else [models.HasIdCondition(has_id=_point_ids(sorted(probe.among)))]
+    return filter_of(probe.where, models.Filter, _condition, among)
 
 
 def _condition(condition: FieldFilter) -> models.FieldCondition:

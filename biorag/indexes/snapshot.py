@@ -24,6 +24,7 @@ from pydantic import Field
 
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.indexes.checksums import CHECKSUMS, ENGINE, check_files, is_of_shard, shard_files
+from biorag.indexes.holdings import HOLDINGS, read_holdings
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
 from biorag.indexes.store import Store
 from biorag.registries import STORES
@@ -46,7 +47,8 @@ from biorag.utils.versions import installed_versions
 
 CONTENTS = "snapshot.json"
 GZIP_WINDOW = zlib.MAX_WBITS | 16  # of zlib, for gzip's header
-FORMAT = 1
+FORMAT = 2
+READ = (1, FORMAT)  # of format 1 without the record of which documents came from which file
 LARGEST_CONTENTS = 16 << 20  # bytes of the list of files
 MOST_FILES = 100_000
 LONGEST_NAME = 1024
@@ -99,7 +101,8 @@ def save(store: Store, file: Path, on_progress: OnProgress, force: bool = False)
     with DirectoryLock(store.folder, exclusive=False):
         manifest = _complete(store)
         parts = {}
-        for path in (store.folder / MANIFEST, store.folder / CHECKSUMS, *shard_files(store.folder)):
+        held = [path for path in [store.folder / HOLDINGS] if path.is_file()]
+        for path in (store.folder / MANIFEST, store.folder / CHECKSUMS, *held, *shard_files(store.folder)):
             parts[str(path.relative_to(store.folder))] = SnapshotFile(path.stat().st_size, sha256_of(path))
             on_progress(1)
         _write(store.folder, file, Contents(FORMAT, manifest.name, parts), on_progress)
@@ -247,11 +250,11 @@ def _contents(first: tuple[str, int] | None, packed: gzip.GzipFile) -> Contents:
         contents: Contents = parsed(Contents, content)
     except ValueError as error:
         raise _DamagedError(f"its {CONTENTS} cannot be read: {error}") from None
-    if contents.format != FORMAT:
-        raise _DamagedError(f"it is of format {contents.format}, this biorag reads {FORMAT}")
+    if contents.format not in READ:
+        raise _DamagedError(f"it is of format {contents.format}, this biorag reads {READ[0]} to {READ[-1]}")
     folders = {str(folder) for name in contents.files for folder in PurePosixPath(name).parents}
     for name in contents.files:
-        if (name not in (MANIFEST, CHECKSUMS) and not is_of_shard(name)) or name in folders:
+        if (name not in (MANIFEST, CHECKSUMS, HOLDINGS) and not is_of_shard(name)) or name in folders:
             raise _DamagedError(f"{name!r} is not a file of an index")
     return contents
 
@@ -290,6 +293,10 @@ def _verified(folder: Path, name: str) -> Manifest:
     manifest = replace(read_manifest(folder / MANIFEST), name=name)
     if manifest.checksums is None or not STORES[manifest.store["kind"]].snapshots:
         raise _DamagedError("its manifest is not that of a finished embedded index")
+    try:
+        read_holdings(folder)
+    except MismatchError:
+        raise _DamagedError(f"its {HOLDINGS} cannot be read") from None
     write_json(folder / MANIFEST, manifest.to_json())
     check_files(folder)
     return manifest

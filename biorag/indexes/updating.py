@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from itertools import zip_longest
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
 
 from biorag.indexes.progress import IndexingProgress
-from biorag.types import Change, Deletion, Encoded, Index, Snippet, block_id
+from biorag.types import Change, Deletion, Encoded, Index, Snippet, Vectors, block_id
 
 EncodeSnippets = Callable[[Sequence[Snippet]], Encoded]
+SnippetVectors: TypeAlias = "tuple[Vectors, Vectors | None]"  # dense and token vectors of one snippet
 
 
 class BlockSplit(Protocol):
@@ -41,11 +45,15 @@ def revision(snippet: Snippet) -> tuple[int, str]:
 
 
 class Winner(NamedTuple):
-    """A change to be made, and the file it is in; one that is `revived` counts whatever the index holds."""
+    """A change to be made, and the file it is in; one that is `revived` counts whatever the index holds.
+
+    `like` is a document whose text it may have, in the index: then its vectors are taken from there.
+    """
 
     change: Change
     revived: bool
     source: str
+    like: str = ""
 
 
 class _Batch(NamedTuple):
@@ -53,7 +61,8 @@ class _Batch(NamedTuple):
 
     `changed` are the winners that the index holds differently, `wanted` the blocks of each document, `firsts` the
     first blocks that the index holds of the changed ones, `documents` those that are not older than the index's. The
-    snippets of `todo` are encoded and written; a kill in the middle can tear the documents of `torn`.
+    snippets of `todo` are written; a kill in the middle can tear the documents of `torn`. `known` are vectors of those
+    that need not be encoded.
     """
 
     winners: Sequence[Winner]
@@ -63,6 +72,7 @@ class _Batch(NamedTuple):
     documents: AbstractSet[str]
     todo: Sequence[Snippet]
     torn: Mapping[str, str]
+    known: Mapping[str, SnippetVectors]
     encoded: Encoded | None = None
 
 
@@ -113,10 +123,12 @@ class Updater:
             self._record(self.progress)
         before = self.done
         if prepared.todo:
-            self._encode = self._encode or self._load_encoder()
+            fresh = [snippet for snippet in prepared.todo if snippet.id not in prepared.known]
+            if fresh:
+                self._encode = self._encode or self._load_encoder()
             with self._writing():
-                vectors = self._encode(prepared.todo)
-            prepared = prepared._replace(encoded=vectors)
+                encoded = self._encode(fresh) if self._encode and fresh else None
+            prepared = prepared._replace(encoded=_joined(prepared.todo, prepared.known, encoded))
         else:
             self._write_encoded()
         self._encoded = prepared
@@ -152,7 +164,29 @@ class Updater:
             for winner in changed
             if _can_tear(winner.change, firsts.get(winner.change.id, ()), wanted[winner.change.id])
         }
-        return _Batch(batch, changed, wanted, firsts, frozenset(wanted.keys() - older), todo, torn)
+        known = self._known({winner.change.id: winner.like for winner in changed if winner.like}, wanted, todo)
+        return _Batch(batch, changed, wanted, firsts, frozenset(wanted.keys() - older), todo, torn, known)
+
+    def _known(
+        self, like: Mapping[str, str], wanted: Mapping[str, Sequence[Snippet]], todo: Sequence[Snippet]
+    ) -> Mapping[str, SnippetVectors]:
+        """Return the vectors of snippets that the index holds with the same text, where documents like theirs are.
+
+        What a killed run may have left half written is not looked at: it may have an old vector beside a new text.
+        """
+        lacking = {block.id for block in todo}
+        pairs = [
+            (block, other + block.id.removeprefix(id))
+            for id, other in like.items()
+            if other not in self.torn
+            for block in wanted[id]
+            if block.id in lacking
+        ]
+        twins = list({twin for _, twin in pairs} - self.again)
+        held = self._index.fetch(twins) if twins else {}
+        same = {block.id: twin for block, twin in pairs if twin in held and held[twin].contents == block.contents}
+        vectors = self._index.vectors(list(set(same.values()))) if same else {}
+        return {id: vectors[twin] for id, twin in same.items() if twin in vectors}
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -189,7 +223,7 @@ class Updater:
     def _count(self, batch: _Batch) -> None:
         """Count a batch that is in the index durably."""
         self._settle(batch.documents)
-        for change, _, _ in batch.changed:
+        for change in (winner.change for winner in batch.changed):
             self.deleted += isinstance(change, Deletion)
             self.updated += isinstance(change, Snippet) and change.id in batch.firsts
             self.added += change.id not in batch.firsts
@@ -241,6 +275,17 @@ class Updater:
         for ids in (rest, (first.id for first in firsts)):
             if gone := [id for id in ids if id not in kept]:
                 self._index.delete(gone)
+
+
+def _joined(
+    snippets: Sequence[Snippet], known: Mapping[str, SnippetVectors], encoded: Encoded | None
+) -> Encoded | None:
+    """Return the vectors of snippets, of which those that are not known were encoded, in their order."""
+    if not known:
+        return encoded
+    fresh = iter(zip_longest(encoded.vectors, encoded.tokens) if encoded else ())
+    rows = [known[snippet.id] if snippet.id in known else next(fresh) for snippet in snippets]
+    return Encoded(np.stack([dense for dense, _ in rows]), [tokens for _, tokens in rows if tokens is not None])
 
 
 def _blocks_of(first: Snippet) -> int:

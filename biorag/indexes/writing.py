@@ -80,7 +80,7 @@ def surveyed_changes(
     sync: FileSync | None = None,
 ) -> Incoming:
     """Return the changes of a surveyed corpus, read once more; and those of `sync`, which notes what was read."""
-    winners = _winners(sources, survey, rejects, split, sync.read if sync else {})
+    winners = _winners(sources, survey, rejects, split, sync)
     return Incoming(
         winners=chain(winners, sync.removals() if sync else ()),
         replaces=sync.replaces if sync else lambda record: False,
@@ -170,18 +170,17 @@ def _winners(
     survey: Survey,
     rejects: OnReject | None,
     split: Splitter,
-    documents: Mapping[Source, list[str]],
+    sync: FileSync | None,
 ) -> Iterator[Winner]:
-    """Yield the changes of all sources that no other change supersedes; the ids of a source's go to its `documents`."""
+    """Yield the changes of all sources that no other change supersedes; `sync` notes the documents of each."""
     new = (source for source in sources if source not in survey.skipped)
     changes = ((source, change) for source in new for change in read_changes(source, rejects, split.check))
     for position, (source, change) in enumerate(changes):
-        if source in documents:
-            documents[source].append(change.id)
+        like = sync.note(source, change.id) if sync else ""
         if position in survey.conflicts:
             logger.warning("id %r appears again with other text; the later one wins", change.id)
         if position not in survey.superseded:
-            yield Winner(change, position in survey.revived, source.name)
+            yield Winner(change, position in survey.revived, source.name, like)
 
 
 def _finished(manifest: Manifest, taken: Sequence[SourceRecord], snippets: int, seconds: float) -> Manifest:
@@ -217,7 +216,8 @@ class FileSync:
     """What an index loses as files and folders are read again.
 
     `gone` are the documents that no file holds any more, each with the file that held it; `left_out` the files that are
-    no longer there. `read` takes the ids of the documents of the files that are read. `is_shared`: a file that was not
+    no longer there. `read` takes the ids of the documents of the files that are read; those of `twins` have the content
+    of a file whose documents are these, which was renamed, moved or copied. `is_shared`: a file that was not
     read again shares documents with others, and which one counts depends on their order.
     """
 
@@ -226,6 +226,7 @@ class FileSync:
     left_out: Sequence[str]
     hashes: Mapping[Source, str]
     read: Mapping[Source, list[str]]
+    twins: Mapping[Source, Sequence[str]]
     is_shared: bool
 
     @classmethod
@@ -233,7 +234,9 @@ class FileSync:
         """Compare a surveyed corpus with what its files held before; `keep_missing`: nothing is lost."""
         hashes = {record.name: record.sha256 for record in survey.sources}
         new = [source for source in files.sources if source not in survey.skipped and is_held(source)]
-        left_out = [] if keep_missing else holdings.left_out(files.sources, files.folders)
+        contents = {source: hashes[source.name] for source in new}
+        missing = [*holdings.left_out(files.sources, files.folders), *holdings.moved(files.sources, contents.values())]
+        left_out = [] if keep_missing else list(dict.fromkeys(missing))
         changed = {*map(key_of, new), *left_out}
         before = holdings.documents_of(changed)
         others = holdings.documents_of(holdings.files.keys() - changed)
@@ -241,7 +244,23 @@ class FileSync:
         kept = survey.read(before) | others.keys()
         gone = {} if keep_missing else {document: file for document, file in before.items() if document not in kept}
         is_shared = bool(survey.read(skipped)) or not before.keys().isdisjoint(skipped)
-        return cls(holdings, gone, left_out, {s: hashes[s.name] for s in new}, {s: [] for s in new}, is_shared)
+        known = {held.sha256: held.documents for held in holdings.files.values() if held.sha256}
+        twins = {source: known[sha256] for source, sha256 in contents.items() if sha256 in known}
+        return cls(holdings, gone, left_out, contents, {source: [] for source in new}, twins, is_shared)
+
+    def note(self, source: Source, document: str) -> str:
+        """Note a document that is read from a file; return one whose text it may have: of its twin, else itself."""
+        if source not in self.read:
+            return ""
+        documents, twins = self.read[source], self.twins.get(source, ())
+        documents.append(document)
+        return twins[len(documents) - 1] if len(documents) <= len(twins) else document
+
+    @property
+    def moved(self) -> list[str]:
+        """The files that were renamed or moved."""
+        contents = set(self.hashes.values())
+        return [key for key in self.left_out if self.holdings.files[key].sha256 in contents]
 
     def removals(self) -> Iterator[Winner]:
         """Yield the removals of what is gone."""
@@ -285,14 +304,17 @@ class SurveyedCorpus:
 
     def doubt(self) -> str:
         """Return what to ask before much of an index goes; "" if there is no need to."""
-        held, gone = self.manifest.snippets if self.manifest else 0, len(self.sync.gone)
-        if gone * 3 <= held:
+        held, moved = self.manifest.snippets if self.manifest else 0, set(self.sync.moved)
+        lost = sum(file not in moved for file in self.sync.gone.values())
+        if lost * 3 <= held:
             return ""
-        return f"Remove {gone:,} documents that the files no longer hold, of {held:,} snippets (else: --keep-missing)?"
+        return f"Remove {lost:,} documents that the files no longer hold, of {held:,} snippets (else: --keep-missing)?"
 
     def write(self, progress: Progress) -> IndexReport:
         """Bring it into the index; see `write_index`."""
         on_reject = (lambda _: None) if self.rejects else None
+        if moved := len(self.sync.moved):
+            logger.info("files recognised as renamed or moved: %d", moved)
         with progress("Indexing", self.survey.changes + len(self.sync.gone)) as advance:
             incoming = surveyed_changes(self.files.sources, self.survey, on_reject, self.split, self.sync)
             report = write_index(self.store, self._planned(), incoming, self.load_encoding, advance)

@@ -33,8 +33,8 @@ Condition = Annotated[
     str,
     Field(
         max_length=1000,
-        description="Condition on snippet fields, such as 'year>=2015 and mesh:Asthma and not retracted'; empty for "
-        "none. index_info lists the fields.",
+        description="Condition on snippet fields, such as 'year>=2015 and (type:Review or mesh:Asthma) and not "
+        "retracted'; empty for none. index_info lists the fields.",
     ),
 ]
 HitCount = Annotated[

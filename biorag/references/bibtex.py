@@ -52,6 +52,7 @@ def _fields(reference: Reference) -> Iterator[tuple[str, str]]:
     yield "author", " and ".join(map(name, reference.authors))
     yield "title", f"{{{escaped(reference.title)}}}" if reference.title else ""  # its capitals stay
     yield "journal", escaped(reference.journal)
+    yield "shortjournal", escaped(reference.abbreviation)
     yield "year", str(reference.date[0]) if reference.date else ""
     yield "month", str(reference.date[1]) if len(reference.date) > 1 else ""
     yield "volume", escaped(reference.volume)

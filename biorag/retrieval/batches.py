@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from biorag.retrieval.retriever import Ranking, Retriever
-from biorag.types import FieldFilter, OnProgress
+from biorag.types import OnProgress, Where
 from biorag.utils.progress import batched
 
 BATCH = 32  # questions searched at once
@@ -32,7 +32,7 @@ def search_questions(
     retriever: Retriever,
     questions: Iterable[Q],
     limit: int,
-    where: tuple[FieldFilter, ...] = (),
+    where: Where = (),
     on_progress: OnProgress | None = None,
 ) -> Iterator[tuple[Q, Ranking]]:
     """Yield each question with the best `limit` hits that fulfil `where`; its times are its share of its batch's."""

@@ -1,4 +1,4 @@
-"""Filters on snippet fields: `year>=2015 and journal=Lancet and not retracted`."""
+"""Filters on snippet fields: `year>=2015 and (type=Review or journal=Lancet) and not retracted`."""
 
 from __future__ import annotations
 
@@ -7,66 +7,112 @@ import re
 from collections.abc import Iterable
 
 from biorag.errors import UsageError
-from biorag.types import FieldFilter, Snippet
+from biorag.types import AnyOf, FieldFilter, Snippet, Where
 
+DEEPEST = 16  # parentheses inside one another
 # Names joined by dots; a name with other characters stands in double quotes.
-_FIELD = r'(?P<field>(?:[A-Za-z_]\w*|"[^"]+")(?:\.(?:\w+|"[^"]+"))*)'
-_TERM = re.compile(
-    rf"""\s*(?P<not>not\s+)?{_FIELD}\s*(?P<op>>=|<=|=|:|>|<)\s*
-        (?P<value>"[^"]*"|[^"\s=<>:]\S*)\s*(?P<rest>.*)$""",
-    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+_FIELD = r'(?P<not>not\s+)?(?P<field>(?:[A-Za-z_]\w*+|"[^"]+")(?:\.(?:\w++|"[^"]+"))*+)'
+# A value's own parentheses come in pairs; one that closes none ends it.
+_COMPARISON = re.compile(
+    rf"""{_FIELD}\s*(?P<op>>=|<=|=|:|>|<)\s*(?P<value>"[^"]*"|(?!["=<>:])(?:[^\s()]|\([^\s()]*\))+)\s*""", re.IGNORECASE
 )
-_FLAG = re.compile(rf"\s*(?P<not>not\s+)?{_FIELD}\s*(?P<rest>and\s.*)?$", re.DOTALL | re.IGNORECASE)
+_FLAG = re.compile(rf"{_FIELD}\s*(?=\Z|\)|(?:and|or)\b)", re.IGNORECASE)
+_OPENING = re.compile(r"(?P<not>not\s*)?\(\s*", re.IGNORECASE)
+_AND, _OR, _CLOSING = (re.compile(mark, re.IGNORECASE) for mark in (r"and\b\s*", r"or\b\s*", r"\)\s*"))
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 TEXT_FIELDS = ("id", "title", "content")
-RESERVED = ("and", "not")
-_AND = re.compile(r"and\s+", re.IGNORECASE)
+RESERVED = ("and", "or", "not")
 
 
-def parse_filter(text: str) -> tuple[FieldFilter, ...]:
-    """Parse conditions joined by `and`; names and values with spaces are in double quotes; a field alone must be true.
+def parse_filter(text: str) -> Where:
+    """Parse conditions joined by `and` and `or`, where `and` binds closer and parentheses group.
+
+    Names and values with spaces are in double quotes; a field alone must be true.
 
     Raises `UsageError` if the text does not follow the grammar, naming the place.
     """
-    conditions: list[FieldFilter] = []
-    rest = text
-    while True:
-        condition, rest = _flag(rest) or _comparison(rest, text)
-        conditions.append(condition)
-        if not rest:
-            return tuple(conditions)
-        joint = _AND.match(rest)
-        if not joint:
-            raise UsageError(f'filter {text!r}: expected "and" before {rest!r}')
-        rest = rest[joint.end() :]
+    return _Parser(text).where()
 
 
-def parse_filters(texts: Iterable[str], excluded: Iterable[int] = ()) -> tuple[FieldFilter, ...]:
+def parse_filters(texts: Iterable[str], excluded: Iterable[int] = ()) -> Where:
     """Return the conditions of all texts, without these PubMed records; raises as `parse_filter`."""
     return (*(condition for text in texts for condition in parse_filter(text)), *exclude_pmids(tuple(excluded)))
 
 
-def _flag(text: str) -> tuple[FieldFilter, str] | None:
-    """Return a field that stands alone and what follows it; None if the text does not begin with one."""
-    match = _FLAG.match(text)
-    if not match or match["field"].lower() in RESERVED:
-        return None
-    return FieldFilter(match["field"], "=", True, bool(match["not"])), match["rest"] or ""
+class _Parser:
+    """Reads a filter from left to right: a method for each rule of the grammar."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = len(text) - len(text.lstrip())
+
+    def where(self) -> Where:
+        """Return the conditions of the whole text."""
+        where = _joined(self._alternatives(0))
+        if self._at < len(self._text):
+            raise UsageError(f'filter {self._text!r}: expected "and" or "or" before {self._rest!r}')
+        return where
+
+    @property
+    def _rest(self) -> str:
+        return self._text[self._at :]
+
+    def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Return what stands next, and go past it; None if it is something else."""
+        match = pattern.match(self._text, self._at)
+        if match:
+            self._at = match.end()
+        return match
+
+    def _alternatives(self, depth: int) -> tuple[Where, ...]:
+        """Read conditions that `or` parts."""
+        alternatives = [self._conditions(depth)]
+        while self._take(_OR):
+            alternatives.append(self._conditions(depth))
+        return tuple(alternatives)
+
+    def _conditions(self, depth: int) -> Where:
+        """Read conditions that `and` joins."""
+        conditions = [*self._term(depth)]
+        while self._take(_AND):
+            conditions += self._term(depth)
+        return tuple(conditions)
+
+    def _term(self, depth: int) -> Where:
+        """Read a field, a comparison, or conditions in parentheses."""
+        start = self._rest
+        if opening := self._take(_OPENING):
+            if depth == DEEPEST:
+                raise UsageError(f"filter {self._text!r:.200} has more than {DEEPEST} parentheses inside one another")
+            alternatives = self._alternatives(depth + 1)
+            if not self._take(_CLOSING):
+                missing = f'expected "and", "or" or ")" before {self._rest!r}' if self._rest else 'it lacks a ")"'
+                raise UsageError(f"filter {self._text!r}: {missing}, for the parenthesis at {start!r}")
+            return (AnyOf(alternatives, negated=True),) if opening["not"] else _joined(alternatives)
+        flag = _FLAG.match(self._text, self._at)
+        if flag and flag["field"].lower() not in RESERVED:
+            self._at = flag.end()
+            return (FieldFilter(flag["field"], "=", True, bool(flag["not"])),)
+        return (self._comparison(),)
+
+    def _comparison(self) -> FieldFilter:
+        rest = self._rest
+        match = self._take(_COMPARISON)
+        if not match:
+            raise UsageError(
+                f"filter {self._text!r} cannot be read at {rest!r}: write FIELD=VALUE, FIELD>=NUMBER, or FIELD for one "
+                'that is true, joined by "and" or "or"'
+            )
+        op = "=" if match["op"] == ":" else match["op"]
+        value = match["value"].strip('"') if match["field"] in TEXT_FIELDS else _value(match["value"])
+        if op != "=" and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise UsageError(f"filter {self._text!r} compares {match['field']!r} with {value!r}, which is not a number")
+        return FieldFilter(match["field"], op, value, bool(match["not"]))
 
 
-def _comparison(rest: str, text: str) -> tuple[FieldFilter, str]:
-    """Return the comparison that `rest`, the end of the filter `text`, begins with, and what follows it."""
-    match = _TERM.match(rest)
-    if not match:
-        raise UsageError(
-            f"filter {text!r} cannot be read at {rest!r}: write FIELD=VALUE, FIELD>=NUMBER, or FIELD for one that is "
-            'true, joined by "and"'
-        )
-    op = "=" if match["op"] == ":" else match["op"]
-    value = match["value"].strip('"') if match["field"] in TEXT_FIELDS else _value(match["value"])
-    if op != "=" and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise UsageError(f"filter {text!r} compares {match['field']!r} with {value!r}, which is not a number")
-    return FieldFilter(match["field"], op, value, bool(match["not"])), match["rest"]
+def _joined(alternatives: tuple[Where, ...]) -> Where:
+    """Return alternatives as conditions, those of a single one as they are."""
+    return alternatives[0] if len(alternatives) == 1 else (AnyOf(alternatives),)
 
 
 def _value(text: str) -> str | int | float | bool:
@@ -79,12 +125,12 @@ def _value(text: str) -> str | int | float | bool:
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
-def exclude_pmids(pmids: tuple[int, ...]) -> tuple[FieldFilter, ...]:
+def exclude_pmids(pmids: tuple[int, ...]) -> Where:
     """Return the conditions that leave these PubMed records out; none for no records."""
     return (FieldFilter("pmid", "in", pmids, negated=True),) if pmids else ()
 
 
-def exclude_documents(snippets: Iterable[Snippet]) -> tuple[FieldFilter, ...]:
+def exclude_documents(snippets: Iterable[Snippet]) -> Where:
     """Return the conditions that leave out the PubMed records of these snippets; of one without a PMID itself alone."""
     kept = list(snippets)
     pmids = tuple(sorted({snippet.pmid for snippet in kept if snippet.pmid is not None}))

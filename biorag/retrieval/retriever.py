@@ -14,7 +14,7 @@ from biorag.registries import FUSIONS
 from biorag.retrieval.fusion import Candidates, Sides, best_of_all, best_of_lists, min_max, ranked
 from biorag.settings.retrieval import RetrievalSettings, Stage
 from biorag.settings.settings import Settings
-from biorag.types import Encoder, FieldFilter, Hit, Index, IndexQuery, Reranker, ScoredDoc, Snippet, Vectors
+from biorag.types import Encoder, Hit, Index, IndexQuery, Reranker, ScoredDoc, Snippet, Vectors, Where
 from biorag.utils.text import is_whole
 
 CANDIDATES = 1000  # reranked at once at most, unless one query has more: their token vectors fill the memory
@@ -90,7 +90,7 @@ class Retriever:
         rerankers = [loaded[stage.kind.name, stage.name] for stage in settings.stages] if settings.rerank else None
         return Retriever(self._index, self._encoder, rerankers, settings, self._similarity)
 
-    def search(self, query: str, limit: int | None = None, where: tuple[FieldFilter, ...] = ()) -> Ranking:
+    def search(self, query: str, limit: int | None = None, where: Where = ()) -> Ranking:
         """Return the best `limit` (default `k`) hits; see `search_all`."""
         return self.search_all([query], limit, [where])[0]
 
@@ -98,7 +98,7 @@ class Retriever:
         self,
         queries: Sequence[str],
         limit: int | None = None,
-        wheres: Sequence[tuple[FieldFilter, ...]] = (),
+        wheres: Sequence[Where] = (),
         retracted: bool = True,
     ) -> list[Ranking]:
         """Return the best `limit` (default `k`) hits of each query, every stage in one batch.
@@ -138,7 +138,7 @@ class Retriever:
         self,
         queries: Sequence[str],
         limit: int,
-        wheres: Sequence[tuple[FieldFilter, ...]],
+        wheres: Sequence[Where],
         retracted: bool,
         watch: Stopwatch,
     ) -> tuple[list[Candidates], dict[str, Snippet]]:
@@ -170,7 +170,7 @@ class Retriever:
         return kept, snippets
 
     def _first_stage(
-        self, queries: Sequence[str], limit: int, wheres: Sequence[tuple[FieldFilter, ...]], watch: Stopwatch
+        self, queries: Sequence[str], limit: int, wheres: Sequence[Where], watch: Stopwatch
     ) -> list[Candidates]:
         mode, depth = self._settings.mode, max(self._settings.depth, limit)
         with watch.stage("encode"):

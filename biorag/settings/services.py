@@ -14,12 +14,14 @@ from biorag.utils.secrets import remember
 
 logger = logging.getLogger(__name__)
 
+CROSSREF = "https://api.crossref.org"
 EUTILS = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
 SENT = {  # what goes to a server of each kind, and what names it
     "qdrant": "questions and snippets go to %s (the index's server)",
     "llm": "questions and evidence go to %s (--llm)",
     "verifier": "claims and evidence go to %s (--verifier)",
     "eutils": "PubMed ids and queries go to %s (--eutils)",
+    "crossref": "titles and DOIs of papers go to %s (--enrich crossref)",
 }
 LOGIN = "user:password of a proxy before it, as in its URL."
 _service = partial(setting, effect=Effect.NONE)
@@ -42,6 +44,7 @@ class ServiceSettings(Section):
         None, "Key for ten requests a second instead of three; also NCBI_API_KEY.", variable="NCBI_API_KEY"
     )
     eutils_login: SecretStr | None = _service(None, LOGIN)
+    crossref: str = option(CROSSREF, "URL of Crossref's REST API.", effect=Effect.NONE)
     llm_api_key: SecretStr | None = _service(None, "Key of the generator's server.")
     llm_login: SecretStr | None = _service(None, LOGIN)
     verifier_api_key: SecretStr | None = _service(None, "Key of the verifier's server.")
@@ -56,7 +59,7 @@ class ServiceSettings(Section):
     retries: int = _service(5, "Retries of a failed request.", bounds=(0, 100))
     offline: bool = _service(False, "Connect only to hosts named on the command line.")
 
-    _urls = field_validator("qdrant", "eutils")(check_url)
+    _urls = field_validator("qdrant", "eutils", "crossref")(check_url)
 
     @field_validator(
         *("qdrant_api_key", "eutils_api_key", "llm_api_key", "verifier_api_key"),
@@ -84,7 +87,7 @@ class ServiceSettings(Section):
 
     def _secret(self, name: str, host: str) -> str | None:
         """Return a key or login unless it was set for another server; warn then."""
-        secret: SecretStr | None = getattr(self, name)
+        secret: SecretStr | None = getattr(self, name, None)
         if isinstance(secret, BoundSecret) and secret.server != host:
             logger.warning(
                 "%s was set for %s and is not sent to %s: set it beside that server's URL",

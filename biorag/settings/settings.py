@@ -36,7 +36,7 @@ from biorag.utils.registry import or_list
 
 AN_OPTION = "an option"  # as messages name that source
 SHOWN = 200  # characters of a bad value that a message repeats
-URLS = ("qdrant", "llm", "verifier", "eutils")
+URLS = ("qdrant", "llm", "verifier", "eutils", "crossref")
 
 
 class Settings(Section):
@@ -86,6 +86,11 @@ class Settings(Section):
     def graphs(self) -> Path:
         """The folder that holds one folder per citation graph."""
         return self.home / "graphs"
+
+    @property
+    def records(self) -> Path:
+        """The folder of records of papers that were fetched, each under the hash of its paper."""
+        return self.home / "records"
 
     @property
     def cache(self) -> Path:

@@ -187,7 +187,7 @@ def _check(address: Any) -> None:
     address = _spelled(host) if port is None or not known else f"{_spelled(host)}:{port}"
     raise OfflineError(
         f"offline: {address} is not named on this command line, so nothing is sent to it: give its URL there "
-        "(--qdrant, --llm, --eutils), or turn --offline (BIORAG_OFFLINE) off"
+        "(--qdrant, --llm, --eutils, --crossref), or turn --offline (BIORAG_OFFLINE) off"
     )
 
 

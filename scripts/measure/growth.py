@@ -37,7 +37,7 @@ from biorag.indexes.store import open_embedded
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
-from biorag.types import FieldFilter, Index, IndexQuery, Vectors
+from biorag.types import Index, IndexQuery, Vectors, Where
 from biorag.utils.files import disk_bytes, write_json, write_text
 from biorag.utils.plots import PlotPanel, write_plot
 from biorag.utils.progress import batched
@@ -47,7 +47,7 @@ from scripts.measure.summary import markdown
 from scripts.measure.synthetic import BATCH, COMMON, FILTER, SyntheticCorpus, exact_top, recall
 
 TOP, JUDGED, SOURCES = 10, 200, 20_000  # hits, questions whose recall is measured, snippets that are recombined
-SEARCHES: dict[str, tuple[str, tuple[FieldFilter, ...]]] = {
+SEARCHES: dict[str, tuple[str, Where]] = {
     **{mode: (mode, ()) for mode in ("bm25", "dense", "hybrid")},
     "filtered hybrid": ("hybrid", FILTER),
 }
@@ -87,12 +87,12 @@ def measured(subject: Subject, corpus: SyntheticCorpus, size: int, repetition: R
     return figures
 
 
-def _ids(index: Index, queries: Vectors, where: tuple[FieldFilter, ...] = (), exact: bool = False) -> list[list[str]]:
+def _ids(index: Index, queries: Vectors, where: Where = (), exact: bool = False) -> list[list[str]]:
     hits = index.search([IndexQuery(query, TOP, where, exact=exact) for query in queries])
     return [[scored.id for scored in of_query] for of_query in hits]
 
 
-def filtered_recall(index: Index, queries: Vectors, where: tuple[FieldFilter, ...]) -> float | None:
+def filtered_recall(index: Index, queries: Vectors, where: Where) -> float | None:
     """Return the recall of a filtered search against one without the graph; None if nothing qualifies."""
     exact = _ids(index, queries, where, exact=True)
     return recall(_ids(index, queries, where), exact) if all(exact) else None

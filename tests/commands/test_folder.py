@@ -7,9 +7,10 @@ import shutil
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from biorag.engine import open_stored
+from biorag.engine import SnippetEncoders, open_stored
 from biorag.indexes.holdings import HOLDINGS
 from biorag.settings.settings import Settings
 from tests.cli import done, failed, invoke, succeeded
@@ -40,49 +41,147 @@ def held(home: Path, name: str) -> dict[str, str]:
         return dict(index.digests(list(index.ids())))
 
 
+def vectors(home: Path, name: str) -> dict[str, np.ndarray]:
+    """Return the dense and token vectors of an index's snippets, one below the other."""
+    with open_stored(Settings.of(home=home, name=name)) as (_, index):
+        return {id: np.vstack([dense, tokens]) for id, (dense, tokens) in index.vectors(list(index.ids())).items()}
+
+
+@pytest.fixture
+def encoded(monkeypatch) -> list[str]:
+    """The texts that were encoded."""
+    texts: list[str] = []
+    encode = SnippetEncoders.__call__
+
+    def noting(self, snippets):
+        texts.extend(snippet.contents for snippet in snippets)
+        return encode(self, snippets)
+
+    monkeypatch.setattr(SnippetEncoders, "__call__", noting)
+    return texts
+
+
 def changes(folder: Path, snippets):
-    """Yield the name of each change of the folder, once it is made."""
+    """Yield the name of each change of the folder, once it is made, and how many texts are new."""
     (folder / "dose.pdf").write_bytes(searchable_pdf(["Colchicine eases gout."]))
-    yield "a page goes"
+    yield "a page goes", 0
     (folder / "dose.pdf").write_bytes(searchable_pdf(["Colchicine eases gout quickly."]))
-    yield "a page is edited"
+    yield "a page is edited", 1
     (folder / "other.pdf").rename(folder / "renamed.pdf")
-    yield "a file is renamed"
+    yield "a file is renamed", 0
     (folder / "deep").mkdir()
     (folder / "renamed.pdf").rename(folder / "deep" / "renamed.pdf")
-    yield "a file is moved"
+    yield "a file is moved", 0
     write_medrag(folder / "notes.jsonl", snippets[1:5])
-    yield "records come and go"
+    yield "records come and go", 1
     write_medrag(folder / "more.jsonl", [snippets[4], snippets[6]])
-    yield "two files share a record"
+    yield "two files share a record", 1
     write_medrag(folder / "notes.jsonl", snippets[1:4])
-    yield "one of two files loses the record that both had"
+    yield "one of two files loses the record that both had", 0
     (folder / "more.jsonl").unlink()
-    yield "a file goes"
+    yield "a file goes", 0
     (folder / "words.md").write_text("# Fever\n\nAspirin lowers fever.\n", encoding="utf-8")
-    yield "a file is replaced"
+    yield "a file is replaced", 1
     whole = (folder / "dose.pdf").read_bytes()
     (folder / "dose.pdf").write_bytes(whole[:100])
-    yield "a file breaks"
+    yield "a file breaks", 0
     (folder / "dose.pdf").write_bytes(whole)
-    yield "it is restored"
+    yield "it is restored", 1
     shutil.copy(folder / "deep" / "renamed.pdf", folder / "copy.pdf")
-    yield "a file is copied"
-    yield "nothing changes"
+    yield "a file is copied", 0
+    yield "nothing changes", 0
 
 
-def test_after_each_change_the_index_is_as_a_new_one(run, papers, snippets, tiny_encoder, tmp_path):
+def test_after_each_change_the_index_is_as_a_new_one(run, papers, snippets, tiny_encoder, encoded, tmp_path):
     common = ["--encoder", tiny_encoder, "--on-bad-line", "skip", "--yes", "--json"]
     done(run("index", papers, "--name", "kept", *common))
-    for number, change in enumerate(changes(papers, snippets)):
-        kept, new = (run("index", papers, "--name", name, *common) for name in ("kept", f"new{number}"))
+    for number, (change, fresh) in enumerate(changes(papers, snippets)):
+        encoded.clear()
+        kept = run("index", papers, "--name", "kept", *common)
+        assert len(encoded) == fresh, change
+        new = run("index", papers, "--name", f"new{number}", *common)
         assert kept.exit_code == new.exit_code == (3 if change == "a file breaks" else 0)
         report = json.loads(kept.stdout)
         assert held(tmp_path / "home", "kept") == held(tmp_path / "home", f"new{number}"), change
         assert report["complete"]
+        kept_vectors, new_vectors = (vectors(tmp_path / "home", name) for name in ("kept", f"new{number}"))
+        for id, rows in new_vectors.items():
+            np.testing.assert_allclose(kept_vectors[id], rows, atol=1e-5, err_msg=f"{change}: {id}")
+        found, expected = (
+            done(run("search", "Does colchicine ease gout?", "--mode", "dense", "--name", name, "--json"))["hits"]
+            for name in ("kept", f"new{number}")
+        )
+        assert [(hit["id"], pytest.approx(hit["score"], abs=1e-5)) for hit in found] == [
+            (hit["id"], hit["score"]) for hit in expected
+        ]
     assert (report["added"], report["updated"], report["deleted"]) == (0, 0, 0)
     names = [source["name"] for source in done(run("info", "kept", "--json"))["sources"]]
     assert sorted(names) == sorted(str(path) for path in papers.rglob("*") if path.is_file())
+
+
+def words_pdf(seed: int, pages: int) -> bytes:
+    """Return a PDF with a title of its own and 120 words a page."""
+    vocabulary = ["gout", "colchicine", "fever", "dose", "pain", "relief", "trial", "placebo"]
+    words = np.random.default_rng(seed).choice(vocabulary, (pages, 120))
+    return searchable_pdf([" ".join(page) for page in words], title=f"A trial of colchicine number {seed}")
+
+
+@pytest.mark.parametrize("blocks", [(), ("--block-tokens", "32")])
+def test_a_file_moved_to_another_followed_folder_is_recognised(run, tiny_encoder, encoded, tmp_path, blocks):
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder in (before, after):
+        folder.mkdir()
+    (before / "trial.pdf").write_bytes(words_pdf(1, 3))
+    (after / "other.pdf").write_bytes(words_pdf(2, 1))
+    (after / "mine.ris").write_text("TY  - JOUR\nTI  - Another paper of mine\nAB  - Aspirin.\nER  - \n")
+    for folder in (before, after):
+        done(run("index", folder, "--name", "kept", "--encoder", tiny_encoder, *blocks, "--json"))
+    (before / "trial.pdf").rename(after / "moved.pdf")
+    encoded.clear()
+    result = succeeded(run("index", after, "--name", "kept", "--json"))  # asks nothing: no text goes
+    assert "files recognised as renamed or moved: 1" in result.stderr
+    report = json.loads(result.stdout)
+    assert (encoded, report["added"], report["updated"], report["deleted"]) == ([], 3, 0, 3)
+    done(run("index", after, "--name", "new", "--encoder", tiny_encoder, *blocks, "--json"))
+    assert held(tmp_path / "home", "kept") == held(tmp_path / "home", "new")
+    assert len(encoded) == report["snippets"] > (8 if blocks else 4)
+    kept, new = (vectors(tmp_path / "home", name) for name in ("kept", "new"))
+    for id, rows in new.items():
+        np.testing.assert_allclose(kept[id], rows, atol=1e-5, err_msg=id)
+
+
+def test_a_title_that_was_the_file_name_is_encoded_anew(run, tiny_encoder, encoded, tmp_path):
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "fever notes.txt").write_text("Aspirin lowers fever.")
+    done(run("index", tmp_path / "papers", "--name", "kept", "--encoder", tiny_encoder, "--json"))
+    (tmp_path / "papers" / "fever notes.txt").rename(tmp_path / "papers" / "aspirin.txt")
+    encoded.clear()
+    report = done(run("index", tmp_path / "papers", "--name", "kept", "--json"))
+    assert (encoded, report["added"], report["deleted"]) == (["aspirin. Aspirin lowers fever."], 1, 1)
+
+
+def test_a_kept_file_that_was_renamed_stays_under_both_names(run, papers, tiny_encoder, encoded, tmp_path):
+    done(run("index", papers, "--name", "kept", "--encoder", tiny_encoder, "--json"))
+    (papers / "dose.pdf").rename(papers / "renamed.pdf")
+    encoded.clear()
+    report = done(run("index", papers, "--name", "kept", "--keep-missing", "--json"))
+    assert (encoded, report["added"], report["deleted"]) == ([], 2, 0)
+    assert {"dose.pdf#page=2", "renamed.pdf#page=2"} <= held(tmp_path / "home", "kept").keys()
+
+
+def test_a_record_that_comes_beside_a_paper_encodes_only_a_new_title(run, tiny_encoder, encoded, tmp_path):
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    (folder / "trial.pdf").write_bytes(words_pdf(1, 3))
+    done(run("index", folder, "--name", "kept", "--encoder", tiny_encoder, "--json"))
+    record = "TY  - JOUR\nTI  - {}\nAU  - Smith, Ann\nPY  - 2019\nER  - \n"
+    for title, fresh in (("A trial of colchicine number 1", 1), ("Colchicine in gout, a trial", 4)):
+        encoded.clear()
+        (folder / "trial.ris").write_text(record.format(title))
+        done(run("index", folder, "--name", "kept", "--yes", "--json"))
+        assert len(encoded) == fresh, "the record itself, and the pages under another title"
+    (hit, *_) = done(run("search", "colchicine", "--name", "kept", "--filter", "page=1", "--json"))["hits"]
+    assert (hit["title"], hit["metadata"]["authors"]) == ("Colchicine in gout, a trial", ["Smith, Ann"])
 
 
 def test_much_goes_only_after_a_question_and_may_be_kept(run, papers, tiny_encoder, tmp_path):
@@ -132,6 +231,21 @@ def test_a_deletion_by_source_needs_no_file_and_indexing_again_brings_it_back(ru
     assert "no file 'nothing.pdf' went into index 'kept'; it holds dose.pdf, notes.jsonl" in message
     (papers / "dose.pdf").write_bytes(kept)
     assert done(run("index", papers, "--name", "kept", "--json"))["added"] == 2
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_exported_index_follows_its_files_where_it_is_imported(run, papers, tiny_encoder, encoded, tmp_path, moved):
+    done(run("index", papers, "--encoder", tiny_encoder, "--name", "first", "--json"))
+    done(run("indexes", "export", tmp_path / "first.tar.gz", "--name", "first", "--json"))
+    done(run("indexes", "import", tmp_path / "first.tar.gz", "--name", "kept", "--json"))
+    if moved:
+        papers = papers.rename(tmp_path / "elsewhere")
+    (papers / "dose.pdf").unlink()
+    encoded.clear()
+    report = done(run("index", papers, "--name", "kept", "--keep-missing", "--json"))
+    assert (encoded, report["added"], report["updated"], report["deleted"]) == ([], 0, 0, 0)
+    assert done(run("index", papers, "--name", "kept", "--json"))["deleted"] == (0 if moved else 2)
+    assert done(run("delete", "--source", "other.pdf", "--name", "kept", "--yes", "--json"))["deleted"] == 1
 
 
 def test_damage_to_the_record_is_told(run, papers, tiny_encoder, tmp_path):

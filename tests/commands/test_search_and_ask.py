@@ -89,11 +89,36 @@ def test_every_mode_gives_ranked_hits(search_small, mode, fusion, rerank):
         (["--filter", "type=Review and year<2004"], {"s1", "s3"}),
         (["--filter", 'title="Aspirin and fever"'], {"s0"}),
         (["--filter", "year>=2009", "--filter", "type=Review"], {"s9", "s11"}),
+        (["--filter", "year<2002 and (type=Review or id=s0) or year=2011"], {"s0", "s1", "s11"}),
+        (["--filter", "year=2005 or year=2006", "--filter", "type=Review or type=Trail"], {"s5"}),
         (["--exclude-pmid", "1001", "--exclude-pmid", "1003"], {f"s{n}" for n in range(12)} - {"s1", "s3"}),
     ],
 )
 def test_filters(search_small, options, expected):
     assert set(ids(search_small("drug", "--mode", "dense", "-k", "12", "--k-init", "2", *options))) == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        (
+            "type=Reviw",
+            """no snippet has type="Reviw", as --filter asks (did you mean "Review"?); 'biorag indexes show""",
+        ),
+        (
+            "year=2005 and type=Letter",
+            'has type="Letter", as --filter asks: the commonest values are "Review", "Trial"',
+        ),
+        ('year="2005"', "(did you mean 2005?)"),
+    ],
+)
+def test_a_text_that_no_snippet_has_is_named_with_the_nearest_one(run, small_home, condition, message):
+    assert message in failed(run("search", "drug", "--filter", condition, home=small_home), 2)
+
+
+@pytest.mark.parametrize("condition", ["year=1900", "type=Review and not type=REVIEW", "year=2005 and not type=Letter"])
+def test_a_filter_of_values_that_there_are_may_find_nothing(search_small, condition):
+    assert ids(search_small("drug", "--filter", condition)) == (["s5"] if "Letter" in condition else [])
 
 
 def test_search_prints_a_table_with_rank_pmid_title_and_score(run, small_home):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from biorag.corpus.readers import Reject, read_changes
@@ -89,6 +91,46 @@ TSV = b"id\ttext\nt1\tTabs separate these.\n"
 MARKDOWN = b"# Isoniazid\n\nIntroduction.\n\n## Dosage\n\nGive 5 mg/kg.\n\n```\n# no heading\n```\n"
 
 
+CSL = """[
+  {"id": "smith2019", "type": "article-journal", "title": "Pyridoxine: when to give it", "DOI": "10.1000/csl1",
+   "container-title": "The New England Journal", "container-title-short": "N Engl J", "ISSN": "0140-6736",
+   "author": [{"family": "Berg", "given": "Ana", "non-dropping-particle": "van den"}, {"literal": "Nerve Group"}],
+   "issued": {"date-parts": [["2019", 3, 4]]}, "volume": 3, "issue": "2", "page": "10–20", "note": "PMID: 30000002",
+   "abstract": "<p>B<sub>6</sub> is given early.</p>"}
+]
+""".encode()
+
+
+EPUB = {
+    "mimetype": b"application/epub+zip",
+    "META-INF/container.xml": b"""<?xml version="1.0"?><container version="1.0"
+xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>
+<rootfile full-path="OEBPS/content.opf" media-type="application/oebps-package+xml"/></rootfiles></container>""",
+    "OEBPS/content.opf": b"""<?xml version="1.0"?><package xmlns="http://www.idpf.org/2007/opf" version="3.0">
+<metadata xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Gout for the ward</dc:title>
+<dc:creator>Ana Silva</dc:creator><dc:creator>Jones, Mary</dc:creator><dc:date>2021-05-03</dc:date>
+<dc:identifier>urn:isbn:9780000000000</dc:identifier><dc:identifier>doi:10.5555/book.1</dc:identifier></metadata>
+<manifest><item id="two" href="two.xhtml" media-type="application/xhtml+xml"/>
+<item id="nav" href="nav.xhtml" media-type="application/xhtml+xml"/>
+<item id="one" href="one.xhtml" media-type="application/xhtml+xml"/>
+<item id="cover" href="cover.jpg" media-type="image/jpeg"/></manifest>
+<spine><itemref idref="cover"/><itemref idref="nav"/><itemref idref="one"/><itemref idref="two"/></spine></package>""",
+    "OEBPS/nav.xhtml": b"<html><body><nav><h1>Contents</h1><p>Acute gout</p></nav></body></html>",
+    "OEBPS/one.xhtml": b"<html><body><h1>Acute gout</h1><p>Colchicine eases <b>gout</b>.</p></body></html>",
+    "OEBPS/two.xhtml": b"<html><body><h1>Doses</h1><p>Half of it in renal failure.</p></body></html>",
+}
+
+
+def packed_epub(files: Mapping[str, bytes | None] = EPUB) -> bytes:
+    """Return a book of these files, of which None are left out."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            if content is not None:
+                archive.writestr(name, content)
+    return stream.getvalue()
+
+
 def read(path: Path, content: bytes, columns: Columns = ()) -> tuple[list[Snippet], list[Reject]]:
     """Return the snippets and the rejects of a file with this content."""
     path.write_bytes(content)
@@ -111,7 +153,7 @@ def searchable_pdf(pages: Sequence[str], title: str = "") -> bytes:
 
 
 def write_samples(folder: Path) -> None:
-    """Write a file of each kind: 17 snippets, and a scan."""
+    """Write a file of each kind: 20 snippets, and a scan."""
     folder.mkdir(parents=True, exist_ok=True)
     pages = ["Isoniazid lowers pyridoxine.", "This second page: pyridoxine prevents neuropathy, a prevention of harm."]
     files = {
@@ -125,6 +167,8 @@ def write_samples(folder: Path) -> None:
         "paper.pdf": searchable_pdf(pages, "Pyridoxine"),
         "scan.pdf": searchable_pdf([""]),
         "zotero.ris": RIS,
+        "library.json": CSL,
+        "book.epub": packed_epub(),
         "pubmed.nbib": MEDLINE,
     }
     for name, content in files.items():

@@ -39,6 +39,8 @@ def snippets(found: Source) -> list[Snippet]:
         ("pubmed-set.txt", MEDLINE, "MEDLINE"),
         ("a.txt", b'{"id": 1}', "MedRAG or BEIR JSONL"),
         ("a.md", b"<p>Text", "text or Markdown"),
+        ("a.json", b'{"id": 1}', "MedRAG or BEIR JSONL"),
+        ("a.json", b"\xef\xbb\xbf\n[{}]", "CSL-JSON"),
         ("a.PDF", b"", "PDF"),
         ("stream", b"%PDF-1.7", "PDF"),
     ],
@@ -81,7 +83,9 @@ def test_a_folder_counts_what_it_takes_and_what_it_leaves(tmp_path):
         (folder / name).write_bytes(b"x")
     found = find_files([str(folder)], tmp_path / "spool")
     assert found.taken == {
+        "CSL-JSON": 1,
         "CSV or TSV": 2,
+        "EPUB": 1,
         "MEDLINE": 1,
         "MedRAG or BEIR JSONL": 2,
         "PDF": 2,
@@ -115,9 +119,12 @@ def test_all_kinds_are_indexed_and_a_search_says_page_and_section(tmp_path, tiny
     chosen = ["--encoder", tiny_encoder, "--on-bad-line", "skip"]
     ended = invoke("index", folder, *chosen, "--json", home=tmp_path / "home")
     report = done(ended)
-    assert (report["snippets"], report["rejected"]) == (17, 1), "the scan"
+    assert (report["snippets"], report["rejected"]) == (20, 1), "the scan"
     assert report["files"]["taken"]["PDF"] == 2 and report["files"]["left"] == {}
-    assert "took 2 CSV or TSV, 1 MEDLINE" in ended.stderr and "columns id=PMID, title=Title" in ended.stderr
+    assert (
+        "took 1 CSL-JSON, 2 CSV or TSV, 1 EPUB, 1 MEDLINE" in ended.stderr
+        and "columns id=PMID, title=Title" in ended.stderr
+    )
     again = done(invoke("index", folder, *chosen, "--json", home=tmp_path / "home"))
     assert (again["added"], again["updated"]) == (0, 0)
 

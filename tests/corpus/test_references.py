@@ -1,16 +1,21 @@
-"""RIS and MEDLINE: golden records, records that rispy writes, bad ones."""
+"""RIS, CSL-JSON and MEDLINE: golden records, records that rispy writes, bad ones."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 import rispy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biorag.corpus.readers import read_snippets
 from biorag.corpus.references import nbib_fields
+from biorag.corpus.sources import find_sources
+from biorag.references.bibtex import bibtex
 from biorag.references.ris import ris
 from biorag.types import Hit, Snippet
-from tests.corpus.samples import MEDLINE, RIS, read
+from tests.corpus.samples import CSL, MEDLINE, RIS, read
 
 
 def test_a_ris_record_keeps_its_bibliography(tmp_path):
@@ -140,6 +145,116 @@ def test_what_rispy_writes_is_read_back(tmp_path_factory, entries):
     for snippet, entry in zip(found, entries, strict=True):
         assert (snippet.title, snippet.content) == (entry["title"], entry["abstract"])
         assert snippet.metadata.get("authors", []) == entry["authors"]
+
+
+# --- journals and their abbreviations
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.ris", "TY  - JOUR\nTI  - T\nT2  - The Lancet\nJ2  - Lancet\nER  - \n", ("The Lancet", "Lancet")),
+        ("a.ris", "TY  - JOUR\nTI  - T\nJF  - The Lancet\nJA  - Lancet\nER  - \n", ("The Lancet", "Lancet")),
+        ("a.ris", "TY  - JOUR\nTI  - T\nJO  - Nat Rev\nT2  - Nature Reviews\nER  - \n", ("Nature Reviews", "Nat Rev")),
+        ("a.ris", "TY  - JOUR\nTI  - T\nJO  - Gut\nJA  - Gut\nER  - \n", ("Gut", None)),
+        ("a.ris", "TY  - JOUR\nTI  - T\nJ2  - Lancet\nER  - \n", ("Lancet", None)),
+        (
+            "a.nbib",
+            "PMID- 5\nTI  - T\nTA  - Lancet\nJT  - The Lancet\n",
+            ("The Lancet", "Lancet"),
+        ),
+        ("a.nbib", "PMID- 5\nTI  - T\nTA  - Lancet\n", ("Lancet", None)),
+        ("a.bib", "@article{a, title={T}, journaltitle={The Lancet}, shortjournal={Lancet}}", ("The Lancet", "Lancet")),
+        ("a.bib", "@article{a, title={T}, journal={The Lancet}}", ("The Lancet", None)),
+        (
+            "a.json",
+            '[{"title": "T", "container-title": "The Lancet", "journalAbbreviation": "Lancet"}]',
+            ("The Lancet", "Lancet"),
+        ),
+        ("a.json", '[{"title": ["T"], "container-title": [], "short-container-title": ["Lancet"]}]', ("Lancet", None)),
+        ("a.csv", "Title,Publication Title,Journal Abbreviation\nT,The Lancet,Lancet\n", ("The Lancet", "Lancet")),
+    ],
+)
+def test_a_journal_keeps_its_abbreviation(tmp_path, name, content, expected):
+    (found,), rejects = read(tmp_path / name, content.encode())
+    assert rejects == []
+    assert (found.metadata["journal"], found.metadata.get("journal_abbreviation")) == expected
+
+
+def test_an_abbreviation_is_written_and_read_back(tmp_path):
+    fields = {"journal": "The Lancet", "journal_abbreviation": "Lancet", "doi": "10.1000/a"}
+    hits = [Hit(1, Snippet("a", "Title", "Text.", None, fields), 1.0)]
+    assert "J2  - Lancet\n" in ris(hits) and "  shortjournal = {Lancet},\n" in bibtex(hits)
+    for name, text in (("a.ris", ris(hits)), ("a.bib", bibtex(hits))):
+        (found,), _ = read(tmp_path / name, text.encode())
+        assert fields.items() <= found.metadata.items()
+
+
+# --- CSL-JSON
+
+
+def test_a_reference_in_csl_json_keeps_its_bibliography(tmp_path):
+    (found,), rejects = read(tmp_path / "library.json", CSL)
+    metadata = {
+        "authors": ["van den Berg, Ana", "Nerve Group"],
+        "journal": "The New England Journal",
+        "journal_abbreviation": "N Engl J",
+        "year": 2019,
+        "date": "2019-03-04",
+        "volume": "3",
+        "issue": "2",
+        "pages": "10-20",
+        "doi": "10.1000/csl1",
+        "issn": "0140-6736",
+        "type": ["Journal Article"],
+        "abstract": True,
+    }
+    assert rejects == []
+    assert found == Snippet("30000002", "Pyridoxine: when to give it", "B 6 is given early.", 30000002, metadata)
+
+
+def test_bad_references_in_csl_json_are_rejects(tmp_path):
+    found, rejects = read(
+        tmp_path / "a.json", b'[3, {"title": "T", "issued": {"raw": "May 2019"}}, {"DOI": "10.1000/a"}]'
+    )
+    assert [(one.id, one.metadata["year"]) for one in found] == [("a.json#record=2", 2019)]
+    assert [(reject.line, reject.unit, reject.reason) for reject in rejects] == [
+        (1, "record", "not a reference but int"),
+        (3, "record", "a record with neither title nor abstract"),
+    ]
+    for content, reason in ((b'[{"title": "T"}', "not JSON"), (b"[]", "no list of references")):
+        found, (reject,) = read(tmp_path / "b.json", content)
+        assert found == [] and reject.damaged and reason in reject.reason
+
+
+csl_names = ["title", "author", "issued", "page", "DOI", "PMID", "abstract", "ISSN", "type", "container-title", "note"]
+csl_names += ["family", "given", "date-parts", "raw"]
+some_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["family", "date-parts", "raw"]), inner)
+    ),
+    max_leaves=6,
+)
+
+
+@given(item=st.dictionaries(st.sampled_from(csl_names), some_json))
+def test_whatever_csl_json_holds_is_a_snippet_or_a_reject(tmp_path_factory, item):
+    found, rejects = read(tmp_path_factory.mktemp("csl") / "a.json", json.dumps([item]).encode())
+    assert len(found) + len(rejects) == 1
+
+
+def test_records_beside_papers_are_told_from_other_json(tmp_path):
+    (tmp_path / "lines.json").write_text(
+        '{"id": "j1", "title": "Pyridoxine: when to give it", "content": "Not a reference."}\n'
+    )
+    (tmp_path / "library.json").write_bytes(CSL)
+    (tmp_path / "notes.html").write_text("<html><title>Pyridoxine, when to give it</title><p>Early.</p></html>")
+    sources = {source.label: source for source in find_sources([str(tmp_path)], tmp_path / "spool")}
+    assert [path.name for path in sources["notes.html"].beside] == ["library.json"]
+    (found,) = read_snippets(sources["notes.html"])
+    assert (found.title, found.pmid) == ("Pyridoxine: when to give it", 30000002)
+    assert found.metadata["journal_abbreviation"] == "N Engl J"
 
 
 @given(fields=st.lists(st.tuples(st.sampled_from(["TI", "AB", "FAU", "MH", "PHST"]), phrases), max_size=8))

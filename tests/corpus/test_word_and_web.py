@@ -1,4 +1,4 @@
-"""Word documents and web pages."""
+"""Word documents, web pages and EPUB books."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from docx import Document
 
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source
-from tests.corpus.samples import read
+from tests.corpus.samples import EPUB, packed_epub, read
 
 PAGE = b"""<!DOCTYPE html><html><head><title>Gout - Journal of Ward Medicine</title>
 <meta name="citation_title" content="Colchicine in gout"><meta name="citation_author" content="Smith, John A.">
@@ -99,3 +99,54 @@ def test_a_damaged_word_document_is_a_reject(tmp_path, content, reason):
     found, (reject,) = read(tmp_path / "x.docx", content)
     assert found == []
     assert reason in reject.reason
+
+
+# --- EPUB
+
+
+def test_an_epub_has_its_chapters_in_order_and_the_facts_of_its_package(tmp_path):
+    found, rejects = read(tmp_path / "book.epub", packed_epub())
+    assert rejects == []
+    assert [(one.id, one.title, one.content, one.metadata.get("section")) for one in found] == [
+        ("book.epub#s1p1", "Gout for the ward", "Colchicine eases gout.", "Acute gout"),
+        ("book.epub#s2p1", "Gout for the ward", "Half of it in renal failure.", "Doses"),
+    ]
+    facts = {"authors": ["Silva, Ana", "Jones, Mary"], "year": 2021, "doi": "10.5555/book.1"}
+    assert facts.items() <= found[0].metadata.items()
+
+
+def test_an_epub_is_joined_with_the_record_beside_it(tmp_path):
+    record = tmp_path / "mine.ris"
+    record.write_bytes(RECORD.replace(b"Gout on the ward", b"Gout for the ward"))
+    path = tmp_path / "book.epub"
+    path.write_bytes(packed_epub())
+    assert {one.pmid for one in read_snippets(Source("book.epub", path, beside=(record,)))} == {77}
+
+
+ENCRYPTED = b"""<encryption xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><EncryptedData><CipherData>
+<CipherReference URI="OEBPS/%s"/></CipherData></EncryptedData></encryption>"""
+ENTITIES = b"""<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]><a>&b;</a>"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"META-INF/encryption.xml": ENCRYPTED % b"one.xhtml"}, "under copy protection"),
+        ({"META-INF/container.xml": b"<container/>"}, "cannot be read (StopIteration)"),
+        ({"META-INF/container.xml": b"no XML"}, "cannot be read (XMLSyntaxError)"),
+        ({"META-INF/container.xml": ENTITIES}, "cannot be read (StopIteration)"),
+        ({"OEBPS/one.xhtml": None}, "cannot be read (KeyError)"),
+        ({"OEBPS/one.xhtml": b"<p>a</p>" * (9 << 20)}, "unpacks to more than 64 MiB"),
+    ],
+)
+def test_an_epub_that_cannot_be_read_is_one_reject(tmp_path, changes, reason):
+    found, (reject,) = read(tmp_path / "book.epub", packed_epub({**EPUB, **changes}))
+    assert found == [] and reject.damaged and reason in reject.reason
+
+
+def test_fonts_may_be_encrypted_and_a_cut_file_is_a_reject(tmp_path):
+    fonts = {**EPUB, "META-INF/encryption.xml": ENCRYPTED % b"font.otf"}
+    assert len(read(tmp_path / "book.epub", packed_epub(fonts))[0]) == 2
+    for length in (0, 30, 600, len(packed_epub()) - 1):
+        found, (reject,) = read(tmp_path / "cut.epub", packed_epub()[:length])
+        assert found == [] and reject.damaged

@@ -19,7 +19,7 @@ from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.collection import check_layout
 from biorag.indexes.connection import connect
 from biorag.indexes.manifest import COMPACT, Bm25Parameters, Manifest, TokenParameters
-from biorag.indexes.points import PAYLOAD_INDEXES, payload, point_id, stored_conditions
+from biorag.indexes.points import PAYLOAD_INDEXES, filter_of, payload, point_id
 from biorag.indexes.server import ServerIndex
 from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, Snippet
@@ -125,8 +125,8 @@ def test_what_is_indexed_is_what_filters_name_and_payloads_have():
     metadata = {"year": 2001, "retracted": False, "type": ["Review"], "mesh": ["Liver"], "journal": "Lancet"}
     asked = {"pmid": 7, "year": 2001, "retracted": False, "type": "Review", "mesh": "Liver", "journal": "Lancet"}
     where = tuple(FieldFilter(key, "=", value) for key, value in asked.items())
-    held, _ = stored_conditions(IndexQuery("text", 1, where))
-    assert {condition.field for condition in held} == set(PAYLOAD_INDEXES)
+    parts = filter_of(where, dict, lambda condition: condition.field)
+    assert set(parts["must"]) == set(PAYLOAD_INDEXES)
     values = payload(Snippet("a", "", "text", 7, metadata))
     for key in PAYLOAD_INDEXES:
         first, _, rest = key.partition(".")

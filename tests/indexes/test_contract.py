@@ -5,6 +5,7 @@ BM25 and dense scores are held against slow references written here from the for
 
 import json
 import math
+import operator
 import os
 import re
 import uuid
@@ -25,7 +26,7 @@ from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest, TokenParameters
 from biorag.indexes.server import ServerIndex
 from biorag.settings.settings import Settings
-from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, ScoredDoc, Snippet
+from biorag.types import AnyOf, EncoderIdentity, FieldFilter, IndexQuery, ScoredDoc, Snippet
 from biorag.utils.network import Server
 from tests.qdrant_standin import MemoryEngine
 
@@ -476,6 +477,84 @@ def test_all_conditions_must_hold(fielded):
         assert [s.id for s in found] == ["f2"]
 
 
+# --- alternatives, held against a slow evaluation of each snippet
+
+OPERATORS = {"=": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+
+
+def reference_holds(fields: dict, where) -> bool:
+    """Whether a snippet with these fields fulfils all conditions, one value at a time."""
+    return all(reference_condition(fields, condition) for condition in where)
+
+
+def reference_condition(fields: dict, condition) -> bool:
+    if isinstance(condition, AnyOf):
+        held = any(reference_holds(fields, alternative) for alternative in condition.alternatives)
+    else:
+        value = fields.get(condition.field, [])
+        held = any(reference_value(one, condition) for one in (value if isinstance(value, list) else [value]))
+    return held != condition.negated
+
+
+def reference_value(value, condition) -> bool:
+    asked = condition.value
+    if isinstance(asked, str) and isinstance(value, str):
+        return value.casefold() == asked.casefold()
+    if isinstance(asked, bool | str) or isinstance(value, bool | str):
+        return value is asked
+    return OPERATORS[condition.op](value, asked)
+
+
+one_of_few = {
+    "year": st.integers(2000, 2004),
+    "type": st.sampled_from(["Review", "Trial", "META-Analysis"]),
+    "open": st.booleans(),
+    "impact": st.sampled_from([0.5, 1, 2.25]),
+}
+some_fields = st.fixed_dictionaries(
+    {}, optional={**one_of_few, "type": one_of_few["type"] | st.lists(one_of_few["type"], max_size=2)}
+)
+one_condition = st.one_of(
+    *(
+        st.builds(FieldFilter, st.just(name), st.just("="), values, st.booleans())
+        for name, values in one_of_few.items()
+    ),
+    st.builds(FieldFilter, st.just("year"), st.sampled_from(sorted(OPERATORS)), one_of_few["year"], st.booleans()),
+)
+some_where = st.lists(
+    st.recursive(
+        one_condition,
+        lambda inner: st.builds(
+            AnyOf,
+            st.lists(st.lists(inner, min_size=1, max_size=2).map(tuple), min_size=1, max_size=3).map(tuple),
+            st.booleans(),
+        ),
+        max_leaves=6,
+    ),
+    min_size=1,
+    max_size=3,
+).map(tuple)
+
+
+@settings(derandomize=True, deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    held=st.lists(some_fields, min_size=12, max_size=12),
+    wheres=st.lists(some_where, min_size=20, max_size=20),
+)
+def test_alternatives_hold_as_a_slow_evaluation_says(empty_index, held, wheres):
+    given = [Snippet(f"f{place}", "", f"liver {place}", None, fields) for place, fields in enumerate(held)]
+    empty_index.upsert(given, random_vectors(len(given)))
+    for query in (random_vectors(1)[0], "liver"):
+        for where, hits in zip(
+            wheres, empty_index.search([IndexQuery(query, 99, where) for where in wheres]), strict=True
+        ):
+            expected = {snippet.id for snippet in given if reference_holds(dict(snippet.metadata), where)}
+            assert {hit.id for hit in hits} == expected, where
+    among = frozenset({"f1", "f2", "unknown"})
+    (hits,) = empty_index.search([IndexQuery("liver", 99, wheres[0], among)])
+    assert {hit.id for hit in hits} == {f"f{place}" for place in (1, 2) if reference_holds(held[place], wheres[0])}
+
+
 def test_numbers_beyond_64_bits_are_compared_as_numbers(fielded):
     numbers = {id for id, fields in FIELDS.items() if isinstance(fields.get("year"), int)}
     for op, value, expected in (
@@ -530,6 +609,36 @@ def test_a_query_of_token_vectors_gives_the_maxsim_of_each_candidate(make_index,
     # The other two kinds of search do not see them.
     dense, bm25 = index.search([IndexQuery(random_vectors(1)[0], 3), IndexQuery("heart", 3)])
     assert len(dense) == len(bm25) == 3
+
+
+@pytest.mark.parametrize(("kept", "width"), [(None, 0), ("full", 8), ("compact", 128)])
+def test_vectors_come_back_as_they_can_be_stored_again(make_index, monkeypatch, kept, width):
+    """What is read and written once more is what was read: a four-bit number's loss is not repeated."""
+    monkeypatch.setattr("biorag.indexes.points.NUMBERS", 10_000)  # so that they are read in parts
+    parameters = TokenParameters("encoder", "", "f" * 64, width, 1, kept) if kept else None
+    first, second = make_index("dot", tokens=parameters), make_index("dot", tokens=parameters)
+    rng = np.random.default_rng(3)
+    given, dense = random_snippets(20), random_vectors(20)
+    tokens = [unit(rng.normal(size=(count % 7, width))) for count in range(20)] if kept else []
+    first.upsert(given, dense, tokens)
+    first.optimize()
+    vectors = first.vectors([*(snippet.id for snippet in given), "unknown"])
+    assert list(vectors) == [snippet.id for snippet in given]
+    for place, (vector, rows) in enumerate(vectors.values()):
+        np.testing.assert_array_equal(vector, dense[place])
+        if kept:
+            wanted = tokens[place] if len(tokens[place]) else np.zeros((1, width))
+            np.testing.assert_allclose(rows, wanted, atol=0.1 if kept == "compact" else 0.001)
+        else:
+            assert rows is None
+    rows_of_each = [rows for _, rows in vectors.values() if rows is not None]
+    second.upsert(given, np.stack([vector for vector, _ in vectors.values()]), rows_of_each)
+    again = second.vectors(list(vectors))
+    for id, (vector, rows) in vectors.items():
+        np.testing.assert_array_equal(again[id][0], vector)
+        if kept:
+            np.testing.assert_allclose(again[id][1], rows, atol=1e-6)
+    assert first.vectors([]) == first.vectors(["unknown"]) == {}
 
 
 # --- text in the form in which it is compared ---

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.indexes import snapshot
+from biorag.indexes.holdings import HOLDINGS, HeldFile, Holdings, read_holdings, write_holdings
 from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, IndexQuery, Snippet
@@ -89,6 +90,32 @@ def test_what_was_saved_comes_back(made, tmp_path, name):
     index.upsert([Snippet("new", "", "new")], VECTORS[:1])
     assert index.count() == 31
     index.close()
+
+
+def test_the_record_of_files_comes_back_and_a_file_without_it_is_read(made, tmp_path):
+    store, _ = made
+    kept = Holdings({"/papers/a.pdf": HeldFile("a" * 64, ("a.pdf#page=1",))})
+    write_holdings(store.folder, kept)
+    try:
+        snapshot.save(store, tmp_path / "held.tar.gz", quiet)
+    finally:
+        (store.folder / HOLDINGS).unlink()
+    snapshot.save(store, tmp_path / "bare.tar.gz", quiet)
+    for name, holdings in (("held", kept), ("bare", Holdings({}))):
+        snapshot.load(Settings.of(home=tmp_path), name, tmp_path / f"{name}.tar.gz", quiet)
+        assert read_holdings(tmp_path / "indexes" / name) == holdings
+
+
+def test_a_damaged_record_of_files_is_refused(made, tmp_path):
+    store, _ = made
+    (store.folder / HOLDINGS).write_text("{")
+    try:
+        snapshot.save(store, tmp_path / "s.tar.gz", quiet)
+    finally:
+        (store.folder / HOLDINGS).unlink()
+    with pytest.raises(BadInputError, match=r"holdings\.json cannot be read"):
+        snapshot.load(Settings.of(home=tmp_path / "home"), None, tmp_path / "s.tar.gz", quiet)
+    assert nothing_is_left(tmp_path / "home")
 
 
 def test_holes_stay_holes(made, tmp_path):
@@ -241,7 +268,7 @@ def no_manifest(members):
 
 
 def another_format(members):
-    return relisted(members, lambda c: c.update(format=2))
+    return relisted(members, lambda c: c.update(format=3))
 
 
 def no_list(members):
@@ -259,7 +286,7 @@ def bad_list(members):
         (one_twice, "is not as it is listed"),
         (other_bytes, "has another SHA-256 than is listed"),
         (no_manifest, "it lacks 'manifest.json'"),
-        (another_format, "it is of format 2, this biorag reads 1"),
+        (another_format, "it is of format 3, this biorag reads 1 to 2"),
         (no_list, "it does not begin with snapshot.json"),
         (bad_list, "its snapshot.json cannot be read"),
     ],

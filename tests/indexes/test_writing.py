@@ -12,21 +12,24 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from qdrant_edge import Bm25, Bm25Config
 
+from biorag.corpus.blocks import WHOLE
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import Source, find_sources
 from biorag.errors import BadInputError, MismatchError, ServiceError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import SourceRecord
-from biorag.indexes.progress import IndexingProgress, read_progress
+from biorag.indexes.progress import IndexingProgress, read_progress, write_progress
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import Survey, survey
-from biorag.indexes.writing import EncodeSnippets, IndexReport, _still_fits, surveyed_changes, write_index
-from biorag.types import Snippet
+from biorag.indexes.updating import Winner
+from biorag.indexes.writing import EncodeSnippets, Incoming, IndexReport, _still_fits, surveyed_changes, write_index
+from biorag.types import Deletion, Snippet
 from tests.fakes import HashEncoder, encoding_snippets
 
 pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
@@ -120,6 +123,34 @@ def test_changed_and_new_snippets_and_they_alone_are_encoded(settings, corpus_fi
     assert run.encoder.encoded == [snippet.contents for snippet in [*changed.values(), *new]]
     assert run.loads == 1
     assert held(settings, [snippet.id for snippet in now]) == {snippet.id: snippet for snippet in now}
+
+
+def test_a_text_that_the_index_holds_keeps_its_vector_unless_a_kill_may_have_torn_it(settings, corpus_file, snippets):
+    store = Run(settings, corpus_file).store
+    manifest, encoder = store.require_manifest(), HashEncoder()
+    changes = {
+        "s1": replace(snippets[1], metadata={"year": 1}),  # its vector may be another's
+        "s2": replace(snippets[2], metadata={"year": 2}),
+        "s3": replace(snippets[3], content="Another text."),
+        "new": replace(snippets[4], id="new"),  # of a file that was renamed
+        "lost": replace(snippets[5], id="lost"),
+    }
+    like = {"new": "s4", "lost": "never there"}
+    write_progress(store.folder, IndexingProgress(0, ("s1",), {}))
+    winners = [Winner(change, False, "f", like.get(id, id)) for id, change in changes.items()]
+    incoming = Incoming([*winners, Winner(Deletion("s4"), True, "f")], WHOLE, ())
+    report = write_index(store, manifest, incoming, lambda: encoding_snippets(encoder), lambda _: None)
+    assert (report.added, report.updated, report.deleted, report.complete) == (2, 3, 1, True)
+    assert encoder.encoded == [changes[id].contents for id in ("s1", "s3", "lost")]
+    index = store.open(store.require_manifest())
+    try:
+        assert index.fetch(list(changes)) == changes
+        expected = HashEncoder().encode_snippets([change.contents for change in changes.values()])
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        for id, vector in zip(changes, expected, strict=True):
+            np.testing.assert_allclose(index.vectors([id])[id][0], vector, atol=1e-6)
+    finally:
+        index.close()
 
 
 # --- duplicates

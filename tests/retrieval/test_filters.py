@@ -7,8 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from biorag.errors import UsageError
+from biorag.indexes.fields import comparisons
 from biorag.retrieval.filters import parse_filter
-from biorag.types import FieldFilter
+from biorag.types import AnyOf, FieldFilter
 
 CASES = {
     "year=2015": [FieldFilter("year", "=", 2015)],
@@ -46,14 +47,41 @@ CASES = {
         FieldFilter("mesh", "=", "Asthma"),
         FieldFilter("retracted", "=", True, negated=True),
     ],
+    'year>=2015 and (type=Review or type="Meta-Analysis")': [
+        FieldFilter("year", ">=", 2015),
+        AnyOf(((FieldFilter("type", "=", "Review"),), (FieldFilter("type", "=", "Meta-Analysis"),))),
+    ],
+    "a=1 and b=2 OR c and not d": [
+        AnyOf(
+            (
+                (FieldFilter("a", "=", 1), FieldFilter("b", "=", 2)),
+                (FieldFilter("c", "=", True), FieldFilter("d", "=", True, negated=True)),
+            )
+        )
+    ],
+    "not(a=1 or b)and c<2": [
+        AnyOf(((FieldFilter("a", "=", 1),), (FieldFilter("b", "=", True),)), negated=True),
+        FieldFilter("c", "<", 2),
+    ],
+    "not (a=1 and b=2)": [AnyOf(((FieldFilter("a", "=", 1), FieldFilter("b", "=", 2)),), negated=True)],
+    "((a=1 and (b=2)))": [FieldFilter("a", "=", 1), FieldFilter("b", "=", 2)],
+    "( gene=HLA(A) or gene=p(53)x )": [
+        AnyOf(((FieldFilter("gene", "=", "HLA(A)"),), (FieldFilter("gene", "=", "p(53)x"),)))
+    ],
+    'title="a (b" or oral=true': [AnyOf(((FieldFilter("title", "=", "a (b"),), (FieldFilter("oral", "=", True),)))],
+    "order=1 and android": [FieldFilter("order", "=", 1), FieldFilter("android", "=", True)],
 }
+
+
+def types_of(where):
+    return [type(condition.value) for condition in comparisons(where)]
 
 
 @pytest.mark.parametrize("text", CASES)
 def test_grammar(text):
     found = parse_filter(text)
     assert list(found) == CASES[text]
-    assert [type(condition.value) for condition in found] == [type(condition.value) for condition in CASES[text]]
+    assert types_of(found) == types_of(CASES[text])
 
 
 REFUSED = {
@@ -66,8 +94,16 @@ REFUSED = {
     "year!=2015": "cannot be read at",
     "not not year=1": "cannot be read at",
     "year=1 and": "",
-    "year=1 or x=1": "expected \"and\" before 'or x=1'",
-    "journal=The Lancet": "expected \"and\" before 'Lancet'",
+    "year=1 or": "cannot be read at ''",
+    "or year=1": "cannot be read at 'or year=1'",
+    "year=1 or or x=1": "cannot be read at 'or x=1'",
+    "journal=The Lancet": 'expected "and" or "or" before \'Lancet\'',
+    "year=1) or x=1": 'expected "and" or "or" before \') or x=1\'',
+    "year=1 and (x=1 or y=2": "it lacks a \")\", for the parenthesis at '(x=1 or y=2'",
+    "not (x=1 y=2)": 'expected "and", "or" or ")" before \'y=2)\'',
+    "()": "cannot be read at ')'",
+    "year=(2015 or 2016)": "cannot be read at 'year=(2015",
+    "(" * 17 + "a" + ")" * 17: "more than 16 parentheses inside one another",
     'journal="The Lancet': "",
     "year>=recent": "compares 'year' with 'recent', which is not a number",
     'year>="2015"': "compares 'year' with '2015', which is not a number",
@@ -98,7 +134,7 @@ def test_words_that_only_python_takes_for_numbers_are_texts(word):
     text=st.text(max_size=30)
     | st.lists(
         st.sampled_from(
-            ["year", "not ", "and ", " and ", ">=", "=", "<", ":", '"', '"a b"', "1", "2.5", "true", "é", " "]
+            ["year", "not ", "and ", " or ", "(", ")", ">=", "=", "<", ":", '"', '"a b"', "1", "2.5", "true", "é", " "]
         )
     ).map("".join)
 )
@@ -107,6 +143,10 @@ def test_words_that_only_python_takes_for_numbers_are_texts(word):
 @example("year>=" + "9" * 400)
 @example("\ud800=1")
 @example("a=\ud800")
+@example("(" * 5000)
+@example("(" * 5000 + "a")
+@example("not(" * 5000)
+@example("a=" + "(" * 5000)
 def test_any_text_is_conditions_or_a_usage_error(text):
     try:
         found = parse_filter(text)
@@ -114,7 +154,7 @@ def test_any_text_is_conditions_or_a_usage_error(text):
         assert str(error)
         return
     assert found
-    for condition in found:
+    for condition in comparisons(found):
         assert condition.op in ("=", ">=", "<=", ">", "<")
         assert re.fullmatch(r"""([A-Za-z_]\w*|"[^"]+")(\.(\w+|"[^"]+"))*""", condition.field)
         if condition.op != "=":
@@ -140,4 +180,22 @@ def written(draw):
 def test_written_conditions_come_back(terms, joint):
     found = parse_filter(joint.join(text for _, text in terms))
     assert found == tuple(condition for condition, _ in terms)
-    assert [type(c.value) for c in found] == [type(condition.value) for condition, _ in terms]
+    assert types_of(found) == types_of(condition for condition, _ in terms)
+
+
+def grouped(parts):
+    """Alternatives of several parts, in parentheses and perhaps negated, with one way of writing them."""
+    alternatives = st.lists(st.lists(parts, min_size=1, max_size=2), min_size=2, max_size=3)
+    return st.tuples(alternatives, st.booleans()).map(
+        lambda drawn: (
+            AnyOf(tuple(tuple(condition for condition, _ in conditions) for conditions in drawn[0]), drawn[1]),
+            "not " * drawn[1] + f"({' or '.join(' and '.join(text for _, text in part) for part in drawn[0])})",
+        )
+    )
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(terms=st.lists(st.recursive(written(), grouped, max_leaves=5), min_size=1, max_size=3))
+def test_written_alternatives_come_back(terms):
+    found = parse_filter(" and ".join(text for _, text in terms))
+    assert found == tuple(condition for condition, _ in terms)

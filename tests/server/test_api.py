@@ -28,6 +28,11 @@ def printed(home, *words: object) -> str:
         ("search", {"query": "isoniazid", "mode": "bm25", "k": 3}, ["search", "isoniazid", "--mode=bm25", "-k", "3"]),
         ("search", {"query": "fever", "filter": "not id=demo_001"}, ["search", "fever", "--filter", "not id=demo_001"]),
         (
+            "search",
+            {"query": "fever", "filter": ["id=demo_001 or not (id=demo_002 or id=demo_003)"]},
+            ["search", "fever", "--filter", "id=demo_001 or not (id=demo_002 or id=demo_003)"],
+        ),
+        (
             "ask",
             {"question": "Which vitamin is given with isoniazid?", "options": CHOICE},
             ["ask", "Which vitamin is given with isoniazid?", *(f"-o{a}={b}" for a, b in CHOICE.items())],

@@ -23,7 +23,7 @@ from biorag.indexes.store import open_embedded
 from biorag.indexes.updating import EncodeSnippets
 from biorag.retrieval.retriever import Retriever, Stopwatch
 from biorag.settings.settings import Settings
-from biorag.types import Encoder, FieldFilter, Generator, Index, OnProgress, Question, Snippet, Vectors
+from biorag.types import Encoder, Generator, Index, OnProgress, Question, Snippet, Vectors, Where
 from biorag.utils.progress import batched
 
 MODES = ("bm25", "dense", "hybrid")
@@ -154,7 +154,7 @@ def first_stage(
     settings: Settings,
     sizes: Sequence[int],
     repetition: Repetition,
-    where: tuple[FieldFilter, ...] = (),
+    where: Where = (),
 ) -> dict[int, Timing]:
     """Return the time of the configured first stage for a batch of encoded questions, by the size of the batch.
 

@@ -39,7 +39,7 @@ from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_pmids
 from biorag.retrieval.retriever import Ranking
 from biorag.settings.settings import Settings
-from biorag.types import Answer, FieldFilter, Generator, OnProgress, Question
+from biorag.types import Answer, Generator, OnProgress, Question, Where
 from biorag.utils.files import json_line, write_json
 from biorag.utils.http import heed
 from biorag.utils.parsing import opened_regular, parse_json, read_regular, validated
@@ -63,7 +63,7 @@ class MirageMethod:
 
     name: str
     exclude_source: bool
-    where: tuple[FieldFilter, ...]
+    where: Where
     verifier: str | None = None
 
 

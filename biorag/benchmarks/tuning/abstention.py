@@ -24,7 +24,7 @@ from biorag.errors import BadInputError, MissingError
 from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_documents
 from biorag.training.rows import is_held_out
-from biorag.types import FieldFilter, OnProgress, Progress, Question, SentenceEncoder, Snippet, block_id
+from biorag.types import OnProgress, Progress, Question, SentenceEncoder, Snippet, Where, block_id
 from biorag.utils.files import write_json
 from biorag.utils.network import command_line
 from biorag.utils.plots import PlotPanel, write_plot
@@ -106,7 +106,7 @@ def _searched(
     opened: OpenIndex,
     encoder: SentenceEncoder,
     questions: Sequence[Question],
-    wheres: Mapping[str, tuple[FieldFilter, ...]],
+    wheres: Mapping[str, Where],
     name: str,
     answerable: bool,
     on_progress: OnProgress,

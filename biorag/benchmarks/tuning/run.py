@@ -19,7 +19,7 @@ from biorag.errors import UsageError, unknown_name
 from biorag.settings.settings import Settings
 from biorag.settings.sources import write_setting
 from biorag.training.held_out import ALL, HeldOutSplit
-from biorag.types import FieldFilter, Progress
+from biorag.types import Progress, Where
 from biorag.utils.files import sha256_of_json
 from biorag.utils.plots import PlotPanel, write_plot
 from biorag.utils.runs import RunDirectory
@@ -109,7 +109,7 @@ class DevelopmentData:
 
     datasets: Sequence[Dataset]
     part: str
-    where: tuple[FieldFilter, ...]
+    where: Where
 
 
 def tune(
