@@ -45,7 +45,8 @@ TEMPLATES = {
 def generic_tasks(number: int, seed: int) -> tuple[str, ...]:
     """Return `number` of the 100 tasks that fit any search, drawn with the seed, in the order of the list.
 
-    Source: the random generic prompts of Synthesize-Train-Merge (10, 20, 50 or 100).
+    The tasks are ours, one short sentence each. The idea is Synthesize-Train-Merge's (section 3.1.2), whose 10, 20, 50
+    or 100 generic prompts are paragraphs that LLaMA 70B wrote (appendix B.2.1).
     """
     tasks = resources.files("biorag.prompts").joinpath("generic_tasks.txt").read_text(encoding="utf-8").splitlines()
     return tuple(tasks[index] for index in sorted(Random(seed).sample(range(len(tasks)), number)))
