@@ -43,6 +43,7 @@ def mteb(
     out: Annotated[
         Path, Option(help="Folder of mteb's result files and report.json; finished tasks are not repeated.")
     ],
+    instruct: options.Instruct = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure an encoder with mteb, on its tasks or on your folders; the search is exact.
@@ -59,6 +60,7 @@ def mteb(
     require("mteb")
     if not (tasks.task or tasks.group or tasks.local or tasks.recommendation):
         raise UsageError("nothing to measure: use --local FOLDER, --task NAME or --group NAME")
+    settings = options.instructed(settings, instruct) if instruct else settings
     show.result(_measured(settings, tasks, out), as_json, _print)
 
 

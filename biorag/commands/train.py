@@ -110,7 +110,7 @@ class Form:
     instruct: Annotated[
         str | None,
         typer.Option(
-            help="Text before queries and passages: bmretriever, none, or a TOML file; by default the base's own, "
+            help="Text before queries and passages: bmretriever, e5, none, or a TOML file; by default the base's own, "
             "for a new decoder bmretriever."
         ),
     ] = None

@@ -38,6 +38,8 @@ class Instructions:
 # passage. Passage: {}": line breaks and small letters are not in it.
 TEMPLATES = {
     "bmretriever": ("{task}\nQuery: {query}", "Represent this passage\npassage: {passage}"),
+    # As E5 was trained (Wang et al. 2022, arXiv:2212.03533), whose checkpoints do not keep them.
+    "e5": ("query: {query}", "passage: {passage}"),
     "none": (QUERY, PASSAGE),
 }
 
