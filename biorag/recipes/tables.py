@@ -164,8 +164,9 @@ def reported(workshop: Workshop, step: Step, path: str) -> float:
     """
     value: Any = workshop.record(step)["report"]
     for key in path.split("."):
-        if isinstance(value, list):  # rows of `bench mteb`, by their task
-            value = next((row for row in value if isinstance(row, dict) and row.get("task") == key), None)
+        if isinstance(value, list):  # rows of `bench mteb` by their task, of `bench bioasq` by their batch
+            rows = [row for row in value if isinstance(row, dict)]
+            value = next((row for row in rows if key in (row.get("task"), row.get("batch"))), None)
         else:
             value = value.get(key) if isinstance(value, dict) else None
     if not isinstance(value, int | float) or isinstance(value, bool):

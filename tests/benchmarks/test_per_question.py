@@ -15,9 +15,12 @@ from biorag.benchmarks.per_question import PER_QUESTION, nested_weights, read_fi
 
 
 def number_at(report: Any, path: str) -> float:
-    """Return a number of a report; of a list of tasks that of the task named."""
+    """Return a number of a report; of a list of tasks or batches that of the one named."""
     for key in path.split("."):
-        report = next(row for row in report if row["task"] == key) if isinstance(report, list) else report[key]
+        if isinstance(report, list):
+            report = next(row for row in report if key in (row.get("task"), row.get("batch")))
+        else:
+            report = report[key]
     return report
 
 

@@ -235,6 +235,7 @@ def figures(file) -> tuple[Figures, RecipePlan, dict[str, np.ndarray]]:
         lines = [{"id": f"q{n}", "metrics": {"recall": recall}} for n, recall in enumerate(recalls.tolist())]
         (workshop.out(step) / "per-question.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         report = {"metrics": {"recall": float(recalls.mean())}, "ms": 10.0 * number}
+        report["batches"] = [{"batch": "8B1", "MAP": number / 4}]
         report["tasks"] = [{"task": "other"}, {"task": "NFCorpus", "measures": {"ndcg_at_10": number / 8}}]
         record = {"name": step.name, "command": ["biorag"], "seconds": 1.0, "report": report}
         head = {"complete": True, "identity": {"key": step.key}}
@@ -345,6 +346,9 @@ def test_a_measure_of_a_task_among_several(figures):
     column = table.columns[0].model_copy(update={"value": "tasks.NFCorpus.measures.ndcg_at_10"})
     filled = found.table(table.model_copy(update={"columns": (column, column)}))
     assert [row["cells"][0]["value"] for row in filled["rows"]] == [4 / 8, 6.5 / 8, None]
+    batch = column.model_copy(update={"value": "batches.8B1.MAP"})
+    filled = found.table(table.model_copy(update={"columns": (batch, batch)}))
+    assert [row["cells"][0]["value"] for row in filled["rows"]] == [4 / 4, 6.5 / 4, None]
     absent = column.model_copy(update={"value": "tasks.SciFact.measures.ndcg_at_10"})
     with pytest.raises(BadInputError, match=r"no number at 'tasks\.SciFact"):
         found.table(table.model_copy(update={"columns": (absent, absent)}))

@@ -197,14 +197,14 @@ def report(batches: Sequence[GoldenBatch], runs: Mapping[str, SystemRankings], s
 
 
 def question_rows(batches: Sequence[GoldenBatch], runs: Mapping[str, SystemRankings]) -> Iterator[QuestionFigures]:
-    """Yield every question with its average precision under each system's figure of the report."""
+    """Yield every question with its average precision under each system's figures of the report."""
     for batch in batches:
         for question in batch.questions:
-            ranked = {system: rankings[batch.name][question.id] for system, rankings in runs.items()}
-            metrics = {
-                f"systems.{system}.mean.documents.MAP": score_documents(question.documents, found).average_precision
-                for system, found in ranked.items()
-            }
+            metrics: dict[str, float] = {}
+            for system, rankings in runs.items():
+                score = score_documents(question.documents, rankings[batch.name][question.id])
+                parts = ("mean", f"batches.{batch.name}")
+                metrics |= {f"systems.{system}.{part}.documents.MAP": score.average_precision for part in parts}
             yield {"id": question.id, "set": batch.name, "metrics": metrics}
 
 
