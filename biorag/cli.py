@@ -82,6 +82,7 @@ PROGRAM = Registry(
         *embed   | embed:embed               | Encode an export, also on a Ray cluster.
         *plan    | plan:plan                 | Estimate the resources that a large corpus takes.
         models   | models:models             | List the models on this machine.
+        *models convert | models:convert     | Convert pickled weights to safetensors.
         mcp      | serve:mcp                 | Serve an index to assistants by MCP.
         *snapshot | snapshot:app             | The old name of 'indexes export' and 'import'.
         """,

@@ -100,6 +100,16 @@ RERANKERS = Registry(
         weights=".models.finding:encoder_hash",
     ),
     RerankerKind(
+        "colbert-ai",
+        ".retrieval.rerankers:colbert_ai",
+        "a ColBERT checkpoint by colbert-ai's code",
+        weight="interpolation",
+        prefix="colbert-ai:",
+        bounded=True,
+        weights=".models.finding:encoder_hash",
+        extra="colbert",
+    ),
+    RerankerKind(
         "cross-encoder",
         ".retrieval.rerankers:cross_encoder",
         "a cross-encoder",

@@ -40,6 +40,7 @@ OWNERS = {
     "safetensors": ("biorag.models", "biorag.training"),
     "datasets": ("biorag.training", "biorag.benchmarks.mteb"),
     "mteb": ("biorag.benchmarks.mteb", "biorag.commands.bench_mteb"),
+    "colbert": ("biorag.models",),
     "peft": ("biorag.training",),
     "gguf": ("biorag.training", "biorag.models", "biorag.generators"),
     "gepa": ("biorag.benchmarks.tuning",),

@@ -46,18 +46,21 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-def bootstrap_means(tasks: Sequence[ArrayLike], seed: int, samples: int = SAMPLES) -> NDArray[np.float64]:
-    """Return the unweighted means of the tasks' means, (samples,), questions being redrawn within each task.
+def bootstrap_means(
+    tasks: Sequence[ArrayLike], seed: int, samples: int = SAMPLES, weights: Sequence[float] | None = None
+) -> NDArray[np.float64]:
+    """Return weighted means of the tasks' means, (samples,), questions being redrawn within each task.
 
-    `tasks`: values of one measure, (questions,) each, at least one.
+    `tasks`: values of one measure, (questions,) each, at least one; `weights`: of the tasks, equal ones by default.
     """
     from scipy import stats
 
     values = [np.asarray(task, dtype=float) for task in tasks]
     assert values and all(map(len, values)), "no question has no mean"
+    shares = _shares(len(values), weights)
     drawn = stats.bootstrap(
         [np.repeat(task, 2) if len(task) == 1 else task for task in values],  # SciPy takes no single value
-        lambda *redrawn, axis: sum(task.mean(axis=axis) for task in redrawn) / len(redrawn),
+        lambda *redrawn, axis: sum(share * task.mean(axis=axis) for share, task in zip(shares, redrawn, strict=True)),
         n_resamples=samples,
         batch=max(1, CHUNK // max(map(len, values))),
         vectorized=True,
@@ -65,6 +68,14 @@ def bootstrap_means(tasks: Sequence[ArrayLike], seed: int, samples: int = SAMPLE
         rng=np.random.default_rng(seed),
     )
     return np.asarray(drawn.bootstrap_distribution)
+
+
+def _shares(tasks: int, weights: Sequence[float] | None) -> NDArray[np.float64]:
+    """Return the share of each task in the mean."""
+    given = np.ones(tasks) if weights is None else np.asarray(weights, dtype=float)
+    assert len(given) == tasks, "each task has its weight"
+    shares: NDArray[np.float64] = given / given.sum()
+    return shares
 
 
 def permutation_p_value(gains: Sequence[float], seed: int, samples: int = SAMPLES) -> float:
@@ -101,23 +112,51 @@ def differences(ours: Sequence[float], theirs: Sequence[float]) -> NDArray[np.fl
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float], seed: int) -> Paired:
-    """Compare two systems by the values of one measure on the same questions.
+    """Compare two systems by the values of one measure on the same questions, as `paired_tasks` does."""
+    return paired_tasks([ours], [theirs], seed)
 
-    The interval is a bootstrap of the questions, the same ones for both; the p-value that of the
-    permutation test, which Smucker, Allan and Carterette (2007) recommend for differences of means.
 
-    `ours` and `theirs`: (questions,) each, in the same order, at least one; `seed`: of both resamplings.
+def paired_tasks(
+    ours: Sequence[Sequence[float]],
+    theirs: Sequence[Sequence[float]],
+    seed: int,
+    weights: Sequence[float] | None = None,
+) -> Paired:
+    """Compare two systems by the weighted mean of the tasks' means, on the same questions.
+
+    The interval is a bootstrap of the questions within each task, the same ones for both systems; the p-value that of
+    the permutation test, which Smucker, Allan and Carterette (2007) recommend for differences of means.
+
+    `ours` and `theirs`: (questions,) of each task, in the same order, at least one; `seed`: of both resamplings;
+    `weights`: of the tasks, equal ones by default.
     """
-    gains = differences(ours, theirs)
-    low, high = bootstrap_interval(gains.tolist(), seed)
-    wins, losses = int((gains > 0).sum()), int((gains < 0).sum())
+    gains = [differences(mine, other) for mine, other in zip(ours, theirs, strict=True)]
+    low, high = np.quantile(bootstrap_means(gains, seed, weights=weights), [0.025, 0.975])
+    shares, every = _shares(len(gains), weights), np.concatenate(gains)
+    # What a question adds to the mean, times the number of questions: its own gain where there is one task.
+    added = [gain * (share * len(every) / len(gain)) for share, gain in zip(shares, gains, strict=True)]
+    wins, losses = int((every > 0).sum()), int((every < 0).sum())
     return Paired(
-        questions=len(gains),
-        difference=float(gains.mean()),
-        low=low,
-        high=high,
-        p_value=permutation_p_value(gains.tolist(), seed),
+        questions=len(every),
+        difference=float(sum(share * gain.mean() for share, gain in zip(shares, gains, strict=True))),
+        low=float(low),
+        high=float(high),
+        p_value=permutation_p_value(np.concatenate(added).tolist(), seed),
         wins=wins,
         losses=losses,
-        ties=len(gains) - wins - losses,
+        ties=len(every) - wins - losses,
     )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for being several: the probability of one false finding among all stays below α.
+
+    The i-th smallest of m, from 0, is multiplied by m − i; none falls below a smaller one's, none exceeds 1.
+
+    Holm (1979), A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6.
+    """
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = largest
+    return corrected

@@ -19,7 +19,7 @@ from biorag.errors import UsageError, unknown_name
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
-from biorag.utils.outputs import begins_with_key, results_folder
+from biorag.utils.outputs import begins_with_key, is_per_question, results_folder
 
 PHASES = ("a", "b")
 
@@ -70,11 +70,13 @@ def bioasq(
         return
     from biorag.benchmarks.bioasq.golden import read_batches
     from biorag.benchmarks.bioasq.run import chosen_systems, measure_documents
+    from biorag.benchmarks.per_question import PER_QUESTION
 
     systems = chosen_systems(measured.system or ())
     batches = read_batches(golden)
     files = {f"{name}/{batch.name}.json": begins_with_key("questions") for name in systems for batch in batches}
-    with results_folder(out, {"report.json": begins_with_key("index"), **files}, golden) if out else nullcontext():
+    files |= {"report.json": begins_with_key("index"), PER_QUESTION: is_per_question}
+    with results_folder(out, files, golden) if out else nullcontext():
         document = measure_documents(batches, systems, settings, out, show.progress)
         if out:
             write_json(out / "report.json", document)

@@ -37,7 +37,9 @@ class _Measured:
     batch_sizes: Annotated[str, Option(help="Batch sizes for encoding and searching questions.")] = "1,10,2000"
     repetitions: Annotated[int, Option(min=1, help="Calls timed for each figure.")] = 100
     seconds: Annotated[float, Option(min=0, help="Seconds to time a figure for; at least three calls.")] = 20.0
-    baseline: Annotated[bool, Option("--baseline", help="Time rank_bm25, the M+C paper's baseline, too.")] = False
+    baseline: Annotated[
+        bool, Option("--baseline", help="Also time rank_bm25, and colbert-ai where --reranker is a ColBERT checkpoint.")
+    ] = False
 
     def request(self) -> LatencyRequest:
         """Return the request; UsageError for batch sizes that are not numbers."""

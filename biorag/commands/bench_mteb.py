@@ -14,7 +14,7 @@ from biorag.commands.groups import Flags, expanded
 from biorag.errors import UsageError
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
-from biorag.utils.outputs import begins_with_key, results_folder
+from biorag.utils.outputs import begins_with_key, is_per_question, results_folder
 from biorag.utils.versions import require
 
 
@@ -43,6 +43,7 @@ def mteb(
     out: Annotated[
         Path, Option(help="Folder of mteb's result files and report.json; finished tasks are not repeated.")
     ],
+    instruct: options.Instruct = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure an encoder with mteb, on its tasks or on your folders; the search is exact.
@@ -59,22 +60,26 @@ def mteb(
     require("mteb")
     if not (tasks.task or tasks.group or tasks.local or tasks.recommendation):
         raise UsageError("nothing to measure: use --local FOLDER, --task NAME or --group NAME")
+    settings = options.instructed(settings, instruct) if instruct else settings
     show.result(_measured(settings, tasks, out), as_json, _print)
 
 
 def _measured(settings: Settings, tasks: Tasks, out: Path) -> dict[str, Any]:
     """Measure every task and write the report."""
     from biorag.benchmarks.mteb.models import model_of
-    from biorag.benchmarks.mteb.run import chosen_tasks, find_group, measured, report
+    from biorag.benchmarks.mteb.run import chosen_tasks, find_group, measured, question_rows, report
+    from biorag.benchmarks.per_question import PER_QUESTION, write_figures
     from biorag.training.instructions import read_tasks
 
     group = find_group(tasks.group) if tasks.group else None
     instructions = read_tasks(tasks.instructions) if tasks.instructions else None
     chosen = chosen_tasks(tasks.task or (), group, tasks.language or (), tasks.local or (), tasks.recommendation or ())
-    with results_folder(out, {"report.json": begins_with_key("model")}), show.progress("Texts", None) as advance:
+    files = {"report.json": begins_with_key("model"), PER_QUESTION: is_per_question}
+    with results_folder(out, files), show.progress("Texts", None) as advance:
         model, identity = model_of(settings, advance, instructions)
         rows = [measured(task, model, out, settings.services.offline, group) for task in chosen]
         document = report(rows, identity, group)
+        write_figures(out / PER_QUESTION, question_rows(chosen, rows, model, out, group))
         write_json(out / "report.json", document)
     return document
 

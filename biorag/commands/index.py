@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderPairChoice:
-    """An encoder put together of two models."""
+class EncoderChoice:
+    """An encoder put together of two models, or one with other prompts."""
 
     query_encoder: Annotated[
         str | None, typer.Option(help="Model for queries, beside --passage-encoder (DPR, MedCPT).")
@@ -38,6 +38,7 @@ class EncoderPairChoice:
     pooling: Annotated[
         str | None, typer.Option(help="Pooling of these two: cls, mean or last. Default: their own.")
     ] = None
+    instruct: options.Instruct = None
 
     def chosen(self, settings: Settings, line: CommandLine) -> Settings:
         """Return the settings with this encoder.
@@ -50,15 +51,18 @@ class EncoderPairChoice:
                 "--reranker and --token-pooling choose which token vectors are stored, and this index stores none: "
                 "leave them out, or index under another --name with --store-tokens compact"
             )
-        named = [f"--{name.replace('_', '-')}" for name, value in asdict(self).items() if value is not None]
+        if self.instruct is not None:
+            settings = options.instructed(settings, self.instruct)
+        pair = {"query_encoder": self.query_encoder, "passage_encoder": self.passage_encoder, "pooling": self.pooling}
+        named = [f"--{name.replace('_', '-')}" for name, value in pair.items() if value is not None]
         if not named:
             return settings
         if self.query_encoder is None or self.passage_encoder is None:
             raise UsageError(f"{named[0]} is for two models: give --query-encoder and --passage-encoder")
         if other := line.first("encoder", "revision"):
             raise UsageError(f"{other} names one model, and --query-encoder one of two: leave one of them out")
-        pair = paired_encoder(settings, self.query_encoder, self.passage_encoder, self.pooling)
-        return overridden(settings, encoder=pair)
+        encoder = paired_encoder(settings, self.query_encoder, self.passage_encoder, self.pooling)
+        return overridden(settings, encoder=encoder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,7 @@ def index(
     ],
     line: CommandLine,
     bad_lines: options.BadLines,
-    models: EncoderPairChoice,
+    models: EncoderChoice,
     run: IndexingRun,
     corpus: Annotated[
         list[str] | None,

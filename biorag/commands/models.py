@@ -1,6 +1,11 @@
-"""`biorag models`."""
+"""`biorag models`, and `biorag models convert`."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.models import finding
@@ -32,3 +37,27 @@ def models(as_json: options.Json = False) -> None:
         "--llm: 'starter', a .gguf path, hf:OWNER/REPO/FILE.gguf, a server's URL, or 'none'\n"
         "--verifier: a directory, a Hugging Face id, a server's URL, or 'none'"
     )
+
+
+def convert(
+    model: Annotated[str, Argument(help="Directory or Hugging Face id with pickled weights (pytorch_model.bin).")],
+    out: Annotated[Path, Option(help="New folder for the model with safetensors.")],
+    as_json: options.Json = False,
+) -> None:
+    """Convert a model's pickled weights to safetensors, which biorag loads.
+
+    A pickled checkpoint can run code when it is loaded. Here each file is read in a process of its own, within limits
+    of time and memory, and nothing but tensors is taken from it.
+
+    Examples:
+
+      biorag models convert doc2query/all-t5-base-v1 --out models/doc2query
+      biorag models convert checkpoints/mine --out models/mine --json
+    """
+    from biorag.models.conversion import convert as converted
+
+    def work() -> dict[str, Any]:
+        with show.progress("Files", None) as advance:
+            return converted(model, out, advance)
+
+    show.outcome("Converted model", out, work, as_json)

@@ -52,6 +52,13 @@ TemplateFile = Annotated[
     Path | None,
     typer.Option("--prompt", help="Prompt template in place of the built-in one.", rich_help_panel=GENERATION),
 ]
+Instruct = Annotated[
+    str | None,
+    typer.Option(
+        "--instruct",
+        help="Text before queries and passages that --encoder lacks: e5, bmretriever, none, or a TOML file.",
+    ),
+]
 Temperature = Annotated[
     float, typer.Option(min=0, max=2, help="Sampling temperature; 0 is greedy.", rich_help_panel=GENERATION)
 ]
@@ -266,3 +273,19 @@ def output_format(name: str, as_json: bool) -> str | None:
     if as_json:
         raise UsageError("--json and --format are two forms of one output: give one of them")
     return kind.name
+
+
+def instructed(settings: Settings, instruct: str) -> Settings:
+    """Return the settings with a copy of the named encoder that puts these instructions before its texts.
+
+    Raises `UsageError` if no encoder is named.
+    """
+    from biorag.models.finding import find_encoder
+    from biorag.models.prompted import prompted
+    from biorag.training.instructions import read_instructions
+
+    if settings.index.encoder is None:
+        raise UsageError("--instruct is for the model that --encoder names: add it")
+    prompts = read_instructions(instruct).prompts()
+    files = prompted(find_encoder(settings.index.encoder, settings.index.revision), prompts, settings.encoders)
+    return settings.replace(encoder=str(files.path), revision=None)

@@ -93,14 +93,13 @@ def _report(plan: RecipePlan, out: Path, jobs: int, as_json: bool) -> None:
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    from biorag.recipes.tables import cell_text, finding_texts
+    from biorag.recipes.tables import FINDING_COLUMNS, columns_of, finding_texts, row_texts
 
     for table in report["tables"]:
-        rows = [(row["title"], *map(cell_text, row["cells"])) for row in table["rows"]]
-        show.table(table["title"], ["", *table["columns"]], rows)
+        rows = [(row["title"], *row_texts(table, row)) for row in table["rows"]]
+        show.table(table["title"], ["", *columns_of(table)], rows)
     if report["findings"]:
-        columns = ["finding", "difference", "95 % interval", ""]
-        show.table("Findings", columns, [finding_texts(finding) for finding in report["findings"]])
+        show.table("Findings", FINDING_COLUMNS, [finding_texts(finding) for finding in report["findings"]])
 
 
 def _print_preview(planned: Mapping[str, Any]) -> None:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from biorag.training.loop import Training
     from biorag.training.preparation import Preparation
 
-GENERIC_TASKS = 100
 QUESTIONS = "questions"
 
 Rows = Annotated[
@@ -111,7 +110,7 @@ class Form:
     instruct: Annotated[
         str | None,
         typer.Option(
-            help="Text before queries and passages: bmretriever, none, or a TOML file; by default the base's own, "
+            help="Text before queries and passages: bmretriever, e5, none, or a TOML file; by default the base's own, "
             "for a new decoder bmretriever."
         ),
     ] = None
@@ -124,10 +123,11 @@ class Form:
     random_prompts: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            max=GENERIC_TASKS,
-            help="Put one of N generic tasks, drawn at random, before each training query instead of --task.",
+            min=1, help="Put one of N generic tasks, drawn at random, before each training query instead of --task."
         ),
+    ] = None
+    prompt: Annotated[
+        Path | None, typer.Option(help="File of generic tasks, one a line, in place of biorag's hundred.")
     ] = None
     lora: Annotated[bool, typer.Option("--lora", help="Train only LoRA matrices, on all linear layers.")] = False
     pooling: Annotated[
@@ -149,7 +149,9 @@ class Form:
         for option, value in (("--task", self.task), ("--random-prompts", self.random_prompts)):
             if value is not None and self.instruct is None:
                 raise UsageError(f"{option} is part of an instruction: add --instruct bmretriever or a file")
-        return generic_tasks(self.random_prompts, seed) if self.random_prompts else ()
+        if self.prompt and not self.random_prompts:
+            raise UsageError("--prompt has generic tasks, of which --random-prompts N draws some: give both")
+        return generic_tasks(self.random_prompts, seed, self.prompt) if self.random_prompts else ()
 
 
 @dataclass(frozen=True, slots=True)

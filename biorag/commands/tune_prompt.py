@@ -67,9 +67,9 @@ def _tuned(
 ) -> dict[str, Any]:
     require("prompts")
     from biorag.benchmarks.tuning.evolution import BUDGETS, PromptQuestions, SearchEffort
-    from biorag.benchmarks.tuning.instruction import check_keeps_prompt
     from biorag.benchmarks.tuning.prompt import ReflectionModel, tune_prompt
     from biorag.corpus.datasets import load_dataset
+    from biorag.models.prompted import check_keeps_prompt
     from biorag.prompts.template import load_template
     from biorag.training.held_out import TRAINING
     from biorag.training.synthesis.writers import Draws
@@ -82,7 +82,7 @@ def _tuned(
     questions = PromptQuestions.draw(load_dataset(dataset), split, search.questions or budget.questions)
     with open_index(settings) as opened:
         if search.write:
-            check_keeps_prompt(encoder_files(settings, opened.manifest))
+            check_keeps_prompt(encoder_files(settings, opened.manifest), "give --no-write")
         template = load_template("reflection", search.template, "examples", ("instruction", "examples"))
         draws = Draws(1, search.instruction_tokens, search.temperature, settings.seed)
         reflection = ReflectionModel(open_generator(settings), template, draws)

@@ -7,17 +7,16 @@ with a duplicate token), reads beyond its memory at others, and cannot read weig
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import resource
 import signal
 from importlib.metadata import version
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 from biorag.errors import BioragError, MissingError
 from biorag.models.formats import gguf
 from biorag.prompts.template import schema_for
 from biorag.types import GenerationRequest, Prompt, Question
+from biorag.utils.apart import ApartError, limit_data, reply_apart
 from biorag.utils.files import write_text
 
 logger = logging.getLogger(__name__)
@@ -49,40 +48,30 @@ def try_out(path: Path, records: Path) -> None:
 
 
 def _run(path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_trial, args=(path, sender), daemon=True)
-    child.start()
-    sender.close()
-    child.join(TRIAL_SECONDS)
-    if child.exitcode is None:
-        child.kill()
-        raise MissingError(f"{path} did not load within {TRIAL_SECONDS} seconds: name another GGUF file")
-    fault = receiver.recv() if child.exitcode == 0 and receiver.poll() else None
-    if fault is None:
-        reason = signal.Signals(-child.exitcode).name if child.exitcode < 0 else f"exit code {child.exitcode}"
-        raise MissingError(f"llama.cpp fails at {path} ({reason}), so it is not loaded: fetch the file again")
+    try:
+        fault = reply_apart(_trial, (path,), TRIAL_SECONDS)
+    except ApartError as error:
+        if error.slow:
+            raise MissingError(f"{path} did not load within {TRIAL_SECONDS} seconds: name another GGUF file") from None
+        raise MissingError(f"llama.cpp fails at {path} ({error}), so it is not loaded: fetch the file again") from None
     if fault:
         raise MissingError(fault)
 
 
-def _trial(path: Path, answer: Connection) -> None:
-    """Send an empty text if the model loads and writes, else the reason; runs in the child process."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process reports the interrupt
+def _trial(path: Path) -> str:
+    """Return an empty text if the model loads and writes, else the reason; runs in the child process."""
     from biorag.generators.llama import LlamaGenerator
 
-    fault = ""
     try:
         _render(path)
         generator = LlamaGenerator(path, WINDOW)
         generator.score(PROMPT, tuple(QUESTION.options))
         generator.generate(GenerationRequest(PROMPT, schema_for(QUESTION, 0), 4))
     except BioragError as error:
-        fault = str(error)
+        return str(error)
     except Exception as error:  # whatever a library raises at a damaged model
-        fault = f"{path} is not a usable GGUF model ({type(error).__name__}: {error}): fetch the file again"
-    answer.send(fault[:2000])
+        return f"{path} is not a usable GGUF model ({type(error).__name__}: {error}): fetch the file again"
+    return ""
 
 
 def _render(path: Path) -> None:
@@ -90,8 +79,8 @@ def _render(path: Path) -> None:
     from biorag.generators.llama import CHAT_TEMPLATE, PLAIN_TEMPLATE, chat_pieces
 
     template = gguf.read_header(path).metadata.get(CHAT_TEMPLATE, PLAIN_TEMPLATE)
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + TEMPLATE_BYTES, hard))
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    limit_data(TEMPLATE_BYTES)
     signal.alarm(TEMPLATE_SECONDS)
     try:
         chat_pieces(str(template), "", "")
@@ -100,10 +89,4 @@ def _render(path: Path) -> None:
         raise MissingError(f"the chat template of {path} cannot be rendered ({reason})") from error
     finally:
         signal.alarm(0)
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-def _data_bytes() -> int:
-    """Return the size of this process's own data; 2 GiB where the system does not report it."""
-    statm = Path("/proc/self/statm")
-    return int(statm.read_text().split()[5]) * resource.getpagesize() if statm.is_file() else 2**31
+        resource.setrlimit(resource.RLIMIT_DATA, before)

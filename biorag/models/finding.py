@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -25,7 +26,9 @@ HUB_PREFIX = "hf:"
 ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
 STARTER_LLM = "starter-llm"  # the starter generator as a base to train
 # Weights as safetensors only: a pickled checkpoint can run code when it is loaded.
-HUB_PATTERNS = ["*.json", "*.txt", "*.model", "*.metadata", "*.safetensors"]
+SETTINGS_PATTERNS = ["*.json", "*.txt", "*.model", "*.metadata"]
+HUB_PATTERNS = [*SETTINGS_PATTERNS, "*.safetensors"]
+PICKLED_PATTERNS = [*HUB_PATTERNS, "*pytorch_model*.bin"]
 SUBFOLDERS_LEFT_OUT = ["onnx/*", "openvino/*"]
 
 
@@ -161,7 +164,15 @@ def find_encoder(spec: str, revision: str | None = None, fetch: bool = True) -> 
         return ModelFiles(str(folder.resolve()), "", folder, weights_hash(folder))
     snapshot = _from_hub(spec, revision, fetch)
     check_folder(snapshot)
-    return ModelFiles(spec, snapshot.name, snapshot, weights_hash(snapshot))
+    return ModelFiles(spec, snapshot.name, snapshot, weights_hash(snapshot, spec))
+
+
+def find_pickled(spec: str) -> Path:
+    """Return the folder of a model whose weights may be pickled, unchecked: a directory, or a Hugging Face id's.
+
+    Raises `MissingError` if it cannot be found.
+    """
+    return Path(spec) if Path(spec).is_dir() else _from_hub(spec, None, True, PICKLED_PATTERNS)
 
 
 def encoder_hash(spec: str) -> str:
@@ -213,21 +224,25 @@ def find_gguf(spec: str) -> Path:
     return path
 
 
-def weights_hash(folder: Path) -> str:
+def weights_hash(folder: Path, name: str = "") -> str:
     """Return the SHA-256 of a model's one safetensors file, or of the list of hashes where it has several.
 
-    Raises `MissingError` if the directory has no safetensors file.
+    Raises `MissingError` if the directory, the model of that name, has no safetensors file.
     """
     files = sorted(path for path in folder.rglob("*.safetensors") if folder / ADAPTER not in path.parents)
     if not files:
-        raise MissingError(f"model {folder} has no .safetensors weights; pickled checkpoints are not loaded")
+        model = name or str(folder)
+        raise MissingError(
+            f"model {model} has no .safetensors weights: if it has a pickled checkpoint, which is not loaded, run "
+            f"'biorag models convert {model} --out DIR' and name DIR"
+        )
     if len(files) == 1:
         return sha256_of(files[0])
     listing = "\n".join(f"{path.relative_to(folder)} {sha256_of(path)}" for path in files)
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
-def _from_hub(repo: str, revision: str | None, fetch: bool) -> Path:
+def _from_hub(repo: str, revision: str | None, fetch: bool, patterns: Sequence[str] = HUB_PATTERNS) -> Path:
     from huggingface_hub import get_token, snapshot_download
 
     remember(get_token() or "")
@@ -237,7 +252,7 @@ def _from_hub(repo: str, revision: str | None, fetch: bool) -> Path:
                 repo,
                 revision=revision,
                 local_files_only=not fetch,
-                allow_patterns=HUB_PATTERNS,
+                allow_patterns=list(patterns),
                 ignore_patterns=SUBFOLDERS_LEFT_OUT,
             )
         )

@@ -21,6 +21,7 @@ AxisValue = str | int | float
 Value = AxisValue | tuple[str, ...]
 Point = Mapping[str, AxisValue]  # a value on each of some axes
 Known = float | Literal[""]  # a figure of the paper; empty where it has none
+FigurePath = str | tuple[str, ...]  # keys of a report joined by dots; of several figures, their mean
 SettingValue = str | int | float | bool
 
 
@@ -105,14 +106,14 @@ class Figure(_Part):
 
     step: str
     at: Mapping[str, AxisValue] = {}
-    value: str = ""
+    value: FigurePath = ""
 
 
 class Column(_Part):
-    """A column of a table, and where its figure is in a report: keys joined by dots."""
+    """A column of a table, and where its figure is in a report."""
 
     title: str
-    value: str
+    value: FigurePath
 
 
 class TableRow(Figure):
@@ -123,10 +124,11 @@ class TableRow(Figure):
 
 
 class PaperTable(_Part):
-    """A table of the paper, to be filled."""
+    """A table of the paper, to be filled; `against` is the title of the row that the others are compared with."""
 
     title: str
     note: str = ""
+    against: str = ""
     columns: tuple[Column, ...] = Field(min_length=1)
     rows: tuple[TableRow, ...] = Field(min_length=1)
 
@@ -137,15 +139,21 @@ class PaperTable(_Part):
                 raise ValueError(
                     f"row {row.title!r} has {len(row.paper)} figures of the paper, not {len(self.columns)}"
                 )
+        if self.against and self.against not in [row.title for row in self.rows]:
+            raise ValueError(f"table {self.title!r} has no row {self.against!r} to compare with")
         return self
 
 
 class Finding(_Part):
-    """A comparison that the paper draws: `higher` is the larger figure in it."""
+    """A comparison that the paper draws: `higher` is the larger figure in it.
+
+    `not_tested` says why what a scale compares is not what the paper compares, by the scale's name.
+    """
 
     text: str
     higher: Figure
     lower: Figure
+    not_tested: Mapping[str, str] = {}
 
 
 class ExperimentRecipe(_Part):
@@ -174,6 +182,8 @@ class ExperimentRecipe(_Part):
             _check_known(f"scale {name!r}", "backbone", [scale.backbone], self.backbones)
             _check_known(f"scale {name!r}", "axis", scale.axes, self.axes)
             _check_known(f"scale {name!r}", "input", scale.inputs, self.inputs)
+        for finding in self.findings:
+            _check_known(f"finding {finding.text!r}", "scale", finding.not_tested, self.scales)
         return self
 
     def _figures(self) -> Iterator[tuple[str, Figure]]:

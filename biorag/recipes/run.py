@@ -132,7 +132,7 @@ def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> d
         **times,
         "steps": [{key: record[key] for key in ("name", "command", "seconds")} for record in records],
         "tables": [table for table in tables if table["rows"]],
-        "findings": [figures.finding(finding) for finding in plan.recipe.findings],
+        "findings": figures.findings(plan.recipe.findings),
     }
 
 

@@ -31,7 +31,6 @@ from biorag.utils.runs import RunDirectory
 
 logger = logging.getLogger(__name__)
 
-PER_QUESTION = "per-question.jsonl"  # in a step's folder: its measures question by question
 METRICS = "metrics."  # before a measure's name, in the path of its figure in a report
 # In a step's arguments: its own folder, the folder of files that are written for it, the name of the index it makes.
 OUT, FILES, TITLE = "{out}", "{files}", "{name}"

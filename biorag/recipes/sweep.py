@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from biorag.benchmarks.per_question import PER_QUESTION
 from biorag.errors import MissingError
 from biorag.recipes.recipe import ExperimentRecipe, Point, SharedSettings, StepTemplate, check_no_secrets, read_toml
-from biorag.recipes.steps import METRICS, PER_QUESTION
+from biorag.recipes.steps import METRICS
 from biorag.registries import NEGATIVES, swept_negatives
 from biorag.settings.section import STARTER
 from biorag.utils.registry import or_list

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from typing_extensions import TypedDict
 
-from biorag.benchmarks.significance import bootstrap_interval, paired
+from biorag.benchmarks.per_question import PER_QUESTION, QuestionFigures, QuestionValues, read_figures, values_of
+from biorag.benchmarks.significance import Paired, holm
 from biorag.errors import BadInputError
 from biorag.recipes.plan import RecipePlan
-from biorag.recipes.recipe import Figure, Finding, Known, PaperTable, TableRow
-from biorag.recipes.steps import METRICS, PER_QUESTION, Step, Workshop
-from biorag.utils.runs import whole_rows
+from biorag.recipes.recipe import Figure, FigurePath, Finding, Known, PaperTable, TableRow
+from biorag.recipes.steps import METRICS, Step, Workshop
 
-HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be seen at this size"
-HIGHER, LOWER, ABSENT = "higher, without an interval", "not higher, without an interval", "not measured at this scale"
+HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested"
+LEVEL = 0.05  # probability of one false verdict among a recipe's findings
+CEILING = 0.95  # a mean above which little is left to gain
 
 
 class Figures:
@@ -27,59 +26,135 @@ class Figures:
 
     def __init__(self, plan: RecipePlan, workshop: Workshop, seed: int) -> None:
         self._plan, self._workshop, self._seed = plan, workshop, seed
+        self._rows: dict[str, list[QuestionFigures]] = {}  # by the step's key
 
     def table(self, table: PaperTable) -> dict[str, Any]:
         """Return a table with our figures; rows without any, and without the paper's, are left out.
 
         Raises BadInputError if a report does not have a figure.
         """
+        reference = next((row for row in table.rows if row.title == table.against), None)
         rows: list[dict[str, Any]] = [{"title": row.title, "cells": self._cells(table, row)} for row in table.rows]
+        if reference:
+            beside = next(row["cells"] for row in rows if row["title"] == reference.title)
+            for row, shown in zip(table.rows, rows, strict=True):
+                for column, cell, other in zip(table.columns, shown["cells"], beside, strict=True):
+                    if row is not reference:
+                        cell["difference"] = self._difference(row, reference, column.value, cell, other)
         known = [row for row in rows if any(cell["runs"] or cell["paper"] is not None for cell in row["cells"])]
         return {
-            **table.model_dump(include={"title", "note"}),
-            "columns": [c.title for c in table.columns],
+            **table.model_dump(include={"title", "note", "against"}),
+            "columns": [column.title for column in table.columns],
             "rows": known,
         }
 
-    def finding(self, finding: Finding) -> dict[str, Any]:
-        """Return whether a finding holds, by a paired bootstrap over questions.
+    def findings(self, findings: Sequence[Finding]) -> list[dict[str, Any]]:
+        """Return whether each finding holds, by a paired comparison of the same questions, or why it was not tested.
 
-        Without questions in common there is no interval, and the difference alone cannot decide.
+        One rule for all: a finding holds if its figure is higher and p, corrected by Holm's method for all findings
+        that were tested, is at most 0.05; it does not hold if it is lower by the same rule. Anything else is not
+        tested, for a reason: the scale does not compare what the paper does, there are no questions in common, the
+        lower figure is at a ceiling, or the questions do not decide.
         """
-        higher, lower = self._steps(finding.higher), self._steps(finding.lower)
-        difference = low = high = None
-        if not higher or not lower:
-            verdict = ABSENT
-        else:
-            paths = finding.higher.value, finding.lower.value
-            ours, theirs = by_question(self._workshop, higher, paths[0]), by_question(self._workshop, lower, paths[1])
-            if ours is None or theirs is None or len(ours) != len(theirs):
-                difference = self._mean(higher, paths[0]) - self._mean(lower, paths[1])
-                verdict = HIGHER if difference > 0 else LOWER
-            else:
-                compared = paired(ours.tolist(), theirs.tolist(), self._seed)
-                difference, low, high = compared.difference, compared.low, compared.high
-                verdict = HOLDS if low > 0 else FAILS if high < 0 else OPEN
-        return {"text": finding.text, "difference": difference, "low": low, "high": high, "verdict": verdict}
+        pairs = [self._compared(finding) for finding in findings]
+        reasons = [self._untested(finding, pair) for finding, pair in zip(findings, pairs, strict=True)]
+        tested = [pair.p_value for pair, reason in zip(pairs, reasons, strict=True) if pair and not reason]
+        corrected = iter(holm(tested))
+        return [
+            self._finding(finding, pair, reason, None if reason else next(corrected))
+            for finding, pair, reason in zip(findings, pairs, reasons, strict=True)
+        ]
+
+    def _untested(self, finding: Finding, pair: Paired | None) -> str:
+        """Return why a finding cannot be tested, whatever its figures; empty if it can."""
+        if not self._steps(finding.higher) or not self._steps(finding.lower):
+            return "not measured at this scale"
+        named = finding.not_tested.get(self._plan.scale_name, "")
+        return named or ("" if pair else "no measures of the same questions")
+
+    def _finding(self, finding: Finding, pair: Paired | None, reason: str, corrected: float | None) -> dict[str, Any]:
+        higher, lower = (self._figure(figure, figure.value) for figure in (finding.higher, finding.lower))
+        verdict = UNTESTED
+        if pair and corrected is not None and corrected <= LEVEL:
+            verdict = HOLDS if pair.difference > 0 else FAILS
+        elif pair and not reason:
+            ceiling = lower is not None and lower >= CEILING
+            reason = f"ceiling: {lower:.3f}" if ceiling else f"{pair.questions:,} questions do not decide"
+        return {
+            "text": finding.text,
+            "difference": pair.difference if pair else _minus(higher, lower),
+            "low": pair.low if pair else None,
+            "high": pair.high if pair else None,
+            "questions": pair.questions if pair else None,
+            "p": pair.p_value if pair else None,
+            "p_corrected": corrected,
+            "verdict": verdict,
+            "reason": reason,
+        }
+
+    def _compared(self, finding: Finding) -> Paired | None:
+        """Return the paired comparison; None without questions in common."""
+        sides = [self._by_question(figure, figure.value) for figure in (finding.higher, finding.lower)]
+        return sides[0].against(sides[1], self._seed) if sides[0] and sides[1] else None
 
     def _cells(self, table: PaperTable, row: TableRow) -> list[dict[str, Any]]:
         """Return our figures, averaged over `runs` steps, their 95 % intervals over questions, and the paper's."""
         papers: Sequence[Known] = row.paper or [""] * len(table.columns)
-        steps, cells = self._steps(row), []
+        cells = []
         for column, paper in zip(table.columns, papers, strict=True):
-            value = low = high = None
-            if steps:
-                value, values = self._mean(steps, column.value), by_question(self._workshop, steps, column.value)
-                low, high = (None, None) if values is None else bootstrap_interval(values.tolist(), self._seed)
+            values = self._by_question(row, column.value)
+            low, high = values.interval(self._seed) if values else (None, None)
             known = None if paper == "" else paper
-            cells.append({"value": value, "low": low, "high": high, "runs": len(steps), "paper": known})
+            value, runs = self._figure(row, column.value), len(self._steps(row))
+            cells.append({"value": value, "low": low, "high": high, "runs": runs, "paper": known})
         return cells
+
+    def _difference(
+        self, row: TableRow, reference: TableRow, path: FigurePath, cell: Mapping[str, Any], other: Mapping[str, Any]
+    ) -> dict[str, float | None]:
+        """Return how far a cell is from that of the row to compare with: ours, its interval, and the paper's."""
+        ours, theirs = (self._by_question(figure, path) for figure in (row, reference))
+        pair = ours.against(theirs, self._seed) if ours and theirs else None
+        return {
+            "value": _minus(cell["value"], other["value"]),
+            "low": pair.low if pair else None,
+            "high": pair.high if pair else None,
+            "paper": _minus(cell["paper"], other["paper"]),
+        }
+
+    def _rows_of(self, step: Step) -> list[QuestionFigures]:
+        if step.key not in self._rows:
+            self._rows[step.key] = read_figures(self._workshop.out(step) / PER_QUESTION)
+        return self._rows[step.key]
 
     def _steps(self, figure: Figure) -> list[Step]:
         return [instance.step for instance in self._plan.at(figure.step, figure.at)]
 
-    def _mean(self, steps: Sequence[Step], path: str) -> float:
-        return fmean(reported(self._workshop, step, path) for step in steps)
+    def _figure(self, figure: Figure, path: FigurePath) -> float | None:
+        """Return the mean of a figure, or of several, over the steps; None if there are none."""
+        steps = self._steps(figure)
+        return fmean(reported(self._workshop, step, one) for step in steps for one in _paths(path)) if steps else None
+
+    def _by_question(self, figure: Figure, path: FigurePath) -> QuestionValues | None:
+        """Return a figure by question, averaged over the steps.
+
+        None where they do not keep it, or searched different questions.
+        """
+        names = [one.removeprefix(METRICS) for one in _paths(path)]
+        each = [values_of(self._rows_of(step), names) for step in self._steps(figure)]
+        first = each[0] if each else None
+        if first is None or any(values is None or values.ids != first.ids for values in each):
+            return None
+        sets = zip(*(values.values for values in each if values), strict=True)
+        return QuestionValues(first.ids, tuple(np.mean(values, axis=0) for values in sets), first.weights)
+
+
+def _paths(path: FigurePath) -> tuple[str, ...]:
+    return (path,) if isinstance(path, str) else path
+
+
+def _minus(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or theirs is None else ours - theirs
 
 
 def reported(workshop: Workshop, step: Step, path: str) -> float:
@@ -89,8 +164,9 @@ def reported(workshop: Workshop, step: Step, path: str) -> float:
     """
     value: Any = workshop.record(step)["report"]
     for key in path.split("."):
-        if isinstance(value, list):  # rows of `bench mteb`, by their task
-            value = next((row for row in value if isinstance(row, dict) and row.get("task") == key), None)
+        if isinstance(value, list):  # rows of `bench mteb` by their task, of `bench bioasq` by their batch
+            rows = [row for row in value if isinstance(row, dict)]
+            value = next((row for row in rows if key in (row.get("task"), row.get("batch"))), None)
         else:
             value = value.get(key) if isinstance(value, dict) else None
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -98,60 +174,53 @@ def reported(workshop: Workshop, step: Step, path: str) -> float:
     return float(value)
 
 
-class QuestionMeasures(TypedDict):
-    """The part of a question's row of measures that is read."""
-
-    id: str
-    metrics: dict[str, float]
-
-
-def by_question(workshop: Workshop, steps: Sequence[Step], path: str) -> NDArray[np.float64] | None:
-    """Return a measure by question, (questions,), averaged over steps.
-
-    None where they do not keep it, or searched different questions.
-    """
-    name = path.removeprefix(METRICS)
-    rows = [_measures(workshop.out(step) / PER_QUESTION) for step in steps]
-    if name == path or not all(rows) or len({tuple(measures) for measures in rows}) > 1:
-        return None
-    if not all(name in metrics for measures in rows for metrics in measures.values()):
-        return None
-    values = np.array([[metrics[name] for metrics in measures.values()] for measures in rows], np.float64)
-    means: NDArray[np.float64] = values.mean(axis=0)
-    return means
+def columns_of(table: Mapping[str, Any]) -> list[str]:
+    """Return the titles of a table's columns, each followed by that of its difference if there is one."""
+    pairs = [(title, f"Δ {title}") if table["against"] else (title,) for title in table["columns"]]
+    return list(chain.from_iterable(pairs))
 
 
-def _measures(path: Path) -> dict[str, Mapping[str, float]]:
-    """Return the measures of each question by its id; empty if they are not kept."""
-    if not path.is_file():
-        return {}
-    return {row["id"]: row["metrics"] for _, row in whole_rows(path, QuestionMeasures)}
+def row_texts(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """Return a row's cells as tables show them, each followed by its difference if the table has some."""
+    texts: list[str] = []
+    for cell in row["cells"]:
+        texts.append(cell_text(cell))
+        if table["against"]:
+            texts.append(cell_text(cell["difference"], "+") if "difference" in cell else "")
+    return texts
 
 
-def markdown(table: Mapping[str, Any]) -> str:
-    """Return a table in Markdown: of each column our figure, its interval, and the paper's after a slash."""
-    columns = table["columns"]
-    lines = [f"**{table['title']}**", "", f"| | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
-    lines += [f"| {row['title']} | {' | '.join(map(cell_text, row['cells']))} |" for row in table["rows"]]
-    return "\n".join([*lines, "", *([table["note"], ""] if table["note"] else [])])
-
-
-def cell_text(cell: Mapping[str, Any]) -> str:
-    """Return a cell as tables show it: ours with its interval, and after a slash the paper's if it has one."""
-    ours = "–" if cell["value"] is None else f"{cell['value']:.3f}"
-    interval = "" if cell["low"] is None else f" ({cell['low']:.3f} – {cell['high']:.3f})"
-    paper = "" if cell["paper"] is None else f" / {cell['paper']:g}"
+def cell_text(cell: Mapping[str, Any], sign: str = "") -> str:
+    """Return ours with its interval, and after a slash the paper's if it has one."""
+    ours = "–" if cell["value"] is None else f"{cell['value']:{sign}.3f}"
+    interval = "" if cell["low"] is None else f" ({cell['low']:{sign}.3f} – {cell['high']:{sign}.3f})"
+    paper = "" if cell["paper"] is None else f" / {cell['paper']:{'+.3f' if sign else 'g'}}"
     return f"{ours}{interval}{paper}"
 
 
-def finding_texts(finding: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Return the text, difference, interval and verdict of a finding, as tables show them."""
+def markdown(table: Mapping[str, Any]) -> str:
+    """Return a table in Markdown."""
+    columns = columns_of(table)
+    lines = [f"**{table['title']}**", "", f"| | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+    lines += [f"| {' | '.join([row['title'], *row_texts(table, row)])} |" for row in table["rows"]]
+    against = [f"Δ: against {table['against']}.", ""] if table["against"] else []
+    return "\n".join([*lines, "", *against, *([table["note"], ""] if table["note"] else [])])
+
+
+FINDING_COLUMNS = ("finding", "difference", "95 % interval", "questions", "p", "p, corrected", "verdict")
+
+
+def finding_texts(finding: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a finding as tables show them."""
     difference = "–" if finding["difference"] is None else f"{finding['difference']:+.3f}"
     interval = "–" if finding["low"] is None else f"{finding['low']:+.3f} – {finding['high']:+.3f}"
-    return finding["text"], difference, interval, finding["verdict"]
+    questions = "–" if finding["questions"] is None else f"{finding['questions']:,}"
+    p_values = ["–" if finding[key] is None else f"{finding[key]:.3f}" for key in ("p", "p_corrected")]
+    verdict = f"{finding['verdict']} ({finding['reason']})" if finding["reason"] else finding["verdict"]
+    return (finding["text"], difference, interval, questions, *p_values, verdict)
 
 
 def findings_markdown(findings: Sequence[Mapping[str, Any]]) -> str:
     """Return findings as a table in Markdown."""
-    lines = ["| finding | difference | 95 % interval | |", "|---|---:|---:|---|"]
+    lines = [f"| {' | '.join(FINDING_COLUMNS)} |", "|---|" + "---:|" * (len(FINDING_COLUMNS) - 2) + "---|"]
     return "\n".join([*lines, *(f"| {' | '.join(finding_texts(finding))} |" for finding in findings), ""])

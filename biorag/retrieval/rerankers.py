@@ -53,6 +53,13 @@ def colbert(name: str, parts: RerankerParts) -> Reranker:
     return _late_interaction(name, tokens, files.sha256, parts)
 
 
+def colbert_ai(name: str, parts: RerankerParts) -> Reranker:
+    """Return a ColBERT checkpoint by colbert-ai's own code; every candidate is encoded again."""
+    from biorag.models.colbert_ai import ColbertAI
+
+    return ColbertAI(find_encoder(name))
+
+
 def cross_encoder(name: str, parts: RerankerParts) -> Reranker:
     """Return a cross-encoder."""
     files = find_encoder(name)

@@ -79,7 +79,7 @@ class Settings(Section):
 
     @property
     def encoders(self) -> Path:
-        """The folder of encoders made of two models; indexes need the ones that they were made with."""
+        """The folder of encoders made of two models, or with other prompts; indexes need theirs."""
         return self.home / "encoders"
 
     @property

@@ -38,16 +38,30 @@ class Instructions:
 # passage. Passage: {}": line breaks and small letters are not in it.
 TEMPLATES = {
     "bmretriever": ("{task}\nQuery: {query}", "Represent this passage\npassage: {passage}"),
+    # As E5 was trained (Wang et al. 2022, arXiv:2212.03533), whose checkpoints do not keep them.
+    "e5": ("query: {query}", "passage: {passage}"),
     "none": (QUERY, PASSAGE),
 }
 
 
-def generic_tasks(number: int, seed: int) -> tuple[str, ...]:
-    """Return `number` of the 100 tasks that fit any search, drawn with the seed, in the order of the list.
+def generic_tasks(number: int, seed: int, file: Path | None = None) -> tuple[str, ...]:
+    """Return `number` of 100 tasks that fit any search, or of a file's lines, drawn with the seed, in their order.
 
-    Source: the random generic prompts of Synthesize-Train-Merge (10, 20, 50 or 100).
+    The 100 tasks are ours, one short sentence each. The idea is Synthesize-Train-Merge's (section 3.1.2), whose 10, 20,
+    50 or 100 generic prompts are paragraphs that LLaMA 70B wrote (appendix B.2.1).
+
+    Raises MissingError if the file is not there; BadInputError if it is not UTF-8, or has too few different lines.
     """
-    tasks = resources.files("biorag.prompts").joinpath("generic_tasks.txt").read_text(encoding="utf-8").splitlines()
+    if file is not None and not file.is_file():
+        raise MissingError(f"{file} is not there: --prompt names a file of generic tasks, one a line")
+    packaged = resources.files("biorag.prompts").joinpath("generic_tasks.txt")
+    try:
+        lines = (file or packaged).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise BadInputError(f"{file} is not UTF-8") from None
+    tasks = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if number > len(tasks):
+        raise BadInputError(f"{file or 'biorag'} has {len(tasks)} different tasks, and --random-prompts asks {number}")
     return tuple(tasks[index] for index in sorted(Random(seed).sample(range(len(tasks)), number)))
 
 

@@ -38,7 +38,7 @@ class QuestionGeneratorTraining(Training):
     The loss is the cross-entropy of the question's tokens given the passage, by teacher forcing; the best checkpoint is
     chosen by the mean log-likelihood of the held-out questions' tokens. Source: the BioASQ 8 hybrid system (section
     2.2), which trains an encoder-decoder on the questions and answers of community sites, and then gives it PubMed
-    abstracts; that is the method of Ma et al. (2021). Of the settings the paper names none.
+    abstracts; that is the method of Ma et al. (2021), to whom it refers for the settings.
 
     `max_tokens` is a passage's, at most 512, which `generate queries` reads.
     """

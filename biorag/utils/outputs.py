@@ -12,7 +12,7 @@ from biorag.utils.locks import LOCK, DirectoryLock
 from biorag.utils.parsing import parse_json, read_beginning
 
 REJECTS = ["file", "line", "reason", "text"]  # fields of a rejects file's rows, in their order
-MEASURES = ["id", "text", "metrics", "top"]  # of a file of measures by question
+MEASURES = (["id", "text", "metrics", "top"], ["id", "set", "metrics"])  # of files of measures by question
 RUN_TAG = "biorag"
 # The manifests of run directories.
 MANIFESTS = ("manifest.json", "run.json", "points.json", "training.json", "merge.json", "export.json", "vectors.json")
@@ -27,7 +27,7 @@ def is_rejects(beginning: bytes) -> bool:
 
 def is_per_question(beginning: bytes) -> bool:
     """Return whether a file that begins so holds measures by question."""
-    return _first_keys(beginning) == MEASURES
+    return _first_keys(beginning) in MEASURES
 
 
 def is_run(beginning: bytes) -> bool:

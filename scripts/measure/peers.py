@@ -2,7 +2,7 @@
 
     python -m scripts.measure.peers --name pubmed --questions DATA/bioasq [--limit 200] [--encoded 1500]
 
-BM25 by rank_bm25 (M+C's baseline) and bm25s over the snippets of an index; encoding by sentence-transformers in fp32;
+BM25 by rank_bm25 and bm25s over the snippets of an index; encoding by sentence-transformers in fp32;
 dense search by `QdrantClient(":memory:")`, which compares a question with every vector. Needs `biorag[bench]`.
 """
 

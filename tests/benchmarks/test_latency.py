@@ -12,6 +12,7 @@ from biorag.benchmarks.latency import machine, stages, timing
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
+from biorag.retrieval.retriever import Retriever
 from tests.fakes import HashEncoder, encoding_snippets
 
 pytestmark = pytest.mark.models
@@ -121,6 +122,22 @@ def test_the_baseline_searches_all_snippets_as_rank_bm25_scores_them(subject):
     texts = ["The liver, the liver.", "A lung.", "A lung and a liver are organs of the body and have many cells."]
     search = stages.rank_bm25_search(ids, texts, 2)
     assert search("LIVER?") == ["liver", "both"]
-    timings = stages.baseline(subject.index, subject.questions, 5, FEW)
+    cost, timings = stages.rank_bm25(subject.index, subject.questions, 5, FEW)
     assert list(timings) == [1]
     assert timings[1].p50 > 0
+    assert cost.snippets_per_s == pytest.approx(1000 / cost.ms_per_snippet, rel=0.01)
+
+
+def test_a_reranker_alone_is_timed_on_the_hits_of_each_question(subject):
+    settings = subject.settings.replace(mode="bm25", rerank=False, k=3).retrieval
+    retriever, asked = Retriever(subject.index, subject.encoder, None, settings), []
+
+    class Noting:
+        def score_all(self, queries, candidates):
+            asked.append((queries, [[snippet.id for snippet in snippets] for snippets in candidates]))
+
+    timed = stages.reranking(retriever, Noting(), subject.questions, FEW)
+    assert timed.n == 4
+    for turn, (queries, candidates) in enumerate(asked):
+        hits = retriever.search(subject.questions[turn % len(subject.questions)]).hits
+        assert (queries, candidates) == ([subject.questions[turn]], [[hit.snippet.id for hit in hits]])

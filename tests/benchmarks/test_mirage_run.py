@@ -24,6 +24,7 @@ from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
 from biorag.retrieval.retriever import Retriever
 from biorag.types import Question
+from tests.benchmarks.test_per_question import check_figures
 from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 
 IDENTITY = {"answer": "generate", "settings": {"k": 3, "mode": "hybrid"}, "generator": {"name": "scripted"}}
@@ -345,6 +346,7 @@ def test_two_runs_are_compared_question_by_question(tmp_path, answerer_of):
     written = finished(right, answerer_of, "BCAA")
     assert json.loads((right / "report.json").read_text()) == json.loads(json.dumps(written))
     assert written["manifest"]["layout"] == asdict(LAYOUT)
+    assert check_figures(right, written) == {"average", "tasks.medqa.accuracy", "tasks.medmcqa.accuracy"}
     finished(tmp_path / "wrong", answerer_of, "AACB")
     comparison = compare(BENCHMARK, right, tmp_path / "wrong", seed=0)
     assert astuple(comparison) == (4, 1.0, 1.0, 1.0, 0.0)

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biorag.benchmarks import significance
-from biorag.benchmarks.significance import SAMPLES, bootstrap_interval, differences, paired, permutation_p_value
+from biorag.benchmarks.significance import (
+    SAMPLES,
+    bootstrap_interval,
+    differences,
+    holm,
+    paired,
+    paired_tasks,
+    permutation_p_value,
+)
 
 
 def every_sign_flip(gains):
@@ -110,3 +118,43 @@ def test_what_holds_of_any_two_systems(pairs, seed):
     other_way = paired(theirs, ours, seed)
     assert (other_way.wins, other_way.losses, other_way.p_value) == (found.losses, found.wins, found.p_value)
     assert (other_way.low, other_way.high) == pytest.approx((-found.high, -found.low), abs=1e-9)
+
+
+def test_tasks_of_different_sizes_count_by_their_weights():
+    """Two tasks against every resample of each, and against every flip of what a question adds to the mean."""
+    tasks, weights = [random_gains(1, 3), random_gains(2, 5)], [0.25, 0.75]
+    theirs = [[0.0] * 3, [0.0] * 5]
+    compared = paired_tasks(tasks, theirs, 0, weights)
+    first, second = (math.fsum(gains) / len(gains) for gains in tasks)
+    assert compared.difference == pytest.approx(0.25 * first + 0.75 * second)
+    resamples = [0.25 * a + 0.75 * b for a in every_resample(tasks[0]) for b in every_resample(tasks[1])]
+    low, high = np.quantile(resamples, [0.025, 0.975])
+    assert (compared.low, compared.high) == (pytest.approx(low, abs=0.01), pytest.approx(high, abs=0.01))
+    added = [0.25 * gain / 3 for gain in tasks[0]] + [0.75 * gain / 5 for gain in tasks[1]]
+    assert compared.p_value == near(every_sign_flip(added))
+    assert compared.questions == 8
+
+
+def rejected_step_by_step(p_values, level):
+    """Holm's procedure as he states it: the smallest p against level / m, the next against level / (m − 1) …"""
+    rejected, left = set(), len(p_values)
+    for index in sorted(range(len(p_values)), key=lambda index: p_values[index]):
+        if p_values[index] > level / left:
+            break
+        rejected.add(index)
+        left -= 1
+    return rejected
+
+
+@given(st.lists(st.floats(0, 1), max_size=8), st.floats(0.001, 0.999))
+def test_corrected_p_values_reject_what_holms_steps_reject(p_values, level):
+    corrected = holm(p_values)
+    rejected = {index for index, p_value in enumerate(corrected) if p_value <= level}
+    near_level = any(abs(p_value - level) < 1e-12 for p_value in corrected)
+    assert near_level or rejected == rejected_step_by_step(p_values, level)
+    assert all(p_value <= after <= 1 for p_value, after in zip(p_values, corrected, strict=True))
+
+
+def test_corrected_p_values_by_hand():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == []

@@ -10,6 +10,7 @@ import pytest
 
 from biorag.benchmarks.bioasq.golden import PUBMED, read_golden
 from biorag.benchmarks.bioasq.run import score_documents
+from tests.benchmarks.test_per_question import check_figures
 from tests.cli import done, invoke, succeeded
 from tests.pubmed_records import article, file_of
 
@@ -53,6 +54,9 @@ def test_the_report_is_that_of_the_submissions(place, tmp_path):
         {"batch": "2", "questions": 1, "documents": 1, "documents_in_index": 1},
     ]
     assert list(found["systems"]) == ["bm25", "dense", "hybrid", "hybrid+rerank"]
+    parts = ("mean", "batches.1", "batches.2")
+    paths = {f"systems.{name}.{part}.documents.MAP" for name in found["systems"] for part in parts}
+    assert check_figures(tmp_path / "out", found) == paths
     assert len(found["comparisons"]) == 3
     for system, measured in found["systems"].items():
         for batch, name in zip(measured["batches"], ("1_golden.json", "2_golden.json.gz"), strict=True):

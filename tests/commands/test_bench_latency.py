@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from tests.cli import invoke
+from tests.tiny_colbert import write_published
 
 pytestmark = pytest.mark.models
 
@@ -50,3 +51,18 @@ def test_everything_is_measured_and_written(home, tmp_path):
     assert stages["rerank"]["k_init"] == 3
     assert set(stages["fetch"]) == set(stages["total_without_generator"]) == TIMING
     assert (stages["generation"], stages["total_with_generator"]) == (None, None)
+
+
+@pytest.mark.slow
+def test_baselines_are_rank_bm25_and_the_same_checkpoint_by_colbert_ai(home, tiny_encoder, tmp_path):
+    checkpoint = write_published(tmp_path / "colbert", tiny_encoder)
+    result = bench(*QUICK, "--baseline", "--mode", "bm25", "--reranker", checkpoint, "--json", **home)
+    assert result.exit_code == 0, result.output
+    stages = json.loads(result.stdout)["stages"]
+    assert set(stages["first_stage"]["rank_bm25"]) == {"1"}
+    assert stages["index"]["rank_bm25"]["ms_per_snippet"] > 0
+    assert set(stages["rerank_colbert_ai"]) == TIMING
+    plain = bench(*QUICK, "--baseline", "--no-rerank", "--json", **home)
+    assert json.loads(plain.stdout)["stages"]["rerank_colbert_ai"] is None
+    shown = bench(*QUICK, "--baseline", "--mode", "bm25", "--reranker", checkpoint, **home).stdout
+    assert "rank_bm25" in shown and "rerank_colbert_ai" in shown

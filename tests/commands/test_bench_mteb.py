@@ -7,6 +7,7 @@ import json
 import pytest
 
 from biorag.corpus.sources import demo_file
+from tests.benchmarks.test_per_question import check_figures
 from tests.cli import done, failed, invoke
 from tests.conftest import write_demo_questions, write_judged
 
@@ -55,6 +56,9 @@ def test_both_kinds_of_folder_are_measured(demo_task, tmp_path, tiny_encoder):
     values = [row["measures"][row["main"]] for row in document["tasks"]]
     assert document["average"] == pytest.approx(sum(values) / 2, abs=1e-6)
     assert json.loads((tmp_path / "out" / "report.json").read_bytes()) == document
+    paths = check_figures(tmp_path / "out", document)
+    assert {"average", "tasks.demo.measures.ndcg_at_10", "tasks.rec.measures.map_at_1000"} <= paths
+    assert "tasks.demo.measures.mrr_at_10" not in paths, "of which mteb keeps the mean alone"
     twice = ("--local", demo_task, "--recommendation", demo_task)
     failed(invoke("bench", "mteb", *twice, "--out", tmp_path / "out"), 2, "'demo'", "rename the folder")
 
@@ -77,6 +81,7 @@ def test_result_files_are_mtebs_and_a_task_done_stays_done(demo_task, tmp_path, 
     calls, encode = [], EncoderModel.encode
     monkeypatch.setattr(EncoderModel, "encode", lambda *texts, **named: calls.append(1) or encode(*texts, **named))
     assert (report(*arguments), calls) == (first, [])
+    check_figures(out, first)
     (copied / "queries.jsonl").write_text('{"_id": "q", "text": "atrial fibrillation and stroke"}\n')
     report(*arguments)
     assert calls, "other data is evaluated again"

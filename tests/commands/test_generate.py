@@ -244,3 +244,24 @@ def test_attributes_and_the_name_of_a_data_set_are_in_the_prompts(generate, serv
     server.rule = lambda body: json.dumps({"question": "What is known about it?"})
     generate("queries", "demo", *model, "--dataset", "{Meadow}", "--limit", 1, "--out", tmp_path / "q.jsonl")
     assert "this document of {Meadow} is relevant" in server.bodies[-1]["messages"][1]["content"]
+
+
+def test_a_papers_own_words_replace_the_prompts_of_pairs_and_of_negatives(generate, server, tmp_path, mined):
+    """Our fields in place of the paper's, braces of its JSON doubled: docs/reproduction.md."""
+    server.rule = beside
+    model = ["--llm", server.url, "--llm-model", "m", "--no-cache"]
+    own, tasks = tmp_path / "own.txt", tmp_path / "tasks.txt"
+    tasks.write_text("Find documents on a drug.\n")
+    attributes = "{query_type}, {query_length}, {clarity}, {num_words}, {difficulty}"
+    own.write_text(f'[system]\nIts own words.\n[user]\nTask: {{scenario}}\n{attributes}\nKeys: {{{{"query": 1}}}}\n')
+    asked = ["pairs", *model, "--attributes", "--scenario-file", tasks, "--prompt", own]
+    generate(*asked, "--out", tmp_path / "p.jsonl")
+    system, user = (message["content"] for message in server.bodies[-1]["messages"])
+    (row,) = lines(tmp_path / "p.jsonl")
+    drawn = ", ".join(row["attributes"].values())
+    assert (system, user) == ("Its own words.", f'Task: Find documents on a drug.\n{drawn}\nKeys: {{"query": 1}}')
+    own.write_text("[system]\nA paper's words.\n[user]\n{question}\n{documents}\nReturn ONLY the text.\n")
+    generate("negatives", mined, *model, "--prompt", own, "--out", tmp_path / "n.jsonl")
+    users = [body["messages"][1]["content"] for body in server.bodies[1:]]
+    assert all(user.endswith("Return ONLY the text.") for user in users)
+    assert sum('<document n="2">' in user for user in users) == 6, "those of rows with a mined negative"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from biorag.benchmarks.tuning.instruction import write_query_prompt
+from biorag.models.prompted import write_prompts
 from biorag.training.rows import is_held_out
 from tests import cli
 from tests.cli import done, failed, succeeded
@@ -26,7 +26,7 @@ def made(tmp_path_factory, snippets, tiny_encoder) -> Path:
     """A folder with a data set, an encoder of a bad prompt, and a home whose index `default` is of it."""
     place = tmp_path_factory.mktemp("tune-prompt")
     shutil.copytree(tiny_encoder, place / "encoder")
-    write_query_prompt(place / "encoder", LONG)
+    write_prompts(place / "encoder", {"query": LONG})
     corpus = write_medrag(place / "corpus.jsonl", snippets)
     succeeded(cli.invoke("index", corpus, "--encoder", place / "encoder", home=place / "home"))
     write_questions(place / "prompt")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import string
 
 import numpy as np
@@ -16,11 +17,15 @@ from biorag.indexes.manifest import TokenParameters
 from biorag.indexes.store import Store
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.colbert import ColBERT
+from biorag.models.colbert_ai import ColbertAI
 from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import LateInteraction, StoredLateInteraction, mean_maxsim
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
+from tests.cli import done, invoke
+from tests.conftest import write_medrag
 from tests.fakes import scores_of
+from tests.tiny_colbert import write_published
 
 pytestmark = pytest.mark.models
 
@@ -158,6 +163,72 @@ def test_a_stanford_checkpoint_scores_as_colbert_defines(stanford, query):
     folder, reference = stanford
     reranker = LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
     np.testing.assert_allclose(scores_of(reranker, query, TEXTS), reference.scores(query, TEXTS), atol=1e-4)
+
+
+# Without signs that the tiny vocabulary lacks: to colbert-ai an unknown token is as punctuation then.
+SPELLED = [text.replace(";", ",").strip(")").replace("(", "") for text in TEXTS]
+
+
+@pytest.mark.parametrize("query", [QUERY, "a", "fever " * 30], ids=["short", "one token", "cut"])
+def test_colbert_ai_scores_as_colbert_defines_and_cuts_long_queries(stanford, query):
+    folder, reference = stanford
+    words = reference.tokenizer.encode(query, add_special_tokens=False)[: QUERY_LENGTH - 3]
+    kept = reference.tokenizer.decode(words)
+    reranker = ColbertAI(find_encoder(str(folder)))
+    scores = scores_of(reranker, query, SPELLED)
+    np.testing.assert_allclose(scores, reference.scores(kept, SPELLED), atol=1e-4)
+    ours = LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
+    np.testing.assert_allclose(scores, scores_of(ours, kept, SPELLED), atol=1e-5)
+    found = reranker.score_all([query, query], [[], [Snippet("s", "", text) for text in SPELLED]])
+    assert found[0].shape == (0,) and found[0].dtype == np.float32
+    np.testing.assert_array_equal(found[1], scores)
+
+
+def changed(folder, tmp_path, file: str, **values):
+    """Return a copy of a model with some values of a JSON file changed."""
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / file).write_text(json.dumps({**json.loads((copy / file).read_text()), **values}))
+    return find_encoder(str(copy))
+
+
+def test_colbert_ai_loads_the_folder_and_no_other_model_that_its_metadata_names(tiny_encoder, tmp_path):
+    folder = write_published(tmp_path / "published", tiny_encoder)
+    own, ours = ColbertAI(find_encoder(str(folder))), LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
+    np.testing.assert_allclose(scores_of(own, QUERY, SPELLED), scores_of(ours, QUERY, SPELLED), atol=1e-5)
+    files = changed(folder, tmp_path, "artifact.metadata", model_name="nobody/no-such-model")
+    np.testing.assert_array_equal(scores_of(ColbertAI(files), QUERY, SPELLED), scores_of(own, QUERY, SPELLED))
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "said"),
+    [
+        ("config.json", {"auto_map": {"AutoModel": "evil.EvilModel"}}, "names code of its own"),
+        ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": "evil.T"}}, "names code of its own"),
+        ("config.json", {"architectures": ["BertModel"]}, "not a ColBERT checkpoint"),
+        ("config.json", {"model_type": "nothing"}, "cannot be loaded by colbert-ai"),
+        ("artifact.metadata", {"similarity": "l2"}, "only with cosines and masked punctuation"),
+        ("artifact.metadata", {"mask_punctuation": False}, "only with cosines and masked punctuation"),
+    ],
+)
+def test_what_colbert_ai_is_not_given(stanford, tmp_path, file, values, said):
+    with pytest.raises(MissingError, match=said):
+        ColbertAI(changed(stanford[0], tmp_path, file, **values))
+
+
+def test_a_search_reranked_by_colbert_ai_has_the_scores_of_the_same_weights(
+    stanford, tiny_encoder, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("BIORAG_PRECISION", "fp32")
+    write_medrag(tmp_path / "texts.jsonl", [Snippet(f"s{place}", "", text) for place, text in enumerate(SPELLED)])
+    home, asked = tmp_path / "home", ("search", "aspirin for fever", "--name", "mine", "-k", "5", "--json")
+    index = ("index", tmp_path / "texts.jsonl", "--name", "mine", "--encoder", tiny_encoder, "--store-tokens", "none")
+    done(invoke(*index, "--json", home=home))
+    ours, theirs = (
+        {hit["id"]: hit["score"] for hit in done(invoke(*asked, "--reranker", name, home=home))["hits"]}
+        for name in (str(stanford[0]), f"colbert-ai:{stanford[0]}")
+    )
+    assert len(ours) == len(SPELLED)
+    assert theirs == pytest.approx(ours, abs=1e-4)
 
 
 def test_a_bi_encoder_is_refused_since_its_projection_would_be_random(tiny_encoder):

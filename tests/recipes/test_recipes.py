@@ -191,6 +191,8 @@ def test_the_backbone_stands_for_base(file):
         ('axes = ["kind", "depth"]', 'axes = ["kind", "width"]', "step 'measured': there is no axis 'width'"),
         ('step = "extra", paper', 'step = "extras", paper', "table 'Table 1': there is no step 'extras'"),
         ("paper = [0.5, ", "paper = [0.5, 2, ", "has 3 figures of the paper, not 2"),
+        ('note = "By hand."', 'against = "base"', "table 'Table 1' has no row 'base' to compare with"),
+        ('text = "near is', 'not_tested = {huge = "why"}\ntext = "near is', "there is no scale 'huge'"),
         ("settings = {seed = 7}", "settings = {sead = 7}", "unknown setting 'sead'"),
         ("settings = {seed = 7}", 'settings = {llm_api_key = "k"}', "set BIORAG_LLM_API_KEY"),
     ],
@@ -233,6 +235,7 @@ def figures(file) -> tuple[Figures, RecipePlan, dict[str, np.ndarray]]:
         lines = [{"id": f"q{n}", "metrics": {"recall": recall}} for n, recall in enumerate(recalls.tolist())]
         (workshop.out(step) / "per-question.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         report = {"metrics": {"recall": float(recalls.mean())}, "ms": 10.0 * number}
+        report["batches"] = [{"batch": "8B1", "MAP": number / 4}]
         report["tasks"] = [{"task": "other"}, {"task": "NFCorpus", "measures": {"ndcg_at_10": number / 8}}]
         record = {"name": step.name, "command": ["biorag"], "seconds": 1.0, "report": report}
         head = {"complete": True, "identity": {"key": step.key}}
@@ -259,18 +262,72 @@ def test_cells_are_means_with_intervals_beside_the_papers(figures):
 
 def test_findings_are_decided_by_paired_intervals(figures):
     found, made, values = figures
-    near, slower, absent = map(found.finding, made.recipe.findings)
+    near, slower, absent = found.findings(made.recipe.findings)
     compared = paired(values["measured near, 1"].tolist(), values["measured far, 1"].tolist(), 0)
     assert (near["difference"], near["low"], near["high"]) == (compared.difference, compared.low, compared.high)
-    assert near["verdict"] == "holds"
-    assert (slower["difference"], slower["low"], slower["verdict"]) == (20.0, None, "higher, without an interval")
-    assert (absent["difference"], absent["verdict"]) == (None, "not measured at this scale")
-    swapped = made.recipe.findings[0].model_copy(
-        update={"higher": made.recipe.findings[0].lower, "lower": made.recipe.findings[0].higher}
-    )
-    assert found.finding(swapped)["verdict"] == "does not hold"
+    assert (near["questions"], near["p"]) == (QUESTIONS, compared.p_value)
+    assert (near["verdict"], near["reason"], near["p_corrected"]) == ("holds", "", near["p"])
+    assert (slower["difference"], slower["low"], slower["verdict"]) == (20.0, None, "not tested")
+    assert slower["reason"] == "no measures of the same questions"
+    assert (absent["difference"], absent["verdict"]) == (None, "not tested")
+    assert absent["reason"] == "not measured at this scale"
+    first = made.recipe.findings[0]
+    swapped = first.model_copy(update={"higher": first.lower, "lower": first.higher})
+    assert found.findings([swapped])[0]["verdict"] == "does not hold"
     same = swapped.model_copy(update={"lower": swapped.higher})
-    assert found.finding(same)["verdict"] == "cannot be seen at this size"
+    undecided = found.findings([same])[0]
+    assert (undecided["verdict"], undecided["reason"]) == ("not tested", f"{QUESTIONS} questions do not decide")
+
+
+def test_what_is_not_the_papers_comparison_is_not_tested_and_corrects_nothing(figures):
+    found, made, _ = figures
+    near = made.recipe.findings[0]
+    other = near.model_copy(update={"not_tested": {"smoke": "the citations are made up"}})
+    named, alone = found.findings([other, near])
+    assert (named["verdict"], named["reason"]) == ("not tested", "the citations are made up")
+    assert named["low"] > 0 and named["p_corrected"] is None
+    assert alone["p_corrected"] == alone["p"]
+    assert {finding["p_corrected"] for finding in found.findings([near] * 3)} == {min(1, 3 * alone["p"])}
+
+
+def test_nothing_is_decided_at_a_ceiling(figures):
+    found, made, _ = figures
+    for step in made.steps:
+        if "measured" in step.name:
+            path = Path(found._workshop.out(step)) / "per-question.jsonl"
+            path.write_text("".join(json.dumps({"id": n, "metrics": {"recall": 1.0}}) + "\n" for n in "ab"))
+            record = found._workshop._record_file(step)
+            text = json.loads(record.read_text())
+            record.write_text(json.dumps({**text, "report": {"metrics": {"recall": 0.988}}}))
+    near = found.findings(made.recipe.findings[:1])[0]
+    assert (near["verdict"], near["reason"]) == ("not tested", "ceiling: 0.988")
+
+
+def test_differences_stand_beside_the_row_they_are_against(figures):
+    found, made, values = figures
+    table = made.recipe.tables[0].model_copy(update={"against": "near"})
+    filled = found.table(table)
+    near, both, extra = filled["rows"]
+    mean = (values["measured far, 1"] + values["measured far, 2"]) / 2
+    compared = paired(mean.tolist(), values["measured near, 1"].tolist(), 0)
+    difference = both["cells"][0]["difference"]
+    assert difference["value"] == pytest.approx(compared.difference)
+    assert (difference["low"], difference["high"]) == pytest.approx((compared.low, compared.high))
+    assert "difference" not in near["cells"][0]
+    assert extra["cells"][1]["difference"] == {"value": None, "low": None, "high": None, "paper": None}
+    lines = markdown(filled).splitlines()
+    assert lines[2] == "| | Recall | Δ Recall | ms | Δ ms |"
+    assert lines[4].split(" | ")[2] == "" and lines[5].split(" | ")[2].startswith(f"{compared.difference:+.3f} (")
+    assert "Δ: against near." in lines
+
+
+def test_a_figure_may_be_the_mean_of_several(figures):
+    found, made, values = figures
+    table = made.recipe.tables[0]
+    column = table.columns[0].model_copy(update={"value": ("metrics.recall", "ms")})
+    cell = found.table(table.model_copy(update={"columns": (column, column)}))["rows"][0]["cells"][0]
+    assert cell["value"] == pytest.approx((values["measured near, 1"].mean() + 40) / 2)
+    assert cell["low"] is None, "milliseconds are not kept by question"
 
 
 def test_tables_in_markdown(figures):
@@ -289,6 +346,9 @@ def test_a_measure_of_a_task_among_several(figures):
     column = table.columns[0].model_copy(update={"value": "tasks.NFCorpus.measures.ndcg_at_10"})
     filled = found.table(table.model_copy(update={"columns": (column, column)}))
     assert [row["cells"][0]["value"] for row in filled["rows"]] == [4 / 8, 6.5 / 8, None]
+    batch = column.model_copy(update={"value": "batches.8B1.MAP"})
+    filled = found.table(table.model_copy(update={"columns": (batch, batch)}))
+    assert [row["cells"][0]["value"] for row in filled["rows"]] == [4 / 4, 6.5 / 4, None]
     absent = column.model_copy(update={"value": "tasks.SciFact.measures.ndcg_at_10"})
     with pytest.raises(BadInputError, match=r"no number at 'tasks\.SciFact"):
         found.table(table.model_copy(update={"columns": (absent, absent)}))

@@ -153,7 +153,7 @@ def test_what_cannot_be_is_said(pairs, tiny_encoder, tiny_decoder, tmp_path, mon
     for base, options, code, *parts in (
         (tiny_encoder, ["--attention", "causal"], 2, "--attention is for decoders"),
         (tiny_decoder, ["--attention", "both"], 2, "'both'", "bidirectional, causal"),
-        (tiny_decoder, ["--instruct", "absent.toml"], 4, "'absent.toml'", "bmretriever, none"),
+        (tiny_decoder, ["--instruct", "absent.toml"], 4, "'absent.toml'", "bmretriever, e5, none"),
         (tiny_decoder, ["--instruct", template], 3, str(template), "must end with {query}"),
         (tiny_decoder, ["--task", "Find it"], 2, "--task", "--instruct"),
         (tmp_path / "absent.gguf", [], 4, "absent.gguf"),

@@ -17,15 +17,16 @@ from transformers import AutoTokenizer
 from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.colbert import ColBERT
+from biorag.models.colbert_ai import ColbertAI
 from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import LateInteraction
 from biorag.settings.settings import Settings
 from biorag.training import loop
 from biorag.training.colbert import DOCUMENT_MARKER, QUERY_MARKER, Lengths, write_base
 from biorag.training.data import Split
-from biorag.training.parity import ColbertAI
 from biorag.training.run_directory import TrainingRun
 from tests.fakes import scores_of
+from tests.tiny_colbert import write_published
 from tests.training.trainers import QUIET, ROWS, train_reranker, train_retriever
 
 pytestmark = pytest.mark.models
@@ -207,13 +208,30 @@ def test_colbert_ai_gives_the_same_maxsim(reranker):
     assert json.loads((reranker / "training.json").read_text())["difference_from_colbert_ai"] < 1e-3
     queries = [ROWS[0].query, "a", "fever, pain and liver: gene? heart lung kidney"]
     texts = [*[row.positive for row in ROWS[:5]], "a", "A long text, with commas. " * 8]
-    reference, ours = ColbertAI(reranker), LateInteraction(ColBERT(find_encoder(str(reranker)), "fp32"))
+    files = find_encoder(str(reranker))
+    reference, ours = ColbertAI(files), LateInteraction(ColBERT(files, "fp32"))
     for query in queries:
-        # Ours is the mean over the query's tokens, to which it is padded; the reference is the sum.
-        np.testing.assert_allclose(16 * scores_of(ours, query, texts), reference.score(query, texts), atol=1e-4)
+        np.testing.assert_allclose(scores_of(ours, query, texts), reference.mean_maxsim(query, texts), atol=1e-5)
     stem = "fever pain gene " * 10
     one, other = (scores_of(ours, stem + end, ["liver"])[0] for end in ("liver", "kidney"))
     assert one != pytest.approx(other, abs=1e-6), "a long query keeps its end"
+
+
+def test_training_begins_with_the_projection_of_a_published_checkpoint(tiny_encoder, tmp_path):
+    """Rates too small to move anything: what is saved is what colbert-ai loads of the base itself."""
+    base = find_encoder(str(write_published(tmp_path / "published", tiny_encoder)))
+    still = SETTINGS.replace(train_learning_rate=1e-12, train_max_steps=2, train_query_tokens=32)
+    train_reranker(base, SPLIT, still, tmp_path / "m", {}, QUIET)
+    before, after = (load_file(folder / "model.safetensors") for folder in (base.path, tmp_path / "m"))
+    kept = before.keys() - {"bert.embeddings.position_ids"}
+    assert after.keys() >= kept and after["linear.weight"].shape == (128, 32)
+    for name in kept:
+        np.testing.assert_allclose(after[name], before[name], atol=1e-7, err_msg=name)
+    published, trained = (ColbertAI(find_encoder(str(folder))) for folder in (base.path, tmp_path / "m"))
+    texts = [row.positive for row in ROWS[:5]]
+    scores = published.mean_maxsim("fever and pain", texts)
+    assert np.ptp(scores) > 0.01
+    np.testing.assert_allclose(trained.mean_maxsim("fever and pain", texts), scores, atol=1e-5)
 
 
 def test_a_colbert_checkpoint_is_a_base_with_markers_of_its_own(reranker, tmp_path):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeAlias
 
 from biorag.benchmarks.bioasq.golden import PUBMED, GoldenBatch
+from biorag.benchmarks.per_question import PER_QUESTION, QuestionFigures, write_figures
 from biorag.benchmarks.retrieval import DEPTH, JudgedCount, held_pmids, refuse_unjudged
 from biorag.benchmarks.significance import paired
 from biorag.engine import open_index
@@ -144,6 +145,8 @@ def measure_documents(
                     write_submission(out / name / f"{batch.name}.json", batch, runs[name][batch.name])
         index = ready.fingerprint()
         config = {key: value for key, value in ready.settings.public().items() if key not in ("mode", "rerank")}
+    if out:
+        write_figures(out / PER_QUESTION, question_rows(batches, runs))
     facts = {"index": index, "questions": questions, "coverage": covered, "config": config}
     return {**facts, **report(batches, runs, settings.seed)}
 
@@ -191,6 +194,18 @@ def report(batches: Sequence[GoldenBatch], runs: Mapping[str, SystemRankings], s
             if ours in scores and theirs in scores
         ],
     }
+
+
+def question_rows(batches: Sequence[GoldenBatch], runs: Mapping[str, SystemRankings]) -> Iterator[QuestionFigures]:
+    """Yield every question with its average precision under each system's figures of the report."""
+    for batch in batches:
+        for question in batch.questions:
+            metrics: dict[str, float] = {}
+            for system, rankings in runs.items():
+                score = score_documents(question.documents, rankings[batch.name][question.id])
+                parts = ("mean", f"batches.{batch.name}")
+                metrics |= {f"systems.{system}.{part}.documents.MAP": score.average_precision for part in parts}
+            yield {"id": question.id, "set": batch.name, "metrics": metrics}
 
 
 def _system(batches: Sequence[GoldenBatch], scores: Sequence[Sequence[RankingScore]]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from biorag.engine import (
 )
 from biorag.indexes.store import Store
 from biorag.indexes.token_vectors import token_files
+from biorag.models.finding import find_encoder
 from biorag.registries import STORES
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
@@ -30,7 +31,7 @@ from biorag.utils.files import disk_bytes
 
 MEGABYTE = 1 << 20
 TIMES = ("mean", "p50", "p95", "p99")
-ONE_BY_ONE = ("fetch", "rerank", "total_without_generator", "total_with_generator")
+ONE_BY_ONE = ("fetch", "rerank", "rerank_colbert_ai", "total_without_generator", "total_with_generator")
 
 LatencyTable: TypeAlias = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, columns, rows as shown
 
@@ -44,7 +45,7 @@ class LatencyRequest:
     index_limit: int  # snippets that are indexed again
     batch_sizes: Sequence[int]  # questions encoded and searched at once
     repetition: Repetition
-    baseline: bool = False  # whether rank_bm25 searches the same snippets too
+    baseline: bool = False  # whether rank_bm25 searches the same snippets too, and colbert-ai runs a ColBERT checkpoint
 
 
 def measure_latency(settings: Settings, request: LatencyRequest, progress: Progress) -> dict[str, Any]:
@@ -96,8 +97,11 @@ def _stages(
             searching = settings.replace(mode=mode, rerank=False)
             first[mode] = stages.first_stage(subject.index, known, searching, request.batch_sizes, repetition)
             advance(1)
+        colbert_ai = None
         if request.baseline:
-            first["rank_bm25"] = stages.baseline(subject.index, questions, settings.retrieval.k_init, repetition)
+            searched = stages.rank_bm25(subject.index, questions, settings.retrieval.k_init, repetition)
+            costs["rank_bm25"], first["rank_bm25"] = searched
+            colbert_ai = _colbert_ai(subject, repetition)
         single = stages.one_by_one(retriever, questions, repetition)
         advance(1)
         generated = answer = None
@@ -110,11 +114,25 @@ def _stages(
         "encode_queries": _batched(encoding),
         "first_stage": {mode: _batched(timings) for mode, timings in first.items()},
         "rerank": {**asdict(rerank), "k_init": settings.retrieval.k_init} if rerank else None,
+        "rerank_colbert_ai": asdict(colbert_ai) if colbert_ai else None,
         "fetch": asdict(single["fetch"]),
         "generation": {"questions": generated.n, "generate": asdict(generated)} if generated else None,
         "total_without_generator": asdict(single["total"]),
         "total_with_generator": asdict(answer) if answer else None,
     }
+
+
+def _colbert_ai(subject: Subject, repetition: Repetition) -> Timing | None:
+    """Return the time in which colbert-ai reranks with the chain's ColBERT checkpoint; None if the chain has none."""
+    settings = subject.settings.retrieval
+    stage = next((stage for stage in settings.stages if stage.kind.token_model), None)
+    if not settings.rerank or stage is None:
+        return None
+    from biorag.models.colbert_ai import ColbertAI
+
+    alone = settings.model_copy(update={"rerank": False, "k": stage.depth})
+    retriever = Retriever(subject.index, subject.encoder, None, alone, subject.manifest.similarity)
+    return stages.reranking(retriever, ColbertAI(find_encoder(stage.name)), subject.questions, repetition)
 
 
 def _batched(timings: Mapping[int, Timing]) -> dict[str, dict[str, float]]:

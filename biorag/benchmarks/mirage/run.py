@@ -30,6 +30,7 @@ from biorag.benchmarks.mirage.scoring import (
     stored_reply,
     task_score,
 )
+from biorag.benchmarks.per_question import PER_QUESTION, QuestionFigures, write_figures
 from biorag.engine import OpenIndex
 from biorag.errors import BadInputError, MissingError
 from biorag.generators.source import generator_source
@@ -269,10 +270,19 @@ def write_report(
         "config": {**config, "answer": run.method.name, "exclude_source": run.method.exclude_source},
         "manifest": {**run.identity, "layout": asdict(run.layout), **work},
     }
+    write_figures(run.path / PER_QUESTION, question_rows(benchmark, scorings))
     if others:
         report["comparison"] = asdict(compare(scorings, others, int(config["seed"])))
     write_json(run.path / REPORT, report)
     return report
+
+
+def question_rows(benchmark: Benchmark, scorings: Scorings) -> Iterator[QuestionFigures]:
+    """Yield every question with whether it was answered right, 1 or 0, under the report's accuracies."""
+    for task, scored in scorings.items():
+        for question, scoring in zip(benchmark[task], scored, strict=True):
+            metrics = dict.fromkeys(("average", f"tasks.{task}.accuracy"), float(scoring.correct))
+            yield {"id": question.id, "set": task, "metrics": metrics}
 
 
 def compare(ours: Scorings, theirs: Scorings, seed: int) -> AccuracyComparison:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +16,7 @@ from mteb.results import TaskResult
 
 from biorag.benchmarks.mteb.local import LocalRetrieval
 from biorag.benchmarks.mteb.models import EncoderModel
+from biorag.benchmarks.per_question import NESTED, QuestionFigures, read_figures, write_figures
 from biorag.errors import MissingError, ServiceError, UsageError, unknown_name
 
 BATCH = 256  # texts of a batch of mteb's loader
@@ -28,6 +29,8 @@ MEASURES = {
     ),
     "Reranking": ("map_at_1000", "ndcg_at_1000", "ndcg_at_10"),
 }
+# Of a question, by pytrec_eval's names, which are the keys; mteb keeps no question's reciprocal rank.
+OF_QUESTIONS = {"ndcg_cut": "ndcg_at", "map_cut": "map_at", "recall": "recall_at", "success": "hit_rate_at"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +182,77 @@ def report(
     return values
 
 
+def question_rows(
+    tasks: Sequence[AbsTask],
+    rows: Sequence[Mapping[str, Any]],
+    model: EncoderModel,
+    out: Path,
+    group: TaskGroup | None = None,
+) -> Iterator[QuestionFigures]:
+    """Yield the questions of measured tasks, with what each adds to the figures of the report.
+
+    Tasks that are not of retrieval, such as sentence similarity, keep no questions, nor do averages that include one.
+    """
+    kept = {row["task"]: list(_kept(task, model, out)) for task, row in zip(tasks, rows, strict=True)}
+    means = {f"averages.{name}": names for name, names in (group.averages if group else {}).items()}
+    means = {path: names for path, names in {"average": [*kept], **means}.items() if all(map(kept.get, names))}
+    for row in rows:
+        name, main = row["task"], row["main"]
+        for question in kept[name]:
+            values = question["metrics"]
+            metrics = {
+                f"tasks.{name}.measures.{measure}": values[measure] for measure in row["measures"] & values.keys()
+            }
+            if main in values:
+                metrics |= {path: values[main] for path, names in means.items() if name in names}
+            yield {**question, "metrics": metrics}
+
+
+def _kept(task: AbsTask, model: EncoderModel, out: Path) -> Iterator[QuestionFigures]:
+    """Yield what was kept of a task's questions, of one of several parts under the names of both."""
+    if task.is_aggregate:
+        for part in task.tasks:
+            for row in _kept(part, model, out):
+                yield {**row, "set": f"{task.metadata.name}{NESTED}{row['set']}"}
+    else:
+        yield from read_figures(_questions_file(task, model, out))
+
+
+def _questions_file(task: AbsTask, model: EncoderModel, out: Path) -> Path:
+    """Return the file of a task's questions, beside its result file."""
+    result: Path = mteb.ResultCache(out).get_task_result_path(task.metadata.name, model.mteb_model_meta)
+    return result.with_suffix(".jsonl")
+
+
+def _keep_questions(task: AbsTask, rows: dict[tuple[str, str], QuestionFigures]) -> None:
+    """Have a retrieval task put each question's measures into `rows`, by its set and id, when they are computed."""
+    own, name = getattr(task, "task_specific_scores", None), task.metadata.name
+    if own is None:
+        return
+
+    def keep(scores: Any, qrels: Any, results: Any, hf_split: str, hf_subset: str) -> Any:
+        part = NESTED.join((name, hf_subset, hf_split))
+        for id, values in scores.items():
+            named = (((*measure.rsplit("_", 1), value)) for measure, value in values.items())
+            metrics = {f"{OF_QUESTIONS[kind]}_{at}": value for kind, at, value in named if kind in OF_QUESTIONS}
+            rows[part, id] = {"id": id, "set": part, "metrics": metrics}
+        return own(scores, qrels, results, hf_split=hf_split, hf_subset=hf_subset)
+
+    task.task_specific_scores = keep
+
+
 def _evaluated(task: AbsTask, model: EncoderModel, out: Path, offline: bool) -> TaskResult:
-    """Evaluate the missing parts of a task and write its result file, `out/results/MODEL/REVISION/TASK.json`."""
+    """Evaluate the missing parts of a task and write its result file, `out/results/MODEL/REVISION/TASK.json`.
+
+    The measures of its questions stand beside it, in TASK.jsonl.
+    """
     cache, name = mteb.ResultCache(out), task.metadata.name
+    questions = _questions_file(task, model, out)
     kept = cache.load_task_result(name, model.mteb_model_meta)
     same = kept and (kept.dataset_revision, kept.mteb_version) == (task.metadata.revision, mteb.__version__)
+    rows = {(row["set"], row["id"]): row for row in read_figures(questions)} if same else {}
+    before = len(rows)
+    _keep_questions(task, rows)
     datasets.disable_progress_bars()
     try:
         results = mteb.evaluate(
@@ -206,6 +275,8 @@ def _evaluated(task: AbsTask, model: EncoderModel, out: Path, offline: bool) -> 
         raise ServiceError(
             f"the data of task {name!r} could not be downloaded ({reason}): try again with a connection"
         ) from error
+    if len(rows) > before:
+        write_figures(questions, rows.values())
     return results.task_results[0]
 
 

@@ -114,7 +114,11 @@ def _is_within(target: Path, folder: Path) -> bool:
 def _check_kind(path: Path) -> None:
     pickled = PICKLES.fullmatch(path.name) and not LEFT_BY_TRAINERS.fullmatch(path.name)
     if pickled and not any(path.parent.glob("*.safetensors")):
-        raise _refused(path, "is a pickled checkpoint, which can run code when loaded, without .safetensors beside it")
+        raise _refused(
+            path,
+            "is a pickled checkpoint, which can run code when loaded, without .safetensors beside it "
+            "('biorag models convert MODEL --out DIR' makes them)",
+        )
     largest = LARGEST_VOCABULARY if path.name in VOCABULARIES else LARGEST_SETTINGS
     if path.suffix in (".json", ".txt") and path.stat().st_size > largest:
         raise _refused(path, f"is larger than {largest >> 20} MiB")

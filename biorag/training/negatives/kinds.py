@@ -45,7 +45,11 @@ def bm25(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -> Mi
 
 
 def bm25_hits(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -> Miner:
-    """Return the ten passages that a BM25 system returns, as in the BioASQ 8 hybrid system (section 5.1)."""
+    """Return the first ten passages by BM25, gold removed.
+
+    The BioASQ 8 hybrid system takes its BM25 system's passages (section 5.1), without saying how many: ten is ours, the
+    most documents that a submission may name.
+    """
     return _bottom(opened, 10, 10)
 
 

@@ -1,6 +1,7 @@
 """Hard negatives that a model writes: passages of a query's topic and words that do not answer it.
 
-Synthesize-Train-Merge (2026) writes them from a query, its positive and a mined negative.
+Synthesize-Train-Merge (2026, section 3.1.1) writes them from a query, its positive and a mined negative. The prompt is
+ours; the paper's is in its appendix B.1.
 """
 
 from __future__ import annotations

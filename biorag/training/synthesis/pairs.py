@@ -1,8 +1,8 @@
 """Pairs that a model writes for retrieval scenarios: a query, a passage that answers it, and a hard negative.
 
 BMRetriever's second kind of synthetic data (Xu et al. 2024, arXiv 2404.18443). For each pair, values of attributes may
-be drawn into its prompt, as in its Appendix A.2: type, length and clarity of the query, words of the documents,
-difficulty of both.
+be drawn into its prompt, as in its appendix A.2: type, length and clarity of the query, words of the documents,
+difficulty of both. The attributes are the paper's, the prompts restate its own.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def generate_questions(
     """Generate questions of a corpus's snippets, or else of an index's; with a `limit` of so many that are drawn.
 
     `model` is `seq2seq:ID` in place of the configured generator; `dataset` names the snippets' source in the prompt, as
-    in BMRetriever's Listing 1.
+    in BMRetriever's Listing 1, which the prompt restates.
     """
     job.check("--per-snippet")
     with open_snippets(job.settings, corpus, name) as (source, snippets):

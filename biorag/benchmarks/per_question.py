@@ -1,0 +1,96 @@
+"""A benchmark's figures question by question: written beside its report, read for intervals and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NotRequired
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import TypedDict
+
+from biorag.benchmarks.significance import Paired, bootstrap_means, paired_tasks
+from biorag.utils.files import json_line, replacing
+from biorag.utils.runs import whole_rows
+
+PER_QUESTION = "per-question.jsonl"
+NESTED = "/"  # between a set and a part of it, in the name of a set
+
+
+class QuestionFigures(TypedDict):
+    """One question: its id, its set if there are several, and what it adds to figures of the report, by their paths.
+
+    A figure is the unweighted mean of its sets, a set with parts that of its parts, a part that of its questions.
+    """
+
+    id: str
+    set: NotRequired[str]
+    metrics: Mapping[str, float]
+
+
+def write_figures(path: Path, rows: Iterable[QuestionFigures]) -> None:
+    """Write one JSON line per question."""
+    with replacing(path) as stream:
+        for row in rows:
+            stream.write(json_line(dict(row)))
+
+
+def read_figures(path: Path) -> list[QuestionFigures]:
+    """Return the rows of a file; none if it is not there."""
+    return [row for _, row in whole_rows(path, QuestionFigures)] if path.is_file() else []
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionValues:
+    """The values of one figure by question: ids, values and weight of each set, in the same order."""
+
+    ids: tuple[tuple[str, ...], ...]
+    values: tuple[NDArray[np.float64], ...]  # (questions,) each
+    weights: tuple[float, ...]
+
+    def interval(self, seed: int) -> tuple[float, float]:
+        """Return the 95 % bootstrap interval of the figure."""
+        low, high = np.quantile(bootstrap_means(self.values, seed, weights=self.weights), [0.025, 0.975])
+        return float(low), float(high)
+
+    def against(self, other: QuestionValues, seed: int) -> Paired | None:
+        """Compare with another system; None if it answered other questions."""
+        if self.ids != other.ids:
+            return None
+        ours, theirs = ([values.tolist() for values in side.values] for side in (self, other))
+        return paired_tasks(ours, theirs, seed, self.weights)
+
+
+def values_of(rows: Sequence[QuestionFigures], paths: Sequence[str]) -> QuestionValues | None:
+    """Return the values of a figure, or of the unweighted mean of several, from rows that have them.
+
+    None if no question has one of them.
+    """
+    by_set: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows:
+        for path in paths:
+            if path in row["metrics"]:
+                by_set.setdefault((path, row.get("set", "")), {})[row["id"]] = row["metrics"][path]
+    if {path for path, _ in by_set} != set(paths):
+        return None
+    ordered = sorted(by_set)
+    weights = nested_weights([NESTED.join((str(paths.index(path)), name)) for path, name in ordered])
+    return QuestionValues(
+        tuple(tuple(by_set[key]) for key in ordered),
+        tuple(np.array(list(by_set[key].values()), np.float64) for key in ordered),
+        tuple(weights),
+    )
+
+
+def nested_weights(names: Sequence[str]) -> list[float]:
+    """Return each set's weight in the mean of means: at every level of the names, siblings count alike."""
+    parts = [name.split(NESTED) for name in names]
+    siblings: dict[tuple[str, ...], set[str]] = {}
+    for levels in parts:
+        for depth, level in enumerate(levels):
+            siblings.setdefault(tuple(levels[:depth]), set()).add(level)
+    return [
+        float(np.prod([1 / len(siblings[tuple(levels[:depth])]) for depth in range(len(levels))])) for levels in parts
+    ]

@@ -1,0 +1,57 @@
+"""Encoders with other texts before queries and passages, kept where sentence-transformers looks for them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from biorag.errors import MismatchError, MissingError
+from biorag.models.finding import ModelFiles, find_encoder
+from biorag.models.formats.directory import MODULE_LIST
+from biorag.utils.files import make_folder, sha256_of_json, write_json
+from biorag.utils.parsing import parsed_file
+
+SETTINGS = "config_sentence_transformers.json"
+
+
+def check_keeps_prompt(files: ModelFiles, instead: str) -> None:
+    """Raise MissingError for a bare transformers model, which cannot keep a prompt; `instead` is what else to do."""
+    if not (files.path / MODULE_LIST).is_file():
+        raise MissingError(
+            f"{files.path} has no {MODULE_LIST}, and a bare transformers model keeps no prompt: save it with "
+            f"sentence-transformers first, or {instead}"
+        )
+
+
+def prompted(files: ModelFiles, prompts: Mapping[str, str], home: Path) -> ModelFiles:
+    """Return a copy of an encoder with these prompts, by `query` and `document`, in a folder of `home`, made once.
+
+    Raises `MissingError` if the model cannot keep a prompt.
+    """
+    check_keeps_prompt(files, "leave --instruct out")
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", Path(files.id).name)
+    folder = home / f"{name[:150]}-{sha256_of_json([files.sha256, files.configuration(), dict(prompts)])[:12]}"
+    if not folder.is_dir():
+        make_folder(home)
+        with tempfile.TemporaryDirectory(dir=home, prefix=".") as scratch:
+            draft = Path(scratch) / "model"
+            shutil.copytree(files.path, draft)
+            write_prompts(draft, prompts)
+            if not folder.is_dir():  # another process may have been faster
+                draft.rename(folder)
+    return find_encoder(str(folder))
+
+
+def write_prompts(folder: Path, prompts: Mapping[str, str]) -> None:
+    """Set some of a model directory's prompts, by `query` and `document`; the other texts are encoded as before."""
+    path = folder / SETTINGS
+    settings = parsed_file(dict[str, Any], path, MismatchError, "get the encoder again") if path.exists() else {}
+    own = dict(settings.get("prompts") or {})
+    default = settings.get("default_prompt_name")
+    if default in own:  # which passages may use
+        own.setdefault("document", own[default])
+    write_json(path, {**settings, "prompts": {**own, **prompts}})
