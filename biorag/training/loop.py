@@ -24,10 +24,18 @@ from biorag.errors import BadInputError, MissingError, ServiceError, UsageError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.loading import best_device, uses_bf16
+from biorag.models.resources import ModelShape, model_shape
 from biorag.settings.settings import Settings
 from biorag.settings.training import TrainingSettings
 from biorag.training.data import LABEL, Split
-from biorag.training.estimating import TrainingEstimate, TrainingWork, columns_work, estimate
+from biorag.training.estimating import (
+    TrainingEstimate,
+    TrainingWork,
+    columns_work,
+    epochs_of,
+    estimate,
+    this_machine,
+)
 from biorag.training.instructions import Instructions
 from biorag.training.run_directory import CHECKPOINTS, STATE, TrainingRun, is_first_process, process_count
 from biorag.types import OnProgress
@@ -92,15 +100,19 @@ class Training(ABC):
 
     def work(self) -> TrainingWork:
         """Return the work that an estimate is computed from: of columns of texts, if the kind does not override it."""
-        return columns_work(self.rows[:: process_count()], self.settings.training)
+        return columns_work(self.kind, self.rows, self.settings.training)
+
+    def shape(self) -> ModelShape:
+        """Return the shape of the base, as it is trained."""
+        return model_shape(self.files)
 
     def estimate(self) -> TrainingEstimate:
         """Return about how much memory the run takes, and how long at least; raises ServiceError if it does not fit."""
-        settings = self.settings.training
-        epochs = settings.epochs
-        if settings.max_steps:
-            epochs = settings.max_steps * batch_size(settings) * accumulated(settings) / max(1, sum(self.passes))
-        return estimate(self.files, self.work(), self.settings, epochs)
+        settings, machine = self.settings.training, this_machine(self.settings.retrieval.precision)
+        epochs = epochs_of(settings, sum(self.passes), machine.processes)
+        found = estimate(self.shape(), self.work(), settings, machine, epochs)
+        found.admit(self.files.id, machine.free)
+        return found
 
     @abstractmethod
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
