@@ -139,7 +139,7 @@ WINDOWS, THREE = (64, *(256,) * 33), (512, 512, 512)
 def test_published_sizes_in_the_papers_batches_fit_one_h200(
     configuration, parameters, multiplied, kind, batch, lengths, peaks
 ):
-    """Synthesize-Train-Merge's batches, with LoRA, and ModernBERT + ColBERT's of 32 negatives, as docs/memory.md says."""
+    """Synthesize-Train-Merge's batches, with LoRA, and ModernBERT + ColBERT's of 32 negatives; docs/memory.md."""
     shape = architecture_shape(configuration)
     assert (shape.parameters, shape.multiplied) == (parameters, multiplied)
     work = TrainingWork(kind, 10**6, lengths[0], lengths[1:], lora=lengths == THREE)
