@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import chdir
+from multiprocessing.context import ForkServerProcess
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,10 +87,17 @@ def run(*arguments: object, code: int = 0, **settings: Any) -> Ended:
 
 def start(*arguments: object, home: Path | None = None, input: bytes = b"", **variables: object) -> Running:
     """Start `biorag ARGUMENTS` in a process of its own, forked from one that has the libraries loaded."""
+    return Running([str(argument) for argument in arguments], environment(home, variables), input)
+
+
+def forked(target: Callable[..., None], *arguments: object) -> ForkServerProcess:
+    """Return a process that calls a function, started from one that has the libraries loaded."""
     FORKING.set_forkserver_preload(PRELOADED)
     with chdir(Path(__file__).parents[1]):  # where the server, if this starts it, finds what it loads
         ensure_running()
-    return Running([str(argument) for argument in arguments], environment(home, variables), input)
+    process = FORKING.Process(target=target, args=arguments)
+    process.start()
+    return process
 
 
 def wait_until(process: Running, happened: Callable[[], object]) -> None:
@@ -115,9 +123,7 @@ class Running:
     def __init__(self, words: list[str], variables: dict[str, str], input: bytes) -> None:
         self._folder = tempfile.TemporaryDirectory()
         Path(self._folder.name, "stdin").write_bytes(input)
-        arguments = (words, dict(os.environ) | variables, Path.cwd(), self._folder.name)
-        self._process = FORKING.Process(target=_main, args=arguments)
-        self._process.start()
+        self._process = forked(_main, words, dict(os.environ) | variables, Path.cwd(), self._folder.name)
 
     def __enter__(self) -> Running:
         return self

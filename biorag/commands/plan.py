@@ -37,15 +37,15 @@ def plan(
       biorag plan --snippets 24000000 --machine one-gpu.toml --machine cpus.toml --quantize --json
     """
     from biorag.engine import encoder_files
-    from biorag.models.resources import model_size
+    from biorag.models.resources import model_shape
     from biorag.scale import planning
 
     machines = [planning.load_machine(path) for path in machine]
-    size, index = model_size(encoder_files(settings, None)), settings.index
+    size, index = model_shape(encoder_files(settings, None)), settings.index
     workload = planning.Workload(
         snippets,
         tokens,
-        size.dimension,
+        size.hidden,
         size.parameters,
         size.multiplied,
         index.store_tokens or "compact",

@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,19 +54,39 @@ GRADIENTS = 2  # the gradients of weights, which an adapter's base does not need
 TRAINING = FORWARD + BACKWARD + GRADIENTS
 
 WEIGHT_BYTES = 4  # float32
-OPTIMIZER_BYTES = 12  # of a trained weight: its gradient and AdamW's two moments, float32
-STORED = 1.5  # activations stored for the backward pass, over the inputs and outputs of the linear layers
+
+# How config.json names the numbers of heads, hidden states, layers' windows and dropout.
+QUERY_HEADS, KEY_HEADS = ("num_attention_heads", "n_heads", "num_heads"), ("num_key_value_heads",)
+HIDDEN = ("hidden_size", "d_model", "dim", "n_embd")
+ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
+HIDDEN_DROPOUTS = ("hidden_dropout_prob", "hidden_dropout", "dropout", "dropout_rate")
+IN_LAYER = re.compile(r"(?:.*?\.)?\d+\.")  # the beginning of the name of a layer's tensor
 
 
 @dataclass(frozen=True, slots=True)
-class ModelSize:
-    """A model's parameters, those of its linear layers, and the numbers that these read and write a token."""
+class ModelShape:
+    """The sizes of a transformer that memory and time of its work follow from; of two towers those of one.
 
-    parameters: int
-    multiplied: int  # parameters that every token is multiplied with; of two towers those of one
-    activations: int  # inputs and outputs of the linear layers a token; of two towers those of one
-    dimension: int = 0  # of the hidden states
+    `shape_of` reads them from tensors, which may be on torch's meta device, without weights.
+    """
+
+    parameters: int  # of both towers
+    multiplied: int  # parameters of the linear layers, with which every token is multiplied
+    hidden: int
+    layers: int
+    # Of each token and layer: numbers between linear layers that the backward pass reads (queries, keys and values as
+    # attention takes them, what it returns, the feed-forward part), numbers that norms keep in float32, and linear
+    # layers that read its hidden states.
+    inner: int
+    normalised: int
+    inputs: int
+    ends: int = 0  # inputs and outputs of all linear layers
+    heads: int = 0
+    vocabulary: int = 0
     window: int = 0  # tokens of the longest input
+    attention_dropout: bool = False  # so that attention is not fused on a CPU
+    unfused: bool = False  # attention with learnt distances, which is fused nowhere
+    hidden_dropout: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,37 +139,66 @@ def _modules(files: ModelFiles) -> list[Path]:
     return [files.path / name for name in named]
 
 
-def matrices(parameters: list[Tensor]) -> list[Tensor]:
+def matrices(parameters: Sequence[Tensor]) -> list[Tensor]:
     """Return the weights of the linear layers."""
     return [tensor for tensor in parameters if len(tensor.shape) == 2 and "emb" not in tensor.name]
 
 
-def model_size(files: ModelFiles) -> ModelSize:
-    """Return the size of a model by the headers of its files."""
-    tensors, configuration = parameters_of(files), files.settings("config.json")
-    layers, towers = matrices(tensors), 2 if files.has_towers else 1
+def model_shape(files: ModelFiles) -> ModelShape:
+    """Return the shape of a model by the headers of its files."""
+    if files.path.is_file():
+        header = gguf.read_header(files.path)
+        heads = header.number("attention.head_count")
+        own = {"num_attention_heads": heads, "num_key_value_heads": header.number("attention.head_count_kv", heads)}
+        rms = {"rms_norm_eps": 0} if any(name.endswith("rms_epsilon") for name in header.metadata) else {}
+        return shape_of(parameters_of(files), {**own, **rms, "hidden_size": header.number("embedding_length")})
+    configuration = replace(files, path=files.reads_passages()).settings("config.json")
     window = files.settings("sentence_bert_config.json").get("max_seq_length")
-    return ModelSize(
-        sum(math.prod(tensor.shape) for tensor in tensors),
-        sum(math.prod(layer.shape) for layer in layers) // towers,
-        sum(sum(layer.shape) for layer in layers) // towers,
-        int(configuration.get("hidden_size", 0)),
-        int(window or configuration.get("max_position_embeddings") or 512),
+    shape = shape_of(parameters_of(files), configuration, 2 if files.has_towers else 1)
+    return replace(shape, window=int(window)) if window else shape
+
+
+def shape_of(tensors: Sequence[Tensor], configuration: Mapping[str, Any], towers: int = 1) -> ModelShape:
+    """Return the shape of a transformer with these tensors and config.json."""
+
+    def setting(names: Sequence[str], otherwise: int) -> int:
+        return next((int(configuration[name]) for name in names if configuration.get(name)), otherwise)
+
+    linear = matrices(tensors)
+    within = [tensor for tensor in tensors if IN_LAYER.match(tensor.name)]
+    layers = len({match[0] for layer in linear if (match := IN_LAYER.match(layer.name))}) or 1
+    hidden = setting(HIDDEN, max((min(tensor.shape) for tensor in tensors if "emb" in tensor.name), default=1))
+    heads = setting(QUERY_HEADS, 1)
+    shared = setting(KEY_HEADS, heads) / heads
+    attention = [tensor for tensor in matrices(within) if "att" in tensor.name.lower()]
+    feed = [tensor for tensor in matrices(within) if "att" not in tensor.name.lower()]
+    queries = sum(math.prod(tensor.shape) for tensor in attention) / (2 * hidden * (1 + shared))
+    widths = sum(sum(tensor.shape) - hidden for tensor in feed)  # two or, gated, three times the feed-forward width
+    gated = len(feed) >= 3 * layers or len({tuple(sorted(tensor.shape)) for tensor in feed}) > 1
+    fused = len(attention) <= 2 * layers  # one product for queries, keys and values, which stays beside its parts
+    norms = 0.0
+    for tensor in within:
+        if "norm" in tensor.name.lower() and tensor.name.endswith("weight") and len(tensor.shape) == 1:
+            of_heads = queries * (1 if "q_norm" in tensor.name else shared) / layers
+            norms += hidden if tensor.shape[0] == hidden else of_heads
+    t5 = configuration.get("model_type") in ("t5", "mt5")
+    rms = t5 or "rms_norm_eps" in configuration
+    return ModelShape(
+        parameters=sum(math.prod(tensor.shape) for tensor in tensors),
+        multiplied=sum(math.prod(layer.shape) for layer in linear) // towers,
+        hidden=hidden,
+        layers=layers // towers,
+        inner=int(((6 if fused else 4) * queries + widths * (4 / 3 if gated else 1)) / layers),
+        normalised=int(norms * (2 if rms else 1) / layers),  # RMSNorm keeps what it normalised, too
+        inputs=(len(attention) + len(feed)) // layers - 2,
+        ends=sum(sum(layer.shape) for layer in linear) // towers,
+        heads=heads,
+        vocabulary=int(configuration.get("vocab_size") or 0),
+        window=int(configuration.get("max_position_embeddings") or 512),
+        unfused=t5,
+        attention_dropout=any(configuration.get(name) for name in ATTENTION_DROPOUTS),
+        hidden_dropout=any(configuration.get(name) for name in HIDDEN_DROPOUTS),
     )
-
-
-def training_bytes(parameters: float, trained: float, adapter: float = 0) -> int:
-    """Return the bytes of a model's weights and an `adapter`'s, with gradients and AdamW's state of those `trained`."""
-    return int(WEIGHT_BYTES * (parameters + adapter) + OPTIMIZER_BYTES * trained)
-
-
-def activation_bytes(activations: float, tokens: float, width: float = WEIGHT_BYTES) -> int:
-    """Return about how many bytes of `tokens` are stored for the backward pass, at `width` bytes a number.
-
-    That is `STORED` times the inputs and outputs of the linear layers, as for the layer of 34·h bytes in 16 bits of
-    Korthikanti et al. (2022, arXiv:2205.05198); attention's scores, stored where it is not fused, are not counted.
-    """
-    return int(STORED * tokens * activations * width)
 
 
 def of_checkpoint(files: ModelFiles, width: int) -> Need:

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from biorag.errors import MissingError, UsageError
-from biorag.models.resources import FORWARD, TRAINING, activation_bytes, operations, training_bytes
+from biorag.models.resources import FORWARD, WEIGHT_BYTES
 from biorag.recipes import PAPERS, SUFFIX, papers, sweep
 from biorag.recipes.plan import Instance, RecipePlan
 from biorag.recipes.recipe import load_recipe
 from biorag.recipes.steps import Workshop
 from biorag.recipes.tables import Figures, findings_markdown, markdown
 from biorag.settings.services import announce
-from biorag.settings.settings import checked
-from biorag.settings.training import TrainingSettings
+from biorag.settings.settings import Settings, checked
+from biorag.settings.training import RETRIEVER, TRAINED
 from biorag.types import Progress
 from biorag.utils.files import write_json, write_text
 from biorag.utils.network import is_server
 from biorag.utils.registry import or_list
 from biorag.utils.versions import lacking
 
+if TYPE_CHECKING:
+    from biorag.training.estimating import Machine
+
 REPORT = "report"
-ACTIVATIONS = 18  # numbers that a layer's linear layers read and write, for each token and dimension
 PROGRAM_BYTES = 700_000_000  # Python with its libraries
 DEFAULT_TOKENS = 128  # of a text, where a recipe does not say
-OPERATIONS = {"encode": FORWARD, "train": TRAINING}
+QUERY_TOKENS = 32
 
 
 def recipe_of(paper: str) -> Path:
@@ -62,37 +65,39 @@ def preview(plan: RecipePlan, out: Path) -> dict[str, Any]:
 def estimates(plan: RecipePlan) -> list[tuple[float | None, int | None]]:
     """Return the seconds and bytes of each step, None if not known.
 
-    The seconds are a lower bound, at the speed of large matrix products; the bytes are rough.
+    The seconds are a lower bound, at the speed of large matrix products; options of a command count.
     """
-    import torch
-
-    from biorag.models.loading import best_device, uses_bf16
+    from biorag.training.estimating import this_machine
 
     settings = checked(plan.scale.settings)
-    kind = torch.bfloat16 if uses_bf16(settings.retrieval.precision) else torch.float32
-    speed = operations(best_device(), kind)
-    return [_estimate(plan, instance, settings.training, speed) for instance in plan.instances]
+    machine = this_machine(settings.retrieval.precision)
+    return [_estimate(plan, instance, settings, machine) for instance in plan.instances]
 
 
 def _estimate(
-    plan: RecipePlan, instance: Instance, training: TrainingSettings, speed: float
+    plan: RecipePlan, instance: Instance, settings: Settings, machine: Machine
 ) -> tuple[float | None, int | None]:
-    work, model = instance.template.work, plan.backbone
+    from biorag.models.loading import uses_bf16
+    from biorag.training.estimating import TrainingWork, epochs_of, estimate, rough_shape, training_settings
+
+    work, model, words = instance.template.work, plan.backbone, instance.step.arguments
     if work is None or not model.parameters:
         return None, None
     source = None if isinstance(work.of, int) else plan.recipe.inputs[work.of]
     rows = source.size.get(plan.scale_name) if source else int(work.of)
     tokens = work.tokens or (source.tokens if source else DEFAULT_TOKENS)
-    trained, stored = 0.0, 0
-    if work.kind == "train":
-        tokens = min(tokens, training.max_tokens)
-        batch = min(training.mini_batch_size or training.batch_size, training.batch_size) * work.texts * tokens
-        trained, stored = model.parameters, activation_bytes(ACTIVATIONS * model.layers * model.hidden, batch)
-    needed = PROGRAM_BYTES + training_bytes(model.parameters, trained) + stored
-    if rows is None:
-        return None, needed
-    passes = OPERATIONS[work.kind] * (training.epochs if work.kind == "train" else 1)
-    return passes * model.multiplied * rows * work.texts * tokens / speed, needed
+    if work.kind == "encode":
+        seconds = None if rows is None else FORWARD * model.multiplied * rows * work.texts * tokens / machine.operations
+        return seconds, PROGRAM_BYTES + int(WEIGHT_BYTES * model.parameters)
+    settings = training_settings(words, settings)
+    training, kind = settings.training, next((word for word in words[1:2] if word in TRAINED), RETRIEVER)
+    tokens = min(tokens, training.max_tokens)
+    columns = (tokens,) * max(1, round(work.texts) - 1)
+    read = TrainingWork(kind, round((rows or 0) * work.texts * tokens), QUERY_TOKENS, columns, "--lora" in words)
+    shape = rough_shape(model.parameters, model.multiplied, model.layers, model.hidden)
+    machine = replace(machine, bf16=uses_bf16(settings.retrieval.precision))
+    found = estimate(shape, read, training, machine, epochs_of(training, rows or 1))
+    return (None if rows is None else found.seconds), PROGRAM_BYTES + found.peak
 
 
 def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from biorag.settings.section import DATA, LARGEST, RUN, Section, option
+from biorag.settings.section import DATA, LARGEST, RUN, Effect, Section, option
 
 TRAINED = ("retriever", "reranker", "cross-encoder", "verifier", "question-generator")
 RETRIEVER, RERANKER, CROSS_ENCODER, VERIFIER, QUESTION_GENERATOR = TRAINED
@@ -62,6 +62,13 @@ class TrainingSettings(Section):
     evaluations: int = _run(4, "Evaluations (and checkpoints) of a run.", bounds=(1, 1000))
     eval_steps: int | None = _run(
         None, "Steps between evaluations (and checkpoints), instead of --evaluations.", bounds=(1, 100_000_000)
+    )
+    checkpoint_minutes: float = _run(
+        30.0,
+        "Minutes between checkpoints, beside those of evaluations: what a killed run may lose. Two are kept.",
+        gt=0,
+        le=LARGEST,
+        effect=Effect.NONE,
     )
     patience: int | None = _run(
         None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,13 @@ from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.labels import HEAD, label_columns
 from biorag.models.loading import load_model
+from biorag.models.resources import ATTENTION_DROPOUTS, ModelShape
 from biorag.registries import own_negatives
 from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import require_single_tower
 from biorag.training.claims.rows import LabelledPair
 from biorag.training.data import Split, check_negatives, labelled_pairs, usable
-from biorag.training.estimating import DROPOUTS, TrainingWork, texts_work
+from biorag.training.estimating import TrainingWork, texts_work
 from biorag.training.evaluators import MACRO_F1, METRIC, JudgingEvaluator, Validation, reranking_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training, require_one_process
 from biorag.training.run_directory import TrainingRun
@@ -96,7 +97,7 @@ def judging(split: Split[LabelledPair], files: ModelFiles, settings: Settings, c
     labels = sorted(LABELS, key=outputs.__getitem__)
     return PairTask(
         split, split.training, pairs, partial(CrossEntropyLoss, label_smoothing=SMOOTHING), evaluator, MACRO_F1, labels,
-        {"labels": labels, "claim_only": claim_only}, {name: 0.0 for name in DROPOUTS if name in base},
+        {"labels": labels, "claim_only": claim_only}, {name: 0.0 for name in ATTENTION_DROPOUTS if name in base},
     )  # fmt: skip
 
 
@@ -119,7 +120,13 @@ class CrossEncoderTraining(Training):
     def work(self) -> TrainingWork:
         """Return each pair."""
         first, second = list(self.task.pairs.values())[:2]
-        return texts_work([one + other for one, other in zip(first, second, strict=True)], self.settings.training)
+        texts = [one + other for one, other in zip(first, second, strict=True)]
+        return texts_work(texts, self.settings.training, MULTIPLE)
+
+    def shape(self) -> ModelShape:
+        """Return the shape of the base, without the dropout that the task leaves out."""
+        shape = super().shape()
+        return replace(shape, attention_dropout=shape.attention_dropout and not self.task.configuration)
 
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Load the base with the outputs of the task, and return its job."""

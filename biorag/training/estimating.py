@@ -1,58 +1,85 @@
-"""Memory and time of training, estimated before it starts, by the formulas of `biorag.models.resources`."""
+"""Memory and time of training by the shapes of a model and a batch, before anything is loaded.
+
+docs/memory.md has the formulas; `scripts/measure/training.py` compares them with the peaks of real steps.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 
 from biorag.errors import ServiceError
 from biorag.models import resources
-from biorag.models.finding import ModelFiles
 from biorag.models.formats.directory import Tensor
 from biorag.models.loading import best_device, uses_bf16
-from biorag.models.resources import duration, gib
-from biorag.settings.settings import Settings
-from biorag.settings.training import TrainingSettings
+from biorag.models.resources import WEIGHT_BYTES, ModelShape, duration, gib
+from biorag.settings.settings import FIELDS, Settings
+from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER, TrainingSettings
+from biorag.training.run_directory import process_count
 from biorag.types import TrainingRow
 
-ACTIVATION_BYTES = {"fp32": 4, "bf16": 3}  # of an activation: under autocast about half of them are bfloat16
-STORED_SCORES = 3  # attention's: the softmax, its dropout mask, and the product
-RECOMPUTED = 3  # layers at a time, with gradient checkpointing
+MOMENT_BYTES = 8  # AdamW's two moments of a trained weight, float32
+BF16_BYTES = 2
+SCORE_BYTES = 12  # of attention that is not fused: the softmax, its dropout mask, and their product
+OUTER = 4  # hidden states that a token keeps outside the layers: embeddings, last norm, pooling
+COMPARED = 3  # copies of what a loss compares: vectors or scores, their gradients, and one to work with
+TOKEN_VECTOR = 128  # numbers of a late-interaction reranker's vector
+LARGEST_SCORES = 100_000_000  # of pairs of tokens that sentence-transformers compares at once
+TOLERANCE = 1.25  # the estimates are within a quarter of the measured peaks: what may fit is not refused
 CHARACTERS = 4  # per token, about
-LAYER = re.compile(r"(?:^|\.)(\d+)\.")
-DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
-HEADS = ("num_attention_heads", "n_heads")
 
 
-class Texts(NamedTuple):
-    """Texts that go through the model together, each padded to `tokens`."""
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where training runs: the kind of device, its free bytes, operations a second, and whether it takes bfloat16.
 
-    rows: int
-    tokens: int
+    Of several `processes` each has such a device.
+    """
+
+    device: str
+    free: int
+    operations: float
+    bf16: bool
+    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingWork:
-    """The tokens of an epoch, and the texts of one batch whose activations are in memory at once.
+    """The tokens that an epoch reads, and those of the longest query and of the longest passage of each column.
 
-    With `lora` only the matrices are trained.
+    A cross-encoder reads query and passage as one. With `lora` only the matrices are trained.
     """
 
+    kind: str
     tokens: int
-    batch: tuple[Texts, ...]
+    query: int
+    passages: tuple[int, ...]
     lora: bool = False
+
+    def passes(self, settings: TrainingSettings) -> list[tuple[int, int]]:
+        """Return the rows and tokens of the texts of a batch that go through the model together, in their order.
+
+        With cached gradients only one such part keeps its activations, here the longest.
+        """
+        rows = settings.batch_size
+        if size := settings.mini_batch_size:
+            return [(min(size, rows), max(self.query, *self.passages))]
+        if self.kind == CROSS_ENCODER:
+            return [(rows, self.query + self.passages[0])]
+        if self.kind == QUESTION_GENERATOR:
+            return [(rows, self.passages[0]), (rows, self.query)]
+        if self.kind == RERANKER:
+            return [(rows, length) for length in (self.query, *self.passages)]
+        return [(rows, self.query), (rows * len(self.passages), max(self.passages))]
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingEstimate:
     """Parameters of a model and those that are trained; bytes of both with gradients and AdamW's state; seconds.
 
-    `batch_bytes` are the activations of the longest batch. The seconds are a lower bound, at the speed of large matrix
-    products.
+    `batch_bytes` are what the peak of a step adds. The seconds are a lower bound, at the speed of matrix products.
     """
 
     parameters: int
@@ -61,6 +88,11 @@ class TrainingEstimate:
     batch_bytes: int
     seconds: float
 
+    @property
+    def peak(self) -> int:
+        """The bytes of a step's peak."""
+        return self.bytes + self.batch_bytes
+
     def sentence(self) -> str:
         """Return the estimate as a user reads it."""
         return (
@@ -68,76 +100,159 @@ class TrainingEstimate:
             f"memory and about {gib(self.batch_bytes)} for a batch, {duration(self.seconds)} or more"
         )
 
+    def fits(self, free: int) -> bool:
+        """Return whether a step may fit into so many free bytes."""
+        return self.peak <= TOLERANCE * free
 
-def columns_work(rows: Sequence[TrainingRow], settings: TrainingSettings, query_tokens: int = 0) -> TrainingWork:
-    """Return the work of a bi-encoder or a late-interaction reranker, which pads queries to `query_tokens`."""
-    count = min(settings.hard_negatives, max((len(row.negatives) for row in rows), default=0))
-    negatives = [[row.negatives[number] for row in rows if number < len(row.negatives)] for number in range(count)]
-    return _work([[row.query for row in rows], [row.positive for row in rows], *negatives], settings, query_tokens)
-
-
-def texts_work(texts: Sequence[str], settings: TrainingSettings) -> TrainingWork:
-    """Return the work of a cross-encoder, which reads two texts as one."""
-    return _work([texts], settings)
-
-
-def _work(columns: Sequence[Sequence[str]], settings: TrainingSettings, least: int = 0) -> TrainingWork:
-    """Return the work of columns of texts, of which the first ones are padded to `least` tokens."""
-    tokens = [[min(settings.max_tokens, 1 + len(text) // CHARACTERS) for text in column] for column in columns]
-    tokens[0] = [max(least, length) for length in tokens[0]]
-    size = min(settings.mini_batch_size or settings.batch_size, settings.batch_size)
-    batch = [Texts(size, max(column, default=0)) for column in tokens]
-    return TrainingWork(sum(map(sum, tokens)), (max(batch),) if settings.mini_batch_size else tuple(batch))
-
-
-def estimate(files: ModelFiles, work: TrainingWork, settings: Settings, epochs: float) -> TrainingEstimate:
-    """Return what training takes: memory about, time at least, without evaluations and saving.
-
-    Raises ServiceError if the device does not have that much memory.
-    """
-    size, tensors, lora = resources.model_size(files), resources.parameters_of(files), work.lora
-    inputs_and_outputs = sum(sum(layer.shape) for layer in resources.matrices(tensors))
-    adapter = settings.training.lora_rank * inputs_and_outputs if lora else 0
-    trained = adapter or size.parameters
-    passes = resources.TRAINING - (resources.GRADIENTS if lora else 0)
-    if settings.training.gradient_checkpointing or settings.training.mini_batch_size:
-        passes += resources.FORWARD
-    needed = resources.training_bytes(size.parameters, trained, adapter)
-    batch, device = batch_bytes(files, tensors, work.batch, settings), best_device()
-    if needed + batch > (free := resources.free_bytes(device)):
-        base = "a smaller base" if lora else "--lora, or a smaller base"
-        lighter = base if needed > free else f"a smaller --batch-size or --max-tokens, --gradient-checkpointing, {base}"
+    def admit(self, model: str, free: int) -> None:
+        """Raise ServiceError with what would help if training the model does not fit into so many free bytes."""
+        if self.fits(free):
+            return
+        base = "a smaller base" if self.trained < self.parameters else "--lora, or a smaller base"
+        lighter = f"--mini-batch-size, --gradient-checkpointing, a smaller --batch-size or --max-tokens, {base}"
         raise ServiceError(
-            f"training {files.id} takes {gib(needed)} of memory and about {gib(batch)} for a batch, and {gib(free)} "
-            f"are free: take {lighter}, or a larger machine"
+            f"training {model} takes {gib(self.bytes)} of memory and about {gib(self.batch_bytes)} for a batch, and "
+            f"{gib(free)} are free: take {base if self.bytes > free else lighter}, or a larger machine"
         )
-    dtype = torch.bfloat16 if uses_bf16(settings.retrieval.precision) else torch.float32
-    seconds = passes * size.multiplied * work.tokens * epochs / resources.operations(device, dtype)
-    return TrainingEstimate(size.parameters, trained, needed, batch, seconds)
 
 
-def batch_bytes(files: ModelFiles, tensors: Sequence[Tensor], batch: Sequence[Texts], settings: Settings) -> int:
-    """Return about how many bytes of a batch are stored for the backward pass.
+def this_machine(precision: str) -> Machine:
+    """Return the best device of this machine, under a precision setting; its speed is measured."""
+    device, bf16 = best_device(), uses_bf16(precision)
+    speed = resources.operations(device, torch.bfloat16 if bf16 else torch.float32)
+    return Machine(device, resources.free_bytes(device), speed, bf16, process_count())
 
-    Activations are those of `activation_bytes`, and 5·a·s of scores where attention is not fused. With gradient
-    checkpointing it is each layer's input and all of some layers.
+
+def columns_work(
+    kind: str, rows: Sequence[TrainingRow], settings: TrainingSettings, query_tokens: int = 0, lora: bool = False
+) -> TrainingWork:
+    """Return the work of rows whose texts are read one by one, queries padded to `query_tokens`."""
+    count = min(settings.hard_negatives, max((len(row.negatives) for row in rows), default=0))
+    if kind == QUESTION_GENERATOR:
+        count = 0
+    longest, tokens = [query_tokens, *[0] * (1 + count)], 0
+    for row in rows:
+        for column, text in enumerate((row.query, row.positive, *row.negatives[:count])):
+            length = min(settings.max_tokens, 1 + len(text) // CHARACTERS)
+            length = max(length, 0 if column else query_tokens)
+            longest[column], tokens = max(longest[column], length), tokens + length
+    return TrainingWork(kind, tokens, longest[0], tuple(longest[1:]), lora)
+
+
+def texts_work(texts: Sequence[str], settings: TrainingSettings, multiple: int) -> TrainingWork:
+    """Return the work of a cross-encoder, which reads two texts as one, padded to a multiple of so many tokens."""
+    tokens = [min(settings.max_tokens, 1 + len(text) // CHARACTERS) for text in texts]
+    longest = min(settings.max_tokens, -(-max(tokens, default=0) // multiple) * multiple)
+    return TrainingWork(CROSS_ENCODER, sum(tokens), 0, (longest,))
+
+
+def estimate(
+    shape: ModelShape, work: TrainingWork, settings: TrainingSettings, machine: Machine, epochs: float
+) -> TrainingEstimate:
+    """Return about what training takes: memory at its peak, and at least what time, without evaluations and saving.
+
+    At the peak a step holds weights and AdamW's moments, and either the activations of the whole batch, or the
+    gradients and what is left of them once the last texts have been gone back through.
     """
-    layers = resources.matrices(list(tensors))
-    blocks = {match[1] for layer in layers if (match := LAYER.search(layer.name))}
-    tokens = sum(texts.rows * texts.tokens for texts in batch)
-    width = ACTIVATION_BYTES["bf16" if uses_bf16(settings.retrieval.precision) else "fp32"]
-    stored: float = resources.activation_bytes(sum(sum(layer.shape) for layer in layers), tokens, width)
-    scores = STORED_SCORES * resources.WEIGHT_BYTES * len(blocks) * _heads(files)  # of a pair of tokens
-    stored += scores * sum(rows * length**2 for rows, length in batch)
-    if settings.training.gradient_checkpointing and len(blocks) > RECOMPUTED:
-        hidden = max((min(tensor.shape) for tensor in tensors if "emb" in tensor.name), default=0)
-        stored = stored * RECOMPUTED / len(blocks) + len(blocks) * hidden * tokens * resources.WEIGHT_BYTES
-    return int(stored)
+    adapter = settings.lora_rank * shape.ends if work.lora else 0
+    trained = adapter or shape.parameters
+    gradients = WEIGHT_BYTES * trained * (2 if machine.processes > 1 else 1)  # several processes exchange copies
+    kept = [_kept(shape, work, rows, tokens, settings, machine) for rows, tokens in work.passes(settings)]
+    whole = sum(kept) + _compared(shape, work, settings)
+    if settings.mini_batch_size or (settings.gradient_accumulation or 1) > 1:
+        batch = whole
+    else:
+        batch = max(whole - gradients, whole - kept[-1])
+    if settings.gradient_checkpointing:
+        batch += _of_layer(shape, *work.passes(settings)[-1], machine)
+    passes = resources.TRAINING - (resources.GRADIENTS if work.lora else 0)
+    passes += resources.FORWARD * (settings.gradient_checkpointing + bool(settings.mini_batch_size))
+    multiplied = shape.multiplied // (2 if work.kind == QUESTION_GENERATOR else 1)
+    return TrainingEstimate(
+        shape.parameters,
+        trained,
+        WEIGHT_BYTES * (shape.parameters + adapter) + MOMENT_BYTES * trained + gradients,
+        max(0, int(batch)),
+        passes * multiplied * work.tokens * epochs / machine.operations / machine.processes,
+    )
 
 
-def _heads(files: ModelFiles) -> int:
-    """Return the heads whose scores are stored: only with dropout on a CPU, where attention is not fused."""
-    architecture = replace(files, path=files.reads_passages()).settings("config.json")
-    if best_device() != "cpu" or not any(architecture.get(name) for name in DROPOUTS):
+def _kept(
+    shape: ModelShape, work: TrainingWork, rows: int, tokens: int, settings: TrainingSettings, machine: Machine
+) -> float:
+    """Return the bytes that the backward pass will read of texts that go through the model together.
+
+    With gradient checkpointing it is each layer's input; in bfloat16 also the weights, cast for these texts.
+    """
+    layers = shape.layers // (2 if work.kind == QUESTION_GENERATOR else 1)  # an encoder's or a decoder's
+    outer = OUTER * WEIGHT_BYTES * shape.hidden * rows * tokens
+    if settings.gradient_checkpointing:
+        return outer + layers * WEIGHT_BYTES * shape.hidden * rows * tokens
+    cast = BF16_BYTES * shape.multiplied if machine.bf16 else 0
+    return outer + layers * _of_layer(shape, rows, tokens, machine) + cast
+
+
+def _of_layer(shape: ModelShape, rows: int, tokens: int, machine: Machine) -> float:
+    """Return the bytes of a layer that the backward pass reads.
+
+    Under autocast each linear layer has a cast copy of its input; otherwise those that read the same share it.
+    """
+    width, inputs = (BF16_BYTES, shape.inputs) if machine.bf16 else (WEIGHT_BYTES, min(2, shape.inputs))
+    on_cpu = machine.device == "cpu"
+    token = WEIGHT_BYTES * shape.normalised + width * (shape.inner + inputs * shape.hidden)
+    token += 2 * shape.hidden * (width if on_cpu else 1) if shape.hidden_dropout else 0
+    fused = not (shape.unfused or (on_cpu and shape.attention_dropout))
+    return rows * tokens * (token + (0 if fused else SCORE_BYTES * shape.heads * tokens))
+
+
+def _compared(shape: ModelShape, work: TrainingWork, settings: TrainingSettings) -> float:
+    """Return the bytes of what the loss compares: vectors and their scores, or a vocabulary's logits."""
+    rows, columns = settings.batch_size, len(work.passages)
+    at_once = min(settings.mini_batch_size or rows, rows)
+    if work.kind == CROSS_ENCODER:
         return 0
-    return next((int(architecture[name]) for name in HEADS if name in architecture), 0)
+    if work.kind == QUESTION_GENERATOR:
+        return COMPARED * WEIGHT_BYTES * rows * work.query * shape.vocabulary
+    if work.kind == RERANKER:
+        vectors = TOKEN_VECTOR * rows * (work.query + columns * max(work.passages))
+        scores = min(LARGEST_SCORES, at_once * rows * work.query * max(work.passages))
+    else:
+        vectors, scores = shape.hidden * rows * (1 + columns), at_once * rows * columns
+    return COMPARED * WEIGHT_BYTES * (vectors + scores)
+
+
+def epochs_of(settings: TrainingSettings, rows: int, processes: int = 1) -> float:
+    """Return the passes over so many rows; a number of steps decides where it is set."""
+    if not settings.max_steps:
+        return settings.epochs
+    return settings.max_steps * settings.batch_size * processes * (settings.gradient_accumulation or 1) / max(1, rows)
+
+
+def training_settings(words: Sequence[str], settings: Settings) -> Settings:
+    """Return the settings of a `train` command by its words: the options stand above `settings`."""
+    flags = {entry.flag: name for name, entry in FIELDS.items() if entry.section == "training" and entry.flag}
+    flags |= {FIELDS[name].flag: name for name in ("precision", "seed")}
+    given = {}
+    for word, value in zip(words, [*words[1:], ""], strict=True):
+        if name := flags.get(word):
+            given[name] = True if FIELDS[name].field.annotation is bool else value
+    return settings.replace(**given)
+
+
+def rough_shape(parameters: float, multiplied: float, layers: int, hidden: int) -> ModelShape:
+    """Return the shape of a model of which only these sizes are known: layers of six products, all heads their own."""
+    feed = multiplied / layers / hidden - 4 * hidden  # twice the feed-forward width, or three times if gated
+    inner = int(4 * hidden + feed)
+    ends = int(layers * (8 * hidden + 2 * feed))
+    return ModelShape(int(parameters), int(multiplied), hidden, layers, inner, 2 * hidden, 4, ends)
+
+
+def architecture_shape(configuration: dict[str, object]) -> ModelShape:
+    """Return the shape of an architecture by the settings of its config.json alone, `model_type` among them."""
+    from transformers import AutoConfig, AutoModel
+
+    known = AutoConfig.for_model(**configuration)
+    with torch.device("meta"):
+        weights = AutoModel.from_config(known).named_parameters()
+    tensors = [Tensor(name, tuple(weight.shape), "F32") for name, weight in weights]
+    return resources.shape_of(tensors, known.to_dict())

@@ -24,12 +24,27 @@ from biorag.errors import BadInputError, MissingError, ServiceError, UsageError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.loading import best_device, uses_bf16
+from biorag.models.resources import ModelShape, model_shape
 from biorag.settings.settings import Settings
 from biorag.settings.training import TrainingSettings
 from biorag.training.data import LABEL, Split
-from biorag.training.estimating import TrainingEstimate, TrainingWork, columns_work, estimate
+from biorag.training.estimating import (
+    TrainingEstimate,
+    TrainingWork,
+    columns_work,
+    epochs_of,
+    estimate,
+    this_machine,
+)
 from biorag.training.instructions import Instructions
-from biorag.training.run_directory import CHECKPOINTS, STATE, TrainingRun, is_first_process, process_count
+from biorag.training.run_directory import (
+    CHECKPOINTS,
+    STATE,
+    TrainingRun,
+    first_decides,
+    is_first_process,
+    process_count,
+)
 from biorag.types import OnProgress
 from biorag.utils.files import write_text
 from biorag.utils.network import command_line
@@ -92,15 +107,19 @@ class Training(ABC):
 
     def work(self) -> TrainingWork:
         """Return the work that an estimate is computed from: of columns of texts, if the kind does not override it."""
-        return columns_work(self.rows[:: process_count()], self.settings.training)
+        return columns_work(self.kind, self.rows, self.settings.training)
+
+    def shape(self) -> ModelShape:
+        """Return the shape of the base, as it is trained."""
+        return model_shape(self.files)
 
     def estimate(self) -> TrainingEstimate:
         """Return about how much memory the run takes, and how long at least; raises ServiceError if it does not fit."""
-        settings = self.settings.training
-        epochs = settings.epochs
-        if settings.max_steps:
-            epochs = settings.max_steps * batch_size(settings) * accumulated(settings) / max(1, sum(self.passes))
-        return estimate(self.files, self.work(), self.settings, epochs)
+        settings, machine = self.settings.training, this_machine(self.settings.retrieval.precision)
+        epochs = epochs_of(settings, sum(self.passes), machine.processes)
+        found = estimate(self.shape(), self.work(), settings, machine, epochs)
+        found.admit(self.files.id, machine.free)
+        return found
 
     @abstractmethod
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
@@ -195,7 +214,7 @@ def _run(
     trainer = _trainer(job, training, folder.path, resumes=resume is not None)
     trainer.remove_callback(PrinterCallback)
     metric = f"eval_{job.metric}" if job.evaluator else None
-    watcher = _Watcher(folder.path, metric, on_progress, settings.training.patience)
+    watcher = _Watcher(folder.path, metric, on_progress, settings.training)
     trainer.add_callback(watcher)
     with _device_errors(settings.training):
         if resume and watcher.gives_up(stopped := TrainerState.load_from_json(str(resume / STATE))):
@@ -348,19 +367,22 @@ def _datasets() -> Any:
 class _Watcher(TrainerCallback):  # type: ignore[misc]
     """Shows progress, writes the curves at each checkpoint, evaluates and saves after the last step.
 
-    With `patience` it stops the run after that many evaluations in a row without a better metric, by the trainer's log,
-    which each checkpoint keeps.
+    It saves too when `checkpoint_minutes` have gone by. With `patience` it stops the run after that many evaluations in
+    a row without a better metric, by the trainer's log, which each checkpoint keeps.
     """
 
-    def __init__(self, out: Path, metric: str | None, on_progress: OnProgress, patience: int | None = None) -> None:
+    def __init__(self, out: Path, metric: str | None, on_progress: OnProgress, settings: TrainingSettings) -> None:
         self._out = out
         self._metric = metric
         self._on_progress = on_progress
-        self._patience = patience
+        self._patience = settings.patience
+        self._interval = 60 * settings.checkpoint_minutes
+        self._saved = time.monotonic()
         self.first_step = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.first_step = state.global_step
+        self._saved = time.monotonic()
         self._on_progress(state.global_step)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
@@ -373,8 +395,10 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._on_progress(1)
-        if state.global_step >= state.max_steps:
-            control.should_log = control.should_save = True
+        ends = state.global_step >= state.max_steps
+        if ends or first_decides(time.monotonic() - self._saved >= self._interval):
+            control.should_log = control.should_save = True  # what is not logged before a checkpoint is lost
+        if ends:
             control.should_evaluate = self._metric is not None
 
     def gives_up(self, state: TrainerState) -> bool:
@@ -392,6 +416,7 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
             raise ServiceError(f"the loss is {loss} at step {state.global_step}: lower --learning-rate")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._saved = time.monotonic()
         if is_first_process():
             ends = state.global_step >= state.max_steps or control.should_training_stop
             write_curves(self._out, state.log_history, self._metric, drawn=ends)

@@ -25,7 +25,7 @@ from biorag.training.evaluators import METRIC, Validation, reranking_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training
 from biorag.training.losses import MaskedLoss, MaskedSimilarity
 from biorag.training.parity import largest_difference
-from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
+from biorag.training.run_directory import TrainingRun, is_first_process, wait_for_processes
 
 PASSAGE_TOKENS = 256  # a trained reranker reads at least these; training may cut passages shorter for speed
 SAMPLE = 16  # passages on which a saved checkpoint is compared with colbert-ai
@@ -55,7 +55,7 @@ class RerankerTraining(Training):
     def work(self) -> TrainingWork:
         """Return the columns of the rows."""
         settings = self.settings.training
-        return columns_work(self.rows[:: process_count()], settings, settings.query_tokens)
+        return columns_work(self.kind, self.rows, settings, settings.query_tokens)
 
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Write the base in ColBERT's layout, load it, and return its job."""

@@ -27,7 +27,7 @@ from biorag.training.estimating import TrainingWork, columns_work
 from biorag.training.evaluators import METRIC, Validation, retrieval_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training, batch_size, prompts_of, require_batch
 from biorag.training.losses import SIMILARITIES, MaskedLoss, MaskedSimilarity
-from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
+from biorag.training.run_directory import TrainingRun, is_first_process, wait_for_processes
 from biorag.training.sampling import RandomPrompts, SharedBatchSampler, rows_of_batch
 
 # A cosine, between −1 and 1, is sharpened by sentence-transformers' default; a dot product is not, as in BMRetriever.
@@ -79,8 +79,8 @@ class RetrieverTraining(Training):
 
     def work(self) -> TrainingWork:
         """Return the columns of the rows that are drawn."""
-        rows = [row for rows in self.usable.passes() for row in rows][:: process_count()]
-        return replace(columns_work(rows, self.settings.training), lora=self.form.lora)
+        rows = [row for rows in self.usable.passes() for row in rows]
+        return columns_work(self.kind, rows, self.settings.training, lora=self.form.lora)
 
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Return the job of a model in the form, for rows, sets with batches of their own, or sets that share them."""

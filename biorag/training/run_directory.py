@@ -44,6 +44,17 @@ def wait_for_processes() -> None:
     PartialState(cpu=best_device() == "cpu").wait_for_everyone()
 
 
+def first_decides(answer: bool) -> bool:
+    """Return the first process's answer to a question that all are asked at once."""
+    if process_count() == 1:
+        return answer
+    import torch
+    from accelerate import PartialState
+    from accelerate.utils import broadcast
+
+    return bool(broadcast(torch.tensor(int(answer), device=PartialState().device)))
+
+
 class Best(TypedDict):
     """The best evaluation of a run; without held-out rows there is none."""
 

@@ -19,6 +19,7 @@ from transformers import TrainerState
 from typer.testing import CliRunner
 
 from biorag.cli import app
+from biorag.settings.training import TrainingSettings
 from biorag.training.loop import _Watcher
 from biorag.training.run_directory import TrainingRun
 from tests.cli import start
@@ -55,9 +56,9 @@ def arguments(tmp_path, tiny_encoder):
 
 @pytest.mark.long
 def test_two_processes_train_as_one_does_with_twice_the_batch(arguments, tmp_path):
-    """Rows have one or two negatives, which count for their own row alone."""
+    """Rows have one or two negatives, which count for their own row alone; the first process says when to save."""
     out = tmp_path / "two"
-    arguments = [*arguments, "--hard-negatives", "2", "--in-batch", "positives"]
+    arguments = [*arguments, "--hard-negatives", "2", "--in-batch", "positives", "--checkpoint-minutes", "1e-6"]
     command = [*TORCHRUN, "-m", "biorag", *arguments, "--batch-size", "4", "--out", str(out), "--json"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -146,7 +147,7 @@ def test_several_processes_go_on_within_an_epoch_with_its_own_batches():
     assert first != second
 
     sampler.set_epoch(0)  # as it is made
-    watcher = _Watcher(Path(), None, lambda _: None)
+    watcher = _Watcher(Path(), None, lambda _: None, TrainingSettings())
     watcher.on_epoch_begin(None, TrainerState(epoch=1 + 2 / 9), None, train_dataloader=loader)
     rest = skip_first_batches(loader, 2)
     rest.set_epoch(1)

@@ -162,12 +162,13 @@ def test_a_better_evaluation_starts_the_count_anew():
     def entries(values):
         return [{"step": 10 * number, "loss": 1.0, "eval_x": value} for number, value in enumerate(values)]
 
-    watcher = loop._Watcher(None, "eval_x", QUIET, 2)
+    watcher = loop._Watcher(None, "eval_x", QUIET, settings_of(train_patience=2).training)
     given_up = [
         watcher.gives_up(loop.TrainerState(log_history=entries([9, 1, 1, 2, 2, 1.5, 3][:count]))) for count in range(8)
     ]
     assert given_up == [False, False, False, False, False, False, True, False]
-    assert not loop._Watcher(None, "eval_x", QUIET).gives_up(loop.TrainerState(log_history=entries([1] * 9)))
+    patient = loop._Watcher(None, "eval_x", QUIET, settings_of().training)
+    assert not patient.gives_up(loop.TrainerState(log_history=entries([1] * 9)))
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_two_runs_in_one_folder(files, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run():
-    watcher = loop._Watcher(None, None, QUIET)
+    watcher = loop._Watcher(None, None, QUIET, SETTINGS.training)
     with pytest.raises(ServiceError, match="the loss is nan at step 3: lower --learning-rate"):
         watcher.on_log(None, loop.TrainerState(global_step=3), None, {"loss": float("nan")})
 
