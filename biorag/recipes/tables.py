@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from biorag.benchmarks.significance import bootstrap_interval, paired
-from biorag.errors import BadInputError
 from biorag.recipes.plan import RecipePlan
 from biorag.recipes.recipe import Figure, Finding, Known, PaperTable, TableRow
 from biorag.recipes.steps import METRICS, PER_QUESTION, Step, Workshop
@@ -87,15 +86,7 @@ def reported(workshop: Workshop, step: Step, path: str) -> float:
 
     Raises BadInputError if the report does not have it.
     """
-    value: Any = workshop.record(step)["report"]
-    for key in path.split("."):
-        if isinstance(value, list):  # rows of `bench mteb`, by their task
-            value = next((row for row in value if isinstance(row, dict) and row.get("task") == key), None)
-        else:
-            value = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise BadInputError(f"the report of step {step.name!r} has no number at {path!r}")
-    return float(value)
+    return workshop.reported(step, path)
 
 
 class QuestionMeasures(TypedDict):

@@ -90,10 +90,12 @@ def _work(columns: Sequence[Sequence[str]], settings: TrainingSettings, least: i
     return TrainingWork(sum(map(sum, tokens)), (max(batch),) if settings.mini_batch_size else tuple(batch))
 
 
-def estimate(files: ModelFiles, work: TrainingWork, settings: Settings, epochs: float) -> TrainingEstimate:
+def estimate(
+    files: ModelFiles, work: TrainingWork, settings: Settings, epochs: float, free: int | None = None
+) -> TrainingEstimate:
     """Return what training takes: memory about, time at least, without evaluations and saving.
 
-    Raises ServiceError if the device does not have that much memory.
+    Raises ServiceError if the device does not have that much memory; `free` are its bytes, None those of this machine.
     """
     size, tensors, lora = resources.model_size(files), resources.parameters_of(files), work.lora
     inputs_and_outputs = sum(sum(layer.shape) for layer in resources.matrices(tensors))
@@ -104,7 +106,8 @@ def estimate(files: ModelFiles, work: TrainingWork, settings: Settings, epochs: 
         passes += resources.FORWARD
     needed = resources.training_bytes(size.parameters, trained, adapter)
     batch, device = batch_bytes(files, tensors, work.batch, settings), best_device()
-    if needed + batch > (free := resources.free_bytes(device)):
+    free = resources.free_bytes(device) if free is None else free
+    if needed + batch > free:
         base = "a smaller base" if lora else "--lora, or a smaller base"
         lighter = base if needed > free else f"a smaller --batch-size or --max-tokens, --gradient-checkpointing, {base}"
         raise ServiceError(
