@@ -28,7 +28,13 @@ size = {smoke = 10}
 tokens = 100
 [models."org/one"]
 licence = "none"
-config = {model_type = "bert", vocab_size = 100, hidden_size = 32, intermediate_size = 64, num_hidden_layers = 2, num_attention_heads = 2}
+[models."org/one".config]
+model_type = "bert"
+vocab_size = 100
+hidden_size = 32
+intermediate_size = 64
+num_hidden_layers = 2
+num_attention_heads = 2
 [backbones.one]
 model = "org/one"
 [backbones.two]
