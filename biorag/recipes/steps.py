@@ -186,8 +186,9 @@ class Workshop:
         """
         value: Any = self.record(step)["report"]
         for key in path.split("."):
-            if isinstance(value, list):  # rows of `bench mteb`, by their task
-                value = next((row for row in value if isinstance(row, dict) and row.get("task") == key), None)
+            if isinstance(value, list):  # rows of `bench mteb` by their task, and of `bench bioasq` by their batch
+                rows = [row for row in value if isinstance(row, dict)]
+                value = next((row for row in rows if key in (row.get("task"), row.get("batch"))), None)
             else:
                 value = value.get(key) if isinstance(value, dict) else None
         if not isinstance(value, int | float) or isinstance(value, bool):
@@ -268,8 +269,10 @@ class Workshop:
             blanks |= {need.place: str(self.out(need)), need.title_place: self.standing(need).title}
         for blank, value in blanks.items():
             text = text.replace(blank, value)
-        needed = {need.key: need for need in step.needs}
-        text = FIGURE.sub(lambda match: f"{self.reported(needed[match[1]], match[2]):g}", text)
+        needed = {need.key: need for need in step.needs if FIGURE.search(text) and self.finished(need)}
+        text = FIGURE.sub(
+            lambda match: f"{self.reported(needed[match[1]], match[2]):g}" if match[1] in needed else match[0], text
+        )
         return SERVER.sub(lambda match: self.shared.servers[match[1]], text)
 
     def _files(self, step: Step) -> Path:

@@ -21,6 +21,7 @@ from biorag.recipes.recipe import NamedModel
 
 VOCABULARY = 800
 COLBERT_DIMENSION = 16
+LEAST_WRITTEN = 8  # tokens of a generated question
 # Sizes of a tiny model, by the names that configurations give them; of a setting that it does not have, nothing.
 WIDTH, INNER, HEADS, LAYERS = 32, 48, 2, 2
 SIZES = {
@@ -142,21 +143,24 @@ def _processor(tokenizer: PreTrainedTokenizerFast) -> Any:
     return Gemma3Processor(image_processor=Gemma3ImageProcessor(), tokenizer=tokenizer)
 
 
-def _backbone(model: NamedModel, tokenizer: PreTrainedTokenizerFast) -> Any:
+def _backbone(named: NamedModel, tokenizer: PreTrainedTokenizerFast) -> Any:
     """Return the architecture with tiny sizes, its vocabulary and special tokens those of the tokenizer."""
     ids = {
         f"{name}_token_id": getattr(tokenizer, f"{name}_token_id", None) for name in ("pad", "eos", "bos", "cls", "sep")
     }
     known = {name: value for name, value in ids.items() if value is not None}
-    own = {**_tiny(model.config, len(tokenizer)), **known}
+    own = {**_tiny(named.config, len(tokenizer)), **known}
     if "cls_token_id" in known:  # as ModernBERT's config.json has them
         own |= {"bos_token_id": known["cls_token_id"], "eos_token_id": known["sep_token_id"]}
-    if model.config["model_type"] == "t5":
+    if named.config["model_type"] == "t5":
         own["decoder_start_token_id"] = tokenizer.pad_token_id
-    config = configuration(model.model_copy(update={"config": own}))
+    config = configuration(named.model_copy(update={"config": own}))
     kind = config.model_type
     if kind == "t5":
-        return AutoModelForSeq2SeqLM.from_config(config)
+        model = AutoModelForSeq2SeqLM.from_config(config)
+        # Random weights end no text: a cut one would be dropped.
+        model.generation_config.update(forced_eos_token_id=tokenizer.eos_token_id, min_new_tokens=LEAST_WRITTEN)
+        return model
     writes = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     return (AutoModelForCausalLM if writes else AutoModel).from_config(config)
 
