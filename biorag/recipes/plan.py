@@ -96,13 +96,8 @@ class RecipePlan:
             **{"base": self.backbone.model, "data": data},
         }
         small = recipe.rehearsal.values if choices.rehearsed else {}
-        self.values: dict[str, Value] = {
-            **recipe.values,
-            **self.backbone.values,
-            **self.scale.values,
-            **small,
-            **self._own,
-        }
+        self._chosen: dict[str, Value] = {**self.backbone.values, **self.scale.values, **small, **self._own}
+        self.values: dict[str, Value] = {**recipe.values, **self._chosen}
         self.changes = Changes(choices.changes, self.values, self.scale.settings)
         self._hash = cache(content_hash)
         self._versions = installed_versions()  # a step is done by the program, which is part of its key
@@ -250,7 +245,7 @@ class RecipePlan:
         """Return what stands for a blank in a template's command at a point, changed if a change says so."""
         value = self.values.get(name)
         for axis, names in self.recipe.by.items():
-            if name in names and axis in point:
+            if name in names and axis in point and name not in self._chosen:
                 value = names[name].get(str(point[axis]), names[name].get(EVERY, value))
         return self.changes.value(template.name, name, value)
 

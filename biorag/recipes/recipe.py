@@ -270,6 +270,11 @@ class ExperimentRecipe(_Part):
         for step in self.steps:
             _check_known(f"step {step.name!r}", "axis", [*step.axes, *chain(*step.when)], self.axes)
             _check_known(f"step {step.name!r}", "scale", step.scales, self.scales)
+        values = {**self.values, **self.servers, **self.axes}
+        for part in (*self.scales.values(), *self.backbones.values(), self.rehearsal):
+            values |= part.values
+        for name in names & {*values, *chain(*self.by.values())}:
+            raise ValueError(f"{name!r} is both a step and a value: rename one")
         _check_known("by", "axis", self.by, self.axes)
         _check_known("rehearsal", "axis", self.rehearsal.alike, self.axes)
         for name, profile in self.hardware.items():
