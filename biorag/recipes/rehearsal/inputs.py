@@ -23,6 +23,7 @@ from biorag.corpus.datasets import QRELS_HEADER
 from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError
 from biorag.recipes.recipe import Input
+from biorag.training.instructions import dataset_key, read_tasks
 from biorag.utils.files import json_line
 from biorag.utils.registry import or_list
 
@@ -31,6 +32,7 @@ QUESTIONS = 24  # of a set with judgements
 FIRST_PMID = 1000
 TITLE_ONLY = 4  # of PubMed's records every fourth has a title alone: about 10 of 28 million (BioASQ 8, section 5)
 ABOUT = ("What is known about {}?", "How is {} explained?", "Which findings concern {}?")
+OF_BMRETRIEVER = ("MQP", "MS Marco", "FEVER", "PubMed")
 INSTRUCTION = "Given a question, retrieve passages that answer the question"
 
 
@@ -154,14 +156,21 @@ def _write_beir(path: Path, part: str = "test", grades: tuple[int, ...] = (1,)) 
     (path / "qrels" / f"{part}.tsv").write_text(QRELS_HEADER + "".join(judged), encoding="utf-8")
 
 
-def _write_rows(path: Path) -> None:
+def _write_bmretriever(path: Path) -> None:
+    """Write BMRetriever's rows for fine-tuning, each of another data set and so with another instruction."""
+    tasks = read_tasks("bmretriever")
+    told = [tasks[dataset_key(name)] for name in OF_BMRETRIEVER]
+    _write_rows(path, lambda text: told[text.number % len(told)])
+
+
+def _write_rows(path: Path, instruction: Callable[[Text], str] = lambda _: INSTRUCTION) -> None:
     """Write training rows: a question, its passage, a negative and an instruction."""
     rows = (
         {
             "query": text.question,
             "positive": text.content,
             "negatives": [texts()[(text.number + 7) % ROWS].content],
-            "instruction": INSTRUCTION,
+            "instruction": instruction(text),
         }
         for text in texts()
     )
@@ -192,6 +201,7 @@ FORMATS: Mapping[str, Callable[[Path], None]] = {
     "BEIR train": lambda path: _write_beir(path, "train"),
     "BEIR graded": lambda path: _write_beir(path, grades=(2, 1, 0)),
     "rows": _write_rows,
+    "BMRetriever": _write_bmretriever,
     "prompt": _write_prompt,
 }
 
