@@ -1,1 +1,0 @@
-"""Rehearsals of recipes: every step with its real options, on stand-ins that are made in seconds."""
