@@ -1,6 +1,6 @@
 """Hold conversations that were written without knowledge of the chat, and count what became of each follow-up.
 
-    python -m scripts.conversations --name pubmed [--show] > outcomes.json
+    python -m scripts.conversations --name pubmed [--set FILE] [--show] > outcomes.json
 
 The index is that of the 14,448 PubMed snippets in DATA/pubmed. A turn names, by regular expressions, the subject that
 the answer or a cited snippet must hold, and the aspect that the answer must tell. No generator is asked, as in `biorag
@@ -42,11 +42,12 @@ def main() -> None:
     """Hold the conversations, and print how many follow-ups of each kind had which outcome."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--name", default="pubmed")
+    parser.add_argument("--set", type=Path, default=CONVERSATIONS, help="the conversations, a line each")
     parser.add_argument("--show", action="store_true", help="print each turn to stderr")
     chosen = parser.parse_args()
     counts: dict[str, Counter[str]] = {"first": Counter(), "follow-up": Counter()}
     with biorag.open(chosen.name) as session:
-        for line in CONVERSATIONS.read_text(encoding="utf-8").splitlines():
+        for line in chosen.set.read_text(encoding="utf-8").splitlines():
             conversation, said = Conversation(session), ""
             for number, turn in enumerate(json.loads(line)["turns"]):
                 asked = conversation.ask(turn["question"], conversation.standalone(turn["question"]))
