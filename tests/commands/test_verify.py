@@ -152,7 +152,7 @@ def test_what_a_judge_is_not_sure_of_is_shown_as_such(bm25, monkeypatch, server,
             probability = {"supports": 0.55, "contradicts": 0.05, "neither": 0.4}
             return CheckedSentence(claim, Verdict.UNSURE, probability=probability)
 
-    monkeypatch.setattr("biorag.api.session.load_checker", lambda settings, load: Leaning())
+    monkeypatch.setattr("biorag.api.session.load_checker", lambda settings, load, judge: Leaning())
     shown = succeeded(verify(bm25, CLAIM))
     assert shown.stdout == "Not sure\nsupports 55 %, contradicts 5 %, neither 40 %\n"
     assert done(verify(bm25, CLAIM, "--json"))["verdict"] == "unsure"

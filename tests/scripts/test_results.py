@@ -10,7 +10,7 @@ import pytest
 from scripts.results import BLOCKS, PAGES, ROOT, STORE, stored_figures, written
 
 _BLOCK = re.compile(r"<!-- figures: ([a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
-_FIGURE = re.compile(r"\b0?\.[0-9]{2,}\b|\b[0-9.]+ m?s\b")
+_FIGURE = re.compile(r"(?<![0-9])0?\.[0-9]{2,}\b|\b[0-9.]+ m?s\b")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
