@@ -146,15 +146,10 @@ def dense_by_id(records: Sequence[Any], dimension: int) -> dict[str, Vectors]:
 
     Raises `StoredError` if a payload has no id, or a vector is not one of finite numbers in that dimension.
     """
-    vectors: dict[str, Vectors] = {}
-    for id, record in zip(ids_of(records), records, strict=True):
-        try:
-            vector = np.array(record.vector[DENSE], np.float32)
-        except (TypeError, KeyError, ValueError):
-            raise StoredError(f"no dense vector of {id!r}") from None
+    vectors = _vectors_by_id(records, DENSE, "no dense vector")
+    for id, vector in vectors.items():
         if vector.shape != (dimension,) or not np.isfinite(vector).all():
             raise StoredError(f"no dense vector of {id!r} with {dimension} finite numbers")
-        vectors[id] = vector
     return vectors
 
 
@@ -167,15 +162,21 @@ def tokens_by_id(records: Sequence[Any], parameters: TokenParameters) -> dict[st
     """
     from biorag.models.token_projection import unit
 
+    vectors = _vectors_by_id(records, TOKENS, "no token vectors")
+    for id, rows in vectors.items():
+        if rows.ndim != 2 or rows.shape[1] != parameters.dimension or not np.isfinite(rows).all():
+            raise StoredError(f"no token vectors of {id!r} with {parameters.dimension} finite numbers")
+    return {id: unit(rows) for id, rows in vectors.items()} if parameters.kept == COMPACT else vectors
+
+
+def _vectors_by_id(records: Sequence[Any], name: str, absent: str) -> dict[str, Vectors]:
+    """Return the vectors of a name by the ids of their snippets; raises `StoredError`, which begins with `absent`."""
     vectors: dict[str, Vectors] = {}
     for id, record in zip(ids_of(records), records, strict=True):
         try:
-            rows = np.array(record.vector[TOKENS], np.float32)
+            vectors[id] = np.array(record.vector[name], np.float32)
         except (TypeError, KeyError, ValueError):
-            raise StoredError(f"no token vectors of {id!r}") from None
-        if rows.ndim != 2 or rows.shape[1] != parameters.dimension or not np.isfinite(rows).all():
-            raise StoredError(f"no token vectors of {id!r} with {parameters.dimension} finite numbers")
-        vectors[id] = unit(rows) if parameters.kept == COMPACT else rows
+            raise StoredError(f"{absent} of {id!r}") from None
     return vectors
 
 
