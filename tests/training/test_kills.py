@@ -107,15 +107,16 @@ def test_kills_at_random_moments_cost_at_most_the_interval_and_change_nothing(ki
     assert reached < STEPS
     resumed = train_retriever(files, SPLIT, SETTINGS, out, {}, QUIET)
     whole = train_retriever(files, SPLIT, SETTINGS, tmp_path / "whole", {}, QUIET)
-    assert resumed["best"] == whole["best"]
+    assert resumed["best"] == pytest.approx(whole["best"], abs=1e-3)
     assert 0 <= reached - resumed["resumed_from_step"] <= INTERVAL
     same_weights(tmp_path)
 
 
 def same_weights(folder: Path) -> None:
+    """Up to the order in which a processor's kernels add; a step that is lost or repeated moves a weight by 1e-3."""
     whole, cut = (load_file(folder / name / "model.safetensors") for name in ("whole", "cut"))
     for name, value in whole.items():
-        np.testing.assert_array_equal(cut[name], value, err_msg=name)
+        np.testing.assert_allclose(cut[name], value, rtol=0, atol=1e-5, err_msg=name)
 
 
 class Killed(BaseException):
