@@ -98,7 +98,8 @@ class Asking:
         if not after:
             return session.ask(**asked, on_text=self.grow)
         question = asked.pop("question")
-        searched, holds = standalone(session, question, after, said)
+        kept = {name: asked[name] for name in ("filter", "exclude_pmid")}
+        searched, holds = standalone(session, question, after, said, **kept)
         asked["answer_anyway"] = asked["answer_anyway"] or holds or None
         answer = session.ask(searched, **asked, on_text=self.grow)
         return answer if searched == question else following(question, after, said, answer)
