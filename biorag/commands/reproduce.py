@@ -124,7 +124,8 @@ def _run(recipe: Path, asked: RunOptions, variation: Variation, ctx: Context, as
 
     loaded, choices = load_recipe(recipe), variation.choices(asked, ctx)
     if asked.rehearse:
-        _rehearse(loaded, replace(choices, hardware=variation.hardware), asked, as_json)
+        profile = variation.hardware or loaded.profile_for(asked.scale)
+        _rehearse(loaded, replace(choices, hardware=profile), asked, as_json)
         return
     machine = load_machine(variation.machine) if variation.machine else None
     profile = variation.hardware or _profile(loaded, asked.scale, machine)

@@ -111,8 +111,8 @@ class RecipePlan:
 
     @property
     def steps(self) -> list[Step]:
-        """The steps, each once, in the recipe's order."""
-        return list({instance.step.key: instance.step for instance in self.instances}.values())
+        """The steps in the recipe's order, one for each point of a template; equal commands are one and the same."""
+        return [instance.step for instance in self.instances]
 
     def missing(self) -> dict[str, str]:
         """Return the missing inputs of the scale: name to path."""

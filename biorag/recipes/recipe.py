@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -275,11 +276,15 @@ class ExperimentRecipe(_Part):
         for step in self.steps:
             _check_known(f"step {step.name!r}", "axis", [*step.axes, *chain(*step.when)], self.axes)
             _check_known(f"step {step.name!r}", "scale", step.scales, self.scales)
-        values = {**self.values, **self.servers, **self.axes}
-        for own in (*(s.values for s in self.scales.values()), *(b.values for b in self.backbones.values())):
-            values |= own
-        values |= self.rehearsal.values
-        for name in names & {*values, *chain(*self.by.values())}:
+        parts: list[Mapping[str, Any]] = [
+            self.values,
+            self.servers,
+            self.axes,
+            self.rehearsal.values,
+            *self.by.values(),
+        ]
+        parts += [part.values for part in (*self.scales.values(), *self.backbones.values())]
+        for name in sorted(names & set(chain(*parts))):
             raise ValueError(f"{name!r} is both a step and a value: rename one")
         _check_known("by", "axis", self.by, self.axes)
         _check_known("rehearsal", "axis", self.rehearsal.alike, self.axes)
@@ -294,7 +299,7 @@ class ExperimentRecipe(_Part):
             _check_known(f"finding {finding.text!r}", "scale", finding.not_tested, self.scales)
         return self
 
-    def profile_for(self, scale: str, memory: int) -> str | None:
+    def profile_for(self, scale: str, memory: float = math.inf) -> str | None:
         """Return the hardware profile of a scale for a device with so many bytes: the largest one; None for none."""
         fitting = {
             profile.memory_gb: name

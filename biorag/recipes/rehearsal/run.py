@@ -18,7 +18,7 @@ from biorag.recipes.rehearsal import process
 from biorag.recipes.rehearsal.inputs import texts, write_input
 from biorag.recipes.rehearsal.process import Forker
 from biorag.recipes.rehearsal.servers import stand_ins
-from biorag.recipes.steps import Shared, Step, Workshop
+from biorag.recipes.steps import Shared, Step, Workshop, unique
 from biorag.types import Progress
 
 DATA, HUB, RUN = "data", "hub", "run"
@@ -107,7 +107,7 @@ def rehearse(
             also = [process.MTEB] if any("mteb" in step.arguments for step in plan.steps) else []
             with rehearsal.held(), Forker(rehearsal.environment, folder / "libraries.txt", also) as rehearsal.forker:
                 _write_models(rehearsal, plan, folder / HUB)
-                ran = [step for step in plan.steps if step.key not in rehearsal.likes]
+                ran = [step for step in unique(plan.steps) if step.key not in rehearsal.likes]
                 with progress("Steps", len(ran)) as advance:
                     rehearsal.run_all(ran, advance)
                 return {
