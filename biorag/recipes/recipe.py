@@ -283,7 +283,8 @@ class ExperimentRecipe(_Part):
             self.rehearsal.values,
             *self.by.values(),
         ]
-        parts += [part.values for part in (*self.scales.values(), *self.backbones.values())]
+        parts += [scale.values for scale in self.scales.values()]
+        parts += [backbone.values for backbone in self.backbones.values()]
         for name in sorted(names & set(chain(*parts))):
             raise ValueError(f"{name!r} is both a step and a value: rename one")
         _check_known("by", "axis", self.by, self.axes)
