@@ -11,7 +11,6 @@ import numpy as np
 
 from biorag.benchmarks.per_question import PER_QUESTION, QuestionFigures, QuestionValues, read_figures, values_of
 from biorag.benchmarks.significance import Paired, holm
-from biorag.errors import BadInputError
 from biorag.recipes.plan import RecipePlan
 from biorag.recipes.recipe import Figure, FigurePath, Finding, Known, PaperTable, TableRow
 from biorag.recipes.steps import METRICS, Step, Workshop
@@ -162,16 +161,7 @@ def reported(workshop: Workshop, step: Step, path: str) -> float:
 
     Raises BadInputError if the report does not have it.
     """
-    value: Any = workshop.record(step)["report"]
-    for key in path.split("."):
-        if isinstance(value, list):  # rows of `bench mteb` by their task, of `bench bioasq` by their batch
-            rows = [row for row in value if isinstance(row, dict)]
-            value = next((row for row in rows if key in (row.get("task"), row.get("batch"))), None)
-        else:
-            value = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise BadInputError(f"the report of step {step.name!r} has no number at {path!r}")
-    return float(value)
+    return workshop.reported(step, path)
 
 
 def columns_of(table: Mapping[str, Any]) -> list[str]:

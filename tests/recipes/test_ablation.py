@@ -15,7 +15,7 @@ from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.recipes import steps
 from biorag.recipes.plan import RecipePlan
-from biorag.recipes.steps import Step, Workshop
+from biorag.recipes.steps import Shared, Step, Workshop
 from biorag.recipes.sweep import SCALE, cells, load_sweep, recipe_of
 from tests import cli
 from tests.cli import done, invoke, options_of
@@ -116,7 +116,7 @@ SMALL = {"negatives": ["in-batch", "bm25"], "similarity": ["cosine"], "k_init": 
 
 def steps_of(sweep) -> dict[str, Step]:
     """Return all steps of a sweep by their names, which are distinct."""
-    listed = RecipePlan(recipe_of(sweep), SCALE, None, Path("data")).steps
+    listed = RecipePlan(recipe_of(sweep), SCALE).steps
     assert len({step.name for step in listed}) == len(listed)
     return {step.name: step for step in listed}
 
@@ -269,7 +269,7 @@ def fake(tmp_path, monkeypatch):
 @pytest.fixture
 def workshop(tmp_path):
     def workshop(jobs=1):
-        return Workshop(tmp_path / "out", jobs)
+        return Workshop(tmp_path / "out", Shared(jobs=jobs))
 
     return workshop
 
