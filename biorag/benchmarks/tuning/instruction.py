@@ -1,50 +1,27 @@
-"""The instruction in an encoder's query prompt, and encoders with another prompt."""
+"""Encoders with another query prompt."""
 
 from __future__ import annotations
 
-import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
+from biorag.errors import MismatchError, MissingError
 from biorag.models.finding import ModelFiles
-from biorag.models.prompted import write_prompts
+from biorag.models.formats.directory import MODULE_LIST
+from biorag.utils.files import write_json
+from biorag.utils.parsing import parsed_file
 
-# BMRetriever's "{task}\nQuery: ", E5's and Qwen3's "Instruct: {task}\nQuery:"; else the instruction is the prompt.
-_FORM = re.compile(r"(?P<start>Instruct: )?(?P<task>.*?)(?P<end>\nQuery: ?|\s*)", re.DOTALL)
-
-
-class PromptedEncoder(Protocol):
-    """An encoder whose query prompt may be changed."""
-
-    query_prompt: str
+SETTINGS = "config_sentence_transformers.json"
 
 
-@dataclass(frozen=True, slots=True)
-class PromptForm:
-    """The parts before and after the instruction in a query prompt."""
-
-    start: str = ""
-    end: str = "\nQuery: "
-
-    def prompt(self, instruction: str) -> str:
-        """Return the query prompt; empty without an instruction."""
-        return f"{self.start}{instruction}{self.end}" if instruction else ""
-
-
-def parted(prompt: str) -> tuple[str, PromptForm]:
-    """Return the instruction in a query prompt, and the form that makes the prompt of it.
-
-    An empty prompt has BMRetriever's form.
-
-    Xu et al. (2024), BMRetriever, arXiv:2404.18443.
-    """
-    match = _FORM.fullmatch(prompt)
-    assert match is not None, "every text has the form"
-    if not match["task"]:
-        return (prompt, PromptForm(end="")) if prompt else ("", PromptForm())
-    return match["task"], PromptForm(match["start"] or "", match["end"])
+def check_keeps_prompt(files: ModelFiles) -> None:
+    """Raise MissingError for a bare transformers model, which cannot keep a prompt."""
+    if not (files.path / MODULE_LIST).is_file():
+        raise MissingError(
+            f"{files.path} has no {MODULE_LIST}, and a bare transformers model keeps no prompt: save it with "
+            "sentence-transformers first, or give --no-write"
+        )
 
 
 def copy_with_prompt(files: ModelFiles, folder: Path, prompt: str) -> None:
@@ -52,5 +29,17 @@ def copy_with_prompt(files: ModelFiles, folder: Path, prompt: str) -> None:
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     shutil.copytree(files.path, unfinished)
-    write_prompts(unfinished, {"query": prompt})
+    write_query_prompt(unfinished, prompt)
     unfinished.rename(folder)
+
+
+def write_query_prompt(folder: Path, prompt: str) -> None:
+    """Set a model directory's query prompt; passages are encoded as before."""
+    path = folder / SETTINGS
+    settings = parsed_file(dict[str, Any], path, MismatchError, "get the encoder again") if path.exists() else {}
+    prompts = dict(settings.get("prompts") or {})
+    default = settings.get("default_prompt_name")
+    if default in prompts:  # which passages may use
+        prompts.setdefault("document", prompts[default])
+    prompts["query"] = prompt
+    write_json(path, {**settings, "prompts": prompts})

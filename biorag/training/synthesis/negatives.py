@@ -17,6 +17,7 @@ from typing import Any
 from biorag.engine import open_generator, open_passages
 from biorag.prompts.template import Template, load_template
 from biorag.training.data import SYNTHETIC
+from biorag.training.negatives.mining import kept_fields
 from biorag.training.rows import normalised, read_rows, sha256_of
 from biorag.training.synthesis.drafts import GenerationJob, Tally, on_one_line, passage_fault
 from biorag.training.synthesis.writers import DraftForm, PromptedWriter, about, free_texts
@@ -70,8 +71,11 @@ def negative_rows(
     tally["without"] += not texts
     if texts:
         numbered = {f"negative_{number}": text for number, text in enumerate(texts, 1)}
-        ids = {key: id for key, id in (("query_id", row.query_id), ("positive_id", row.positive_id)) if id}
-        yield {"query": row.query, "positive": row.positive, **numbered, "kind": SYNTHETIC, **ids}
+        yield {"query": row.query, "positive": row.positive, **numbered, "kind": SYNTHETIC, **kept_fields(row)}
+
+
+def _ids(row: TrainingRow) -> list[str]:
+    return [row.query_id, row.positive_id, *filter(None, [row.instruction])]
 
 
 def generate_negatives(job: GenerationJob, paths: Sequence[Path], name: str | None) -> Tally:
@@ -83,7 +87,7 @@ def generate_negatives(job: GenerationJob, paths: Sequence[Path], name: str | No
     template = load_template("negative", job.template)
     opened = open_generator(job.settings)
     identity = {
-        "rows": sha256_of([pair.id, pair.row.query_id, pair.row.positive_id] for pair in subjects),
+        "rows": sha256_of([pair.id, *_ids(pair.row)] for pair in subjects),
         "generator": opened.identity,
         "prompt": template.sha256,
     }
