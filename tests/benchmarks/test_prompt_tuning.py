@@ -20,9 +20,9 @@ from biorag.benchmarks.tuning.evolution import (
     feedback_of,
     instruction_of,
 )
-from biorag.benchmarks.tuning.instruction import write_query_prompt
 from biorag.corpus.datasets import Dataset
 from biorag.errors import ServiceError
+from biorag.models.prompted import write_prompts
 from biorag.prompts.template import load_template
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
@@ -199,11 +199,11 @@ def test_the_instruction_in_a_prompt(prompt, instruction, form):
 
 def test_a_query_prompt_is_written_and_the_rest_stays(tmp_path):
     file = tmp_path / "config_sentence_transformers.json"
-    write_query_prompt(tmp_path, "a ")
+    write_prompts(tmp_path, {"query": "a "})
     assert json.loads(file.read_bytes()) == {"prompts": {"query": "a "}}
     file.write_text('{"similarity_fn_name": "dot", "prompts": {"document": "p ", "query": "q "}}')
-    write_query_prompt(tmp_path, "a ")
+    write_prompts(tmp_path, {"query": "a "})
     assert json.loads(file.read_bytes()) == {"similarity_fn_name": "dot", "prompts": {"document": "p ", "query": "a "}}
     file.write_text('{"default_prompt_name": "query", "prompts": {"query": "q "}}')
-    write_query_prompt(tmp_path, "a ")
+    write_prompts(tmp_path, {"query": "a "})
     assert json.loads(file.read_bytes())["prompts"] == {"query": "a ", "document": "q "}, "passages change"

@@ -16,6 +16,7 @@ from biorag.training.instructions import (
     Instructions,
     PromptForm,
     form_of,
+    generic_tasks,
     instructed,
     named_task,
     read_instructions,
@@ -91,6 +92,25 @@ def test_what_is_no_report_of_tuning(tmp_path, written):
     (tmp_path / "report.json").write_text(written)
     with pytest.raises(BadInputError, match="no instruction under 'winner'"):
         named_task(f"tuned:{tmp_path}")
+
+
+def test_generic_tasks_are_drawn_from_ours_or_from_a_file(tmp_path):
+    ours = generic_tasks(10, 0)
+    assert len(set(ours)) == 10 and ours == generic_tasks(10, 0) != generic_tasks(10, 1)
+    assert len(generic_tasks(100, 0)) == 100
+    with pytest.raises(BadInputError, match="biorag has 100 different tasks, and --random-prompts asks 101"):
+        generic_tasks(101, 0)
+    file = tmp_path / "tasks.txt"
+    file.write_text("Imagine a librarian.\n\n  Find it.  \nFind it.\nRank them.\n")
+    assert generic_tasks(3, 5, file) == ("Imagine a librarian.", "Find it.", "Rank them.")
+    assert set(generic_tasks(2, 0, file)) < {"Imagine a librarian.", "Find it.", "Rank them."}
+    with pytest.raises(BadInputError, match="3 different tasks"):
+        generic_tasks(4, 0, file)
+    file.write_bytes(b"\xff")
+    with pytest.raises(BadInputError, match="not UTF-8"):
+        generic_tasks(1, 0, file)
+    with pytest.raises(MissingError, match="one a line"):
+        generic_tasks(1, 0, tmp_path / "absent.txt")
 
 
 # --- rows with an instruction of their own ------------------------------------------------------------------
