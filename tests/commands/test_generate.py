@@ -212,7 +212,7 @@ def test_pairs_of_scenarios_that_the_model_lists(generate, invoke, server, tmp_p
     assert (report["prompt_tokens"], report["completion_tokens"]) == (2800, 196), "the lists' too"
     listed = Path(f"{out}.scenarios.txt").read_text().splitlines()
     assert len(listed) == 13
-    assert [line["scenario"] for line in lines(out)] == [scenario for scenario in listed for _ in range(2)]
+    assert [line["instruction"] for line in lines(out)] == [scenario for scenario in listed for _ in range(2)]
     rows, _ = read_rows([out])
     assert {(row.kind, len(row.negatives)) for row in rows} == {("synthetic", 1)}
     failed(invoke(*asked, "--scenarios", 14), 5, "other scenarios:", "choose another --out")
