@@ -1,11 +1,13 @@
 """Instruction templates: what is put before a text, and what is no template."""
 
 import json
+from functools import wraps
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers import AutoTokenizer, LlamaModel
 
 from biorag.errors import BadInputError, MissingError
 from biorag.models.bi_encoder import BiEncoder
@@ -137,24 +139,22 @@ def published(tmp_path, snippets):
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("command", ["train", "mine", "generate"])
+@pytest.mark.parametrize("command", ["mine", "generate"])
 def test_a_row_keeps_its_instruction_from_the_file_to_the_model(
     command, published, tmp_path, tiny_encoder, small_home, server, monkeypatch
 ):
     """Converted, mined or written negatives for, trained: each query is read under its own task, or else `--task`."""
     succeeded(invoke("data", "convert", "bmretriever", published, "--out", tmp_path / "converted"))
     rows = tmp_path / "converted" / "rows.jsonl"
-    made, negatives = tmp_path / "made.jsonl", ["--negatives", "retriever"]
+    made, kind = tmp_path / "made.jsonl", "retriever"
     if command == "mine":
         done(invoke("mine", rows, "--negatives", "retriever", "--per-row", 1, "--out", made, "--json", home=small_home))
-    elif command == "generate":
+    else:
         texts = [f"Passage {letter * 3} tells of {letter * 9} and of nothing else." for letter in "abcd"]
         server.will(*(json.dumps({"passage": text}) for text in texts))
         asked = ["generate", "negatives", rows, "--llm", server.url, "--llm-model", "m", "--out", made, "--json"]
         assert done(invoke(*asked))["rows"] == 4
-        negatives = ["--negatives", "synthetic"]
-    else:
-        made, negatives = rows, []
+        kind = "synthetic"
     kept = {row.query: row.instruction for row in read_rows([made])[0]}
     assert kept == {query: task for task, query, _ in ASKED} | {"Metformin": ""}
 
@@ -167,13 +167,38 @@ def test_a_row_keeps_its_instruction_from_the_file_to_the_model(
 
     monkeypatch.setattr(retriever._Trainer, "compute_loss", recorded)
     options = ["--instruct", "bmretriever", "--task", "Find liver", "--validation", 0, "--precision", "fp32"]
-    asked = ["train", "retriever", made, "--base", tiny_encoder, *negatives, *options]
+    asked = ["train", "retriever", made, "--base", tiny_encoder, "--negatives", kind, *options]
     done(invoke(*asked, "--out", tmp_path / "m", "--json"))
     tokenizer = BiEncoder(find_encoder(str(tiny_encoder))).model.tokenizer
     texts = [f"{task}\nQuery: {query}" for task, query, _ in ASKED] + ["Find liver\nQuery: Metformin"]
     assert sorted(read) == sorted(tuple(tokenizer(text).input_ids) for text in texts)
     prompts = json.loads((tmp_path / "m" / "config_sentence_transformers.json").read_text())["prompts"]
     assert prompts["query"] == "Find liver\nQuery: "
+
+
+@pytest.mark.models
+def test_a_decoder_receives_the_published_rows_as_tokenized_by_hand(published, tmp_path, tiny_decoder, monkeypatch):
+    """BOS, the row's task, its query, EOS; the passages under theirs: from BMRetriever's file to token ids."""
+    succeeded(invoke("data", "convert", "bmretriever", published, "--out", tmp_path / "converted"))
+    received, forward = [], LlamaModel.forward
+
+    @wraps(forward)
+    def recorded(model, input_ids, attention_mask, **options):
+        received.extend(ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True))
+        return forward(model, input_ids=input_ids, attention_mask=attention_mask, **options)
+
+    monkeypatch.setattr(LlamaModel, "forward", recorded)
+    options = ["--instruct", "bmretriever", "--task", "Find liver", "--validation", 0, "--epochs", 1, "--batch-size", 4]
+    rows = tmp_path / "converted" / "rows.jsonl"
+    done(invoke("train", "retriever", rows, "--base", tiny_decoder, *options, "--out", tmp_path / "m", "--json"))
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_decoder)
+    records = json.loads(published.read_text())
+    passages = [record[side].split("passage: ")[-1] for record in records for side in ("positive", "negative")]
+    texts = [f"{task}\nQuery: {query}" for task, query, _ in ASKED] + ["Find liver\nQuery: Metformin"]
+    texts += [f"Represent this passage\npassage: {passage}" for passage in passages]
+    by_hand = [[0, *tokenizer(text, add_special_tokens=False).input_ids, 1] for text in texts]
+    assert sorted(received) == sorted(by_hand)
 
 
 ROWS = [TrainingRow("gene", "lung", instruction="Find it"), TrainingRow("pain", "liver")]
