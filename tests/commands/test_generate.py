@@ -260,7 +260,9 @@ def test_a_papers_own_words_replace_the_prompts_of_pairs_and_of_negatives(genera
     (row,) = lines(tmp_path / "p.jsonl")
     drawn = ", ".join(row["attributes"].values())
     assert (system, user) == ("Its own words.", f'Task: Find documents on a drug.\n{drawn}\nKeys: {{"query": 1}}')
-    own.write_text("[system]\nA paper's words.\n[user]\n{question}\n{documents}\nReturn ONLY the text.\n")
+    own.write_text(
+        "[system]\nA paper's words.\n[user]\n{question}\nPrompt: {instruction}\n{documents}\nReturn ONLY the text.\n"
+    )
     generate("negatives", mined, *model, "--prompt", own, "--out", tmp_path / "n.jsonl")
     users = [body["messages"][1]["content"] for body in server.bodies[1:]]
     assert all(user.endswith("Return ONLY the text.") for user in users)
