@@ -2,7 +2,7 @@ r"""BMRetriever's instruction fine-tuning pairs (Xu et al., 2024, section 3.3): 
 
 The set is one JSON file, `ft_data.json`, of a query with its positive and negative passages a record. The names of
 Tevatron (`positive_passages`) and FlagEmbedding (`pos`, `neg`) are read too. BMRetriever's templates ("Instruct:
-…\nQuery: …", "Represent this passage\npassage: …") are taken apart: `biorag train` writes a set's own instruction.
+…\nQuery: …", "Represent this passage\npassage: …") are taken apart: `biorag train --instruct` puts them together again.
 
 Synthesize-Train-Merge (Khattab et al. 2026, section 3.2.1) parts the set into four. It names some data sets of each, so
 the others are ours: by BMRetriever's Tables 8 and 9 their sizes come near those of its Table 2.

@@ -132,7 +132,7 @@ def columns_work(
         count = 0
     longest, tokens = [query_tokens, *[0] * (1 + count)], 0
     for row in rows:
-        for column, text in enumerate((row.query, row.positive, *row.negatives[:count])):
+        for column, text in enumerate((row.instruction + row.query, row.positive, *row.negatives[:count])):
             length = min(settings.max_tokens, 1 + len(text) // CHARACTERS)
             length = max(length, 0 if column else query_tokens)
             longest[column], tokens = max(longest[column], length), tokens + length
