@@ -257,8 +257,8 @@ def _exchanges_names(pair: ClaimComparison) -> bool:
 def _takes_number_of_another(pair: ClaimComparison) -> bool:
     """Whether a number stands beside a name to which the evidence gives another number of its kind.
 
-    "7 % with placebo" of "7 % with semaglutide and 2 % with placebo": the claim leaves out the number's own name and the
-    name's own number.
+    "7 % with placebo" of "7 % with semaglutide and 2 % with placebo": the claim leaves out the number's own name and
+    the number of the other name.
     """
     theirs, owners = pair.evidence.content, pair.owners
     skipped = [n for n, word in enumerate(theirs) if n not in owners and is_specific(word)]
