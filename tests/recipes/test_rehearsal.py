@@ -190,18 +190,26 @@ def reader() -> Any:
 # --- plans ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("paper", "profile"),
-    [(paper, profile) for paper in PAPERS for profile in load_recipe(recipe_of(paper)).hardware],
-)
-def test_a_profile_fits_into_the_memory_that_it_names(paper, profile, monkeypatch):
+PROFILES = [
+    (paper, profile, backbone)
+    for paper in PAPERS
+    for recipe in [load_recipe(recipe_of(paper))]
+    for profile in recipe.hardware
+    for backbone in recipe.backbones
+    if backbone == recipe.scales["full"].backbone
+    or (profile == "h200" and recipe.backbones[backbone].model in packaged())
+]
+
+
+@pytest.mark.parametrize(("paper", "profile", "backbone"), PROFILES)
+def test_a_profile_fits_into_the_memory_that_it_names(paper, profile, backbone, monkeypatch):
     monkeypatch.setattr("biorag.models.resources.operations", lambda *_: 1e12)
     recipe = load_recipe(recipe_of(paper))
     memory = recipe.hardware[profile].memory_gb
     gpu = {"gpus": 1, "gpu_memory_gb": memory, "gpu_tflops": 100}
     machine = MachineKind(name="m", cores=8, memory_gb=64, disk_gb=1000, **gpu)
     assert recipe.profile_for("full", int(memory * 1e9)) == profile
-    plan = RecipePlan(recipe, "full", Choices(hardware=profile, read=reader()))
+    plan = RecipePlan(recipe, "full", Choices(backbone=backbone, hardware=profile, read=reader()))
     estimates = Estimator(plan, machine).all()
     assert {step.name: estimates[step.key].fault for step in plan.steps if estimates[step.key].fault} == {}
     assert any(one.bytes for one in estimates.values())
