@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from biorag.models.resources import FORWARD, gib
 from biorag.recipes.named_models import OPTIONS, headers_of, models_of
 from biorag.recipes.plan import Instance, RecipePlan
 from biorag.recipes.recipe import StepWork
+from biorag.recipes.steps import unique
 from biorag.scale import planning
 from biorag.scale.planning import GIGABYTE, MachineKind, Workload
 from biorag.settings.section import STARTER
@@ -24,7 +26,7 @@ from biorag.types import TrainingRow
 CHARACTERS = 4  # of a token, as the guard counts them
 QUERY_TOKENS = 64  # of a question, at most
 DEFAULT_TOKENS = 128  # of a text, where a recipe does not say
-MODEL_BYTES, CHECKPOINT_BYTES = 4, 12  # of a parameter on disk: in a model, and in a checkpoint besides
+MODELS = 2  # on disk: the model, and a checkpoint's besides, which has AdamW's moments too
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,11 @@ def device_bytes(machine: MachineKind | None) -> int:
 
 
 class Estimator:
-    """Estimates the steps of a plan on a machine of a kind, or on this one (None)."""
+    """Estimates the steps of a plan on a machine of a kind, or on this one (None), of which each step takes one GPU."""
 
     def __init__(self, plan: RecipePlan, machine: MachineKind | None = None) -> None:
-        self._plan, self._machine = plan, machine
+        alone = {"count": 1, "gpus": min(1, machine.gpus)} if machine else {}
+        self._plan, self._machine = plan, machine and machine.model_copy(update=alone)
         self._known = models_of(plan.recipe)
         self._by_key = {instance.step.key: instance for instance in plan.instances}
 
@@ -126,7 +129,7 @@ class Estimator:
     def _training(self, instance: Instance, work: StepWork, files: ModelFiles) -> StepEstimate:
         from biorag.models.loading import uses_bf16
         from biorag.training.cross_encoder import MULTIPLE
-        from biorag.training.estimating import Machine, columns_work, epochs_of, estimate, texts_work
+        from biorag.training.estimating import MOMENT_BYTES, Machine, columns_work, epochs_of, estimate, texts_work
 
         settings = self._settings(instance)
         training, kind = settings.training, instance.use.name.rpartition(" ")[2]
@@ -145,7 +148,7 @@ class Estimator:
         fault = ""
         if not found.fits(self.memory):
             fault = f"training {files.id} takes {gib(found.peak)} and there are {gib(self.memory)}"
-        disk = (MODEL_BYTES + CHECKPOINT_BYTES) * found.parameters
+        disk = MODELS * resources.WEIGHT_BYTES * found.parameters + MOMENT_BYTES * found.trained
         return StepEstimate(found.seconds if rows else None, found.peak, disk, fault)
 
     def _encoding(self, instance: Instance, work: StepWork, files: ModelFiles) -> StepEstimate:
@@ -174,8 +177,18 @@ def _row(work: StepWork, tokens: int) -> TrainingRow:
     return TrainingRow(query, text, (text,) * max(0, round(work.texts) - 2))
 
 
-def totals(plan: RecipePlan, estimates: Mapping[str, StepEstimate]) -> dict[str, Any]:
-    """Return what all steps take together, and what servers are asked."""
+def elapsed(plan: RecipePlan, estimates: Mapping[str, StepEstimate], jobs: int) -> float:
+    """Return the seconds until all steps have ended, of which `jobs` run at a time, each after those that it needs."""
+    free, ends = [0.0] * jobs, dict[str, float]()
+    for step in unique(plan.steps):
+        start = max([heapq.heappop(free), *(ends[need.key] for need in step.needs)])
+        ends[step.key] = start + (estimates[step.key].seconds or 0)
+        heapq.heappush(free, ends[step.key])
+    return max(ends.values())
+
+
+def totals(plan: RecipePlan, estimates: Mapping[str, StepEstimate], jobs: int = 1) -> dict[str, Any]:
+    """Return what all steps take together, `jobs` at a time, and what servers are asked."""
     servers = [
         {
             "name": name,
@@ -187,7 +200,7 @@ def totals(plan: RecipePlan, estimates: Mapping[str, StepEstimate]) -> dict[str,
         for name, server in plan.servers.items()
     ]
     return {
-        "seconds": sum(one.seconds or 0 for one in estimates.values()),
+        "seconds": elapsed(plan, estimates, jobs),
         "disk": sum(one.disk or 0 for one in estimates.values()),
         "cost": sum(server["cost"] for server in servers),
         "servers": servers,
