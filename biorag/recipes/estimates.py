@@ -12,7 +12,7 @@ from typing import Any
 from biorag.models import resources
 from biorag.models.finding import STARTER_ENCODER, STARTER_LLM, ModelFiles, find_base
 from biorag.models.resources import FORWARD, gib
-from biorag.recipes.named_models import OPTIONS, headers_of, models_of
+from biorag.recipes.named_models import headers_of, models_in, models_of
 from biorag.recipes.plan import Instance, RecipePlan
 from biorag.recipes.recipe import StepWork
 from biorag.recipes.steps import unique
@@ -94,14 +94,9 @@ class Estimator:
 
     def _model(self, instance: Instance) -> str | None:
         """Return the id of the model that a step trains or encodes with, also through the steps that made it."""
-        words = instance.step.arguments
-        for option in OPTIONS:
-            if option not in words:
-                continue
-            value = words[words.index(option) + 1]
-            if (need := self._by_key.get(value[1:-1])) is not None and value.startswith("{"):
-                return self._model(need)
-            return value
+        for value in models_in(instance.step.arguments):
+            need = self._by_key.get(value[1:-1])
+            return self._model(need) if need else value
         return next((self._model(self._by_key[need.key]) for need in instance.step.needs), None)
 
     def _files(self, id: str, headers: ExitStack) -> ModelFiles | None:

@@ -35,9 +35,16 @@ def models_of(recipe: ExperimentRecipe) -> Mapping[str, NamedModel]:
     return {**packaged(), **recipe.models}
 
 
+def models_in(words: tuple[str, ...]) -> list[str]:
+    """Return the models that a command names: ids, or folders of steps."""
+    if words[:2] == ("models", "convert"):
+        return [words[2]]
+    return [value.removeprefix(SEQ2SEQ) for option, value in pairwise(words) if option in OPTIONS]
+
+
 def named_in(words: tuple[str, ...]) -> list[str]:
     """Return the Hugging Face ids that a command names a model by."""
-    values = [value.removeprefix(SEQ2SEQ) for option, value in pairwise(words) if option in OPTIONS]
+    values = models_in(words)
     return [value for value in values if value.count("/") == 1 and not value.startswith((".", "/", "~", "{"))]
 
 

@@ -89,6 +89,10 @@ FAULTS = {
         "no question of one is held out",
     ),
     "a model that nobody has": ("index {documents} --encoder nobody/nothing --name {name}", "'nobody/nothing'"),
+    "a model of pickles": (
+        "index {documents} --encoder GPL/msmarco-distilbert-margin-mse --name {name}",
+        "run 'biorag models convert GPL/msmarco-distilbert-margin-mse --out DIR'",
+    ),
     "a model that the server lacks": (
         "generate queries {documents} {writer} --llm-model another --limit 2 --out {out}/rows.jsonl",
         "The model `another` does not exist",

@@ -116,8 +116,19 @@ def write_model(id: str, model: NamedModel, hub: Path, texts: Sequence[str]) -> 
         _write_colbert(snapshot, backbone)
     else:
         backbone.save_pretrained(snapshot)
+    if model.pickled:
+        _pickle(snapshot)
     if model.form == "sentence-transformers":
         _write_modules(snapshot, model.pooling)
+
+
+def _pickle(folder: Path) -> None:
+    """Write the weights as PyTorch pickles them, in place of safetensors."""
+    from safetensors.torch import load_file
+
+    weights = folder / "model.safetensors"
+    torch.save(load_file(weights), folder / "pytorch_model.bin")
+    weights.unlink()
 
 
 def _tokenizer(kind: str, texts: Sequence[str]) -> PreTrainedTokenizerFast:
