@@ -91,7 +91,7 @@ FAULTS = {
     "a model that nobody has": ("index {documents} --encoder nobody/nothing --name {name}", "'nobody/nothing'"),
     "a model of pickles": (
         "index {documents} --encoder GPL/msmarco-distilbert-margin-mse --name {name}",
-        "run 'biorag models convert GPL/msmarco-distilbert-margin-mse --out DIR'",
+        "'biorag models convert MODEL --out DIR' makes them",
     ),
     "a model that the server lacks": (
         "generate queries {documents} {writer} --llm-model another --limit 2 --out {out}/rows.jsonl",
