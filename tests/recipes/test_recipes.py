@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -472,6 +473,14 @@ def test_steps_side_by_side_end_sooner_but_wait_for_what_they_need(file):
     assert elapsed(plan, estimates, 1) == sum(known.values())
     assert elapsed(plan, estimates, 99) == max(map(path, plan.steps)) < sum(known.values())
     assert elapsed(plan, estimates, 99) <= elapsed(plan, estimates, 2) <= elapsed(plan, estimates, 1)
+
+
+def test_the_recipe_of_the_page_on_recipes_can_be_planned(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    block = page[page.index("    title = ") : page.index("| blank |")]
+    (tmp_path / "recipe.toml").write_text(textwrap.dedent(block))
+    planned = done(invoke("run", tmp_path / "recipe.toml", "--dry-run", "--json"))
+    assert [step["name"].split()[0] for step in planned["steps"]] == ["pairs", "retriever", "index", "measured"]
 
 
 def test_what_cannot_be_run(real, tmp_path):
