@@ -15,16 +15,16 @@ from biorag.cli import app
 from biorag.commands.lines import read_line
 from biorag.errors import BadInputError, ServiceError
 from biorag.models.finding import find_encoder
-from biorag.models.resources import parameters_of
 from biorag.recipes import papers
 from biorag.recipes.estimates import Estimator
-from biorag.recipes.named_models import headers_of, named_in, packaged
+from biorag.recipes.named_models import named_in, packaged
 from biorag.recipes.plan import Choices, RecipePlan
 from biorag.recipes.recipe import ExperimentRecipe, Server, load_recipe
 from biorag.recipes.rehearsal.inputs import FORMATS, INSTRUCTION, ROWS, texts, write_input
 from biorag.recipes.rehearsal.servers import stand_ins
 from biorag.recipes.run import recipe_of
 from biorag.scale.planning import MachineKind
+from biorag.training.estimating import architecture_shape
 from biorag.training.rows import read_rows
 from biorag.types import GenerationRequest, Prompt
 from tests.cli import done, failed, invoke
@@ -184,10 +184,14 @@ def test_a_plan_finds_what_no_step_has_to_run_for(tmp_path, old, new, sentence):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "paper", [pytest.param(paper, marks=() if paper in SHORTEST else pytest.mark.long) for paper in PAPERS]
+    ("paper", "scale"),
+    [
+        *(pytest.param(paper, "full", marks=() if paper in SHORTEST else pytest.mark.long) for paper in PAPERS),
+        pytest.param("bmretriever", "generated", marks=pytest.mark.long),
+    ],
 )
-def test_every_step_of_a_packaged_recipe_at_full_scale_runs_on_stand_ins(paper, tmp_path):
-    report = done(invoke("reproduce", paper, "--scale", "full", "--rehearse", "--json", home=tmp_path))
+def test_every_step_of_a_packaged_recipe_at_full_scale_runs_on_stand_ins(paper, scale, tmp_path):
+    report = done(invoke("reproduce", paper, "--scale", scale, "--rehearse", "--json", home=tmp_path))
     outcomes = Counter(step["outcome"] for step in report["steps"])
     assert outcomes.keys() <= {"ok", "like"} and outcomes["ok"] > 10
     assert report["figures"] == []
@@ -279,16 +283,7 @@ PUBLISHED = {  # parameters as the models' pages give them, in millions, without
 @pytest.mark.models
 @pytest.mark.parametrize("id", PUBLISHED)
 def test_estimates_see_the_shapes_of_the_real_weights(id):
-    with headers_of(id, packaged()[id]) as files:
-        parameters = sum(_product(tensor.shape) for tensor in parameters_of(files))
-    assert round(parameters / 1e6) == PUBLISHED[id]
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    size = 1
-    for side in shape:
-        size *= side
-    return size
+    assert round(architecture_shape(packaged()[id].config).parameters / 1e6) == PUBLISHED[id]
 
 
 @pytest.mark.models
