@@ -67,7 +67,7 @@ class RunOptions:
     scale: Annotated[str, Option(help="Size: smoke (minutes), cpu (hours) or full (the paper's).")] = "smoke"
     backbone: Annotated[str | None, Option(help="Model to train, one of the recipe's. Default: the scale's.")] = None
     data: Annotated[Path, Option(help="Folder of the inputs, {data} in recipes.")] = Path("data")
-    jobs: Annotated[int, Option(min=1, help="Steps that run in parallel, each in its own process.")] = 1
+    jobs: Annotated[int, Option(min=1, help="Steps that run in parallel, each in its own process, on one GPU.")] = 1
     dry_run: Annotated[bool, Option("--dry-run", help="Only list the steps with estimated time and memory.")] = False
     rehearse: Annotated[
         bool, Option("--rehearse", help="Run every step on stand-ins for models, inputs and servers; takes a minute.")
@@ -131,7 +131,7 @@ def _run(recipe: Path, asked: RunOptions, variation: Variation, ctx: Context, as
     profile = variation.hardware or _profile(loaded, asked.scale, machine)
     plan = RecipePlan(loaded, asked.scale, replace(choices, hardware=profile))
     if asked.dry_run:
-        show.result(preview(plan, asked.out or Path("OUT"), machine), as_json, _print_preview)
+        show.result(preview(plan, asked.out or Path("OUT"), machine, asked.jobs), as_json, _print_preview)
         for missing in plan.lacking():
             show.err.print(f"not there: {missing}", soft_wrap=True)
         return
@@ -139,7 +139,7 @@ def _run(recipe: Path, asked: RunOptions, variation: Variation, ctx: Context, as
         raise UsageError("a run needs a folder for its models and report: give --out, or --dry-run to list the steps")
     if machine:
         raise UsageError("--machine is what --dry-run plans for: a run takes the machine that it is on")
-    _check(plan, asked.yes)
+    _check(plan, asked.jobs, asked.yes)
     _report(plan, asked.out, asked.jobs, as_json)
 
 
@@ -158,7 +158,7 @@ def _profile(recipe: ExperimentRecipe, scale: str, machine: MachineKind | None) 
     return recipe.profile_for(scale, device_bytes(machine)) if recipe.hardware else None
 
 
-def _check(plan: RecipePlan, yes: bool) -> None:
+def _check(plan: RecipePlan, jobs: int, yes: bool) -> None:
     """Check what a run needs, and ask before one that costs money or days; raises UsageError if nobody can be asked."""
     from biorag.models.resources import duration
     from biorag.recipes.estimates import Estimator, totals
@@ -166,7 +166,7 @@ def _check(plan: RecipePlan, yes: bool) -> None:
 
     estimates = Estimator(plan).all()
     check(plan, estimates)
-    total = totals(plan, estimates)
+    total = totals(plan, estimates, jobs)
     if yes or (not total["cost"] and total["seconds"] < LONG):
         return
     told = (
@@ -238,7 +238,7 @@ def ablate(
     ctx: Context,
     sweep: Annotated[Path, Argument(help="TOML file of the grid; docs/ablation.md has one to start from.")],
     out: Annotated[Path, Option(help="Folder of models, indexes and results; finished steps are reused.")],
-    jobs: Annotated[int, Option(min=1, help="Steps that run in parallel, each in its own process.")] = 1,
+    jobs: Annotated[int, Option(min=1, help="Steps that run in parallel, each in its own process, on one GPU.")] = 1,
     as_json: options.Json = False,
 ) -> None:
     """Train, index and measure every cell of a grid: negatives, similarity, reranker, k_init.
@@ -254,5 +254,5 @@ def ablate(
     from biorag.recipes.run import sweep_plan
 
     plan = sweep_plan(sweep, Choices(read=partial(read_line, ctx.find_root())))
-    _check(plan, yes=True)
+    _check(plan, jobs, yes=True)
     _report(plan, out, jobs, as_json)

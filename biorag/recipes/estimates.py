@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from biorag.models import resources
-from biorag.models.finding import STARTER_ENCODER, STARTER_LLM, ModelFiles, find_base
-from biorag.models.resources import FORWARD, gib
-from biorag.recipes.named_models import OPTIONS, headers_of, models_of
+from biorag.models.finding import STARTER_ENCODER, STARTER_LLM, find_base
+from biorag.models.resources import FORWARD, ModelShape, gib
+from biorag.recipes.named_models import models_in, models_of
 from biorag.recipes.plan import Instance, RecipePlan
 from biorag.recipes.recipe import StepWork
+from biorag.recipes.steps import unique
 from biorag.scale import planning
 from biorag.scale.planning import GIGABYTE, MachineKind, Workload
 from biorag.settings.section import STARTER
@@ -24,7 +25,7 @@ from biorag.types import TrainingRow
 CHARACTERS = 4  # of a token, as the guard counts them
 QUERY_TOKENS = 64  # of a question, at most
 DEFAULT_TOKENS = 128  # of a text, where a recipe does not say
-MODEL_BYTES, CHECKPOINT_BYTES = 4, 12  # of a parameter on disk: in a model, and in a checkpoint besides
+MODELS = 2  # on disk: the model, and a checkpoint's besides, which has AdamW's moments too
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,13 @@ def device_bytes(machine: MachineKind | None) -> int:
 
 
 class Estimator:
-    """Estimates the steps of a plan on a machine of a kind, or on this one (None)."""
+    """Estimates the steps of a plan on a machine of a kind, or on this one (None), of which each step takes one GPU."""
 
     def __init__(self, plan: RecipePlan, machine: MachineKind | None = None) -> None:
-        self._plan, self._machine = plan, machine
+        alone = {"count": 1, "gpus": min(1, machine.gpus)} if machine else {}
+        self._plan, self._machine = plan, machine and machine.model_copy(update=alone)
         self._known = models_of(plan.recipe)
+        self._shapes: dict[str, ModelShape] = {}
         self._by_key = {instance.step.key: instance for instance in plan.instances}
 
     @cached_property
@@ -78,36 +81,39 @@ class Estimator:
 
     def all(self) -> dict[str, StepEstimate]:
         """Return the estimate of each step of the plan, by its key."""
-        with ExitStack() as headers:
-            read = cache(lambda id: self._files(id, headers))
-            return {instance.step.key: self._of(instance, read) for instance in self._plan.instances}
+        return {instance.step.key: self._of(instance) for instance in self._plan.instances}
 
-    def _of(self, instance: Instance, read: Callable[[str], ModelFiles | None]) -> StepEstimate:
+    def _of(self, instance: Instance) -> StepEstimate:
         work, id = instance.template.work, self._model(instance)
-        files = read(id) if work and id else None
-        if work is None or files is None:
+        shape = self._shape(id) if work and id else None
+        if work is None or shape is None or id is None:
             return StepEstimate()
-        return (self._training if work.kind == "train" else self._encoding)(instance, work, files)
+        if work.kind == "train":
+            estimate, fits = self._training(instance, work, shape)
+        else:
+            estimate = self._encoding(instance, work, shape)
+            fits = (estimate.bytes or 0) <= self.memory
+        doing = f"training {id}" if work.kind == "train" else id
+        fault = f"{doing} takes {gib(estimate.bytes or 0)} and there are {gib(self.memory)}"
+        return estimate if fits else replace(estimate, fault=fault)
 
     def _model(self, instance: Instance) -> str | None:
         """Return the id of the model that a step trains or encodes with, also through the steps that made it."""
-        words = instance.step.arguments
-        for option in OPTIONS:
-            if option not in words:
-                continue
-            value = words[words.index(option) + 1]
-            if (need := self._by_key.get(value[1:-1])) is not None and value.startswith("{"):
-                return self._model(need)
-            return value
+        for value in models_in(instance.step.arguments):
+            need = self._by_key.get(value[1:-1])
+            return self._model(need) if need else value
         return next((self._model(self._by_key[need.key]) for need in instance.step.needs), None)
 
-    def _files(self, id: str, headers: ExitStack) -> ModelFiles | None:
-        """Return the headers of a model: as described, or of a starter that is installed."""
-        if id in self._known:
-            return headers.enter_context(headers_of(id, self._known[id]))
-        if id == STARTER_LLM or (id == STARTER and STARTER_ENCODER.folder() is not None):
-            return find_base(id)
-        return None
+    def _shape(self, id: str) -> ModelShape | None:
+        """Return the shape of a model: as described, or of a starter that is installed."""
+        from biorag.training.estimating import architecture_shape
+
+        if id not in self._shapes:
+            if id in self._known:
+                self._shapes[id] = architecture_shape(self._known[id].config)
+            elif id == STARTER_LLM or (id == STARTER and STARTER_ENCODER.folder() is not None):
+                self._shapes[id] = resources.model_shape(find_base(id))
+        return self._shapes.get(id)
 
     def _settings(self, instance: Instance) -> Settings:
         """Return the settings that a step's command would have; on a GPU precision "auto" is bfloat16."""
@@ -123,10 +129,11 @@ class Estimator:
         rows = source.size.get(self._plan.scale_name) if source else int(work.of)
         return rows, work.tokens or (source.tokens if source else DEFAULT_TOKENS)
 
-    def _training(self, instance: Instance, work: StepWork, files: ModelFiles) -> StepEstimate:
+    def _training(self, instance: Instance, work: StepWork, shape: ModelShape) -> tuple[StepEstimate, bool]:
+        """Return the estimate of a training, and whether it fits by the guard's own rule."""
         from biorag.models.loading import uses_bf16
         from biorag.training.cross_encoder import MULTIPLE
-        from biorag.training.estimating import Machine, columns_work, epochs_of, estimate, texts_work
+        from biorag.training.estimating import MOMENT_BYTES, Machine, columns_work, epochs_of, estimate, texts_work
 
         settings = self._settings(instance)
         training, kind = settings.training, instance.use.name.rpartition(" ")[2]
@@ -141,30 +148,26 @@ class Estimator:
         device = "cuda" if self._machine and self._machine.gpus else "cpu"
         machine = Machine(device, self.memory, self.speed, uses_bf16(settings.retrieval.precision))
         asked = replace(whole, tokens=one.tokens * (rows or 1))
-        found = estimate(resources.model_shape(files), asked, training, machine, epochs_of(training, rows or 1))
-        fault = ""
-        if not found.fits(self.memory):
-            fault = f"training {files.id} takes {gib(found.peak)} and there are {gib(self.memory)}"
-        disk = (MODEL_BYTES + CHECKPOINT_BYTES) * found.parameters
-        return StepEstimate(found.seconds if rows else None, found.peak, disk, fault)
+        found = estimate(shape, asked, training, machine, epochs_of(training, rows or 1))
+        disk = MODELS * resources.WEIGHT_BYTES * found.parameters + MOMENT_BYTES * found.trained
+        return StepEstimate(found.seconds if rows else None, found.peak, disk), found.fits(self.memory)
 
-    def _encoding(self, instance: Instance, work: StepWork, files: ModelFiles) -> StepEstimate:
-        size, settings = resources.model_shape(files), self._settings(instance)
+    def _encoding(self, instance: Instance, work: StepWork, shape: ModelShape) -> StepEstimate:
+        settings = self._settings(instance)
         rows, tokens = self._rows(work)
-        needed = resources.of_checkpoint(files, resources.WEIGHT_BYTES).total
-        fault = f"{files.id} takes {gib(needed)} and there are {gib(self.memory)}" if needed > self.memory else ""
+        needed = resources.WEIGHT_BYTES * shape.parameters
         if rows is None:
-            return StepEstimate(None, needed, None, fault)
-        snippets, length = int(rows * work.texts), min(tokens, size.window)
+            return StepEstimate(None, needed, None)
+        snippets, length = int(rows * work.texts), min(tokens, shape.window)
         stored = settings.index.store_tokens or "none"
-        workload = Workload(snippets, length, size.hidden, size.parameters, size.multiplied, stored)
+        workload = Workload(snippets, length, shape.hidden, shape.parameters, shape.multiplied, stored)
         disk = int(snippets * planning.sizes(workload).indexed)
         if self._machine:
             stages = {stage.name: stage.seconds for stage in planning.plan(workload, self._machine).stages}
             seconds = sum(stages[name] for name in ("encode", "load", "build"))
         else:
-            seconds = FORWARD * size.multiplied * snippets * length / self.speed
-        return StepEstimate(seconds, needed, disk, fault)
+            seconds = FORWARD * shape.multiplied * snippets * length / self.speed
+        return StepEstimate(seconds, needed, disk)
 
 
 def _row(work: StepWork, tokens: int) -> TrainingRow:
@@ -174,8 +177,18 @@ def _row(work: StepWork, tokens: int) -> TrainingRow:
     return TrainingRow(query, text, (text,) * max(0, round(work.texts) - 2))
 
 
-def totals(plan: RecipePlan, estimates: Mapping[str, StepEstimate]) -> dict[str, Any]:
-    """Return what all steps take together, and what servers are asked."""
+def elapsed(plan: RecipePlan, estimates: Mapping[str, StepEstimate], jobs: int) -> float:
+    """Return the seconds until all steps have ended, of which `jobs` run at a time, each after those that it needs."""
+    free, ends = [0.0] * jobs, dict[str, float]()
+    for step in unique(plan.steps):
+        start = max([heapq.heappop(free), *(ends[need.key] for need in step.needs)])
+        ends[step.key] = start + (estimates[step.key].seconds or 0)
+        heapq.heappush(free, ends[step.key])
+    return max(ends.values())
+
+
+def totals(plan: RecipePlan, estimates: Mapping[str, StepEstimate], jobs: int = 1) -> dict[str, Any]:
+    """Return what all steps take together, `jobs` at a time, and what servers are asked."""
     servers = [
         {
             "name": name,
@@ -187,7 +200,7 @@ def totals(plan: RecipePlan, estimates: Mapping[str, StepEstimate]) -> dict[str,
         for name, server in plan.servers.items()
     ]
     return {
-        "seconds": sum(one.seconds or 0 for one in estimates.values()),
+        "seconds": elapsed(plan, estimates, jobs),
         "disk": sum(one.disk or 0 for one in estimates.values()),
         "cost": sum(server["cost"] for server in servers),
         "servers": servers,

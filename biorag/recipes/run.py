@@ -44,7 +44,7 @@ def sweep_plan(path: Path, choices: Choices) -> RecipePlan:
     return RecipePlan(sweep.recipe_of(sweep.load_sweep(path)), sweep.SCALE, choices)
 
 
-def preview(plan: RecipePlan, out: Path, machine: MachineKind | None = None) -> dict[str, Any]:
+def preview(plan: RecipePlan, out: Path, machine: MachineKind | None = None, jobs: int = 1) -> dict[str, Any]:
     """Return the steps of a run as JSON, with commands and estimates, the servers, and the missing inputs."""
     workshop, found = workshop_of(plan, out), Estimator(plan, machine).all()
     steps = [{"name": step.name, **asdict(found[step.key]), "command": workshop.command(step)} for step in plan.steps]
@@ -54,7 +54,7 @@ def preview(plan: RecipePlan, out: Path, machine: MachineKind | None = None) -> 
         "machine": machine.name if machine else None,
         "steps": steps,
         "missing": plan.missing(),
-        **totals(plan, found),
+        **totals(plan, found, jobs),
     }
 
 

@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NoReturn
 
 from typing_extensions import TypedDict
@@ -24,7 +25,7 @@ from biorag.errors import BadInputError, BioragError, MismatchError, MissingErro
 from biorag.recipes.recipe import SettingValue
 from biorag.settings.sources import PREFIX, for_children
 from biorag.types import OnProgress, Progress
-from biorag.utils.cores import usable_cores
+from biorag.utils.cores import usable_cores, visible_gpus
 from biorag.utils.files import make_folder, write_json, write_text
 from biorag.utils.parsing import parse_json, parsed, read_regular
 from biorag.utils.runs import RunDirectory
@@ -125,6 +126,10 @@ class Workshop:
         self.folder = folder.resolve()
         self.shared = shared
         self._live: set[subprocess.Popen[bytes]] = set()
+        self._places: SimpleQueue[dict[str, str]] = SimpleQueue()  # variables of the steps that may run at a time
+        gpus = visible_gpus() if shared.jobs > 1 else []
+        for job in range(shared.jobs):
+            self._places.put({"CUDA_VISIBLE_DEVICES": gpus[job % len(gpus)]} if gpus else {})
         # Settings are the run's alone: a variable of the user's would change results behind a step's key.
         self.environment = {**for_children(os.environ, shared.settings), f"{PREFIX}HOME": str(self.folder / "home")}
         if shared.jobs > 1:
@@ -306,14 +311,20 @@ class Workshop:
         write_json(self._record_file(step), record)
 
     def execute(self, command: Sequence[str], log: Path) -> tuple[int, bytes]:
-        """Run a command in a process of its own, its messages into a file; return its exit code and its output."""
-        with log.open("w", encoding="utf-8") as messages:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *command], stdout=subprocess.PIPE, stderr=messages, env=self.environment
-            )
-            self._live.add(process)
-            reply, _ = process.communicate()
-            self._live.discard(process)
+        """Run a command in a process of its own, its messages into a file; return its exit code and its output.
+
+        Of several jobs each has one of the GPUs.
+        """
+        own = self._places.get()
+        try:
+            with log.open("w", encoding="utf-8") as messages:
+                words, variables = [sys.executable, "-m", *command], {**self.environment, **own}
+                process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=messages, env=variables)
+                self._live.add(process)
+                reply, _ = process.communicate()
+                self._live.discard(process)
+        finally:
+            self._places.put(own)
         return process.returncode, reply
 
 

@@ -132,7 +132,7 @@ class Figures:
     def _figure(self, figure: Figure, path: FigurePath) -> float | None:
         """Return the mean of a figure, or of several, over the steps; None if there are none."""
         steps = self._steps(figure)
-        return fmean(reported(self._workshop, step, one) for step in steps for one in _paths(path)) if steps else None
+        return fmean(self._workshop.reported(step, one) for step in steps for one in _paths(path)) if steps else None
 
     def _by_question(self, figure: Figure, path: FigurePath) -> QuestionValues | None:
         """Return a figure by question, averaged over the steps.
@@ -154,14 +154,6 @@ def _paths(path: FigurePath) -> tuple[str, ...]:
 
 def _minus(ours: float | None, theirs: float | None) -> float | None:
     return None if ours is None or theirs is None else ours - theirs
-
-
-def reported(workshop: Workshop, step: Step, path: str) -> float:
-    """Return a number of a finished step's report; its path is keys joined by dots.
-
-    Raises BadInputError if the report does not have it.
-    """
-    return workshop.reported(step, path)
 
 
 def columns_of(table: Mapping[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.errors import BadInputError, UsageError
 from biorag.recipes import papers
+from biorag.recipes.estimates import StepEstimate, elapsed
 from biorag.recipes.plan import Choices, RecipePlan
 from biorag.recipes.recipe import load_recipe
 from biorag.recipes.run import plan_of, recipe_of
@@ -457,6 +459,28 @@ def test_a_plan_is_checked_against_the_machine_named(real, tmp_path):
     profile, bytes, fault = planned(0.001)
     assert (profile, bytes) == (None, whole)
     assert fault.startswith("training org/one takes 0.0 GiB and there are")
+
+
+def test_steps_side_by_side_end_sooner_but_wait_for_what_they_need(file):
+    plan = plan_of(file, "smoke", Choices(file.parent))
+    estimates = {step.key: StepEstimate(seconds=len(step.needs) + 1) for step in plan.steps}
+    estimates[plan.steps[0].key] = StepEstimate(seconds=None)  # not known: left out
+    known = {step.key: estimates[step.key].seconds or 0 for step in plan.steps}
+
+    def path(step) -> float:
+        return known[step.key] + max(map(path, step.needs), default=0)
+
+    assert elapsed(plan, estimates, 1) == sum(known.values())
+    assert elapsed(plan, estimates, 99) == max(map(path, plan.steps)) < sum(known.values())
+    assert elapsed(plan, estimates, 99) <= elapsed(plan, estimates, 2) <= elapsed(plan, estimates, 1)
+
+
+def test_the_recipe_of_the_page_on_recipes_can_be_planned(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    block = page[page.index("    title = ") : page.index("| blank |")]
+    (tmp_path / "recipe.toml").write_text(textwrap.dedent(block))
+    planned = done(invoke("run", tmp_path / "recipe.toml", "--dry-run", "--json"))
+    assert [step["name"].split()[0] for step in planned["steps"]] == ["pairs", "retriever", "index", "measured"]
 
 
 def test_what_cannot_be_run(real, tmp_path):

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import models as algorithms
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging as transformers_logging
 
-from biorag.recipes.named_models import configuration
 from biorag.recipes.recipe import NamedModel
 
 VOCABULARY = 800
@@ -116,8 +115,19 @@ def write_model(id: str, model: NamedModel, hub: Path, texts: Sequence[str]) -> 
         _write_colbert(snapshot, backbone)
     else:
         backbone.save_pretrained(snapshot)
+    if model.pickled:
+        _pickle(snapshot)
     if model.form == "sentence-transformers":
         _write_modules(snapshot, model.pooling)
+
+
+def _pickle(folder: Path) -> None:
+    """Write the weights as PyTorch pickles them, in place of safetensors."""
+    from safetensors.torch import load_file
+
+    weights = folder / "model.safetensors"
+    torch.save(load_file(weights), folder / "pytorch_model.bin")
+    weights.unlink()
 
 
 def _tokenizer(kind: str, texts: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -154,7 +164,7 @@ def _backbone(named: NamedModel, tokenizer: PreTrainedTokenizerFast) -> Any:
         own |= {"bos_token_id": known["cls_token_id"], "eos_token_id": known["sep_token_id"]}
     if named.config["model_type"] == "t5":
         own["decoder_start_token_id"] = tokenizer.pad_token_id
-    config = configuration(named.model_copy(update={"config": own}))
+    config = AutoConfig.for_model(**own)
     kind = config.model_type
     if kind == "t5":
         model = AutoModelForSeq2SeqLM.from_config(config)
