@@ -182,7 +182,10 @@ def settings(
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Set up logging and remember where the settings are."""
+    from biorag.settings.sources import keep_configured  # help needs no settings
+
     ctx.obj = {"config": file, "offline": offline}
+    keep_configured(file)
     secrets.forget()
     remember_credentials()
     restrict(() if offline else None)  # a command that has settings names its hosts later
