@@ -74,7 +74,7 @@ def _without_front(lines: Iterator[tuple[int, str]]) -> tuple[Iterator[tuple[int
         if line.rstrip() in ("---", "...") and sum(len(text) for _, text in read) <= LARGEST_FRONT:
             try:
                 front = yaml.safe_load("\n".join(text for _, text in read[1:]))
-            except (yaml.YAMLError, ValueError):
+            except (yaml.YAMLError, ValueError, RecursionError):
                 front = None
             return (lines, front) if isinstance(front, dict) else (chain(read, [(number, line)], lines), NONE)
         read.append((number, line))
@@ -97,7 +97,10 @@ def _front_facts(front: Mapping[str, Any]) -> dict[str, Any]:
 def _plain(front: Mapping[str, Any], name: str) -> str:
     """Return a value of front matter that is a text, a number or a date; a nested one may be a bomb of aliases."""
     value = front.get(name)
-    return " ".join(str(value).split()) if isinstance(value, str | int | date) else ""
+    try:
+        return " ".join(str(value).split()) if isinstance(value, str | int | date) else ""
+    except ValueError:  # a number of thousands of digits
+        return ""
 
 
 def passages_of(

@@ -70,8 +70,10 @@ def parse_json(content: bytes | str) -> Any:
 def parse_toml(content: bytes, name: str) -> dict[str, Any]:
     """Return the values of a TOML file; raise `BadInputError`, naming the file, if it is not valid."""
     try:
-        return tomllib.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # ValueError also of numbers of thousands of digits
+        values = tomllib.loads(content.decode("utf-8"))
+        json.dumps(values, default=str)  # no number has thousands of digits, in hex neither
+        return values
+    except (ValueError, RecursionError) as error:
         raise BadInputError(f"{name} is not valid TOML: {error}") from None
 
 
