@@ -9,8 +9,9 @@ import signal
 import sys
 import traceback
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -208,6 +209,8 @@ def _told(error: BaseException) -> tuple[str, int]:
         kind = MissingError if error.errno in PATH_FAULTS else ServiceError
         fault = f"{error.filename or 'a file'}: {error.strerror or error}"
         return f"{fault}: check the path, its permissions and the disk", kind.exit_code
+    if isinstance(error, BaseExceptionGroup):  # of a task
+        return _told(error.exceptions[0])
     if is_panic(error):
         advice = "run 'biorag doctor'; if it finds nothing, index the corpus again"
         return f"the engine failed ({error}): {advice}", ServiceError.exit_code
@@ -231,12 +234,32 @@ def _terminated(number: int, frame: object) -> None:
     raise Terminated
 
 
+def _run() -> None:
+    """Run a command, and write out what it printed, which a full disk or a closed pipe may not take."""
+    try:
+        try:
+            app()
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left cannot be interrupted
+            if sys.stdout:
+                sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes the rest
+        if isinstance(error, BrokenPipeError):
+            sys.exit(INTERNAL)
+        message, code = _told(error)
+        _say(message)
+        sys.exit(code)
+
+
 def main() -> None:
     """Run the command line; any other exception is a bug and is reported without a traceback."""
     signal.signal(signal.SIGTERM, _terminated)
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that this one starts import nothing from the current folder
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        cast(TextIOWrapper, stream).reconfigure(errors="backslashreplace")  # ASCII terminals; JSON stays JSON
     try:
-        app()
+        _run()
     except KeyboardInterrupt as stop:  # before a command began
         _say("interrupted")
         sys.exit(_code_of(stop))

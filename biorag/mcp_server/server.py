@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
@@ -52,13 +53,13 @@ def build_server(session: Session) -> MCPServer[Any]:
 
     A server has one session manager, which runs once: build a server for each application.
     """
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # a client's mistakes fill no log
     server = ToolServer(
         "biorag",
         title="biorag",
         description="Biomedical questions answered from PubMed evidence",
         instructions=INSTRUCTIONS.format(name=session.name),
         version=version("biorag"),
-        log_level="WARNING",
     )
     tools = Tools(session)
     titles: dict[Callable[..., Any], str] = {

@@ -290,11 +290,14 @@ class Retries:
         backoff = min(BACKOFF * 2 ** (attempt - 1), LONGEST)
         seconds = max(fault.seconds, backoff * random.uniform(0.5, 1.0))
         logger.warning("%s %s; retrying in %.2g s (%d of %d)", self._server, fault, seconds, attempt, self._limit)
-        stop: threading.Event | None = getattr(_thread, "gone", None) or getattr(_thread, "stop", None)
-        if stop is None:
+        if not any(getattr(_thread, name, None) for name in ("gone", "stop")):
             time.sleep(seconds)
-        elif stop.wait(seconds):
-            raise ServiceError(f"{self._server} {fault}: not retried, since the run was stopped")
+            return
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if _is_set("gone") or _is_set("stop"):
+                raise ServiceError(f"{self._server} {fault}: not retried, since the run was stopped")
+            time.sleep(min(left, LOOK / 10))
 
 
 def _answer(response: httpx.Response) -> str:
