@@ -10,8 +10,9 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from biorag.corpus.readers import Reject
-from biorag.utils.files import check_replaceable, json_line, remove_file, replacing
+from biorag.utils.files import BEGINNING, check_replaceable, json_line, replacing
 from biorag.utils.outputs import is_rejects
+from biorag.utils.parsing import read_beginning
 
 REJECTS = "rejects.jsonl"  # beside the manifest, unless the user names another file
 
@@ -48,8 +49,8 @@ class RejectsFile:
                 if self.count:
                     with replacing(self.path) as target:
                         shutil.copyfileobj(self._stream, target)
-                else:
-                    remove_file(self.path)
+                elif self.path.is_file() and is_rejects(read_beginning(self.path, BEGINNING)):
+                    self.path.unlink()
 
     def __call__(self, reject: Reject) -> None:
         """Take one rejected line."""

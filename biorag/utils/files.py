@@ -108,12 +108,6 @@ def remove_left(folder: Path, names: re.Pattern[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def remove_file(path: Path) -> None:
-    """Remove a file if it is there; a link, a device or a pipe stays."""
-    if path.is_file() and not path.is_symlink():
-        path.unlink()
-
-
 def copy_with_holes(
     stream: BinaryIO, size: int, copy: BinaryIO, seen: Callable[[bytes], None] = lambda _: None
 ) -> None:

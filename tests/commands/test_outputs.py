@@ -97,6 +97,13 @@ def test_a_link_is_no_output(indexed, leads_to):
     assert (indexed / "thesis").read_bytes() == b""
 
 
+def test_force_deletes_no_file_that_nothing_replaces(indexed):
+    (indexed / "corpus.jsonl").write_text('{"id": "s1", "title": "", "content": "Aspirin lowers fever."}\n')
+    (indexed / "thesis").write_text("mine\n")
+    succeeded(index("--rejects", "thesis", "--force"))
+    assert (indexed / "thesis").read_text() == "mine\n"
+
+
 def test_a_pipe_that_nobody_reads_is_no_output(indexed):
     os.mkfifo(indexed / "out")
     failed(index("--rejects", "out", "--force"), 3, "nobody reads")
