@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -125,14 +125,9 @@ class _Backend(httpcore.SyncBackend):
         self._deadline = deadline
 
     def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
+        self, host: str, port: int, timeout: float | None = None, *options: Any, **named: Any
     ) -> httpcore.NetworkStream:
-        stream = super().connect_tcp(host, port, self._deadline.left(timeout), local_address, socket_options)
+        stream = super().connect_tcp(host, port, self._deadline.left(timeout), *options, **named)
         return _TimedStream(stream, self._deadline)
 
 
