@@ -166,3 +166,12 @@ def test_a_terminal_without_unicode_is_written_to(encoding, tmp_path):
     words = [sys.executable, "-m", "biorag", "info", "--settings"]
     done = subprocess.run(words, capture_output=True, env=environment)
     assert (done.returncode, b"\\u03bb" in done.stdout) == (0, True), done.stderr
+
+
+def test_json_stays_json_where_the_encoding_lacks_letters(tmp_path):
+    text = "".join(map(chr, (0xE9, 0x3BB, 0x1F600)))
+    code = "from biorag.commands import show; from biorag import cli; "
+    code += f"cli.app = lambda: show.print_json({text!a}); cli.main()"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "BIORAG_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
+    assert json.loads(done.stdout) == text, done.stderr
