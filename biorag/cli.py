@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import logging
 import os
@@ -9,8 +10,9 @@ import signal
 import sys
 import traceback
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -182,7 +184,10 @@ def settings(
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Set up logging and remember where the settings are."""
+    from biorag.settings.sources import keep_configured  # help needs no settings
+
     ctx.obj = {"config": file, "offline": offline}
+    keep_configured(file)
     secrets.forget()
     remember_credentials()
     restrict(() if offline else None)  # a command that has settings names its hosts later
@@ -205,6 +210,8 @@ def _told(error: BaseException) -> tuple[str, int]:
         kind = MissingError if error.errno in PATH_FAULTS else ServiceError
         fault = f"{error.filename or 'a file'}: {error.strerror or error}"
         return f"{fault}: check the path, its permissions and the disk", kind.exit_code
+    if isinstance(error, BaseExceptionGroup):  # of a task
+        return _told(error.exceptions[0])
     if is_panic(error):
         advice = "run 'biorag doctor'; if it finds nothing, index the corpus again"
         return f"the engine failed ({error}): {advice}", ServiceError.exit_code
@@ -228,12 +235,40 @@ def _terminated(number: int, frame: object) -> None:
     raise Terminated
 
 
+def _as_json(error: UnicodeError) -> tuple[str, int]:
+    """Write what an encoding lacks as JSON escapes it."""
+    assert isinstance(error, UnicodeEncodeError)
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[n : n + 2].hex()}" for n in range(0, len(units), 2)), error.end
+
+
+def _run() -> None:
+    """Run a command, and write out what it printed, which a full disk or a closed pipe may not take."""
+    try:
+        try:
+            app()
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left cannot be interrupted
+            if sys.stdout:
+                sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes the rest
+        if isinstance(error, BrokenPipeError):
+            sys.exit(INTERNAL)
+        message, code = _told(error)
+        _say(message)
+        sys.exit(code)
+
+
 def main() -> None:
     """Run the command line; any other exception is a bug and is reported without a traceback."""
     signal.signal(signal.SIGTERM, _terminated)
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that this one starts import nothing from the current folder
+    codecs.register_error(_as_json.__name__, _as_json)
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        cast(TextIOWrapper, stream).reconfigure(errors=_as_json.__name__)  # where it is not UTF-8; JSON stays JSON
     try:
-        app()
+        _run()
     except KeyboardInterrupt as stop:  # before a command began
         _say("interrupted")
         sys.exit(_code_of(stop))

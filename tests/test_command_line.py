@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -128,9 +129,49 @@ def test_a_question_imports_no_torch_and_a_bm25_search_few_modules(corpus_file, 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("words", [["--help"], ["ask", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["ask", "--help"], ["--version"], ["models", "--json"], ["info", "--settings"]]
+)
 def test_a_full_disk_is_one_sentence_for_help_too(words):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([sys.executable, "-m", "biorag", *words], stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 6
-    assert "No space left on device" in done.stderr and "Traceback" not in done.stderr
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr and "ignored" not in done.stderr
+
+
+LOADED = """
+import builtins, os
+from biorag.__main__ import main
+plain = builtins.__import__
+def load(name, *rest):
+    if name == "biorag.cli":
+        os.kill(os.getpid(), NUMBER)
+    return plain(name, *rest)
+builtins.__import__ = load
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_program_loads_ends_it_in_one_sentence(number):
+    code = LOADED.replace("NUMBER", str(int(number)))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "error: interrupted\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1:strict"])
+def test_a_terminal_without_unicode_is_written_to(encoding, tmp_path):
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "BIORAG_HOME": str(tmp_path)}
+    words = [sys.executable, "-m", "biorag", "info", "--settings"]
+    done = subprocess.run(words, capture_output=True, env=environment)
+    assert (done.returncode, b"\\u03bb" in done.stdout) == (0, True), done.stderr
+
+
+def test_json_stays_json_where_the_encoding_lacks_letters(tmp_path):
+    text = "".join(map(chr, (0xE9, 0x3BB, 0x1F600)))
+    code = "from biorag.commands import show; from biorag import cli; "
+    code += f"cli.app = lambda: show.print_json({text!a}); cli.main()"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "BIORAG_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
+    assert json.loads(done.stdout) == text, done.stderr

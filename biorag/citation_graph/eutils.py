@@ -109,7 +109,8 @@ def _cited(answer: Any) -> dict[int, list[int]]:
 def _matches(answer: Any) -> tuple[int, list[int], str]:
     """Return how many papers match a query, the first of them, and why PubMed refuses it, from an answer of esearch."""
     result = answer["esearchresult"]
-    return int(result["count"]), list(map(int, result.get("idlist", ()))), str(result.get("ERROR", ""))
+    pmids = [pmid for pmid in map(int, result.get("idlist", ())) if 0 < pmid <= LARGEST]
+    return int(result["count"]), pmids, str(result.get("ERROR", ""))
 
 
 def _is_pubmed_xml(response: httpx.Response) -> bool:

@@ -68,7 +68,7 @@ def retrieval(
     from biorag.benchmarks import retrieval as bench
     from biorag.corpus.datasets import load_dataset
 
-    files.check([*(path for path in dataset.rglob("*") if path.is_file()), line.configuration, settings.indexes])
+    files.check([path for path in dataset.rglob("*") if path.is_file()])
     if files.run:
         _check_nothing_is_searched(line, filters, files)
     data = development.split(settings, line).select(load_dataset(dataset))

@@ -246,9 +246,8 @@ def keep_consistent(
     from biorag.training.synthesis.consistency import keep_consistent as filtered
 
     searched = settings.replace(mode=options.dense_mode(mode), rerank=False)
-    inputs = [rows, settings.indexes, line.configuration]
     # Rows are kept as they were, so that no beginning shows that biorag wrote the file.
-    check_replaceable(out, "file of training rows", lambda beginning: not beginning, inputs, force)
+    check_replaceable(out, "file of training rows", lambda beginning: not beginning, [rows], force)
 
     def work() -> dict[str, Any]:
         with open_index(searched) as ready, show.progress("Filtering", None) as advance:

@@ -28,7 +28,7 @@ from biorag.commands.help import name_of
 from biorag.errors import UsageError
 from biorag.settings.section import Section, choices_of
 from biorag.settings.settings import AN_OPTION, FIELDS, SECTIONS, URLS, SettingField, Settings, checked
-from biorag.settings.sources import configuration_file, load_settings
+from biorag.settings.sources import configuration_file, keep_configured, load_settings
 from biorag.utils.network import is_server, restrict
 
 CONTEXT = "ctx"
@@ -168,6 +168,7 @@ def _settings_part(flags: Collection[Flags]) -> _Part:
 
     def argument(values: Values, line: CommandLine) -> Settings:
         settings = load_settings({"offline": values[CONTEXT].obj["offline"], **line.values}, line.file)
+        keep_configured(line.file, settings)
         named = [line.values[name] for name in URLS if is_server(line.values.get(name, ""))]
         restrict(named if settings.services.offline else None)
         return with_index(settings) if finds_index and not is_named(settings) else settings

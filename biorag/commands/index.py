@@ -173,7 +173,7 @@ def index(
     settings = models.chosen(settings, line)
     named = parse_columns(columns) if columns is not None else ()
     folder = None if run.estimate else Store(settings).folder
-    rejected = bad_lines.file(folder, [settings.indexes, line.configuration], corpus)
+    rejected = bad_lines.file(folder, corpus)
     if run.estimate:
         with survey_corpus(settings, corpus, rejected, show.progress, reading=CorpusReading(named)) as surveyed:
             estimate = surveyed.estimate()

@@ -14,7 +14,6 @@ from biorag.commands.application import Application
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden, with_index
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
-from biorag.utils.files import check_is_no_input
 from biorag.utils.progress import reported
 
 FIRST = ("snippets", "documents", "created", "updated", "complete", "similarity", "blocks")  # what a reader asks first
@@ -212,7 +211,6 @@ def export_index(
     from biorag.indexes import snapshot
     from biorag.indexes.store import Store
 
-    check_is_no_input(file, [settings.indexes, line.configuration])
     with show.progress("Saving", None) as advance:
         saved = snapshot.save(Store(settings), file, advance, force)
     show.report(f"Saved {saved.name}", asdict(saved), as_json)

@@ -16,7 +16,7 @@ from biorag.engine import open_index
 from biorag.errors import UsageError, unknown_name
 from biorag.registries import NEGATIVES, NegativesKind, mined_negatives
 from biorag.settings.settings import Settings
-from biorag.utils.files import check_is_no_folder
+from biorag.utils.files import check_output
 from biorag.utils.registry import or_list
 
 
@@ -107,7 +107,7 @@ def mine(
     walk, per_row = Walk(walks.paths, walks.path_length, walks.top), mined.per_row or kind.per_row
     plan = plan_of(negatives, settings.seed, per_row, ranked.ranks, ranked.margin, walk)
     searched = settings.replace(mode=ranked.mode or kind.modes[0], rerank=False)
-    check_is_no_folder(mined.out)
+    check_output(mined.out)
 
     def work() -> dict[str, Any]:
         with open_index(searched) as opened:

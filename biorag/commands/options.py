@@ -129,10 +129,10 @@ class BadLines:
     )
     force: Force = False
 
-    def file(self, folder: Path | None, kept: Sequence[Path] = (), corpus: Sequence[str] = ()) -> RejectsFile | None:
+    def file(self, folder: Path | None, corpus: Sequence[str] = ()) -> RejectsFile | None:
         """Return the rejects file, by default in the folder of the result; None if a bad line stops the command.
 
-        A named one may not take the place of `kept` files. A folder of the `corpus` may hold files that cannot be read.
+        A folder of the `corpus` may hold files that cannot be read.
         """
         from biorag.corpus.rejects import REJECTS, RejectsFile
 
@@ -143,7 +143,7 @@ class BadLines:
         if chosen == "stop":
             return None
         path = None if folder is None else self.rejects or folder / REJECTS
-        return RejectsFile(path, kept if self.rejects else (), self.force, lenient)
+        return RejectsFile(path, bool(self.rejects) or not corpus, self.force, lenient)  # in an index all is ours
 
 
 @dataclass(frozen=True, slots=True)

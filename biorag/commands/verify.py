@@ -14,7 +14,7 @@ from biorag.commands.groups import expanded
 from biorag.errors import UnsupportedError, UsageError
 from biorag.settings.settings import Settings
 from biorag.types import Verdict
-from biorag.utils.files import check_is_no_folder
+from biorag.utils.files import check_output
 from biorag.utils.text import showable
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Claims:
 
     def check(self) -> None:
         """Refuse options that exclude or need each other."""
-        check_is_no_folder(self.out)
+        check_output(self.out)
         if (self.claim is None) == (self.claims is None):
             raise UsageError("give a claim to judge, or --claims FILE with --out FILE for many")
         if (self.claims is None) != (self.out is None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
@@ -16,8 +17,9 @@ from biorag.corpus.sources import STDIN, find_sources
 from biorag.errors import BadInputError, UsageError
 from biorag.registries import FORMATS, FormatKind
 from biorag.types import OnProgress, Snippet
-from biorag.utils.files import json_line, replacing, sha256_of, timestamp
+from biorag.utils.files import json_line, remove_left, replacing, sha256_of, timestamp
 from biorag.utils.outputs import DATA_SET
+from biorag.utils.parsing import read_beginning
 from biorag.utils.progress import reported
 from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
@@ -26,6 +28,7 @@ OPTIONS = ("test_ids", "last", "id_prefix")  # fields of a request that only som
 Written = tuple[Mapping[str, Any], Iterable[str]]  # counts, and the paths of the files within the folder
 CORPUS, QUERIES, ANSWERS, ROWS = "corpus.jsonl", "queries.jsonl", "answers.jsonl", "rows.jsonl"
 WRITTEN = (CORPUS, QUERIES, ANSWERS, ROWS, "*_golden.json", "qrels/*.tsv", "sample-*/*.jsonl", "sample-*/qrels/*.tsv")
+FOLDERS = ("qrels/*", "sample-*/*", "sample-*/qrels/*")
 COUNTED = ("snippets", "questions", "judgements", "answers", "rows", "dropped", "duplicates")
 
 
@@ -117,9 +120,11 @@ class DataRun(RunDirectory):
     def begin(self, facts: Mapping[str, Any]) -> None:
         """Write the manifest of a set that is being made, and delete the files that a killed run left."""
         super().begin(facts)
-        for path in [*self.path.rglob(".*.*"), *(file for name in WRITTEN for file in self.path.glob(name))]:
-            if path.suffix[1:].isdecimal() or not path.name.startswith("."):
-                path.unlink(missing_ok=True)
+        for folder in {self.path, *(path.parent for name in FOLDERS for path in self.path.glob(name))}:
+            remove_left(folder, re.compile(".+"))
+        for path in (file for name in WRITTEN for file in self.path.glob(name)):
+            if path.is_file() and read_beginning(path, len(QRELS_HEADER)).startswith((b'{"', QRELS_HEADER.encode())):
+                path.unlink()
 
     def made(self, write: Callable[[], Written], rejects: RejectsFile | None, inputs: Sequence[Path]) -> dict[str, Any]:
         """Return the manifest of the complete set; `write` makes it unless it is there."""

@@ -17,6 +17,7 @@ from biorag.corpus.sources import DamagedSourceError, Source, faults_named, open
 from biorag.corpus.texts import TextPassage, parse_passage, passages_of
 
 LARGEST = 64 << 20  # bytes of a file, and unpacked four times as many
+MOST_TAGS = 1_000_000  # of a Word document, each of which takes python-docx some time and memory
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 _SUFFIX = re.compile(r"\.(?:docx|epub|x?html?)(?:\.gz)?\Z", re.IGNORECASE)
 _DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
@@ -34,6 +35,8 @@ def read_docx(source: Source) -> Iterator[tuple[int, TextPassage]]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(member.file_size for member in archive.infolist()) > 4 * LARGEST:
                 raise DamagedSourceError(source.name, 1, f"unpacks to more than {4 * LARGEST >> 20} MiB: split it")
+            if sum(archive.read(name).count(b"<") for name in archive.namelist() if name.endswith(".xml")) > MOST_TAGS:
+                raise DamagedSourceError(source.name, 1, f"more than {MOST_TAGS:,} tags: split it")
         document = Document(io.BytesIO(content))
         lines = list(enumerate(_docx_lines(document), 1))
         own = document.core_properties
@@ -53,14 +56,31 @@ def _docx_lines(document: Any) -> Iterator[str]:
     """Yield a document's paragraphs and the rows of its tables as Markdown."""
     for block in document.iter_inner_content():
         if hasattr(block, "rows"):
-            for row in block.rows:
-                yield " | ".join(dict.fromkeys(" ".join(cell.text.split()) for cell in row.cells))
+            yield from _docx_rows(block)
             yield ""
             continue
         text = " ".join(block.text.split())
         style = _LEVEL.match(block.style.name if block.style is not None else "")
         yield f"{'#' * int(style[1] or 1)} {text}" if style and text else text
         yield ""
+
+
+def _docx_rows(table: Any) -> Iterator[str]:
+    """Yield the rows of a table; a cell that continues one above has its text.
+
+    python-docx's own `cells` take as long as the columns that a cell says it spans, and the square of the rows.
+    """
+    from docx.table import _Cell
+
+    above: dict[int, str] = {}
+    for row in table._tbl.tr_lst:
+        column, texts = 0, {}
+        for cell in row.tc_lst:
+            is_continued = cell.vMerge == "continue" and column in above
+            texts[column] = above[column] if is_continued else " ".join(_Cell(cell, table).text.split())
+            column += cell.grid_span
+        above = texts
+        yield " | ".join(dict.fromkeys(texts.values()))
 
 
 def read_html(source: Source) -> Iterator[tuple[int, TextPassage]]:
@@ -110,7 +130,7 @@ def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:
 def _html_lines(page: Any) -> Iterator[tuple[int, str]]:
     """Yield the blocks of a page with their lines, as Markdown; a block within another stands by itself."""
     for element in list(page.iter(*_ASIDE)):
-        element.drop_tree()
+        element.clear(keep_tail=True)  # dropping many of them joins their tails again and again
     body = page.find("body")
     for element in (body if body is not None else page).iter(*_BLOCKS):
         inner = [part for part in element.iterdescendants(*_BLOCKS)]

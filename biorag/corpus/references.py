@@ -179,6 +179,9 @@ def _list(entry: Mapping[str, Any], *names: str) -> list[str]:
 # --- BibTeX
 
 
+_AND = re.compile(" and ")
+
+
 class BibtexEntry(NamedTuple):
     """An entry, as bibtexparser reads it, or why it could not; `fields` have names in lower case and LaTeX values."""
 
@@ -213,11 +216,14 @@ def parse_bibtex(entry: BibtexEntry) -> Snippet:
     if entry.fault:
         raise ValueError(entry.fault)
     decode = LatexNodes2Text(keep_braced_groups=False).latex_to_text
-    fields = {name: " ".join(decode(value).split()) for name, value in entry.fields.items() if name != "author"}
-    authors = re.split(r"\s+and\s+", entry.fields.get("author", "").strip())
+    try:
+        fields = {name: " ".join(decode(value).split()) for name, value in entry.fields.items() if name != "author"}
+        authors = [_bibtex_name(name, decode) for name in _AND.split(" ".join(entry.fields.get("author", "").split()))]
+    except RecursionError:
+        raise ValueError("an entry whose braces or commands are nested too deeply") from None
     date = DATE.search(fields.get("date") or fields.get("year", ""))
     values = {
-        "authors": [_bibtex_name(name, decode) for name in authors if name],
+        "authors": list(filter(None, authors)),
         "journal": fields.get("journal") or fields.get("journaltitle") or fields.get("booktitle", ""),
         "journal_abbreviation": next((fields[name] for name in _SHORT_JOURNAL if fields.get(name)), ""),
         "year": int(date[1]) if date else None,

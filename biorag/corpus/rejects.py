@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from biorag.corpus.readers import Reject
-from biorag.utils.files import check_replaceable, json_line, replacing
+from biorag.utils.files import BEGINNING, check_replaceable, json_line, replacing
 from biorag.utils.outputs import is_rejects
+from biorag.utils.parsing import read_beginning
 
 REJECTS = "rejects.jsonl"  # beside the manifest, unless the user names another file
 
@@ -19,19 +20,17 @@ REJECTS = "rejects.jsonl"  # beside the manifest, unless the user names another 
 class RejectsFile:
     """Writes rejected lines with their reasons as JSONL; without a path counts them.
 
-    It may not take the place of `kept` files and folders, nor, without `force`, of files that biorag did not write.
+    If it is checked, it may not take the place of inputs, nor, without `force`, of files that biorag did not write.
     `first` are the files with rejected lines, each with its first; a `lenient` caller takes damaged files as they are.
     """
 
-    def __init__(
-        self, path: Path | None, kept: Sequence[Path] = (), force: bool = False, lenient: bool = False
-    ) -> None:
+    def __init__(self, path: Path | None, is_checked: bool = True, force: bool = False, lenient: bool = False) -> None:
         self.path = path
         self.lenient = lenient
         self.first: dict[str, str] = {}
         self.count = 0
         self.damaged: list[str] = []
-        self._kept, self._force = kept, force
+        self._is_checked, self._force = is_checked, force
         self._stream: BinaryIO | None = None
 
     @contextmanager
@@ -40,7 +39,8 @@ class RejectsFile:
         if self.path is None:
             yield
             return
-        check_replaceable(self.path, "rejects file", is_rejects, [*corpus, *self._kept], self._force)
+        if self._is_checked:
+            check_replaceable(self.path, "rejects file", is_rejects, corpus, self._force)
         with TemporaryFile() as self._stream:
             try:
                 yield
@@ -49,8 +49,8 @@ class RejectsFile:
                 if self.count:
                     with replacing(self.path) as target:
                         shutil.copyfileobj(self._stream, target)
-                else:
-                    self.path.unlink(missing_ok=True)
+                elif self.path.is_file() and is_rejects(read_beginning(self.path, BEGINNING)):
+                    self.path.unlink()
 
     def __call__(self, reject: Reject) -> None:
         """Take one rejected line."""

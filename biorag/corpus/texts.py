@@ -16,6 +16,7 @@ from biorag.corpus.pdf_facts import inverted, year_in
 from biorag.corpus.readers import Reader, as_id, text_of, with_values
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
 from biorag.types import Snippet
+from biorag.utils.text import whole
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 WORDS = 300  # of a passage at most
@@ -74,7 +75,7 @@ def _without_front(lines: Iterator[tuple[int, str]]) -> tuple[Iterator[tuple[int
         if line.rstrip() in ("---", "...") and sum(len(text) for _, text in read) <= LARGEST_FRONT:
             try:
                 front = yaml.safe_load("\n".join(text for _, text in read[1:]))
-            except (yaml.YAMLError, ValueError):
+            except (yaml.YAMLError, ValueError, RecursionError):
                 front = None
             return (lines, front) if isinstance(front, dict) else (chain(read, [(number, line)], lines), NONE)
         read.append((number, line))
@@ -86,7 +87,7 @@ def _front_facts(front: Mapping[str, Any]) -> dict[str, Any]:
     authors = front.get("authors") or front.get("author") or []
     names = [authors] if isinstance(authors, str) else authors if isinstance(authors, list) else []
     values = {
-        "authors": inverted([name for name in names if isinstance(name, str)]),
+        "authors": inverted([whole(name) for name in names if isinstance(name, str)]),
         "journal": _plain(front, "journal"),
         "year": year_in(_plain(front, "year") or _plain(front, "date")),
         "doi": _plain(front, "doi"),
@@ -97,7 +98,10 @@ def _front_facts(front: Mapping[str, Any]) -> dict[str, Any]:
 def _plain(front: Mapping[str, Any], name: str) -> str:
     """Return a value of front matter that is a text, a number or a date; a nested one may be a bomb of aliases."""
     value = front.get(name)
-    return " ".join(str(value).split()) if isinstance(value, str | int | date) else ""
+    try:
+        return whole(" ".join(str(value).split())) if isinstance(value, str | int | date) else ""
+    except ValueError:  # a number of thousands of digits
+        return ""
 
 
 def passages_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
@@ -19,6 +20,9 @@ DATABASE = "zotero.sqlite"
 LIBRARY = "library.ris"
 STORED = "storage:"  # begins the path of an attachment in Zotero's own folder
 PAPERS = (".pdf", ".html", ".htm", ".docx")
+KEY = re.compile(r"\w{1,32}", re.ASCII)  # of an item, also its folder's name
+SECONDS, LONGEST_VALUE = 30, 16 << 20  # of a library's reading, bytes of one value
+LEAST_TEXT, MOST_TIMES, LEAST_ROW = 64 << 20, 30, 64  # characters: read at least, times the file's size, of any row
 # Zotero's types of items in RIS; any other is generic.
 TYPES = {
     "journalArticle": "JOUR",
@@ -100,11 +104,10 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
     if not database.is_file():
         raise MissingError(f"no Zotero library at {database}: name the path of its {DATABASE}")
     try:
-        # Zotero keeps its database locked while it runs; it is read as it is.
-        with closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-            entries = _entries(connection, collection)
-            attached = connection.execute(_ATTACHED).fetchall()
-    except sqlite3.Error as error:
+        with closing(_Library(database)) as library:
+            entries = _entries(library, collection)
+            attached = list(library.rows(_ATTACHED))
+    except (sqlite3.Error, ValueError) as error:
         raise BadInputError(
             f"{database} cannot be read as a Zotero library ({error}): close Zotero and retry"
         ) from None
@@ -115,7 +118,7 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
     attachments = []
     for parent, key, path in attached:
         paper = _paper(database.parent, key, path)
-        if parent in entries and paper:
+        if parent in entries and paper and KEY.fullmatch(key):
             record = target / key / f"{paper.stem}.ris"  # of the paper's name, so that it is this paper's
             _write(record, [entries[parent]])
             attachments.append(Attachment(paper, record))
@@ -126,24 +129,50 @@ def _paper(home: Path, key: str, path: str) -> Path | None:
     """Return the file of an attachment; None if it is of another kind, or is not there."""
     name = path.removeprefix(STORED)
     paper = home / "storage" / key / Path(name).name if path.startswith(STORED) else Path(name)
-    return paper if paper.name.lower().endswith(PAPERS) and paper.is_file() else None
+    try:
+        return paper if paper.name.lower().endswith(PAPERS) and paper.is_file() else None
+    except OSError:  # of a name that is too long
+        return None
 
 
-def _entries(connection: sqlite3.Connection, collection: str) -> dict[int, dict[str, Any]]:
+class _Library:
+    """Zotero's database, as it is while Zotero runs and locks it; raises `ValueError` at more than one can hold."""
+
+    def __init__(self, path: Path) -> None:
+        self._left = LEAST_TEXT + MOST_TIMES * path.stat().st_size
+        self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+        end = time.monotonic() + SECONDS  # a view may have rows without end
+        self._connection.set_progress_handler(lambda: time.monotonic() > end, 100_000)
+        self.close = self._connection.close
+
+    def rows(self, query: str, *values: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query: the number of an item, and texts."""
+        for item, *cells in self._connection.execute(query, values):
+            if any(isinstance(cell, bytes) for cell in cells):
+                raise ValueError("a text is binary")
+            texts = ["" if cell is None else str(cell) for cell in cells]
+            self._left -= LEAST_ROW + sum(map(len, texts))
+            if self._left < 0:
+                raise ValueError("it has more text than its size allows")
+            yield item, *texts
+
+
+def _entries(library: _Library, collection: str) -> dict[int, dict[str, Any]]:
     """Return the references of a library by the numbers of their items, as `rispy` writes them."""
     values: defaultdict[int, dict[str, str]] = defaultdict(dict)
-    for item, name, value in connection.execute(_VALUES):
-        values[item][name] = str(value)
+    for item, name, value in library.rows(_VALUES):
+        values[item][name] = value
     authors: defaultdict[int, list[str]] = defaultdict(list)
-    for item, last, first in connection.execute(_AUTHORS):
+    for item, last, first in library.rows(_AUTHORS):
         authors[item].append(", ".join(filter(None, (last, first))))
     tags: defaultdict[int, list[str]] = defaultdict(list)
-    for item, tag in connection.execute("SELECT itemID, name FROM itemTags JOIN tags USING (tagID) ORDER BY name"):
+    for item, tag in library.rows("SELECT itemID, name FROM itemTags JOIN tags USING (tagID) ORDER BY name"):
         tags[item].append(tag)
-    kept = {item for (item,) in connection.execute(_COLLECTED, (collection,))} if collection else None
+    kept = {item for (item,) in library.rows(_COLLECTED, collection)} if collection else None
     return {
         item: {**_entry(TYPES.get(kind, "GEN"), values[item]), "authors": authors[item], "keywords": tags[item]}
-        for item, _, kind in connection.execute(_ITEMS)
+        for item, _, kind in library.rows(_ITEMS)
         if kept is None or item in kept
     }
 

@@ -18,6 +18,7 @@ from biorag.types import GREEDY, Generation, GenerationRequest, Prompt, Sampling
 from biorag.utils.http import BoundedTransport, Retries, excerpt, may_pass
 from biorag.utils.network import Server, without_credentials
 from biorag.utils.parsing import parse_json, parsed
+from biorag.utils.secrets import DATA, redacted
 
 REFUSED = frozenset({400, 404, 415, 422, 501})
 BYTES_PER_TOKEN = 3.0
@@ -172,7 +173,7 @@ class ServerGenerator:
     def _generation(self, reply: bytes | None, max_tokens: int) -> Generation:
         """Return a completion, with the tokens that the server reports; one beyond the cap is cut."""
         completion = self._parsed(_Completion, reply, "sent no chat completion", f"check {self._option}")
-        text, most = completion.text or "", LONGEST_TOKEN * (max_tokens + ENVELOPE_TOKENS)
+        text, most = redacted(completion.text or "", DATA), LONGEST_TOKEN * (max_tokens + ENVELOPE_TOKENS)
         capped = completion.finish_reason == "length" or len(text) > most
         counts = (_count(completion.usage, key) for key in ("prompt_tokens", "completion_tokens"))
         return Generation(text[:most], capped, False, *counts)

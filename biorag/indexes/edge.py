@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -107,8 +107,10 @@ class EdgeIndex(PointIndex):
         """Return the number of snippets."""
         return self._shard.count(qe.CountRequest(exact=True))
 
-    def _reading(self) -> AbstractContextManager[None]:
-        return _engine_errors()
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with _engine_errors(), panics_raised():
+            yield
 
     def _answers(self, probes: Sequence[IndexQuery]) -> Sequence[Sequence[Any]]:
         return self._shard.query_batch(qe.QueryBatchRequest([self._request(probe) for probe in probes]))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -47,7 +45,7 @@ from biorag.indexes.points import (
 )
 from biorag.settings.settings import Settings
 from biorag.types import EXISTS, FieldFilter, IndexQuery, Snippet, SparseText, Vectors
-from biorag.utils.http import heed
+from biorag.utils.http import asking_threads
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.network import Server
 
@@ -207,13 +205,8 @@ class ServerIndex(PointIndex):
             self._client.upsert(self._collection, points, wait=True, ordering=ORDERING)
 
         slices = upsert_parts(snippets, tokens, self._manifest.tokens)
-        stop = threading.Event()
-        with server_errors(), ThreadPoolExecutor(self._streams, initializer=heed, initargs=(stop,)) as pool:
-            try:
-                list(pool.map(send, slices))
-            except BaseException:
-                stop.set()
-                raise
+        with server_errors(), asking_threads(self._streams) as (pool, _):
+            list(pool.map(send, slices))
 
     def _dense(self, vectors: Vectors) -> Sequence[Any]:
         rows: list[list[float]] = vectors.tolist()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import re
+import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
+import anyio
 from pydantic import ValidationError
 
 from biorag.api.session import Session
@@ -17,6 +22,7 @@ try:
     from mcp.server import MCPServer
     from mcp.server.mcpserver import Context
     from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.server.stdio import stdio_server
     from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 except ImportError as error:  # the package is missing, or of a version before 2
     raise MissingError("the Model Context Protocol needs mcp 2 or later: run pip install 'biorag[mcp]'") from error
@@ -25,10 +31,27 @@ INSTRUCTIONS = f"""Answers biomedical questions from the index {{name!r}}, with 
 Search or ask first; then get_snippet shows a whole snippet and cite its reference. verify_claim says what the evidence
 says of a sentence, not whether it is true. {QUOTED} Nothing here is medical advice."""
 LONGEST_ERROR = 500  # characters
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF = re.compile(rf"{_HIGH}(?!{_LOW})|(?<!\\u[dD][89abAB][0-9a-fA-F][0-9a-fA-F]){_LOW}")
+
+
+class _Lines(io.TextIOWrapper):
+    """Standard input, half surrogate pairs in JSON's escapes as �: the SDK takes no such line, and gives no reply."""
+
+    def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
+        """Return the next line."""
+        return _HALF.sub(r"\\ufffd", super().readline(size))
 
 
 class ToolServer(MCPServer[Any]):
     """A server whose tools fail in one line."""
+
+    async def run_stdio_async(self) -> None:
+        """Serve standard input and output."""
+        lines = anyio.wrap_file(_Lines(sys.stdin.buffer, encoding="utf-8", errors="replace"))
+        async with stdio_server(lines) as (incoming, outgoing):
+            options = self._lowlevel_server.create_initialization_options()
+            await self._lowlevel_server.run(incoming, outgoing, options)
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
@@ -52,13 +75,13 @@ def build_server(session: Session) -> MCPServer[Any]:
 
     A server has one session manager, which runs once: build a server for each application.
     """
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # a client's mistakes fill no log
     server = ToolServer(
         "biorag",
         title="biorag",
         description="Biomedical questions answered from PubMed evidence",
         instructions=INSTRUCTIONS.format(name=session.name),
         version=version("biorag"),
-        log_level="WARNING",
     )
     tools = Tools(session)
     titles: dict[Callable[..., Any], str] = {

@@ -12,7 +12,7 @@ from sentence_transformers import CrossEncoder
 from torch import nn
 
 from biorag.errors import MissingError
-from biorag.models.finding import ModelFiles
+from biorag.models.finding import ModelFiles, first_line
 from biorag.models.inference import Features, run
 from biorag.models.labels import check_head, label_columns
 from biorag.models.loading import load_for_inference
@@ -83,6 +83,10 @@ def _load(files: ModelFiles, precision: str, outputs: int, load: Callable[..., C
             f"cross-encoder {files.id!r} has {model.num_labels} outputs: name one with "
             f"{'a single score' if outputs == 1 else 'the three that its labels name'}"
         )
+    try:
+        run(model, [("a", "b")], None, lambda features: list(features["scores"].float()))
+    except Exception as error:  # settings that are read only now: the library raises many kinds
+        raise MissingError(f"cross-encoder {files.id!r} scores no pair of texts: {first_line(error)}") from error
     return model
 
 

@@ -36,6 +36,7 @@ from biorag.models.text_encoder import TextEncoder
 from biorag.models.token_projection import unit
 from biorag.types import LABELS, ClaimJudge, Encoded, TokenEncoder, Vectors
 from biorag.utils.cores import usable_cores
+from biorag.utils.panics import panics_raised
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +139,11 @@ class ExportedModel:
 
 
 def _tokenizer(path: Path, files: ExportedFiles, max_length: int | None) -> Tokenizer:
-    tokenizer = Tokenizer.from_file(str(path))
+    try:
+        with panics_raised():
+            tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no other kind
+        raise MissingError(f"{path} is not a tokenizer ({first_line(error)}), so {FETCH}") from None
     tokenizer.no_truncation()
     if max_length is not None:
         tokenizer.enable_truncation(max_length, direction=files.truncation)

@@ -23,6 +23,7 @@ from biorag.utils.parsing import parse_json, parsed_file, read_regular
 from biorag.utils.secrets import remember
 
 HUB_PREFIX = "hf:"
+LARGEST_LIST = 64 << 20  # bytes of the hub's answer that lists a model's files
 ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
 STARTER_LLM = "starter-llm"  # the starter generator as a base to train
 # Weights as safetensors only: a pickled checkpoint can run code when it is loaded.
@@ -246,6 +247,7 @@ def _from_hub(repo: str, revision: str | None, fetch: bool, patterns: Sequence[s
     from huggingface_hub import get_token, snapshot_download
 
     remember(get_token() or "")
+    _bound_hub()
     try:
         return Path(
             snapshot_download(
@@ -268,10 +270,30 @@ def _from_hub(repo: str, revision: str | None, fetch: bool, patterns: Sequence[s
         ) from error
 
 
+def _bound_hub() -> None:
+    """Let the hub's client read no list of files beyond `LARGEST_LIST`; the files themselves go to the disk."""
+    from huggingface_hub import get_session
+
+    hooks = getattr(get_session(), "event_hooks", None)
+    if hooks is not None and _read_list not in hooks["response"]:
+        get_session().event_hooks = {**hooks, "response": [*hooks["response"], _read_list]}
+
+
+def _read_list(response: Any) -> None:
+    if "/api/" in response.request.url.path:
+        content = b""
+        for piece in response.iter_bytes():
+            content += piece
+            if len(content) > LARGEST_LIST:
+                raise OSError(f"the hub's list of files has more than {LARGEST_LIST:,} bytes")
+        response._content = content  # as `response.read()` keeps it
+
+
 def _gguf_from_hub(spec: str) -> Path:
     from huggingface_hub import get_token, hf_hub_download
 
     remember(get_token() or "")
+    _bound_hub()
     repo, _, file = spec.rpartition("/")
     try:
         return Path(hf_hub_download(repo, file))

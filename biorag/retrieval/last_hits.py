@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from biorag.errors import MismatchError, MissingError
+from biorag.errors import BioragError, MismatchError, MissingError
 from biorag.settings.settings import Settings
 from biorag.types import Hit, Label
 from biorag.utils.files import make_folder, write_json
@@ -36,7 +36,7 @@ def keep_last_hits(settings: Settings, hits: Sequence[Hit]) -> None:
         make_folder(path.parent)
         path.touch(mode=0o600)  # what takes its place may be read by the same
         write_json(path, {"index": settings.index.name, "ids": [hit.snippet.id for hit in hits]})
-    except OSError:
+    except (OSError, BioragError):
         logger.debug("the ids of the hits are not kept for 'biorag show'", exc_info=True)
 
 

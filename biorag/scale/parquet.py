@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from biorag.errors import MismatchError
+from biorag.errors import BadInputError, MismatchError
 from biorag.models.finding import first_line
 from biorag.types import Encoded, Snippet, SparseText, Vectors
 from biorag.utils.files import replacing
@@ -159,9 +159,20 @@ def _offsets(lengths: Iterable[int]) -> pa.Array:
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write a Parquet file with checksums, atomically and durably."""
+    """Write a Parquet file with checksums, atomically and durably; raise `MismatchError` at one of another kind."""
+    if path.exists() and not holds(path, table.schema):
+        raise MismatchError(f"{path} is there, and biorag did not write it: move it, or choose another --out")
     with replacing(path) as stream:
         pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
+
+
+def holds(path: Path, schema: pa.Schema) -> bool:
+    """Return whether a file is Parquet with exactly these columns, whatever its rows."""
+    try:
+        with opened_regular(path) as stream, pq.ParquetFile(stream) as file:
+            return bool(file.schema_arrow.equals(schema))
+    except (OSError, pa.ArrowException, BadInputError):
+        return False
 
 
 def _bounded(file: pq.ParquetFile, schema: pa.Schema, largest: int) -> pa.Table:

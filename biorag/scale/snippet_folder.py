@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -24,15 +25,27 @@ from biorag.errors import MismatchError, MissingError
 from biorag.indexes.manifest import BlockParameters, SourceRecord
 from biorag.indexes.surveying import Survey
 from biorag.indexes.writing import Incoming, surveyed_changes
-from biorag.scale.parquet import EXPORT_AGAIN, KEY, KEYS, SNIPPETS, read_table, snippet_table, snippets_of, write_table
+from biorag.scale.parquet import (
+    EXPORT_AGAIN,
+    KEY,
+    KEYS,
+    SNIPPETS,
+    holds,
+    read_table,
+    snippet_table,
+    snippets_of,
+    write_table,
+)
 from biorag.types import Count, Deletion, Label, OnProgress, Snippet
-from biorag.utils.files import timestamp
+from biorag.utils.files import remove_left, timestamp
 from biorag.utils.parsing import validated
 from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
 
 PART_ROWS = 16_384  # of a part
-PARTS, DELETIONS, SAMPLE = "part-*.parquet", "deletions.parquet", "sample.parquet"
+DELETIONS, SAMPLE = "deletions.parquet", "sample.parquet"
+PART = re.compile(r"part-\d+-\d+\.parquet")
+FILES = re.compile(rf"{PART.pattern}|{re.escape(DELETIONS)}|{re.escape(SAMPLE)}")
 DELETION_COLUMNS = pa.schema(
     [
         SNIPPETS.field("id"),
@@ -46,7 +59,7 @@ DELETION_COLUMNS = pa.schema(
 class SnippetFile:
     """A file of snippets, and the number of the corpus file that they are of."""
 
-    name: Annotated[str, Field(pattern=r"^part-\d+-\d+\.parquet$")]
+    name: Annotated[str, Field(pattern=f"^{PART.pattern}$")]
     rows: Count
     source: Count
 
@@ -179,13 +192,11 @@ def export_corpus(
     folder.finished()
     with folder.locked():
         folder.begin({})
-        for name in (PARTS, DELETIONS, SAMPLE):  # what killed runs left of the files that they were writing
-            for path in out.glob(f".{name}.*"):
-                path.unlink()
+        remove_left(out, FILES)
         incoming = surveyed_changes(files.sources, surveyed, (lambda _: None) if skips else None, split)
         parts, changed = _write_parts(out, incoming, on_progress)
-        for path in out.glob(PARTS):
-            if path.name not in {part.name for part in parts}:
+        for path in out.iterdir():
+            if PART.fullmatch(path.name) and path.name not in {part.name for part in parts} and holds(path, SNIPPETS):
                 path.unlink()
         rows = [document._asdict() for document in changed]
         write_table(out / DELETIONS, pa.Table.from_pylist(rows, DELETION_COLUMNS))
@@ -242,7 +253,7 @@ def _write_parts(
 
     def close() -> None:
         if blocks:
-            name = PARTS.replace("*", f"{current:05d}-{len(parts):05d}")
+            name = f"part-{current:05d}-{len(parts):05d}.parquet"
             parts.append(_write_part(out / name, blocks, current))
             blocks.clear()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -19,11 +20,13 @@ from biorag.errors import MismatchError, MissingError
 from biorag.indexes.manifest import Manifest
 from biorag.scale.parquet import KEY, KEYS, encoded_of, key_of, read_table, vector_schema, vector_table, write_table
 from biorag.types import Encoded, Snippet
+from biorag.utils.files import remove_left
 from biorag.utils.runs import NEXT_STEP, RunDirectory
 
 logger = logging.getLogger(__name__)
 
-BATCHES = "batch-*.parquet"
+BATCHES = re.compile(r"batch-[0-9a-f]{16}\.parquet")
+DAMAGED = ".damaged"  # ends the name of a batch that cannot be read
 NAME = "vectors"  # of the index in the manifest
 EMBED_AGAIN = "delete it, and run 'biorag embed' again"
 OPEN = 8  # batches kept in memory while vectors are looked up
@@ -74,29 +77,28 @@ class VectorFolder(RunDirectory):
 
     def tidy(self) -> None:
         """Remove what killed workers left of the batches that they were writing."""
-        for path in self.path.glob(f".{BATCHES}.*"):
-            path.unlink(missing_ok=True)
+        remove_left(self.path, BATCHES)
 
     def done(self) -> np.ndarray:
-        """Return the keys of the snippets that have vectors, sorted; a batch that is damaged is removed."""
+        """Return the keys of the snippets that have vectors, sorted; a batch that is damaged is set aside."""
         keys = [np.empty(0, np.uint64)]
         for path in self.batches():
             try:
                 keys.append(read_table(path, KEYS, EMBED_AGAIN).column(KEY).to_numpy())
             except MismatchError as error:
-                logger.warning("%s; its snippets are encoded again", error)
-                path.unlink()
+                logger.warning("%s; its snippets are encoded again, and it is kept as %s", error, path.name + DAMAGED)
+                path.rename(path.with_name(path.name + DAMAGED))
         return np.unique(np.concatenate(keys))
 
     def batches(self) -> list[Path]:
         """Return the files of encoded snippets."""
-        return sorted(self.path.glob(BATCHES))
+        return sorted(path for path in self.path.iterdir() if BATCHES.fullmatch(path.name))
 
 
 def batch_path(folder: Path, keys: np.ndarray) -> Path:
     """Return where the vectors of a batch lie: in the same file, whoever encodes it, and however often."""
     name = hashlib.blake2b(np.ascontiguousarray(keys, np.uint64).tobytes(), digest_size=8).hexdigest()
-    return folder / BATCHES.replace("*", name)
+    return folder / f"batch-{name}.parquet"
 
 
 def write_batch(path: Path, rows: pa.Table, encoded: Encoded, manifest: Manifest) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from biorag.server.asking import WorkQueue, answered
+from biorag.server.asking import WorkQueue, answered, question
 from biorag.server.bodies import AskBody, SearchBody, VerifyBody
 from biorag.server.shelf import Shelf
 from biorag.utils.files import json_text
@@ -35,12 +35,12 @@ def api_router(shelf: Shelf, answering: WorkQueue, searching: WorkQueue) -> APIR
     @router.post("/ask", response_model=Document)
     async def ask(body: AskBody, request: Request) -> Response:
         """Answer a question from the evidence, each sentence checked, as `biorag ask --json` prints it."""
-        return document((await answered(request, shelf.lend, answering, body)).to_json())
+        return document((await answered(request, answering, question(shelf.lend, body))).to_json())
 
     @router.post("/verify", response_model=Document)
-    async def verify(body: VerifyBody) -> Response:
+    async def verify(body: VerifyBody, request: Request) -> Response:
         """Judge a claim by the evidence, as `biorag verify --json` prints it."""
-        return document((await searching.run(lambda: session.verify(**dict(body)))).to_json())
+        return document((await answered(request, answering, lambda _: session.verify(**dict(body)))).to_json())
 
     @router.get("/show", response_model=Document)
     async def show(

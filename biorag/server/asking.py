@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import anyio
 from starlette.requests import Request
@@ -20,6 +20,7 @@ from biorag.server.faults import RefusedError
 from biorag.utils.http import GivenUpError, given_up
 
 T = TypeVar("T")
+Grow = Callable[[str], None]  # takes a generator's reply so far
 Lend = Callable[[], AbstractContextManager[Session]]  # lends an open index
 RETRY_SECONDS = 5
 WATCH_SECONDS = 1.0  # between two looks at whether the client is still there
@@ -45,18 +46,18 @@ class WorkQueue:
             self._pending -= 1
 
 
-class Asking:
-    """A question that a thread answers; leaving the context abandons it, unless it is answered."""
+class Asking(Generic[T]):
+    """A call, such as a `question`, in a thread of a queue; leaving the context abandons it, unless it has ended."""
 
-    def __init__(self, lend: Lend, answering: WorkQueue, body: AskBody) -> None:
-        self._lend, self._body = lend, body
+    def __init__(self, queue: WorkQueue, call: Callable[[Grow], T]) -> None:
+        self._call = call
         self._reply, self._gone = "", threading.Event()
         self._is_begun = False
-        self._task = asyncio.ensure_future(answering.run(self._ask))
+        self._task = asyncio.ensure_future(queue.run(self._ask))
         # A fault that nobody waits for is not logged as forgotten once it was looked at.
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
-    def __enter__(self) -> Asking:
+    def __enter__(self) -> Asking[T]:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -73,7 +74,7 @@ class Asking:
         while not (await asyncio.wait({self._task}, timeout=seconds))[0]:
             yield self._reply
 
-    def answer(self) -> AnswerResult:
+    def answer(self) -> T:
         """Return the answer once `replies` has ended, or raise the error of asking; `GivenUpError` if abandoned."""
         if self._task.cancelled():
             raise GivenUpError("the question was given up before its turn")
@@ -85,29 +86,39 @@ class Asking:
             raise GivenUpError("nobody waits for the answer any more")
         self._reply = reply
 
-    def _ask(self) -> AnswerResult:
+    def _ask(self) -> T:
         self._is_begun = True
         with given_up(self._gone):
             self.grow("")
-            with self._lend() as session:
-                return self._answered(session)
-
-    def _answered(self, session: Session) -> AnswerResult:
-        asked = dict(self._body)
-        after, said = asked.pop("after"), asked.pop("said")
-        if not after:
-            return session.ask(**asked, on_text=self.grow)
-        question = asked.pop("question")
-        kept = {name: asked[name] for name in ("filter", "exclude_pmid")}
-        searched, holds = standalone(session, question, after, said, **kept)
-        asked["answer_anyway"] = asked["answer_anyway"] or holds or None
-        answer = session.ask(searched, **asked, on_text=self.grow)
-        return answer if searched == question else following(question, after, said, answer)
+            return self._call(self.grow)
 
 
-async def answered(request: Request, lend: Lend, answering: WorkQueue, body: AskBody) -> AnswerResult:
-    """Return the answer to a question; it is given up if the client of the request leaves."""
-    with Asking(lend, answering, body) as asking:
+def question(lend: Lend, body: AskBody) -> Callable[[Grow], AnswerResult]:
+    """Return what answers a question."""
+
+    def call(grow: Grow) -> AnswerResult:
+        with lend() as session:
+            return _answered(session, body, grow)
+
+    return call
+
+
+def _answered(session: Session, body: AskBody, grow: Grow) -> AnswerResult:
+    asked = dict(body)
+    after, said = asked.pop("after"), asked.pop("said")
+    if not after:
+        return session.ask(**asked, on_text=grow)
+    text = asked.pop("question")
+    kept = {name: asked[name] for name in ("filter", "exclude_pmid")}
+    searched, holds = standalone(session, text, after, said, **kept)
+    asked["answer_anyway"] = asked["answer_anyway"] or holds or None
+    answer = session.ask(searched, **asked, on_text=grow)
+    return answer if searched == text else following(text, after, said, answer)
+
+
+async def answered(request: Request, queue: WorkQueue, call: Callable[[Grow], T]) -> T:
+    """Return what a call returns; it is given up if the client of the request leaves."""
+    with Asking(queue, call) as asking:
         async for _ in asking.replies(WATCH_SECONDS):
             if await request.is_disconnected():
                 asking.abandon()

@@ -16,7 +16,7 @@ from biorag.api.results import AnswerResult
 from biorag.api.session import Session
 from biorag.chat.followups import is_follow_up, with_topic_of
 from biorag.errors import BioragError, UsageError
-from biorag.server.asking import Asking, WorkQueue, answered
+from biorag.server.asking import Asking, WorkQueue, answered, question
 from biorag.server.bodies import LONGEST_QUESTION, AskBody, validated
 from biorag.server.faults import OPENAI, error_response
 from biorag.server.shelf import Shelf
@@ -98,7 +98,7 @@ def openai_router(shelf: Shelf, answering: WorkQueue) -> APIRouter:
         asked = body.question()
         if body.stream:
             return StreamingResponse(_events(shelf, answering, asked), media_type="text/event-stream")
-        return JSONResponse(completion(session, await answered(request, shelf.lend, answering, asked)))
+        return JSONResponse(completion(session, await answered(request, answering, question(shelf.lend, asked))))
 
     return router
 
@@ -130,7 +130,7 @@ async def _events(shelf: Shelf, answering: WorkQueue, asked: AskBody) -> AsyncIt
 
     yield chunk({"role": "assistant", "content": ""})
     try:
-        with Asking(shelf.lend, answering, asked) as asking:
+        with Asking(answering, question(shelf.lend, asked)) as asking:
             async for _ in asking.replies(ALIVE_SECONDS):
                 yield ALIVE
             answer = asking.answer()

@@ -29,7 +29,7 @@ from biorag.prompts.grammar import growing_text
 from biorag.references.reference import telling_types
 from biorag.registries import OUTPUTS, TERMINAL
 from biorag.server.answer_view import AnswerView, answer_view
-from biorag.server.asking import Asking, Lend, WorkQueue, answered
+from biorag.server.asking import Asking, Lend, WorkQueue, answered, question
 from biorag.server.bodies import CONDITIONS, ask_body, form_fields
 from biorag.server.faults import status_of
 from biorag.server.guards import COOKIE, Doorkeeper
@@ -194,7 +194,7 @@ class Pages:
         if _is_part(request) and self._shelf.first.settings.generation.llm:
             return page("writing.html", name=self._waiting.keep(fields))
         try:
-            answer = await answered(request, self._lending(fields), self._answering, body)
+            answer = await answered(request, self._answering, question(self._lending(fields), body))
             view = await self._view(fields, answer)
         except UsageError as error:
             if _is_part(request):
@@ -220,7 +220,7 @@ class Pages:
     async def _written(self, fields: Mapping[str, str]) -> AsyncIterator[str]:
         shown = ""
         try:
-            with Asking(self._lending(fields), self._answering, ask_body(fields)) as asking:
+            with Asking(self._answering, question(self._lending(fields), ask_body(fields))) as asking:
                 async for reply in asking.replies(PROVISIONAL_SECONDS):
                     if (text := growing_text(reply)) != shown:
                         shown = text

@@ -34,6 +34,7 @@ from biorag.settings.training import TrainingSettings
 from biorag.utils.network import is_server, login_apart, origin_of, without_credentials
 from biorag.utils.registry import or_list
 
+INDEXES = "indexes"  # the folder of indexes in the home
 AN_OPTION = "an option"  # as messages name that source
 SHOWN = 200  # characters of a bad value that a message repeats
 URLS = ("qdrant", "llm", "verifier", "eutils", "crossref")
@@ -70,7 +71,7 @@ class Settings(Section):
     @property
     def indexes(self) -> Path:
         """The folder that holds one folder per index."""
-        return self.home / "indexes"
+        return self.home / INDEXES
 
     @property
     def exports(self) -> Path:

@@ -14,8 +14,8 @@ from platformdirs import user_data_path
 
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.settings.section import BoundSecret, expanded
-from biorag.settings.settings import AN_OPTION, FIELDS, SECRETS, URLS, Settings, checked
-from biorag.utils.files import write_text
+from biorag.settings.settings import AN_OPTION, FIELDS, INDEXES, SECRETS, URLS, Settings, checked
+from biorag.utils.files import keep_home, write_text
 from biorag.utils.network import is_server, login_apart, origin_of
 from biorag.utils.parsing import parse_toml, read_regular
 from biorag.utils.text import showable
@@ -61,7 +61,20 @@ def configuration_file(named: Path | None = None, environ: Mapping[str, str] | N
     environ = os.environ if environ is None else environ
     if chosen := named or environ.get(f"{PREFIX}CONFIG"):
         return Path(chosen)
-    return expanded(Path(environ.get(f"{PREFIX}HOME") or user_data_path("biorag"))) / FILE
+    return _home(environ) / FILE
+
+
+def keep_configured(named: Path | None, settings: Settings | None = None) -> None:
+    """Keep outputs of users off the configuration file and the indexes, which need no settings to be known."""
+    home = settings.home if settings else _home(os.environ)
+    keep_home(configuration_file(named), home / FILE, home / INDEXES)
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    try:
+        return expanded(Path(environ.get(f"{PREFIX}HOME") or user_data_path("biorag")))
+    except ValueError as error:
+        raise UsageError(f"BIORAG_HOME: {error}") from None
 
 
 def _from_file(path: Path, required: bool) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,12 +18,16 @@ from secrets import token_hex
 from typing import IO, Any, BinaryIO
 
 from biorag.errors import ServiceError, UsageError
+from biorag.utils.parsing import read_beginning, without_waiting
 from biorag.utils.secrets import FILES, redacted
 from biorag.utils.text import escaped, is_whole
 
 BEGINNING = 64 << 10  # bytes of a file that tell its kind
 PIECE = 64 << 10  # bytes read and written at once
 RESERVE = 32 << 20  # bytes left free: the engine extends memory-mapped files, and a full disk then kills the process
+TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}")  # names of the files that `replacing` writes
+
+_home: tuple[Path, ...] = ()  # the configuration and the folder of indexes, which no output of a user's may touch
 
 
 def json_text(values: Any, indent: int | None = None) -> str:
@@ -72,12 +77,15 @@ def write_text(path: Path, text: str) -> None:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of `path`, and its permissions, durably once it is written; make its folder.
 
-    A pipe or a device, such as /dev/stdout, is written to.
+    A device, and a pipe that somebody reads, is written to. Raises `UsageError` at a link, which is never replaced;
+    `BadInputError` at a pipe that nobody reads.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
-        with path.open("wb") as stream:
+        with open(path, "wb", opener=without_waiting) as stream:
+            os.set_blocking(stream.fileno(), True)
             yield stream
         return
+    _refuse_link(path)
     make_folder(path.parent)
     mode = path.stat().st_mode & 0o777 if path.is_file() else 0o666
     temporary = path.with_name(f".{path.name}.{token_hex(8)}")
@@ -91,6 +99,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_left(folder: Path, names: re.Pattern[str]) -> None:
+    """Remove what killed runs left of files of these names that they were writing by `replacing`."""
+    for path in folder.iterdir():
+        if (left := TEMPORARY.fullmatch(path.name)) and names.fullmatch(left[1]):
+            path.unlink(missing_ok=True)
 
 
 def copy_with_holes(
@@ -142,38 +157,48 @@ def sha256_of_json(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def check_is_no_folder(path: Path | None) -> None:
-    """Raise `UsageError` if a file to write is a folder."""
-    if path and path.is_dir():
+def keep_home(*paths: Path) -> None:
+    """From now on let no output of a user's take the place of these files, or lie in these folders."""
+    global _home
+    _home = paths
+
+
+def check_output(path: Path | None, inputs: Iterable[Path] = (), is_folder: bool = False) -> None:
+    """Raise `UsageError` if an output that a user names is a link, an input by any of its names, or part of the home.
+
+    What lies in a folder of inputs is one.
+    """
+    if path is None:
+        return
+    if path.is_dir() and not is_folder:
         raise UsageError(f"{path} is a folder: name a file to write")
+    target = Path(os.path.realpath(path))  # `Path.resolve` fails at a link to itself
+    read = [(path, "is read by this command") for path in inputs]
+    for kept, why in (*read, *((path, "is biorag's own") for path in _home)):
+        is_within = not kept.is_file() and target.is_relative_to(os.path.realpath(kept))
+        if is_within or (path.exists() and kept.exists() and path.samefile(kept)):
+            raise UsageError(f"{path} {why}: name another {'folder' if is_folder else 'file'} to write")
+    _refuse_link(path)
 
 
 def check_replaceable(
     path: Path, kind: str, is_ours: Callable[[bytes], bool], inputs: Iterable[Path] = (), force: bool = False
 ) -> None:
-    """Raise `UsageError` if an output of a kind would replace an input, or, without `force`, a file of the user's.
+    """Raise `UsageError` if an output of a kind would replace, without `force`, another's file; see `check_output`.
 
-    `is_ours` tells an earlier output by its first 64 KiB; an empty file may always go. See `check_is_no_input`.
+    `is_ours` tells an earlier output by its first 64 KiB; an empty file may always go.
     """
-    check_is_no_folder(path)
-    check_is_no_input(path, inputs)
-    if force or not path.is_file():
-        return
-    with path.open("rb") as stream:
-        beginning = stream.read(BEGINNING)
-    if beginning and not is_ours(beginning):
+    check_output(path, inputs)
+    if not force and path.is_file() and (beginning := read_beginning(path, BEGINNING)) and not is_ours(beginning):
         raise UsageError(
             f"{path} is there, and no {kind} that biorag wrote: name another file to write, or replace it with --force"
         )
 
 
-def check_is_no_input(path: Path, inputs: Iterable[Path]) -> None:
-    """Raise `UsageError` if a file to write is an input, by any of its names, or lies in a folder of inputs."""
-    target = Path(os.path.realpath(path))  # `Path.resolve` fails at a link to itself
-    for read in inputs:
-        is_within = read.is_dir() and target.is_relative_to(os.path.realpath(read))
-        if is_within or (path.exists() and read.exists() and path.samefile(read)):
-            raise UsageError(f"{path} is read by this command: name another file to write")
+def _refuse_link(path: Path) -> None:
+    """Raise `UsageError` at a link to a file or to nothing."""
+    if path.is_symlink() and (path.is_file() or not path.exists()):
+        raise UsageError(f"{path} is a link: name the file that it leads to")
 
 
 def timestamp(separator: str = "T") -> str:

@@ -6,7 +6,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 LARGEST = 16 << 20  # bytes of a reply, unless its reader says otherwise
 PIECE = 1 << 16  # bytes sent at once
 LOOK = 1.0  # seconds between two looks at whether somebody still waits for a reply
+GRACE = 5.0  # seconds that a reply may still take once the run was stopped
 BACKOFF = 0.5  # seconds at most before the first retry, doubled before each further one
 LONGEST = 60.0  # seconds at most between two tries
 SHOWN = 200  # characters of a server's answer
@@ -72,7 +74,7 @@ class BoundedTransport(httpx.HTTPTransport):
         coding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if coding not in ("identity", ""):
             response.close()
-            raise ReplyRefusedError(f"its reply is compressed by {coding[:40]!r}, and none was asked for")
+            raise ReplyRefusedError("its reply is compressed, which was not asked for")
         assert isinstance(response.stream, httpx.SyncByteStream)
         ends = (size for end, size in self._larger.items() if request.url.path.endswith(end))
         response.stream = _BoundedStream(response.stream, max(self._largest, *ends, 0))
@@ -105,6 +107,9 @@ class _Deadline(threading.local):
     def start(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
+    def cut(self, seconds: float) -> None:
+        self._end = min(self._end, time.monotonic() + seconds)
+
     def left(self, seconds: float | None, error: type[httpcore.TimeoutException] = httpcore.ConnectTimeout) -> float:
         """Return the seconds that one operation may take, at most `seconds`; raise the error if none are left."""
         left = self._end - time.monotonic()
@@ -120,14 +125,9 @@ class _Backend(httpcore.SyncBackend):
         self._deadline = deadline
 
     def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
+        self, host: str, port: int, timeout: float | None = None, *options: Any, **named: Any
     ) -> httpcore.NetworkStream:
-        stream = super().connect_tcp(host, port, self._deadline.left(timeout), local_address, socket_options)
+        stream = super().connect_tcp(host, port, self._deadline.left(timeout), *options, **named)
         return _TimedStream(stream, self._deadline)
 
 
@@ -137,14 +137,14 @@ class _TimedStream(httpcore.NetworkStream):
         self.close, self.get_extra_info = stream.close, stream.get_extra_info  # type: ignore[method-assign]
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        gone: threading.Event | None = getattr(_thread, "gone", None)
-        while gone:
-            if gone.is_set():
+        while True:
+            if _is_set("gone"):
                 raise GivenUpError("nobody waits for the reply any more")
+            if _is_set("stop"):
+                self._deadline.cut(GRACE)
             left = self._deadline.left(timeout, httpcore.ReadTimeout)
             with suppress(httpcore.ReadTimeout):
                 return self._stream.read(max_bytes, min(left, LOOK))
-        return self._stream.read(max_bytes, self._deadline.left(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), PIECE):
@@ -171,9 +171,29 @@ def given_up(gone: threading.Event) -> Iterator[None]:
         _thread.gone = None
 
 
-def heed(stop: threading.Event) -> None:
-    """Let `stop` end this thread's waits before a retry; the `initializer` of a thread pool."""
-    _thread.stop = stop
+@contextmanager
+def asking_threads(count: int) -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
+    """Give threads for requests, and what stops them, which an error or an interruption in this context does too.
+
+    Then no request is sent again, and a reply may take `GRACE` seconds. What gives this thread up gives them up.
+    """
+    stop = threading.Event()
+    with ThreadPoolExecutor(count, initializer=_heed, initargs=(stop, getattr(_thread, "gone", None))) as pool:
+        try:
+            yield pool, stop
+        except BaseException:
+            stop.set()
+            raise
+
+
+def _heed(stop: threading.Event, gone: threading.Event | None) -> None:
+    _thread.stop, _thread.gone = stop, gone
+
+
+def _is_set(name: str) -> bool:
+    """Return whether this thread was given up ("gone") or stopped ("stop")."""
+    event: threading.Event | None = getattr(_thread, name, None)
+    return event is not None and event.is_set()
 
 
 def may_pass(response: httpx.Response) -> bool:
@@ -235,7 +255,9 @@ class Retries:
         except httpx.TransportError as error:
             if _is_permanent(error):
                 raise
-            raise _TransientError(f"failed: {str(error) or type(error).__name__}") from None
+            is_reply = isinstance(error, httpx.RemoteProtocolError)  # whose text quotes what the server sent
+            fault = "no valid HTTP" if is_reply else str(error) or type(error).__name__
+            raise _TransientError(f"failed: {fault}") from None
         transient = self._transient(response)
         if not transient and self._is_complete(response):
             return response
@@ -263,11 +285,14 @@ class Retries:
         backoff = min(BACKOFF * 2 ** (attempt - 1), LONGEST)
         seconds = max(fault.seconds, backoff * random.uniform(0.5, 1.0))
         logger.warning("%s %s; retrying in %.2g s (%d of %d)", self._server, fault, seconds, attempt, self._limit)
-        stop: threading.Event | None = getattr(_thread, "gone", None) or getattr(_thread, "stop", None)
-        if stop is None:
+        if not any(getattr(_thread, name, None) for name in ("gone", "stop")):
             time.sleep(seconds)
-        elif stop.wait(seconds):
-            raise ServiceError(f"{self._server} {fault}: not retried, since the run was stopped")
+            return
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if _is_set("gone") or _is_set("stop"):
+                raise ServiceError(f"{self._server} {fault}: not retried, since the run was stopped")
+            time.sleep(min(left, LOOK / 10))
 
 
 def _answer(response: httpx.Response) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from biorag.errors import UsageError
-from biorag.utils.files import BEGINNING, check_is_no_input
+from biorag.utils.files import BEGINNING, check_output
 from biorag.utils.locks import LOCK, DirectoryLock
 from biorag.utils.parsing import parse_json, read_beginning
 
@@ -78,7 +78,7 @@ def results_folder(
         raise UsageError(f"{path} is a file: name a folder with --out")
     for name, is_ours in {**files, LOCK: is_lock}.items():
         target = path / name
-        check_is_no_input(target, inputs)
+        check_output(target, inputs)
         is_file = target.is_file()  # on a pipe a writer may wait for ever
         if (target.exists() and not is_file) or (
             is_file and (beginning := _beginning(target)) and not is_ours(beginning)

@@ -40,15 +40,16 @@ def read_beginning(path: Path, count: int) -> bytes:
 @contextmanager
 def opened_regular(path: Path, mode: Literal["rb", "ab"] = "rb") -> Iterator[BinaryIO]:
     """Open a file; raise `BadInputError` at a pipe or a device, on which one may wait for ever."""
-    with open(path, mode, opener=_without_waiting) as stream:
+    with open(path, mode, opener=without_waiting) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise BadInputError(f"{path} is not a regular file: name one")
         yield stream
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def without_waiting(path: str, flags: int) -> int:
+    """Open a file, or a pipe with a reader, as `open` asks an opener to; nothing is appended through a link."""
     try:
-        return os.open(path, flags | os.O_NONBLOCK, 0o666)
+        return os.open(path, flags | os.O_NONBLOCK | (os.O_NOFOLLOW if flags & os.O_APPEND else 0), 0o666)
     except OSError as error:
         if error.errno == errno.ENXIO:
             raise BadInputError(f"{path} is a pipe that nobody reads: name a regular file") from None
@@ -69,8 +70,10 @@ def parse_json(content: bytes | str) -> Any:
 def parse_toml(content: bytes, name: str) -> dict[str, Any]:
     """Return the values of a TOML file; raise `BadInputError`, naming the file, if it is not valid."""
     try:
-        return tomllib.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # ValueError also of numbers of thousands of digits
+        values = tomllib.loads(content.decode("utf-8"))
+        json.dumps(values, default=str)  # no number has thousands of digits, in hex neither
+        return values
+    except (ValueError, RecursionError) as error:
         raise BadInputError(f"{name} is not valid TOML: {error}") from None
 
 

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from biorag.errors import MismatchError, ServiceError
 from biorag.types import OnProgress
-from biorag.utils.files import BEGINNING, json_line, json_text, replacing, sha256_of, try_lock, write_json
+from biorag.utils.files import BEGINNING, check_output, json_line, json_text, replacing, sha256_of, try_lock, write_json
 from biorag.utils.locks import LOCK, DirectoryLock
 from biorag.utils.outputs import is_lock
 from biorag.utils.parsing import opened_regular, parse_json, parsed, read_beginning, read_regular, validated
@@ -111,6 +111,7 @@ class ResumableRun:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes out of the directory; raises ServiceError if one writes into it."""
+        check_output(self.path, is_folder=True)
         with DirectoryLock(self.path, exclusive=True, what=self.kind):
             yield
             (self.path / LOCK).unlink(missing_ok=True)
@@ -229,6 +230,7 @@ class Rows(ResumableRun):
     @contextmanager
     def appending(self) -> Iterator[BinaryIO]:
         """Open an incomplete file as its only writer; raises ServiceError if another process writes it."""
+        check_output(self.path)
         self.save(complete=False)
         with opened_regular(self.path, "ab") as stream:
             if not try_lock(stream):
@@ -280,6 +282,7 @@ class Rows(ResumableRun):
 
     def publish(self, lines: Iterable[bytes], counts: Mapping[str, int]) -> None:
         """Write the complete file at once; `counts` may be filled while the lines come."""
+        check_output(self.path)
         self.save(complete=False)
         with replacing(self.path) as stream:
             stream.writelines(lines)

@@ -65,12 +65,12 @@ def _plain(secret: str) -> Iterator[str]:
 
 
 def _coded(secret: str) -> Iterator[str]:
-    """Yield a secret and a login's password in Base64; HTTP's Basic sends `user:password`, and a key for either."""
-    if len(secret) >= MESSAGES:
-        for text in (secret, f"{secret}:", f":{secret}"):
-            yield from _base64(text)
-    if len(password := secret.partition(":")[2]) >= MESSAGES:
-        yield from _base64(password)
+    """Yield a secret and a login's password reversed, in hex and in Base64; HTTP's Basic sends `user:password`."""
+    for text in (secret, secret.partition(":")[2]):
+        if len(text) >= MESSAGES:
+            yield from (text[::-1], text.encode().hex(), text.encode().hex().upper())
+            for whole in (text, f"{text}:", f":{text}"):
+                yield from _base64(whole)
 
 
 def _quoted(user: str, colon: str = "", password: str = "") -> Iterator[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import threading
 
 import pytest
 
@@ -59,15 +58,58 @@ def test_no_output_replaces_an_input_whatever_it_is_called(indexed):
     config = indexed / "home" / "biorag.toml"
     config.write_text("k = 3\n")
     manifest = indexed / "home" / "indexes" / "default" / "manifest.json"
-    inputs = ["corpus.jsonl", "./data/../corpus.jsonl", "link.jsonl", "hard.jsonl", config, manifest]
-    before = [(indexed / name).read_bytes() for name in inputs]
+    inputs = ["corpus.jsonl", "./data/../corpus.jsonl", "link.jsonl", "hard.jsonl"]
+    before = [(indexed / name).read_bytes() for name in (*inputs, config, manifest)]
     for name in inputs:
         failed(index("--rejects", name, "--force"), 2, "is read by this command")
-    for name in ("data/queries.jsonl", config, manifest):
-        for words in (("snapshot", "save", name), ("bench", "retrieval", "data", *BM25, "--run-file", name)):
-            if words[0] == "bench" or name != "data/queries.jsonl":
-                failed(invoke(*words, "--force"), 2, "is read by this command")
-    assert [(indexed / name).read_bytes() for name in inputs] == before
+    failed(invoke("bench", "retrieval", "data", *BM25, "--run-file", "data/queries.jsonl", "--force"), 2, "is read by")
+    (indexed / "claims.jsonl").write_text('{"id": "c", "claim": "Aspirin lowers fever."}\n')
+    for name in (config, manifest, manifest.parent.parent / "new"):
+        for words in (
+            ("index", "corpus.jsonl", "--on-bad-line", "skip", "--force", "--rejects"),
+            ("snapshot", "save", "--force"),
+            ("bench", "retrieval", "data", *BM25, "--force", "--run-file"),
+            ("data", "sample", "corpus.jsonl", "--on-bad-line", "skip", "--sizes", "1", "--out"),
+            ("verify", "--claims", "claims.jsonl", "--out"),
+        ):
+            refused = invoke(*words, name)
+            assert refused.exit_code in (2, 5), (words, refused.stderr)
+    assert not (manifest.parent.parent / "new").exists()
+    assert [(indexed / name).read_bytes() for name in (*inputs, config, manifest)] == before
+
+
+@pytest.mark.parametrize("leads_to", ["thesis", "nowhere", "out"])
+def test_a_link_is_no_output(indexed, leads_to):
+    (indexed / "thesis").touch()
+    (indexed / "claims.jsonl").write_text('{"id": "c", "claim": "Aspirin lowers fever."}\n')
+    (indexed / "out").symlink_to(leads_to)
+    for words in (
+        ("index", "corpus.jsonl", "--on-bad-line", "skip", "--force", "--rejects"),
+        ("snapshot", "save", "--force"),
+        ("bench", "retrieval", "data", *BM25, "--force", "--run-file"),
+        ("data", "sample", "corpus.jsonl", "--on-bad-line", "skip", "--sizes", "1", "--out"),
+        ("verify", "--claims", "claims.jsonl", "--out"),
+    ):
+        refused = invoke(*words, "out")
+        assert refused.exit_code in (2, 5), (words, refused.stderr)
+    assert (str((indexed / "out").readlink()), (indexed / "nowhere").exists()) == (leads_to, False)
+    assert (indexed / "thesis").read_bytes() == b""
+
+
+def test_force_deletes_no_file_that_nothing_replaces(indexed):
+    (indexed / "corpus.jsonl").write_text('{"id": "s1", "title": "", "content": "Aspirin lowers fever."}\n')
+    (indexed / "thesis").write_text("mine\n")
+    succeeded(index("--rejects", "thesis", "--force"))
+    assert (indexed / "thesis").read_text() == "mine\n"
+
+
+def test_a_pipe_that_nobody_reads_is_no_output(indexed):
+    os.mkfifo(indexed / "out")
+    failed(index("--rejects", "out", "--force"), 3, "nobody reads")
+    assert (indexed / "out").is_fifo()
+    (indexed / "home" / "cache").mkdir(exist_ok=True)
+    os.mkfifo(indexed / "home" / "cache" / "last-hits.json")
+    succeeded(invoke("search", "aspirin", "--mode", "bm25", "--no-rerank"))
 
 
 def test_an_output_replaces_an_earlier_one_and_with_force_another_file(indexed):
@@ -91,12 +133,10 @@ def test_an_output_replaces_an_earlier_one_and_with_force_another_file(indexed):
 def test_what_is_no_file_is_written_to_and_stays(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    read: list[str] = []
-    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
-    reader.start()
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     write_text(pipe, "through")
-    reader.join(60)
-    assert (read, pipe.is_fifo(), len(list(tmp_path.iterdir()))) == (["through"], True, 1)
+    assert (os.read(reader, 100), pipe.is_fifo(), len(list(tmp_path.iterdir()))) == (b"through", True, 1)
+    os.close(reader)
 
 
 def test_a_survey_that_fails_leaves_the_rejects_of_the_one_before(place, tiny_encoder):

@@ -131,3 +131,40 @@ def test_what_is_no_library_is_said(run, tmp_path):
     other = tmp_path / "zotero.sqlite"
     other.write_bytes(b"SQLite format 3\0" + bytes(100))
     failed(run("index", str(other), "--name", "mine"), 3, "cannot be read as a Zotero library")
+
+
+def test_a_key_names_no_file_elsewhere(run, database, tmp_path):
+    (tmp_path / "victim").mkdir()
+    for name, content in (("paper.pdf", paper(["A PAPER"], "")), ("paper.ris", b"a user's reference")):
+        (tmp_path / "victim" / name).write_bytes(content)
+    for key in (str(tmp_path / "victim"), "../../../victim", "a\nb"):
+        with closing(sqlite3.connect(database)) as library, library:
+            library.execute("UPDATE items SET key = ? WHERE itemID = 4", (key,))
+            library.execute("UPDATE itemAttachments SET path = ?", (str(tmp_path / "victim" / "paper.pdf"),))
+        done(run("index", str(database), "--name", "mine", "--json", "--yes"))
+        assert (tmp_path / "victim" / "paper.ris").read_bytes() == b"a user's reference"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ("UPDATE creators SET lastName = 5", 0),
+        ("UPDATE items SET key = 9 WHERE itemID = 4", 0),
+        ("UPDATE itemAttachments SET path = 5", 0),
+        ("UPDATE itemAttachments SET path = '/' || hex(zeroblob(2000)) || '.pdf'", 0),
+        ("UPDATE creators SET lastName = x'ff'", 3),
+        ("UPDATE itemAttachments SET path = x'ff'", 3),
+        ("UPDATE itemDataValues SET value = hex(zeroblob(20000000))", 3),
+        (
+            "DROP TABLE tags; CREATE VIEW tags AS WITH RECURSIVE n(tagID, name) AS "
+            "(SELECT 1, 'a' UNION ALL SELECT 1, name FROM n) SELECT * FROM n",
+            3,
+        ),
+    ],
+)
+def test_a_hostile_library_is_read_or_refused_in_one_sentence(run, database, change, code):
+    with closing(sqlite3.connect(database)) as library:
+        library.executescript(change)
+    read = run("index", str(database), "--name", "mine")
+    assert read.exit_code == code, read.stderr
+    assert code == 0 or "cannot be read as a Zotero library" in read.stderr

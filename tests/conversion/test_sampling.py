@@ -170,10 +170,10 @@ def test_what_a_killed_run_left_is_removed(tmp_path):
     file = corpus(tmp_path / "corpus.jsonl", 9)
     with pytest.raises(BadInputError):
         sampled(tmp_path / "out", file, sizes=(10,))
-    torn = tmp_path / "out" / "sample-3" / ".corpus.jsonl.123.456"
+    torn = tmp_path / "out" / "sample-3" / ".corpus.jsonl.0123456789abcdef"
     torn.parent.mkdir()
     torn.write_text("half")
-    (torn.parent / "corpus.jsonl").write_text("of another run")
+    (torn.parent / "corpus.jsonl").write_text('{"_id": "of another run"}\n')
     sampled(tmp_path / "out", file, sizes=(9,))
     assert sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file()) == [
         "corpus.jsonl",

@@ -239,3 +239,19 @@ def test_every_paragraph_is_found_once_as_by_xpath(tmp_path_factory, sections, l
     assert [one.content for one in found] == expected
     assert len(rejects) == (not expected)
     assert len({one.id for one in found}) == len(found)
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "year: 0x" + "f" * 5000,
+        "title: 0b" + "1" * 20_000,
+        "a: " + "[" * 30_000,
+        "a: " + "{a: " * 10_000,
+        'title: "\\ud800"',
+    ],
+)
+def test_hostile_front_matter_is_no_traceback(tmp_path, front):
+    found, rejects = read(tmp_path / "a.md", f"---\n{front}\n---\n# T\nMetformin lowers glucose.\n".encode())
+    assert found or rejects
+    assert all(one.content.encode() and one.title.encode() is not None for one in found)

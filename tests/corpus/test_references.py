@@ -264,3 +264,17 @@ def test_medline_lines_are_unfolded(fields):
     for tag, value in fields:
         expected.setdefault(tag, []).append(value)
     assert nbib_fields(text) == expected
+
+
+@pytest.mark.parametrize("title", ["{" * 3000 + "x" + "}" * 3000, r"\textbf{" * 1500 + "x" + "}" * 1500])
+def test_an_entry_nested_too_deeply_is_one_reject(tmp_path, title):
+    entry = f"@article{{k, title = {{{title}}}, abstract = {{Gout.}}}}\n"
+    found, rejects = read(tmp_path / "a.bib", (entry + "@article{l, title = {Y}, abstract = {Z}}\n").encode())
+    assert [one.content for one in found] == ["Z"]
+    assert len(rejects) == 1
+
+
+def test_blanks_in_an_author_take_no_time(tmp_path):
+    entry = f"@article{{k, title = {{x}}, author = {{a{' ' * 100_000}b}}, abstract = {{Gout.}}}}\n"
+    found, _ = read(tmp_path / "a.bib", entry.encode())
+    assert found[0].metadata["authors"] == ["b, a"]

@@ -150,3 +150,53 @@ def test_fonts_may_be_encrypted_and_a_cut_file_is_a_reject(tmp_path):
     for length in (0, 30, 600, len(packed_epub()) - 1):
         found, (reject,) = read(tmp_path / "cut.epub", packed_epub()[:length])
         assert found == [] and reject.damaged
+
+
+def test_merged_cells_of_a_table_have_their_text_in_each_row(tmp_path):
+    document = Document()
+    table = document.add_table(3, 3)
+    for row, texts in enumerate((("Renal failure", "mild", "0.5 mg"), ("", "severe", "none"), ("Others", "", "1 mg"))):
+        for column, text in enumerate(texts):
+            table.cell(row, column).text = text
+    table.cell(0, 0).merge(table.cell(1, 0))
+    table.cell(2, 0).merge(table.cell(2, 1))
+    out = io.BytesIO()
+    document.save(out)
+    found, _ = read(tmp_path / "notes.docx", out.getvalue())
+    assert found[0].content.split("\n") == [
+        "Renal failure | mild | 0.5 mg",
+        "Renal failure | severe | none",
+        "Others | 1 mg",
+    ]
+
+
+def test_cells_that_say_to_span_millions_of_columns_and_many_rows_are_read_at_once(tmp_path):
+    document = Document()
+    table = document.add_table(1500, 1)
+    for number, row in enumerate(table._tbl.tr_lst):
+        properties = row.tc_lst[0].get_or_add_tcPr()
+        properties.grid_span = 10**8
+        properties.vMerge_val = "continue" if number else "restart"
+    table._tbl.tr_lst[0].tc_lst[0].p_lst[0].add_r().text = "Doses"
+    out = io.BytesIO()
+    document.save(out)
+    found, _ = read(tmp_path / "notes.docx", out.getvalue())
+    assert "Doses" in found[0].content
+
+
+def test_a_word_document_of_millions_of_tags_is_one_reject(tmp_path):
+    content, out = io.BytesIO(word()), io.BytesIO()
+    with zipfile.ZipFile(content) as archive, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as changed:
+        for name in archive.namelist():
+            text = archive.read(name)
+            if name == "word/document.xml":
+                text = text.replace(b"<w:body>", b"<w:body>" + b"<w:p/>" * 1_000_001)
+            changed.writestr(name, text)
+    found, rejects = read(tmp_path / "notes.docx", out.getvalue())
+    assert (found, "more than 1,000,000 tags" in rejects[0].reason) == ([], True)
+
+
+def test_a_page_of_many_asides_is_read_at_once(tmp_path):
+    found, rejects = read(tmp_path / "gout.html", b"<p>Gout.</p>" + b"<svg></svg>x" * 100_000 + b"<p>Colchicine.</p>")
+    assert rejects == []
+    assert found[0].content.startswith("Gout.") and "Colchicine." in found[-1].content

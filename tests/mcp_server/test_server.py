@@ -249,7 +249,11 @@ def serving(home):
 def test_standard_output_has_the_protocol_alone_and_the_end_of_input_ends_the_server(home):
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
     call["params"] = {"name": "search", "arguments": {"query": "aspirin"}}
+    half = {**call, "params": {"name": "search", "arguments": {"query": "\ud800 aspirin \udc00", "k": "\U0001f600"}}}
     with serving(home) as process:
+        process.stdin.write(json.dumps(half) + "\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["result"]["isError"]
         process.stdin.write("not JSON\n" + json.dumps(call) + "\n")
         process.stdin.flush()
         messages = [json.loads(process.stdout.readline())]

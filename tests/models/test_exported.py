@@ -7,10 +7,11 @@ from functools import cache
 import numpy as np
 import pytest
 
+from biorag.errors import MissingError
 from biorag.models import exporting
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.colbert import ColBERT
-from biorag.models.exported import MANY, ExportedColBERT, ExportedEncoder, load_bi_encoder, load_colbert
+from biorag.models.exported import MANY, ExportedColBERT, ExportedEncoder, ExportedModel, load_bi_encoder, load_colbert
 from biorag.models.exporting import LARGEST_DIFFERENCE, export_model
 from biorag.models.exports import GRAPH, RECORD, export_folder, is_settled, read_record
 from biorag.models.finding import find_encoder
@@ -199,6 +200,15 @@ def test_a_damaged_export_is_not_used(tiny, exports, name, damage):
     damage(folder / name)
     assert isinstance(load_bi_encoder(tiny, "cosine", "fp32", exports), BiEncoder)
     assert not is_settled(folder, read_record(folder))
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"version": "1.0"'])
+def test_a_tokenizer_that_cannot_be_read_is_one_sentence(tiny, exports, tmp_path, content):
+    folder = shutil.copytree(export_folder(exports, tiny, "bi-encoder"), tmp_path / "export")
+    model = ExportedModel(folder, read_record(folder).files)
+    (folder / "tokenizer.json").write_bytes(content)
+    with pytest.raises(MissingError, match="is not a tokenizer"):
+        model.tokenized(["aspirin"], "query", "")
 
 
 def test_a_changed_encoder_has_no_export(tiny, exports, tmp_path):

@@ -172,6 +172,16 @@ def test_a_damaged_batch_is_encoded_again(settings, pipeline, caplog, damage):
     report = pipeline.embed(manifest)
     assert report.encoded == len(pipeline.load.encoded()) - 10 > 0
     assert f"{path} is damaged" in caplog.text
+    assert path.with_name(f"{path.name}.damaged").is_file()
     assert stored(pipeline) == expected(pipeline)
     assert path.read_bytes() == content
     check_vectors(pipeline, manifest)
+
+
+@pytest.mark.parametrize("name", ["batch-mine.parquet", ".batch-x.parquet.mine", "notes.txt"])
+def test_files_of_others_stay_in_the_folder_of_vectors(settings, pipeline, name):
+    pipeline.embed(pipeline.manifest(settings))
+    (pipeline.vectors / name).write_text("a user's")
+    pipeline.embed(pipeline.manifest(settings))
+    assert (pipeline.vectors / name).read_text() == "a user's"
+    assert stored(pipeline) == expected(pipeline)

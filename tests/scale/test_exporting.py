@@ -12,7 +12,7 @@ import pytest
 
 from biorag.corpus.blocks import WHOLE
 from biorag.corpus.rejects import RejectsFile
-from biorag.errors import BadInputError, MissingError
+from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.indexes.surveying import survey
 from biorag.indexes.writing import surveyed_changes
 from biorag.scale import snippet_folder
@@ -108,12 +108,27 @@ def test_a_killed_export_is_not_finished_and_the_next_one_is_whole(tmp_path, lin
     paths = [lines(f"{number}.jsonl", ("a", "x"), (f"b{number}", "y")) for number in range(3)]
     pipeline = Pipeline(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(snippet_folder, "PARTS", "part-*.parquet")
         patched.setattr(snippet_folder, "write_table", lambda path, table: 1 / 0 if "00001" in path.name else None)
         with pytest.raises(ZeroDivisionError):
             pipeline.export(*paths)
     with pytest.raises(MissingError, match="is not finished: run 'biorag corpus export"):
         SnippetFolder(pipeline.snippets, {}).export()
-    (pipeline.snippets / ".part-00000-00000.parquet.123").write_text("half")
+    (pipeline.snippets / ".part-00000-00000.parquet.0123456789abcdef").write_text("half")
     assert pipeline.export(*paths) == Pipeline(tmp_path / "fresh").export(*paths)
     assert list(pipeline.snippets.rglob(".*")) == []
+
+
+@pytest.mark.parametrize("name", ["part-mine.parquet", "part-00009-00009.parquet", ".part-x.parquet.mine"])
+def test_the_parts_of_the_export_before_go_and_files_of_others_stay(tmp_path, lines, name):
+    pipeline = Pipeline(tmp_path)
+    pipeline.export(lines("0.jsonl", ("a", "x")), lines("1.jsonl", ("b", "y")))
+    (pipeline.snippets / name).write_text("a user's")
+    pipeline.export(lines("2.jsonl", ("c", "z")))
+    assert (pipeline.snippets / name).read_text() == "a user's"
+    assert [path.name for path in pipeline.snippets.glob("part-0000*-0000[0-8].parquet")] == [
+        "part-00000-00000.parquet"
+    ]
+    (pipeline.snippets / "part-00000-00000.parquet").write_text("a user's")
+    with pytest.raises(MismatchError, match="biorag did not write it"):
+        pipeline.export(lines("3.jsonl", ("d", "z")))
+    assert (pipeline.snippets / "part-00000-00000.parquet").read_text() == "a user's"

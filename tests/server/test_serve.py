@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import shutil
@@ -17,7 +18,7 @@ import pytest
 from biorag.api.session import Session
 from biorag.errors import MissingError, ServiceError, UsageError
 from biorag.indexes.catalogue import rename_index
-from biorag.server.asking import Asking, WorkQueue
+from biorag.server.asking import Asking, WorkQueue, question
 from biorag.server.bodies import AskBody
 from biorag.server.guards import CLIENTS, RateLimiter
 from biorag.server.options import ServeOptions
@@ -201,7 +202,7 @@ def test_an_answer_is_shown_as_it_is_written_and_then_as_it_was_checked(session,
 def test_a_generator_stops_once_nobody_waits(session):
     async def asked():
         lend = Shelf(session, others=False).lend
-        with Asking(lend, WorkQueue(1, 1), AskBody(question=QUESTION)) as asking:
+        with Asking(WorkQueue(1, 1), question(lend, AskBody(question=QUESTION))) as asking:
             asking.grow("a")
         with pytest.raises(GivenUpError):
             asking.grow("ab")
@@ -210,3 +211,26 @@ def test_a_generator_stops_once_nobody_waits(session):
             asking.answer()
 
     anyio.run(asked)
+
+
+def test_a_silent_judge_is_left_once_nobody_waits(session):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        settings = session.settings.replace(verifier=url, verifier_model="m", timeout=600.0)
+
+        async def judged():
+            with (
+                Session(settings) as judging,
+                Asking(WorkQueue(1, 1), lambda _: judging.verify("Aspirin lowers fever.")) as asking,
+            ):
+                connection, _ = await asyncio.to_thread(silent.accept)
+                asking.abandon()
+                async for _ in asking.replies(1.0):
+                    pass
+                connection.close()
+                with pytest.raises(GivenUpError):
+                    asking.answer()
+
+        begun = time.monotonic()
+        anyio.run(judged)
+        assert time.monotonic() - begun < 120

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -18,7 +19,15 @@ from biorag.errors import ServiceError
 from biorag.generators.server import ServerGenerator
 from biorag.indexes.connection import connect, server_errors
 from biorag.utils import http
-from biorag.utils.http import LONGEST, BoundedTransport, ReplyRefusedError, Retries, heed
+from biorag.utils.http import (
+    LONGEST,
+    BoundedTransport,
+    GivenUpError,
+    ReplyRefusedError,
+    Retries,
+    asking_threads,
+    given_up,
+)
 from biorag.utils.network import Server
 from tests.loopback import Script
 
@@ -277,22 +286,40 @@ def test_a_server_that_wants_to_be_left_alone_for_long_is(waits):
 
 def test_an_interruption_ends_the_wait_of_a_pools_thread_at_once(monkeypatch):
     monkeypatch.setattr(http, "BACKOFF", 60.0)
-    stop, ended, errors = threading.Event(), threading.Event(), []
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), asking_threads(1) as (pool, _):
+        future = pool.submit(lambda: sending()(REQUEST, Answers(answered(503))))
+        time.sleep(0.1)
+        assert not future.done()
+        raise KeyboardInterrupt
+    assert time.monotonic() - begun < 10
+    assert "stopped" in str(future.exception())
 
-    def work() -> None:
-        heed(stop)
-        try:
-            sending()(REQUEST, Answers(answered(503)))
-        except ServiceError as error:
-            errors.append(error)
-        ended.set()
 
-    threading.Thread(target=work, daemon=True).start()
-    time.sleep(0.1)
-    assert not ended.is_set()
-    stop.set()
-    assert ended.wait(2)
-    assert "stopped" in str(errors[0])
+@pytest.mark.parametrize("ending", ["stopped", "given up"])
+def test_a_silent_server_keeps_no_pool_waiting(monkeypatch, ending):
+    monkeypatch.setattr(http, "GRACE", 0.2)
+    gone = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as silent, given_up(gone):
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        client = httpx.Client(transport=BoundedTransport(url, 600))
+        begun = time.monotonic()
+        with suppress(KeyboardInterrupt), asking_threads(3) as (pool, _):
+            futures = [pool.submit(lambda: sending()(httpx.Request("GET", url), client.send)) for _ in range(6)]
+            time.sleep(0.3)
+            if ending == "stopped":
+                raise KeyboardInterrupt
+            gone.set()
+    assert time.monotonic() - begun < 60
+    assert {type(future.exception()) for future in futures} <= {ServiceError, GivenUpError}
+
+
+@pytest.mark.parametrize("line", [b"HTTP/1.1 \xff /srv/app.py\r\n\r\n", b"HTTP/1.1 200 OK\r\nFile /srv\r\n\r\n"])
+def test_what_is_not_http_is_not_quoted(serve, line):
+    url = serve(lambda: iter([line]))
+    with pytest.raises(ServiceError, match="no valid HTTP") as raised:
+        sending()(httpx.Request("GET", url), httpx.Client(transport=BoundedTransport(url, 20)).send)
+    assert "/srv" not in str(raised.value)
 
 
 @pytest.mark.parametrize(("status", "quoted"), [(401, False), (403, False), (404, True), (500, True)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template, object_schema, render_documents
 from biorag.types import LABELS, ClaimLabel, GenerationRequest, Generator, Prompt, Snippet, Vectors
 from biorag.utils.files import sha256_of_json
+from biorag.utils.http import asking_threads
 
 QUOTE_TOKENS = 256
 SCHEMA = object_schema({"quote": {"type": "string"}, "verdict": {"enum": list(LABELS)}})
@@ -32,7 +32,7 @@ class GeneratorJudge:
 
     def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
         """Return 1 for the verdict on each pair of evidence and claim and 0 for the others, (pairs, 3)."""
-        with ThreadPoolExecutor(self._at_a_time) as pool:
+        with asking_threads(self._at_a_time) as (pool, _):
             verdicts = list(pool.map(self._verdict, pairs))
         rows = [[verdict == label for label in LABELS] for verdict in verdicts]
         return np.array(rows, np.float32).reshape(-1, len(LABELS))

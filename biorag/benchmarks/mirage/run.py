@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -42,7 +41,7 @@ from biorag.retrieval.retriever import Ranking
 from biorag.settings.settings import Settings
 from biorag.types import Answer, Generator, OnProgress, Question, Where
 from biorag.utils.files import json_line, write_json
-from biorag.utils.http import heed
+from biorag.utils.http import asking_threads
 from biorag.utils.parsing import opened_regular, parse_json, read_regular, validated
 from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
@@ -197,8 +196,7 @@ def each_answered(
             save(item, answer(item))
         return
     under_way: dict[Future[Result], Item] = {}
-    stop = threading.Event()  # ends the waits for a failing server
-    with ThreadPoolExecutor(at_a_time, initializer=heed, initargs=(stop,)) as pool:
+    with asking_threads(at_a_time) as (pool, stop):
         try:
             for item in items:
                 under_way[pool.submit(answer, item)] = item

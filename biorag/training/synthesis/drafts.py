@@ -18,7 +18,7 @@ from biorag.training.contamination import jaccard
 from biorag.training.rows import normalised
 from biorag.training.synthesis.writers import DraftSubject, Draws, Writer
 from biorag.types import Generation, OnProgress, Progress
-from biorag.utils.files import check_is_no_folder, json_line
+from biorag.utils.files import check_output, json_line
 from biorag.utils.progress import batched
 from biorag.utils.runs import Rows
 from biorag.utils.text import whole
@@ -121,7 +121,7 @@ class GenerationJob:
 
         The flag `option` says how many texts of a subject there are.
         """
-        check_is_no_folder(self.out)
+        check_output(self.out)
         if self.draws.each > 1 and self.draws.temperature == 0:
             raise UsageError(f"--temperature 0 writes the same every time: give {option} 1")
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -15,7 +13,7 @@ from biorag.prompts.grammar import free_text_openings
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, object_schema
 from biorag.types import Generation, GenerationRequest, Generator, Prompt, Question, Sampling, Snippet
-from biorag.utils.http import heed
+from biorag.utils.http import asking_threads
 
 if TYPE_CHECKING:
     from biorag.generators.seq2seq import Seq2SeqGenerator
@@ -111,13 +109,8 @@ class PromptedWriter(Generic[S]):
         return [drafts[start : start + count] for start in range(0, len(drafts), count)]
 
     def _ask_together(self, requests: Sequence[tuple[S, int]]) -> list[Generation]:
-        stop = threading.Event()  # ends the waits for a failing server
-        with ThreadPoolExecutor(self.at_a_time, initializer=heed, initargs=(stop,)) as pool:
-            try:
-                return list(pool.map(lambda request: self._ask(*request), requests))
-            except BaseException:
-                stop.set()
-                raise
+        with asking_threads(self.at_a_time) as (pool, _):
+            return list(pool.map(lambda request: self._ask(*request), requests))
 
     def _ask(self, subject: S, number: int) -> Generation:
         sampling = self.draws.sampling(subject.id, number)
