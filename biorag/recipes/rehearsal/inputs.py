@@ -24,7 +24,7 @@ from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError
 from biorag.recipes.recipe import Input
 from biorag.training.instructions import dataset_key, read_tasks
-from biorag.utils.files import json_line
+from biorag.utils.files import json_line, write_json, write_text
 from biorag.utils.registry import or_list
 
 ROWS = 200
@@ -65,11 +65,6 @@ def texts() -> list[Text]:
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"".join(map(json_line, rows)))
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value), encoding="utf-8")
 
 
 def _snippet(text: Text) -> dict[str, Any]:
@@ -113,13 +108,13 @@ def _write_pubmedqa(path: Path) -> None:
         }
         for text in texts()
     }
-    _write_json(path, records)
+    write_json(path, records)
 
 
 def _write_mirage(path: Path) -> None:
     """Write MIRAGE's benchmark.json: a few questions of each of its five tasks."""
     tasks = json.loads(demo_file("benchmark.json").read_bytes())
-    _write_json(path, {task: dict(islice(questions.items(), 2)) for task, questions in tasks.items()})
+    write_json(path, {task: dict(islice(questions.items(), 2)) for task, questions in tasks.items()})
 
 
 def _write_bioasq(path: Path) -> None:
@@ -138,7 +133,7 @@ def _write_bioasq(path: Path) -> None:
         for text in (texts()[(number + place) % ROWS] for place in range(QUESTIONS * 4))
         if text.number % TITLE_ONLY
     ]
-    _write_json(path, {"questions": records[: 2 * QUESTIONS]})
+    write_json(path, {"questions": records[: 2 * QUESTIONS]})
 
 
 def _write_beir(path: Path, part: str = "test", grades: tuple[int, ...] = (1,)) -> None:
@@ -152,8 +147,7 @@ def _write_beir(path: Path, part: str = "test", grades: tuple[int, ...] = (1,)) 
         for text in asked
         for place, grade in enumerate(grades)
     ]
-    (path / "qrels").mkdir(exist_ok=True)
-    (path / "qrels" / f"{part}.tsv").write_text(QRELS_HEADER + "".join(judged), encoding="utf-8")
+    write_text(path / "qrels" / f"{part}.tsv", QRELS_HEADER + "".join(judged))
 
 
 def _write_bmretriever(path: Path) -> None:
@@ -184,8 +178,7 @@ def _write_untitled(path: Path) -> None:
 
 def _write_prompt(path: Path) -> None:
     """Write a template of a multiple-choice question."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text((resources.files("biorag.prompts") / "choice.txt").read_text(encoding="utf-8"), encoding="utf-8")
+    write_text(path, (resources.files("biorag.prompts") / "choice.txt").read_text(encoding="utf-8"))
 
 
 FORMATS: Mapping[str, Callable[[Path], None]] = {
