@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from biorag.answering.verification.cues import general, rarity
+from biorag.answering.verification.cues import general, rarity, units
 from biorag.answering.verification.words import stems
 from biorag.api.results import AnswerResult, SearchResult
 from biorag.api.session import Filter, Session
@@ -140,7 +140,8 @@ def is_follow_up(question: str) -> bool:
 
 def _names_nothing(text: str, count: int) -> bool:
     """Return whether a short question asks for something of a subject that it does not name: "how much a day?"."""
-    named = (stem for stem in stems(text) if stem not in general() and stem not in _attributes())
+    words = (match[0] for match in _WORD.finditer(text) if match[0] not in units())  # "how much per kg?"
+    named = (stem for word in words for stem in stems(word) if stem not in general() and stem not in _attributes())
     return count <= SHORT and all(rarity(stem) < SUBJECT for stem in named)
 
 
@@ -173,9 +174,9 @@ def following(question: str, last: str, said: str, answer: AnswerResult) -> Answ
     held = {stem for hit in answer.hits for stem in stems(hit.snippet.contents)}
     told = set(stems(answer.text))
     if missing := [word for word in new if held.isdisjoint(stems(word))]:
-        text = f"I found nothing on {', '.join(missing)} here."
+        text = f"I found no snippet on {', '.join(missing)} here."
     elif comparable(answer.text) == comparable(said) and all(told.isdisjoint(stems(word)) for word in new):
-        text = f"I found no more on {', '.join(new)} than was said."
+        text = f"I found no sentence on {', '.join(new)} that answers this."
     else:
         return answer
     return replace(answer, text=text, short_answer="", items=(), sentences=(), citations=(), abstained=True)

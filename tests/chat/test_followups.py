@@ -43,6 +43,7 @@ REWRITE = "Is pyridoxine given together with isoniazid in children?"
         "Which dose?",
         "Is it safe?",
         "how much per day?",
+        "how much per kg?",
         "What are the side effects?",
         "Is there an antidote?",
         "malaria treatment",
@@ -208,7 +209,7 @@ def test_what_no_hit_holds_is_said_instead_of_the_last_answer_again():
     last = "Why does enalapril cause a cough?"
     answer = answered("Enalapril causes a cough by bradykinin.", "Cough is frequent in women.")
     withheld = following("and in children?", last, "", answer)
-    assert (withheld.text, withheld.abstained) == ("I found nothing on children here.", True)
+    assert (withheld.text, withheld.abstained) == ("I found no snippet on children here.", True)
     assert withheld.hits == answer.hits
     assert following("and in women?", last, "", answer) is answer
     assert following("how often does that happen?", last, "", answer) is answer
@@ -218,6 +219,6 @@ def test_what_was_said_before_is_not_said_again_unless_it_answers():
     last, said = "Why does enalapril cause a cough?", "Enalapril causes a dry cough by bradykinin. [1]"
     answer = replace(answered("Enalapril causes a dry cough by bradykinin.", "Cough is frequent in women."), text=said)
     again = following("and in women?", last, said, answer)
-    assert (again.text, again.abstained) == ("I found no more on women than was said.", True)
+    assert (again.text, again.abstained) == ("I found no sentence on women that answers this.", True)
     assert following("is it dry?", last, said, answer) is answer
     assert following("how is that?", last, said, answer) is answer
