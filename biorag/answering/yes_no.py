@@ -28,7 +28,7 @@ YES, NO, MAYBE = range(3)
 TOP = 5  # sentences that count
 TEMPERATURE = 0.3  # of the weights of these sentences, in units of their scores
 PLAN = 0.3  # share of its weight that a sentence keeps which asks, or tells an aim
-PLAINLY = 0.62  # probability from which yes or no is said: right four times of five, given for seven questions of ten
+PLAINLY = 0.62  # probability from which yes or no is said
 PLAIN = 0.65  # probability from which a single sentence is on a side
 CUES = (
     *("null_result", "insignificant", "equal", "unlikely", "unclear", "contrast"),
@@ -89,13 +89,14 @@ def yes_no_lead(question: str, rows: Sequence[EvidenceSentence], relevance: Vect
     chances = _softmax(weights @ log_odds)
     yes, no = chances[YES] / (chances[YES] + chances[NO]), chances[NO] / (chances[YES] + chances[NO])
     side = YES if yes >= no else NO
-    answer = POLAR[side] if max(yes, no) >= PLAINLY else "unclear"
-    deciding = top[deciding_sentence(log_odds, weights, side)]
-    signs = np.array([_softmax(row[:MAYBE])[1 - side] for row in log_odds])
+    best = deciding_sentence(log_odds, weights, side)
+    deciding, signs = top[best], np.array([_softmax(row[:MAYBE])[1 - side] for row in log_odds])
+    # The sentence that is shown first has to say what the answer says.
+    is_plain = max(yes, no) >= PLAINLY and 1 - signs[best] >= PLAIN
     others = [n for n, sign in enumerate(signs) if sign >= PLAIN and rows[top[n]].n != rows[deciding].n]
     other = rows[top[max(others, key=lambda n: weights[n] * signs[n])]] if others else None
     probability = dict(zip(POLAR, chances.tolist(), strict=True))
-    return YesNoLead(answer, probability, rows[deciding], other)
+    return YesNoLead(POLAR[side] if is_plain else "unclear", probability, rows[deciding], other)
 
 
 def judged(question: str, rows: Sequence[EvidenceSentence], relevance: Vectors) -> tuple[list[int], Vectors, Vectors]:
