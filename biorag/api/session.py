@@ -188,6 +188,8 @@ class Session:
             answer = answerer.answer_or_withhold(searched, ranking, on_text=on_text)
         if searched != asked:
             answer = replace(answer, question=asked, notes=(f"searched for: {searched.text}", *answer.notes))
+        if where and not ranking.hits:
+            answer = replace(answer, notes=("no snippet meets the filter: widen it, or leave it out",))
         if ranking.left_out:
             answer = replace(answer, notes=(*answer.notes, retracted_note(ranking.left_out)))
         if any(sentence.probability for sentence in answer.sentences):

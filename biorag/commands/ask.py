@@ -93,4 +93,5 @@ def search(
     elif result.hits:
         show_answer.evidence_table(text, result.hits)
     else:
-        show.err.print("No snippet matches: try other words, --mode hybrid, or a wider --filter.")
+        met = " meets the filter and" if any(filters.arguments.values()) else ""
+        show.err.print(f"No snippet{met} matches: try other words, --mode hybrid, or a wider --filter.")

@@ -42,7 +42,7 @@ def delete(
       biorag delete --source smith2019.pdf --name papers
     """
     from biorag.indexes.deleting import DeletionReport, delete_documents, select_ids, select_source, select_where
-    from biorag.indexes.fields import check_fields
+    from biorag.indexes.fields import checked_fields
     from biorag.indexes.holdings import read_holdings
     from biorag.indexes.store import Store
 
@@ -50,7 +50,7 @@ def delete(
         raise UsageError("a deletion is by --id, by --filter or by --source: give one of them")
     conditions = parse_filters(where or ())
     with open_stored(settings) as (manifest, index):
-        check_fields(index, manifest.encoder.dimension, conditions)
+        conditions = checked_fields(index, manifest, conditions)
         if source:
             selection = select_source(index, manifest, read_holdings(Store(settings).folder), source)
         else:
