@@ -43,7 +43,7 @@ def index(
         raise UsageError("name the files or folders to index, or 'demo'")
     loaded, paths = _settings({**settings, "name": name}, config), [fspath(path) for path in corpus]
     if "name" not in loaded.index.model_fields_set:
-        loaded = loaded.replace(name=name_for(paths))
+        loaded = loaded.replace(name=name_for(paths, loaded))
     return index_corpus(loaded, paths)
 
 

@@ -33,7 +33,8 @@ def delete(
 ) -> None:
     """Remove snippets from an index, whole documents at a time, after saying how many.
 
-    Indexing their corpus again brings them back, but for PubMed's own files, which an index takes in once.
+    Indexing their corpus again brings them back, but for PubMed's own files, which an index takes in once: remove the
+    files too.
 
     Examples:
 
@@ -60,10 +61,13 @@ def delete(
         show.err.print(f"Not in index {manifest.name!r}: {', '.join(selection.missing[:10])}", soft_wrap=True)
     if not selection.documents and manifest.checksums:
         if selection.missing:
-            raise MissingError(f"index {manifest.name!r} has none of these ids: 'biorag search' shows the ids of hits")
+            advice = "'biorag search' shows the ids of hits; --source takes the name of a file"
+            raise MissingError(f"index {manifest.name!r} has none of these ids: {advice}")
+        show.err.print("Nothing to remove: no snippet is meant", soft_wrap=True)
         report = DeletionReport(manifest.name, 0, 0, (), held, 0.0)
     else:
         options.confirm(f"Remove {selection.snippets:,} of {held:,} snippets from index {manifest.name!r}?", yes)
         with show.progress("Removing", len(selection.documents)) as advance:
             report = delete_documents(Store(settings), selection, advance)
+        show.err.print("Indexing the same files again brings them back: remove the files too", soft_wrap=True)
     show.report(f"Index {report.name}", asdict(report), as_json, hidden=("name", "missing"))

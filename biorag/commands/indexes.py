@@ -42,6 +42,19 @@ def indexes(ctx: typer.Context, as_json: options.Json = False) -> None:
     list_indexes(load_settings({"offline": ctx.obj["offline"]}, ctx.obj["config"]), as_json)
 
 
+@app.command("list")
+@expanded
+def list_all(settings: Annotated[Settings, Flags()], as_json: options.Json = False) -> None:
+    """List the indexes, as 'biorag indexes' alone does.
+
+    Examples:
+
+      biorag indexes list
+      biorag indexes list --json
+    """
+    list_indexes(settings, as_json)
+
+
 def list_indexes(settings: Settings, as_json: bool) -> None:
     """Print the indexes under the home."""
     from biorag.indexes.catalogue import summaries
@@ -200,9 +213,12 @@ def export_index(
     settings: Annotated[Settings, Flags("name", finds_index=True)],
     line: CommandLine,
     force: options.Force = False,
+    yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> None:
     """Write an index into one file with the SHA-256 of every part; readers can continue meanwhile.
+
+    It asks before it replaces an earlier export.
 
     Examples:
 
@@ -213,6 +229,8 @@ def export_index(
     from biorag.indexes.store import Store
 
     check_is_no_input(file, [settings.indexes, line.configuration])
+    if file.exists():
+        options.confirm(f"Replace {file}?", yes or force)
     with show.progress("Saving", None) as advance:
         saved = snapshot.save(Store(settings), file, advance, force)
     show.report(f"Saved {saved.name}", asdict(saved), as_json)

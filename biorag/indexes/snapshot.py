@@ -185,7 +185,8 @@ def _placed(settings: Settings) -> Iterator[Path]:
     """Give an empty folder that becomes the configured index when this is left, and is removed after an error."""
     target, folder = Store(settings).folder, settings.home / "loading" / settings.index.name
     if target.exists():
-        raise UsageError(f"{target} exists already: give another --name, or delete that folder first")
+        name = settings.index.name
+        raise UsageError(f"index {name!r} exists already: give another --name, or run 'biorag indexes delete {name}'")
     with DirectoryLock(folder, exclusive=True, what="snapshot"):
         try:
             for path in folder.iterdir():  # left by a load that was killed

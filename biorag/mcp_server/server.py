@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from biorag.api.session import Session
 from biorag.errors import BioragError, MissingError
 from biorag.mcp_server.tools import QUOTED, Tools
+from biorag.utils.parsing import advice_of
 from biorag.utils.text import has_control, showable
 
 try:
@@ -79,7 +80,7 @@ def build_server(session: Session) -> MCPServer[Any]:
 
 def faults(error: ValidationError) -> str:
     """Return the faults of arguments, each by its name, without its value."""
-    texts = [f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}" for fault in error.errors()]
+    texts = [f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {advice_of(fault)}" for fault in error.errors()]
     return "; ".join(dict.fromkeys(texts))
 
 

@@ -27,6 +27,7 @@ from biorag.server.openai import openai_router
 from biorag.server.options import ServeOptions
 from biorag.server.pages import Pages, page_routes
 from biorag.server.shelf import Shelf
+from biorag.utils.parsing import advice_of
 from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"][1:]))  # after "body" or "query"
-    sentence = f"{field}: {first['msg']}" if field else str(first["msg"])
+    sentence = f"{field}: {advice_of(first)}" if field else advice_of(first)
     return error_response(request.url.path, RefusedError(422, f"{sentence} (see /openapi.json)"))
 
 
