@@ -63,7 +63,7 @@ def delete(
         if selection.missing:
             advice = "'biorag search' shows the ids of hits; --source takes the name of a file"
             raise MissingError(f"index {manifest.name!r} has none of these ids: {advice}")
-        show.err.print("Nothing to remove: no snippet is meant", soft_wrap=True)
+        show.err.print("Nothing is removed: no snippet matches", soft_wrap=True)
         report = DeletionReport(manifest.name, 0, 0, (), held, 0.0)
     else:
         options.confirm(f"Remove {selection.snippets:,} of {held:,} snippets from index {manifest.name!r}?", yes)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from biorag.api.session import Session
-from biorag.errors import BioragError, MissingError
+from biorag.errors import BioragError, MissingError, without_commands
 from biorag.mcp_server.tools import QUOTED, Tools
 from biorag.utils.parsing import advice_of
 from biorag.utils.text import has_control, showable
@@ -42,7 +42,7 @@ class ToolServer(MCPServer[Any]):
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if isinstance(error.__cause__, BioragError):
-                raise ToolError(one_line(error.__cause__.public)) from error.__cause__
+                raise ToolError(one_line(without_commands(error.__cause__.public))) from error.__cause__
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(one_line(faults(error.__cause__))) from error.__cause__
             raise

@@ -23,7 +23,7 @@ from starlette.routing import BaseRoute, Route
 
 from biorag.api.results import AnswerResult, lead_of, mark_of, paragraphs
 from biorag.api.session import Session
-from biorag.errors import BioragError, MissingError, UsageError
+from biorag.errors import BioragError, MissingError, UsageError, without_commands
 from biorag.indexes.overview import Overview
 from biorag.prompts.grammar import growing_text
 from biorag.references.reference import telling_types
@@ -56,14 +56,6 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 FORMATS = tuple(name for name in OUTPUTS if name != TERMINAL)
-_COMMAND_LINE = re.compile(r" ?\([^()]*--[^()]*\)| of --[a-z-]+|[;:] [^;:]*'biorag [^']*'[^;:]*")
-
-
-def page_note(note: str) -> str:
-    """Return a note or a fault without the options and commands that it names."""
-    return _COMMAND_LINE.sub("", note)
-
-
 _SECTION = re.compile(r"(?:^|(?<=[.?!)]))\s*([A-Z][A-Z ,/&-]{3,48}:)(?=\s)")
 
 
@@ -97,7 +89,7 @@ TEMPLATES.globals |= {
     "mark_of": mark_of,
     "lead_of": lead_of,
     "paragraphs": paragraphs,
-    "page_note": page_note,
+    "without_commands": without_commands,
 }
 
 

@@ -143,13 +143,16 @@ def test_a_question_of_which_the_filter_leaves_nothing_says_so(run, small_home):
     assert "No snippet meets the filter and matches" in searched.stderr
 
 
-def test_search_prints_a_table_with_rank_pmid_title_and_score(run, small_home):
+def test_search_prints_a_line_a_hit_where_there_is_no_terminal(run, small_home):
     result = run("search", "vitamin K", "--mode", "bm25", "--no-rerank", home=small_home)
     assert result.exit_code == 0
     assert result.stderr == "Index 'default' (the only one)\n"
-    cells = [[cell.strip() for cell in line.strip("│ ").split("│")] for line in result.stdout.splitlines()]
-    assert ["1", "1001", "Warfarin"] in [cell[:3] for cell in cells]
-    assert "Warfarin blocks vitamin K recycling and" in result.stdout
+    title, columns, hit = [line.split("\t") for line in result.stdout.splitlines()]
+    assert (title, columns) == (["# Evidence"], ["#", "Source", "Score", "Title", "Reference", "Sentence"])
+    assert [*hit[:2], hit[3], hit[5]] == [
+        *("1", "1001", "Warfarin"),
+        "Warfarin blocks vitamin K recycling and thins the blood.",
+    ]
 
 
 def test_nothing_found_is_said_on_stderr(run, small_home):
