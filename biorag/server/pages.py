@@ -56,6 +56,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 FORMATS = tuple(name for name in OUTPUTS if name != TERMINAL)
+_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*")  # no other host's: browsers take "//" and "/\\" for the beginning of one
 _SECTION = re.compile(r"(?:^|(?<=[.?!)]))\s*([A-Z][A-Z ,/&-]{3,48}:)(?=\s)")
 
 
@@ -266,6 +267,12 @@ def _event(name: str, html: str) -> str:
     return f"event: {name}\n{lines}\n"
 
 
+def _onward(fields: Mapping[str, str]) -> str:
+    """Return the path of this server to which a log-in leads; the first page's for any other address."""
+    asked = fields.get("next", "")
+    return asked if _PATH.fullmatch(asked) else "/"
+
+
 class LoginPages:
     """The log-in: a token is exchanged for a cookie."""
 
@@ -274,14 +281,15 @@ class LoginPages:
 
     async def form(self, request: Request) -> Response:
         """Ask for the token."""
-        return page("login.html", wrong=False, asks=False)
+        return page("login.html", wrong=False, asks=False, onward=_onward(await form_fields(request)))
 
     async def enter(self, request: Request) -> Response:
-        """Take the token."""
-        token = (await form_fields(request)).get("token", "")
-        if not self._doorkeeper.knows(token):
-            return page("login.html", HTTPStatus.UNAUTHORIZED, wrong=True, asks=False)
-        response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        """Take the token, and lead on to the page that was asked for."""
+        fields = await form_fields(request)
+        onward = _onward(fields)
+        if not self._doorkeeper.knows(fields.get("token", "")):
+            return page("login.html", HTTPStatus.UNAUTHORIZED, wrong=True, asks=False, onward=onward)
+        response = RedirectResponse(onward, HTTPStatus.SEE_OTHER)
         response.set_cookie(COOKIE, self._doorkeeper.cookie, httponly=True, samesite="strict", path="/")
         return response
 
