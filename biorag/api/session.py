@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from weakref import WeakValueDictionary, finalize
@@ -36,6 +37,7 @@ from biorag.utils.text import is_whole
 if TYPE_CHECKING:
     from biorag.answering.sentence_matching import WordMatch
     from biorag.answering.verification.checker import Checker
+    from biorag.indexes.fields import FieldCount
     from biorag.indexes.overview import Overview
     from biorag.models.text_encoder import TextEncoder
     from biorag.retrieval.retriever import Ranking
@@ -305,6 +307,14 @@ class Session:
 
         with self._opened_index():
             return overview(self._manifest, self._index)
+
+    def fields(self) -> list[FieldCount]:
+        """Return the fields of the first snippets, with their commonest values."""
+        from biorag.indexes.fields import SAMPLE, field_counts
+        from biorag.indexes.reading import stored_snippets
+
+        with self._opened_index():
+            return field_counts(islice(stored_snippets(self._index), SAMPLE))
 
     def info(self) -> dict[str, Any]:
         """Return the facts of the index, as `biorag indexes show NAME --json` prints them."""

@@ -181,12 +181,12 @@ class Pages:
         The address of a question is that of its answer. Followed from another site it fills in the form only.
         """
         fields = await form_fields(request)
-        body = ask_body(fields)
-        if request.headers.get("sec-fetch-site") == "cross-site":
-            return await self._page(fields, None)
-        if _is_part(request) and self._shelf.first.settings.generation.llm:
-            return page("writing.html", name=self._waiting.keep(fields))
         try:
+            body = ask_body(fields)
+            if request.headers.get("sec-fetch-site") == "cross-site":
+                return await self._page(fields, None)
+            if _is_part(request) and self._shelf.first.settings.generation.llm:
+                return page("writing.html", name=self._waiting.keep(fields))
             answer = await answered(request, self._lending(fields), self._answering, body)
             view = await self._view(fields, answer)
         except UsageError as error:
