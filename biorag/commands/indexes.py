@@ -14,7 +14,7 @@ from biorag.commands.application import Application
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden, with_index
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
-from biorag.utils.files import check_is_no_input
+from biorag.utils.files import check_is_no_input, check_replaceable
 from biorag.utils.progress import reported
 
 FIRST = ("snippets", "documents", "created", "updated", "complete", "similarity", "blocks")  # what a reader asks first
@@ -229,7 +229,8 @@ def export_index(
     from biorag.indexes.store import Store
 
     check_is_no_input(file, [settings.indexes, line.configuration])
-    if file.exists():
+    check_replaceable(file, "snapshot", snapshot.is_snapshot, force=force)
+    if file.is_file() and file.stat().st_size:
         options.confirm(f"Replace {file}?", yes or force)
     with show.progress("Saving", None) as advance:
         saved = snapshot.save(Store(settings), file, advance, force)

@@ -97,7 +97,7 @@ def save(store: Store, file: Path, on_progress: OnProgress, force: bool = False)
     if not kind.snapshots:
         name = store.settings.index.name
         raise UsageError(f"index {name!r} {kind.instead.format(name=name)}")
-    check_replaceable(file, "snapshot", _is_snapshot, force=force)
+    check_replaceable(file, "snapshot", is_snapshot, force=force)
     with DirectoryLock(store.folder, exclusive=False):
         manifest = _complete(store)
         parts = {}
@@ -127,7 +127,8 @@ def _complete(store: Store) -> Manifest:
     return manifest
 
 
-def _is_snapshot(beginning: bytes) -> bool:
+def is_snapshot(beginning: bytes) -> bool:
+    """Return whether a file that begins so is an exported index."""
     try:
         return zlib.decompressobj(GZIP_WINDOW).decompress(beginning).startswith(CONTENTS.encode() + b"\0")
     except zlib.error:
