@@ -35,5 +35,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return what Python uses, too."""
-    return sorted({*globals(), *__all__})
+    """Return what Python uses, and no module of ours."""
+    return list(__all__)

@@ -101,11 +101,11 @@ class OpenIndex:
         return EvidenceEstimator(coefficients, self.encoder, threshold) if coefficients else None
 
     def checked(self, conditions: Where) -> Where:
-        """Return conditions, checked by `check_fields` and `check_values`."""
-        from biorag.indexes.fields import check_fields, check_values
+        """Return conditions, checked by `checked_fields` and `check_values`."""
+        from biorag.indexes.fields import check_values, checked_fields
 
-        check_fields(self.index, self.manifest.encoder.dimension, conditions)
-        check_values(self.index, self.manifest.encoder.dimension, conditions)
+        conditions = checked_fields(self.index, self.manifest, conditions)
+        check_values(self.index, self.manifest, conditions)
         return conditions
 
     def hits_of(self, question: Question) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 CUTOFF = 0.6  # of difflib's ratio: below, words are not alike
@@ -19,7 +20,8 @@ SYNONYMS = {
     "llm": "generator model",
     "encoder": "model",
     "base": "model",
-    "info": "list ls",
+    "delete": "del drop erase remove rm",
+    "indexes": "list ls",
     "learning_rate": "lr",
     "bm25": "lexical sparse",
     "dense": "semantic vector",
@@ -88,6 +90,14 @@ class UnsupportedError(BioragError):
     """No supported answer, and a script asked to fail then."""
 
     exit_code = 7
+
+
+_COMMANDS = re.compile(r" ?\([^()]*--[^()]*\)| of --[a-z-]+|, as --[a-z-]+ asks|[;:] [^;:]*'biorag [^']*'[^;:]*")
+
+
+def without_commands(sentence: str) -> str:
+    """Return a note or a fault without the options and commands that it names, for readers who have no command line."""
+    return _COMMANDS.sub("", sentence)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

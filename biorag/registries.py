@@ -465,6 +465,7 @@ OUTPUTS = Registry(
     OutputKind("tsv", ".references.tables:tab_separated", "a row a hit", suffix="tsv"),
     OutputKind("ris", ".references.ris:ris", "reference managers", suffix="ris"),
     OutputKind("bibtex", ".references.bibtex:bibtex", "LaTeX", suffix="bib"),
+    OutputKind("csl-json", ".references.csl:csl_json", "pandoc, Zotero", suffix="json"),
     OutputKind("vancouver", ".references.vancouver:vancouver", "as in NLM's journals"),
 )
 TERMINAL = "table"  # the output format that the commands show themselves

@@ -276,12 +276,15 @@ class EncoderIdentity:
         return {name: value for name, value in asdict(self).items() if name != "configuration" or value}
 
 
-EXISTS = "exists"
+EXISTS, CONTAINS = "exists", "~"
 
 
 @dataclass(frozen=True, slots=True)
 class FieldFilter:
-    """One condition on a payload field; `op` is one of `=`, `>=`, `<=`, `>`, `<`, `in` or `exists` (any value)."""
+    """One condition on a payload field; `op` is one of `=`, `>=`, `<=`, `>`, `<`, `in`, `exists` (any value) or `~`.
+
+    `~` holds where a text has these words in this order, whatever their case.
+    """
 
     field: str
     op: str

@@ -30,6 +30,8 @@ MISTAKES = {
         Mistake("answer x", "did you mean 'biorag ask'?"),
         Mistake("evaluate", "did you mean 'biorag bench'?"),
         Mistake("train retreiver x", "did you mean 'biorag train retriever'?"),
+        Mistake("indexes remove x", "did you mean 'biorag indexes delete'?"),
+        Mistake("delete notes.md", "(notes.md) beside its options --name, --qdrant, --id"),
         Mistake("graph status", "use one of build, info, fill"),
     ],
     "Options": [
@@ -43,6 +45,7 @@ MISTAKES = {
         Mistake("train retriever x", "missing option '--out'"),
         Mistake("search", "missing argument 'query'"),
         Mistake("search x --mode", "option '--mode' requires an argument"),
+        Mistake("search x --name a --name b", "biorag search takes --name once: give one value"),
         Mistake("search x --json=yes", "option '--json' does not take a value"),
     ],
     "Values": [
@@ -50,7 +53,8 @@ MISTAKES = {
         Mistake("search x --fusion linaer", "--fusion 'linaer': use linear, rrf or exact (did you mean linear?)"),
         Mistake("search x --format bibtx", "(did you mean bibtex?)"),
         Mistake("search x --k five", "invalid value for '--k'"),
-        Mistake("search x --k 0", "--k 0: Input should be greater than or equal to 1"),
+        Mistake("search x --k 0", "--k 0: give at least 1"),
+        Mistake("search x --name a,b", "--name 'a,b': give one name of letters, digits, '.', '_' and '-'"),
         Mistake("ask x --llm startr", "(did you mean starter?)", 4),
         Mistake("search x --name pubmde", "index 'pubmde' is not there (there are pubmed) (did you mean pubmed?)", 4),
     ],

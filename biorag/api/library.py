@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
@@ -12,12 +13,14 @@ from biorag.api.session import Session as Session
 from biorag.engine import index_corpus, open_index
 from biorag.errors import UsageError
 from biorag.indexes.catalogue import IndexSummary, summaries
-from biorag.indexes.store import name_for, unnamed_index
+from biorag.indexes.store import index_names, name_for, unnamed_index
 from biorag.indexes.writing import IndexReport
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
 from biorag.utils.network import restrict
 from biorag.utils.progress import silent
+
+logger = logging.getLogger(__name__)
 
 
 def open(name: str | None = None, *, config: Path | None = None, **settings: Any) -> Session:
@@ -43,7 +46,7 @@ def index(
         raise UsageError("name the files or folders to index, or 'demo'")
     loaded, paths = _settings({**settings, "name": name}, config), [fspath(path) for path in corpus]
     if "name" not in loaded.index.model_fields_set:
-        loaded = loaded.replace(name=name_for(paths))
+        loaded = loaded.replace(name=name_for(paths, loaded))
     return index_corpus(loaded, paths)
 
 
@@ -79,7 +82,10 @@ def _of_index(values: Mapping[str, Any], config: Path | None) -> Settings:
     settings = _settings(values, config)
     if "name" in settings.index.model_fields_set:
         return settings
-    return settings.replace(name=unnamed_index(settings) or settings.index.name)
+    name = unnamed_index(settings) or settings.index.name
+    if (count := len(index_names(settings))) > 1:
+        logger.warning("index %r is opened, one of %d: choose with name=", name, count)
+    return settings.replace(name=name)
 
 
 def _settings(values: Mapping[str, Any], config: Path | None) -> Settings:

@@ -59,7 +59,7 @@ class _Items(Sequence[T]):
         return self._items[index]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SearchResult(_Items[Hit]):
     """The hits of a search, best first: a sequence, each with `rank`, `score` and `snippet`.
 
@@ -69,11 +69,15 @@ class SearchResult(_Items[Hit]):
     query: str
     mode: str
     hits: tuple[Hit, ...]
-    timings_ms: dict[str, float] = field(repr=False)
+    timings_ms: dict[str, float]
 
     @property
     def _items(self) -> tuple[Hit, ...]:
         return self.hits
+
+    def __repr__(self) -> str:
+        lines = (f"{hit.rank:>3} {hit.score:.3f} {hit.snippet.id}: {hit.snippet.title}" for hit in self.hits)
+        return showable("\n".join([f"<{len(self)} hits for {self.query!r}>", *lines]))
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `biorag search --json` prints."""
@@ -90,7 +94,7 @@ class SearchResult(_Items[Hit]):
         return _frame(self.hits)
 
     def to(self, format: str) -> str:
-        """Return the hits as `--format` writes them: md, csv, tsv, ris, bibtex or vancouver."""
+        """Return the hits as `--format` writes them: md, csv, tsv, ris, bibtex, csl-json or vancouver."""
         return written(format, self.hits)
 
     def _repr_markdown_(self) -> str:
@@ -99,7 +103,10 @@ class SearchResult(_Items[Hit]):
 
 @dataclass(frozen=True, repr=False)
 class AnswerResult(Answer):
-    """An answer, each sentence checked against the evidence, with its models; `str()` gives its text with marks."""
+    """An answer, each sentence checked against the evidence, with its models; `text` is its sentences alone.
+
+    `str()` also has the yes or no before them (`short_answer`), and the marks after them.
+    """
 
     models: dict[str, Any] = field(default_factory=dict)
 
@@ -156,17 +163,20 @@ class AnswerResult(Answer):
         return "\n\n".join(parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SnippetResult(_Items[Snippet]):
     """The snippets that an id or a PMID names, with the facts of each."""
 
     index_name: str
     snippets: tuple[Snippet, ...]
-    facts: tuple[Facts, ...] = field(repr=False)
+    facts: tuple[Facts, ...]
 
     @property
     def _items(self) -> tuple[Snippet, ...]:
         return self.snippets
+
+    def __repr__(self) -> str:
+        return showable("\n\n".join(f"{one.id}: {one.title}\n{one.content}" for one in self.snippets))
 
     def to_json(self, mark: str = "") -> dict[str, Any]:
         """Return the JSON that `biorag show --json` prints, with the places of the words of `mark`."""
@@ -186,7 +196,7 @@ class SnippetResult(_Items[Snippet]):
         return "\n\n".join(texts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VerdictResult:
     """The verdict of the evidence on a claim, and the spans that decided it, else the nearest sentence."""
 
@@ -198,13 +208,23 @@ class VerdictResult:
         """The verdict."""
         return self.checked.verdict.value
 
+    @property
+    def evidence(self) -> tuple[EvidenceSpan, ...]:
+        """The spans that decided the verdict."""
+        return self.checked.evidence
+
+    def __repr__(self) -> str:
+        lines = [f"{span.id}: {span.quote}" for span in self.evidence]
+        nearest = [f"nearest, {self.nearest.id}: {self.nearest.quote}"] if self.nearest else []
+        return showable("\n".join([f"<{self.verdict}: {self.checked.text!r}>", *lines, *nearest]))
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `biorag verify --json` prints."""
         from biorag.api.json_views import probability_json
 
         evidence = [
             {"id": span.id, "pmid": span.pmid, "quote": span.quote, "verdict": span.verdict.value}
-            for span in self.checked.evidence
+            for span in self.evidence
         ]
         decided = probability_json(self.checked)
         near = {"nearest": {"id": self.nearest.id, "quote": self.nearest.quote}} if self.nearest else {}

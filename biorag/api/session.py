@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult
 from biorag.engine import OpenIndex, judged_by, load_checker, load_generator, load_models, open_stored
@@ -36,6 +37,7 @@ from biorag.utils.text import is_whole
 if TYPE_CHECKING:
     from biorag.answering.sentence_matching import WordMatch
     from biorag.answering.verification.checker import Checker
+    from biorag.indexes.fields import FieldCount
     from biorag.indexes.overview import Overview
     from biorag.models.text_encoder import TextEncoder
     from biorag.retrieval.retriever import Ranking
@@ -87,7 +89,9 @@ class Session:
         self._loaded: MutableMapping[str, Any] = beside._loaded if beside else WeakValueDictionary()
         self._opened: OpenIndex | None = None
         self._generator: Future[Generator | None] | None = None
-        with ExitStack() as opening:
+        opening = ExitStack()
+        self._closing = finalize(self, opening.close)  # at the interpreter's exit, too
+        try:
             self._background = opening.enter_context(ThreadPoolExecutor(1, "generator"))
             if eager and settings.generation.llm:
                 self._begin_generator()
@@ -98,7 +102,9 @@ class Session:
                 checker = self._checker
                 if self._loaded_generator():
                     checker.identity()
-            self._closing = opening.pop_all()
+        except BaseException:
+            self._closing()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +118,15 @@ class Session:
     def close(self) -> None:
         """Release the index and its models; a second call does nothing."""
         with self._searching:
-            self._closing.close()
+            self._closing()
+
+    @contextmanager
+    def _opened_index(self) -> Iterator[None]:
+        """Let one thread at a time use the index; raise `UsageError` once it is closed."""
+        with self._searching:
+            if not self._closing.alive:
+                raise UsageError(f"index {self.name!r} is closed: open it again")
+            yield
 
     @property
     def name(self) -> str:
@@ -141,7 +155,7 @@ class Session:
     def check_filter(self, filter: Filter) -> None:
         """Raise `UsageError` if a filter cannot be read, or names a field that no snippet has."""
         models = self._models()
-        with self._searching:
+        with self._opened_index():
             models.checked(conditions(filter))
 
     def search(
@@ -155,7 +169,7 @@ class Session:
         """
         check_text(query)
         where, models = conditions(filter, exclude_pmid), self._models(**changes)
-        with self._searching:
+        with self._opened_index():
             (ranking,) = models.retriever.search_all([query], wheres=[models.checked(where)])
         return SearchResult(query, models.settings.retrieval.mode, ranking.hits, ranking.timings_ms)
 
@@ -179,7 +193,7 @@ class Session:
         asked, where = Question("ask", question, options_of(options)), conditions(filter, exclude_pmid)
         self._begin_generator()
         models = self._models(**changes)
-        with self._searching:
+        with self._opened_index():
             ranking = models.search(asked, where)
         generator = self._loaded_generator()
         answerer = models.answerer(generator, self._checker)
@@ -188,6 +202,8 @@ class Session:
             answer = answerer.answer_or_withhold(searched, ranking, on_text=on_text)
         if searched != asked:
             answer = replace(answer, question=asked, notes=(f"searched for: {searched.text}", *answer.notes))
+        if where and not ranking.hits:
+            answer = replace(answer, notes=("no snippet meets the filter: widen it, or leave it out",))
         if ranking.left_out:
             answer = replace(answer, notes=(*answer.notes, retracted_note(ranking.left_out)))
         if any(sentence.probability for sentence in answer.sentences):
@@ -253,7 +269,7 @@ class Session:
         rankings: Iterator[Ranking] = iter(())
         if searched:
             where, models = conditions(filter, exclude_pmid), self._models()
-            with self._searching:
+            with self._opened_index():
                 wheres = [models.checked(where)] * len(searched)
                 rankings = iter(models.retriever.search_all(searched, wheres=wheres))
 
@@ -289,14 +305,22 @@ class Session:
         """Return how much the index holds, of what, and questions to it."""
         from biorag.indexes.overview import overview
 
-        with self._searching:
+        with self._opened_index():
             return overview(self._manifest, self._index)
+
+    def fields(self) -> list[FieldCount]:
+        """Return the fields of the first snippets, with their commonest values."""
+        from biorag.indexes.fields import SAMPLE, field_counts
+        from biorag.indexes.reading import stored_snippets
+
+        with self._opened_index():
+            return field_counts(islice(stored_snippets(self._index), SAMPLE))
 
     def info(self) -> dict[str, Any]:
         """Return the facts of the index, as `biorag indexes show NAME --json` prints them."""
         from biorag.indexes.reading import index_facts
 
-        with self._searching:
+        with self._opened_index():
             return index_facts(Store(self.settings), self._manifest, self._index)
 
     @cached_property
@@ -325,7 +349,7 @@ class Session:
 
     def _models(self, **changes: Unpack[QuestionSettings]) -> OpenIndex:
         """Return the index with the models of retrieval, some settings changed for one question."""
-        with self._searching:
+        with self._opened_index():
             if self._opened is None:
                 self._opened = load_models(self.settings, self._manifest, self._index, self._loaded)
         opened = self._opened
@@ -345,7 +369,7 @@ class Session:
 
     def _named(self, name: str) -> tuple[Snippet, ...]:
         check_text(name)
-        with self._searching:
+        with self._opened_index():
             return tuple(named_snippets(self._index, name, self._manifest.encoder.dimension))
 
     def _times_cited(self, snippets: Sequence[Snippet]) -> dict[int, int]:

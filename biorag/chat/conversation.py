@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from biorag.api.results import AnswerResult, SnippetResult, written
 from biorag.api.session import Session, check_text
 from biorag.chat.followups import Rewritten, following, standalone
-from biorag.errors import UsageError, unknown_name
+from biorag.errors import MissingError, UsageError, unknown_name, without_commands
 from biorag.references.reference import reference_of
 from biorag.references.tables import plain
 from biorag.references.vancouver import citation
@@ -23,9 +23,10 @@ COMMANDS = {
     "/cite N [FORMAT]": "the reference of hit N, of the cited hits without N: vancouver, bibtex, ris …",
     "/filter CONDITION": "search only snippets that meet it: year>=2020; /filter shows it, /filter off clears it",
     "/save FILE": "write the conversation as Markdown, with its citations",
-    "/new": "begin a new conversation: the questions are forgotten, the filter stays",
+    "/new": "begin a new conversation: the questions are forgotten (/save them first), the filter stays",
     "/quit": "end, as Ctrl-D does",
 }
+LEAVING = ("exit", "quit", "bye")  # words that end it, too
 NAMES = tuple(usage.partition(" ")[0] for usage in COMMANDS)
 
 
@@ -35,6 +36,8 @@ def parse_line(text: str) -> tuple[str, str]:
     Raises `UsageError` if the line begins with a slash and is not a command, naming the nearest one.
     """
     text = text.strip()
+    if text.lower() in LEAVING:
+        return "/quit", ""
     if not text.startswith("/"):
         return "", text
     name, _, argument = text.partition(" ")
@@ -94,6 +97,7 @@ class Conversation:
         )
         if self.turns and searched != question:
             answer = following(question, self.turns[-1].searched, self.turns[-1].answer.text, answer)
+        answer = replace(answer, notes=tuple(map(without_commands, answer.notes)))
         turn = Turn(question, searched, self.filter, answer)
         self.turns.append(turn)
         return turn
@@ -112,7 +116,10 @@ class Conversation:
         if not name:
             raise UsageError("name a hit: /show 2")
         hit = self._numbered(name)
-        return self._session.show(hit.snippet.id if hit else name)
+        try:
+            return self._session.show(hit.snippet.id if hit else name)
+        except MissingError as error:
+            raise MissingError(f"{error}, or the number of one of {self._count()} hits") from None
 
     def cite(self, argument: str) -> str:
         """Return the references of `N [FORMAT]`; without a number, of the hits that the answer cites.
@@ -152,8 +159,11 @@ class Conversation:
             return answer.cited_hits
         hit = self._numbered(number)
         if hit is None:
-            raise UsageError(f"the last answer has no hit {number}: it has {len(answer.hits)}")
+            raise UsageError(f"the last answer has no hit {number}: it has {self._count()}")
         return [hit]
+
+    def _count(self) -> int:
+        return len(self.turns[-1].answer.hits) if self.turns else 0
 
     def _numbered(self, name: str) -> Hit | None:
         """Return the hit of the last answer with this number, if there is one."""
@@ -179,7 +189,7 @@ def _turn(turn: Turn) -> Iterator[str]:
     yield from ("", plain(str(answer)) or "*No answer.*")
     for note in answer.notes:
         yield from ("", f"*Note: {plain(note)}*")
-    if answer.hits:
+    if answer.hits and not answer.abstained:
         yield ""
         yield from map(_reference, answer.cited_hits)
 

@@ -18,6 +18,7 @@ ANYWHERE = ("--offline", "--debug")  # options of the program, taken before and 
 ANYWHERE_WITH_VALUE = ("--config",)
 # What Typer raises for a command line that it cannot read; not all versions of it name the class.
 WrongUsage: type[Exception] = typer.BadParameter.__bases__[0]
+MOST_NAMED = 12  # options, in a message
 NO_ARGUMENTS = "NoArgsIsHelpError"  # whose help is printed already
 
 
@@ -48,6 +49,7 @@ class Helpful:
         if help.HELP_ALL in args:
             ctx.meta[help.HELP_ALL] = True
         try:
+            _check_once(self, ctx, args)
             return super().parse_args(ctx, args)  # type: ignore[misc]
         except WrongUsage as error:
             if type(error).__name__ == NO_ARGUMENTS:
@@ -139,6 +141,15 @@ def hoisted(words: list[str]) -> list[str]:
     return [*before, *rest]
 
 
+def _check_once(command: Any, ctx: Any, args: list[str]) -> None:
+    """Raise `UsageError` if an option that takes one value is given twice: Typer would drop the first value."""
+    parameters = command.make_parser(ctx).parse_args(list(args))[2]
+    given = [part for part in parameters if part.param_type_name == "option" and not (part.is_flag or part.multiple)]
+    for option in given:
+        if given.count(option) > 1:
+            raise UsageError(f"{ctx.command_path} takes {help.name_of(option)} once: give one value")
+
+
 def _sentence(error: Any, ctx: Any) -> str:
     """Return a mistake that Typer found in one sentence."""
     path = ctx.command_path
@@ -148,6 +159,10 @@ def _sentence(error: Any, ctx: Any) -> str:
         advice = f"did you mean {near}?" if near else f"'{path} {help.HELP_ALL}' lists them"
         return f"{path} has no option {error.option_name}: {advice}"
     message = " ".join(error.format_message().split()).rstrip(".")
+    if message.startswith("Got unexpected extra argument"):
+        spellings = help.spellings(ctx.command.get_params(ctx))
+        options = [option for option in spellings if option.startswith("--") and not option.startswith("--help")]
+        message += f" beside its options {', '.join(options)}" if len(options) < MOST_NAMED else ""
     return f"{path}: {message[:1].lower()}{message[1:]}: see '{path} --help'"
 
 

@@ -35,7 +35,7 @@ def ask(
 
     Examples:
 
-      biorag ask "Why is pyridoxine given together with isoniazid?"
+      biorag ask "Why is pyridoxine given together with isoniazid?" --name demo
       biorag ask "Which vitamin is given with isoniazid?" -o A=thiamine -o B=pyridoxine -o C=folate
       biorag ask "Why is pyridoxine given together with isoniazid?" --llm starter
       biorag ask "Why is pyridoxine given together with isoniazid?" --format vancouver
@@ -74,7 +74,7 @@ def search(
 
     Examples:
 
-      biorag search "isoniazid neuropathy"
+      biorag search "isoniazid neuropathy" --name demo
       biorag search "inhaled steroids" --filter 'year>=2015 and type:"Randomized Controlled Trial" and not retracted'
       biorag search "inhaled steroids in mild asthma" --format ris > asthma.ris
       biorag search "GDF15 in inflammation" --name pubmed --mode bm25 --no-rerank -k 10 --json
@@ -93,4 +93,5 @@ def search(
     elif result.hits:
         show_answer.evidence_table(text, result.hits)
     else:
-        show.err.print("No snippet matches: try other words, --mode hybrid, or a wider --filter.")
+        met = " meets the filter and" if any(filters.arguments.values()) else ""
+        show.err.print(f"No snippet{met} matches: try other words, --mode hybrid, or a wider --filter.")

@@ -33,7 +33,8 @@ def delete(
 ) -> None:
     """Remove snippets from an index, whole documents at a time, after saying how many.
 
-    Indexing their corpus again brings them back, but for PubMed's own files, which an index takes in once.
+    Indexing their corpus again brings them back, but for PubMed's own files, which an index takes in once: remove the
+    files too.
 
     Examples:
 
@@ -42,7 +43,7 @@ def delete(
       biorag delete --source smith2019.pdf --name papers
     """
     from biorag.indexes.deleting import DeletionReport, delete_documents, select_ids, select_source, select_where
-    from biorag.indexes.fields import check_fields
+    from biorag.indexes.fields import checked_fields
     from biorag.indexes.holdings import read_holdings
     from biorag.indexes.store import Store
 
@@ -50,7 +51,7 @@ def delete(
         raise UsageError("a deletion is by --id, by --filter or by --source: give one of them")
     conditions = parse_filters(where or ())
     with open_stored(settings) as (manifest, index):
-        check_fields(index, manifest.encoder.dimension, conditions)
+        conditions = checked_fields(index, manifest, conditions)
         if source:
             selection = select_source(index, manifest, read_holdings(Store(settings).folder), source)
         else:
@@ -60,10 +61,13 @@ def delete(
         show.err.print(f"Not in index {manifest.name!r}: {', '.join(selection.missing[:10])}", soft_wrap=True)
     if not selection.documents and manifest.checksums:
         if selection.missing:
-            raise MissingError(f"index {manifest.name!r} has none of these ids: 'biorag search' shows the ids of hits")
+            advice = "'biorag search' shows the ids of hits; --source takes the name of a file"
+            raise MissingError(f"index {manifest.name!r} has none of these ids: {advice}")
+        show.err.print("Nothing is removed: no snippet matches", soft_wrap=True)
         report = DeletionReport(manifest.name, 0, 0, (), held, 0.0)
     else:
         options.confirm(f"Remove {selection.snippets:,} of {held:,} snippets from index {manifest.name!r}?", yes)
         with show.progress("Removing", len(selection.documents)) as advance:
             report = delete_documents(Store(settings), selection, advance)
+        show.err.print("Indexing the same files again brings them back: remove the files too", soft_wrap=True)
     show.report(f"Index {report.name}", asdict(report), as_json, hidden=("name", "missing"))

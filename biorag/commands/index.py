@@ -168,7 +168,7 @@ def index(
     corpus = corpus or []
     run.check(corpus, line)
     if not is_named(settings):
-        settings = settings.replace(name=name_for(corpus))
+        settings = settings.replace(name=name_for(corpus, settings))
         show.err.print(f"Index {settings.index.name!r} (choose another with --name)", soft_wrap=True)
     settings = models.chosen(settings, line)
     named = parse_columns(columns) if columns is not None else ()

@@ -14,6 +14,7 @@ from biorag.commands.application import Application
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden, with_index
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
+from biorag.utils.files import check_replaceable
 from biorag.utils.progress import reported
 
 FIRST = ("snippets", "documents", "created", "updated", "complete", "similarity", "blocks")  # what a reader asks first
@@ -39,6 +40,19 @@ def indexes(ctx: typer.Context, as_json: options.Json = False) -> None:
     if ctx.invoked_subcommand is not None:
         return
     list_indexes(load_settings({"offline": ctx.obj["offline"]}, ctx.obj["config"]), as_json)
+
+
+@app.command("list")
+@expanded
+def list_all(settings: Annotated[Settings, Flags()], as_json: options.Json = False) -> None:
+    """List the indexes, as 'biorag indexes' alone does.
+
+    Examples:
+
+      biorag indexes list
+      biorag indexes list --json
+    """
+    list_indexes(settings, as_json)
 
 
 def list_indexes(settings: Settings, as_json: bool) -> None:
@@ -199,9 +213,12 @@ def export_index(
     settings: Annotated[Settings, Flags("name", finds_index=True)],
     line: CommandLine,
     force: options.Force = False,
+    yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> None:
     """Write an index into one file with the SHA-256 of every part; readers can continue meanwhile.
+
+    It asks before it replaces an earlier export.
 
     Examples:
 
@@ -211,6 +228,9 @@ def export_index(
     from biorag.indexes import snapshot
     from biorag.indexes.store import Store
 
+    check_replaceable(file, "snapshot", snapshot.is_snapshot, force=force)
+    if file.is_file() and file.stat().st_size:
+        options.confirm(f"Replace {file}?", yes or force)
     with show.progress("Saving", None) as advance:
         saved = snapshot.save(Store(settings), file, advance, force)
     show.report(f"Saved {saved.name}", asdict(saved), as_json)

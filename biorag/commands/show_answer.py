@@ -171,6 +171,10 @@ def _short_evidence(hit: Hit, star: str) -> None:
 def evidence_table(query: str, hits: Sequence[Hit], cited: frozenset[int] = frozenset()) -> None:
     """Print hits with rank, PMID or id (a link), title, score and the best-matching sentence, terms marked."""
     target = terms(query)
+    if not show.out.is_terminal:
+        columns = ["#", "Source", "Score", "Title", "Reference", "Sentence"]
+        show.table("Evidence", columns, [_cells(hit, target, cited) for hit in hits])
+        return
     shown = Table(title="Evidence", title_justify="left", header_style="bold", show_lines=True)
     for column, justify in (("#", "right"), ("Source", "right"), ("Snippet", "left"), ("Score", "right")):
         shown.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
@@ -178,6 +182,14 @@ def evidence_table(query: str, hits: Sequence[Hit], cited: frozenset[int] = froz
         rank = Text(f"{hit.rank}{'*' if hit.rank in cited else ''}", style="bold" if hit.rank in cited else "")
         shown.add_row(rank, _pmid(hit), _snippet(hit, target), Text(f"{hit.score:.3f}"))
     show.out.print(shown)
+
+
+def _cells(hit: Hit, target: set[str], cited: frozenset[int]) -> list[object]:
+    """Return a hit as a row of text."""
+    snippet, star = hit.snippet, "*" if hit.rank in cited else ""
+    title = f"{_warnings(snippet)}{', '.join(filter(None, (snippet.title, snippet.location)))}"
+    sentence = best_sentence(snippet.content, target)
+    return [f"{hit.rank}{star}", _pmid(hit), f"{hit.score:.3f}", title, _source(snippet), sentence]
 
 
 def _pmid(hit: Hit) -> Text:

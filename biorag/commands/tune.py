@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,7 +73,7 @@ def tune(
     data = run.DevelopmentData(run.load_development(dataset, split), split.part, filters.conditions)
     require_matplotlib()
     with open_index(settings) as opened:
-        opened.checked(data.where)
+        data = replace(data, where=opened.checked(data.where))
         report = run.tune(plan, data, opened, out, show.progress)
     report["written"] = str(line.configuration) if tuned.write else None
     if tuned.write:

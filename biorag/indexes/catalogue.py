@@ -127,7 +127,8 @@ def rename_index(settings: Settings, new: str) -> None:
     folder = settings.indexes / old
     with DirectoryLock(folder, exclusive=True):
         if target.exists() or target.is_symlink():
-            raise UsageError(f"{target} exists already: choose another name")
+            advice = f"choose another name, or run 'biorag indexes delete {new}'"
+            raise UsageError(f"index {new!r} exists already: {advice}")
         folder.rename(target)
         write_json(target / MANIFEST, replace(manifest, name=new).to_json())
         sync_folder(target.parent)

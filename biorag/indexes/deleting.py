@@ -10,7 +10,7 @@ from pathlib import PurePath
 import numpy as np
 
 from biorag.corpus.blocks import WHOLE, Splitter
-from biorag.errors import MissingError
+from biorag.errors import MissingError, suggestion
 from biorag.indexes.holdings import Holdings, read_holdings, write_holdings
 from biorag.indexes.manifest import Manifest, SourceRecord
 from biorag.indexes.points import SCROLL
@@ -71,11 +71,13 @@ def select_source(index: Index, manifest: Manifest, holdings: Holdings, name: st
     The file need not exist any more. Raises `MissingError`, naming the files, if none of that name went in.
     """
     if not (keys := holdings.named(name)):
-        known = ", ".join(sorted(PurePath(key).name for key in holdings.files)[:SHOWN_FILES]) or "of none it is known"
-        raise MissingError(f"no file {name!r} went into index {manifest.name!r}; it holds {known}")
+        files = sorted({PurePath(key).name for key in holdings.files})
+        known = ", ".join(files[:SHOWN_FILES]) or "of none it is known"
+        meant = suggestion(PurePath(name).name, files)
+        raise MissingError(f"no file {name!r} went into index {manifest.name!r}{meant}; it holds {known}")
     others = holdings.documents_of(holdings.files.keys() - set(keys))
     documents = [document for document in holdings.documents_of(keys) if document not in others]
-    return select_ids(index, manifest, documents)
+    return replace(select_ids(index, manifest, documents), missing=())  # some may have been deleted before
 
 
 def select_where(index: Index, manifest: Manifest, where: Where) -> Selection:

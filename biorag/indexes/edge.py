@@ -45,7 +45,7 @@ from biorag.indexes.points import (
     upsert_parts,
 )
 from biorag.indexes.view import empty, reading_view
-from biorag.types import EXISTS, FieldFilter, IndexQuery, Snippet, SparseText, Vectors
+from biorag.types import CONTAINS, EXISTS, FieldFilter, IndexQuery, Snippet, SparseText, Vectors
 from biorag.utils.files import FolderTree, require_room
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.panics import panics_raised
@@ -313,6 +313,8 @@ def _condition(condition: FieldFilter) -> qe.FieldCondition:
     key, value = condition.field, condition.value
     if condition.op == EXISTS:
         return qe.FieldCondition(key, values_count=qe.ValuesCount(gte=1))
+    if condition.op == CONTAINS:
+        return qe.FieldCondition(key, match=qe.MatchPhrase(str(value)))
     if isinstance(value, tuple):
         return qe.FieldCondition(key, match=qe.MatchAny(list(value)))
     if condition.op in BOUNDS:

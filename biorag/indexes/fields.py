@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from biorag.errors import UsageError, nearest
+from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import OWN_FIELDS
 from biorag.indexes.reading import stored_snippets
-from biorag.types import EXISTS, AnyOf, FieldFilter, Index, IndexQuery, Snippet, Where
+from biorag.settings.section import ONCE
+from biorag.types import CONTAINS, EXISTS, AnyOf, FieldFilter, Index, IndexQuery, Snippet, Where
 
 ALWAYS = (*OWN_FIELDS, "retracted")  # which a filter may name whether a snippet has them or not
 UNCOUNTED = ("id", "title", "content")  # fields whose values are nearly all different
@@ -23,7 +26,8 @@ MOST_VALUES = 100_000  # distinct values of a field that are counted
 COMMONEST = 5
 WORD = re.compile(r"[A-Za-z_]\w*")
 SAMPLE = 20_000  # snippets in which a field or a value is looked for that the store has not found
-SHOW_VALUES = "'biorag indexes show NAME --fields' shows their values"
+SPAN = re.compile(r"(-?\d+)\s*[-–]\s*(-?\d+)")  # 2015-2020
+logger = logging.getLogger(__name__)
 
 Value = str | int | float | bool
 
@@ -89,53 +93,85 @@ def _spelled(name: str) -> str:
     return name if WORD.fullmatch(name) else f'"{name}"'
 
 
-def check_fields(index: Index, dimension: int, where: Where) -> None:
-    """Check that the snippets of an index have the fields that conditions name, and numbers where they name numbers.
+def checked_fields(index: Index, manifest: Manifest, where: Where) -> Where:
+    """Return conditions with their fields in the case of the index, whose snippets must have them, and their numbers.
 
     The store is asked first, without its graph only where that finds none; so a field that is there costs little.
 
     Raises `UsageError` naming the field, the nearest one, and those there are; or how a text is named.
     """
-    checked = [condition for condition in comparisons(where) if condition.field not in ALWAYS]
-    named = dict.fromkeys(condition.field for condition in checked)
+    dimension = manifest.encoder.dimension
+    named = dict.fromkeys(condition.field for condition in comparisons(where) if condition.field not in ALWAYS)
     lacking = [name for name in named if not _holds(index, dimension, (FieldFilter(name, EXISTS, True),))]
     if lacking:
         known = {name for name, _ in _sampled(index)}
-        for name in (name for name in lacking if name not in known):
+        cases = {name.casefold(): name for name in (*known, *ALWAYS)}
+        for name in (name for name in lacking if name.casefold() not in cases):
             alike = nearest(name, sorted(known))
             meant = f" (did you mean {alike!r}?)" if alike else ""
+            fields = ", ".join(sorted(known))
             raise UsageError(
-                f"no snippet has the field {name!r} of --filter{meant}: the fields are {', '.join(sorted(known))}; "
-                f"{SHOW_VALUES}"
+                f"no snippet has the field {name!r} of --filter{meant}: the fields are {fields}; {_shown_by(manifest)}"
             )
-    for name, value in {condition.field: condition.value for condition in checked if _is_number(condition)}.items():
+        where = _spelled_as(where, {name: cases[name.casefold()] for name in lacking if name not in known})
+    numbers = [part for part in comparisons(where) if part.field not in ALWAYS and _is_number(part)]
+    for name, value in {condition.field: condition.value for condition in numbers}.items():
         if not _holds(index, dimension, (FieldFilter(name, ">=", -sys.float_info.max),)):
             raise UsageError(
                 f'the field {name!r} of --filter holds texts, no numbers: compare it with one, as in {name}="{value}"'
             )
+    return where
 
 
-def check_values(index: Index, dimension: int, where: Where) -> None:
+def _spelled_as(where: Where, names: Mapping[str, str]) -> Where:
+    """Return conditions whose fields have these names instead of theirs."""
+    return tuple(
+        replace(part, alternatives=tuple(_spelled_as(one, names) for one in part.alternatives))
+        if isinstance(part, AnyOf)
+        else replace(part, field=names.get(part.field, part.field))
+        for part in where
+    )
+
+
+def check_values(index: Index, manifest: Manifest, where: Where) -> None:
     """Check that snippets have the texts that conditions ask for, where no snippet fulfils all conditions.
+
+    Elsewhere a text that only stands inside others, as a word of a title does, is warned of.
 
     Raises `UsageError` naming the text, and the nearest or the commonest values of its field.
     """
-    texts = [condition for condition in comparisons(where) if _is_text(condition)]
-    if not texts or _holds(index, dimension, where):
-        return
-    for condition in texts:
-        if not _holds(index, dimension, (condition,)):
-            asked = f'{condition.field}="{condition.value}"'
-            raise UsageError(f"no snippet has {asked}, as --filter asks{_meant(index, condition)}; {SHOW_VALUES}")
+    dimension = manifest.encoder.dimension
+    texts = [condition for condition in comparisons(where) if isinstance(condition.value, str)]
+    lacking = [part for part in texts if not _holds(index, dimension, (replace(part, negated=False),))]
+    is_met = bool(lacking) and _holds(index, dimension, where)
+    for condition in lacking:
+        asked = f'no snippet has {condition.field}{condition.op}"{condition.value}"'
+        contained = replace(condition, op=CONTAINS, negated=False)
+        if condition.op != CONTAINS and _holds(index, dimension, (contained,)):
+            words = f'{condition.field}~"{condition.value}"'
+            advice = f"{asked} as a whole, as --filter asks: write {words} for texts that contain it"
+            if not is_met:
+                raise UsageError(advice)
+            logger.warning(advice, extra=ONCE)
+        elif not is_met and not condition.negated:
+            raise UsageError(f"{asked}, as --filter asks{_meant(index, condition)}; {_shown_by(manifest)}")
+
+
+def _shown_by(manifest: Manifest) -> str:
+    return f"'biorag indexes show {manifest.name} --fields' shows their values"
 
 
 def _meant(index: Index, condition: FieldFilter) -> str:
     """Return the value of a field that a condition may mean, else its commonest, for the end of a message."""
+    if span := SPAN.fullmatch(str(condition.value)):
+        return f" (did you mean {condition.field}>={span[1]} and {condition.field}<={span[2]}?)"
     values = (values for name, values in _sampled(index) if name == condition.field)
     counts = Counter((type(value), value) for of_snippet in values for value in of_snippet)
     written = {str(value): f'"{value}"' if kind is str else str(value) for kind, value in counts}
     if alike := nearest(str(condition.value), sorted(written)):
         return f" (did you mean {written[alike]}?)"
+    if condition.field in UNCOUNTED:
+        return ""
     commonest = ", ".join(f"{written[str(value)]:.60}" for value, _ in _commonest(counts, COMMONEST))
     return f": the commonest values are {commonest}" if commonest else ""
 
@@ -154,12 +190,6 @@ def _sampled(index: Index) -> Iterator[tuple[str, Sequence[Value]]]:
     """Yield the fields of some snippets with their values."""
     for snippet in islice(stored_snippets(index), SAMPLE):
         yield from fields_of(snippet)
-
-
-def _is_text(condition: FieldFilter) -> bool:
-    """Return whether a condition asks for a text."""
-    is_asked = condition.op == "=" and not condition.negated and condition.field not in ALWAYS
-    return is_asked and isinstance(condition.value, str)
 
 
 def _is_number(condition: FieldFilter) -> bool:

@@ -16,7 +16,6 @@ from pydantic import StrictInt, StrictStr
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import COMPACT, Manifest, TokenParameters
 from biorag.types import (
-    EXISTS,
     AnyOf,
     Condition,
     FieldFilter,
@@ -204,7 +203,7 @@ def _stored_condition(condition: FieldFilter) -> FieldFilter:
     field, value = condition.field, condition.value
     if field in OWN_FIELDS:
         return condition
-    if condition.op != EXISTS and isinstance(value, str) and len(keyword := comparable(value)) <= LONGEST_KEYWORD:
+    if condition.op == "=" and isinstance(value, str) and len(keyword := comparable(value)) <= LONGEST_KEYWORD:
         return replace(condition, field=f"{KEYWORDS}.{field}", value=keyword)
     return replace(condition, field=f"metadata.{field}")
 

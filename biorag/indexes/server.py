@@ -44,7 +44,7 @@ from biorag.indexes.points import (
     upsert_parts,
 )
 from biorag.settings.settings import Settings
-from biorag.types import EXISTS, FieldFilter, IndexQuery, Snippet, SparseText, Vectors
+from biorag.types import CONTAINS, EXISTS, FieldFilter, IndexQuery, Snippet, SparseText, Vectors
 from biorag.utils.http import asking_threads
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.network import Server
@@ -292,6 +292,8 @@ def _condition(condition: FieldFilter) -> models.FieldCondition:
     key, value = condition.field, condition.value
     if condition.op == EXISTS:
         return models.FieldCondition(key=key, values_count=models.ValuesCount(gte=1))
+    if condition.op == CONTAINS:
+        return models.FieldCondition(key=key, match=models.MatchPhrase(phrase=str(value)))
     if isinstance(value, tuple):
         return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))
     if condition.op in BOUNDS:

@@ -97,7 +97,7 @@ def save(store: Store, file: Path, on_progress: OnProgress, force: bool = False)
     if not kind.snapshots:
         name = store.settings.index.name
         raise UsageError(f"index {name!r} {kind.instead.format(name=name)}")
-    check_replaceable(file, "snapshot", _is_snapshot, force=force)
+    check_replaceable(file, "snapshot", is_snapshot, force=force)
     with DirectoryLock(store.folder, exclusive=False):
         manifest = _complete(store)
         parts = {}
@@ -127,7 +127,8 @@ def _complete(store: Store) -> Manifest:
     return manifest
 
 
-def _is_snapshot(beginning: bytes) -> bool:
+def is_snapshot(beginning: bytes) -> bool:
+    """Return whether a file that begins so is an exported index."""
     try:
         return zlib.decompressobj(GZIP_WINDOW).decompress(beginning).startswith(CONTENTS.encode() + b"\0")
     except zlib.error:
@@ -185,7 +186,8 @@ def _placed(settings: Settings) -> Iterator[Path]:
     """Give an empty folder that becomes the configured index when this is left, and is removed after an error."""
     target, folder = Store(settings).folder, settings.home / "loading" / settings.index.name
     if target.exists():
-        raise UsageError(f"{target} exists already: give another --name, or delete that folder first")
+        name = settings.index.name
+        raise UsageError(f"index {name!r} exists already: give another --name, or run 'biorag indexes delete {name}'")
     with DirectoryLock(folder, exclusive=True, what="snapshot"):
         try:
             for path in folder.iterdir():  # left by a load that was killed

@@ -197,12 +197,18 @@ def _url_of(path: Path) -> str | None:
         return None
 
 
-def name_for(corpus: Sequence[str]) -> str:
+def name_for(corpus: Sequence[str], settings: Settings) -> str:
     """Return the name of the index that an unnamed corpus goes into: `demo` for the packaged one, else `default`.
 
     Corpora of all other names share `default`, so that `baseline/` and, a day later, `updatefiles/` meet in one index.
+    Raises `UsageError` if that is not there, and another one is: which is meant is not clear.
     """
-    return DEMO if list(corpus) == [DEMO] and not Path(DEMO).exists() else DEFAULT
+    if list(corpus) == [DEMO] and not Path(DEMO).exists():
+        return DEMO
+    names = index_names(settings)
+    if DEFAULT not in names and (others := [name for name in names if name != DEMO]):
+        raise UsageError(f"which index? Give --name with a new name, or with one of {', '.join(others)} to add to it")
+    return DEFAULT
 
 
 def check_encoder(manifest: Manifest, sha256: str, name: str, configuration: Mapping[str, str]) -> None:

@@ -14,8 +14,9 @@ import anyio
 from pydantic import ValidationError
 
 from biorag.api.session import Session
-from biorag.errors import BioragError, MissingError
+from biorag.errors import BioragError, MissingError, without_commands
 from biorag.mcp_server.tools import QUOTED, Tools
+from biorag.utils.parsing import advice_of
 from biorag.utils.text import has_control, showable
 
 try:
@@ -64,7 +65,7 @@ class ToolServer(MCPServer[Any]):
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if isinstance(error.__cause__, BioragError):
-                raise ToolError(one_line(error.__cause__.public)) from error.__cause__
+                raise ToolError(one_line(without_commands(error.__cause__.public))) from error.__cause__
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(one_line(faults(error.__cause__))) from error.__cause__
             raise
@@ -102,7 +103,7 @@ def build_server(session: Session) -> MCPServer[Any]:
 
 def faults(error: ValidationError) -> str:
     """Return the faults of arguments, each by its name, without its value."""
-    texts = [f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}" for fault in error.errors()]
+    texts = [f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {advice_of(fault)}" for fault in error.errors()]
     return "; ".join(dict.fromkeys(texts))
 
 

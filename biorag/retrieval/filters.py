@@ -1,4 +1,4 @@
-"""Filters on snippet fields: `year>=2015 and (type=Review or journal=Lancet) and not retracted`."""
+"""Filters on snippet fields: `year>=2015 and (type=Review or journal~Lancet) and not retracted`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import re
 from collections.abc import Iterable
 
 from biorag.errors import UsageError
-from biorag.types import AnyOf, FieldFilter, Snippet, Where
+from biorag.types import CONTAINS, AnyOf, FieldFilter, Snippet, Where
 
 DEEPEST = 16  # parentheses inside one another
 # Names joined by dots; a name with other characters stands in double quotes.
 _FIELD = r'(?P<not>not\s+)?(?P<field>(?:[A-Za-z_]\w*+|"[^"]+")(?:\.(?:\w++|"[^"]+"))*+)'
 # A value's own parentheses come in pairs; one that closes none ends it.
 _COMPARISON = re.compile(
-    rf"""{_FIELD}\s*(?P<op>>=|<=|=|:|>|<)\s*(?P<value>"[^"]*"|(?!["=<>:])(?:[^\s()]|\([^\s()]*\))+)\s*""", re.IGNORECASE
+    rf"""{_FIELD}\s*(?P<op>>=|<=|=|:|~|>|<)\s*(?P<value>"[^"]*"|(?!["=<>:~])(?:[^\s()]|\([^\s()]*\))+)\s*""",
+    re.IGNORECASE,
 )
 _FLAG = re.compile(rf"{_FIELD}\s*(?=\Z|\)|(?:and|or)\b)", re.IGNORECASE)
 _OPENING = re.compile(r"(?P<not>not\s*)?\(\s*", re.IGNORECASE)
@@ -22,6 +23,15 @@ _AND, _OR, _CLOSING = (re.compile(mark, re.IGNORECASE) for mark in (r"and\b\s*",
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 TEXT_FIELDS = ("id", "title", "content")
 RESERVED = ("and", "or", "not")
+HOW = "write FIELD=VALUE, FIELD~WORDS, FIELD>=NUMBER, or FIELD for one that is true"
+# What other languages of filters write, and what stands for it here.
+_ELSEWHERE = {
+    "!=": "write not FIELD=VALUE",
+    "<>": "write not FIELD=VALUE",
+    "&&": 'write "and"',
+    "||": 'write "or"',
+    "between": "write FIELD>=NUMBER and FIELD<=NUMBER",
+}
 
 
 def parse_filter(text: str) -> Where:
@@ -50,7 +60,8 @@ class _Parser:
         """Return the conditions of the whole text."""
         where = _joined(self._alternatives(0))
         if self._at < len(self._text):
-            raise UsageError(f'filter {self._text!r}: expected "and" or "or" before {self._rest!r}')
+            advice = _advice(self._rest, "a value of several words is in double quotes")
+            raise UsageError(f'filter {self._text!r}: expected "and" or "or" before {self._rest!r}: {advice}')
         return where
 
     @property
@@ -99,15 +110,20 @@ class _Parser:
         rest = self._rest
         match = self._take(_COMPARISON)
         if not match:
-            raise UsageError(
-                f"filter {self._text!r} cannot be read at {rest!r}: write FIELD=VALUE, FIELD>=NUMBER, or FIELD for one "
-                'that is true, joined by "and" or "or"'
-            )
-        op = "=" if match["op"] == ":" else match["op"]
-        value = match["value"].strip('"') if match["field"] in TEXT_FIELDS else _value(match["value"])
-        if op != "=" and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise UsageError(f"filter {self._text!r} compares {match['field']!r} with {value!r}, which is not a number")
-        return FieldFilter(match["field"], op, value, bool(match["not"]))
+            place = f"cannot be read at {rest!r}" if rest else "lacks a condition at its end"
+            raise UsageError(f"filter {self._text!r} {place}: {_advice(rest, HOW)}")
+        op, field = "=" if match["op"] == ":" else match["op"], match["field"]
+        is_text = op == CONTAINS or field.lower() in TEXT_FIELDS
+        value = match["value"].strip('"') if is_text else _value(match["value"])
+        if op not in ("=", CONTAINS) and (isinstance(value, bool) or not isinstance(value, int | float)):
+            advice = ': join conditions by "and"' if str(value).endswith((",", ";")) else ""
+            raise UsageError(f"filter {self._text!r} compares {field!r} with {value!r}, which is not a number{advice}")
+        return FieldFilter(field, op, value, bool(match["not"]))
+
+
+def _advice(rest: str, otherwise: str) -> str:
+    """Return what to write in place of another language's mark that stands in the rest of a filter."""
+    return next((advice for mark, advice in _ELSEWHERE.items() if mark in rest.lower()), otherwise)
 
 
 def _joined(alternatives: tuple[Where, ...]) -> Where:

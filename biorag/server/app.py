@@ -22,11 +22,12 @@ from biorag.errors import BioragError
 from biorag.server.api import api_router
 from biorag.server.asking import WorkQueue
 from biorag.server.faults import MCP, RefusedError, error_response
-from biorag.server.guards import Doorkeeper, Guard
+from biorag.server.guards import Doorkeeper, Guard, is_page
 from biorag.server.openai import openai_router
 from biorag.server.options import ServeOptions
-from biorag.server.pages import Pages, page_routes
+from biorag.server.pages import Pages, page, page_routes
 from biorag.server.shelf import Shelf
+from biorag.utils.parsing import advice_of
 from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"][1:]))  # after "body" or "query"
-    sentence = f"{field}: {first['msg']}" if field else str(first["msg"])
+    sentence = f"{field}: {advice_of(first)}" if field else advice_of(first)
     return error_response(request.url.path, RefusedError(422, f"{sentence} (see /openapi.json)"))
 
 
@@ -120,4 +121,6 @@ async def _http_fault(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     sentences = {404: "there is no such page", 405: "this page takes another method"}
     sentence = sentences.get(error.status_code, str(error.detail))
+    if is_page(request.url.path) and "text/html" in request.headers.get("accept", ""):
+        return page("error.html", error.status_code, sentence=sentence)
     return error_response(request.url.path, RefusedError(error.status_code, sentence, dict(error.headers or {})))

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from biorag.api.session import options_of
 from biorag.errors import UsageError
+from biorag.utils.parsing import advice_of
 
 LONGEST_QUESTION = 4000  # characters, of which encoders read some hundreds of words
 FIELDS = 64  # of a form
@@ -25,6 +26,7 @@ Conditions = Annotated[
 ]
 # Fields of the page's form that are conditions, as filters write them.
 CONDITIONS = {"filter": "{}", "since": "year>={}", "until": "year<={}", "type": 'type="{}"'}
+LABELS = {"k": "number of sources"}  # of the form's other fields
 B = TypeVar("B", bound=BaseModel)
 
 
@@ -100,4 +102,5 @@ def validated(kind: type[B], values: Mapping[str, Any]) -> B:
         return kind.model_validate(values)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        raise UsageError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+        field = ".".join(map(str, fault["loc"]))
+        raise UsageError(f"{LABELS.get(field, field)}: {advice_of(fault)}") from None

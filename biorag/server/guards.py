@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
@@ -139,12 +139,12 @@ class Guard:
             retry = {"Retry-After": str(math.ceil(seconds))}
             raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests: wait and ask again", retry)
         if path != LOGIN and not path.startswith(STATIC) and not self._doorkeeper.admits(headers):
-            if method in READING and _is_page(path) and "text/html" in headers.get("accept", ""):
-                raise RefusedError(HTTPStatus.SEE_OTHER, "log in first", {"Location": LOGIN})
+            if method in READING and is_page(path) and "text/html" in headers.get("accept", ""):
+                raise RefusedError(HTTPStatus.SEE_OTHER, "log in first", {"Location": _login_for(scope)})
             sentence = "this server asks for its token: send it as 'Authorization: Bearer TOKEN'"
             raise RefusedError(HTTPStatus.UNAUTHORIZED, sentence, {"WWW-Authenticate": "Bearer"})
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if method == "POST" and not _is_page(path) and kind != JSON:
+        if method == "POST" and not is_page(path) and kind != JSON:
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send JSON, with 'Content-Type: {JSON}'")
 
 
@@ -167,7 +167,15 @@ class _Reply:
             await self._send(message)
 
 
-def _is_page(path: str) -> bool:
+def _login_for(scope: Scope) -> str:
+    """Return the address of the log-in, which leads on to the address that was asked for."""
+    query = scope["query_string"].decode("latin-1")
+    onward = scope["path"] + (f"?{query}" if query else "")
+    return LOGIN if onward == "/" else f"{LOGIN}?{urlencode({'next': onward})}"
+
+
+def is_page(path: str) -> bool:
+    """Return whether a path is the page's, not an API's."""
     return not path.startswith((API, OPENAI, MCP)) and path != "/openapi.json"
 
 
@@ -181,7 +189,7 @@ def _check_origin(scope: Scope, headers: Headers) -> None:
     foreign = any(_host_of(origin) not in ours for origin in origins)
     followed = (
         scope["method"] in READING
-        and _is_page(scope["path"])
+        and is_page(scope["path"])
         and headers.get("sec-fetch-mode") == "navigate"
         and headers.get("sec-fetch-dest") == "document"
     )

@@ -23,7 +23,7 @@ from starlette.routing import BaseRoute, Route
 
 from biorag.api.results import AnswerResult, lead_of, mark_of, paragraphs
 from biorag.api.session import Session
-from biorag.errors import BioragError, MissingError, UsageError
+from biorag.errors import BioragError, MissingError, UsageError, without_commands
 from biorag.indexes.overview import Overview
 from biorag.prompts.grammar import growing_text
 from biorag.references.reference import telling_types
@@ -56,14 +56,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 FORMATS = tuple(name for name in OUTPUTS if name != TERMINAL)
-_COMMAND_LINE = re.compile(r" ?\([^()]*--[^()]*\)| of --[a-z-]+|[;:] [^;:]*'biorag [^']*'[^;:]*")
-
-
-def page_note(note: str) -> str:
-    """Return a note or a fault without the options and commands that it names."""
-    return _COMMAND_LINE.sub("", note)
-
-
+_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*")  # no other host's: browsers take "//" and "/\\" for the beginning of one
 _SECTION = re.compile(r"(?:^|(?<=[.?!)]))\s*([A-Z][A-Z ,/&-]{3,48}:)(?=\s)")
 
 
@@ -97,7 +90,7 @@ TEMPLATES.globals |= {
     "mark_of": mark_of,
     "lead_of": lead_of,
     "paragraphs": paragraphs,
-    "page_note": page_note,
+    "without_commands": without_commands,
 }
 
 
@@ -188,12 +181,12 @@ class Pages:
         The address of a question is that of its answer. Followed from another site it fills in the form only.
         """
         fields = await form_fields(request)
-        body = ask_body(fields)
-        if request.headers.get("sec-fetch-site") == "cross-site":
-            return await self._page(fields, None)
-        if _is_part(request) and self._shelf.first.settings.generation.llm:
-            return page("writing.html", name=self._waiting.keep(fields))
         try:
+            body = ask_body(fields)
+            if request.headers.get("sec-fetch-site") == "cross-site":
+                return await self._page(fields, None)
+            if _is_part(request) and self._shelf.first.settings.generation.llm:
+                return page("writing.html", name=self._waiting.keep(fields))
             answer = await answered(request, self._answering, question(self._lending(fields), body))
             view = await self._view(fields, answer)
         except UsageError as error:
@@ -274,6 +267,12 @@ def _event(name: str, html: str) -> str:
     return f"event: {name}\n{lines}\n"
 
 
+def _onward(fields: Mapping[str, str]) -> str:
+    """Return the path of this server to which a log-in leads; the first page's for any other address."""
+    asked = fields.get("next", "")
+    return asked if _PATH.fullmatch(asked) else "/"
+
+
 class LoginPages:
     """The log-in: a token is exchanged for a cookie."""
 
@@ -282,14 +281,15 @@ class LoginPages:
 
     async def form(self, request: Request) -> Response:
         """Ask for the token."""
-        return page("login.html", wrong=False, asks=False)
+        return page("login.html", wrong=False, asks=False, onward=_onward(await form_fields(request)))
 
     async def enter(self, request: Request) -> Response:
-        """Take the token."""
-        token = (await form_fields(request)).get("token", "")
-        if not self._doorkeeper.knows(token):
-            return page("login.html", HTTPStatus.UNAUTHORIZED, wrong=True, asks=False)
-        response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        """Take the token, and lead on to the page that was asked for."""
+        fields = await form_fields(request)
+        onward = _onward(fields)
+        if not self._doorkeeper.knows(fields.get("token", "")):
+            return page("login.html", HTTPStatus.UNAUTHORIZED, wrong=True, asks=False, onward=onward)
+        response = RedirectResponse(onward, HTTPStatus.SEE_OTHER)
         response.set_cookie(COOKIE, self._doorkeeper.cookie, httponly=True, samesite="strict", path="/")
         return response
 

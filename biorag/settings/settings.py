@@ -32,6 +32,7 @@ from biorag.settings.section import (
 from biorag.settings.services import ServiceSettings
 from biorag.settings.training import TrainingSettings
 from biorag.utils.network import is_server, login_apart, origin_of, without_credentials
+from biorag.utils.parsing import advice_of
 from biorag.utils.registry import or_list
 
 INDEXES = "indexes"  # the folder of indexes in the home
@@ -189,7 +190,7 @@ def _not_allowed(error: ValidationError, sources: Mapping[str, str]) -> UsageErr
     entry = FIELDS.get(name)
     choices = choices_of(entry.field) if entry else ()
     near = suggestion(str(value), choices)
-    reason = f"use {or_list(choices)}" if choices else first["msg"].removeprefix("Value error, ")
+    reason = f"use {or_list(choices)}" if choices else advice_of(first)
     if entry and entry.flag and sources.get(name) == AN_OPTION:
         return UsageError(f"{entry.flag} {shown}: {reason}{near}")
     return UsageError(f"{name}={shown}{_set_in(sources.get(name))}: {reason}{near}")
@@ -200,7 +201,7 @@ def _cut(text: str) -> str:
 
 
 def _set_in(source: str | None) -> str:
-    return f" (set in {source})" if source else ""
+    return f" (set in {source})" if source and source != AN_OPTION else ""
 
 
 def _logins_apart(values: Mapping[str, Any]) -> dict[str, Any]:

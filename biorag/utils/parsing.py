@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -123,6 +123,28 @@ def fault_of(error: ValidationError) -> str:
     field = ".".join(str(part) for part in first["loc"])[:80]
     message = first["msg"][:120]
     return f"{field}: {message}" if field else message
+
+
+# What users are told to give, by the kind of pydantic's fault.
+_ADVICE = {
+    "greater_than": "give more than {gt}",
+    "greater_than_equal": "give at least {ge}",
+    "less_than": "give less than {lt}",
+    "less_than_equal": "give at most {le}",
+    "int_parsing": "give a whole number",
+    "int_from_float": "give a whole number",
+    "float_parsing": "give a number",
+    "bool_parsing": "give true or false",
+    "string_too_long": "give at most {max_length} characters",
+    "string_too_short": "give at least {min_length} character(s)",
+    "string_pattern_mismatch": "give one name of letters, digits, '.', '_' and '-'",  # of settings, only names have one
+}
+
+
+def advice_of(fault: Mapping[str, Any]) -> str:
+    """Return what to give in place of a value that a validation refused, in words for users."""
+    told = _ADVICE.get(fault["type"], fault["msg"].removeprefix("Value error, "))
+    return str(told.format(**fault["ctx"]) if fault["type"] in _ADVICE and "ctx" in fault else told)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -144,6 +145,28 @@ def test_an_index_is_made_listed_measured_and_closed(tmp_path, monkeypatch):
     opened.close()
     opened.close()
     assert biorag.index(corpus, name="small").unchanged == 2, "a closed index can be written"
+
+
+def test_a_closed_index_says_so(small_home, monkeypatch):
+    monkeypatch.setenv("BIORAG_HOME", str(small_home))
+    index = biorag.open("default", mode="bm25", rerank=False)
+    assert repr(index.search("vitamin K recycling", k=1)).splitlines()[0] == "<1 hits for 'vitamin K recycling'>"
+    index.close()
+    for use in (lambda: index.search("x"), index.info, lambda: index.show("s1")):
+        with pytest.raises(UsageError, match="index 'default' is closed: open it again"):
+            use()
+
+
+def test_an_index_that_is_not_closed_is_closed_at_the_end_of_python(small_home):
+    script = "import biorag; index = biorag.open(mode='bm25', rerank=False); print(dir(biorag))"
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "BIORAG_HOME": str(small_home)},
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.strip() == str(sorted(biorag.__all__))
 
 
 def test_importing_the_package_loads_no_library():

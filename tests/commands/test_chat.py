@@ -138,7 +138,7 @@ def test_a_line_that_cannot_be_done_is_said_and_the_rest_is_done(chat):
     wrong = {
         "/sav x": "did you mean /save?",
         "/show": "/show 2",
-        "/show 99999": "no snippet '99999'",
+        "/show 99999": "no snippet '99999': give the id or the PMID of one, or the number of one of 0 hits",
         "/cite": "nothing was asked",
         "/cite 1 2 3": "/cite 2 bibtex",
         "/save": "/save asthma.md",
@@ -153,6 +153,7 @@ def test_a_line_that_cannot_be_done_is_said_and_the_rest_is_done(chat):
 
 
 def test_quit_ends_before_the_lines_after_it_and_help_names_every_command(chat):
+    assert "fever" not in chat("EXIT", ASPIRIN).stdout
     result = chat("/help", "/quit", ASPIRIN)
     assert {"/show N", "/cite N [FORMAT]", "/save FILE", "/quit"} <= set(re.split(r"[\t\n]", result.stdout))
     assert "fever" not in result.stdout

@@ -227,8 +227,10 @@ def test_a_deletion_by_source_needs_no_file_and_indexing_again_brings_it_back(ru
     (papers / "dose.pdf").unlink()
     assert done(run("delete", "--source", "dose.pdf", "--name", "kept", "--yes", "--json"))["deleted"] == 2
     assert not any(id.startswith("dose.pdf") for id in held(tmp_path / "home", "kept"))
-    message = failed(run("delete", "--source", "nothing.pdf", "--name", "kept", "--yes"), 4)
-    assert "no file 'nothing.pdf' went into index 'kept'; it holds dose.pdf, notes.jsonl" in message
+    message = failed(run("delete", "--source", "dosse.pdf", "--name", "kept", "--yes"), 4)
+    known = "(did you mean dose.pdf?); it holds dose.pdf, notes.jsonl"
+    assert f"no file 'dosse.pdf' went into index 'kept' {known}" in message
+    failed(run("delete", "--id", "dose.pdf", "--name", "kept", "--yes"), 4, "--source takes the name of a file")
     (papers / "dose.pdf").write_bytes(kept)
     assert done(run("index", papers, "--name", "kept", "--json"))["added"] == 2
 

@@ -62,12 +62,22 @@ def test_where_a_server_is_named_its_indexes_alone_count(settings, place):
     assert unnamed_index(settings.replace(qdrant="https://other.example.org")) is None
 
 
-def test_the_packaged_corpus_goes_into_demo_and_all_others_into_default(tmp_path, monkeypatch):
-    assert name_for(["demo"]) == "demo"
-    assert name_for(["corpus.jsonl"]) == name_for(["demo", "corpus.jsonl"]) == "default"
+def test_the_packaged_corpus_goes_into_demo_and_all_others_into_default(settings, tmp_path, monkeypatch):
+    assert name_for(["demo"], settings) == "demo"
+    assert name_for(["corpus.jsonl"], settings) == name_for(["demo", "corpus.jsonl"], settings) == "default"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").write_text("")
-    assert name_for(["demo"]) == "default", "a file of that name is the user's"
+    assert name_for(["demo"], settings) == "default", "a file of that name is the user's"
+
+
+def test_no_default_is_made_beside_the_users_own_indexes(settings, place, tmp_path):
+    place("demo")
+    assert name_for(["corpus.jsonl"], settings) == "default"
+    place("mine")
+    assert name_for(["demo"], settings) == "demo"
+    failed(invoke("index", tmp_path, home=settings.home), 2, "which index? Give --name", "one of mine to add to it")
+    place("default")
+    assert name_for(["corpus.jsonl"], settings) == "default"
 
 
 def test_several_indexes_without_a_default_are_listed(settings, place):

@@ -124,7 +124,8 @@ def test_an_output_replaces_an_earlier_one_and_with_force_another_file(indexed):
             (indexed / "mine").write_text(content)
             failed(write("mine"), 2, "mine", kind, "that biorag wrote")
             assert (indexed / "mine").read_text() == content
-        for words in (["mine", "--force"], ["mine"], [f"new {kind}/out"]):
+        asked = ["--yes"] if kind == "no snapshot" else []
+        for words in (["mine", "--force"], ["mine", *asked], [f"new {kind}/out"]):
             succeeded(write(*words))
         (indexed / "mine").write_text("")
         succeeded(write("mine"))

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from rich.console import Console
 
-from tests.cli import done, failed, invoke
+from tests.cli import done, failed, invoke, succeeded
 from tests.fakes import ScriptedGenerator
 
 HIT_KEYS = ["rank", "id", "pmid", "title", "content", "score", "metadata", "facts"]
@@ -110,6 +110,11 @@ def test_filters(search_small, options, expected):
             'has type="Letter", as --filter asks: the commonest values are "Review", "Trial"',
         ),
         ('year="2005"', "(did you mean 2005?)"),
+        ("year:2001-2005", "(did you mean year>=2001 and year<=2005?)"),
+        (
+            "title:Warfarin and title:fever",
+            'no snippet has title="fever" as a whole, as --filter asks: write title~"fever"',
+        ),
     ],
 )
 def test_a_text_that_no_snippet_has_is_named_with_the_nearest_one(run, small_home, condition, message):
@@ -121,13 +126,33 @@ def test_a_filter_of_values_that_there_are_may_find_nothing(search_small, condit
     assert ids(search_small("drug", "--filter", condition)) == (["s5"] if "Letter" in condition else [])
 
 
-def test_search_prints_a_table_with_rank_pmid_title_and_score(run, small_home):
+def test_fields_are_named_in_any_case_and_texts_by_their_words(run, search_small, small_home):
+    condition = "YEAR>=2005 and not (Type~trial or TITLE~warfarin)"
+    assert set(ids(search_small("drug", "--filter", condition))) == {"s5", "s7", "s9", "s11"}
+    warned = run("search", "drug", "--filter", "not title:fever", home=small_home)
+    assert 'no snippet has title="fever" as a whole' in succeeded(warned).stderr
+    assert "as a whole" not in run("search", "drug", "--filter", "not title~fever", home=small_home).stderr
+
+
+def test_a_question_of_which_the_filter_leaves_nothing_says_so(run, small_home):
+    answer = done(
+        run("ask", "What does warfarin block?", "--filter", "year>=2023 and year<=2010", "--json", home=small_home)
+    )
+    assert answer["notes"] == ["no snippet meets the filter: widen it, or leave it out"]
+    searched = run("search", "warfarin", "--filter", "year>=2030", home=small_home)
+    assert "No snippet meets the filter and matches" in searched.stderr
+
+
+def test_search_prints_a_line_a_hit_where_there_is_no_terminal(run, small_home):
     result = run("search", "vitamin K", "--mode", "bm25", "--no-rerank", home=small_home)
     assert result.exit_code == 0
     assert result.stderr == "Index 'default' (the only one)\n"
-    cells = [[cell.strip() for cell in line.strip("│ ").split("│")] for line in result.stdout.splitlines()]
-    assert ["1", "1001", "Warfarin"] in [cell[:3] for cell in cells]
-    assert "Warfarin blocks vitamin K recycling and" in result.stdout
+    title, columns, hit = [line.split("\t") for line in result.stdout.splitlines()]
+    assert (title, columns) == (["# Evidence"], ["#", "Source", "Score", "Title", "Reference", "Sentence"])
+    assert [*hit[:2], hit[3], hit[5]] == [
+        *("1", "1001", "Warfarin"),
+        "Warfarin blocks vitamin K recycling and thins the blood.",
+    ]
 
 
 def test_nothing_found_is_said_on_stderr(run, small_home):

@@ -106,8 +106,13 @@ def test_an_index_is_renamed(indexed, settings):
     }
     info = done(indexed("info", "new", "--json"))
     assert (info["name"], info["snippets"]) == ("new", 12)
-    succeeded(indexed("snapshot", "save", settings.home / "x.tar.gz", "--name", "new"))
-    failed(indexed("indexes", "rename", "new", "new", "--yes"), 2, "exists already")
+    file = settings.home / "x.tar.gz"
+    succeeded(indexed("snapshot", "save", file, "--name", "new"))
+    failed(indexed("indexes", "export", file, "--name", "new"), 2, f"Replace {file}?", "--yes")
+    succeeded(indexed("indexes", "export", file, "--name", "new", "--yes"))
+    failed(indexed("indexes", "import", file), 2, "index 'new' exists already", "run 'biorag indexes delete new'")
+    failed(indexed("indexes", "rename", "new", "new", "--yes"), 2, "index 'new' exists already")
+    assert done(indexed("indexes", "list", "--json")) == done(indexed("indexes", "--json"))
 
 
 # --- biorag delete ------------------------------------------------------------------------------------------
@@ -120,6 +125,7 @@ def test_snippets_are_removed_by_id(indexed, settings):
     assert report.pop("seconds") > 0
     assert report == {"name": "test", "documents": 2, "deleted": 2, "missing": ["nothing"], "snippets": 10}
     assert "nothing" in result.stderr
+    assert "Indexing the same files again brings them back" in result.stderr
     assert not {"s1", "s3"} & set(held(settings))
     info = done(indexed("info", "test", "--json"))
     assert (info["snippets"], info["complete"], info["torn"], info["deleted_share"]) == (10, True, [], 0.0)
@@ -131,7 +137,9 @@ def test_snippets_are_removed_by_filter_as_search_understands_it(indexed, settin
     report = done(indexed("delete", "--filter", "year<2004", "--filter", "type:TRIAL", "--yes", "--json"))
     assert report["deleted"] == 2
     assert {"s0", "s2"} & set(held(settings)) == set()
-    assert done(indexed("delete", "--filter", "year<1900", "--yes", "--json"))["deleted"] == 0
+    nothing = indexed("delete", "--filter", "year<1900", "--yes", "--json")
+    assert done(nothing)["deleted"] == 0
+    assert "Nothing is removed" in nothing.stderr
     failed(indexed("delete", "--filter", "yaer<2004", "--yes"), 2, "'yaer'", "did you mean 'year'", "type")
 
 

@@ -181,7 +181,10 @@ def test_a_second_writer_and_a_reader_are_refused_naming_the_writer(folder, chil
 def test_a_writer_is_refused_beside_a_reader_and_let_in_after_it(written, child):
     reader = child("index = EdgeIndex(folder, manifest()); print('open', flush=True); sys.stdin.read()", written)
     assert reader.stdout.readline() == "open\n"
-    with pytest.raises(ServiceError, match="'test' is being read by another biorag process: wait for that to end"):
+    with pytest.raises(
+        ServiceError,
+        match="'test' is being read by another biorag process, or by an index that is open in this one: wait",
+    ):
         EdgeIndex(written, manifest(), writable=True)
     reader.communicate("", timeout=30)
     index = EdgeIndex(written, manifest(), writable=True)

@@ -152,7 +152,7 @@ def test_nothing_is_replaced(made, tmp_path):
     _, file = made
     target = tmp_path / "indexes" / "pubmed"
     target.mkdir(parents=True)
-    with pytest.raises(UsageError, match="exists already: give another --name, or delete that folder first"):
+    with pytest.raises(UsageError, match="exists already: give another --name, or run 'biorag indexes delete"):
         snapshot.load(Settings.of(home=tmp_path), None, file, quiet)
     assert list(target.iterdir()) == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -150,7 +151,12 @@ def test_the_other_tools_are_what_the_commands_print(session, run, home):
     assert value(by_pmid) == run("show", "1002", "--name", "default")
     assert value(verdict) == run("verify", CLAIM)
     assert value(of_one) == run("verify", CLAIM, "--snippet", "1001")
-    assert value(info) == run("info", "default")
+    described, facts = value(info), run("info", "default")
+    assert [described[name] for name in ("name", "snippets", "updated")] == [
+        facts[name] for name in ("name", "snippets", "updated")
+    ]
+    assert described["fields"] == run("info", "default", "--fields")["fields"]
+    assert re.search("[0-9a-f]{64}", json.dumps(described)) is None, "hashes tell an assistant nothing"
     assert value(references)["ids"] == ["s0", "s1"]
     assert value(references)["text"].count("@") == 2
     first = succeeded(invoke("search", "aspirin fever", "-k", 1, "--format", "bibtex", home=home)).stdout
@@ -160,9 +166,9 @@ def test_the_other_tools_are_what_the_commands_print(session, run, home):
 @pytest.mark.parametrize(
     ("name", "arguments", "part"),
     [
-        ("search", {"query": "x", "k": 10**9}, "k: "),
+        ("search", {"query": "x", "k": 10**9}, "k: give at most 100"),
         ("search", {"query": " \n\t "}, "the query is empty"),
-        ("search", {"query": "x", "filter": "nowhere=1"}, "nowhere"),
+        ("search", {"query": "x", "filter": "nowhere=1"}, "no snippet has the field 'nowhere': the fields are"),
         ("search", {"query": "x", "exclude_pmid": [10**30]}, "exclude_pmid.0: "),
         ("get_snippet", {"id": "/etc/passwd\0"}, "no snippet '/etc/passwd\\x00'"),
         ("ask", {"question": "x", "options": {"A": "one"}}, "two options"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 
 import bibtexparser
@@ -14,8 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from biorag.corpus.readers import read_snippets
+from biorag.corpus.references import csl_fields
 from biorag.corpus.sources import Source
 from biorag.references.bibtex import bibtex, escaped
+from biorag.references.csl import csl_json
 from biorag.references.reference import FIELDS, Author, Genre, author_of, reference_of, references_of, source_line
 from biorag.references.ris import ris
 from biorag.references.tables import COLUMNS, comma_separated, markdown, tab_separated
@@ -102,6 +105,32 @@ def hits_of(snippet: Snippet):
 
 def one_space(text: str) -> str:
     return " ".join(text.split())
+
+
+# --- CSL-JSON
+
+
+@MANY
+@given(snippets())
+def test_csl_json_is_read_back_by_the_reader_of_corpora(snippet):
+    (values,) = json.loads(csl_json(hits_of(snippet)))
+    reference, read = reference_of(snippet), csl_fields(values)
+    for author, written in zip(reference.authors, values.get("author", []), strict=True):
+        parts = [written.get(part, "") for part in ("family", "given", "suffix")]
+        assert parts == list(author[:3]) or written == {"literal": author.family}
+    for name in ("volume", "doi", "issue", "pmcid", "issn"):
+        assert name not in read or one_space(str(getattr(reference, name))).startswith(read[name][:5])
+    assert read.get("year") == (reference.date[0] if reference.date else None)
+    assert values["type"] == "article-journal" or reference.genre != Genre.ARTICLE
+
+
+def test_a_reference_in_csl_json():
+    (values,) = json.loads(
+        csl_json(hits_of(paper(authors=["Rose, Marie E", "Study Group"], group_authors=["Study Group"])))
+    )
+    assert values["author"] == [{"family": "Rose", "given": "Marie E"}, {"literal": "Study Group"}]
+    assert values["PMID"] == "12062471"
+    assert values["title"].startswith("Regulation of interstitial")
 
 
 # --- RIS

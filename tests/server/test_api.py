@@ -62,7 +62,7 @@ def test_a_snippet_and_the_index_are_what_the_command_line_prints(client, demo_h
     ("method", "path", "body", "status", "part"),
     [
         ("post", "/api/search", {"query": " "}, 400, "the query is empty"),
-        ("post", "/api/search", {"query": ""}, 422, "query: String should have at least 1"),
+        ("post", "/api/search", {"query": ""}, 422, "query: give at least 1 character"),
         ("post", "/api/search", {"query": "fever", "filter": "colour=blue"}, 400, "colour"),
         ("post", "/api/search", {"query": "fever", "home": "/"}, 422, "home: Extra inputs"),
         ("post", "/api/ask", {"question": QUESTION, "options": {"a": "x", "b": "y"}}, 400, "capital letter"),

@@ -126,6 +126,22 @@ def test_06_without_the_token_nothing_is_told(session):
         assert client.get("/api/info", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
+def test_a_log_in_leads_to_the_page_that_was_asked_for_and_to_no_other_host(session):
+    asked = "/ask?index=mine&question=Does%20it%20help%3F"
+    with client_of(session, token=TOKEN, logins=20) as client:
+        login = client.get(asked, headers={"accept": "text/html"}).headers["location"]
+        assert 'value="/ask?index=mine&amp;question=Does%20it%20help%3F"' in client.get(login).text
+        for onward, location in (
+            (asked, asked),
+            *(
+                (other, "/")
+                for other in ("//evil.example", "/\\evil.example", "https://evil.example", "/a\nb", "x", "")
+            ),
+        ):
+            entered = client.post("/login", data={"token": TOKEN, "next": onward})
+            assert (entered.status_code, entered.headers["location"]) == (303, location), onward
+
+
 def test_07_the_cookie_comes_for_the_token_alone_and_scripts_cannot_read_it(session):
     with client_of(session, token=TOKEN, logins=3) as client:
         assert client.post("/login", data={"token": "guess"}).status_code == 401

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.answering.sentence_matching import WordMatch
-from biorag.errors import MissingError, UsageError
+from biorag.errors import MissingError, UsageError, without_commands
 from biorag.server.answer_view import AnswerView, Quote, TextPiece, answer_view, passages, pieces, quoted_spans
 from biorag.server.bodies import ask_body
-from biorag.server.pages import LastKept, day, page_note, rendered, sectioned
+from biorag.server.pages import LastKept, day, rendered, sectioned
 from biorag.types import Answer, CheckedSentence, EvidenceSpan, Hit, Question, Snippet, Verdict
 
 
@@ -159,7 +159,7 @@ def test_only_the_last_are_kept():
     ],
 )
 def test_what_is_done_in_a_terminal_is_left_out_on_the_page(note, left):
-    assert page_note(note) == left
+    assert without_commands(note) == left
 
 
 def test_a_form_is_the_body_of_the_api():
@@ -169,7 +169,7 @@ def test_a_form_is_the_body_of_the_api():
     narrowed = ask_body({"question": "Why?", "since": "2015", "until": "2020", "type": "Review"})
     assert narrowed.filter == ["year>=2015", "year<=2020", 'type="Review"']
     for wrong, part in (
-        ({"k": "x"}, "k: "),
+        ({"k": "x"}, "number of sources: give a whole number"),
         ({"options": "A"}, "'A'"),
         ({"options": "A=x\nA=y"}, "given twice"),
         ({}, "question"),

@@ -196,7 +196,10 @@ def test_filters_exports_and_options(browser, served):
     found(browser, "#ask summary").click()
     browser.find_element(By.ID, "filter").send_keys(" and colour=blue")
     browser.find_element(By.CSS_SELECTOR, "#ask .asking button").click()
-    assert "colour" in found(browser, "#answer .fault").text
+    fault = found(browser, "#answer .fault")
+    assert "colour" in fault.text
+    seen = "const box = arguments[0].getBoundingClientRect(); return box.top >= 0 && box.bottom <= innerHeight"
+    assert browser.execute_script(seen, fault), "it is not below what is shown"
 
 
 def test_an_answer_has_an_address_and_the_browser_remembers_its_question(browser, served):
@@ -254,6 +257,7 @@ def test_a_follow_up_is_asked_below_the_answer(browser, served, scripts):
         found(browser, "#next").send_keys("and in astronauts?", Keys.ENTER)
         until(browser, lambda driver: "astronauts" in driver.find_element(By.CSS_SELECTOR, "#answer h1").text)
         assert "nothing" in found(browser, "#answer .said").text
+        assert browser.find_element(By.ID, "question").get_attribute("value") == "", "a new question is another one"
 
 
 def test_an_answer_is_copied_with_its_sources(browser, served):
@@ -446,6 +450,12 @@ def test_without_scripts_it_is_a_page_like_any_other(served):
     assert reply.text.startswith("<!DOCTYPE html>")
     assert "vitamin B6" in reply.text
     assert f">{QUESTION}</textarea>" in reply.text
+    wrong = httpx.get(f"{served.url}ask", params={"question": QUESTION, "k": "999"}, timeout=60)
+    said, form = wrong.text.index("Number of sources: give at most 200"), wrong.text.index('<form id="ask"')
+    assert (wrong.status_code, said < form) == (400, True)
+    unknown = httpx.get(f"{served.url}nowhere", headers={"accept": "text/html"})
+    assert (unknown.status_code, "There is no such page" in unknown.text) == (404, True)
+    assert 'href="/"' in unknown.text
 
 
 @pytest.fixture(scope="module")
@@ -460,15 +470,15 @@ def test_one_logs_in_with_the_token_and_asks(browser, locked, scripts):
     sized(browser, WIDE)
     browser.delete_all_cookies()
     with without_scripts(browser, not scripts):
-        browser.get(locked.url)
-        assert browser.current_url == f"{locked.url}login"
+        asked = locked.url + address_of(QUESTION)
+        browser.get(asked)
+        assert browser.current_url.startswith(f"{locked.url}login?next=")
         browser.find_element(By.ID, "token").send_keys("wrong")
         browser.find_element(By.CSS_SELECTOR, "main button").click()
         assert found(browser, ".fault").text == "This is not the token."
         browser.find_element(By.ID, "token").send_keys(TOKEN)
         browser.find_element(By.CSS_SELECTOR, "main button").click()
-        found(browser, "#question").send_keys(QUESTION)
-        browser.find_element(By.CSS_SELECTOR, "#ask .asking button").click()
-        assert "vitamin B6" in found(browser, "#answer .text").text
+        assert "vitamin B6" in found(browser, "#answer .text").text, "it leads to the question that was asked"
+        assert browser.current_url == asked
         browser.find_element(By.CSS_SELECTOR, "nav button").click()
         until(browser, lambda driver: driver.current_url == f"{locked.url}login")

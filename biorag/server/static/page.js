@@ -64,7 +64,9 @@ function shorten() {
 
 function reveal(quote) {
   const passage = quote && quote.closest(".long");
-  if (passage) passage.scrollTop = quote.offsetTop - 48;
+  if (!passage) return;
+  const line = parseFloat(getComputedStyle(passage).lineHeight); // no line is cut at the top
+  passage.scrollTop = Math.floor((quote.offsetTop - line) / line) * line;
 }
 
 async function copy(button) {
@@ -79,11 +81,14 @@ function answered() {
   const button = document.getElementById("copy"), asked = document.querySelector(".said > h1"), recent = document.getElementById("recent");
   if (button) button.hidden = !navigator.clipboard;
   shorten();
+  const fault = document.querySelector("#answer > .fault");
+  if (fault) fault.scrollIntoView({ block: "center" });
   let questions = kept();
   if (asked) {
     document.title = asked.textContent;
     document.getElementById("main").className = "answered";
     document.querySelector("#ask details").open = false;
+    if (asked.className !== "unseen") document.getElementById("question").value = ""; // a follow-up has its own words
     const url = location.pathname + location.search;
     if (url.startsWith("/ask?")) {
       questions = [{ text: asked.textContent, url }, ...questions.filter((each) => each.url !== url)].slice(0, MOST);
