@@ -23,7 +23,7 @@ from biorag.utils.parsing import parse_json, parsed_file, read_regular
 from biorag.utils.secrets import remember
 
 HUB_PREFIX = "hf:"
-LARGEST_LIST = 64 << 20  # bytes of the hub's answer that lists a model's files
+LARGEST_LIST = 16 << 20  # bytes of the hub's answer that lists a model's files
 ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
 STARTER_LLM = "starter-llm"  # the starter generator as a base to train
 # Weights as safetensors only: a pickled checkpoint can run code when it is loaded.
@@ -281,12 +281,12 @@ def _bound_hub() -> None:
 
 def _read_list(response: Any) -> None:
     if "/api/" in response.request.url.path:
-        content = b""
+        content = bytearray()
         for piece in response.iter_bytes():
             content += piece
             if len(content) > LARGEST_LIST:
                 raise OSError(f"the hub's list of files has more than {LARGEST_LIST:,} bytes")
-        response._content = content  # as `response.read()` keeps it
+        response._content = bytes(content)  # as `response.read()` keeps it
 
 
 def _gguf_from_hub(spec: str) -> Path:
