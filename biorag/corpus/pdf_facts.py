@@ -22,7 +22,7 @@ _DOI = re.compile(r"\b10\.[0-9]{4,9}/[^\s\"<>{}|\\^`]+", re.IGNORECASE)
 _PMID = re.compile(r"\bPMID:?\s*([0-9]{1,9})\b")
 _ARXIV = re.compile(r"\barXiv:\s*([0-9]{4}\.[0-9]{4,5})", re.IGNORECASE)
 _JUNK = re.compile(
-    r"^(?:microsoft (?:word|powerpoint)\b|untitled|slide \d|pii:|doi:|10\.\d{4}|layout \d|print|title)|"
+    r"^(?:microsoft (?:word|powerpoint)\b|word document|untitled|slide \d|pii:|doi:|10\.\d{4}|layout \d|print|title)|"
     r"\.(?:docx?|indd|qxd|tex|dvi|pdf|ps|fm|rtf|pptx?)\b|^\W*\w*\d\w*\W*$|^\S+$",
     re.IGNORECASE,
 )
@@ -85,13 +85,13 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
     opening = "\n".join(lines)
     places = (metadata.get("subject", ""), *lines)
     title, after = _titled(front, metadata.get("journal") or _place(places, "")[0])
-    own = " ".join(metadata.get("title", "").split())
-    if own and not _JUNK.search(own) and (not title or _said(own, opening)):
+    own = printable(metadata.get("title", ""))
+    if own and (not title or _said(own, opening)):
         title, after = own, _lines_after(own, front) or after
     journal, numbers = _place(places, title)
     return {
         "title": title,
-        "authors": _own_authors(metadata.get("author", "")) or _authors(after),
+        "authors": own_authors(metadata.get("author", "")) or _authors(after),
         "year": int(numbers["year"]) if numbers.get("year") else _year(metadata, opening),
         "journal": " ".join((metadata.get("journal") or journal).split()),
         "volume": numbers.get("volume") or "",
@@ -139,6 +139,12 @@ def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line]]:
     return "", front
 
 
+def printable(title: str) -> str:
+    """Return the title that a file's own field gives, in one line; "" if a program made it up."""
+    own = " ".join(title.split())
+    return "" if _JUNK.search(own) else own
+
+
 def _lines_after(title: str, front: Sequence[Line]) -> Sequence[Line]:
     words = _plain(title)
     for start in range(len(front)):
@@ -179,8 +185,8 @@ def _year(metadata: Mapping[str, str], opening: str) -> int | None:
     return int(year) if year else None
 
 
-def _own_authors(value: str) -> list[str]:
-    """Return the authors that a PDF's own field names; none if it names a program, a login or one word."""
+def own_authors(value: str) -> list[str]:
+    """Return the authors that a file's own field names; none if it names a program, a login or one word."""
     names = [name for name in re.split(r"\s*;\s*|\s+and\s+|\s*&\s*", value.strip()) if name]
     if len(names) == 1 and not re.fullmatch(r"[^\s,]+,[^,]+", names[0]):  # "Smith, John" is one
         names = [name for name in re.split(r"\s*,\s*", names[0]) if name]
