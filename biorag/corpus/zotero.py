@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sqlite3
 from collections import defaultdict
@@ -11,9 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from biorag.errors import BadInputError, MissingError
+from biorag.errors import BadInputError, MissingError, suggestion
 from biorag.utils.files import write_text
 
+logger = logging.getLogger(__name__)
+
+MOST_NAMED = 20  # collections in a message
 ZOTERO = "zotero:"  # begins the name of a corpus: the library, or with a name after it a collection
 DATABASE = "zotero.sqlite"
 LIBRARY = "library.ris"
@@ -86,8 +90,8 @@ class ZoteroCorpus:
 
 
 def is_zotero(name: str) -> bool:
-    """Return whether a corpus is named as a Zotero library: `zotero:`, `zotero:COLLECTION`, or its database."""
-    return name.startswith(ZOTERO) or Path(name).name == DATABASE
+    """Return whether a corpus is named as a Zotero library: `zotero:`, `zotero:COLLECTION`, its database or folder."""
+    return name.startswith(ZOTERO) or Path(name).name == DATABASE or (Path(name) / DATABASE).is_file()
 
 
 def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
@@ -95,7 +99,8 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
 
     Raises `MissingError` if there is no library or collection, `BadInputError` if it cannot be read.
     """
-    database = Path(name) if Path(name).name == DATABASE else Path.home() / "Zotero" / DATABASE
+    path = Path.home() / "Zotero" if name.startswith(ZOTERO) else Path(name)
+    database = path if path.name == DATABASE else path / DATABASE
     collection = name.removeprefix(ZOTERO) if name.startswith(ZOTERO) else ""
     if not database.is_file():
         raise MissingError(f"no Zotero library at {database}: name the path of its {DATABASE}")
@@ -104,18 +109,25 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
         with closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
             entries = _entries(connection, collection)
             attached = connection.execute(_ATTACHED).fetchall()
+            collections = [name for (name,) in connection.execute("SELECT collectionName FROM collections ORDER BY 1")]
     except sqlite3.Error as error:
         raise BadInputError(
             f"{database} cannot be read as a Zotero library ({error}): close Zotero and retry"
         ) from None
     if collection and not entries:
-        raise MissingError(f"Zotero has no collection {collection!r} with references in it: name one that it shows")
+        others = ", ".join(map(repr, collections[:MOST_NAMED])) or "none"
+        guess = suggestion(collection, set(collections) - {collection})
+        raise MissingError(
+            f"Zotero has no collection {collection!r} with references in it{guess}: its collections are {others}"
+        )
     target = folder / (re.sub(r"\W+", "-", collection) or "library")
     _write(target / LIBRARY, entries.values())
     attachments = []
-    for parent, key, path in attached:
-        paper = _paper(database.parent, key, path)
-        if parent in entries and paper:
+    for parent, key, stored in attached:
+        paper = _paper(database.parent, key, stored)
+        if parent in entries and paper and not paper.is_file():
+            logger.warning("%s: attached to %r, but not there", paper, entries[parent].get("title", ""))
+        elif parent in entries and paper:
             record = target / key / f"{paper.stem}.ris"  # of the paper's name, so that it is this paper's
             _write(record, [entries[parent]])
             attachments.append(Attachment(paper, record))
@@ -123,10 +135,10 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
 
 
 def _paper(home: Path, key: str, path: str) -> Path | None:
-    """Return the file of an attachment; None if it is of another kind, or is not there."""
+    """Return the file of an attachment, whether it is there or not; None if it is of another kind."""
     name = path.removeprefix(STORED)
     paper = home / "storage" / key / Path(name).name if path.startswith(STORED) else Path(name)
-    return paper if paper.name.lower().endswith(PAPERS) and paper.is_file() else None
+    return paper if paper.name.lower().endswith(PAPERS) else None
 
 
 def _entries(connection: sqlite3.Connection, collection: str) -> dict[int, dict[str, Any]]:
