@@ -10,6 +10,7 @@ from biorag.references.reference import Author, Genre, Reference, reference_of
 from biorag.types import Hit
 
 MOST_AUTHORS = 6
+FIRST_WORDS = 12  # of a text without a title
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
@@ -23,7 +24,10 @@ def vancouver(hits: Sequence[Hit]) -> str:
 
 def citation(reference: Reference) -> str:
     """Return one reference: "Rose ME, … Schiding JK, et al. Title. Brain Res. 2002;935(1-2):40-6. PMID: …"."""
-    title = reference.title or reference.id
+    # One without a title has its first words in brackets, as Citing Medicine has it.
+    words = reference.abstract.split()
+    first = f"[{' '.join(words[:FIRST_WORDS])}{' …' if len(words) > FIRST_WORDS else ''}]" if words else reference.id
+    title = reference.title or first
     journal = reference.abbreviation or reference.journal
     within = f"In: {journal}" if reference.genre is Genre.CHAPTER and journal else journal
     parts = [authors(reference.authors), title, within, _published(reference)]

@@ -371,3 +371,10 @@ def test_a_chapter_is_one_of_a_book_and_a_years_alone_no_date():
 def test_a_row_of_markdown_names_the_doi_where_there_is_no_pmid():
     hits = hits_of(Snippet("x.pdf#page=1", "Gout", "Text.", None, {"doi": "10.5555/gout.1"}))
     assert "[doi:10.5555/gout.1](<https://doi.org/10.5555/gout.1>)" in markdown(hits)
+
+
+def test_a_reference_without_a_title_has_its_first_words():
+    text = "Bleomycin is potentially capable of inducing a diffuse interstitial pneumonitis in humans who are old."
+    reference = vancouver(hits_of(Snippet("pubmed_83311", "", text, 83311)))
+    first = "[Bleomycin is potentially capable of inducing a diffuse interstitial pneumonitis in humans …]"
+    assert reference == f"1. {first}. PMID: 83311.\n"
