@@ -226,7 +226,8 @@ def rejected(rejects: RejectsFile | None, what: str, done: str) -> None:
         return
     if rejects.count:
         where = f"; they are in {rejects.path} with their reasons" if rejects.path else ""
-        err.print(f"{rejects.count} bad lines were {what}{where}")
+        bad = "bad line was" if rejects.count == 1 else "bad lines were"
+        err.print(f"{rejects.count} {bad} {what}{where}")
         if rejects.lenient:
             for first in list(rejects.first.values())[:SHOWN_FILES]:
                 err.print(f"  {first}", soft_wrap=True)

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from biorag.corpus.joining import joined
-from biorag.corpus.pdf_facts import inverted, year_in
+from biorag.corpus.pdf_facts import inverted, own_authors, printable, year_in
 from biorag.corpus.readers import Reader, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
 from biorag.corpus.texts import TextPassage, parse_passage, passages_of
@@ -21,7 +21,7 @@ MOST_TAGS = 1_000_000  # of a Word document, each of which takes python-docx som
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 _SUFFIX = re.compile(r"\.(?:docx|epub|x?html?)(?:\.gz)?\Z", re.IGNORECASE)
 _DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
-_LEVEL = re.compile(r"(?:heading|title)\s*([1-6])?", re.IGNORECASE)
+_LEVEL = re.compile(r"heading\s*([1-6])")
 _ASIDE = ("script", "style", "nav", "header", "footer", "aside", "form", "noscript", "template", "svg", "button")
 _BLOCKS = ("h1", "h2", "h3", "h4", "h5", "h6", "p", "li", "td", "th", "blockquote", "pre", "dt", "dd", "figcaption")
 
@@ -40,28 +40,39 @@ def read_docx(source: Source) -> Iterator[tuple[int, TextPassage]]:
         document = Document(io.BytesIO(content))
         lines = list(enumerate(_docx_lines(document), 1))
         own = document.core_properties
-        title, author, year = own.title or "", own.author or "", own.created.year if own.created else None
+        title, author = _docx_title(document) or printable(own.title or ""), own.author or ""
     except DamagedSourceError:
         raise
     except Exception as error:  # whatever zipfile, lxml and python-docx raise at a damaged file
         reason = f"a Word document that cannot be read ({type(error).__name__})"
         raise DamagedSourceError(source.name, 1, reason) from None
-    names = [name for name in re.split(r"\s*[;,]\s*", author) if len(name.split()) > 1]
-    facts = with_values({"authors": inverted(names), "year": year})
-    title, facts, is_joined = joined(source, title, facts, _stem(source))
-    yield from passages_of(source, lines, title, facts=facts, is_title=is_joined)
+    # Its own dates are the file's, or the template's, not a publication's.
+    facts = with_values({"authors": own_authors(author) or [author] * (len(author.split()) > 1)})
+    named, facts, is_joined = joined(source, title, facts, _stem(source))
+    yield from passages_of(source, lines, named, facts=facts, is_title=is_joined or bool(title))
+
+
+def _docx_title(document: Any) -> str:
+    """Return the first paragraph in the style "Title", among the first ten; "" if there is none."""
+    titles = (" ".join(block.text.split()) for block in document.paragraphs[:10] if _style(block) == "title")
+    return next(filter(None, titles), "")
+
+
+def _style(paragraph: Any) -> str:
+    return (paragraph.style.name or "").lower() if paragraph.style is not None else ""
 
 
 def _docx_lines(document: Any) -> Iterator[str]:
     """Yield a document's paragraphs and the rows of its tables as Markdown."""
     for block in document.iter_inner_content():
         if hasattr(block, "rows"):
-            yield from _docx_rows(block)
-            yield ""
+            for row in _docx_rows(block):
+                yield from (row, "")
             continue
         text = " ".join(block.text.split())
-        style = _LEVEL.match(block.style.name if block.style is not None else "")
-        yield f"{'#' * int(style[1] or 1)} {text}" if style and text else text
+        style, heading = _style(block), _LEVEL.match(_style(block))
+        text = "" if style == "title" else f"- {text}" if style.startswith("list") and text else text
+        yield f"{'#' * int(heading[1])} {text}" if heading and text else text
         yield ""
 
 

@@ -39,7 +39,7 @@ def _record_of(beside: Sequence[Path], title: str, facts: Mapping[str, Any], ste
     if not beside:
         return None
     records = _records(tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in beside))
-    for key in _keys(title, facts, facts.get("pmid")):
+    for key in record_keys(title, facts, facts.get("pmid")):
         if key in records:
             return records[key]
     own = [path for path in beside if path.stem == stem]
@@ -53,12 +53,13 @@ def _records(files: tuple[tuple[Path, int, int], ...]) -> dict[str, Snippet]:
     records: dict[str, Snippet] = {}
     for path, _, _ in files:
         for snippet in read_snippets(Source(path.name, path), lambda reject: None):
-            for key in _keys(snippet.title, snippet.metadata, snippet.pmid):
+            for key in record_keys(snippet.title, snippet.metadata, snippet.pmid):
                 records.setdefault(key, snippet)
     return records
 
 
-def _keys(title: str, facts: Mapping[str, Any], pmid: object) -> Iterator[str]:
+def record_keys(title: str, facts: Mapping[str, Any], pmid: object) -> Iterator[str]:
+    """Yield the keys by which a paper's records and pages are known to be of one: DOI, PMID, title."""
     if doi := facts.get("doi"):
         yield f"doi {str(doi).lower()}"
     if pmid:

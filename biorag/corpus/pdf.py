@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
 from biorag.corpus.joining import joined
-from biorag.corpus.pdf_facts import Line, facts_of, text_of_paper
+from biorag.corpus.pdf_facts import facts_of
+from biorag.corpus.pdf_layout import Line, laid_out, plain
 from biorag.corpus.pdf_pages import AVERAGE_SECONDS, LARGEST_FILE, MEMORY, PAGE_SECONDS
 from biorag.corpus.readers import LONGEST_TEXT, Reader, as_id, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
@@ -28,9 +29,6 @@ TOO_MUCH = (
     "as a bomb does"
 )
 _SUFFIX = re.compile(r"\.pdf\Z", re.IGNORECASE)
-# A word that was broken at the end of a line; "dose-\ndependent" loses its hyphen too.
-_BROKEN = re.compile(r"(?<=[a-z])[-\u00ad\u2010][^\S\n]*+\n\s*+(?=[a-z])")
-_UNSEEN = re.compile("[\0\u00ad]")
 
 
 class Page(NamedTuple):
@@ -46,13 +44,12 @@ class Page(NamedTuple):
 
 
 class Paper(NamedTuple):
-    """What was read of a PDF: its metadata, number of pages, the texts of those read, faults, the first one's lines."""
+    """What was read of a PDF: its metadata, number of pages, the lines of those read, faults."""
 
     metadata: Mapping[str, str]
     pages: int
-    texts: Sequence[str]
+    lines: Sequence[Sequence[Line]]
     faults: Mapping[int, str]
-    front: Sequence[Line]
 
 
 def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
@@ -66,41 +63,41 @@ def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
     with faults_named(source, lambda: 1, "page"), opened(source) as stream:
         stream.read1()  # later failures are not the file's fault
     paper = _paper(source)
-    title, facts = _identified(source, paper)
-    for number, text in enumerate(map(plain, text_of_paper(paper.texts)), 1):
+    layout = laid_out(paper.lines)
+    title, facts = _identified(source, facts_of(paper.metadata, layout.front, layout.notices))
+    for number, text in enumerate(layout.texts, 1):
         if text or number in paper.faults:
             has_pages = True
             yield number, Page(source.label, title, number, paper.pages, text, paper.faults.get(number, ""), facts)
-    if len(paper.texts) < paper.pages:
-        raise DamagedSourceError(source.name, len(paper.texts) + 1, TOO_MUCH, "page")
+    if len(paper.lines) < paper.pages:
+        raise DamagedSourceError(source.name, len(paper.lines) + 1, TOO_MUCH, "page")
     if not has_pages:
         yield 1, Page(source.label, title, 1, paper.pages, "", NO_TEXT)
 
 
 def _paper(source: Source) -> Paper:
     """Read a PDF up to the page that is beyond a limit."""
-    texts: list[str] = []
+    pages: list[list[Line]] = []
     faults: dict[int, str] = {}
-    front: list[Line] = []
+    size = 0
     with opened(source), _reading(source) as lines:
         head = _line(lines)
         if "pages" not in head:
             raise DamagedSourceError(source.name, 1, head.get("damage", TOO_MUCH), "page")
         for number in range(1, head["pages"] + 1):
             values = _line(lines)
-            if not values or sum(map(len, texts)) > LONGEST_PAPER:
+            if not values or size > LONGEST_PAPER:
                 break
-            texts.append(whole(values.get("text", "")))
-            front = front or [Line(*line) for line in values.get("lines", ())]
+            pages.append([Line(whole(line[0]), *line[1:]) for line in values.get("lines", ())])
+            size += sum(len(line.text) for line in pages[-1])
             if "fault" in values:
                 faults[number] = values["fault"]
-    return Paper(head["metadata"], head["pages"], texts, faults, front)
+    return Paper(head["metadata"], head["pages"], pages, faults)
 
 
-def _identified(source: Source, paper: Paper) -> tuple[str, dict[str, Any]]:
+def _identified(source: Source, facts: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return a paper's title and facts: those of its record beside the file, else what the file says of itself."""
     stem = _SUFFIX.sub("", source.label.rpartition("/")[2])
-    facts = facts_of(paper.metadata, paper.front, paper.texts)
     title = plain(facts.pop("title"))[:LONGEST_TITLE]
     return joined(source, title, facts, stem)[:2]
 
@@ -123,11 +120,6 @@ def _line(lines: IO[bytes]) -> dict[str, Any]:
     """Return the next line that the process wrote; nothing where it ended."""
     line = lines.readline(LONGEST_LINE)
     return dict(json.loads(line)) if line.endswith(b"\n") else {}
-
-
-def plain(text: str) -> str:
-    """Return a page's text in one line, words that were broken at its lines' ends in one."""
-    return " ".join(_UNSEEN.sub("", _BROKEN.sub("", whole(text))).split())
 
 
 def parse_page(page: Page) -> Snippet:

@@ -1,28 +1,28 @@
-"""What a PDF says of the paper that it is: title, authors, year, journal, DOI; and which of its lines are not text.
+"""What a PDF says of the paper that it is: title, authors, year, journal, DOI.
 
-A paper's facts stand in its metadata, which programs fill in carelessly, and on its first pages, whose lines come with
-the sizes of their letters.
+A paper's facts stand in its metadata, which programs fill in carelessly, in the lines before its text, and in its
+heads, feet and notices; never in its text or its list of references, which are of other papers too.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-FRONT = 3000  # characters of the first page in which DOI, year and journal are looked for
-EDGE = 3  # lines at the top and at the bottom of a page that may be a running head
-LONGEST_HEAD = 90  # characters of a running head
-LEAST_PAGES = 3  # on which a line is a running head, and half of all
+from biorag.corpus.pdf_layout import PLACES, Line
+
+FRONT = 6000  # characters of the first page in which DOI, year and journal are looked for
 MOST_AUTHORS = 200
 TITLE_WORDS = 3  # of the text on the first page, at least
+MOST_WORDS = 12  # of a journal's name
+CITED_LINES = 6  # over which a paper's own citation runs
 
 _DOI = re.compile(r"\b10\.[0-9]{4,9}/[^\s\"<>{}|\\^`]+", re.IGNORECASE)
 _PMID = re.compile(r"\bPMID:?\s*([0-9]{1,9})\b")
 _ARXIV = re.compile(r"\barXiv:\s*([0-9]{4}\.[0-9]{4,5})", re.IGNORECASE)
 _JUNK = re.compile(
-    r"^(?:microsoft (?:word|powerpoint)\b|untitled|slide \d|pii:|doi:|10\.\d{4}|layout \d|print|title)|"
+    r"^(?:microsoft (?:word|powerpoint)\b|word document|untitled|slide \d|pii:|doi:|10\.\d{4}|layout \d|print|title)|"
     r"\.(?:docx?|indd|qxd|tex|dvi|pdf|ps|fm|rtf|pptx?)\b|^\W*\w*\d\w*\W*$|^\S+$",
     re.IGNORECASE,
 )
@@ -31,24 +31,28 @@ _YEARS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         rf"(?:©|\(c\)|copyright)\s*(?:the authors?(?:\(s\))?[,.]?\s*)?{_YEAR}",
-        rf"\bpublished(?: online)?:?[^.\n]{{0,24}}?{_YEAR}",
+        rf"\b(?:published(?: online)?|available online|posted):?[^.\n]{{0,24}}?{_YEAR}",
         rf"\b{_YEAR}\s*;\s*[0-9]+\s*(?:\([^)]+\))?\s*:",
         rf"\baccepted:?[^.\n]{{0,24}}?{_YEAR}",
         rf"\({_YEAR}\)",
     )
 )
-_JOURNALS = tuple(
-    re.compile(rf"^(?P<journal>[A-Z][\w&.,' -]{{2,80}}?)[.,]?\s*{place}")
-    for place in (
-        rf"\(?{_YEAR}\)?\s*[;,]\s*(?P<volume>[0-9]+)\s*(?:\((?P<issue>[^)]{{1,12}})\))?\s*[:,]\s*"
-        r"(?P<pages>[A-Za-z]?[0-9]+(?:\s*[-–]\s*[A-Za-z]?[0-9]+)?)",
-        rf"(?P<volume>[0-9]+)(?:\((?P<issue>[^)]{{1,12}})\))?\s*\({_YEAR}\)\s*"
-        r"(?P<pages>[A-Za-z]?[0-9]+(?:\s*[-–]\s*[A-Za-z]?[0-9]+)?)",
-    )
+_CITE = re.compile(
+    r"^\W*(?:(?:please |how to )?cite this(?: article)?(?: as)?|to cite(?: this article)?|citation)\s*:?\s*",
+    re.IGNORECASE,
 )
-_IMPRINT = re.compile(
-    r"^\W*(?:copyright|©|\(c\)|doi\b|https?://(?:dx\.)?doi\.org|published|how to cite)", re.IGNORECASE
+# Authors, and a title whose last word is in small letters; abbreviated names, as "Front. Immunol.", have capitals.
+_BEFORE_JOURNAL = re.compile(r"^.*\bet al\b[.,]?\s*|^.*\s/\s|^.*\s[a-z][\w-]*\)?[.?!]\s+(?=[A-Z])")
+_MONTHS = re.compile(r"\b(?:received|accepted|revised|published|submitted|posted|online)\b", re.IGNORECASE)
+# What stands in large letters above a title.
+_MASTHEAD = re.compile(
+    r"(?:the )?(?:[\w-]+ ){0,3}(?:journal|annals|archives|proceedings|transactions|frontiers) (?:of|in)\b(?!.*[:?])|"
+    r"contents lists|"
+    r"(?:original|research|review|short|open|case|brief)\b[\w ]*\b"
+    r"(?:article|paper|research|report|communication|access)s?$",
+    re.IGNORECASE,
 )
+_LONE_YEAR = re.compile(rf"(?<![\w/.-]){_YEAR}(?![\w/-]|\.\d)")
 _CREATED = re.compile(rf"D?:?{_YEAR}")
 _AFFILIATED = re.compile(
     r"\b(?:university|universit|department|institute|hospital|school|college|cent(?:er|re)|faculty|division|"
@@ -56,49 +60,40 @@ _AFFILIATED = re.compile(
     r"https?|journal|volume|copyright)",
     re.IGNORECASE,
 )
-_MARKS = re.compile(r"(?<=[^\W\d])[0-9*†‡§¶∥#,]*[0-9*†‡§¶∥#](?=[\s,;.]|$)|[*†‡§¶∥#]+")
+_MARKS = re.compile(r"(?<=[^\W\d]|[.,;])\s?[0-9*†‡§¶∥#]+(?:,\s?[0-9*†‡§¶∥#]+)*|[*†‡§¶∥#]+")
+_LETTERS = re.compile(r"(?<=\w)(?:[,\s]\s*[a-z]\b(?!\s+[A-Z][a-z]))+\s*(?=[,;*]|$|\band\b)")  # marks that stand level
+_GROUP = re.compile(
+    r"(?:(?:on behalf of|for)\s+)?(?:the\s+)?(.{2,80}\b(?:investigators?|collaborat(?:ors?|ion)|groups?|"
+    r"consorti(?:um|a)|networks?|committee|team|trialists|alliance|society|initiative|association|organi[sz]ation))",
+    re.IGNORECASE,
+)
 _DEGREES = re.compile(
     r",?\s*\b(?:M\.?D|Ph\.?D|M\.?Sc|B\.?Sc|M\.?P\.?H|Dr\.?P\.?H|FRCP|MBBS|RN|MS|MA|BA|DO)\b\.?", re.IGNORECASE
 )
 _PARTICLES = frozenset(
     ["van", "von", "de", "der", "den", "del", "della", "di", "da", "dos", "du", "la", "le", "el", "al", "bin", "ter"]
 )
-_HEADING = re.compile(
-    r"^\W*(?:[0-9IVX]{1,4}\W{1,3})?(?:references?(?: and notes)?|bibliography|literature cited|works cited)\W*$",
-    re.IGNORECASE,
-)
-_AFTER = re.compile(
-    r"^\W*(?:appendix|appendices|supplement\w*|supporting information|figure legends?)\b", re.IGNORECASE
-)
-_DIGITS = re.compile(r"[0-9]+")
 
 
-class Line(NamedTuple):
-    """A line of a page, and the size of its letters in points."""
-
-    text: str
-    size: float
-
-
-def facts_of(metadata: Mapping[str, str], front: Sequence[Line], pages: Sequence[str]) -> dict[str, Any]:
+def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequence[str]) -> dict[str, Any]:
     """Return the metadata of a paper that a PDF has: `title`, `authors`, `year`, `journal`, `doi` …, as far as known.
 
-    `metadata` are the texts of its own fields, `front` the lines of its first page, `pages` the texts of all pages.
+    `metadata` are the texts of its own fields, `front` the lines before its text, `notices` its heads, feet and the
+    like.
     """
-    imprint = [line for line in "\n".join(pages[1:][-1:]).split("\n") if _IMPRINT.match(line)]
-    opening = "\n".join([*pages[:1], *imprint])
-    title, after = _titled(front)
-    own = " ".join(metadata.get("title", "").split())
-    if own and not _JUNK.search(own) and (not title or _said(own, opening)):
+    lines = [*(" ".join(line.text.split()) for line in front), *notices]
+    opening = "\n".join(lines)
+    places = (metadata.get("subject", ""), *lines)
+    title, after = _titled(front, metadata.get("journal") or _place(places, "")[0])
+    own = printable(metadata.get("title", ""))
+    if own and (not title or _said(own, opening)):
         title, after = own, _lines_after(own, front) or after
-    places = (metadata.get("subject", ""), *opening[:FRONT].split("\n"))
-    cited = next((match for text in places for form in _JOURNALS if (match := form.match(text))), None)
-    numbers = cited.groupdict() if cited else {}
+    journal, numbers = _place(places, title)
     return {
         "title": title,
-        "authors": _own_authors(metadata.get("author", "")) or _authors(after),
-        "year": _year(metadata, opening, cited),
-        "journal": " ".join((metadata.get("journal") or numbers.get("journal") or "").split()),
+        "authors": own_authors(metadata.get("author", "")) or _authors(after),
+        "year": int(numbers["year"]) if numbers.get("year") else _year(metadata, opening),
+        "journal": " ".join((metadata.get("journal") or journal).split()),
         "volume": numbers.get("volume") or "",
         "issue": numbers.get("issue") or "",
         "pages": re.sub(r"\s*[-–]\s*", "-", numbers.get("pages") or ""),
@@ -107,42 +102,29 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], pages: Sequence
     }
 
 
-def text_of_paper(pages: Sequence[str]) -> list[str]:
-    """Return the pages' texts without running heads and without the list of references."""
-    heads = _running_heads(pages)
-    kept, in_references = [], False
-    seen = sum(map(len, pages))
-    before = 0
-    for page in pages:
-        lines = page.split("\n")
-        edges = {*range(min(EDGE, len(lines))), *range(max(0, len(lines) - EDGE), len(lines))}
-        body = []
-        for number, line in enumerate(lines):
-            if not in_references and before > seen * 0.4 and _HEADING.match(line):
-                in_references = True
-            elif in_references and _AFTER.match(line):
-                in_references = False
-            before += len(line) + 1
-            if not in_references and not (number in edges and _shape(line) in heads):
-                body.append(line)
-        kept.append("\n".join(body))
-    return kept
+def _place(lines: Sequence[str], title: str) -> tuple[str, dict[str, str]]:
+    """Return the journal that a line names and the numbers beside it: those of the most telling form."""
+    texts = [" ".join(lines[n : n + CITED_LINES]) if _CITE.match(line) else line for n, line in enumerate(lines)]
+    for form in PLACES:
+        for text in texts:
+            match = form.search(text)
+            journal = _journal(text[: match.start()], title) if match else ""
+            if match and journal:
+                return journal, {name: value for name, value in match.groupdict().items() if value}
+    return "", {}
 
 
-def _running_heads(pages: Sequence[str]) -> set[str]:
-    counts: Counter[str] = Counter()
-    for page in pages:
-        lines = [line for line in page.split("\n") if line.strip()]
-        counts.update({_shape(line) for line in (*lines[:EDGE], *lines[-EDGE:]) if len(line) <= LONGEST_HEAD})
-    return {shape for shape, count in counts.items() if count >= max(LEAST_PAGES, len(pages) / 2)}
+def _journal(text: str, title: str) -> str:
+    """Return the journal's name at the end of a text, after a paper's authors and title; "" if it is none."""
+    text = " ".join(_CITE.sub("", text).split())
+    start = text.lower().rfind(title.lower()) if title else -1
+    text = text[start + len(title) :] if start >= 0 else text
+    name = _BEFORE_JOURNAL.sub("", text).strip(" .,;:|/–-()")
+    is_name = re.match(r"[A-Z][^\d@]*[A-Za-z.)]$", name) and len(name) > 2 and len(name.split()) <= MOST_WORDS
+    return name if is_name and not _MONTHS.search(name) and not _DOI.search(name) else ""
 
 
-def _shape(line: str) -> str:
-    """Return a line as it is on each page: its numbers are not."""
-    return _DIGITS.sub("#", " ".join(line.lower().split()))
-
-
-def _titled(front: Sequence[Line]) -> tuple[str, Sequence[Line]]:
+def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line]]:
     """Return the title that the first page's largest letters make, and the lines after it; "" if there is none."""
     for size in sorted({line.size for line in front}, reverse=True)[:4]:
         start = next(n for n, line in enumerate(front) if line.size == size)
@@ -151,9 +133,16 @@ def _titled(front: Sequence[Line]) -> tuple[str, Sequence[Line]]:
             end += 1
         title = " ".join(" ".join(line.text.split()) for line in front[start:end])
         is_body = end - start > 6
-        if len(title.split()) >= TITLE_WORDS and not is_body and not _DOI.search(title):
+        is_masthead = _MASTHEAD.match(title) or (journal and _plain(title) == _plain(journal))
+        if len(title.split()) >= TITLE_WORDS and not is_body and not is_masthead and not _DOI.search(title):
             return title, front[end:]
     return "", front
+
+
+def printable(title: str) -> str:
+    """Return the title that a file's own field gives, in one line; "" if a program made it up."""
+    own = " ".join(title.split())
+    return "" if _JUNK.search(own) else own
 
 
 def _lines_after(title: str, front: Sequence[Line]) -> Sequence[Line]:
@@ -187,19 +176,17 @@ def _doi(metadata: Mapping[str, str], opening: str) -> str:
     return f"10.48550/arXiv.{arxiv}" if arxiv else ""
 
 
-def _year(metadata: Mapping[str, str], opening: str, cited: re.Match[str] | None) -> int | None:
-    if cited and (stated := re.search(_YEAR, cited[0])):
-        return int(stated[0])
+def _year(metadata: Mapping[str, str], opening: str) -> int | None:
+    """Return the year in which a paper was published, as far as it is printed; the file's making tells nothing."""
     texts = (metadata.get("subject", ""), opening[:FRONT], opening[-FRONT // 3 :])
     found = (match[1] for pattern in _YEARS for text in texts if (match := pattern.search(text)))
-    published = _found(_CREATED, metadata.get("published", ""))
-    created = _found(_CREATED, metadata.get("created", ""))
-    year = published or next(found, created)
-    return int(str(year)) if year else None
+    heads = (_found(_LONE_YEAR, line) for line in opening.split("\n") if not _MONTHS.search(line))
+    year = _found(_CREATED, metadata.get("published", "")) or next(found, "") or next(filter(None, heads), "")
+    return int(year) if year else None
 
 
-def _own_authors(value: str) -> list[str]:
-    """Return the authors that a PDF's own field names; none if it names a program, a login or one word."""
+def own_authors(value: str) -> list[str]:
+    """Return the authors that a file's own field names; none if it names a program, a login or one word."""
     names = [name for name in re.split(r"\s*;\s*|\s+and\s+|\s*&\s*", value.strip()) if name]
     if len(names) == 1 and not re.fullmatch(r"[^\s,]+,[^,]+", names[0]):  # "Smith, John" is one
         names = [name for name in re.split(r"\s*,\s*", names[0]) if name]
@@ -211,7 +198,7 @@ def _authors(lines: Sequence[Line]) -> list[str]:
     names: list[str] = []
     size = None
     for line in lines[:8]:
-        text = " ".join(line.text.split())
+        text = " ".join((line.level or line.text).split())
         if not text or _AFFILIATED.search(text) or (names and size is not None and abs(line.size - size) > 1):
             if names or _AFFILIATED.search(text):
                 break
@@ -225,10 +212,16 @@ def _authors(lines: Sequence[Line]) -> list[str]:
 
 def _names(text: str) -> Iterator[str]:
     """Yield the names of a line of authors; nothing if a part of it is none."""
-    parts = re.split(r"\s*[,;·•]\s*|\s+and\s+|\s*&\s*", _MARKS.sub("", _DEGREES.sub("", text)).replace(" ,", ","))
+    if _LONE_YEAR.search(text):
+        return
+    text = _LETTERS.sub(" ", _MARKS.sub("", _DEGREES.sub("", text)))
+    text = re.sub(r"^by\s+", "", text.replace(" ,", ","), flags=re.IGNORECASE)
+    parts = re.split(
+        r"\s*[,;·•|]\s*(?:and\s+|&\s*)?|\s+and\s+|^and\s+|\s*&\s*|\s+(?=(?:for|on behalf of)\s+the\b)", text
+    )
     names = [part.strip(" .*") for part in parts if part.strip(" .*")]
-    if names and all(map(_is_name, names)):
-        yield from names
+    if names and all(_GROUP.fullmatch(name) or _is_name(name) for name in names):
+        yield from (group[1] if (group := _GROUP.fullmatch(name)) else name for name in names)
 
 
 def _is_name(text: str) -> bool:
@@ -246,11 +239,11 @@ def year_in(text: str) -> int | None:
 
 
 def inverted(names: Sequence[str]) -> list[str]:
-    """Return names as "Family, Given"."""
+    """Return names as "Family, Given"; a group's as it is."""
     inverted = []
     for name in names:
         words = name.split()
-        if "," in name or len(words) < 2:
+        if "," in name or len(words) < 2 or _GROUP.fullmatch(name):
             inverted.append(name)
             continue
         start = next((n for n, word in enumerate(words[1:], 1) if word.lower() in _PARTICLES), len(words) - 1)

@@ -1,7 +1,7 @@
 """The process that reads a PDF: `python -m biorag.corpus.pdf_pages FILE` writes a JSON line a page.
 
-The first line has the file's own metadata and number of pages, or `damage`; that of the first page its lines with the
-sizes of their letters. A page beyond its limits ends the process.
+The first line has the file's own metadata and number of pages, or `damage`; that of a page its lines, as
+`biorag.corpus.pdf_layout.Line` has them. A page beyond its limits ends the process.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
@@ -23,12 +23,13 @@ MOST_PAGES = 10_000
 MEMORY = 4 << 30  # bytes of address space
 PAGE_SECONDS, AVERAGE_SECONDS = 20, 0.5  # of computing: a page at most, and all of a file's beyond one
 LONGEST_FIELD = 4000  # characters
-MOST_LINES = 120  # of the first page, whose sizes are told
+RAISED = 0.9  # size of raised letters, at most, as a share of their line's
+_STYLED = re.compile(r"bold|black|heavy|demi|italic|oblique", re.IGNORECASE)
 HEADER = 1024  # bytes in which a PDF says that it is one
 
 
 def write_pages(path: Path) -> None:
-    """Write the title and the text of each page of a PDF."""
+    """Write the metadata and the lines of each page of a PDF."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     _allow(PAGE_SECONDS)
@@ -57,8 +58,8 @@ def write_pages(path: Path) -> None:
         _allow(PAGE_SECONDS)
         try:
             lines = Lines()
-            text = reader.pages[index].extract_text(visitor_text=lines.take if index == 0 else None)
-            _write(text=text, **({"lines": lines.all()} if index == 0 else {}))
+            reader.pages[index].extract_text(visitor_text=lines.take)
+            _write(lines=lines.all())
         except Exception as error:
             _write(fault=f"a page that cannot be read ({_reason(error)})")
     return None
@@ -86,30 +87,48 @@ def own_metadata(reader: PdfReader) -> dict[str, str]:
     return {**fields, **{name: match[1].strip()[:LONGEST_FIELD] for name, match in matches.items() if match}}
 
 
+class _Piece(NamedTuple):
+    text: str
+    size: float
+    height: float
+    styled: bool = False
+    turned: bool = False
+
+
 class Lines:
-    """Takes the pieces of a page's text, and gives its lines with the sizes of their letters."""
+    """Takes the pieces of a page's text, and gives its lines with their letters and places."""
 
     def __init__(self) -> None:
-        self._pieces: list[tuple[str, float]] = []
+        self._pieces: list[_Piece] = []
 
-    def take(self, text: str, cm: list[float], tm: list[float], font: object, size: float) -> None:
+    def take(self, text: str, cm: list[float], tm: list[float], font: Mapping[str, object] | None, size: float) -> None:
         """Take a piece with its matrices, as pypdf's visitors get them."""
         scale = (tm[2] ** 2 + tm[3] ** 2) ** 0.5 * (cm[2] ** 2 + cm[3] ** 2) ** 0.5
-        self._pieces.append((text, round(abs(size) * scale, 1)))
+        height = tm[4] * cm[1] + tm[5] * cm[3] + cm[5]
+        rise, run = tm[0] * cm[1] + tm[1] * cm[3], tm[0] * cm[0] + tm[1] * cm[2]
+        styled = bool(_STYLED.search(str((font or {}).get("/BaseFont", ""))))
+        self._pieces.append(_Piece(text, round(abs(size) * scale, 1), round(height, 1), styled, abs(rise) > abs(run)))
 
-    def all(self) -> list[tuple[str, float]]:
-        """Return the lines that have text, each with the size of most of its letters."""
-        lines: list[tuple[str, float]] = []
-        line: list[tuple[str, float]] = []
-        for text, size in [*self._pieces, ("\n", 0.0)]:
-            first, *rest = text.split("\n")
-            line.append((first, size))
+    def all(self) -> list[tuple[str, float, float, bool, str, bool]]:
+        """Return the lines that have text."""
+        lines = []
+        line: list[_Piece] = []
+        for piece in [*self._pieces, _Piece("\n", 0.0, 0.0)]:
+            first, *rest = piece.text.split("\n")
+            line.append(piece._replace(text=first))
             for following in rest:
-                content = "".join(piece for piece, _ in line)
+                content = "".join(part.text for part in line)
                 if content.strip():
-                    lines.append((content, max(line, key=lambda piece: len(piece[0].strip()))[1]))
-                line = [(following, size)]
-        return lines[:MOST_LINES]
+                    main = max(line, key=lambda part: len(part.text.strip()))
+                    lines.append((content, main.size, main.height, main.styled, _level(line, main.size), main.turned))
+                line = [piece._replace(text=following)]
+        return lines
+
+
+def _level(line: Sequence[_Piece], size: float) -> str:
+    """Return a line's text without raised letters; a comma among them parts names as others do."""
+    texts = (part.text if part.size > RAISED * size else "," * ("," in part.text) + " " for part in line)
+    return "".join(texts)
 
 
 def _write(**values: Any) -> None:

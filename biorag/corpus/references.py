@@ -16,20 +16,20 @@ from biorag.utils.parsing import parse_json
 
 LARGEST = 64 << 20  # bytes of a file that is read as a whole
 LONGEST = 2000  # characters of a field of CSL-JSON but for the abstract
-# The publication types of RIS's types of reference, as PubMed names them.
+# PubMed's publication types, and the types of reference of RIS, CSL, Crossref, BibTeX and Zotero in small letters.
 _TYPES = {
-    **dict.fromkeys(("JOUR", "JFULL", "EJOUR", "MGZN", "NEWS"), "Journal Article"),
-    **dict.fromkeys(("BOOK", "CHAP", "EBOOK", "ECHAP", "EDBOOK"), "Book"),
-    **dict.fromkeys(("CONF", "CPAPER"), "Congress"),
-    **{"THES": "Academic Dissertation", "DATA": "Dataset", "RPRT": "Technical Report"},
-}
-# CSL's types of reference, and Crossref's.
-_CSL_TYPES = {
-    **dict.fromkeys(("article-journal", "article-magazine", "journal-article"), "Journal Article"),
-    **dict.fromkeys(("book", "monograph", "edited-book", "chapter", "book-chapter"), "Book"),
-    **dict.fromkeys(("paper-conference", "proceedings-article"), "Congress"),
-    **dict.fromkeys(("thesis", "dissertation"), "Academic Dissertation"),
-    **{"dataset": "Dataset", "report": "Technical Report", "posted-content": "Preprint"},
+    name: kind
+    for kind, names in {
+        "Journal Article": "jour jfull ejour mgzn news article articlejournal articlemagazine journalarticle",
+        "Book": "book ebook edbook monograph editedbook",
+        "Book Chapter": "chap echap chapter bookchapter incollection inbook booksection",
+        "Congress": "conf cpaper inproceedings proceedings paperconference proceedingsarticle conferencepaper",
+        "Academic Dissertation": "thes thesis phdthesis mastersthesis dissertation",
+        "Dataset": "data dataset",
+        "Technical Report": "rprt report techreport",
+        "Preprint": "unpb preprint postedcontent",
+    }.items()
+    for name in names.split()
 }
 # What rispy calls JA and J2, which are abbreviations, and JO, which may be one; and all fields that may name a journal.
 _ABBREVIATION = ("alternate_title2", "alternate_title1", "journal_name")
@@ -147,8 +147,18 @@ def _ris_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
         "issn": _match(_ISSN, _first(entry, "issn")),
         "language": _list(entry, "language"),
         "keywords": _list(entry, "keywords"),
-        "type": _list(entry, "type_of_work") or list(filter(None, [_TYPES.get(_first(entry, "type_of_reference"))])),
+        "type": _list(entry, "type_of_work") or publication_types(_first(entry, "type_of_reference")),
     }
+
+
+def publication_types(name: str) -> list[str]:
+    """Return PubMed's publication type for a type of reference of any reference manager, in a list; [] if unknown."""
+    return list(filter(None, [_TYPES.get(re.sub("[^a-z]", "", name.lower()))]))
+
+
+def noted_pmid(text: str) -> str:
+    """Return the PMID of a note such as `PMID: 123`; "" if there is none."""
+    return _match(_PMID_NOTE, text, 1)
 
 
 def _ris_pmid(entry: Mapping[str, Any]) -> str:
@@ -227,7 +237,7 @@ def parse_bibtex(entry: BibtexEntry) -> Snippet:
         "journal": fields.get("journal") or fields.get("journaltitle") or fields.get("booktitle", ""),
         "journal_abbreviation": next((fields[name] for name in _SHORT_JOURNAL if fields.get(name)), ""),
         "year": int(date[1]) if date else None,
-        "date": date_of(*date.groups()) if date else "",
+        "date": date_of(date[1], date[2] or fields.get("month"), date[3] or fields.get("day")) if date else "",
         "volume": fields.get("volume", ""),
         "issue": fields.get("number") or fields.get("issue", ""),
         "pages": re.sub("[-–]+", "-", fields.get("pages", "")),
@@ -235,8 +245,9 @@ def parse_bibtex(entry: BibtexEntry) -> Snippet:
         "pmcid": _match(_PMCID, fields.get("pmcid", "")),
         "issn": _match(_ISSN, fields.get("issn", "")),
         "keywords": [word.strip() for word in re.split("[,;]", fields.get("keywords", "")) if word.strip()],
+        "type": publication_types(entry.kind),
     }
-    pmid = fields.get("pmid", "")
+    pmid = fields.get("pmid", "") or noted_pmid(fields.get("note", ""))
     place = f"{entry.file}#{entry.key}"
     return _snippet(
         place, pmid if pmid.isdecimal() else "", values, fields.get("title", ""), fields.get("abstract", "")
@@ -314,7 +325,7 @@ def csl_fields(item: Mapping[str, Any]) -> dict[str, Any]:
         "issn": _match(_ISSN, csl_text(item, "ISSN")),
         "language": [language] if (language := csl_text(item, "language")) else [],
         "keywords": [word.strip() for word in re.split("[,;]", csl_text(item, "keyword")) if word.strip()],
-        "type": list(filter(None, [_CSL_TYPES.get(csl_text(item, "type"))])),
+        "type": publication_types(csl_text(item, "type")),
     }
     return with_values(values)
 

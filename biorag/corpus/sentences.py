@@ -9,6 +9,7 @@ _SENTENCE_END = re.compile(
     r"(?<=[.!?])(?<!\bvs\.)(?<!\bal\.)(?<!\bFig\.)(?<!\bcf\.)(?<!\be\.g\.)(?<!\bi\.e\.)"
     r"[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])"
     r"|(?<=[a-z0-9)\]][.!?])(?=[A-Z][A-Za-z]+(?: (?:and |AND )?[A-Z][A-Za-z]+){0,3}: )"  # "… of cancer.FUNDING: None."
+    r"|\s*\n\s*(?:\n\s*|(?=[-*•] ))"  # a paragraph or an item of a list ends
 )
 _WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*")
 STOP_WORDS = frozenset(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from biorag.corpus.pubmed import DATE, date_of
 from biorag.corpus.readers import LONGEST_TEXT, PMID_KEYS, RECORD_KEYS, SHOWN, Reader, entry_of, text_of, with_values
+from biorag.corpus.references import noted_pmid, publication_types
 from biorag.corpus.sources import Columns, DamagedSourceError, Source, read_lines
 from biorag.errors import UsageError
 from biorag.settings.section import ONCE
@@ -40,7 +41,13 @@ KNOWN = {
     "issue": ("issue",),
     "pages": ("pages",),
     "issn": ("issn",),
+    "language": ("language",),
+    "type": ("publicationtype", "itemtype", "documenttype", "type"),
 }
+ALSO = {"automatictags": "keywords"}  # columns whose values join those of a field
+# Zotero's columns that tell of its library and not of the paper.
+UNTOLD = ("key", "dateadded", "datemodified", "accessdate", "fileattachments", "linkattachments", "librarycatalog")
+NOTES = ("Extra", "Notes", "Note")  # columns that may have a note "PMID: 123"
 _YEAR = re.compile(r"([12][0-9]{3})(?:\.0)?")  # pandas writes a column of years with a gap as floats
 _FACTS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -113,8 +120,13 @@ def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
     logger.info("%s: columns %s%s; --columns names others", source.name, named, numbered, extra=ONCE)
     taken = {"", *chosen, *RECORD_KEYS, *PMID_KEYS}
     fields: list[list[str]] = []
+    plain = _plain(columns)
+    is_zotero = {"key", "itemtype"} <= set(plain)
     for index, name in enumerate(columns):
         names = [field for field, column in chosen.items() if column == index]
+        if is_zotero and not names and plain[index] in (*UNTOLD, *ALSO):
+            fields.append([ALSO[plain[index]]] if plain[index] in ALSO else [])
+            continue
         fields.append(names or [f"column {index + 1}" if name in taken else name])
         taken.add(name)
     return fields
@@ -134,7 +146,7 @@ def _chosen(source: Source, columns: Sequence[str]) -> dict[str, int]:
                 source.name, 1, f"no column {column!r}, which --columns names, among {', '.join(map(repr, columns))}"
             )
         chosen[field] = columns.index(column)
-    plain = [re.sub(r"[^a-z0-9]", "", name.lower()) for name in columns]
+    plain = _plain(columns)
     taken = set(chosen.values())
     for field, known in KNOWN.items():
         guess = next((plain.index(name) for name in known if name in plain), None)
@@ -142,6 +154,11 @@ def _chosen(source: Source, columns: Sequence[str]) -> dict[str, int]:
         if field not in chosen and guess is not None and (guess not in taken or field in (ID, PMID)):
             chosen[field] = guess
     return chosen
+
+
+def _plain(columns: Sequence[str]) -> list[str]:
+    """Return headers in small letters and digits alone."""
+    return [re.sub(r"[^a-z0-9]", "", name.lower()) for name in columns]
 
 
 def parse_row(row: CsvRow) -> Snippet:
@@ -153,9 +170,16 @@ def parse_row(row: CsvRow) -> Snippet:
     record: dict[str, Any] = {}
     for fields, value in zip(row.names, row.values, strict=True):
         text = _checked(value.strip())
-        record |= {field: _value(field, text) for field in fields}
-    if all(ID not in fields for fields in row.names):
+        for field in fields:
+            kept = _value(field, text)
+            record[field] = [*record[field], *kept] if field in LISTS and field in record else kept
+    # A DOI or a PMID that numbers the rows may be lacking.
+    is_guessed = not any(ID in fields and len(fields) == 1 for fields in row.names)
+    if is_guessed and not record.get(ID):
         record[ID] = f"{row.file}#row={row.number}"
+    record = with_values(record)
+    if not any(record.get(key) for key in PMID_KEYS):
+        record[PMID] = noted_pmid(" ".join(str(record.get(name, "")) for name in NOTES))
     record = with_values(record)
     title, content = record.pop(TITLE, ""), record.pop(CONTENT, "")
     return entry_of(record, title, content)
@@ -168,6 +192,8 @@ def _value(field: str, text: str) -> Any:
         return date_of(*parts.groups())
     if field == "retracted":
         return _FACTS.get(text.lower(), text)
+    if field == "type" and (types := publication_types(text)):
+        return types
     if field in LISTS:
         return [part.strip() for part in text.split(";") if part.strip()]
     return text

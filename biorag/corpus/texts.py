@@ -119,7 +119,7 @@ def passages_of(
     number = 0
     for section in _sections(lines, markdown):
         if markdown and section.headings and not number and not is_title:
-            title = section.headings[0]
+            title, is_title = section.headings[0], True
         passages = _cut("\n".join(section.lines).strip())
         number += bool(passages)
         headings = tuple(heading for heading in section.headings if heading != title)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sqlite3
 import time
@@ -12,9 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from biorag.errors import BadInputError, MissingError
+from biorag.errors import BadInputError, MissingError, suggestion
 from biorag.utils.files import write_text
 
+logger = logging.getLogger(__name__)
+
+MOST_NAMED = 20  # collections in a message
 ZOTERO = "zotero:"  # begins the name of a corpus: the library, or with a name after it a collection
 DATABASE = "zotero.sqlite"
 LIBRARY = "library.ris"
@@ -90,8 +94,8 @@ class ZoteroCorpus:
 
 
 def is_zotero(name: str) -> bool:
-    """Return whether a corpus is named as a Zotero library: `zotero:`, `zotero:COLLECTION`, or its database."""
-    return name.startswith(ZOTERO) or Path(name).name == DATABASE
+    """Return whether a corpus is named as a Zotero library: `zotero:`, `zotero:COLLECTION`, its database or folder."""
+    return name.startswith(ZOTERO) or Path(name).name == DATABASE or (Path(name) / DATABASE).is_file()
 
 
 def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
@@ -99,7 +103,8 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
 
     Raises `MissingError` if there is no library or collection, `BadInputError` if it cannot be read.
     """
-    database = Path(name) if Path(name).name == DATABASE else Path.home() / "Zotero" / DATABASE
+    path = Path.home() / "Zotero" if name.startswith(ZOTERO) else Path(name)
+    database = path if path.name == DATABASE else path / DATABASE
     collection = name.removeprefix(ZOTERO) if name.startswith(ZOTERO) else ""
     if not database.is_file():
         raise MissingError(f"no Zotero library at {database}: name the path of its {DATABASE}")
@@ -107,18 +112,27 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
         with closing(_Library(database)) as library:
             entries = _entries(library, collection)
             attached = list(library.rows(_ATTACHED))
+            collections = [name for _, name in library.rows("SELECT 0, collectionName FROM collections ORDER BY 2")]
     except (sqlite3.Error, ValueError) as error:
         raise BadInputError(
             f"{database} cannot be read as a Zotero library ({error}): close Zotero and retry"
         ) from None
     if collection and not entries:
-        raise MissingError(f"Zotero has no collection {collection!r} with references in it: name one that it shows")
+        others = ", ".join(map(repr, collections[:MOST_NAMED])) or "none"
+        guess = suggestion(collection, set(collections) - {collection})
+        raise MissingError(
+            f"Zotero has no collection {collection!r} with references in it{guess}: its collections are {others}"
+        )
     target = folder / (re.sub(r"\W+", "-", collection) or "library")
     _write(target / LIBRARY, entries.values())
     attachments = []
-    for parent, key, path in attached:
-        paper = _paper(database.parent, key, path)
-        if parent in entries and paper and KEY.fullmatch(key):
+    for parent, key, stored in attached:
+        paper = _paper(database.parent, key, stored)
+        if parent not in entries or not paper or not KEY.fullmatch(key):
+            continue
+        if not _is_there(paper):
+            logger.warning("%s: attached to %r, but not there", paper, entries[parent].get("title", ""))
+        else:
             record = target / key / f"{paper.stem}.ris"  # of the paper's name, so that it is this paper's
             _write(record, [entries[parent]])
             attachments.append(Attachment(paper, record))
@@ -126,13 +140,17 @@ def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
 
 
 def _paper(home: Path, key: str, path: str) -> Path | None:
-    """Return the file of an attachment; None if it is of another kind, or is not there."""
+    """Return the file of an attachment, whether it is there or not; None if it is of another kind."""
     name = path.removeprefix(STORED)
     paper = home / "storage" / key / Path(name).name if path.startswith(STORED) else Path(name)
+    return paper if paper.name.lower().endswith(PAPERS) else None
+
+
+def _is_there(paper: Path) -> bool:
     try:
-        return paper if paper.name.lower().endswith(PAPERS) and paper.is_file() else None
+        return paper.is_file()
     except OSError:  # of a name that is too long
-        return None
+        return False
 
 
 class _Library:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,18 @@ EXAMPLES = 3
 LONGEST = 90  # characters of an example
 MOST_TYPES = 12
 PLACES = (".txt", ".md", ".pdf", ".docx", ".html", ".csv")  # endings of titles that are names of files
+
+_NO_TOPIC = re.compile(
+    r"\b(?:is|are|was|were|has|have|does|do|did|can|may|should|must|will|not|we|how|why|what|when|which|letter|reply|erratum|"
+    r"correction|comments?|editorial|group|committee|reduces?|increases?|improves?|causes?|prevents?|predicts?|lowers?|"
+    r"inhibits?|induces?|promotes?|decreases?|enhances?)\b|[.!?;] ",
+    re.IGNORECASE,
+)
+_OF = re.compile(
+    r"(?:effects?|role|use|risk|impact|efficacy|safety|prevalence|incidence|management|treatment|prevention|"
+    r"diagnosis) of\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +57,29 @@ def overview(manifest: Manifest, index: Index) -> Overview:
 
 
 def examples(snippets: Iterable[Snippet]) -> tuple[str, ...]:
-    """Return questions that snippets answer: titles that are questions, the shortest first, then others made one."""
-    named = {" ".join(snippet.title.split()) for snippet in snippets if snippet.title}
+    """Return questions that snippets answer: titles that are questions, the shortest first, then topics of others."""
+    named = {" ".join(snippet.title.split()): snippet.content for snippet in snippets if snippet.title}
     titles = sorted(named, key=lambda title: (len(title), title))
     asked = [title for title in titles if title.endswith("?") and " " in title]
-    told = [
-        f"What is known about {title[0].lower() if title[1:2].islower() else title[0]}{title[1:].rstrip('.')}?"
-        for title in titles
-        if title[0].isupper() and title.count(" ") >= 2 and not title.endswith(("?", *PLACES))
-    ]
-    return tuple([text for text in (*asked, *told) if len(text) <= LONGEST][:EXAMPLES])
+    topics = filter(None, (_topic(title, named[title]) for title in titles if not title.endswith(("?", *PLACES))))
+    told = [f"What is known about {topic}?" for topic in topics]
+    return tuple([text for text in dict.fromkeys((*asked, *told)) if len(text) <= LONGEST][:EXAMPLES])
+
+
+def _topic(title: str, content: str) -> str:
+    """Return the topic that a title names before its colon, as it stands within a sentence; "" if it names none.
+
+    A title of capitals throughout may be a name, and one with a verb, or of a notice, is no topic.
+    """
+    topic = title.partition(": ")[0].rstrip(".")
+    words = topic.split()
+    capitals = sum(word[0].isupper() for word in words[1:])
+    if len(words) < 3 or not topic[0].isupper() or 2 * capitals > len(words) or _NO_TOPIC.search(topic):
+        return ""
+    first = words[0].lower()
+    is_name = topic[1:2].isupper() or (words[0] in content and first not in content)
+    article = "the " if _OF.match(topic) else ""
+    return article + (topic if is_name else topic[0].lower() + topic[1:])
 
 
 def _texts(value: object) -> list[str]:

@@ -8,7 +8,12 @@ from collections.abc import Iterator, Sequence
 from biorag.references.reference import Author, Genre, Reference, references_of
 from biorag.types import Hit
 
-TYPES = {Genre.ARTICLE: "article", Genre.BOOK: "book", Genre.THESIS: "phdthesis"}
+TYPES = {
+    Genre.ARTICLE: "article",
+    Genre.BOOK: "book",
+    Genre.CHAPTER: "incollection",
+    Genre.THESIS: "phdthesis",
+}
 # BibTeX counts braces even after a backslash, so a brace is written by its name.
 _ESCAPES = {
     "\\": r"{\textbackslash}",
@@ -50,8 +55,8 @@ def entry(reference: Reference) -> str:
 def _fields(reference: Reference) -> Iterator[tuple[str, str]]:
     first, last = reference.page_range
     yield "author", " and ".join(map(name, reference.authors))
-    yield "title", f"{{{escaped(reference.title)}}}" if reference.title else ""  # its capitals stay
-    yield "journal", escaped(reference.journal)
+    yield "title", " ".join(map(_protected, range(len(words := reference.title.split())), words))
+    yield "booktitle" if reference.genre is Genre.CHAPTER else "journal", escaped(reference.journal)
     yield "shortjournal", escaped(reference.abbreviation)
     yield "year", str(reference.date[0]) if reference.date else ""
     yield "month", str(reference.date[1]) if len(reference.date) > 1 else ""
@@ -74,6 +79,11 @@ def name(author: Author) -> str:
     if author.group:
         return f"{{{escaped(author.family)}}}"
     return ", ".join(map(_part, filter(None, (author.family, author.suffix, author.given))))
+
+
+def _protected(number: int, word: str) -> str:
+    """Return a word of a title, in braces if a style that writes titles in small letters would harm it."""
+    return f"{{{escaped(word)}}}" if any(map(str.isupper, word[not number :])) else escaped(word)
 
 
 def _part(part: str) -> str:

@@ -32,6 +32,7 @@ class Genre(StrEnum):
     ARTICLE = "article"
     PREPRINT = "preprint"
     BOOK = "book"
+    CHAPTER = "chapter"
     THESIS = "thesis"
     DATASET = "dataset"
     OTHER = "other"
@@ -40,6 +41,7 @@ class Genre(StrEnum):
 _GENRES = {
     "Preprint": Genre.PREPRINT,
     "Book": Genre.BOOK,
+    "Book Chapter": Genre.CHAPTER,
     "Academic Dissertation": Genre.THESIS,
     "Dataset": Genre.DATASET,
 }

@@ -14,6 +14,7 @@ TYPES = {
     Genre.ARTICLE: "JOUR",
     Genre.PREPRINT: "UNPB",
     Genre.BOOK: "BOOK",
+    Genre.CHAPTER: "CHAP",
     Genre.THESIS: "THES",
     Genre.DATASET: "DATA",
     Genre.OTHER: "GEN",
@@ -72,7 +73,7 @@ def name(author: Author) -> str:
 
 
 def _date(date: tuple[int, ...]) -> str:
-    """Return a date as RIS writes it, YYYY/MM/DD/, with unknown parts left empty."""
-    if not date:
+    """Return a date as RIS writes it, YYYY/MM/DD/, with an unknown day left empty; a year alone is in its own field."""
+    if len(date) < 2:
         return ""
     return "/".join([str(date[0]), *(f"{part:02}" for part in date[1:]), *[""] * (4 - len(date))])

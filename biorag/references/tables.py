@@ -21,7 +21,7 @@ _FORMULA = ("=", "+", "-", "@")  # begin a formula of a spreadsheet
 
 def markdown(hits: Sequence[Hit]) -> str:
     """Return hits as a table in Markdown."""
-    rows = ["| # | PMID | Title | Authors | Year | Journal | Type |", "|--:|--:|---|---|---|---|---|"]
+    rows = ["| # | Source | Title | Authors | Year | Journal | Type |", "|--:|---|---|---|---|---|---|"]
     return "\n".join([*rows, *map(_markdown_row, hits)]) + "\n"
 
 
@@ -42,11 +42,12 @@ def plain(text: str) -> str:
 
 def _markdown_row(hit: Hit) -> str:
     reference = reference_of(hit.snippet)
-    number = f"[{reference.pmid}]({reference.url})" if reference.pmid else plain(reference.id)
+    known = f"PMID {reference.pmid}" if reference.pmid else reference.doi and f"doi:{reference.doi}"
+    source = f"[{plain(known)}](<{reference.url}>)" if known else plain(reference.id)
     notes = "".join(f"**{note}.** " for note in reference.notes)
     cells = (notes + plain(reference.title), plain(authors(reference.authors)), _year(reference))
     others = (plain(reference.journal), plain(", ".join(reference.types)))
-    return f"| {' | '.join([str(hit.rank), number, *cells, *others])} |"
+    return f"| {' | '.join([str(hit.rank), source, *cells, *others])} |"
 
 
 def _separated(hits: Sequence[Hit], delimiter: str) -> str:

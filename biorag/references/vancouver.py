@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 from itertools import takewhile
 
-from biorag.references.reference import Author, Reference, reference_of
+from biorag.references.reference import Author, Genre, Reference, reference_of
 from biorag.types import Hit
 
 MOST_AUTHORS = 6
+FIRST_WORDS = 12  # of a text without a title
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
@@ -23,8 +24,13 @@ def vancouver(hits: Sequence[Hit]) -> str:
 
 def citation(reference: Reference) -> str:
     """Return one reference: "Rose ME, … Schiding JK, et al. Title. Brain Res. 2002;935(1-2):40-6. PMID: …"."""
-    title = reference.title or reference.id
-    parts = [authors(reference.authors), title, reference.abbreviation or reference.journal, _published(reference)]
+    # One without a title has its first words in brackets, as Citing Medicine has it.
+    words = reference.abstract.split()
+    first = f"[{' '.join(words[:FIRST_WORDS])}{' …' if len(words) > FIRST_WORDS else ''}]" if words else reference.id
+    title = reference.title or first
+    journal = reference.abbreviation or reference.journal
+    within = f"In: {journal}" if reference.genre is Genre.CHAPTER and journal else journal
+    parts = [authors(reference.authors), title, within, _published(reference)]
     if reference.doi:
         parts.append(f"doi: {reference.doi}")
     if numbers := _numbers(reference):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from biorag.corpus.joining import record_keys
 from biorag.errors import UsageError
 from biorag.registries import FUSIONS
 from biorag.retrieval.fusion import Candidates, Sides, best_of_all, best_of_lists, min_max, ranked
@@ -250,11 +251,19 @@ def _check_query(query: str) -> None:
 
 
 def _by_document(ranking: list[ScoredDoc], snippets: dict[str, Snippet]) -> list[ScoredDoc]:
-    """Return the first of each document's blocks."""
+    """Return the first of each document's blocks, without records of a title alone whose paper is there too."""
     first: dict[str, ScoredDoc] = {}
     for scored in ranking:
         first.setdefault(snippets[scored.id].document, scored)
-    return list(first.values())
+    documents = {scored: snippets[scored.id] for scored in first.values()}
+    if all(snippet.content for snippet in documents.values()):
+        return list(documents)
+    papers = {key for snippet in documents.values() if snippet.content for key in _record_keys(snippet)}
+    return [scored for scored, snippet in documents.items() if snippet.content or not papers & _record_keys(snippet)]
+
+
+def _record_keys(snippet: Snippet) -> set[str]:
+    return set(record_keys(snippet.title, snippet.metadata, snippet.pmid))
 
 
 def _hits(ranking: list[ScoredDoc], snippets: dict[str, Snippet]) -> tuple[Hit, ...]:

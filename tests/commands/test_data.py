@@ -68,7 +68,7 @@ def test_bad_records_are_skipped_on_demand(invoke, write, tmp_path):
     words = ["data", "convert", "pubmedqa", file, "--out", tmp_path / "out"]
     failed(invoke(*words), 3, "ori_pqal.json, entry 1: 7: 'CONTEXTS'", "--on-bad-line skip")
     result = succeeded(invoke(*words, "--on-bad-line", "skip"))
-    assert "1 bad lines were skipped" in result.stderr
+    assert "1 bad line was skipped" in result.stderr
     assert "rejects.jsonl" in result.stderr.replace("\n", "")
 
 

@@ -124,6 +124,14 @@ def test_a_collection_is_read_with_those_in_it(run, database):
     assert not any("Rabies is fatal" in hit["content"] for hit in found(run, "rabies"))
     assert any(hit["title"] == GOUT["title"] for hit in found(run, "colchicine"))
     failed(run("index", "zotero:Empty", "--name", "mine"), 4, "no collection 'Empty'")
+    message = "(did you mean Trials?): its collections are 'Empty', 'Trials', 'Urate'"
+    failed(run("index", "zotero:Trails", "--name", "mine"), 4, message)
+
+
+def test_zoteros_folder_is_its_library_and_a_paper_that_is_gone_is_named(run, database):
+    outcome = run("index", str(database.parent), "--name", "mine", "--json")
+    assert done(outcome)["snippets"] > 2
+    assert "gone.pdf: attached to 'Rabies after bites', but not there" in outcome.stderr
 
 
 def test_what_is_no_library_is_said(run, tmp_path):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from biorag.corpus.pdf_facts import Line, facts_of, text_of_paper
+from biorag.corpus.pdf_facts import facts_of
+from biorag.corpus.pdf_layout import Line, laid_out
 from biorag.corpus.readers import read_changes
 from biorag.corpus.sources import Source, find_sources
 from biorag.references.bibtex import bibtex
@@ -43,7 +44,7 @@ def test_what_a_paper_is(pages, expected):
         for page in pages[name]:
             fields = page.metadata
             assert (page.title, fields["authors"][0], fields.get("doi", "")) == (paper.title, paper.author, paper.doi)
-            assert fields["year"] == paper.year or paper.year is None
+            assert fields.get("year") == paper.year
 
 
 def test_running_heads_and_references_are_no_text(pages):
@@ -88,7 +89,7 @@ def test_a_record_counts_that_lies_beside_a_single_file(folder, expected, tmp_pa
         ({"author": "admin"}, [], "authors", []),
         ({"doi": "10.1/short"}, [], "doi", ""),
         ({"doi": "10.1000/xyz.(2)."}, [], "doi", "10.1000/xyz.(2"),
-        ({"created": "D:20150102"}, [], "year", 2015),
+        ({"created": "D:20150102"}, [], "year", None),
         ({"created": "D:20150102", "published": "2014-12-01"}, [], "year", 2014),
         ({"journal": "The  Lancet"}, [], "journal", "The Lancet"),
     ],
@@ -97,13 +98,16 @@ def test_a_fact(metadata, front, fact, value):
     assert facts_of(metadata, front, ["text"])[fact] == value
 
 
+def lines(text: str, size: float = 10.0) -> list[Line]:
+    """Return a page of lines of one size, the first the highest."""
+    return [Line(line, size, 800.0 - 12 * n) for n, line in enumerate(text.split("\n"))]
+
+
 def test_a_word_that_heads_no_references_stays():
-    pages = [
-        "Gout.\nReferences\nto gout are many.",
-        "More on gout.",
-        "The end.\nReferences\n1. A list.\nAppendix\nDoses.",
-    ]
-    assert text_of_paper(pages) == [pages[0], pages[1], "The end.\nAppendix\nDoses."]
+    pages = ["Gout.\nReferences\nto gout are many.", "More on gout."]
+    last = "The end.\nReferences\n1. A list.\nAppendix\nDoses."
+    texts = laid_out([*map(lines, pages), lines(last)]).texts
+    assert texts == ["Gout. References to gout are many.", "More on gout.", "The end.\n\nAppendix Doses."]
 
 
 def test_bibtex_is_read(tmp_path):

@@ -38,10 +38,17 @@ def test_a_ris_record_keeps_its_bibliography(tmp_path):
     assert found == Snippet("30000001", "Pyridoxine in practice", text, 30000001, metadata)
 
 
-@pytest.mark.parametrize(("kind", "again"), [("BOOK", "BOOK"), ("CHAP", "BOOK"), ("THES", "THES"), ("JOUR", "JOUR")])
+@pytest.mark.parametrize(("kind", "again"), [("BOOK", "BOOK"), ("CHAP", "CHAP"), ("THES", "THES"), ("JOUR", "JOUR")])
 def test_a_ris_record_keeps_its_kind(tmp_path, kind, again):
     (found,), _ = read(tmp_path / "a.ris", f"TY  - {kind}\nTI  - Heart failure\nPY  - 2019\nER  - \n".encode())
     assert ris([Hit(1, found, 1.0)]).startswith(f"TY  - {again}")
+
+
+@pytest.mark.parametrize(("kind", "name"), [("article", "Journal Article"), ("incollection", "Book Chapter")])
+def test_an_entry_of_bibtex_has_the_types_of_ris_and_its_month(tmp_path, kind, name):
+    entry = f"@{kind}{{a, title={{Gout}}, month = jun, year = 2014, note={{PMID: 77}}}}"
+    (found,), _ = read(tmp_path / "a.bib", entry.encode())
+    assert (found.metadata["type"], found.metadata["date"], found.pmid) == ([name], "2014-06", 77)
 
 
 @pytest.mark.parametrize(

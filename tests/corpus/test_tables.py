@@ -53,6 +53,19 @@ def test_zoteros_table_has_its_date_and_tags(tmp_path):
     assert found.metadata["keywords"] == ["asthma", "steroids"]
 
 
+def test_zoteros_table_tells_of_papers_alone(tmp_path):
+    content = (
+        "Key,Item Type,Title,DOI,Abstract Note,Date Added,Language,Type,Extra,Manual Tags,Automatic Tags\n"
+        "Q1,bookSection,T,10.5555/x,Text,2021-01-01,en,,PMID: 31000001,asthma,Cardiology\n"
+        "Q2,book,U,,Words,2021-01-01,en,,,,\n"
+    )
+    (first, second), rejects = read(tmp_path / "zotero.csv", content.encode())
+    facts = {"doi": "10.5555/x", "type": ["Book Chapter"], "keywords": ["asthma", "Cardiology"], "language": "en"}
+    assert (first.pmid, rejects) == (31000001, [])
+    assert {name: value for name, value in first.metadata.items() if name != "Extra"} == facts
+    assert (second.id, second.metadata["type"]) == ("zotero.csv#row=2", ["Book"]), "one without a DOI"
+
+
 def test_no_column_takes_the_place_of_another(tmp_path):
     content = b"PMID,Abstract,content,_id,pmid,note,note\n7,Text,other,b,8,one,two\n"
     metadata = {"column 3": "other", "column 4": "b", "column 5": "8", "note": "one", "column 7": "two"}

@@ -9,7 +9,10 @@ import pytest
 from docx import Document
 
 from biorag.corpus.readers import read_snippets
+from biorag.corpus.sentences import sentences
 from biorag.corpus.sources import Source
+from biorag.references.vancouver import vancouver
+from biorag.types import Hit
 from tests.corpus.samples import EPUB, packed_epub, read
 
 PAGE = b"""<!DOCTYPE html><html><head><title>Gout - Journal of Ward Medicine</title>
@@ -77,11 +80,28 @@ def test_a_word_document_has_its_text_sections_and_tables(tmp_path):
     found, rejects = read(tmp_path / "notes.docx", word())
     assert rejects == []
     assert [(one.content, one.metadata.get("section")) for one in found] == [
-        ("Colchicine eases gout.", None),
-        ("Renal failure | 0.5 mg once", "Doses"),
+        ("Colchicine eases gout.", "Gout"),
+        ("Renal failure | 0.5 mg once", "Gout > Doses"),
     ]
-    assert found[0].title == "Gout"
+    assert found[0].title == "Ward notes"
     assert found[0].metadata["authors"] == ["Silva, Ana"]
+
+
+def test_a_word_document_is_what_it_says_of_itself(tmp_path):
+    document = Document()
+    document.core_properties.title, document.core_properties.author = "Word Document", "Ward 5"
+    document.add_heading("Amiodarone: what to watch", 0)
+    document.add_heading("Before treatment", 1)
+    document.add_paragraph("Measure TSH.")
+    document.add_heading("During treatment", 1)
+    for text in ("halos", "cough"):
+        document.add_paragraph(text, style="List Bullet")
+    document.save(str(tmp_path / "x.docx"))
+    first, second = read_snippets(Source("x.docx", tmp_path / "x.docx"))
+    assert {first.title, second.title} == {"Amiodarone: what to watch"}
+    assert (first.metadata["section"], second.metadata["section"]) == ("Before treatment", "During treatment")
+    assert sentences(second.content) == ["- halos", "- cough"]
+    assert vancouver([Hit(1, first, 1.0)]) == "1. Ward 5. Amiodarone: what to watch.\n", "no date of a template"
 
 
 def bomb() -> bytes:

@@ -193,9 +193,11 @@ def test_bibtex_is_read_back_by_bibtexparser(snippet):
     reference = reference_of(snippet)
     assert entry.key == reference.key
     assert re.fullmatch("[A-Za-z0-9_]+", entry.key)
-    assert field(entry, "title").startswith("{")
-    for name, value in (("title", reference.title), ("journal", reference.journal), ("doi", reference.doi)):
-        assert (field(entry, name) if value else "") == (f"{{{escaped(value)}}}" if name == "title" else escaped(value))
+    for name, value in (("journal", reference.journal), ("doi", reference.doi)):
+        assert (field(entry, name) if value else "") == escaped(value)
+    words = [escaped(word) for word in reference.title.split()]
+    title = field(entry, "title").split(" ")
+    assert all(found in (word, f"{{{word}}}") for found, word in zip(title, words, strict=True))
     names = split_multiple_persons_names(field(entry, "author")) if reference.authors else []
     assert len(names) == len(reference.authors)
     for name, author in zip(names, reference.authors, strict=True):
@@ -383,3 +385,25 @@ def test_a_snippet_without_any_field_is_cited_by_its_title():
 )
 def test_names(name, groups, author):
     assert author_of(name, groups) == author
+
+
+def test_a_chapter_is_one_of_a_book_and_a_years_alone_no_date():
+    metadata = {"authors": ["Iyer, N."], "journal": "Handbook of acute care", "year": 2009, "type": ["Book Chapter"]}
+    hits = hits_of(Snippet("1", "Sepsis and DNA in ICUs", "Give antibiotics.", None, metadata))
+    assert ris(hits).startswith("TY  - CHAP\n") and "T2  - Handbook of acute care" in ris(hits)
+    assert "DA  -" not in ris(hits)
+    assert bibtex(hits).startswith("@incollection{") and "booktitle = {Handbook of acute care}" in bibtex(hits)
+    assert "title = {Sepsis and {DNA} in {ICUs}}" in bibtex(hits)
+    assert vancouver(hits) == "1. Iyer N. Sepsis and DNA in ICUs. In: Handbook of acute care. 2009.\n"
+
+
+def test_a_row_of_markdown_names_the_doi_where_there_is_no_pmid():
+    hits = hits_of(Snippet("x.pdf#page=1", "Gout", "Text.", None, {"doi": "10.5555/gout.1"}))
+    assert "[doi:10.5555/gout.1](<https://doi.org/10.5555/gout.1>)" in markdown(hits)
+
+
+def test_a_reference_without_a_title_has_its_first_words():
+    text = "Bleomycin is potentially capable of inducing a diffuse interstitial pneumonitis in humans who are old."
+    reference = vancouver(hits_of(Snippet("pubmed_83311", "", text, 83311)))
+    first = "[Bleomycin is potentially capable of inducing a diffuse interstitial pneumonitis in humans …]"
+    assert reference == f"1. {first}. PMID: 83311.\n"

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from biorag.answering.answerer import Answerer
-from biorag.retrieval.retriever import Retriever
-from biorag.types import Question, Snippet, block_id
+from biorag.retrieval.retriever import Retriever, _by_document
+from biorag.types import Question, ScoredDoc, Snippet, block_id
 from tests.answering.test_pipeline import WORDS, MemoryIndex
 from tests.fakes import HashEncoder, OverlapReranker
 
@@ -114,3 +114,13 @@ def test_queries_beside_it_do_not_change_what_a_query_finds(index, settings, fus
     index.probes.clear()
     assert hits(found.search_all(queries)) == alone
     assert len({probe.limit for probe in index.probes if not probe.among}) > 1, "some need a second search"
+
+
+def test_a_record_of_a_title_alone_stands_not_beside_its_paper():
+    record = Snippet("10.5555/x", "Colchicine in acute gout", "", None, {"doi": "10.5555/X"})
+    page = Snippet("x.pdf#page=1", "Colchicine in gout", "Text.", None, {"doi": "10.5555/x"})
+    other = Snippet("y", "Another paper on gout", "", None, {})
+    snippets = {snippet.id: snippet for snippet in (record, page, other)}
+    ranking = [ScoredDoc(id, 1.0) for id in snippets]
+    assert [scored.id for scored in _by_document(ranking, snippets)] == [page.id, other.id]
+    assert _by_document(ranking[:1], snippets) == ranking[:1], "alone it stays"

@@ -1,0 +1,398 @@
+"""The lines of a paper's pages by their place and letters: front matter, notices, running heads, and its text.
+
+Text is what a reader would quote: paragraphs, headings and tables apart from each other, sentences whole on one page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from biorag.corpus.sentences import sentence_starts
+from biorag.utils.text import whole
+
+EDGE = 4  # rows at the top and at the bottom of a page that may be a running head
+LONGEST_HEAD = 140  # characters of a running head
+LONGEST_HEADING = 100
+OTHER_SIZE = 0.4  # points by which letters are of another size
+GAP = 1.5  # distances of lines that part a paragraph from the next
+MOST_NOTICE = 12  # lines that continue a notice in small print
+LONGEST_MOVED = 1000  # characters of a sentence that move to the page where it begins
+YEAR = r"(?P<year>(?:19|20)[0-9]{2})"
+_VOLUME = r"(?P<volume>[0-9]{1,4})"
+_ISSUE = r"\s*\((?P<issue>[^)]{1,12})\)"
+_PAGES = r"(?P<pages>[A-Za-z]{0,2}[0-9]+(?:\s*[-–]\s*[A-Za-z]{0,2}[0-9]+)?)"
+_MONTH = r"(?:\s*(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?(?:\s+[0-9]{1,2})?)?"
+# Where in a journal a paper stands, as publishers print it: the telling forms first.
+PLACES = tuple(
+    re.compile(form)
+    for form in (
+        rf"\(?\b{YEAR}\)?{_MONTH}\s*[;,:.]?\s*{_VOLUME}(?:{_ISSUE})?\s*[:,]\s*{_PAGES}",
+        rf"\b{_VOLUME}(?:{_ISSUE})?\s*,?\s*\({YEAR}\)\s*[:,]?\s*{_PAGES}",
+        rf"\b[Vv]ol(?:ume|\.)?\s*{_VOLUME}\s*(?:[,|;]\s*(?:[Ii]ssue|[Nn]o\.?|[Nn]umber)\s*(?P<issue>[0-9]+))?"
+        rf"(?:[,|;]?\s*\(?(?:[A-Z][a-z]+\s+)?{YEAR}\)?)?(?:\s*[,|;:]\s*(?:[Pp]ages?|[Pp]p?\.)?\s*{_PAGES})?",
+        rf"\b{_VOLUME}{_ISSUE}\s*:\s*{_PAGES}",
+        rf"\b{_VOLUME}:{_PAGES}(?=\.?\s*(?:https?://)?doi)",
+        rf"\b{_VOLUME}{_ISSUE}\s*,?\s*\(?{YEAR}\)?\s*$",
+        rf"\b{_VOLUME}\s*\({YEAR}\)\s*$",
+    )
+)
+_DATED = r"[^.\n]{0,40}\b(?:19|20)[0-9]{2}"
+# How lines begin that tell of the paper and are none of its text.
+_NOTICE = re.compile(
+    r"^\W*(?:[Cc]opyright\b|COPYRIGHT|\([cC]\)\s*(?:19|20)|(?:doi|DOI|Doi)\b|(?:https?://|www\.)\S+|"
+    r"[\w.-]+\.(?:com|org)/\S*$|"
+    r"E-?[Mm]ails?\b|e-?mail\b|"
+    r"Tel(?:ephone)?\b[.:]|Fax\b|Correspond(?:ence|ing [Aa]uthors?)\b|CORRESPONDENCE|Address (?:for )?[Cc]orrespond|"
+    r"(?:Article history|Received|Revised|Accepted|Submitted|Posted|Available online|Published(?: online)?|"
+    rf"First published)\b(?::|{_DATED})|"
+    r"(?:Please |How to )?[Cc]ite (?:this|as)\b|To cite\b|Citation:|Key ?words?\b(?:\s*[:.—-]|\s*$|.*[·•;,|])|"
+    r"K ?E ?Y ?W ?O ?R ?D ?S\b|"
+    r"(?:e?ISSN|ORCID|PII)\b|Contents lists available|[Jj]ournal homepage|Downloaded from\b|Licensee\b|"
+    r"(?:(?:Academic|Handling|Section) )?Editor(?:s|ed by)?:|Publisher['’]s [Nn]ote|"
+    r"Open [Aa]ccess\b\W*(?:$|This)|OPEN ACCESS|"
+    r"This (?:article|work|is an [Oo]pen)\b.{0,60}(?:open access|Open Access|distributed|licen[sc]ed)|"
+    r"(?:bio|med)Rxiv preprint|[Aa]rXiv:|All rights reserved|Trial registration number)|^\W*©"
+)
+_MAIL = re.compile(r"\b[\w.+-]+@[\w-]+\.\w+")
+_PAGE_NUMBER = re.compile(r"^\W*(?:[Pp]age\s*)?[0-9]{1,5}(?:\s*(?:/|of)\s*[0-9]{1,5})?\W*$")
+_AND_OTHERS = re.compile(r"^[\w.,'’& -]{2,60}\bet al\b", re.IGNORECASE)
+_SPACED = r"a\s*b\s*s\s*t\s*r\s*a\s*c\s*t"
+# What a paper's text begins with.
+_OPENING = re.compile(
+    rf"^\W*(?:[0-9IVX]{{1,3}}\W{{1,2}})?(?:(?:{_SPACED}|summary|synopsis)\b(?!\s*[a-z])|"
+    r"(?:background|introduction|objectives?|"
+    r"purpose|aims?|importance|context|highlights|key points|what is (?:already )?known[\w ]*)\s*"
+    r"(?:[:.—]|$|(?=\s[A-Z])))",
+    re.IGNORECASE,
+)
+_SECTION = re.compile(
+    rf"^\W*(?:[0-9IVX]{{1,4}}(?:\.[0-9]+)*\W{{1,3}})?(?:{_SPACED}|summary|background|introduction|objectives?|"
+    r"design|setting|(?:(?:patients?|subjects?|participants?|materials?) and )?methods?|results?(?: and discussion)?|"
+    r"findings|discussion|conclusions?|interpretation|limitations|acknowledge?ments?|funding|keywords)\W*$",
+    re.IGNORECASE,
+)
+_NUMBERED = re.compile(r"^[1-9](?:\.[1-9])+\.?\s+[A-Z][^.]{2,}$")
+_VERB = re.compile(r"\b(?:was|were|is|are|has|have|had|been|be|we|that|which|by|not|can|may|did|does)\b", re.IGNORECASE)
+_REFERENCES = re.compile(
+    r"^\W*(?:[0-9IVX]{1,4}\W{1,3})?(?:references?(?: and notes)?|bibliography|literature cited|works cited)\W*$",
+    re.IGNORECASE,
+)
+_AFTER = re.compile(
+    r"^\W*(?:appendix|appendices|supplement\w*|supporting information|figure legends?)\b", re.IGNORECASE
+)
+_IMPRINT = re.compile(r"^\W*(?:copyright|©|\(c\)|how to cite|cite this)", re.IGNORECASE)
+_ENDED = re.compile(r"[.?!:][\"'”’)\]]*(?:\s*\[?[0-9]{1,3}(?:[,–-]\s*[0-9]{1,3})*\]?)?\s*$")
+_OPEN = re.compile(r"(?:[,(]|\b(?:and|or|the|an?|of|in|to|with|by|for|from|than|that|was|were|is|are|had|no|not))$")
+_WORD = re.compile(r"\w+")
+_DIGITS = re.compile(r"[0-9]+")
+# A word that was broken at the end of a line; "dose-\ndependent" loses its hyphen too.
+_BROKEN = re.compile(r"(?<=[a-z])[-\u00ad\u2010][^\S\n]*+\n\s*+(?=[a-z])")
+_UNSEEN = re.compile("[\0\u00ad]")
+
+
+class Line(NamedTuple):
+    """A line of a page: the size of its letters and its height above the page's foot, in points.
+
+    `styled` ones are bold or italic, `turned` ones stand at a page's side; `level` is the text without raised letters.
+    """
+
+    text: str
+    size: float
+    height: float = 0.0
+    styled: bool = False
+    level: str = ""
+    turned: bool = False
+
+
+class Layout(NamedTuple):
+    """A paper's lines before its text, its heads, feet and notices, and the text of each page in paragraphs."""
+
+    front: list[Line]
+    notices: list[str]
+    texts: list[str]
+
+
+class _Measures(NamedTuple):
+    """The size of most letters of a paper's text, and the distance of its lines."""
+
+    size: float
+    leading: float
+
+    def is_small(self, line: Line) -> bool:
+        return line.size < self.size - OTHER_SIZE
+
+    def is_body(self, line: Line) -> bool:
+        return abs(line.size - self.size) <= OTHER_SIZE
+
+    def is_gap(self, line: Line, following: Line) -> bool:
+        """Whether there is a gap between a line and one below it."""
+        return line.height - following.height > GAP * max(self.leading, 1.2 * line.size)
+
+
+class _Paragraph(NamedTuple):
+    lines: list[Line]
+    is_body: bool
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.text for line in self.lines)
+
+
+def laid_out(pages: Sequence[Sequence[Line]]) -> Layout:
+    """Return the parts of a paper's pages; the list of references is none of them."""
+    kept, imprint = _without_references(pages)
+    measures = _measured(kept)
+    shapes = _repeated(kept)
+    front: list[Line] = []
+    notices: list[str] = []
+    bodies: list[list[_Paragraph]] = []
+    for number, page in enumerate(kept):
+        named = {word for line in front for word in _WORD.findall(line.text.lower())}
+        aside = _edges(page, measures, shapes, named) | _notices(page, measures)
+        rest = [line for n, line in enumerate(page) if n not in aside]
+        start = _start(rest) if number == 0 else 0
+        if number == 0:
+            front = rest[:start] if start else list(page)
+            start = start or 0
+        notices += [line.text for n, line in enumerate(page) if n in aside]
+        bodies.append(list(_paragraphs(rest[start or 0 :], measures)))
+    texts = [[plain(paragraph.text) for paragraph in body] for body in bodies]
+    for number in range(len(bodies) - 1):
+        _join_sentence(bodies, texts, number)
+    return Layout(front, [*notices, *imprint], ["\n\n".join(filter(None, paragraphs)) for paragraphs in texts])
+
+
+def plain(text: str) -> str:
+    """Return lines in one, words that were broken at lines' ends in one."""
+    return " ".join(_UNSEEN.sub("", _BROKEN.sub("", whole(text))).split())
+
+
+def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line]], list[str]]:
+    """Return the pages' lines without the list of references, and the lines of the imprint within or after that."""
+    total = sum(len(line.text) + 1 for page in pages for line in page)
+    kept: list[list[Line]] = []
+    imprint: list[str] = []
+    before, inside = 0, False
+    for page in pages:
+        lines = []
+        for line in page:
+            if not inside and before > total * 0.4 and _REFERENCES.match(line.text):
+                inside = True
+            elif inside and _AFTER.match(line.text):
+                inside = False
+            before += len(line.text) + 1
+            if not inside:
+                lines.append(line)
+            elif _IMPRINT.match(line.text):
+                imprint.append(line.text)
+        kept.append(lines)
+    return kept, imprint
+
+
+def _measured(pages: Sequence[Sequence[Line]]) -> _Measures:
+    sizes: Counter[float] = Counter()
+    for page in pages:
+        for line in page:
+            sizes[line.size] += len(line.text)
+    size = sizes.most_common(1)[0][0] if sizes else 0.0
+    drops = [
+        above.height - below.height
+        for page in pages
+        for above, below in pairwise(page)
+        if above.size == below.size == size and 0 < above.height - below.height < 4 * size
+    ]
+    return _Measures(size, median(drops) if drops else 1.2 * size)
+
+
+def _rows(page: Sequence[Line]) -> list[list[int]]:
+    """Return the numbers of a page's lines by their height, the highest first."""
+    rows: list[list[int]] = []
+    for number in sorted(range(len(page)), key=lambda n: -page[n].height):
+        if rows and page[rows[-1][0]].height - page[number].height < 2:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    return rows
+
+
+def _repeated(pages: Sequence[Sequence[Line]]) -> set[str]:
+    """Return the shapes of lines at the edges of a third of the pages, two at least."""
+    counts: Counter[str] = Counter()
+    for page in pages:
+        rows = _rows(page)
+        counts.update({_shape(page[n].text) for row in (*rows[:EDGE], *rows[-EDGE:]) for n in row})
+    return {shape for shape, count in counts.items() if count >= max(2, len(pages) / 3)}
+
+
+def _shape(line: str) -> str:
+    """Return a line as it is on each page: its numbers are not."""
+    return _DIGITS.sub("#", " ".join(line.lower().split()))
+
+
+def _edges(page: Sequence[Line], measures: _Measures, shapes: set[str], named: set[str]) -> set[int]:
+    """Return the numbers of a page's lines that are its head or foot, or stand at its side.
+
+    `shapes` are those of lines that pages repeat, `named` the words of title and authors.
+    """
+    turned = {n for n, line in enumerate(page) if line.turned}
+    edges = turned if 2 * len(turned) < len(page) else set()
+    has_body = any(map(measures.is_body, page))
+    for rows in (_rows(page), _rows(page)[::-1]):
+        for count in range(min(EDGE, len(rows) - 1), 0, -1):
+            last, following = page[rows[count - 1][0]], page[rows[count][0]]
+            distance = abs(last.height - following.height)
+            gap = distance > GAP * max(measures.leading, 1.2 * min(last.size, following.size))
+            outer = [n for row in rows[:count] for n in row]
+            if (gap or abs(last.size - following.size) > OTHER_SIZE) and all(
+                _is_head(page[n].text, shapes)
+                or (gap and has_body and _is_apart(page[n], measures))
+                or (gap and set(_WORD.findall(page[n].text.lower())) <= named)
+                for n in outer
+            ):
+                edges |= set(outer)
+                break
+    return edges
+
+
+def _is_head(text: str, shapes: set[str]) -> bool:
+    return len(text) <= 2 * LONGEST_HEAD and (
+        bool(_PAGE_NUMBER.match(text) or _NOTICE.match(text) or _AND_OTHERS.match(text))
+        or (len(text) <= LONGEST_HEAD and (_shape(text) in shapes or _is_place(text)))
+    )
+
+
+def _is_apart(line: Line, measures: _Measures) -> bool:
+    return measures.is_small(line) and len(line.text) <= LONGEST_HEAD and not re.match(r"\W*(?:Tab|Fig)", line.text)
+
+
+def _notices(page: Sequence[Line], measures: _Measures) -> set[int]:
+    """Return the numbers of lines that are notices, with what continues them; small print around one is of it."""
+    numbers: set[int] = set()
+    for start, line in enumerate(page):
+        is_small = measures.is_small(line)
+        is_mail = bool(_MAIL.search(line.text))
+        if not (is_mail or _NOTICE.match(line.text) or (is_small and _is_place(line.text))):
+            continue
+        numbers.add(start)
+        numbers |= _continued(page, start, measures, 1, MOST_NOTICE if is_small else 0 if is_mail else 2)
+        above = _continued(page, start, measures, -1, MOST_NOTICE if is_small else 0)
+        first = min(above, default=start) - 1
+        if first < 0 or not (_OPENING.match(page[first].text) or _SECTION.match(page[first].text)):
+            numbers |= above
+    return numbers
+
+
+def _continued(page: Sequence[Line], start: int, measures: _Measures, step: int, most: int) -> set[int]:
+    """Return the numbers of up to `most` lines that follow one in letters of its size without a gap."""
+    numbers: set[int] = set()
+    line = page[start]
+    for number in range(start + step, start + step * (most + 1), step):
+        if not 0 <= number < len(page):
+            break
+        upper, lower = page[min(number, number - step)], page[max(number, number - step)]
+        is_other = abs(page[number].size - line.size) > OTHER_SIZE or lower.height > upper.height
+        ended = not measures.is_small(line) and _ENDED.search(upper.text)
+        text = page[number].text
+        begins = _OPENING.match(text) or _SECTION.match(text) or page[number].styled > line.styled
+        if is_other or ended or begins or measures.is_gap(upper, lower):
+            break
+        numbers.add(number)
+    return numbers
+
+
+def _is_place(text: str) -> bool:
+    """Whether a line is a journal's name with volume and pages."""
+    return len(text) <= LONGEST_HEAD and any(form.search(text) for form in PLACES)
+
+
+def _start(lines: Sequence[Line]) -> int | None:
+    """Return the number of the line of a first page with which its text begins; None if nothing tells."""
+    largest = max((line.size for line in lines), default=0.0)
+    for number, line in enumerate(lines):
+        if number and _OPENING.match(line.text) and line.size < largest:
+            return number
+        run = lines[number : number + 3]
+        is_run = len(run) == 3 and all(abs(other.size - line.size) <= OTHER_SIZE for other in run)
+        text = " ".join(other.text for other in run)
+        is_prose = len(text.split()) >= 18 and len(_VERB.findall(text)) >= 2
+        if is_run and is_prose and line.size < largest and _VERB.search(line.text):
+            return number
+    return None
+
+
+def _paragraphs(lines: Sequence[Line], measures: _Measures) -> Iterator[_Paragraph]:
+    """Yield the paragraphs, headings and tables of a page; a sentence that a table interrupts is joined."""
+    headings = _headings(lines, measures)
+    paragraphs: list[_Paragraph] = []
+    flow: _Paragraph | None = None
+    last: Line | None = None
+    for number, line in enumerate(lines):
+        is_heading, is_body = number in headings, measures.is_body(line) and number not in headings
+        current = paragraphs[-1] if paragraphs else None
+        if is_body and flow and _continues(flow.text, line.text):
+            current = flow
+        elif last and current:
+            other = abs(line.size - last.size) > OTHER_SIZE or is_heading != (number - 1 in headings)
+            is_section = is_heading and _SECTION.match(line.text)
+            if other or current.is_body != is_body or is_section or measures.is_gap(last, line):
+                current = None
+        if current is None:
+            current = _Paragraph([], is_body)
+            paragraphs.append(current)
+        current.lines.append(line)
+        flow = current if is_body else flow
+        flow = None if is_heading else flow
+        last = line
+    yield from paragraphs
+
+
+def _continues(before: str, after: str) -> bool:
+    """Whether a text is the rest of a sentence."""
+    return not _ENDED.search(before) and bool(after.lstrip()[:1].islower() or _OPEN.search(before.rstrip()))
+
+
+def _headings(lines: Sequence[Line], measures: _Measures) -> set[int]:
+    """Return the numbers of lines that are headings; more than three that look like one are an abstract in bold."""
+    headings: set[int] = set()
+    run: list[int] = []
+    for number, line in enumerate([*lines, Line("", 0.0)]):
+        text = line.text.strip()
+        is_short = 0 < len(text) <= LONGEST_HEADING and not text.endswith((",", ";"))
+        is_numbered = bool(_NUMBERED.match(text))
+        above = lines[number - 1] if number else line
+        # Within a paragraph a line in italics is none.
+        is_free = number - 1 in run or above.styled or not measures.is_body(above) or bool(_ENDED.search(above.text))
+        stands_out = ((line.styled or is_numbered) and (is_free or not number)) or (
+            line.size > measures.size + OTHER_SIZE
+        )
+        if is_short and (_SECTION.match(text) or stands_out):
+            run.append(number)
+            continue
+        if len(run) <= 3:
+            headings.update(run)
+        run = []
+    return headings
+
+
+def _join_sentence(bodies: Sequence[Sequence[_Paragraph]], texts: list[list[str]], number: int) -> None:
+    """Move the end of a sentence that a page's end cuts to the page where it begins."""
+    ends = [n for n, paragraph in enumerate(bodies[number]) if paragraph.is_body and texts[number][n]]
+    begins = [n for n, paragraph in enumerate(bodies[number + 1]) if paragraph.is_body]
+    if not ends or not begins:
+        return
+    last, first = ends[-1], begins[0]
+    lines = bodies[number][last].lines
+    before, after = texts[number][last], texts[number + 1][first]
+    is_full = len(lines) > 2 and len(lines[-1].text) > 0.8 * max(len(line.text) for line in lines)
+    if not _continues(before, after) and (_ENDED.search(before) or not is_full):
+        return
+    joined = plain(f"{before}\n{after}")
+    start = next((start for start in sentence_starts(joined) if start >= len(before)), len(joined))
+    is_whole = start < len(joined) or _ENDED.search(joined)
+    if is_whole and start - len(before) <= LONGEST_MOVED:
+        texts[number][last], texts[number + 1][first] = joined[:start].rstrip(), joined[start:]
