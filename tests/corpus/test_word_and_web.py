@@ -183,7 +183,7 @@ def test_merged_cells_of_a_table_have_their_text_in_each_row(tmp_path):
     out = io.BytesIO()
     document.save(out)
     found, _ = read(tmp_path / "notes.docx", out.getvalue())
-    assert found[0].content.split("\n") == [
+    assert found[0].content.split("\n\n") == [
         "Renal failure | mild | 0.5 mg",
         "Renal failure | severe | none",
         "Others | 1 mg",
