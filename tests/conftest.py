@@ -47,7 +47,7 @@ hypothesis.settings.register_profile("few", ANY_MACHINE, max_examples=25, derand
 hypothesis.settings.register_profile("campaign", ANY_MACHINE, max_examples=300)  # of `make test-all`
 hypothesis.settings.load_profile("few")
 LONGEST = (  # files, by the seconds that their tests take
-    *("test_recipes", "test_attacks", "test_search_and_ask", "test_training", "test_train"),
+    *("test_rehearsal", "test_recipes", "test_attacks", "test_search_and_ask", "test_training", "test_train"),
     *("test_llama", "test_private", "test_main_paths", "test_hostile_files", "test_edge"),
     *("test_exported", "test_decoder", "test_generate", "test_mine", "test_outputs"),
     *("test_server", "test_pages"),
