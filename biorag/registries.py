@@ -284,8 +284,15 @@ FORMATS = Registry(
         options=("last", "id_prefix"),
     ),
     FormatKind("beir", ".conversion.beir:convert", "BEIR's folders", folder=True, splits=()),
-    FormatKind("bmretriever", ".conversion.bmretriever:convert", "pairs for fine-tuning"),
+    FormatKind(
+        "bmretriever",
+        ".conversion.bmretriever:convert",
+        "pairs for fine-tuning",
+        splits=("med-synth", "med-real", "search", "nlu"),
+    ),
+    FormatKind("rows", ".conversion.bmretriever:judged", "training rows, as a BEIR folder"),
     FormatKind("title-abstract", ".conversion.corpora:convert", "pairs from any corpus"),
+    FormatKind("abstracts", ".conversion.corpora:with_abstract", "records of a corpus that have more than a title"),
 )
 
 

@@ -248,7 +248,8 @@ class Negative:
 class TrainingRow:
     """A query, a passage that answers it, and passages that do not.
 
-    `kind` is how the negatives were mined, empty where that is not known. The ids are empty where a row has only texts.
+    `kind` is how the negatives were mined, empty where that is not known. The ids are empty where a row has only texts,
+    and so is the `instruction` where the row has none of its own.
     """
 
     query: str
@@ -257,6 +258,7 @@ class TrainingRow:
     kind: str = ""
     query_id: str = ""
     positive_id: str = ""
+    instruction: str = ""
 
 
 @dataclass(frozen=True, slots=True)

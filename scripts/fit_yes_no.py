@@ -110,11 +110,16 @@ def statements(data: Path, draw: random.Random) -> Iterator[Example]:
             yield Example(" ".join(said), judged[line["_id"]][:10], yes_no.YES, "statements")
 
 
+def found(example: Example) -> list[Hit]:
+    """Return the texts of an example as hits."""
+    return [Hit(n, Snippet("", "", text), 1.0) for n, text in enumerate(example.texts, 1)]
+
+
 def feature_means(examples: Sequence[Example]) -> np.ndarray:
     """Return the features of each example, (examples, features)."""
     means = []
     for example in examples:
-        hits = [Hit(n, Snippet("", "", text), 1.0) for n, text in enumerate(example.texts, 1)]
+        hits = found(example)
         rows = candidates(hits)
         _, matrix, weights = yes_no.weighted_features(example.question, rows, features(example.question, hits, rows))
         means.append(weights @ matrix)
@@ -125,6 +130,7 @@ def main() -> None:
     """Print the table `[model]` of yes_no.toml."""
     data, draw = Path(sys.argv[1]), random.Random(0)
     examples = [*conclusions(data), *claims(data), *inference(data, draw), *statements(data, draw)]
+    examples = [example for example in examples if candidates(found(example))]
     values, answers = feature_means(examples), np.array([example.answer for example in examples])
     weights = np.array([WEIGHTS[each.source] * (NO if each.answer == yes_no.NO else 1) for each in examples])
     scaler = StandardScaler().fit(values)

@@ -24,9 +24,9 @@ LAYERS = [
     ["biorag.engine"],
     ["biorag.training"],
     ["biorag.benchmarks"],
-    ["biorag.recipes"],
     ["biorag.conversion"],
     ["biorag.scale"],
+    ["biorag.recipes"],
     ["biorag.api"],
     ["biorag.chat", "biorag.mcp_server"],
     ["biorag.server"],
@@ -35,10 +35,10 @@ LAYERS = [
 # Where a heavy or replaceable library may be imported.
 OWNERS = {
     "torch": ("biorag.models", "biorag.training", "biorag.generators", "biorag.benchmarks.latency", "biorag.recipes"),
-    "transformers": ("biorag.models", "biorag.training"),
+    "transformers": ("biorag.models", "biorag.training", "biorag.recipes"),
     "sentence_transformers": ("biorag.models", "biorag.training"),
-    "safetensors": ("biorag.models", "biorag.training"),
-    "datasets": ("biorag.training", "biorag.benchmarks.mteb"),
+    "safetensors": ("biorag.models", "biorag.training", "biorag.recipes.rehearsal"),
+    "datasets": ("biorag.training", "biorag.benchmarks.mteb", "biorag.recipes.rehearsal"),
     "mteb": ("biorag.benchmarks.mteb", "biorag.commands.bench_mteb"),
     "colbert": ("biorag.models",),
     "peft": ("biorag.training",),
@@ -64,8 +64,11 @@ OWNERS = {
     "tomlkit": ("biorag.settings",),
     **dict.fromkeys(("rich", "click", "typer"), ("biorag.commands", "biorag.cli")),
 }
-# A PDF is read in a process of its own, whose output is a pipe.
-PRINTERS = ("biorag.commands", "biorag.cli", "biorag.corpus.pdf", "biorag.corpus.pdf_pages")
+# A PDF is read in a process of its own, whose output is a pipe, and a rehearsed command's is a file.
+PRINTERS = (
+    *("biorag.commands", "biorag.cli", "biorag.corpus.pdf", "biorag.corpus.pdf_pages"),
+    "biorag.recipes.rehearsal.process",
+)
 
 
 def modules() -> dict[str, ast.Module]:

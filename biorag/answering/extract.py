@@ -32,12 +32,6 @@ from biorag.types import (
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 _LABEL = re.compile(r"([A-Za-z][A-Za-z'’/&,\- ]{2,40}?)\s*:\s+(?=[\"'(\[]?[A-Z0-9])")
-_REASON = re.compile(r"\s*(?:why|how (?:do|does|did|is|are|can))\b", re.IGNORECASE)
-_AMOUNT = re.compile(
-    r"\b(?:how (?:many|much|long|often|old|high|large)|what (?:percentage|proportion|share|dose|age)|"
-    r"when|at what|how fast|threshold|within how)\b",
-    re.IGNORECASE,
-)
 
 _FRAGMENT = re.compile(r"[a-z]+[\s,.;:]")  # the rest of a sentence whose beginning is not there
 
@@ -50,7 +44,6 @@ CONCLUSION, AIM, QUESTION, HEADING = 0.2, -0.1, -0.3, -0.3  # of sentences of su
 LEANING = -0.2  # of a sentence that points at something said before it
 TITLE = -0.3  # of a title, which is shown where nothing else is
 ELSEWHERE = -0.3  # of a sentence in a snippet without the question's subject
-CUE = 0.05  # of a cue of what the question asks for: a reason, a number
 COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that those before it lack
 
 
@@ -77,9 +70,17 @@ def _sections() -> Mapping[str, str]:
 
 
 @cache
-def _pattern(group: str, name: str) -> re.Pattern[str]:
-    phrases = sorted(_cues()[group][name], key=len, reverse=True)
+def _pattern(name: str) -> re.Pattern[str]:
+    phrases = sorted(_cues()["phrases"][name], key=len, reverse=True)
     return re.compile(rf"\b(?:{'|'.join(map(re.escape, phrases))})\b", re.IGNORECASE)
+
+
+@cache
+def _wanted(question: str) -> Sequence[tuple[float, re.Pattern[str]]]:
+    """Return what a question asks for, as a weight and what a sentence tells it by: a reason, a dose, side effects."""
+    kinds = _cues()["wanted"].values()
+    asked = (kind for kind in kinds if re.search(kind["asked"], question, re.IGNORECASE))
+    return [(kind["weight"], re.compile(kind["told"], re.IGNORECASE)) for kind in asked]
 
 
 def candidates(hits: Sequence[Hit]) -> list[EvidenceSentence]:
@@ -103,7 +104,7 @@ def _of_hit(n: int, hit: Hit) -> list[EvidenceSentence]:
         start, end = _without_repetition(body, start, end)
         text = body[start:end]
         if text and not _is_instruction(text):
-            rows.append(EvidenceSentence(n, offset + start, offset + end, text, section))
+            rows.append(EvidenceSentence(n, offset + start, offset + end, text, section, hit.snippet.title))
     return [row for row in rows if not _FRAGMENT.match(row.text)] or rows
 
 
@@ -127,8 +128,8 @@ def _without_repetition(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _is_instruction(text: str) -> bool:
-    order = _pattern("phrases", "order").match(text)
-    return bool(order or _pattern("phrases", "reply").search(text)) or text.startswith(("</", "<|"))
+    order = _pattern("order").match(text)
+    return bool(order or _pattern("reply").search(text)) or text.startswith(("</", "<|"))
 
 
 def held_words(question: str, texts: Sequence[str]) -> Vectors:
@@ -159,20 +160,18 @@ def features(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence
 def _kind(question: str, row: EvidenceSentence) -> float:
     """Return the weight of a sentence's kind."""
     text = row.text
-    concludes = row.section in ("conclusions", "results") or _pattern("phrases", "conclusion").search(text)
-    aims = row.section in ("objective", "methods", "background") or _pattern("phrases", "aim").search(text)
+    concludes = row.section in ("conclusions", "results") or _pattern("conclusion").search(text)
+    aims = row.section in ("objective", "methods", "background") or _pattern("aim").search(text)
     ends = text.endswith((".", "!", "?", ")", '"', "'", "]"))
-    wants_reason = _REASON.match(question) and _pattern("asked", "reason").search(text)
-    wants_amount = _AMOUNT.search(question) and re.search(r"\d", text)
+    told = [weight for weight, pattern in _wanted(question) if pattern.search(text)]
     weights = (
         (CONCLUSION, concludes),
-        (AIM, aims),
-        (LEANING, _pattern("phrases", "opener").match(text)),
+        (AIM, aims and not told),
+        (LEANING, _pattern("opener").match(text)),
         (QUESTION, text.rstrip("\"')").endswith("?")),
         (HEADING, not ends or len(_WORD.findall(text)) < SHORTEST_SENTENCE),
-        (CUE, wants_reason or wants_amount),
     )
-    return sum(weight for weight, applies in weights if applies)
+    return sum(weight for weight, applies in weights if applies) + max(told, default=0.0)
 
 
 def select(
@@ -210,7 +209,7 @@ def select(
 
 
 def _leans(rows: Sequence[EvidenceSentence], index: int) -> bool:
-    opener = _pattern("phrases", "opener").match(rows[index].text)
+    opener = _pattern("opener").match(rows[index].text)
     return bool(opener) and index > 0 and rows[index - 1].n == rows[index].n
 
 

@@ -19,13 +19,14 @@ LEAST = 0.4  # how far above the usual pair of words a match begins
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSentence:
-    """A sentence of the `n`-th snippet (from 1), at `start` to `end` of the snippet's contents."""
+    """A sentence of the `n`-th snippet (from 1), at `start` to `end` of its contents, and the title of the snippet."""
 
     n: int
     start: int
     end: int
     text: str
     section: str = ""
+    title: str = ""
 
 
 def owners_of(spans: Sequence[tuple[int, int]], parts: Sequence[tuple[int, int]]) -> NDArray[np.int64]:

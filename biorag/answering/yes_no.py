@@ -120,7 +120,7 @@ def weighted_features(
     top = [int(index) for index in np.argsort(-relevance, kind="stable")[:TOP]]
     asked = analyse(question)
     words = frozenset(_WORD.findall(question.lower()))
-    features: Vectors = np.array([_features(asked, words, rows[index].text) for index in top])
+    features: Vectors = np.array([_features(asked, words, rows[index]) for index in top])
     weights = np.exp((relevance[top] - relevance[top[0]]) / TEMPERATURE)
     weights *= [PLAN if _plans(rows[index].text) else 1.0 for index in top]
     return top, features, weights / weights.sum()
@@ -130,11 +130,11 @@ def _plans(text: str) -> bool:
     return text.rstrip().endswith("?") or analyse(text).aims
 
 
-def _features(asked: Analysis, words: frozenset[str], text: str) -> list[float]:
-    """Return the features of a sentence in the order of `FEATURES`."""
-    said, lower = analyse(text), text.lower()
+def _features(asked: Analysis, words: frozenset[str], row: EvidenceSentence) -> list[float]:
+    """Return the features of a sentence in the order of `FEATURES`; what its title names, it need not say again."""
+    said, lower = analyse(row.text), row.text.lower()
     keys = {word.key for word in said.content}
-    coverage = _share(asked, keys)
+    coverage = _share(asked, keys.union(word.key for word in analyse(row.title).content))
     in_question = {word.key for word in asked.content}
     already = {word.key for word in asked.content if word.denied}
     denied = {word.key for word in said.content if word.denied} - already
@@ -146,7 +146,7 @@ def _features(asked: Analysis, words: frozenset[str], text: str) -> list[float]:
         float(bool(denied & in_question & general())),
         float(bool((denied & in_question) - general())),
         float(bool(denied)),
-        coverage * bool(denied),
+        coverage * _denies_what_is_asked(said, in_question, already),
         float(grants),
         float(_points_away(lacking, own)),
         float(_exchanges(words, frozenset(_WORD.findall(lower)))),
@@ -154,6 +154,18 @@ def _features(asked: Analysis, words: frozenset[str], text: str) -> list[float]:
         float(said.hedged),
         *(float(bool(_model().cues[name].search(lower))) for name in CUES),
     ]
+
+
+def _denies_what_is_asked(said: Analysis, in_question: set[str], already: set[str]) -> bool:
+    """Whether a sentence denies a word before its last one of the question, or one of general English after that.
+
+    Not "the trial was stopped early for lack of funding", asked whether it was stopped early.
+    """
+    last = max((n for n, word in enumerate(said.content) if word.key in in_question), default=-1)
+    return any(
+        word.denied and word.key not in already and (n < last or word.key in general())
+        for n, word in enumerate(said.content)
+    )
 
 
 def _share(asked: Analysis, keys: set[str]) -> float:

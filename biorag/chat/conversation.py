@@ -70,23 +70,37 @@ class Conversation:
         if not self.turns:
             return Rewritten(question)
         last = self.turns[-1]
-        return standalone(self._session, question, last.searched, last.answer.text)
+        return standalone(
+            self._session,
+            question,
+            last.searched,
+            last.answer.text,
+            filter=self._conditions,
+            exclude_pmid=self._exclude_pmid,
+        )
 
     def ask(self, question: str, rewritten: Rewritten, on_text: Callable[[str], None] | None = None) -> Turn:
         """Answer a question as it was rewritten; an interrupted turn is not kept.
 
         Raises `UsageError` if the question is blank; `ServiceError` if the generator fails.
         """
-        filters = (*self._filters, *([self.filter] if self.filter else []))
         searched, holds = rewritten
         answer = self._session.ask(
-            searched, filter=filters, exclude_pmid=self._exclude_pmid, answer_anyway=holds or None, on_text=on_text
+            searched,
+            filter=self._conditions,
+            exclude_pmid=self._exclude_pmid,
+            answer_anyway=holds or None,
+            on_text=on_text,
         )
         if self.turns and searched != question:
             answer = following(question, self.turns[-1].searched, self.turns[-1].answer.text, answer)
         turn = Turn(question, searched, self.filter, answer)
         self.turns.append(turn)
         return turn
+
+    @property
+    def _conditions(self) -> tuple[str, ...]:
+        return (*self._filters, *([self.filter] if self.filter else []))
 
     def set_filter(self, text: str) -> None:
         """Search only snippets that meet a condition from now on; "" clears it. A wrong one raises `UsageError`."""

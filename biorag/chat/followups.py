@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 from biorag.answering.verification.cues import general, rarity
 from biorag.answering.verification.words import stems
-from biorag.api.results import AnswerResult
-from biorag.api.session import Session
+from biorag.api.results import AnswerResult, SearchResult
+from biorag.api.session import Filter, Session
 from biorag.corpus.sentences import terms
 from biorag.prompts.fence import defused
 from biorag.prompts.parse import parse_reply
@@ -78,14 +79,24 @@ class Rewritten(NamedTuple):
     holds: bool = False
 
 
-def standalone(session: Session, question: str, previous: str, answer: str) -> Rewritten:
+def standalone(
+    session: Session,
+    question: str,
+    previous: str,
+    answer: str,
+    *,
+    filter: Filter = (),
+    exclude_pmid: Sequence[int] = (),
+) -> Rewritten:
     """Return a follow-up made to stand alone; another question stays as it is.
 
-    `previous` is the last question as it was searched, `answer` the answer to it. Raises `ServiceError` if the
-    generator fails.
+    `previous` is the last question as it was searched, `answer` the answer to it; `filter` and `exclude_pmid` are those
+    of the question. Raises `ServiceError` if the generator fails.
     """
     combined = with_topic_of(previous, question)
-    holds = combined != question and _held_together(session, question, combined)
+    holds = combined != question and _held_together(
+        question, combined, session.search(combined, filter=filter, exclude_pmid=exclude_pmid)
+    )
     if not holds and not is_follow_up(question):
         return Rewritten(question)
     # The answer quotes documents, so the chat's own marks in it are defused.
@@ -98,11 +109,11 @@ def standalone(session: Session, question: str, previous: str, answer: str) -> R
     return Rewritten(rewrite or combined, holds)
 
 
-def _held_together(session: Session, question: str, combined: str) -> bool:
+def _held_together(question: str, combined: str, found: SearchResult) -> bool:
     """Return whether a hit holds a word of the topic and all that the question adds to it."""
     own = set(stems(question))
     asked, topic = own - general(), set(stems(combined)) - own
-    held = [set(stems(hit.snippet.contents)) for hit in session.search(combined).hits]
+    held = [set(stems(hit.snippet.contents)) for hit in found.hits]
     return bool(asked) and any(asked <= words and not topic.isdisjoint(words) for words in held)
 
 

@@ -68,6 +68,9 @@ class SearchOptions:
     grid: Annotated[
         bool, Option("--grid", help="Measure every combination of weights 0 to 0.9, and of densities 0.1 to 0.9.")
     ] = False
+    grid_sample: Annotated[
+        int | None, Option(min=1, help="Measure so many combinations of the grid instead, drawn with --seed.")
+    ] = None
 
 
 @expanded
@@ -138,7 +141,8 @@ def _search_of(
         for data in load_development(folders, split, search.split)
     ]
     corpora = PassageSource(search.corpus or (), search.sample_passages).read(folders, datasets, settings)
-    weights = WeightSearch(corpora, split.part, search.measure, settings.retrieval.precision, search.grid)
+    full, drawn = search.grid or search.grid_sample is not None, (search.grid_sample, settings.seed)
+    weights = WeightSearch(corpora, split.part, search.measure, settings.retrieval.precision, full, *drawn)
     number = len(weights.candidates(recipe, how.base is not None))
     show.err.print(f"{number:,} candidates, each of which encodes the passages once")
     return weights

@@ -3,21 +3,58 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Context, Option, confirm
 
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
-from biorag.errors import UsageError
+from biorag.commands.lines import read_line
+from biorag.errors import BadInputError, UsageError
 from biorag.recipes import papers
 from biorag.utils.registry import or_list
 
 if TYPE_CHECKING:
-    from biorag.recipes.plan import RecipePlan
+    from biorag.recipes.plan import Choices, RecipePlan
+    from biorag.recipes.recipe import ExperimentRecipe
+    from biorag.scale.planning import MachineKind
+
+LONG = 86_400  # seconds from which a run is asked about
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """What differs from the recipe, and the machine."""
+
+    set_: Annotated[
+        list[str] | None,
+        Option(
+            "--set", help="NAME=VALUE: a setting or a value of the recipe; STEP:NAME=VALUE for one step. Repeatable."
+        ),
+    ] = None
+    server: Annotated[list[str] | None, Option(help="NAME=URL of a server that the recipe names. Repeatable.")] = None
+    hardware: Annotated[
+        str | None, Option(help="Profile of the recipe. Default: the largest that fits.", show_default=False)
+    ] = None
+    machine: Annotated[
+        Path | None, Option(help="With --dry-run: TOML file of the machine to plan for. Default: this one.")
+    ] = None
+
+    def choices(self, asked: RunOptions, context: Context) -> Choices:
+        """Return what the run chooses of the recipe, but the hardware profile."""
+        from biorag.recipes.changes import Change
+        from biorag.recipes.plan import Choices
+
+        changes = tuple(map(Change.parsed, self.set_ or ()))
+        urls = dict(map(_named_url, self.server or ()))
+        return Choices(
+            asked.data, asked.backbone, None, changes, urls=urls, read=partial(read_line, context.find_root())
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +67,20 @@ class RunOptions:
     scale: Annotated[str, Option(help="Size: smoke (minutes), cpu (hours) or full (the paper's).")] = "smoke"
     backbone: Annotated[str | None, Option(help="Model to train, one of the recipe's. Default: the scale's.")] = None
     data: Annotated[Path, Option(help="Folder of the inputs, {data} in recipes.")] = Path("data")
-    jobs: Annotated[int, Option(min=1, help="Steps that run in parallel, each in its own process.")] = 1
+    jobs: Annotated[int, Option(min=1, help="Steps that run in parallel, each in its own process, on one GPU.")] = 1
     dry_run: Annotated[bool, Option("--dry-run", help="Only list the steps with estimated time and memory.")] = False
+    rehearse: Annotated[
+        bool, Option("--rehearse", help="Run every step on stand-ins for models, inputs and servers; takes a minute.")
+    ] = False
+    yes: Annotated[bool, Option("--yes", help="Do not ask before paid calls, or a run of days.")] = False
 
 
 @expanded
 def reproduce(
     paper: Annotated[str, Argument(help=f"Recipe: {or_list(papers())}.")],
     asked: RunOptions,
+    variation: Annotated[Variation, "Variation"],
+    ctx: Context,
     as_json: options.Json = False,
 ) -> None:
     """Run a paper's recipe and set its tables beside the paper's own.
@@ -47,18 +90,20 @@ def reproduce(
     Examples:
 
       biorag reproduce modernbert-colbert --out runs/mc
-      biorag reproduce bioasq8-hybrid --scale cpu --data data --out runs/hybrid --jobs 2
-      biorag reproduce modernbert-colbert --scale full --dry-run
+      biorag reproduce stm --scale full --rehearse
+      biorag reproduce modernbert-colbert --scale full --dry-run --machine docs/machines/h200.toml
     """
     from biorag.recipes.run import recipe_of
 
-    _run(recipe_of(paper), asked, as_json)
+    _run(recipe_of(paper), asked, variation, ctx, as_json)
 
 
 @expanded
 def run(
     recipe: Annotated[Path, Argument(help="TOML file of the recipe; docs/recipes.md explains it.")],
     asked: RunOptions,
+    variation: Annotated[Variation, "Variation"],
+    ctx: Context,
     as_json: options.Json = False,
 ) -> None:
     """Run a recipe of your own: steps, the values they are repeated for, and tables.
@@ -68,21 +113,90 @@ def run(
       biorag run recipe.toml --scale cpu --out runs/mine
       biorag run recipe.toml --scale full --dry-run --json
     """
-    _run(recipe, asked, as_json)
+    _run(recipe, asked, variation, ctx, as_json)
 
 
-def _run(recipe: Path, asked: RunOptions, as_json: bool) -> None:
-    from biorag.recipes.run import plan_of, preview
+def _run(recipe: Path, asked: RunOptions, variation: Variation, ctx: Context, as_json: bool) -> None:
+    from biorag.recipes.plan import RecipePlan
+    from biorag.recipes.recipe import load_recipe
+    from biorag.recipes.run import preview
+    from biorag.scale.planning import load_machine
 
-    plan = plan_of(recipe, asked.scale, asked.backbone, asked.data)
+    loaded, choices = load_recipe(recipe), variation.choices(asked, ctx)
+    if asked.rehearse:
+        profile = variation.hardware or loaded.profile_for(asked.scale)
+        _rehearse(loaded, replace(choices, hardware=profile), asked, as_json)
+        return
+    machine = load_machine(variation.machine) if variation.machine else None
+    profile = variation.hardware or _profile(loaded, asked.scale, machine)
+    plan = RecipePlan(loaded, asked.scale, replace(choices, hardware=profile))
     if asked.dry_run:
-        show.result(preview(plan, asked.out or Path("OUT")), as_json, _print_preview)
+        show.result(preview(plan, asked.out or Path("OUT"), machine, asked.jobs), as_json, _print_preview)
         for missing in plan.lacking():
             show.err.print(f"not there: {missing}", soft_wrap=True)
         return
     if asked.out is None:
         raise UsageError("a run needs a folder for its models and report: give --out, or --dry-run to list the steps")
+    if machine:
+        raise UsageError("--machine is what --dry-run plans for: a run takes the machine that it is on")
+    _check(plan, asked.jobs, asked.yes)
     _report(plan, asked.out, asked.jobs, as_json)
+
+
+def _named_url(text: str) -> tuple[str, str]:
+    from biorag.utils.network import is_server
+
+    name, _, url = text.partition("=")
+    if not is_server(url):
+        raise UsageError(f"--server {text!r} is not NAME=URL: write for example generator=http://localhost:8000")
+    return name, url
+
+
+def _profile(recipe: ExperimentRecipe, scale: str, machine: MachineKind | None) -> str | None:
+    from biorag.recipes.estimates import device_bytes
+
+    return recipe.profile_for(scale, device_bytes(machine)) if recipe.hardware else None
+
+
+def _check(plan: RecipePlan, jobs: int, yes: bool) -> None:
+    """Check what a run needs, and ask before one that costs money or days; raises UsageError if nobody can be asked."""
+    from biorag.models.resources import duration
+    from biorag.recipes.estimates import Estimator, totals
+    from biorag.recipes.preflight import check
+
+    estimates = Estimator(plan).all()
+    check(plan, estimates)
+    total = totals(plan, estimates, jobs)
+    if yes or (not total["cost"] and total["seconds"] < LONG):
+        return
+    told = (
+        f"{len(plan.steps)} steps take {duration(total['seconds'])} or more, and paid calls about ${total['cost']:,.0f}"
+    )
+    if not sys.stdin.isatty():
+        raise UsageError(f"{told}: add --yes to begin")
+    if not confirm(f"{told}. Begin?", err=True):
+        raise UsageError("nothing was begun; --dry-run lists the steps, --rehearse tries them")
+
+
+def _rehearse(recipe: ExperimentRecipe, choices: Choices, asked: RunOptions, as_json: bool) -> None:
+    from biorag.recipes.rehearsal.run import rehearse
+
+    report = rehearse(recipe, asked.scale, choices, asked.out, asked.jobs, show.progress)
+    show.result(report, as_json, _print_rehearsal)
+    faults = [*(step["error"] for step in report["steps"] if "error" in step), *report["figures"]]
+    if faults:
+        raise BadInputError(f"{len(faults)} faults in the rehearsal, of which the first: {faults[0]}")
+
+
+def _print_rehearsal(report: Mapping[str, Any]) -> None:
+    for step in report["steps"]:
+        told = step.get("error") or (f"as {step['like']}" if "like" in step else step["outcome"])
+        show.out.print(f"{step['name']}: {told}", soft_wrap=True)
+    for sentence in report["figures"]:
+        show.out.print(sentence, soft_wrap=True)
+    ran = [step for step in report["steps"] if "seconds" in step]
+    took = f"{report['seconds']:.0f} seconds, {report['cpu_seconds']:.0f} of CPU"
+    show.err.print(f"{len(ran)} of {len(report['steps'])} steps ran in {took}")
 
 
 def _report(plan: RecipePlan, out: Path, jobs: int, as_json: bool) -> None:
@@ -110,14 +224,21 @@ def _print_preview(planned: Mapping[str, Any]) -> None:
         estimate = f": {duration(step['seconds'])} or more, about {gib(step['bytes'])}" if known else ""
         show.out.print(f"{step['name']}{estimate}", soft_wrap=True)
         show.out.print(f"  biorag {shlex.join(step['command'][3:-1])}", soft_wrap=True)
-    total = sum(step["seconds"] or 0 for step in planned["steps"])
-    show.err.print(f"{len(planned['steps'])} steps, {duration(total)} or more")
+        if step["fault"]:
+            show.out.print(f"  does not fit: {step['fault']}", soft_wrap=True)
+    for server in planned["servers"]:
+        calls = f", {server['calls']:,} calls" if server["calls"] else ""
+        cost = f", about ${server['cost']:,.0f}" if server["cost"] else ""
+        show.err.print(f"server {server['name']} at {server['url']}: {server['what']}{calls}{cost}", soft_wrap=True)
+    disk = f", {gib(planned['disk'])} of disk" if planned["disk"] else ""
+    show.err.print(f"{len(planned['steps'])} steps, {duration(planned['seconds'])} or more{disk}")
 
 
 def ablate(
+    ctx: Context,
     sweep: Annotated[Path, Argument(help="TOML file of the grid; docs/ablation.md has one to start from.")],
     out: Annotated[Path, Option(help="Folder of models, indexes and results; finished steps are reused.")],
-    jobs: Annotated[int, Option(min=1, help="Steps that run in parallel, each in its own process.")] = 1,
+    jobs: Annotated[int, Option(min=1, help="Steps that run in parallel, each in its own process, on one GPU.")] = 1,
     as_json: options.Json = False,
 ) -> None:
     """Train, index and measure every cell of a grid: negatives, similarity, reranker, k_init.
@@ -129,6 +250,9 @@ def ablate(
       biorag ablate sweep.toml --out runs/ablation
       biorag ablate sweep.toml --out runs/ablation --jobs 4 --json
     """
+    from biorag.recipes.plan import Choices
     from biorag.recipes.run import sweep_plan
 
-    _report(sweep_plan(sweep), out, jobs, as_json)
+    plan = sweep_plan(sweep, Choices(read=partial(read_line, ctx.find_root())))
+    _check(plan, jobs, yes=True)
+    _report(plan, out, jobs, as_json)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -293,8 +294,9 @@ def read_speed(threads: int) -> float:
     return threads * BLOCK / seconds
 
 
+@cache
 def operations(device: str, kind: torch.dtype) -> float:
-    """Return the operations in a second of a device's matrix products, the best of a few tries."""
+    """Return the operations in a second of a device's matrix products, the best of a few tries, measured once."""
     import torch
 
     matrix = torch.ones((SIDE, SIDE), device=device, dtype=kind)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -14,8 +14,20 @@ from typing import TypeVar
 
 from biorag.corpus.sources import DEMO
 from biorag.errors import BadInputError, UsageError
-from biorag.recipes.recipe import AxisValue, ExperimentRecipe, Point, Scale, StepTemplate, Value
-from biorag.recipes.steps import FILES, OUT, TITLE, Step
+from biorag.recipes.changes import Change, Changes, CommandUse, Reader
+from biorag.recipes.recipe import (
+    MEMORY_ONLY,
+    AxisValue,
+    ExperimentRecipe,
+    Point,
+    Scale,
+    Server,
+    SettingValue,
+    StepTemplate,
+    Value,
+)
+from biorag.recipes.steps import FIGURE, FILES, OUT, TITLE, Step
+from biorag.settings.settings import FIELDS
 from biorag.utils.files import sha256_of
 from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
@@ -23,59 +35,96 @@ from biorag.utils.versions import installed_versions
 T = TypeVar("T")
 
 BLANK = re.compile(r"\{([^{}\"]+)\}")  # no object of JSON
-# {step}, {step.name}, {step(axis=value, axis=value)}
-NEEDED = re.compile(r"(?P<step>[\w-]+)(?:\((?P<at>[^()]*)\))?(?P<title>\.name)?")
+# {step}, {step.name}, {step:path.in.its.report}, {step(axis=value, axis=value)}; of a value also {value(axis=*)}
+NAMED = re.compile(r"(?P<name>[\w-]+)(?:\((?P<at>[^()]*)\))?(?P<title>\.name)?(?::(?P<figure>[\w.@+-]+))?")
+EVERY = "*"  # value of an axis
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A template's step at a point of its axes."""
+    """A template's step at a point of its axes, and its command line as the program reads it."""
 
     template: StepTemplate
     at: tuple[tuple[str, AxisValue], ...]
     step: Step
+    use: CommandUse
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a run chooses of a recipe: `data` replaces `{data}` in paths, `hardware` names a profile.
+
+    Of a backbone None is the scale's own. In a rehearsal the recipe's small values are taken. `read` reads each
+    command line; without it no line is checked, and every setting is in every key.
+    """
+
+    data: Path = Path("data")
+    backbone: str | None = None
+    hardware: str | None = None
+    changes: tuple[Change, ...] = ()
+    rehearsed: bool = False
+    urls: Mapping[str, str] = field(default_factory=dict)
+    read: Reader = field(default=lambda words: CommandUse(words[0], frozenset(FIELDS)))
 
 
 class RecipePlan:
     """The steps of a recipe at a scale.
 
-    `backbone` names one of the recipe's, None the scale's own; `data` replaces `{data}` in the paths of inputs.
-
-    Raises UsageError if there is no such scale or backbone; BadInputError if a command has a blank that nothing fills.
+    Raises UsageError if there is no such scale, backbone or profile, or a change has no effect; BadInputError if a
+    command has a blank that nothing fills.
     """
 
-    def __init__(self, recipe: ExperimentRecipe, scale: str, backbone: str | None, data: Path) -> None:
+    def __init__(self, recipe: ExperimentRecipe, scale: str, choices: Choices = Choices()) -> None:
         self.recipe = recipe
         self.scale: Scale = _of(recipe.scales, scale, "scale")
-        self.scale_name = scale
-        self.backbone_name = backbone or self.scale.backbone
+        self.scale_name, self.choices = scale, choices
+        self.backbone_name = choices.backbone or self.scale.backbone
         self.backbone = _of(recipe.backbones, self.backbone_name, "backbone")
+        for name in choices.urls:
+            _of(recipe.servers, name, "server")
+        self.hardware = _of(recipe.hardware, choices.hardware, "hardware profile") if choices.hardware else None
         self.axes: Mapping[str, tuple[AxisValue, ...]] = {**recipe.axes, **self.scale.axes}
-        self.inputs = {name: path.replace("{data}", str(data)) for name, path in self.scale.inputs.items()}
-        own = {"base": self.backbone.model, "data": str(data)}
-        self._values: dict[str, Value] = {**self.backbone.values, **self.scale.values, **self.inputs, **own}
-        # Every step reads the settings and is done by the program, so both are part of its key.
-        self._settings = json.dumps([dict(self.scale.settings), installed_versions()], sort_keys=True)
+        data = str(choices.data)
+        self.inputs = {name: path.replace("{data}", data) for name, path in self.scale.inputs.items()}
+        optional = {name: recipe.inputs[name].option for name in self.inputs if recipe.inputs[name].option}
+        self._absent = {name for name in optional if not Path(self.inputs[name]).exists()}
+        given = {name: (option, self.inputs[name]) for name, option in optional.items()}
+        self._own: dict[str, Value] = {
+            **self.inputs,
+            **given,
+            **dict.fromkeys(self._absent, ()),
+            **{"base": self.backbone.model, "data": data},
+        }
+        small = recipe.rehearsal.values if choices.rehearsed else {}
+        self._chosen: dict[str, Value] = {**self.backbone.values, **self.scale.values, **small, **self._own}
+        self.values: dict[str, Value] = {**recipe.values, **self._chosen}
+        self.changes = Changes(choices.changes, self.values, self.scale.settings)
         self._hash = cache(content_hash)
+        self._versions = installed_versions()  # a step is done by the program, which is part of its key
         self._made: dict[tuple[str, tuple[tuple[str, AxisValue], ...]], Instance] = {}
+        self._by_key: dict[str, Step] = {}
         self._making: list[str] = []
         self.instances = [
-            self._instance(template, point) for template in self._templates() for point in self._points(template)
+            self._instance(template, point) for template in self.templates() for point in self._points(template)
         ]
+        self.changes.check_used()
 
     @property
     def steps(self) -> list[Step]:
-        """The steps, each once, in the recipe's order."""
+        """The steps in the recipe's order, one for each point of a template; equal commands are one and the same."""
         return [instance.step for instance in self.instances]
 
     def missing(self) -> dict[str, str]:
         """Return the missing inputs of the scale: name to path."""
-        return {name: path for name, path in self.inputs.items() if path != DEMO and not Path(path).exists()}
+        there = (DEMO, *(self.inputs[name] for name in self._absent))
+        return {name: path for name, path in self.inputs.items() if path not in there and not Path(path).exists()}
 
     def lacking(self) -> list[str]:
         """Return missing inputs in words: the path, the data set, and where to get it."""
-        wanted = [(path, self.recipe.inputs[name]) for name, path in self.missing().items()]
-        return [f"{path} ({'; '.join(filter(None, (data.what, data.get)))})" for path, data in wanted]
+        folder, wanted = str(self.choices.data), self.missing().items()
+        described = [(path, self.recipe.inputs[name]) for name, path in wanted]
+        ways = [(path, data.what, data.get.replace("{data}", folder)) for path, data in described]
+        return [f"{path} ({'; '.join(filter(None, parts))})" for path, *parts in ways]
 
     def at(self, step: str, at: Point) -> list[Instance]:
         """Return the instances of a step at some values of its axes; none if the scale leaves it out."""
@@ -85,7 +134,24 @@ class RecipePlan:
             if instance.template.name == step and at.items() <= dict(instance.at).items()
         ]
 
-    def _templates(self) -> Iterator[StepTemplate]:
+    @property
+    def settings(self) -> dict[str, SettingValue]:
+        """The settings of all steps: the scale's, and those of the hardware profile."""
+        return {**self.scale.settings, **(self.hardware.settings if self.hardware else {})}
+
+    @property
+    def servers(self) -> dict[str, Server]:
+        """The servers that steps ask, by name."""
+        asked = {name for step in self.steps for name in step.servers}
+        return {name: server for name, server in self.recipe.servers.items() if name in asked}
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """The URLs of these servers."""
+        return {name: self.choices.urls.get(name, server.url) for name, server in self.servers.items()}
+
+    def templates(self) -> Iterator[StepTemplate]:
+        """Yield the templates of the scale."""
         for template in self.recipe.steps:
             if not template.scales or self.scale_name in template.scales:
                 yield template
@@ -102,48 +168,90 @@ class RecipePlan:
             if template.name in self._making:
                 raise BadInputError(f"step {template.name!r} needs itself")
             self._making.append(template.name)
-            self._made[key] = Instance(template, tuple(point.items()), self._step(template, point))
+            step, use = self._step(template, point)
+            # Equal commands of two templates are one step, whose index has the name that the first gave it.
+            step = self._by_key.setdefault(step.key, step)
+            self._made[key] = Instance(template, tuple(point.items()), step, use)
             self._making.pop()
         return self._made[key]
 
-    def _step(self, template: StepTemplate, point: Point) -> Step:
+    def _step(self, template: StepTemplate, point: Point) -> tuple[Step, CommandUse]:
         needs: dict[str, Step] = {}
         words = [filled for word in shlex.split(template.run) for filled in self._filled(template, word, point, needs)]
-        texts = {
-            file: BLANK.sub(lambda blank: self._blank(template, blank[1], point, needs), text)
-            for file, text in template.files.items()
-        }
+        texts = {file: self._text(template, text, point, needs) for file, text in template.files.items()}
         paths = [Path(word) for word in words if word in self.inputs.values() or "/" in word]
         paths += [Path(path) for path in self.inputs.values() if any(path in text for text in texts.values())]
         files = dict.fromkeys(path for path in paths if path.exists())
         name = f"{template.name} {', '.join(map(str, point.values()))}".strip()
-        return Step(
-            name, tuple(words), tuple(needs.values()), (self._settings, *map(self._hash, files)), tuple(texts.items())
-        )
+        use = self._read(name, words)
+        words, changed = self.changes.applied(template.name, words, use)
+        changed = {**template.settings, **changed}
+        settings = {**self.scale.settings, **changed}
+        read = {name: value for name, value in settings.items() if use.reads(name) and name not in MEMORY_ONLY}
+        keyed = json.dumps([read, self._versions], sort_keys=True)
+        own = self.hardware.steps.get(template.name, {}) if self.hardware else {}
+        inputs, extra = (keyed, *map(self._hash, files)), tuple({**own, **changed}.items())
+        return Step(name, tuple(words), tuple(needs.values()), inputs, tuple(texts.items()), extra), use
+
+    def _read(self, name: str, words: Sequence[str]) -> CommandUse:
+        try:
+            return self.choices.read([FIGURE.sub("1", word) for word in words])
+        except UsageError as error:
+            raise BadInputError(f"step {name!r}: {error}") from None
 
     def _filled(self, template: StepTemplate, word: str, point: Point, needs: dict[str, Step]) -> list[str]:
         """Return a word with its blanks filled; a blank alone may become several words, or none."""
-        if (whole := BLANK.fullmatch(word)) and isinstance(value := self._values.get(whole[1]), tuple):
-            return [one for part in value for one in self._filled(template, part, point, needs)]
-        return [BLANK.sub(lambda blank: self._blank(template, blank[1], point, needs), word)]
+        if whole := BLANK.fullmatch(word):
+            named = NAMED.fullmatch(whole[1])
+            if named and (every := self._every(named["at"], point)):
+                blank = f"{{{named['name']}}}"
+                return [filled for at in every for filled in self._filled(template, blank, at, needs)]
+            value = self._value(template, whole[1], point)
+            if isinstance(value, tuple):
+                return [one for part in value for one in self._filled(template, part, point, needs)]
+            if value is None and whole[1] in self.recipe.servers:
+                return self.recipe.servers[whole[1]].words(whole[1])
+        return [self._text(template, word, point, needs)]
+
+    def _text(self, template: StepTemplate, text: str, point: Point, needs: dict[str, Step]) -> str:
+        return BLANK.sub(lambda blank: self._blank(template, blank[1], point, needs), text)
+
+    def _every(self, at: str | None, point: Point) -> list[Point]:
+        """Return the points at each value of an axis that a blank names as `axis=*`; none if it names none."""
+        values = _values_of(at)
+        axis = next((axis for axis, value in values.items() if value == EVERY and axis in self.axes), None)
+        return [{**point, **values, axis: value} for value in self.axes[axis]] if axis else []
 
     def _blank(self, template: StepTemplate, name: str, point: Point, needs: dict[str, Step]) -> str:
         if f"{{{name}}}" in (OUT, FILES, TITLE):
             return f"{{{name}}}"
         if name in point:
             return str(point[name])
-        value = self._values.get(name)
+        named = NAMED.fullmatch(name)
+        if named and (every := self._every(named["at"], point)):
+            return "".join(self._blank(template, named["name"], at, needs) for at in every)
+        value = self._value(template, name, point)
         if value is not None and not isinstance(value, tuple):
-            return BLANK.sub(lambda blank: self._blank(template, blank[1], point, needs), str(value))
-        if (match := NEEDED.fullmatch(name)) and any(match["step"] == one.name for one in self._templates()):
-            step = self._needed(template, match["step"], {**point, **_values_of(match["at"])})
+            return self._text(template, str(value), point, needs)
+        if named and any(named["name"] == one.name for one in self.templates()):
+            step = self._needed(template, named["name"], {**point, **_values_of(named["at"])})
             needs[step.key] = step
-            return step.title_place if match["title"] else step.place
+            if named["figure"]:
+                return step.figure_place(named["figure"])
+            return step.title_place if named["title"] else step.place
         raise BadInputError(f"step {template.name!r} names {{{name}}}, which is neither a value, an input nor a step")
+
+    def _value(self, template: StepTemplate, name: str, point: Point) -> Value | None:
+        """Return what stands for a blank in a template's command at a point, changed if a change says so."""
+        value = self.values.get(name)
+        for axis, names in self.recipe.by.items():
+            if name in names and axis in point and name not in self._chosen:
+                value = names[name].get(str(point[axis]), names[name].get(EVERY, value))
+        return self.changes.value(template.name, name, value)
 
     def _needed(self, template: StepTemplate, name: str, point: Point) -> Step:
         """Return the step of a name at a point."""
-        for candidate in self._templates():
+        for candidate in self.templates():
             if candidate.name != name or not point.keys() >= set(candidate.axes):
                 continue
             for own in self._points(candidate):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.recipes import papers
-from biorag.settings.settings import SECRETS, URLS, checked
+from biorag.settings.settings import SECRETS, URLS, WITHOUT_EFFECT, checked
 from biorag.settings.sources import PREFIX
 from biorag.utils.network import is_server, login_apart
 from biorag.utils.parsing import parse_toml
@@ -25,6 +26,10 @@ FigurePath = str | tuple[str, ...]  # keys of a report joined by dots; of severa
 SettingValue = str | int | float | bool
 
 
+# Settings that change memory and time alone; which graph is used decides a result.
+MEMORY_ONLY = WITHOUT_EFFECT - {"graph"}
+
+
 def _are_settings(values: Mapping[str, SettingValue]) -> Mapping[str, SettingValue]:
     try:
         checked(values)
@@ -33,31 +38,110 @@ def _are_settings(values: Mapping[str, SettingValue]) -> Mapping[str, SettingVal
     return values
 
 
+def _change_no_result(values: Mapping[str, SettingValue]) -> Mapping[str, SettingValue]:
+    for name in values:
+        if name not in MEMORY_ONLY:
+            raise ValueError(f"{name} changes results, which a [hardware] profile must not: give it by --set")
+    return values
+
+
 SharedSettings = Annotated[Mapping[str, SettingValue], AfterValidator(_are_settings)]
+MemorySettings = Annotated[SharedSettings, AfterValidator(_change_no_result)]
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class NamedModel(_Part):
+    """A published model that steps name by its id.
+
+    `config` is the part of its config.json that sets the architecture and the sizes. `form` is how it is published:
+    transformers' bare model, a sentence-transformers folder with its `pooling`, or a ColBERT checkpoint.
+    """
+
+    licence: str
+    form: Literal["transformers", "sentence-transformers", "colbert"] = "transformers"
+    pooling: Literal["mean", "cls"] = "mean"
+    pickled: bool = Field(False, description="Published without safetensors.")
+    gated: bool = Field(False, description="Its licence is accepted on its page first.")
+    config: Mapping[str, Any] = Field(min_length=1)
+
+
 class Input(_Part):
-    """A data set: its description, its source, and its size at each scale."""
+    """A data set: its description, how to get it, and its size at each scale.
+
+    `format` says what a stand-in of it looks like, `files` those of a folder by their names in it; both name a kind of
+    `biorag.recipes.rehearsal.inputs`. An input with an `option` is left out, with that option, where it is not there.
+    """
 
     what: str
-    get: str = ""
+    get: str = Field("", description="The command that fetches it, or the page that a person opens.")
+    licence: str = ""
+    sha256: str = Field("", description="As published; empty where the publisher gives none.")
+    gigabytes: float = Field(0, ge=0, description="To download.")
     tokens: int = Field(128, ge=1, description="Tokens of a text, about.")
     size: Mapping[str, int] = {}
+    format: str = ""
+    files: Mapping[str, str] = {}
+    option: str = ""
+
+
+class Server(_Part):
+    """A server that steps ask: the blank `{name}` is replaced by options that name it and its model.
+
+    `tokens` and `price` are those of a call's prompt and of its reply; a price is of a million tokens, in US dollars.
+    """
+
+    what: str
+    url: str
+    option: str = Field("--llm", description="The option that names it; that of its model ends in -model.")
+    model: str = ""
+    get: str = ""
+    calls: Mapping[str, int] = {}
+    tokens: tuple[int, int] = (0, 0)
+    price: tuple[float, float] = (0.0, 0.0)
+
+    def cost(self, scale: str) -> float:
+        """Return the estimated price of all calls at a scale, in US dollars."""
+        of_a_call = sum(price * tokens for price, tokens in zip(self.price, self.tokens, strict=True))
+        return of_a_call * self.calls.get(scale, 0) / 1e6
+
+    def words(self, name: str) -> list[str]:
+        """Return the options; its URL, which may change, is left as a blank."""
+        return [self.option, server_place(name), *([f"{self.option}-model", self.model] if self.model else [])]
+
+
+def server_place(name: str) -> str:
+    """Return the blank for a server's URL in the arguments of steps."""
+    return f"{{server:{name}}}"
 
 
 class Backbone(_Part):
-    """The model that replaces `{base}`, its size for estimates (0: unknown), and values where a scale has none."""
+    """The model that replaces `{base}`, and values where a scale has none."""
 
     model: str
-    parameters: float = Field(0, ge=0)
-    multiplied: float = Field(0, ge=0, description="Parameters that every token is multiplied with.")
-    layers: int = Field(0, ge=0)
-    hidden: int = Field(0, ge=0)
     values: Mapping[str, Value] = {}
+
+
+class HardwareProfile(_Part):
+    """How the recipe runs on a device of `memory_gb` or more: settings that change memory and time alone.
+
+    `steps` has those of single steps; `scales` restricts it to some scales.
+    """
+
+    about: str
+    scales: tuple[str, ...] = ()
+    memory_gb: float = Field(gt=0)
+    settings: MemorySettings = {}
+    steps: Mapping[str, MemorySettings] = {}
+
+
+class Rehearsal(_Part):
+    """What a rehearsal replaces: values by small ones; of values of an axis that are `alike` it runs the first."""
+
+    values: Mapping[str, Value] = {}
+    alike: Mapping[str, tuple[tuple[AxisValue, ...], ...]] = {}
 
 
 class Scale(_Part):
@@ -89,7 +173,7 @@ class StepTemplate(_Part):
     """A command, repeated for every point of its axes; `files` are written for it, texts by name.
 
     `when` restricts it to some values of its axes; of several conditions one is enough. Templates may share a name if
-    their conditions exclude each other.
+    their conditions exclude each other. `settings` are its own, beside the scale's.
     """
 
     name: str
@@ -98,6 +182,7 @@ class StepTemplate(_Part):
     axes: tuple[str, ...] = ()
     when: Annotated[tuple[Mapping[str, tuple[AxisValue, ...]], ...], BeforeValidator(_conditions)] = ()
     scales: tuple[str, ...] = ()
+    settings: SharedSettings = {}
     work: StepWork | None = None
 
 
@@ -155,6 +240,11 @@ class Finding(_Part):
     lower: Figure
     not_tested: Mapping[str, str] = {}
 
+    @property
+    def both(self) -> tuple[Figure, Figure]:
+        """The two figures."""
+        return self.higher, self.lower
+
 
 class ExperimentRecipe(_Part):
     """A recipe file."""
@@ -162,8 +252,16 @@ class ExperimentRecipe(_Part):
     title: str
     paper: str = ""
     inputs: Mapping[str, Input] = {}
+    servers: Mapping[str, Server] = {}
+    models: Mapping[str, NamedModel] = {}
     backbones: Mapping[str, Backbone]
+    hardware: Mapping[str, HardwareProfile] = {}
+    rehearsal: Rehearsal = Rehearsal()
+    values: Mapping[str, Value] = Field({}, description="For blanks, where backbone and scale have none of the name.")
     axes: Mapping[str, tuple[AxisValue, ...]] = {}
+    by: Mapping[str, Mapping[str, Mapping[str, Value]]] = Field(
+        {}, description='Values that depend on an axis: axis, name, value of the axis ("*": any other).'
+    )
     scales: Mapping[str, Scale] = Field(min_length=1)
     steps: tuple[StepTemplate, ...] = Field(min_length=1)
     tables: tuple[PaperTable, ...] = ()
@@ -178,6 +276,22 @@ class ExperimentRecipe(_Part):
         for step in self.steps:
             _check_known(f"step {step.name!r}", "axis", [*step.axes, *chain(*step.when)], self.axes)
             _check_known(f"step {step.name!r}", "scale", step.scales, self.scales)
+        parts: list[Mapping[str, Any]] = [
+            self.values,
+            self.servers,
+            self.axes,
+            self.rehearsal.values,
+            *self.by.values(),
+        ]
+        parts += [scale.values for scale in self.scales.values()]
+        parts += [backbone.values for backbone in self.backbones.values()]
+        for name in sorted(names & set(chain(*parts))):
+            raise ValueError(f"{name!r} is both a step and a value: rename one")
+        _check_known("by", "axis", self.by, self.axes)
+        _check_known("rehearsal", "axis", self.rehearsal.alike, self.axes)
+        for name, profile in self.hardware.items():
+            _check_known(f"hardware profile {name!r}", "scale", profile.scales, self.scales)
+            _check_known(f"hardware profile {name!r}", "step", profile.steps, names)
         for name, scale in self.scales.items():
             _check_known(f"scale {name!r}", "backbone", [scale.backbone], self.backbones)
             _check_known(f"scale {name!r}", "axis", scale.axes, self.axes)
@@ -186,11 +300,20 @@ class ExperimentRecipe(_Part):
             _check_known(f"finding {finding.text!r}", "scale", finding.not_tested, self.scales)
         return self
 
+    def profile_for(self, scale: str, memory: float = math.inf) -> str | None:
+        """Return the hardware profile of a scale for a device with so many bytes: the largest one; None for none."""
+        fitting = {
+            profile.memory_gb: name
+            for name, profile in self.hardware.items()
+            if profile.memory_gb * 1e9 <= memory and (not profile.scales or scale in profile.scales)
+        }
+        return fitting[max(fitting)] if fitting else None
+
     def _figures(self) -> Iterator[tuple[str, Figure]]:
         for table in self.tables:
             yield from ((f"table {table.title!r}", row) for row in table.rows)
         for finding in self.findings:
-            yield from ((f"finding {finding.text!r}", figure) for figure in (finding.higher, finding.lower))
+            yield from ((f"finding {finding.text!r}", figure) for figure in finding.both)
 
 
 def _check_known(where: str, kind: str, names: Iterable[str], known: Container[str]) -> None:

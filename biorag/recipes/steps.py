@@ -11,29 +11,33 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
+from queue import SimpleQueue
 from typing import Any, NoReturn
 
 from typing_extensions import TypedDict
 
-from biorag.errors import BadInputError, MismatchError, MissingError, ServiceError, UsageError
+from biorag.errors import BadInputError, BioragError, MismatchError, MissingError, ServiceError, UsageError
+from biorag.recipes.recipe import SettingValue
 from biorag.settings.sources import PREFIX, for_children
 from biorag.types import OnProgress, Progress
-from biorag.utils.cores import usable_cores
+from biorag.utils.cores import usable_cores, visible_gpus
 from biorag.utils.files import make_folder, write_json, write_text
 from biorag.utils.parsing import parse_json, parsed, read_regular
 from biorag.utils.runs import RunDirectory
 
 logger = logging.getLogger(__name__)
 
+SETTINGS = "biorag.toml"
 METRICS = "metrics."  # before a measure's name, in the path of its figure in a report
 # In a step's arguments: its own folder, the folder of files that are written for it, the name of the index it makes.
 OUT, FILES, TITLE = "{out}", "{files}", "{name}"
+FIGURE = re.compile(r"\{([0-9a-f]{16}):([\w.@+-]+)\}")  # a number in the report of a step
+SERVER = re.compile(r"\{server:([^{}]+)\}")
 WORD = re.compile(r"[a-z0-9]+")
 ERRORS = {kind.exit_code: kind for kind in (UsageError, BadInputError, MissingError, MismatchError, ServiceError)}
 
@@ -44,8 +48,9 @@ class Step:
 
     In its arguments `{out}` is its own folder and `{KEY}` that of a step it needs, so that keys do not depend on where
     a run lies; `{name}` is the name of the index that it makes and `{KEY.name}` that of a step it needs. `files` are
-    written for it, with the same blanks filled, into the folder `{files}`. `inputs` are hashes of files it reads: a
-    changed file makes it another step.
+    written for it, with the same blanks filled, into the folder `{files}`. `inputs` are hashes of what it reads: a
+    changed file makes it another step. `settings` are its own, beside those of all steps; they are not in the key,
+    where `inputs` has those that decide the result. `{server:NAME}` is the URL of a server.
     """
 
     name: str
@@ -53,11 +58,17 @@ class Step:
     needs: tuple[Step, ...] = ()
     inputs: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[str, SettingValue], ...] = ()
     key: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
         depends = [self.arguments, [step.key for step in self.needs], self.inputs, self.files]
         object.__setattr__(self, "key", hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:16])
+
+    @property
+    def servers(self) -> list[str]:
+        """The names of the servers that it asks."""
+        return [match[1] for word in self.arguments for match in SERVER.finditer(word)]
 
     @property
     def place(self) -> str:
@@ -73,6 +84,10 @@ class Step:
     def title_place(self) -> str:
         """The blank for that name in the arguments of steps that need it."""
         return f"{{{self.key}.name}}"
+
+    def figure_place(self, path: str) -> str:
+        """Return the blank for a number in this step's report, by its keys joined by dots."""
+        return f"{{{self.key}:{path}}}"
 
 
 class StepsRun(RunDirectory):
@@ -91,23 +106,35 @@ class StepRecord(TypedDict):
     report: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all steps of a run have in common: settings, the URLs of servers, and how many run at a time."""
+
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    servers: Mapping[str, str] = field(default_factory=dict)
+    jobs: int = 1
+
+
 class Workshop:
     """Runs steps in a folder; finished ones are found again by their key.
 
     A step's result is `steps/KEY.json`, what it makes lies in `work/KEY/`, what is written for it in `files/KEY/`, its
-    messages in `logs/KEY.txt`. All steps read `settings`, which stand in `biorag.toml`.
+    messages in `logs/KEY.txt`. All steps read the shared settings, which stand in `biorag.toml`.
     """
 
-    def __init__(self, folder: Path, jobs: int = 1, settings: Mapping[str, object] = MappingProxyType({})) -> None:
-        self._folder = folder.resolve()
-        self._jobs = jobs
-        self._settings = settings
+    def __init__(self, folder: Path, shared: Shared = Shared()) -> None:
+        self.folder = folder.resolve()
+        self.shared = shared
         self._live: set[subprocess.Popen[bytes]] = set()
+        self._places: SimpleQueue[dict[str, str]] = SimpleQueue()  # variables of the steps that may run at a time
+        gpus = visible_gpus() if shared.jobs > 1 else []
+        for job in range(shared.jobs):
+            self._places.put({"CUDA_VISIBLE_DEVICES": gpus[job % len(gpus)]} if gpus else {})
         # Settings are the run's alone: a variable of the user's would change results behind a step's key.
-        self._environment = {**for_children(os.environ, settings), f"{PREFIX}HOME": str(self._folder / "home")}
-        if jobs > 1:
-            threads = max(1, usable_cores() // jobs)
-            self._environment |= {"OMP_NUM_THREADS": str(threads), "BIORAG_THREADS": str(threads)}
+        self.environment = {**for_children(os.environ, shared.settings), f"{PREFIX}HOME": str(self.folder / "home")}
+        if shared.jobs > 1:
+            threads = max(1, usable_cores() // shared.jobs)
+            self.environment |= {"OMP_NUM_THREADS": str(threads), "BIORAG_THREADS": str(threads)}
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -115,29 +142,33 @@ class Workshop:
 
         Raises MismatchError if it holds something else; ServiceError if another process writes into it.
         """
-        run = StepsRun(self._folder, {})
+        run = StepsRun(self.folder, {})
         run.check_nothing_else()
         with run.locked():
             run.check_nothing_else()
             make_folder(run.manifest)
-            lines = [f"{name} = {json.dumps(value)}\n" for name, value in self._settings.items()]
-            write_text(self._config_file, "".join(lines))
+            self._write_settings(self.folder, {})
             yield
 
-    @property
-    def _config_file(self) -> Path:
-        return self._folder / "biorag.toml"
+    def _write_settings(self, folder: Path, own: Mapping[str, SettingValue]) -> None:
+        settings = {**self.shared.settings, **own}
+        lines = [f"{name} = {json.dumps(value)}\n" for name, value in settings.items()]
+        write_text(folder / SETTINGS, "".join(lines))
+
+    def standing(self, step: Step) -> Step:
+        """Return the step whose results count as a step's: its own."""
+        return step
 
     def out(self, step: Step) -> Path:
         """Return the folder of a step's files."""
-        return self._folder / "work" / step.key
+        return self.folder / "work" / self.standing(step).key
 
     def finished(self, step: Step) -> StepRecord | None:
         """Return the record of a finished step; None if it has not finished.
 
         Raises MismatchError if the record is damaged.
         """
-        path = self._record_file(step)
+        path = self._record_file(self.standing(step))
         try:
             record: StepRecord = parsed(StepRecord, read_regular(path), extra="ignore")
         except FileNotFoundError:
@@ -152,6 +183,22 @@ class Workshop:
         assert record is not None, "a step is recorded when it ends"
         return record
 
+    def reported(self, step: Step, path: str) -> float:
+        """Return a number of a finished step's report; its path is keys joined by dots.
+
+        Raises BadInputError if the report does not have it.
+        """
+        value: Any = self.record(step)["report"]
+        for key in path.split("."):
+            if isinstance(value, list):  # rows of `bench mteb` by their task, and of `bench bioasq` by their batch
+                rows = [row for row in value if isinstance(row, dict)]
+                value = next((row for row in rows if key in (row.get("task"), row.get("batch"))), None)
+            else:
+                value = value.get(key) if isinstance(value, dict) else None
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise BadInputError(f"the report of step {step.name!r} has no number at {path!r}")
+        return float(value)
+
     def run(self, steps: Iterable[Step], progress: Progress) -> dict[str, Any]:
         """Run all steps and their dependencies, each once, `jobs` at a time; return the seconds now and in all.
 
@@ -160,29 +207,45 @@ class Workshop:
         """
         needed, started = unique(steps), time.perf_counter()
         with progress("Steps", len(needed)) as advance:
-            self._run_all(needed, advance)
+            self.run_all(needed, advance)
         return {
             "seconds_now": round(time.perf_counter() - started, 3),
             "seconds_of_steps": round(sum(self.record(step)["seconds"] for step in needed), 3),
             "cpus": os.cpu_count(),
         }
 
-    def _run_all(self, steps: Iterable[Step], on_progress: OnProgress) -> None:
+    def run_all(self, steps: Iterable[Step], on_progress: OnProgress) -> None:
+        """Run steps, each after those that it needs; what asks a server waits for what does not.
+
+        Raises as `run`, unless `failed` takes the error.
+        """
         waiting = {step.key: step for step in steps}
         done = {key for key, step in waiting.items() if self.finished(step)}
         on_progress(len(done))
         waiting = {key: step for key, step in waiting.items() if key not in done}
-        running: dict[Future[None], str] = {}
-        with ThreadPoolExecutor(self._jobs) as pool, self._ending_together():
+        running: dict[Future[None], Step] = {}
+        with ThreadPoolExecutor(self.shared.jobs) as pool, self._ending_together():
             while waiting or running:
-                ready = [step for step in waiting.values() if all(need.key in done for need in step.needs)]
-                for step in ready[: self._jobs - len(running)]:
-                    running[pool.submit(self._run, step)] = waiting.pop(step.key).key
+                ready = [
+                    step for step in waiting.values() if all(self.standing(need).key in done for need in step.needs)
+                ]
+                for step in sorted(ready, key=lambda step: bool(step.servers))[: self.shared.jobs - len(running)]:
+                    running[pool.submit(self.run_step, step)] = waiting.pop(step.key)
+                if not running:
+                    return  # what waits needs a step that failed
                 ended, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
-                    done.add(running.pop(future))
-                    future.result()
+                    step = running.pop(future)
+                    try:
+                        future.result()
+                        done.add(step.key)
+                    except BioragError as error:
+                        self.failed(step, error)
                     on_progress(1)
+
+    def failed(self, step: Step, error: BioragError) -> None:
+        """End the run at a step that failed; the others under way finish first."""
+        raise error
 
     @contextmanager
     def _ending_together(self) -> Iterator[None]:
@@ -199,47 +262,70 @@ class Workshop:
 
     def command(self, step: Step) -> list[str]:
         """Return the words of a step's command."""
-        words = [self._filled(step, word) for word in step.arguments]
-        return ["biorag", "--config", str(self._config_file), *words, "--json"]
+        words = [self.filled(step, word) for word in step.arguments]
+        own = self._files(step) if step.settings else self.folder
+        return ["biorag", "--config", str(own / SETTINGS), *words, "--json"]
 
-    def _filled(self, step: Step, text: str) -> str:
+    def filled(self, step: Step, text: str) -> str:
         """Return a text with its blanks filled."""
         blanks = {OUT: str(self.out(step)), FILES: str(self._files(step)), TITLE: step.title}
         for need in step.needs:
-            blanks |= {need.place: str(self.out(need)), need.title_place: need.title}
+            blanks |= {need.place: str(self.out(need)), need.title_place: self.standing(need).title}
         for blank, value in blanks.items():
             text = text.replace(blank, value)
-        return text
+        needed = {need.key: need for need in step.needs if FIGURE.search(text) and self.finished(need)}
+        text = FIGURE.sub(
+            lambda match: f"{self.reported(needed[match[1]], match[2]):g}" if match[1] in needed else match[0], text
+        )
+        return SERVER.sub(lambda match: self.shared.servers[match[1]], text)
 
     def _files(self, step: Step) -> Path:
-        return self._folder / "files" / step.key
+        return self.folder / "files" / step.key
+
+    def log(self, step: Step) -> Path:
+        """Return the file of a step's messages."""
+        return self.folder / "logs" / f"{step.key}.txt"
 
     def _record_file(self, step: Step) -> Path:
-        return self._folder / StepsRun.manifest_name / f"{step.key}.json"
+        return self.folder / StepsRun.manifest_name / f"{step.key}.json"
 
-    def _run(self, step: Step) -> None:
+    def run_step(self, step: Step) -> None:
+        """Run a step and record it; raises a BioragError if its command fails."""
         logger.debug("%s", step.name)
-        for name, text in step.files:
+        if step.files or step.settings:
             make_folder(self._files(step))
-            write_text(self._files(step) / name, self._filled(step, text))
-        log = self._folder / "logs" / f"{step.key}.txt"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self.out(step).parent.mkdir(parents=True, exist_ok=True)
+        for name, text in step.files:
+            write_text(self._files(step) / name, self.filled(step, text))
+        if step.settings:
+            self._write_settings(self._files(step), dict(step.settings))
+        for folder in (self.log(step).parent, self.out(step).parent):
+            folder.mkdir(parents=True, exist_ok=True)
         command, started = self.command(step), time.perf_counter()
-        with log.open("w", encoding="utf-8") as messages:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *command], stdout=subprocess.PIPE, stderr=messages, env=self._environment
-            )
-            self._live.add(process)
-            reply, _ = process.communicate()
-            self._live.discard(process)
-        if process.returncode:
-            last = (log.read_text(encoding="utf-8").strip().splitlines() or ["no message"])[-1]
-            kind = ERRORS.get(process.returncode, ServiceError)
-            raise kind(f"{step.name!r} failed: {last.removeprefix('error: ')} (all messages: {log})")
+        code, reply = self.execute(command, self.log(step))
+        if code:
+            last = (self.log(step).read_text(encoding="utf-8").strip().splitlines() or ["no message"])[-1]
+            kind = ERRORS.get(code, ServiceError)
+            raise kind(f"{step.name!r} failed: {last.removeprefix('error: ')} (all messages: {self.log(step)})")
         seconds = round(time.perf_counter() - started, 3)
         record = StepRecord(name=step.name, command=command, seconds=seconds, report=parse_json(reply))
         write_json(self._record_file(step), record)
+
+    def execute(self, command: Sequence[str], log: Path) -> tuple[int, bytes]:
+        """Run a command in a process of its own, its messages into a file; return its exit code and its output.
+
+        Of several jobs each has one of the GPUs.
+        """
+        own = self._places.get()
+        try:
+            with log.open("w", encoding="utf-8") as messages:
+                words, variables = [sys.executable, "-m", *command], {**self.environment, **own}
+                process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=messages, env=variables)
+                self._live.add(process)
+                reply, _ = process.communicate()
+                self._live.discard(process)
+        finally:
+            self._places.put(own)
+        return process.returncode, reply
 
 
 def _interrupted(*_: object) -> NoReturn:

@@ -11,7 +11,6 @@ import numpy as np
 
 from biorag.benchmarks.per_question import PER_QUESTION, QuestionFigures, QuestionValues, read_figures, values_of
 from biorag.benchmarks.significance import Paired, holm
-from biorag.errors import BadInputError
 from biorag.recipes.plan import RecipePlan
 from biorag.recipes.recipe import Figure, FigurePath, Finding, Known, PaperTable, TableRow
 from biorag.recipes.steps import METRICS, Step, Workshop
@@ -133,7 +132,7 @@ class Figures:
     def _figure(self, figure: Figure, path: FigurePath) -> float | None:
         """Return the mean of a figure, or of several, over the steps; None if there are none."""
         steps = self._steps(figure)
-        return fmean(reported(self._workshop, step, one) for step in steps for one in _paths(path)) if steps else None
+        return fmean(self._workshop.reported(step, one) for step in steps for one in _paths(path)) if steps else None
 
     def _by_question(self, figure: Figure, path: FigurePath) -> QuestionValues | None:
         """Return a figure by question, averaged over the steps.
@@ -155,23 +154,6 @@ def _paths(path: FigurePath) -> tuple[str, ...]:
 
 def _minus(ours: float | None, theirs: float | None) -> float | None:
     return None if ours is None or theirs is None else ours - theirs
-
-
-def reported(workshop: Workshop, step: Step, path: str) -> float:
-    """Return a number of a finished step's report; its path is keys joined by dots.
-
-    Raises BadInputError if the report does not have it.
-    """
-    value: Any = workshop.record(step)["report"]
-    for key in path.split("."):
-        if isinstance(value, list):  # rows of `bench mteb` by their task, of `bench bioasq` by their batch
-            rows = [row for row in value if isinstance(row, dict)]
-            value = next((row for row in rows if key in (row.get("task"), row.get("batch"))), None)
-        else:
-            value = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise BadInputError(f"the report of step {step.name!r} has no number at {path!r}")
-    return float(value)
 
 
 def columns_of(table: Mapping[str, Any]) -> list[str]:

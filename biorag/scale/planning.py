@@ -57,6 +57,7 @@ class MachineKind(_Table):
     memory_gb: PositiveFloat
     disk_gb: PositiveFloat
     gpus: int = Field(default=0, ge=0)
+    gpu_memory_gb: PositiveFloat | None = None  # of each, for recipes
     gpu_tflops: PositiveFloat | None = None
     gpu_utilisation: float = Field(default=0.2, gt=0, le=1)  # an assumption: small encoders reach a small share
     price_per_hour: float | None = Field(default=None, ge=0)

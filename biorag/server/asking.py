@@ -109,7 +109,8 @@ def _answered(session: Session, body: AskBody, grow: Grow) -> AnswerResult:
     if not after:
         return session.ask(**asked, on_text=grow)
     text = asked.pop("question")
-    searched, holds = standalone(session, text, after, said)
+    kept = {name: asked[name] for name in ("filter", "exclude_pmid")}
+    searched, holds = standalone(session, text, after, said, **kept)
     asked["answer_anyway"] = asked["answer_anyway"] or holds or None
     answer = session.ask(searched, **asked, on_text=grow)
     return answer if searched == text else following(text, after, said, answer)

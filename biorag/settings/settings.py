@@ -160,6 +160,7 @@ SECTIONS: Mapping[str, type[Section]] = {
 }
 FIELDS: Mapping[str, SettingField] = dict(_places())
 SECRETS = frozenset(name for name, entry in FIELDS.items() if entry.field.annotation == SecretStr | None)
+WITHOUT_EFFECT = frozenset(name for name, entry in FIELDS.items() if entry.option.effect is Effect.NONE)
 
 
 def checked(values: Mapping[str, Any], sources: Mapping[str, str] | None = None) -> Settings:

@@ -53,8 +53,11 @@ class TrainingSettings(Section):
         "Cached gradients: rows encoded at a time, for large batches in little memory.",
         models=(RETRIEVER, RERANKER),
         bounds=(1, 65_536),
+        effect=Effect.NONE,
     )
-    gradient_checkpointing: bool = _run(False, "Recompute activations: less memory, a third more time.")
+    gradient_checkpointing: bool = _run(
+        False, "Recompute activations: less memory, a third more time.", effect=Effect.NONE
+    )
     lora_rank: int = _run(16, "Rank of the matrices that --lora trains.", models=(RETRIEVER,), bounds=(1, 1024))
     lora_alpha: float = _run(
         32.0, "LoRA's α: the matrices' product counts α / rank times.", models=(RETRIEVER,), gt=0, le=LARGEST

@@ -39,12 +39,13 @@ class TrainingSet:
     share: float | None = None
 
     def described(self) -> dict[str, Any]:
-        """Return the identity of the set, besides its rows."""
+        """Return the identity of the set, besides its rows; whether their own instructions count."""
         return {
             "name": self.name,
             "rows": len(self.training),
             "instructions": self.instructions and self.instructions.prompts(),
             **({"share": self.share} if self.share else {}),
+            **({"of_rows": True} if self.instructions and self.instructions.before(self.training) else {}),
         }
 
 
@@ -84,7 +85,11 @@ class Split(Generic[Row]):
 
 
 def _record(row: Any) -> dict[str, Any]:
-    return asdict(row)
+    """Return what is hashed of a row; an instruction only where it has one, as before rows had any."""
+    record = asdict(row)
+    if not record.get("instruction", True):
+        del record["instruction"]
+    return record
 
 
 def mixed(sets: Sequence[TrainingSet]) -> Split:

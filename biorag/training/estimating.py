@@ -5,8 +5,9 @@ docs/memory.md has the formulas; `scripts/measure/training.py` compares them wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -15,7 +16,6 @@ from biorag.models import resources
 from biorag.models.formats.directory import Tensor
 from biorag.models.loading import best_device, uses_bf16
 from biorag.models.resources import WEIGHT_BYTES, ModelShape, duration, gib
-from biorag.settings.settings import FIELDS, Settings
 from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER, TrainingSettings
 from biorag.training.run_directory import process_count
 from biorag.types import TrainingRow
@@ -132,7 +132,7 @@ def columns_work(
         count = 0
     longest, tokens = [query_tokens, *[0] * (1 + count)], 0
     for row in rows:
-        for column, text in enumerate((row.query, row.positive, *row.negatives[:count])):
+        for column, text in enumerate((row.instruction + row.query, row.positive, *row.negatives[:count])):
             length = min(settings.max_tokens, 1 + len(text) // CHARACTERS)
             length = max(length, 0 if column else query_tokens)
             longest[column], tokens = max(longest[column], length), tokens + length
@@ -228,26 +228,7 @@ def epochs_of(settings: TrainingSettings, rows: int, processes: int = 1) -> floa
     return settings.max_steps * settings.batch_size * processes * (settings.gradient_accumulation or 1) / max(1, rows)
 
 
-def training_settings(words: Sequence[str], settings: Settings) -> Settings:
-    """Return the settings of a `train` command by its words: the options stand above `settings`."""
-    flags = {entry.flag: name for name, entry in FIELDS.items() if entry.section == "training" and entry.flag}
-    flags |= {FIELDS[name].flag: name for name in ("precision", "seed")}
-    given = {}
-    for word, value in zip(words, [*words[1:], ""], strict=True):
-        if name := flags.get(word):
-            given[name] = True if FIELDS[name].field.annotation is bool else value
-    return settings.replace(**given)
-
-
-def rough_shape(parameters: float, multiplied: float, layers: int, hidden: int) -> ModelShape:
-    """Return the shape of a model of which only these sizes are known: layers of six products, all heads their own."""
-    feed = multiplied / layers / hidden - 4 * hidden  # twice the feed-forward width, or three times if gated
-    inner = int(4 * hidden + feed)
-    ends = int(layers * (8 * hidden + 2 * feed))
-    return ModelShape(int(parameters), int(multiplied), hidden, layers, inner, 2 * hidden, 4, ends)
-
-
-def architecture_shape(configuration: dict[str, object]) -> ModelShape:
+def architecture_shape(configuration: Mapping[str, Any]) -> ModelShape:
     """Return the shape of an architecture by the settings of its config.json alone, `model_type` among them."""
     from transformers import AutoConfig, AutoModel
 

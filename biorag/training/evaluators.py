@@ -96,14 +96,15 @@ def retrieval_validation(
     """Return the search for each held-out question among its passages, its negatives and others; None without any.
 
     The others are drawn from the training rows' passages until there are 1,000. Without instructions the model's own
-    prompts are used.
+    prompts are used; a row's own instruction stands before its query.
     """
     rows = _some_questions(validation, seed)
     if not rows:
         return None
+    before = instructions.before(rows) if instructions else None
     relevant: dict[str, set[str]] = {}
-    for row in rows:
-        relevant.setdefault(row.query, set()).add(row.positive)
+    for prompt, row in zip(before or [""] * len(rows), rows, strict=True):
+        relevant.setdefault(prompt + row.query, set()).add(row.positive)
     passages = dict.fromkeys([row.positive for row in rows] + [text for row in rows for text in row.negatives])
     others = sorted({row.positive for row in training} - passages.keys())
     random.Random(seed).shuffle(others)
@@ -114,7 +115,7 @@ def retrieval_validation(
         relevant_docs=relevant,
         main_score_function=similarity,
         score_functions={similarity: SIMILARITIES[similarity]},
-        query_prompt=instructions and instructions.query,
+        query_prompt="" if before else instructions and instructions.query,
         corpus_prompt=instructions and instructions.passage,
         write_csv=False,
     )

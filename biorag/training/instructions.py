@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
 from biorag.errors import BadInputError, MissingError, UsageError, unknown_name
+from biorag.types import TrainingRow
 from biorag.utils.parsing import parse_json, parse_toml
 
 TASK = "Given a biomedical question, retrieve passages that answer it"
@@ -18,16 +21,80 @@ TASK_FILES = {"bmretriever": "bmretriever_tasks.toml"}  # packaged: data set -> 
 TUNED = "tuned"  # before the folder of a tuned instruction
 
 
+# BMRetriever's "{task}\nQuery: ", E5's and Qwen3's "Instruct: {task}\nQuery:"; else the instruction is the prompt.
+_FORM = re.compile(r"(?P<start>Instruct: )?(?P<task>.*?)(?P<end>\nQuery: ?|\s*)", re.DOTALL)
+
+
+class PromptedEncoder(Protocol):
+    """An encoder whose query prompt may be changed."""
+
+    query_prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptForm:
+    """The parts before and after the instruction in a query prompt."""
+
+    start: str = ""
+    end: str = "\nQuery: "
+
+    def prompt(self, instruction: str) -> str:
+        """Return the query prompt; empty without an instruction."""
+        return f"{self.start}{instruction}{self.end}" if instruction else ""
+
+
+def parted(prompt: str) -> tuple[str, PromptForm]:
+    """Return the instruction in a query prompt, and the form that makes the prompt of it.
+
+    An empty prompt has BMRetriever's form.
+
+    Xu et al. (2024), BMRetriever, arXiv:2404.18443.
+    """
+    match = _FORM.fullmatch(prompt)
+    assert match is not None, "every text has the form"
+    if not match["task"]:
+        return (prompt, PromptForm(end="")) if prompt else ("", PromptForm())
+    return match["task"], PromptForm(match["start"] or "", match["end"])
+
+
+def form_of(prompt: str) -> PromptForm | None:
+    """Return the form of a model's query prompt if an instruction stands in it plainly, as in BMRetriever's or E5's."""
+    instruction, form = parted(prompt)
+    return form if instruction and (form.start or form.end.strip()) else None
+
+
+@contextmanager
+def instructed(encoder: PromptedEncoder | None, instruction: str) -> Iterator[None]:
+    """Encode queries under another instruction, if there is one and the encoder's query prompt has a place for it."""
+    form = form_of(encoder.query_prompt) if encoder and instruction else None
+    if not encoder or not form:
+        yield
+        return
+    own, encoder.query_prompt = encoder.query_prompt, form.prompt(instruction)
+    try:
+        yield
+    finally:
+        encoder.query_prompt = own
+
+
 @dataclass(frozen=True, slots=True)
 class Instructions:
     """The text before a query and the text before a passage; empty for none.
 
-    Where there are texts in `drawn`, training puts one of them before each query in place of `query`.
+    Where there are texts in `drawn`, training puts one of them before each query in place of `query`. With a `form` a
+    row's own instruction stands in place of that of `query`.
     """
 
     query: str = ""
     passage: str = ""
     drawn: tuple[str, ...] = ()
+    form: PromptForm | None = None
+
+    def before(self, rows: Sequence[TrainingRow]) -> list[str] | None:
+        """Return the text before each row's query; None if no row has one of its own."""
+        if self.form is None or not any(row.instruction for row in rows):
+            return None
+        return [self.form.prompt(row.instruction) or self.query for row in rows]
 
     def prompts(self) -> dict[str, str]:
         """Return them by the names that sentence-transformers gives queries and passages."""
@@ -134,10 +201,12 @@ def read_instructions(spec: str, task: str = TASK, drawn: Sequence[str] = ()) ->
         raise UsageError(
             f"--random-prompts fill {{task}}, which the query of template {spec!r} does not have: give another"
         )
+    start, own, end = _before(query, QUERY, spec, "{task}").partition("{task}")
     return Instructions(
         _before(query, QUERY, spec, task),
         _before(passage, PASSAGE, spec, task),
         tuple(_before(query, QUERY, spec, other) for other in drawn),
+        PromptForm(start, end) if own and not drawn else None,
     )
 
 

@@ -10,12 +10,13 @@ Synthesize-Train-Merge's InfoNCE (section 3.2) takes of the other rows their pos
 
     L_i = −log( exp(s·sim(q_i, p_i⁺)) / (exp(s·sim(q_i, p_i⁻)) + Σ_j exp(s·sim(q_i, p_j⁺))) )
 
-Rows may have unequal numbers of negatives: texts that only fill their columns count in no softmax.
+Rows may have unequal numbers of negatives: texts that only fill their columns count in no softmax. Nor does another
+row's positive of the same question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from sentence_transformers.util import all_gather, cos_sim, dot_score, get_rank
@@ -55,7 +56,8 @@ class MaskedSimilarity:
     passages one after the other (late interaction), else all positives, then all first negatives, and so on.
 
     The `similarity` returns the scores of queries and passages, shape (queries, passages). Of the `others`' passages
-    all, the positives or none count. With `gather` passages are those of all processes, one after the other.
+    all, the positives or none count, but for positives of a row with the same query. With `gather` passages are those
+    of all processes, one after the other.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class MaskedSimilarity:
         self._similarity = similarity
         self._by_row, self._others, self.gather = by_row, others, gather
         self._counted: Tensor | None = None
+        self._questions: Tensor | None = None  # a number of each row's query, if some come again
         self._row = 0
 
     @classmethod
@@ -75,16 +78,23 @@ class MaskedSimilarity:
             return cls(similarity, by_row, NONE)
         return cls(similarity, by_row, settings.in_batch or ALL, process_count() > 1)
 
-    def begin(self, rows: int, columns: int, labels: Tensor | None, device: torch.device) -> None:
-        """Take the next batch: rows of this process, columns of passages, and how many negatives each row has."""
-        self._row, self._counted = 0, None
-        if labels is None and self._others == ALL:
+    def begin(self, query: Mapping[str, Tensor], columns: int, labels: Tensor | None) -> None:
+        """Take the next batch: this process's queries, columns of passages, and how many negatives each row has."""
+        questions = self._gathered(_numbers(query))
+        rows, rows_of_all, device = len(query["input_ids"]), len(questions), questions.device
+        self._row = rows * get_rank() if self.gather else 0
+        self._counted = None
+        self._questions = questions if self._others != NONE and len(set(questions.tolist())) < rows_of_all else None
+        if labels is None and self._others == ALL and self._questions is None:
             return
         counted = torch.ones(rows, columns, dtype=torch.bool, device=device)
         if labels is not None:
             counted = torch.arange(columns, device=device) <= labels.to(device)[:, None]
-        self._counted = all_gather(counted.byte()).bool() if self.gather else counted
-        self._row = rows * get_rank() if self.gather else 0
+        self._counted = self._gathered(counted.byte()).bool()
+
+    def _gathered(self, tensor: Tensor) -> Tensor:
+        """Return the rows of all processes that share their passages."""
+        return all_gather(tensor) if self.gather else tensor
 
     def __call__(self, queries: Tensor, passages: Tensor, **masks: Tensor) -> Tensor:
         """Return the scores of the next queries, `NO_PASSAGE` where a passage does not count."""
@@ -94,12 +104,23 @@ class MaskedSimilarity:
         rows = torch.arange(self._row, self._row + len(scores), device=scores.device)
         self._row += len(scores)
         counted = self._counted[None]  # (queries or 1, rows, columns)
+        own = torch.arange(counted.shape[1], device=scores.device) == rows[:, None]
+        positive = torch.arange(counted.shape[2], device=scores.device) == 0
         if self._others != ALL:
-            own = torch.arange(counted.shape[1], device=scores.device) == rows[:, None]
-            positive = torch.arange(counted.shape[2], device=scores.device) == 0
             counted = counted & (own[:, :, None] | (positive & (self._others == POSITIVES)))
+        if self._questions is not None:
+            again = (self._questions[rows][:, None] == self._questions) & ~own
+            counted = counted & ~(again[:, :, None] & positive)
         ordered = counted if self._by_row else counted.transpose(1, 2)
         return scores.masked_fill(~ordered.flatten(1), NO_PASSAGE)
+
+
+def _numbers(query: Mapping[str, Tensor]) -> Tensor:
+    """Return a number of each query's tokens, shape (rows,); the same for the same ones, however padded."""
+    ids = query["input_ids"] * query["attention_mask"]
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randint(1, 2**62, (ids.shape[1],), generator=generator).to(ids.device)
+    return (ids * weights).sum(dim=1)  # modulo 2^64
 
 
 class MaskedLoss(nn.Module):
@@ -114,7 +135,6 @@ class MaskedLoss(nn.Module):
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         """Return the mean loss of a batch; `sentence_features` are query, positive, negatives."""
         features = list(sentence_features)
-        texts = next(value for value in features[0].values() if isinstance(value, Tensor) and value.ndim)
-        self._candidates.begin(len(texts), len(features) - 1, labels, texts.device)
+        self._candidates.begin(features[0], len(features) - 1, labels)
         loss: Tensor = self.loss(features, labels)
         return loss

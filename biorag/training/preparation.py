@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ def instructions_of(
     """Return the instructions that the model keeps, and those of each set; None for the base's own.
 
     They are of the template `instruct`. The model's task is `task`, else that of the first set; a set without a task
-    takes the model's.
+    takes the model's, and its rows keep their own instructions.
 
     Raises UsageError if a set has a task and there is no template for it. As `read_instructions` does.
     """
@@ -114,7 +114,8 @@ def instructions_of(
         return None, [None] * len(sets)
     task = task or sets[0].task or TASK
     kept = read_instructions(instruct, task, drawn)
-    return kept, [read_instructions(instruct, listed.task or task, drawn) for listed in sets]
+    of_sets = [read_instructions(instruct, listed.task or task, drawn) for listed in sets]
+    return kept, [replace(own, form=None) if part.task else own for part, own in zip(sets, of_sets, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

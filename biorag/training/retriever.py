@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,17 +19,23 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from biorag.errors import BadInputError, UsageError
 from biorag.models.finding import ADAPTER, ModelFiles
+from biorag.models.inference import prompt_of
 from biorag.models.loading import input_modules
+from biorag.settings.section import ONCE
 from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import EncoderForm, LoraLayers
 from biorag.training.data import IN_BATCH, Split, TrainingSet, check_negatives, columns, mixed, usable
 from biorag.training.decoder import write_base
 from biorag.training.estimating import TrainingWork, columns_work
 from biorag.training.evaluators import METRIC, Validation, retrieval_validation
+from biorag.training.instructions import Instructions, form_of
 from biorag.training.loop import NoModelCard, TrainerJob, Training, batch_size, prompts_of, require_batch
 from biorag.training.losses import SIMILARITIES, MaskedLoss, MaskedSimilarity
 from biorag.training.run_directory import TrainingRun, is_first_process, wait_for_processes
 from biorag.training.sampling import RandomPrompts, SharedBatchSampler, rows_of_batch
+from biorag.types import TrainingRow
+
+logger = logging.getLogger(__name__)
 
 # A cosine, between −1 and 1, is sharpened by sentence-transformers' default; a dot product is not, as in BMRetriever.
 SCALES = {"cosine": 20.0, "dot": 1.0}
@@ -106,7 +113,7 @@ class RetrieverTraining(Training):
             loss=self._loss(model),
             metric=METRIC,
             save=save,
-            evaluator=self._validation(),
+            evaluator=self._validation(model),
             **self._data(model),
         )
 
@@ -122,7 +129,7 @@ class RetrieverTraining(Training):
 
     def _data(self, model: SentenceTransformer) -> dict[str, Any]:
         """Return a job's columns, arguments and collator; by the numbers of sets that have batches of their own."""
-        settings, form = self.settings.training, self.form.instructions
+        settings = self.settings.training
         texts: dict[str, Any]
         prompts: dict[str, Any]
         if of_sets := bool(self.usable.sets and not self.usable.shares):
@@ -130,17 +137,41 @@ class RetrieverTraining(Training):
                 with _naming(part):
                     require_batch([len(part.training)], settings)
             sets = {str(number): part for number, part in enumerate(self.usable.sets)}
-            texts = {number: columns(part.training, settings.hard_negatives) for number, part in sets.items()}
-            prompts = {n: prompts_of(model, texts[n], part.instructions or form) for n, part in sets.items()}
+            made = {n: self._texts(model, part.training, part.instructions) for n, part in sets.items()}
+            texts, prompts = ({n: pair[place] for n, pair in made.items()} for place in range(2))
         else:
-            texts = columns(self.rows, settings.hard_negatives)
-            prompts = prompts_of(model, texts, form)
+            texts, prompts = self._texts(model, self.rows, None)
         return {
             "columns": texts,
             "of_sets": of_sets,
             "extra_arguments": {"prompts": prompts, **self._sampler()},
             "collator": self._random_prompts(model),
         }
+
+    def _texts(
+        self, model: SentenceTransformer, rows: Sequence[TrainingRow], own: Instructions | None
+    ) -> tuple[dict[str, list[Any]], dict[str, str]]:
+        """Return the columns of rows, and the prompt before each; a row's own instruction is part of its query."""
+        texts, instructions = columns(rows, self.settings.training.hard_negatives), self._instructions(model, own)
+        prompts = prompts_of(model, texts, instructions)
+        if before := instructions.before(rows):
+            _require_included(model, "rows have an instruction of their own")
+            texts["query"] = [prompt + query for prompt, query in zip(before, texts["query"], strict=True)]
+            prompts.pop("query", None)
+        return texts, prompts
+
+    def _instructions(self, model: SentenceTransformer, own: Instructions | None) -> Instructions:
+        """Return the instructions of a set, or else of the run, or else those that the model has."""
+        if chosen := own or self.form.instructions:
+            return chosen
+        query = prompt_of(model, "query") or ""
+        if (form := form_of(query)) is None and any(row.instruction for row in self.rows):
+            logger.warning(
+                "rows have instructions of their own, for which the base's query prompt has no place, so they are left "
+                "out: give --instruct bmretriever, or a template",
+                extra=ONCE,
+            )
+        return Instructions(query, prompt_of(model, "document") or "", form=form)
 
     def _sampler(self) -> dict[str, Any]:
         """Return the argument for sets that share batches."""
@@ -150,11 +181,14 @@ class RetrieverTraining(Training):
         rows_of_batch(shares, sizes, batch_size(self.settings.training))  # refuses a set that fits into no batch
         return {"batch_sampler": partial(SharedBatchSampler, shares=shares, sizes=sizes, rows=sum(self.passes))}
 
-    def _validation(self) -> Validation | None:
-        """Return the mean over the sets, each searched with its own instructions."""
+    def _validation(self, model: SentenceTransformer) -> Validation | None:
+        """Return the mean over the sets, each searched with its own instructions, or its rows'."""
         parts = self.usable.sets or [TrainingSet("", self.usable.training, self.usable.validation)]
+        seed, similarity = self.settings.seed, self.similarity
         evaluators = [
-            retrieval_validation(part.validation, part.training, self.similarity, self.settings.seed, part.instructions)
+            retrieval_validation(
+                part.validation, part.training, similarity, seed, self._instructions(model, part.instructions)
+            )
             for part in parts
         ]
         return Validation.of(self.settings.retrieval.precision, evaluators)
@@ -167,10 +201,7 @@ class RetrieverTraining(Training):
         drawn = self.form.instructions.drawn if self.form.instructions else ()
         if not drawn:
             return None
-        if any(isinstance(module, Pooling) and not module.include_prompt for module in model.modules()):
-            raise UsageError(
-                "--random-prompts: the base's pooling leaves prompts out: take another base, or no random prompts"
-            )
+        _require_included(model, "--random-prompts")
         return partial(RandomPrompts, prompts=drawn, seed=self.settings.seed)
 
     def _loss(self, model: SentenceTransformer) -> Any:
@@ -183,6 +214,12 @@ class RetrieverTraining(Training):
         else:
             loss = MultipleNegativesRankingLoss(model, scale, candidates, **gather)
         return MaskedLoss(loss, candidates)
+
+
+def _require_included(model: SentenceTransformer, what: str) -> None:
+    """Refuse a model whose pooling leaves prompts out: those that stand in a query would count in its vector."""
+    if any(isinstance(module, Pooling) and not module.include_prompt for module in model.modules()):
+        raise UsageError(f"{what}: the base's pooling leaves prompts out: take another base, or leave that out")
 
 
 def _usable(split: Split, negatives: str, count: int) -> Split:

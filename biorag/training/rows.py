@@ -35,13 +35,14 @@ def _kept(candidates: Iterable[TrainingRow | None], names: Iterable[str]) -> tup
     """Return the rows to keep, and counts of those kept and dropped; None is a judgement of an unknown snippet.
 
     `rows` and `questions` (distinct by `normalised` text) were kept. Dropped were `duplicates` of an earlier query and
-    positive, rows with an `empty` side, and judgements of `unknown` snippets, neither in the folder's corpus nor in
-    the index. `gold` negatives were removed: positives of the same question in another row.
+    positive under the same instruction, rows with an `empty` side, and judgements of `unknown` snippets, neither in the
+    folder's corpus nor in the index. `gold` negatives were removed: positives of the same question in another row.
 
     Raises BadInputError naming the files if no row is left.
     """
     rows: list[TrainingRow] = []
     positives: dict[str, set[str]] = {}  # of each question
+    read: set[tuple[str, str, str]] = set()
     dropped = Counter(duplicates=0, empty=0, unknown=0)
     for row in candidates:
         question, positive = (normalised(row.query), normalised(row.positive)) if row else ("", "")
@@ -49,10 +50,11 @@ def _kept(candidates: Iterable[TrainingRow | None], names: Iterable[str]) -> tup
             dropped["unknown"] += 1
         elif not question or not positive:
             dropped["empty"] += 1
-        elif positive in positives.setdefault(question, set()):
+        elif (key := (question, positive, row.instruction)) in read:
             dropped["duplicates"] += 1
         else:
-            positives[question].add(positive)
+            read.add(key)
+            positives.setdefault(question, set()).add(positive)
             rows.append(row)
     if not rows:
         raise BadInputError(
@@ -82,8 +84,8 @@ def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[T
     """Return the training rows of JSON Lines files (gzip or not) and BEIR folders in their order, and `_kept`'s counts.
 
     A line has `query` (or `anchor`) and `positive`; negatives in `negative`, `negative_1`, `negative_2` …, or a
-    list of texts `negatives`; optionally `kind`, `query_id` and `positive_id`. Null counts as absent, and so does a
-    list `negatives` of objects, which mined files have beside the texts. Other keys are ignored.
+    list of texts `negatives`; optionally `kind`, `query_id`, `positive_id` and `instruction`. Null counts as absent,
+    and so does a list `negatives` of objects, which mined files have beside the texts. Other keys are ignored.
 
     A folder gives one row for each question and relevant snippet of `qrels/train.tsv`, if it has that, or of
     `qrels/test.tsv`; the snippets come from its `corpus.jsonl`, if it has that, or from `fetch`.
@@ -260,6 +262,7 @@ class RowRecord(BaseModel):
     kind: str = ""
     query_id: str = ""
     positive_id: str = ""
+    instruction: str = ""
 
     def all_negatives(self) -> Iterator[str]:
         """Yield `negative`, then `negative_1`, `negative_2` … by their numbers, then the texts of `negatives`."""
@@ -286,4 +289,5 @@ def parse_row(record: Mapping[str, Any]) -> TrainingRow:
             raise ValueError("a negative is empty")
         if negative == positive_words:
             raise ValueError("a negative is the same text as the positive")
-    return TrainingRow(row.query, row.positive, negatives, row.kind, row.query_id, row.positive_id)
+    own = row.instruction.strip()
+    return TrainingRow(row.query, row.positive, negatives, row.kind, row.query_id, row.positive_id, own)

@@ -12,7 +12,7 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from biorag.errors import BadInputError
-from biorag.settings.settings import Settings
+from biorag.settings.settings import WITHOUT_EFFECT, Settings
 from biorag.utils.files import write_json
 from biorag.utils.locks import LOCK
 from biorag.utils.parsing import parse_json, read_regular
@@ -97,10 +97,12 @@ class TrainingRun(RunDirectory):
     def changed(self, values: Mapping[str, Any]) -> list[str]:
         """Return the differences; none for a run without a checkpoint, which another may replace without loss.
 
-        A setting that a manifest does not have is newer than it, and had the effect of its default.
+        A setting that a manifest does not have is newer than it, and had the effect of its default; one that changes
+        memory and time alone, which manifests had once, does not count.
         """
         stored = dict(values["identity"])
-        stored["settings"] = {**Settings().training.identity(), **stored.get("settings", {})}
+        kept = {name: value for name, value in stored.get("settings", {}).items() if name not in WITHOUT_EFFECT}
+        stored["settings"] = {**Settings().training.identity(), **kept}
         changed = changed_keys(stored, self.identity, nested=True)
         return changed if values["complete"] or self.last_checkpoint() else []
 

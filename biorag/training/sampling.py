@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 from itertools import accumulate
 from random import Random
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sentence_transformers.base.sampler import DefaultBatchSampler
 
 from biorag.errors import BadInputError
+from biorag.settings.section import ONCE
+
+logger = logging.getLogger(__name__)
 
 ROUNDING = 1e-9
+READ = 10_000  # rows at a time
 
 
 def rows_of_batch(shares: Mapping[str, float], sizes: Mapping[str, int], batch: int) -> dict[str, int]:
@@ -38,10 +46,12 @@ def rows_of_batch(shares: Mapping[str, float], sizes: Mapping[str, int], batch: 
 
 
 class SharedBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
-    """Batches of which each set has its share of the rows, as in the BioASQ 8 hybrid system; none holds a text twice.
+    """Batches of which each set has its share of the rows, as in the BioASQ 8 hybrid system.
 
-    Each set's rows are drawn in a shuffled order, and again in another once all were; a row that shares a text with its
-    batch waits for a later one. The data hold the sets' rows one set after the other.
+    None holds a passage twice, nor a question, unless its set has fewer questions than a batch takes rows of it: the
+    question's other positives are then not its negatives (`losses.MaskedSimilarity`). Each set's rows are drawn in a
+    shuffled order, and again in another once all were; a row that shares a text with its batch waits for a later one.
+    The data hold the sets' rows one set after the other.
 
     `shares` and `sizes` are of each set, by its name; an epoch draws `rows`.
     """
@@ -51,24 +61,41 @@ class SharedBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
     ) -> None:
         super().__init__(dataset, **settings)
         labels = set(dataset.column_names) & set(self.valid_label_columns or [])
-        self._texts = dataset.remove_columns(list(labels))
-        self._sizes, self._drawn = sizes, rows
-        self._rows_of_batch = rows_of_batch(shares, sizes, self.batch_size)
+        self._texts = text_keys(dataset.remove_columns(list(labels)))
+        self._drawn, self._rows_of_batch = rows, rows_of_batch(shares, sizes, self.batch_size)
+        starts = dict(zip(sizes, accumulate([0, *sizes.values()]), strict=False))
+        self._sets = {name: range(start, start + sizes[name]) for name, start in starts.items()}
+        self._repeating = {
+            name: len(np.unique(self._texts[rows.start : rows.stop, 0])) < self._rows_of_batch[name]
+            for name, rows in self._sets.items()
+        }
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the row indices of each batch; they depend on the seed and the epoch alone."""
-        starts = accumulate([0, *self._sizes.values()])
         queues = {
-            name: _Queue(range(start, start + size), Random(f"{self.seed} {name} {self.epoch}"))
-            for (name, size), start in zip(self._sizes.items(), starts, strict=False)
+            name: _Queue(rows, f"{self.seed} {name} {self.epoch}", self._texts, self._repeating[name])
+            for name, rows in self._sets.items()
         }
         for _ in range(len(self)):
-            texts: set[str] = set()
-            yield [
-                index
-                for name, count in self._rows_of_batch.items()
-                for index in queues[name].take(count, texts, self._texts)
-            ]
+            texts: set[int] = set()
+            taken = {name: queues[name].take(count, texts) for name, count in self._rows_of_batch.items()}
+            self._check(taken)
+            yield [index for rows in taken.values() for index in rows]
+
+    def _check(self, taken: Mapping[str, Sequence[int]]) -> None:
+        """Say once that a batch cannot hold what was asked for."""
+        short = {name: len(rows) for name, rows in taken.items() if len(rows) < self._rows_of_batch[name]}
+        if short:
+            rows = sum(map(len, taken.values()))
+            listed = "; ".join(
+                f"{count:,} of {self._rows_of_batch[name]:,} of set {name!r}, {count / rows:.1%} of the batch"
+                for name, count in short.items()
+            )
+            logger.warning(
+                "a batch holds %s rows, not %s (%s), for want of different texts: lower --batch-size, or the share",
+                *(f"{rows:,}", f"{self.batch_size:,}", listed),
+                extra=ONCE,
+            )
 
     def __len__(self) -> int:
         """Return the number of batches, the same in every epoch."""
@@ -76,14 +103,27 @@ class SharedBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
         return int(rounded(self._drawn / self.batch_size))
 
 
-class _Queue:
-    """The rows of a set in the order in which they are drawn, without an end."""
+def text_keys(dataset: Any) -> NDArray[np.int64]:
+    """Return 64 bits of the hash of each text, shape (rows, columns): equal texts have equal ones."""
+    keys = np.empty((len(dataset), len(dataset.column_names)), np.int64)
+    for start in range(0, len(keys), READ):
+        columns = dataset[start : start + READ].values()
+        for place, texts in enumerate(columns):
+            digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in texts)
+            keys[start : start + READ, place] = np.frombuffer(digests, np.int64)
+    return keys
 
-    def __init__(self, rows: range, random: Random) -> None:
-        self._rows, self._random = rows, random
+
+class _Queue:
+    """The rows of a set in the order in which they are drawn, without an end; with `repeating` questions come again."""
+
+    def __init__(self, rows: range, seed: str, texts: NDArray[np.int64], repeating: bool) -> None:
+        self._rows, self._texts, self._compared = rows, texts, slice(1 if repeating else 0, None)
+        self._random = np.random.default_rng(list(seed.encode()))
+        self._order: Iterator[np.int64] = iter(())
         self._waiting: deque[int] = deque()
 
-    def take(self, count: int, texts: set[str], data: Any) -> list[int]:
+    def take(self, count: int, texts: set[int]) -> list[int]:
         """Return the next rows that have none of these texts, to which theirs are added.
 
         They are fewer than `count` if two passes over the set do not hold so many.
@@ -91,17 +131,24 @@ class _Queue:
         taken: list[int] = []
         passed: list[int] = []
         while len(taken) < count and len(passed) < 2 * len(self._rows):
-            if not self._waiting:
-                self._waiting.extend(self._random.sample(self._rows, len(self._rows)))
-            index = self._waiting.popleft()
-            own = {str(text) for text in data[index].values()}
-            if own & texts:
-                passed.append(index)
-            else:
-                texts |= own
+            index = self._next()
+            own = self._texts[index, self._compared].tolist()
+            if texts.isdisjoint(own):
+                texts.update(own)
                 taken.append(index)
+            else:
+                passed.append(index)
         self._waiting.extendleft(reversed(passed))
         return taken
+
+    def _next(self) -> int:
+        """Return the row that has waited longest, or else the next of a shuffled order, of another once it ends."""
+        if self._waiting:
+            return self._waiting.popleft()
+        for place in self._order:
+            return self._rows.start + int(place)
+        self._order = iter(self._random.permutation(len(self._rows)))
+        return self._next()
 
 
 class RandomPrompts:

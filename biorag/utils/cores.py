@@ -51,6 +51,14 @@ def usable_cores(proc: Path = PROC, mount: Path = CGROUPS) -> int:
     return max(1, min([affinity, *_quotas(proc, mount)]))
 
 
+def visible_gpus(dev: Path = Path("/dev")) -> list[str]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, else the numbers of all of NVIDIA's, without loading PyTorch."""
+    if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name.strip() for name in named.split(",") if name.strip()]
+    numbers = (path.name.removeprefix("nvidia") for path in dev.glob("nvidia[0-9]*"))
+    return sorted(filter(str.isdigit, numbers), key=int)
+
+
 def _quotas(proc: Path, mount: Path) -> Iterator[int]:
     """Yield the whole cores that each quota allows: microseconds of CPU time in a period."""
     for group in control_groups("cpu", proc, mount):

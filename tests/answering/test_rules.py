@@ -98,3 +98,39 @@ def test_one_name_in_several_forms(claim, evidence, expected):
 )
 def test_the_veto_leaves_other_words_to_the_judge(claim, evidence, expected):
     assert faults(claim, evidence) == expected
+
+
+TWO_ARMS = {
+    "counts": "Fever resolved in 49 of 63 children (78%) given infliximab and in 32 of 63 (51%) given immunoglobulin.",
+    "shares": "Nausea led to discontinuation in 7.1% with semaglutide and 2.0% with placebo.",
+    "periods": "Live vaccines are postponed for 11 months after immunoglobulin and for 6 months after infliximab.",
+    "interval": "The hazard ratio for death was 0.80 (95% CI 0.70 to 0.90) with dapagliflozin.",
+}
+
+
+@pytest.mark.parametrize(
+    ("claim", "evidence", "expected"),
+    [
+        ("Fever resolved in 49 of 63 children given infliximab.", "counts", "supported"),
+        ("Fever resolved in 32 of 63 given immunoglobulin.", "counts", "supported"),
+        ("Fever resolved in 51% given immunoglobulin.", "counts", "supported"),
+        ("Fever resolved in 49 of 63 children given immunoglobulin.", "counts", "unsupported"),
+        ("Fever resolved in 78% given immunoglobulin.", "counts", "unsupported"),
+        ("Nausea led to discontinuation in 7.1% with semaglutide.", "shares", "supported"),
+        ("Nausea led to discontinuation in 2.0% with placebo.", "shares", "supported"),
+        ("Nausea led to discontinuation in 7.1% with placebo.", "shares", "unsupported"),
+        ("Live vaccines are postponed for 6 months after infliximab.", "periods", "supported"),
+        ("Live vaccines are postponed for 11 months after infliximab.", "periods", "unsupported"),
+        ("The hazard ratio for death was 0.80 with dapagliflozin.", "interval", "supported"),
+    ],
+)
+def test_a_number_belongs_to_the_arm_that_the_evidence_gives_it(claim, evidence, expected):
+    assert verdict(claim, TWO_ARMS[evidence]) == expected
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [("Aspirin reduced deaths.", "contradicted"), ("Aspirin increased deaths.", "unsupported")],
+)
+def test_what_did_not_fall_need_not_have_risen(claim, expected):
+    assert verdict(claim, "Aspirin did not reduce deaths.") == expected

@@ -81,6 +81,16 @@ def test_the_full_grid_has_every_proportion_once():
         assert densities == ({0.2} if method == "linear" else set(FULL_DENSITIES))
 
 
+def test_a_sample_of_the_grid_is_drawn_once_with_the_seed():
+    recipe = MergeRecipe("ties", (0.5, 0.5), 0.2, 1.0)
+    whole = WeightSearch([], "all", "nDCG@10", "fp32", full=True).candidates(recipe, True)
+    drawn = [WeightSearch([], "all", "nDCG@10", "fp32", True, 20, seed).candidates(recipe, True) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    places = [whole.index(candidate) for candidate in drawn[0]]
+    assert len(places) == 20 and places == sorted(set(places)), "in the order of the grid, none twice"
+    assert WeightSearch([], "all", "nDCG@10", "fp32", True, 10**6, 1).candidates(recipe, True) == whole
+
+
 def test_a_sample_keeps_what_is_judged():
     ids = [f"q{n}" for n in range(30)]
     data = Dataset("d", [Question(id, "?") for id in ids], {id: {f"s{n}": 1} for n, id in enumerate(ids)})

@@ -20,13 +20,13 @@ from biorag.benchmarks.tuning.evolution import (
     feedback_of,
     instruction_of,
 )
-from biorag.benchmarks.tuning.instruction import PromptForm, parted
 from biorag.corpus.datasets import Dataset
 from biorag.errors import ServiceError
 from biorag.models.prompted import write_prompts
 from biorag.prompts.template import load_template
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
+from biorag.training.instructions import PromptForm, parted
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, Question, ScoredDoc, Snippet
 from tests.fakes import HashEncoder, ScriptedGenerator

@@ -115,10 +115,10 @@ class Asked:
     controls: tuple[str, ...] = ()
     requests: list[GenerationRequest] = field(default_factory=list)
     found: tuple[str, ...] = ()  # the texts of all hits
-    searches: list[str] = field(default_factory=list)
+    searches: list[tuple[str, dict]] = field(default_factory=list)
 
-    def search(self, query: str) -> SearchResult:
-        self.searches.append(query)
+    def search(self, query: str, **among) -> SearchResult:
+        self.searches.append((query, among))
         hits = tuple(Hit(rank, Snippet(f"s{rank}", "", text), 1.0) for rank, text in enumerate(self.found, 1))
         return SearchResult(query, "hybrid", hits, {})
 
@@ -149,8 +149,9 @@ def test_a_question_is_a_follow_up_where_a_snippet_holds_its_words_beside_the_to
     assert standalone(apart, question, LAST, ANSWER) == (question, False)
     together = Asked(None, found=("Streptomycin needs no vitamins, isoniazid does.",))
     combined = f"{question} (pyridoxine isoniazid)"
-    assert standalone(together, question, LAST, ANSWER) == (combined, True)
-    assert together.searches == [combined]
+    among = {"filter": ["year>=2015"], "exclude_pmid": [7]}
+    assert standalone(together, question, LAST, ANSWER, **among) == (combined, True)
+    assert together.searches == [(combined, among)]
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def test_pairs_of_scenarios_that_the_model_lists(generate, invoke, server, tmp_p
     assert (report["prompt_tokens"], report["completion_tokens"]) == (2800, 196), "the lists' too"
     listed = Path(f"{out}.scenarios.txt").read_text().splitlines()
     assert len(listed) == 13
-    assert [line["scenario"] for line in lines(out)] == [scenario for scenario in listed for _ in range(2)]
+    assert [line["instruction"] for line in lines(out)] == [scenario for scenario in listed for _ in range(2)]
     rows, _ = read_rows([out])
     assert {(row.kind, len(row.negatives)) for row in rows} == {("synthetic", 1)}
     failed(invoke(*asked, "--scenarios", 14), 5, "other scenarios:", "choose another --out")
@@ -260,7 +260,9 @@ def test_a_papers_own_words_replace_the_prompts_of_pairs_and_of_negatives(genera
     (row,) = lines(tmp_path / "p.jsonl")
     drawn = ", ".join(row["attributes"].values())
     assert (system, user) == ("Its own words.", f'Task: Find documents on a drug.\n{drawn}\nKeys: {{"query": 1}}')
-    own.write_text("[system]\nA paper's words.\n[user]\n{question}\n{documents}\nReturn ONLY the text.\n")
+    own.write_text(
+        "[system]\nA paper's words.\n[user]\n{question}\nPrompt: {instruction}\n{documents}\nReturn ONLY the text.\n"
+    )
     generate("negatives", mined, *model, "--prompt", own, "--out", tmp_path / "n.jsonl")
     users = [body["messages"][1]["content"] for body in server.bodies[1:]]
     assert all(user.endswith("Return ONLY the text.") for user in users)

@@ -185,6 +185,59 @@ def test_pairs_of_bmretriever_are_rows(tmp_path, record, as_array):
     assert lines(tmp_path / "out" / "rows.jsonl")[0].get("instruction") == (TASK if record == PAIRS[1] else None)
 
 
+def test_bmretrievers_pairs_are_parted_by_their_instructions(tmp_path):
+    from biorag.training.instructions import dataset_key, read_tasks
+
+    tasks = read_tasks("bmretriever")
+    told = {name: tasks[dataset_key(name)] for name in ("MQP", "MS Marco", "FEVER", "PubMed")}
+    told["a task of its own"] = "Find trials of a drug"
+    records = [{"instruction": text.upper(), "query": name, "positive": f"On {name}."} for name, text in told.items()]
+    path = write_lines(tmp_path / "ft_data.jsonl", records)
+    parts = {}
+    for part in ("med-synth", "med-real", "search", "nlu"):
+        converted("bmretriever", tmp_path / part, path, split=part)
+        parts[part] = [row["query"] for row in lines(tmp_path / part / "rows.jsonl")]
+    assert parts == {
+        "med-synth": ["PubMed", "a task of its own"],
+        "med-real": ["MQP"],
+        "search": ["MS Marco"],
+        "nlu": ["FEVER"],
+    }
+
+
+def test_rows_become_judged_questions(tmp_path):
+    rows = [
+        {"query": "Why?", "positive": "Because.", "negatives": ["No idea."]},
+        {"query": "How?", "positive": "So.", "negative": "Because."},
+        {"query": "Why?", "positive": "Therefore."},
+    ]
+    counts = converted("rows", tmp_path / "out", write_lines(tmp_path / "rows.jsonl", rows))["counts"]
+    assert (counts["questions"], counts["snippets"], counts["judgements"]) == (2, 4, 3)
+    data, texts = (
+        load_dataset(tmp_path / "out"),
+        {row["_id"]: row["text"] for row in lines(tmp_path / "out" / "corpus.jsonl")},
+    )
+    relevant = {question.text: [texts[id] for id in data.qrels[question.id]] for question in data.questions}
+    assert relevant == {"Why?": ["Because.", "Therefore."], "How?": ["So."]}
+
+
+def test_records_with_a_title_alone_are_dropped(tmp_path):
+    articles = ["<ArticleTitle>T</ArticleTitle><Abstract><AbstractText>C</AbstractText></Abstract>"]
+    articles += ["<ArticleTitle>Only a title</ArticleTitle>"]
+    citations = [
+        f'<MedlineCitation><PMID Version="1">{pmid}</PMID><Article>{article}</Article></MedlineCitation>'
+        for pmid, article in enumerate(articles, 7)
+    ]
+    records = "".join(f"<PubmedArticle>{citation}</PubmedArticle>" for citation in citations)
+    path = tmp_path / "pubmed20n0001.xml"
+    path.write_text(f"<PubmedArticleSet>{records}</PubmedArticleSet>")
+    counts = converted("abstracts", tmp_path / "out", path)["counts"]
+    assert (counts["snippets"], counts["dropped"]) == (1, 1)
+    assert [(row["_id"], row["title"], row["text"]) for row in lines(tmp_path / "out" / "corpus.jsonl")] == [
+        ("7", "T", "C")
+    ]
+
+
 BAD = {
     "pubmedqa": ({"1": {"QUESTION": " ", "CONTEXTS": ["x"]}, **PQAL}, "'QUESTION' is not a text", "questions", 3),
     "bioasq": (

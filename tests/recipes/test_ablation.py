@@ -15,7 +15,7 @@ from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.recipes import steps
 from biorag.recipes.plan import RecipePlan
-from biorag.recipes.steps import Step, Workshop
+from biorag.recipes.steps import Shared, Step, Workshop
 from biorag.recipes.sweep import SCALE, cells, load_sweep, recipe_of
 from tests import cli
 from tests.cli import done, invoke, options_of
@@ -116,7 +116,7 @@ SMALL = {"negatives": ["in-batch", "bm25"], "similarity": ["cosine"], "k_init": 
 
 def steps_of(sweep) -> dict[str, Step]:
     """Return all steps of a sweep by their names, which are distinct."""
-    listed = RecipePlan(recipe_of(sweep), SCALE, None, Path("data")).steps
+    listed = RecipePlan(recipe_of(sweep), SCALE).steps
     assert len({step.name for step in listed}) == len(listed)
     return {step.name: step for step in listed}
 
@@ -244,7 +244,7 @@ FAKE = """
     if fault and not notes.with_name("mended").exists():
         print(fault, file=sys.stderr)
         sys.exit(3)
-    kept = {key: value for key, value in os.environ.items() if key.startswith(("BIORAG_", "OMP_"))}
+    kept = {key: value for key, value in os.environ.items() if key.startswith(("BIORAG_", "OMP_", "CUDA_"))}
     print(json.dumps({"name": name, "environment": kept}))
 """
 
@@ -269,7 +269,7 @@ def fake(tmp_path, monkeypatch):
 @pytest.fixture
 def workshop(tmp_path):
     def workshop(jobs=1):
-        return Workshop(tmp_path / "out", jobs)
+        return Workshop(tmp_path / "out", Shared(jobs=jobs))
 
     return workshop
 
@@ -341,6 +341,20 @@ def test_a_step_has_its_own_home_and_no_settings_of_the_users(fake, workshop, tm
     assert {name: found[0].get(name) for name in alone} == alone
     assert found[1] == {**found[0], "OMP_NUM_THREADS": "4", "BIORAG_THREADS": "4"}
     assert "BIORAG_TRAIN_EPOCHS" not in found[0]
+
+
+def test_steps_side_by_side_have_a_gpu_each(fake, workshop, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    names = ("first", "second", "third")
+    fake.update(dict.fromkeys(names, (0.1, "")))
+    seen = {}
+    for jobs in (1, 2):
+        steps_of = [Step(name, (name, str(jobs))) for name in names]
+        shop = workshop(jobs)
+        shop.run(steps_of, quiet)
+        seen[jobs] = [shop.record(step)["report"]["environment"]["CUDA_VISIBLE_DEVICES"] for step in steps_of]
+    assert seen[1] == ["3,5"] * 3
+    assert set(seen[2][:2]) == {"3", "5"} and seen[2][2] in ("3", "5")
 
 
 def ablate(*arguments):

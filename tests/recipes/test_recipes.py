@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.errors import BadInputError, UsageError
 from biorag.recipes import papers
-from biorag.recipes.plan import RecipePlan
+from biorag.recipes.estimates import StepEstimate, elapsed
+from biorag.recipes.plan import Choices, RecipePlan
 from biorag.recipes.recipe import load_recipe
 from biorag.recipes.run import plan_of, recipe_of
 from biorag.recipes.steps import Workshop
@@ -26,18 +28,19 @@ what = "ten texts"
 get = "from the shelf"
 size = {smoke = 10}
 tokens = 100
+[models."org/one"]
+licence = "none"
+[models."org/one".config]
+model_type = "bert"
+vocab_size = 100
+hidden_size = 32
+intermediate_size = 64
+num_hidden_layers = 2
+num_attention_heads = 2
 [backbones.one]
-model = "starter"
-parameters = 20e6
-multiplied = 10e6
-layers = 6
-hidden = 384
+model = "org/one"
 [backbones.two]
 model = "other"
-parameters = 40e6
-multiplied = 30e6
-layers = 12
-hidden = 768
 [axes]
 kind = ["near", "far"]
 depth = [1, 2]
@@ -110,7 +113,7 @@ def file(tmp_path) -> Path:
 
 
 def plan(file: Path, scale: str = "smoke", backbone: str | None = None) -> RecipePlan:
-    return RecipePlan(load_recipe(file), scale, backbone, file.parent)
+    return RecipePlan(load_recipe(file), scale, Choices(file.parent, backbone))
 
 
 def by_name(plan: RecipePlan) -> dict[str, list[str]]:
@@ -128,7 +131,7 @@ def test_each_step_is_there_once_for_each_point_of_its_axes(file):
     assert by_name(made)["model near"] == ["make", texts, "--seed", "3", "--out", "{out}"]
     assert by_name(made)["model far"] == ["copy", steps["model near"].place]
     assert steps["model far"].needs == (steps["model near"],)
-    assert by_name(made)["index far"][1:] == ["--encoder", steps["model far"].place, "--name", "{name}", "of starter"]
+    assert by_name(made)["index far"][1:] == ["--encoder", steps["model far"].place, "--name", "{name}", "of org/one"]
     assert by_name(made)["measured far, 2"] == ["bench", "--name", steps["index far"].title_place, "--depth", "2"]
     assert steps["measured far, 2"].needs == (steps["index far"],)
 
@@ -171,7 +174,9 @@ def test_a_step_is_another_when_its_input_its_settings_or_what_it_needs_changes(
 
 def test_the_backbone_stands_for_base(file):
     assert by_name(plan(file, backbone="two"))["index near"][-1] == "of other"
-    file.write_text(file.read_text().replace("hidden = 768", 'hidden = 768\nvalues = {none = ["-v"], words = "mine"}'))
+    file.write_text(
+        file.read_text().replace('model = "other"', 'model = "other"\nvalues = {none = ["-v"], words = "mine"}')
+    )
     found = by_name(plan(file, backbone="two"))
     assert "-v" not in found["model near"] and found["index near"][-1] == "of other", "the scale's values come first"
     file.write_text(file.read_text().replace("none = [], ", "", 1))
@@ -381,26 +386,107 @@ def test_a_run_resumes_and_reports(file, tmp_path):
     assert again["steps"] == report["steps"], "nothing runs twice, the seconds are the first ones"
 
 
-def test_a_dry_run_lists_steps_with_estimates(file, tmp_path):
-    asked = ["run", file, "--data", tmp_path / "absent", "--dry-run"]
+REAL = """
+[[steps]]
+name = "model"
+run = "train retriever {texts} --base {base} --batch-size 4 --max-tokens 100 --hard-negatives 2 {more} --out {out}"
+work = {kind = "train", of = "texts", texts = 4}
+[[steps]]
+name = "index"
+run = "index {texts} --encoder {model} --store-tokens none --name {name}"
+work = {kind = "encode", of = "texts"}
+[[steps]]
+name = "measured"
+run = "bench retrieval {texts} --name {index.name}"
+"""
+
+
+@pytest.fixture
+def real(file) -> Path:
+    """The recipe with commands that biorag has."""
+    head = HEAD.replace('words = "of {base}"', "more = []")
+    file.write_text(head + REAL)
+    return file
+
+
+def test_a_dry_run_lists_steps_with_estimates(real, tmp_path):
+    asked = ["run", real, "--data", tmp_path / "absent", "--dry-run"]
     found = done(invoke(*asked, "--json"))
-    steps = {step["name"]: step for step in found["steps"]}
+    trained, encoded, measured = found["steps"]
     assert found["missing"] == {"texts": str(tmp_path / "absent" / "texts.jsonl")}
-    trained, encoded = steps["model near"], steps["index near"]
-    # 10 rows of 2 texts of 100 tokens at 6 operations a parameter, against 10 of 100 at 2
-    assert trained["seconds"] / encoded["seconds"] == pytest.approx(6)
-    assert trained["bytes"] > 16 * 20e6 > encoded["bytes"] - 700e6 == pytest.approx(4 * 20e6)
-    assert steps["measured near, 1"]["seconds"] is None
-    assert encoded["command"][3:5] == ["index", "--encoder"]
+    # BERT of width 32: words, positions, types; of 2 layers 4 · 32 · 32 and 2 · 32 · 64; the pooler
+    multiplied = 2 * (4 * 32 * 32 + 2 * 32 * 64) + 32 * 32
+    biases = 2 * (4 * 32 + 64 + 32) + 32 + (1 + 2 * 2) * 2 * 32
+    parameters = (100 + 512 + 2) * 32 + multiplied + biases
+    assert trained["disk"] == 16 * parameters
+    assert encoded["bytes"] == 4 * parameters < trained["bytes"]
+    # 10 rows of a question of 64 tokens and three texts of 100, at 6 operations a parameter, against 10 of 100 at 2
+    assert trained["seconds"] / encoded["seconds"] == pytest.approx(3 * (64 + 300) / 100)
+    assert (measured["seconds"], measured["bytes"], trained["fault"]) == (None, None, "")
+    assert encoded["command"][3:5] == ["index", str(tmp_path / "absent" / "texts.jsonl")]
+    assert found["seconds"] == trained["seconds"] + encoded["seconds"]
     shown = invoke(*asked)
     assert "not there" in shown.stderr
     assert "ten texts; from the shelf" in shown.stderr.replace("\n", " ")
 
 
-def test_what_cannot_be_run(file, tmp_path):
-    sentence = failed(invoke("run", file, "--out", tmp_path / "out", "--data", tmp_path / "absent"), 4, "--data")
+MACHINE = """
+name = "small"
+cores = 2
+memory_gb = 64
+disk_gb = 100
+gpus = 1
+gpu_memory_gb = {memory}
+gpu_tflops = 100
+"""
+
+
+def test_a_plan_is_checked_against_the_machine_named(real, tmp_path):
+    profiles = "[hardware.large]\nabout = ''\nmemory_gb = 1\n[hardware.small]\nabout = ''\nmemory_gb = 0.002\n"
+    real.write_text(real.read_text() + profiles + "settings = {train_mini_batch_size = 1}\n")
+    machine = tmp_path / "machine.toml"
+
+    def planned(memory: float) -> tuple[str | None, int, str]:
+        machine.write_text(MACHINE.format(memory=memory))
+        asked = ["run", real, "--data", tmp_path, "--dry-run", "--machine", machine, "--json"]
+        found = done(invoke(*asked))
+        return found["hardware"], found["steps"][0]["bytes"], found["steps"][0]["fault"]
+
+    profile, whole, fault = planned(2)
+    assert (profile, fault) == ("large", "")
+    profile, parts, fault = planned(0.002)
+    assert (profile, fault) == ("small", "") and parts < whole, "a row at a time fits"
+    profile, bytes, fault = planned(0.001)
+    assert (profile, bytes) == (None, whole)
+    assert fault.startswith("training org/one takes 0.0 GiB and there are")
+
+
+def test_steps_side_by_side_end_sooner_but_wait_for_what_they_need(file):
+    plan = plan_of(file, "smoke", Choices(file.parent))
+    estimates = {step.key: StepEstimate(seconds=len(step.needs) + 1) for step in plan.steps}
+    estimates[plan.steps[0].key] = StepEstimate(seconds=None)  # not known: left out
+    known = {step.key: estimates[step.key].seconds or 0 for step in plan.steps}
+
+    def path(step) -> float:
+        return known[step.key] + max(map(path, step.needs), default=0)
+
+    assert elapsed(plan, estimates, 1) == sum(known.values())
+    assert elapsed(plan, estimates, 99) == max(map(path, plan.steps)) < sum(known.values())
+    assert elapsed(plan, estimates, 99) <= elapsed(plan, estimates, 2) <= elapsed(plan, estimates, 1)
+
+
+def test_the_recipe_of_the_page_on_recipes_can_be_planned(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    block = page[page.index("    title = ") : page.index("| blank |")]
+    (tmp_path / "recipe.toml").write_text(textwrap.dedent(block))
+    planned = done(invoke("run", tmp_path / "recipe.toml", "--dry-run", "--json"))
+    assert [step["name"].split()[0] for step in planned["steps"]] == ["pairs", "retriever", "index", "measured"]
+
+
+def test_what_cannot_be_run(real, tmp_path):
+    sentence = failed(invoke("run", real, "--out", tmp_path / "out", "--data", tmp_path / "absent"), 4, "--data")
     assert "ten texts; from the shelf" in sentence
-    failed(invoke("run", file, "--data", tmp_path), 2, "give --out, or --dry-run")
+    failed(invoke("run", real, "--data", tmp_path), 2, "give --out, or --dry-run")
     failed(invoke("reproduce", "nobody", "--out", tmp_path / "out"), 2, "no recipe of 'nobody'")
     assert not (tmp_path / "out").exists()
 
@@ -409,7 +495,7 @@ def test_what_cannot_be_run(file, tmp_path):
     ("paper", "scale"), [(paper, scale) for paper in papers() for scale in load_recipe(recipe_of(paper)).scales]
 )
 def test_every_command_of_a_packaged_recipe_has_the_options_it_is_given(paper, scale, tmp_path):
-    made = plan_of(recipe_of(paper), scale, None, tmp_path)
+    made = plan_of(recipe_of(paper), scale, Choices(tmp_path))
     assert made.steps
     for step in made.steps:
         words = {word for word in step.arguments if word.startswith("--")}
@@ -434,7 +520,9 @@ def test_a_packaged_recipe_runs_at_the_scale_smoke(paper, tmp_path):
 def test_packages_that_are_not_installed_are_named_before_the_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("biorag.recipes.run.lacking", lambda extra: ["gguf", "peft"] if extra == "decoders" else [])
+    monkeypatch.setattr(
+        "biorag.recipes.preflight.lacking", lambda extra: ["gguf", "peft"] if extra == "decoders" else []
+    )
     result = invoke("reproduce", "bmretriever", "--out", tmp_path / "out")
     failed(result, 4, "need gguf, peft: run pip install 'biorag[decoders]'")
     assert not (tmp_path / "out").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -104,15 +104,19 @@ FULL = TrainingRow("q", "p", ("n", "m"), "bm25", "id1", "id2")
 
 
 def test_a_fingerprint_is_of_the_rows_as_lines_of_json():
-    split = Split([FULL, row(1)], [row(2, 1)])
+    asked = replace(FULL, instruction="Find it")
+    split = Split([FULL, row(1)], [row(2, 1), asked])
 
     def slow(rows):
-        lines = "".join(json.dumps(asdict(one), sort_keys=True) + "\n" for one in rows)
+        records = [
+            {name: value for name, value in asdict(one).items() if name != "instruction" or value} for one in rows
+        ]
+        lines = "".join(json.dumps(record, sort_keys=True) + "\n" for record in records)
         return hashlib.sha256(lines.encode()).hexdigest()
 
     assert split.fingerprint() == {
         "training_rows": 2,
         "training_sha256": slow([FULL, row(1)]),
-        "validation_rows": 1,
-        "validation_sha256": slow([row(2, 1)]),
+        "validation_rows": 2,
+        "validation_sha256": slow([row(2, 1), asked]),
     }

@@ -19,9 +19,7 @@ from biorag.training.estimating import (
     columns_work,
     epochs_of,
     estimate,
-    rough_shape,
     texts_work,
-    training_settings,
 )
 from biorag.types import TrainingRow
 from scripts.measure import training as measured
@@ -95,14 +93,11 @@ def test_what_is_too_large_is_refused_with_what_would_help(tiny_decoder):
     full.admit("tiny", int(full.peak / 1.25) + 9)
 
 
-def test_the_options_of_a_command_stand_above_the_settings():
-    words = "train retriever rows.jsonl --batch-size 256 --lora --gradient-checkpointing --precision fp32 --epochs 2"
-    settings = training_settings([*words.split(), "--max-steps", "10"], Settings.of(train_max_tokens=512))
-    training = settings.training
-    assert (training.batch_size, training.gradient_checkpointing, training.max_tokens) == (256, True, 512)
-    assert settings.retrieval.precision == "fp32"
-    assert epochs_of(training, 1280) == 2, "ten steps of 256 rows"
-    assert epochs_of(training_settings(words.split(), settings.replace(train_max_steps=None)).training, 1280) == 2
+def test_a_number_of_steps_decides_the_epochs():
+    settings = Settings.of(train_batch_size=256, train_epochs=2)
+    assert epochs_of(settings.training, 1280) == 2
+    assert epochs_of(settings.replace(train_max_steps=10).training, 1280) == 2, "ten steps of 256 rows"
+    assert epochs_of(settings.replace(train_max_steps=5).training, 1280) == 1
 
 
 GEMMA = {
@@ -149,11 +144,3 @@ def test_published_sizes_in_the_papers_batches_fit_one_h200(
     )
     assert (round(whole / GIB, 1), round(checkpointed / GIB, 1)) == peaks
     assert cached < 80 * GIB
-
-
-def test_a_rough_shape_is_near_the_real_one():
-    real = architecture_shape(MODERNBERT)
-    rough = rough_shape(real.parameters, real.multiplied, real.layers, real.hidden)
-    work, settings = TrainingWork("retriever", 10**6, 32, (256,)), Settings().training
-    peaks = [estimate(shape, work, settings, H200, 1).peak for shape in (real, rough)]
-    assert 1 / 1.3 < peaks[1] / peaks[0] < 1.3

@@ -1,20 +1,33 @@
 """Instruction templates: what is put before a text, and what is no template."""
 
 import json
+from functools import wraps
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers import AutoTokenizer, LlamaModel
 
 from biorag.errors import BadInputError, MissingError
+from biorag.models.bi_encoder import BiEncoder
+from biorag.models.finding import find_encoder
+from biorag.training import retriever
 from biorag.training.instructions import (
     TASK,
     Instructions,
+    PromptForm,
+    form_of,
     generic_tasks,
+    instructed,
     named_task,
     read_instructions,
     read_tasks,
 )
+from biorag.training.preparation import SetFile, instructions_of
+from biorag.training.rows import read_rows
+from biorag.types import TrainingRow
+from tests.cli import done, invoke, succeeded
 
 shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 prefixes = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="{}"), max_size=20)
@@ -22,8 +35,10 @@ prefixes = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclud
 
 def test_named_templates():
     passage = "Represent this passage\npassage: "
-    assert read_instructions("bmretriever") == Instructions(f"{TASK}\nQuery: ", passage)
-    assert read_instructions("bmretriever", "Find it {query}") == Instructions("Find it {query}\nQuery: ", passage)
+    form = PromptForm("", "\nQuery: ")
+    assert read_instructions("bmretriever") == Instructions(f"{TASK}\nQuery: ", passage, form=form)
+    found = read_instructions("bmretriever", "Find it {query}")
+    assert found == Instructions("Find it {query}\nQuery: ", passage, form=form)
     assert read_instructions("none", "Find it") == Instructions("", "")
 
 
@@ -34,7 +49,8 @@ def test_a_file_gives_what_stands_before_its_places(tmp_path, before, after, pas
     texts = {"query": f"{before}{{task}}{after}{{query}}", "passage": passage + "{passage}"}
     lines = [f"{name} = {json.dumps(text, ensure_ascii=False)}\n" for name, text in texts.items()]
     path.write_text("".join(lines), encoding="utf-8")
-    assert read_instructions(str(path), task) == Instructions(before + task + after, passage)
+    form = PromptForm(before, after)
+    assert read_instructions(str(path), task) == Instructions(before + task + after, passage, form=form)
 
 
 @pytest.mark.parametrize(
@@ -97,3 +113,131 @@ def test_generic_tasks_are_drawn_from_ours_or_from_a_file(tmp_path):
         generic_tasks(1, 0, file)
     with pytest.raises(MissingError, match="one a line"):
         generic_tasks(1, 0, tmp_path / "absent.txt")
+
+
+# --- rows with an instruction of their own ------------------------------------------------------------------
+
+ASKED = [("Find the gene", "Aspirin fever", "s0"), ("Find pain", "Warfarin", "s1"), ("Find pain", "Heparin", "s2")]
+
+
+@pytest.fixture
+def published(tmp_path, snippets):
+    """BMRetriever's file: a query under its task, its positive under the passage's; the last record has none."""
+    contents = {snippet.id: snippet.contents for snippet in snippets}
+    records = [
+        {
+            "query": f"Instruct: {task}\nQuery: {query}",
+            "positive": f"Represent this passage\npassage: {contents[id]}",
+            "negative": f"Represent this passage\npassage: Something else than {query}.",
+        }
+        for task, query, id in ASKED
+    ]
+    records.append({"query": "Metformin", "positive": contents["s3"], "negative": "Kidney."})
+    path = tmp_path / "ft_data.json"
+    path.write_text(json.dumps(records))
+    return path
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("command", ["mine", "generate"])
+def test_a_row_keeps_its_instruction_from_the_file_to_the_model(
+    command, published, tmp_path, tiny_encoder, small_home, server, monkeypatch
+):
+    """Converted, mined or written negatives for, trained: each query is read under its own task, or else `--task`."""
+    succeeded(invoke("data", "convert", "bmretriever", published, "--out", tmp_path / "converted"))
+    rows = tmp_path / "converted" / "rows.jsonl"
+    made, kind = tmp_path / "made.jsonl", "retriever"
+    if command == "mine":
+        done(invoke("mine", rows, "--negatives", "retriever", "--per-row", 1, "--out", made, "--json", home=small_home))
+    else:
+        texts = [f"Passage {letter * 3} tells of {letter * 9} and of nothing else." for letter in "abcd"]
+        server.will(*(json.dumps({"passage": text}) for text in texts))
+        asked = ["generate", "negatives", rows, "--llm", server.url, "--llm-model", "m", "--out", made, "--json"]
+        assert done(invoke(*asked))["rows"] == 4
+        kind = "synthetic"
+    kept = {row.query: row.instruction for row in read_rows([made])[0]}
+    assert kept == {query: task for task, query, _ in ASKED} | {"Metformin": ""}
+
+    read = []
+    compute = retriever._Trainer.compute_loss
+
+    def recorded(trainer, model, inputs, *arguments, **options):
+        read.extend(tuple(filter(None, ids)) for ids in inputs["query_input_ids"].tolist())
+        return compute(trainer, model, inputs, *arguments, **options)
+
+    monkeypatch.setattr(retriever._Trainer, "compute_loss", recorded)
+    options = ["--instruct", "bmretriever", "--task", "Find liver", "--validation", 0, "--precision", "fp32"]
+    asked = ["train", "retriever", made, "--base", tiny_encoder, "--negatives", kind, *options]
+    done(invoke(*asked, "--out", tmp_path / "m", "--json"))
+    tokenizer = BiEncoder(find_encoder(str(tiny_encoder))).model.tokenizer
+    texts = [f"{task}\nQuery: {query}" for task, query, _ in ASKED] + ["Find liver\nQuery: Metformin"]
+    assert sorted(read) == sorted(tuple(tokenizer(text).input_ids) for text in texts)
+    prompts = json.loads((tmp_path / "m" / "config_sentence_transformers.json").read_text())["prompts"]
+    assert prompts["query"] == "Find liver\nQuery: "
+
+
+@pytest.mark.models
+def test_a_decoder_receives_the_published_rows_as_tokenized_by_hand(published, tmp_path, tiny_decoder, monkeypatch):
+    """BOS, the row's task, its query, EOS; the passages under theirs: from BMRetriever's file to token ids."""
+    succeeded(invoke("data", "convert", "bmretriever", published, "--out", tmp_path / "converted"))
+    received, forward = [], LlamaModel.forward
+
+    @wraps(forward)
+    def recorded(model, input_ids, attention_mask, **options):
+        received.extend(ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True))
+        return forward(model, input_ids=input_ids, attention_mask=attention_mask, **options)
+
+    monkeypatch.setattr(LlamaModel, "forward", recorded)
+    options = ["--instruct", "bmretriever", "--task", "Find liver", "--validation", 0, "--epochs", 1, "--batch-size", 4]
+    rows = tmp_path / "converted" / "rows.jsonl"
+    done(invoke("train", "retriever", rows, "--base", tiny_decoder, *options, "--out", tmp_path / "m", "--json"))
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_decoder)
+    records = json.loads(published.read_text())
+    passages = [record[side].split("passage: ")[-1] for record in records for side in ("positive", "negative")]
+    texts = [f"{task}\nQuery: {query}" for task, query, _ in ASKED] + ["Find liver\nQuery: Metformin"]
+    texts += [f"Represent this passage\npassage: {passage}" for passage in passages]
+    by_hand = [[0, *tokenizer(text, add_special_tokens=False).input_ids, 1] for text in texts]
+    assert sorted(received) == sorted(by_hand)
+
+
+ROWS = [TrainingRow("gene", "lung", instruction="Find it"), TrainingRow("pain", "liver")]
+
+
+def test_a_task_of_the_set_or_drawn_ones_replace_those_of_rows():
+    assert read_instructions("bmretriever", "Find all").before(ROWS) == ["Find it\nQuery: ", "Find all\nQuery: "]
+    assert read_instructions("bmretriever", "Find all").before(ROWS[1:]) is None
+    assert read_instructions("bmretriever", "Find all", ["A", "B"]).before(ROWS) is None
+    assert read_instructions("none").before(ROWS) is None
+    sets = [SetFile(rows=("a",), task="Find this"), SetFile(rows=("b",))]
+    _, (of_task, own) = instructions_of(sets, "bmretriever", "Find all")
+    assert of_task.before(ROWS) is None
+    assert own.before(ROWS) == ["Find it\nQuery: ", "Find all\nQuery: "]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "form"),
+    [
+        ("Find it\nQuery: ", PromptForm("", "\nQuery: ")),
+        ("Instruct: Find it\nQuery:", PromptForm("Instruct: ", "\nQuery:")),
+        ("query: ", None),
+        ("", None),
+    ],
+)
+def test_a_models_prompt_has_a_place_for_an_instruction(prompt, form):
+    assert form_of(prompt) == form
+
+
+@pytest.mark.models
+def test_a_query_is_searched_under_its_rows_instruction(tiny_encoder):
+    encoder = BiEncoder(find_encoder(str(tiny_encoder)), precision="fp32")
+    encoder.query_prompt = "Find liver\nQuery: "
+    own = encoder.encode_queries(["gene"])
+    with instructed(encoder, "Find pain"):
+        other = encoder.encode_queries(["gene"])
+    encoder.query_prompt = "Find pain\nQuery: "
+    np.testing.assert_array_equal(encoder.encode_queries(["gene"]), other)
+    assert np.abs(own - other).max() > 0.01
+    encoder.query_prompt = "query: "
+    with instructed(encoder, "Find pain"):
+        assert encoder.query_prompt == "query: "

@@ -14,7 +14,7 @@ from torch import nn
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training.data import Split
-from biorag.training.losses import MaskedLoss, MaskedSimilarity
+from biorag.training.losses import MaskedLoss, MaskedSimilarity, _numbers
 from biorag.types import TrainingRow
 from tests.training import trainers
 
@@ -42,13 +42,15 @@ class Scripted(nn.Sequential):
         }
 
 
-def slow_in_batch(vectors, own, similarity, scale, others):
+def slow_in_batch(vectors, own, similarity, scale, others, asked):
     """Return the mean loss of the rows, candidate by candidate; `vectors` are (rows, 1 + passages, tokens, dim)."""
     total = 0.0
     for row, columns in enumerate(vectors):
         sums = 0.0
         for other, passages in enumerate(vectors):
             for place in range(own[other] + 1):  # the positive is 0
+                if other != row and place == 0 and asked[other] == asked[row]:
+                    continue  # it answers the same question
                 if other == row or others == "all" or (others == "positives" and place == 0):
                     sums += math.exp(scale * similarity(columns[0], passages[1 + place]))
         total += -math.log(math.exp(scale * similarity(columns[0], columns[1])) / sums)
@@ -93,34 +95,47 @@ def library_losses():
     }
 
 
-def scripted_columns(vectors):
+def scripted_columns(vectors, asked):
     mask = torch.ones(vectors.shape[0], vectors.shape[2], dtype=torch.long)
+    ids = torch.tensor([[5, question] for question in asked])
     return [
-        {"vectors": torch.tensor(vectors[:, place], requires_grad=True), "attention_mask": mask}
+        {"vectors": torch.tensor(vectors[:, place], requires_grad=True), "input_ids": ids, "attention_mask": mask}
         for place in range(vectors.shape[1])
     ]
 
 
+@pytest.mark.parametrize("asked", [range(7), (0, 1, 2, 0, 4, 1, 0)], ids=["each once", "some again"])
 @pytest.mark.parametrize("others", ["all", "positives", "none"])
 @pytest.mark.parametrize("name", ["dense", "dense cached", "maxsim", "maxsim cached"])
-def test_who_counts_in_the_softmax(name, others):
-    """Seven rows with none to three negatives, whose columns are filled."""
+def test_who_counts_in_the_softmax(name, others, asked):
+    """Seven rows with none to three negatives, whose columns are filled; a question's other positives do not count."""
     make, similarity, slow = library_losses()[name]
     own = [3, 0, 1, 2, 3, 1, 2]
     vectors = np.random.default_rng(4).normal(size=(7, 5, 2, 3)).astype(np.float32)
     candidates = MaskedSimilarity(similarity, by_row="maxsim" in name, others=others)
     loss = MaskedLoss(make(candidates), candidates)
-    columns = scripted_columns(vectors)
+    columns = scripted_columns(vectors, asked)
     found = loss(columns, torch.tensor(own))
     scale = 0.5 if "maxsim" in name else 5.0
-    assert found.item() == pytest.approx(slow_in_batch(vectors, own, slow, scale, others), abs=1e-5)
+    assert found.item() == pytest.approx(slow_in_batch(vectors, own, slow, scale, others, asked), abs=1e-5)
     found.backward()
     for place, column in enumerate(columns[1:]):
         moved = column["vectors"].grad.abs().amax(dim=(1, 2)) > 0
         alone = others == "none"  # then a row without negatives teaches nothing
         assert moved.tolist() == [place <= number and not (alone and number == 0) for number in own]
-    full = loss(scripted_columns(vectors), None).item()  # the next batch has no filling
-    assert full == pytest.approx(slow_in_batch(vectors, [3] * 7, slow, scale, others), abs=1e-5)
+    full = loss(scripted_columns(vectors, asked), None).item()  # the next batch has no filling
+    assert full == pytest.approx(slow_in_batch(vectors, [3] * 7, slow, scale, others, asked), abs=1e-5)
+
+
+def test_a_question_is_the_same_however_padded():
+    asked = {
+        "input_ids": torch.tensor([[3, 4, 0, 0], [3, 4, 9, 0]]),
+        "attention_mask": torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0]]),
+    }
+    padded = {"input_ids": torch.tensor([[3, 4, 1]]), "attention_mask": torch.tensor([[1, 1, 0]])}
+    first, second = _numbers(asked).tolist()
+    assert first != second
+    assert _numbers(padded).tolist() == [first]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from biorag.training import retriever
 from biorag.training.bi_encoder import EncoderForm
 from biorag.training.data import TrainingSet, mixed
 from biorag.training.evaluators import METRIC, Validation, retrieval_validation
-from biorag.training.instructions import Instructions, read_instructions
+from biorag.training.instructions import Instructions, PromptForm, read_instructions
 from biorag.training.preparation import instructions_of, load_mixture
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
@@ -116,7 +116,7 @@ def test_batches_are_of_one_set_with_its_rows_and_instructions(whole, tiny_encod
 
 def test_validation_is_the_mean_of_the_sets_each_with_its_instructions(tiny_encoder):
     model = SentenceTransformer(str(tiny_encoder), device="cpu")
-    evaluator = part_of(tiny_encoder, mixed(SETS))._validation()
+    evaluator = part_of(tiny_encoder, mixed(SETS))._validation(model)
     expected = []
     for each in SETS[:2]:
         model.prompts = each.instructions.prompts()
@@ -242,8 +242,9 @@ def test_a_set_has_the_runs_instructions_where_it_sets_no_task(folder):
     sets = load_mixture(written(folder, FILE))
     kept, found = instructions_of(sets, "bmretriever", None)
     passage = "Represent this passage\npassage: "
-    assert kept == Instructions("Find gold\nQuery: ", passage)
-    assert found == [kept, Instructions("Find ore\nQuery: ", passage), kept]
+    assert kept == Instructions("Find gold\nQuery: ", passage, form=PromptForm())
+    of_task = replace(kept, form=None)  # which replaces that of rows
+    assert found == [of_task, Instructions("Find ore\nQuery: ", passage), kept]
     kept, found = instructions_of(sets, "bmretriever", "Find all", ["A", "B"])
     assert kept == found[2] == Instructions("Find all\nQuery: ", passage, ("A\nQuery: ", "B\nQuery: "))
     assert [each.query for each in found] == ["Find gold\nQuery: ", "Find ore\nQuery: ", "Find all\nQuery: "]

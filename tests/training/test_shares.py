@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
+from random import Random
 
 import pytest
 from datasets import Dataset
@@ -92,3 +94,46 @@ def test_a_run_trains_on_such_batches_and_resumes_to_the_same_bytes(tiny_encoder
     assert train_retriever(files, SPLIT, settings, tmp_path / "cut", {}, QUIET)["resumed_from_step"] == 2
     cut, whole = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("cut", "whole"))
     assert cut == whole
+
+
+PAPER = {"synthetic": 0.2, "labelled": 0.8}
+
+
+def paper_rows(questions):
+    """Return rows of generated questions and of judged ones, of several passages each; 300 are judged twice."""
+    draw = Random(0)
+    synthetic = [TrainingRow(f"generated {number}", f"abstract {number}") for number in range(12_000)]
+    counts = [1 + int(draw.expovariate(1 / 9)) for _ in range(questions)]
+    texts = [f"judged {number}" for number in range(sum(counts))]
+    texts[:300] = texts[300:600]
+    asked = [f"asked {number}" for number, count in enumerate(counts) for _ in range(count)]
+    return synthetic, list(map(TrainingRow, asked, texts))
+
+
+def test_the_hybrid_papers_batches_hold_what_it_says(caplog):
+    """6,144 rows, 20 % synthetic, of the 3,043 questions that BioASQ 8B's training file has without the last 200."""
+    synthetic, labelled = paper_rows(3043)
+    rows, asked = [*synthetic, *labelled], {row.query for row in labelled}
+    assert len(asked) == 3043
+    sizes = {"synthetic": len(synthetic), "labelled": len(labelled)}
+    batches = list(islice(sampler_of(rows, sizes, PAPER, 6144), 12))
+    for batch in batches:
+        assert len(batch) == 6144 and sum(index < len(synthetic) for index in batch) == 1229
+        assert len({rows[index].positive for index in batch}) == 6144, "no passage comes twice"
+    drawn = Counter(index for batch in batches for index in batch if index >= len(synthetic))
+    assert max(drawn.values()) - min(drawn[index] for index in range(len(synthetic), len(rows))) <= 2
+    assert not caplog.records
+
+
+def test_a_batch_that_cannot_hold_what_was_asked_for_is_said_once(caplog):
+    """Without more passages than questions, the other rows of the set repeat one."""
+    synthetic, labelled = paper_rows(3043)
+    labelled = [TrainingRow(row.query, f"passage {number % 3043}") for number, row in enumerate(labelled)]
+    sizes = {"synthetic": len(synthetic), "labelled": len(labelled)}
+    batches = list(islice(sampler_of([*synthetic, *labelled], sizes, PAPER, 6144), 2))
+    assert [len(batch) for batch in batches] == [1229 + 3043] * 2
+    said = {record.getMessage() for record in caplog.records}
+    assert said == {
+        "a batch holds 4,272 rows, not 6,144 (3,043 of 4,915 of set 'labelled', 71.2% of the batch), "
+        "for want of different texts: lower --batch-size, or the share"
+    }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from biorag.utils.cores import usable_cores
+from biorag.utils.cores import usable_cores, visible_gpus
 
 AFFINITY = 4
 
@@ -15,6 +15,16 @@ AFFINITY = 4
 @pytest.fixture(autouse=True)
 def affinity(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(AFFINITY)), raising=False)
+
+
+def test_visible_gpus_are_those_named_or_all(tmp_path, monkeypatch):
+    for name in ("nvidia0", "nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_gpus(tmp_path) == ["0", "2", "10"]
+    for named, gpus in {"1, GPU-8932": ["1", "GPU-8932"], "": []}.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+        assert visible_gpus(tmp_path) == gpus
 
 
 def write(root: Path, version: int, path: str, quotas: dict[str, tuple[object, int]]) -> tuple[Path, Path]:

@@ -106,6 +106,7 @@ class Lexicon:
     ordering: frozenset[str]
     symmetric: frozenset[str]
     generic: frozenset[str]
+    statistics: frozenset[str]
     populations: Mapping[str, str]
     numbers: Mapping[str, Decimal]
     fractions: Mapping[str, Decimal]
@@ -124,6 +125,7 @@ def lexicon() -> Lexicon:
         ordering=frozenset(lists["ordering"]),
         symmetric=frozenset(lists["symmetric"]["relations"]),
         generic=frozenset(lists["generic"]["words"]),
+        statistics=frozenset(lists["statistics"]["stems"]),
         populations=_inverted(lists["populations"]),
         numbers={word: Decimal(value) for word, value in lists["numbers"].items()},
         fractions={word: Decimal(value) for word, value in lists["fractions"].items()},

@@ -64,10 +64,11 @@ class Judgement:
 
     @property
     def verdict(self) -> Verdict:
-        """Contradicted is what is covered well, but with the polarity or the direction reversed."""
+        """Contradicted is what is covered well, but with the polarity or the direction reversed, not both."""
         if not self.faults:
             return Verdict.SUPPORTED
-        return Verdict.CONTRADICTED if self.faults <= REVERSALS else Verdict.UNSUPPORTED
+        is_reversed = self.faults <= REVERSALS and len(self.faults) == 1  # "did not reduce" leaves "increases" open
+        return Verdict.CONTRADICTED if is_reversed else Verdict.UNSUPPORTED
 
 
 def assess(
@@ -253,6 +254,34 @@ def _exchanges_names(pair: ClaimComparison) -> bool:
     return any(pair.positions[other] in places for places in moved.values() for other in moved)
 
 
+def _takes_number_of_another(pair: ClaimComparison) -> bool:
+    """Whether a number stands beside a name to which the evidence gives another number of its kind.
+
+    "7 % with placebo" of "7 % with semaglutide and 2 % with placebo": the claim leaves out the number's own name and
+    the number of the other name.
+    """
+    theirs, owners = pair.evidence.content, pair.owners
+    skipped = [n for n, word in enumerate(theirs) if n not in owners and is_specific(word)]
+    spreads = {word.segment for word in theirs if word.key in lexicon().statistics}
+    spreads -= {word.segment for word in theirs if _names_arm(word) and word.key not in lexicon().statistics}
+    numbers = [n for n in skipped if theirs[n].kind is WordKind.NUMBER and theirs[n].segment not in spreads]
+    for own, index in owners.items():
+        if pair.claim.content[index].kind is not WordKind.NUMBER:
+            continue
+        named = next((n for n in skipped if n > own and theirs[n].kind is not WordKind.NUMBER), None)
+        other = next((n for n in numbers if named is not None and n > named and theirs[n].is_like(theirs[own])), None)
+        if other is None:
+            continue
+        later = [words for position, words in owners.items() if position > other and words > index]
+        if any(_names_arm(pair.claim.content[n]) for n in later):
+            return True
+    return False
+
+
+def _names_arm(word: ContentWord) -> bool:
+    return word.kind is not WordKind.NUMBER and is_specific(word) and not carries_direction(word)
+
+
 def _is_name(word: ContentWord) -> bool:
     """Whether a word is a number, a name, or one as rare as the name of a drug."""
     if carries_direction(word):
@@ -414,6 +443,7 @@ RULES: Sequence[tuple[Fault, Callable[[ClaimComparison], bool]]] = (
     (Fault.MISSING, _lacks_needed_word),
     (Fault.ROLE, _exchanges_roles),
     (Fault.ORDER, _moves_words),
+    (Fault.ORDER, _takes_number_of_another),
     (Fault.POLARITY, _changes_polarity),
     (Fault.DIRECTION, lambda pair: bool(pair.reversals)),
     (Fault.HEDGE, _is_more_certain),
@@ -429,6 +459,7 @@ VETO: Sequence[tuple[Fault, Callable[[ClaimComparison], bool]]] = (
     (Fault.MISSING, lambda pair: next(_unknown(pair), None) is not None),
     (Fault.ROLE, _exchanges_roles),
     (Fault.ORDER, _exchanges_names),
+    (Fault.ORDER, _takes_number_of_another),
     (Fault.POLARITY, _denies),
     (Fault.DIRECTION, lambda pair: bool(pair.reversals)),
     (Fault.AIM, _reports_an_aim),

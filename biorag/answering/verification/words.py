@@ -76,6 +76,13 @@ class Word:
         is_round = digits is self.value or len(digits.as_tuple().digits) > 1
         return is_round and abs(exact - self.value) * 2 <= Decimal(1).scaleb(int(digits.as_tuple().exponent))
 
+    def is_like(self, other: Word) -> bool:
+        """Return whether two numbers may be of one kind: of the same unit, both shares or neither."""
+        own, its = _KEY.fullmatch(self.key), _KEY.fullmatch(other.key)
+        if self.value is None or other.value is None or not own or not its:
+            return False
+        return own[3] == its[3] and (self.value < 1) == (other.value < 1)
+
 
 @cache
 def _tokenizer() -> Any:

@@ -12,11 +12,10 @@ import numpy as np
 from mteb.models import ModelMeta
 from mteb.types import PromptType
 
-from biorag.benchmarks.tuning.instruction import parted
 from biorag.engine import encoder_files, load_encoder
 from biorag.models.text_encoder import TextEncoder
 from biorag.settings.settings import Settings
-from biorag.training.instructions import dataset_key
+from biorag.training.instructions import dataset_key, parted
 from biorag.types import OnProgress, Snippet, Vectors
 from biorag.utils.progress import batched
 from biorag.utils.versions import installed_versions

@@ -19,7 +19,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biorag.benchmarks.retrieval import DEPTH, evaluate, judged_id
-from biorag.benchmarks.tuning.instruction import PromptedEncoder, PromptForm
 from biorag.benchmarks.tuning.run import dataset_hash
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError
@@ -27,6 +26,7 @@ from biorag.prompts.template import Template, render_documents
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.training.held_out import HELD_OUT, HeldOutSplit
+from biorag.training.instructions import PromptedEncoder, PromptForm
 from biorag.training.synthesis.writers import DraftForm, free_texts
 from biorag.types import Generation, Index, OnProgress, Prompt, Question, Snippet
 

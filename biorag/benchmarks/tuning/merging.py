@@ -179,6 +179,8 @@ class WeightSearch:
     measure: str  # to maximise
     precision: str  # of the merged encoders
     full: bool = False  # measure `full_grid` instead of `shares`
+    drawn: int | None = None  # so many of its candidates alone, drawn with the seed
+    seed: int = 0
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -194,6 +196,7 @@ class WeightSearch:
             "snippets": sum(len(corpus.texts) for corpus in self.corpora),
             "precision": self.precision,
             "grid": self.full,
+            **({"drawn": self.drawn, "seed": self.seed} if self.drawn else {}),
             "versions": installed_versions(),
         }
 
@@ -227,7 +230,10 @@ class WeightSearch:
             return [replace(recipe, weights=weights) for weights in shares(experts)]
         densities = FULL_DENSITIES if recipe.method == TIES else (recipe.density,)
         grid = full_grid(experts, free=recipe.method == LINEAR and has_base)
-        return [replace(recipe, weights=weights, density=density) for weights in grid for density in densities]
+        points = [(weights, density) for weights in grid for density in densities]
+        if self.drawn is not None and self.drawn < len(points):
+            points = [points[place] for place in sorted(Random(self.seed).sample(range(len(points)), self.drawn))]
+        return [replace(recipe, weights=weights, density=density) for weights, density in points]
 
     def _measures(
         self, folder: Path, experts: Experts, recipe: MergeRecipe, progress: Progress

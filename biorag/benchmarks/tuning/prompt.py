@@ -21,10 +21,10 @@ from biorag.benchmarks.tuning.evolution import (
     draft_form,
     evolve,
 )
-from biorag.benchmarks.tuning.instruction import copy_with_prompt, parted
+from biorag.benchmarks.tuning.instruction import copy_with_prompt
 from biorag.engine import OpenGenerator, OpenIndex, encoder_files
 from biorag.prompts.template import Template
-from biorag.training.instructions import TASK
+from biorag.training.instructions import TASK, parted
 from biorag.training.synthesis.writers import Draws, PromptedWriter
 from biorag.types import Generation, Progress
 from biorag.utils.files import write_json

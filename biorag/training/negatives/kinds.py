@@ -20,6 +20,7 @@ from biorag.errors import UsageError
 from biorag.models.token_projection import unit
 from biorag.registries import NEGATIVES
 from biorag.training.contamination import ContaminationPolicy
+from biorag.training.instructions import instructed
 from biorag.training.negatives.citation import CitedPapers, walk
 from biorag.training.negatives.mining import (
     Gold,
@@ -55,8 +56,8 @@ def bm25_hits(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) 
 
 def _bottom(opened: OpenIndex, top: int, kept: int) -> Miner:
     """Return the bottom `kept` of the top `top`, gold removed, or all if a question has fewer."""
-    hits = ranking(opened.retriever, top)
-    return lambda row, gold: list(eligible(as_negatives(hits(row.query)), gold))[-kept:]
+    hits = ranking(opened, top)
+    return lambda row, gold: list(eligible(as_negatives(hits(row)), gold))[-kept:]
 
 
 def random(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -> Miner:
@@ -96,10 +97,10 @@ def retriever(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) 
     """
     assert plan.ranks is not None, "the ranks of the kind retriever"
     first, last = plan.ranks
-    margin, search = plan.margin, ranking(opened.retriever, last)
+    margin, search = plan.margin, ranking(opened, last)
 
     def window(row: TrainingRow, gold: Gold) -> list[Negative]:
-        hits = search(row.query)
+        hits = search(row)
         candidates = eligible(as_negatives(hits[first - 1 :]), gold)
         if margin is None:
             return list(candidates)
@@ -149,8 +150,9 @@ def citation(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -
     papers = CitedPapers(open_graph(opened.settings), index, rows)
 
     @lru_cache(maxsize=1)  # rows of one query come together
-    def vector_of(query: str) -> Vectors:
-        vector: Vectors = unit(encoder.encode_queries([query]))[0]
+    def vector_of(query: str, instruction: str) -> Vectors:
+        with instructed(encoder, instruction):
+            vector: Vectors = unit(encoder.encode_queries([query]))[0]
         return vector
 
     def window(row: TrainingRow, gold: Gold) -> list[Negative]:
@@ -162,7 +164,7 @@ def citation(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -
             return []
         stored = index.dense_vectors([ids[order[other.id]] for other in others])
         vectors = unit(np.stack([stored[ids[order[other.id]]] for other in others]))
-        to_query = vectors @ vector_of(row.query)
+        to_query = vectors @ vector_of(row.query, row.instruction)
         one_hop = np.array([order[other.id] < cited for other in others])
         visited = walk(to_query, vectors @ vectors.T, one_hop, how, row_random(plan.seed, row))
         return [replace(others[n], rank=rank, score=float(to_query[n])) for rank, n in enumerate(visited, 1)]
@@ -174,6 +176,10 @@ def plan_of(kind: str, seed: int, per_row: int | None, ranks: str, margin: float
     """Return the plan of a kind with its own options; raises UsageError if the ranks are not FIRST-LAST."""
     options: dict[str, Any] = {"ranks": parse_ranks(ranks), "margin": margin, "walk": walk}
     return MiningPlan(kind, per_row, seed, **{name: options[name] for name in NEGATIVES[kind].plan})
+
+
+def _identity(row: TrainingRow) -> list[str]:
+    return [row.query, row.positive, row.query_id, row.positive_id, *filter(None, [row.instruction])]
 
 
 def mine_pairs(
@@ -196,7 +202,7 @@ def mine_pairs(
         **opened.settings.retrieval.first_stage(),
         "index": opened.fingerprint(),
         "graph": open_graph(opened.settings).sha256 if plan.walk else None,
-        "pairs": sha256_of([row.query, row.positive, row.query_id, row.positive_id] for row in rows),
+        "pairs": sha256_of(_identity(row) for row in rows),
         "versions": installed_versions(),
     }
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from biorag.retrieval.retriever import Retriever
+from biorag.engine import OpenIndex
+from biorag.training.instructions import instructed
 from biorag.training.rows import normalised, row_random
 from biorag.types import Hit, Negative, OnProgress, TrainingRow
 from biorag.utils.runs import Rows
@@ -81,9 +82,18 @@ def drawn(window: Sequence[Negative], count: int | None, random: Random) -> list
     return [window[index] for index in sorted(random.sample(range(len(window)), count))]
 
 
-def ranking(retriever: Retriever, depth: int) -> Callable[[str], tuple[Hit, ...]]:
-    """Return a search for the best `depth` that caches the last query's: rows of one query come together."""
-    return lru_cache(maxsize=1)(lambda query: retriever.search(query, depth).hits)
+def ranking(opened: OpenIndex, depth: int) -> Callable[[TrainingRow], tuple[Hit, ...]]:
+    """Return a search of a row's query under its instruction for the best `depth`.
+
+    It caches the last: rows of one query come together.
+    """
+
+    @lru_cache(maxsize=1)
+    def search(query: str, instruction: str) -> tuple[Hit, ...]:
+        with instructed(opened.encoder, instruction):
+            return opened.retriever.search(query, depth).hits
+
+    return lambda row: search(row.query, row.instruction)
 
 
 def as_negatives(hits: Iterable[Hit]) -> Iterator[Negative]:
@@ -92,10 +102,10 @@ def as_negatives(hits: Iterable[Hit]) -> Iterator[Negative]:
 
 
 def by_question(rows: Iterable[TrainingRow]) -> list[TrainingRow]:
-    """Return the rows with those of one query together, at the place of its first."""
-    groups: dict[str, list[TrainingRow]] = {}
+    """Return the rows with those of one query under one instruction together, at the place of its first."""
+    groups: dict[tuple[str, str], list[TrainingRow]] = {}
     for row in rows:
-        groups.setdefault(row.query, []).append(row)
+        groups.setdefault((row.query, row.instruction), []).append(row)
     return [row for group in groups.values() for row in group]
 
 
@@ -104,6 +114,7 @@ class MinedRow(TypedDict):
 
     query: str
     positive: str
+    instruction: NotRequired[str]
     negatives: list[dict[str, Any]]
 
 
@@ -111,7 +122,8 @@ def mined_file(path: Path, identity: Mapping[str, Any]) -> Rows:
     """Return the JSON Lines file of a run's mined rows."""
 
     def belongs(pair: TrainingRow, row: MinedRow) -> bool:
-        return (pair.query, pair.positive) == (row["query"], row["positive"])
+        mined = (row["query"], row["positive"], row.get("instruction", ""))
+        return (pair.query, pair.positive, pair.instruction) == mined
 
     return Rows(
         path, identity, MinedRow, belongs, lambda rows: {"negatives": sum(len(row["negatives"]) for row in rows)}
@@ -143,12 +155,17 @@ def mine(
     return {**kept, "without": counts["items"] - counts["rows"], "resumed": resumed}
 
 
+def kept_fields(row: TrainingRow) -> dict[str, str]:
+    """Return a row's ids and its instruction, those that it has, for the file of a row made of it."""
+    return {name: text for name in ("query_id", "positive_id", "instruction") if (text := getattr(row, name))}
+
+
 def record_of(row: TrainingRow, negatives: Sequence[Negative], kind: str) -> dict[str, Any]:
     """Return a mined row as the file has it: texts, and the ids, ranks and scores of the negatives."""
     values: dict[str, Any] = {"query": row.query, "positive": row.positive}
     values |= {f"negative_{number}": negative.text for number, negative in enumerate(negatives, 1)}
     values["kind"] = kind
-    values |= {key: id for key, id in (("query_id", row.query_id), ("positive_id", row.positive_id)) if id}
+    values |= kept_fields(row)
     scores = [negative.score and round(negative.score, 6) for negative in negatives]
     values["negatives"] = [
         {"id": negative.id, "rank": negative.rank, "score": score}

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from biorag.engine import OpenIndex
 from biorag.errors import MissingError
-from biorag.retrieval.retriever import Retriever
+from biorag.retrieval.retriever import Ranking
+from biorag.training.instructions import instructed
 from biorag.training.rows import normalised, parsed_rows
 from biorag.types import Index, OnProgress, TrainingRow, block_id
 from biorag.utils.files import json_line, replacing
@@ -35,7 +36,7 @@ def keep_consistent(
     tally = {"read": 0, "kept": 0, "below": 0, "absent": 0, "empty": 0}
     with replacing(out) as stream:
         for batch in batched(parsed_rows(path), BATCH):
-            batch_verdicts = verdicts([row for row, _ in batch], opened.index, opened.retriever, keep_top)
+            batch_verdicts = verdicts([row for row, _ in batch], opened, keep_top)
             for (_, record), verdict in zip(batch, batch_verdicts, strict=True):
                 tally["read"] += 1
                 tally[verdict] += 1
@@ -45,24 +46,28 @@ def keep_consistent(
     return {**tally, "share_kept": round(tally["kept"] / tally["read"], 4) if tally["read"] else 0.0}
 
 
-def verdicts(rows: Sequence[TrainingRow], index: Index, retriever: Retriever, keep_top: int) -> list[str]:
-    """Return the count that each row belongs to, "kept" for those to keep, with one search for all.
+def verdicts(rows: Sequence[TrainingRow], opened: OpenIndex, keep_top: int) -> list[str]:
+    """Return the count that each row belongs to, "kept" for those to keep, with one search for each instruction.
 
     A hit is a row's passage if it is the document of its `positive_id`, which may name a document or a block, or has
     the same `normalised` text. A row without an id is never "absent".
     """
-    documents = _documents(index, {row.positive_id for row in rows} - {""})
-    queries = list(dict.fromkeys(row.query for row in rows if normalised(row.query)))
-    rankings = dict(zip(queries, retriever.search_all(queries, keep_top), strict=True))
+    documents = _documents(opened.index, {row.positive_id for row in rows} - {""})
+    rankings: dict[tuple[str, str], Ranking] = {}
+    for own in dict.fromkeys(row.instruction for row in rows):
+        queries = dict.fromkeys(row.query for row in rows if row.instruction == own and normalised(row.query))
+        with instructed(opened.encoder, own):
+            found = opened.retriever.search_all(list(queries), keep_top)
+        rankings |= {(query, own): ranking for query, ranking in zip(queries, found, strict=True)}
 
     def verdict(row: TrainingRow) -> str:
-        if row.query not in rankings:
+        if (row.query, row.instruction) not in rankings:
             return "empty"
         if row.positive_id and row.positive_id not in documents:
             return "absent"
         document = documents.get(row.positive_id)
         text = normalised(row.positive)
-        hits = (hit.snippet for hit in rankings[row.query].hits)
+        hits = (hit.snippet for hit in rankings[row.query, row.instruction].hits)
         return "kept" if any(hit.id == document or normalised(hit.contents) == text for hit in hits) else "below"
 
     return [verdict(row) for row in rows]

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from biorag.engine import open_generator, open_passages
-from biorag.prompts.template import Template, load_template
+from biorag.prompts.template import FIELDS, Template, load_template
 from biorag.training.data import SYNTHETIC
+from biorag.training.negatives.mining import kept_fields
 from biorag.training.rows import normalised, read_rows, sha256_of
 from biorag.training.synthesis.drafts import GenerationJob, Tally, on_one_line, passage_fault
 from biorag.training.synthesis.writers import DraftForm, PromptedWriter, about, free_texts
@@ -40,9 +41,9 @@ def draft_form(template: Template) -> DraftForm[MinedPair]:
     """Return the form of a draft: a passage, written from the positive and the mined negatives in turn."""
 
     def prompts(pair: MinedPair, number: int) -> Iterator[Prompt]:
-        mined = pair.row.negatives
+        mined, asked = pair.row.negatives, template.bound("instruction", pair.row.instruction)
         shown = [pair.row.positive, *([mined[number % len(mined)]] if mined else [])]
-        return about(template, pair.row.query, [Snippet(str(number), "", text) for number, text in enumerate(shown)])
+        return about(asked, pair.row.query, [Snippet(str(number), "", text) for number, text in enumerate(shown)])
 
     return DraftForm(free_texts("passage"), prompts, "passage")
 
@@ -70,8 +71,11 @@ def negative_rows(
     tally["without"] += not texts
     if texts:
         numbered = {f"negative_{number}": text for number, text in enumerate(texts, 1)}
-        ids = {key: id for key, id in (("query_id", row.query_id), ("positive_id", row.positive_id)) if id}
-        yield {"query": row.query, "positive": row.positive, **numbered, "kind": SYNTHETIC, **ids}
+        yield {"query": row.query, "positive": row.positive, **numbered, "kind": SYNTHETIC, **kept_fields(row)}
+
+
+def _ids(row: TrainingRow) -> list[str]:
+    return [row.query_id, row.positive_id, *filter(None, [row.instruction])]
 
 
 def generate_negatives(job: GenerationJob, paths: Sequence[Path], name: str | None) -> Tally:
@@ -80,10 +84,10 @@ def generate_negatives(job: GenerationJob, paths: Sequence[Path], name: str | No
     with open_passages(job.settings, name) as fetch:
         rows, _ = read_rows(paths, fetch)
     subjects = [MinedPair(row) for row in rows]
-    template = load_template("negative", job.template)
+    template = load_template("negative", job.template, known=(*FIELDS, "instruction"))
     opened = open_generator(job.settings)
     identity = {
-        "rows": sha256_of([pair.id, pair.row.query_id, pair.row.positive_id] for pair in subjects),
+        "rows": sha256_of([pair.id, *_ids(pair.row)] for pair in subjects),
         "generator": opened.identity,
         "prompt": template.sha256,
     }

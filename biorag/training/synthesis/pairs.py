@@ -70,7 +70,7 @@ def pair_rows(
     examples: str,
     attributes: Attributes | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each pair without a fault, with the `attributes` that were drawn for it."""
+    """Yield a row for each pair without a fault, under its scenario, with the `attributes` drawn for it."""
     for number, draft in enumerate(drafts):
         reply = parse_reply(draft.text)
         query, positive, negative = (on_one_line(reply.text(key)) for key in TEXTS)
@@ -84,7 +84,7 @@ def pair_rows(
         seen.update((normalised(query), normalised(positive)))
         row = {"query": query, "positive": positive, "negative_1": negative, "kind": SYNTHETIC}
         drawn = {"attributes": attributes.draw(subject.id, number)} if attributes else {}
-        yield {**row, "scenario": subject.id, **drawn}
+        yield {**row, "instruction": subject.id, **drawn}
 
 
 def _fault(texts: tuple[str, str, str], capped: bool, scenario: Scenario, examples: str) -> str | None:

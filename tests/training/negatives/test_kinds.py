@@ -43,7 +43,7 @@ def kind(request, tmp_path):
 
 def miner(build, index, folder):
     retriever = Retriever(index, None, None, settings(folder, mode="bm25").retrieval)
-    return build(None, SimpleNamespace(index=index, retriever=retriever), [])
+    return build(None, SimpleNamespace(index=index, retriever=retriever, encoder=None), [])
 
 
 def draws(index, seed, count):

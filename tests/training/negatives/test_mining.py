@@ -2,6 +2,7 @@
 
 import json
 import random
+from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,11 +91,14 @@ def test_a_draw_is_a_part_of_the_window_in_its_order(size, count, seed):
 
 def test_a_query_is_searched_once_while_its_rows_come_together():
     retriever = ScriptedRetriever([("s1", "One.", 0.9), ("s2", "Two.", 0.8), ("s3", "Three.", 0.7)])
-    hits = ranking(retriever, 2)
-    assert [list(as_negatives(hits(query))) for query in ("a", "a", "b", "a")] == [
+    encoder = SimpleNamespace(query_prompt="Find it\nQuery: ")
+    hits = ranking(SimpleNamespace(retriever=retriever, encoder=encoder), 2)
+    rows = [*map(row, "aaba"), TrainingRow("a", "", instruction="Find that")]
+    assert [list(as_negatives(hits(one))) for one in rows] == [
         [Negative("s1", "One.", 1, 0.9), Negative("s2", "Two.", 2, 0.8)]
-    ] * 4
-    assert retriever.asked == ["a", "b", "a"]
+    ] * 5
+    assert retriever.asked == ["a", "b", "a", "a"]
+    assert encoder.query_prompt == "Find it\nQuery: "
 
 
 # --- mining ---

@@ -30,7 +30,7 @@ def ranking(mode: str) -> list[tuple[str, int, float]]:
 def found_in(tmp_path, mode, ranks, margin=None, positive: str | None = None):
     retriever = Retriever(INDEX, ENCODER, None, settings(tmp_path, mode=mode, lambda_=0.1, depth=80).retrieval)
     plan = MiningPlan("retriever", None, 0, ranks, margin)
-    kind = kinds.retriever(plan, SimpleNamespace(index=INDEX, retriever=retriever), [])
+    kind = kinds.retriever(plan, SimpleNamespace(index=INDEX, retriever=retriever, encoder=None), [])
     if positive is None:
         return kind(row(QUERY), NO_GOLD)
     one = TrainingRow(QUERY, INDEX.snippets[positive].contents, positive_id=positive)

@@ -15,14 +15,22 @@ from biorag.types import Snippet
 from tests.answering.test_pipeline import MemoryIndex
 from tests.fakes import HashEncoder
 
-ENCODER = HashEncoder(dimension=32)
 WORDS = [f"word{n}" for n in range(60)]
 
 
-def indexed(snippets):
-    index = MemoryIndex(snippets, ENCODER.encode_snippets([snippet.contents for snippet in snippets]))
+class PromptedEncoder(HashEncoder):
+    query_prompt = ""
+
+    def encode_queries(self, texts):
+        return super().encode_queries([self.query_prompt + text for text in texts])
+
+
+def indexed(snippets, query_prompt=""):
+    encoder = PromptedEncoder(dimension=32)
+    encoder.query_prompt = query_prompt
+    index = MemoryIndex(snippets, encoder.encode_snippets([snippet.contents for snippet in snippets]))
     retrieval = Settings.of(home=Path("unused"), mode="dense", rerank=False).retrieval
-    return SimpleNamespace(index=index, retriever=Retriever(index, ENCODER, None, retrieval))
+    return SimpleNamespace(index=index, retriever=Retriever(index, encoder, None, retrieval), encoder=encoder)
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +44,10 @@ def written(path, rows):
     return path
 
 
-def filtered(tmp_path, rows, snippets, keep_top=3):
-    out = tmp_path / "kept.jsonl"
-    counts = keep_consistent(written(tmp_path / "rows.jsonl", rows), out, indexed(snippets), keep_top, lambda _: None)
+def filtered(tmp_path, rows, snippets, keep_top=3, query_prompt=""):
+    out, opened = tmp_path / "kept.jsonl", indexed(snippets, query_prompt)
+    counts = keep_consistent(written(tmp_path / "rows.jsonl", rows), out, opened, keep_top, lambda _: None)
+    assert opened.encoder.query_prompt == query_prompt
     return counts, [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
 
 
@@ -86,6 +95,27 @@ def test_passages_are_known_by_id_text_or_document(tmp_path):
     counts, kept = filtered(tmp_path, rows.values(), blocks, keep_top=1)
     assert kept == list(rows.values())[:5]
     assert counts == {"read": 9, "kept": 5, "below": 2, "absent": 1, "empty": 1, "share_kept": 0.5556}
+
+
+@pytest.mark.parametrize(
+    ("query_prompt", "found"),
+    [
+        ("Warfarin vitamin\nQuery: ", ["fever", "sugar", "vitamin"]),
+        ("Warfarin vitamin: ", ["vitamin", "vitamin", "vitamin"]),
+    ],
+)
+def test_a_query_is_searched_under_its_rows_instruction_where_the_prompt_has_a_place(tmp_path, query_prompt, found):
+    passages = {"fever": "aspirin fever", "sugar": "insulin sugar", "vitamin": "warfarin vitamin"}
+    asked = ["Aspirin fever", "Insulin sugar", ""]
+    rows = [
+        {"query": "effects", "positive": passage, **({"instruction": instruction} if instruction else {})}
+        for instruction in asked
+        for passage in passages.values()
+    ]
+    snippets = [Snippet(id, "", text) for id, text in passages.items()]
+    _, kept = filtered(tmp_path, rows, snippets, keep_top=1, query_prompt=query_prompt)
+    expected = dict(zip(asked, found, strict=True))
+    assert kept == [row for row in rows if row["positive"] == passages[expected[row.get("instruction", "")]]]
 
 
 def test_a_bad_line_is_named_and_nothing_is_written(tmp_path, snippets):

@@ -1,11 +1,12 @@
 """Negatives that a model writes: what it is shown of a row, and which of its texts become negatives."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from biorag.prompts.template import load_template
+from biorag.prompts.template import Template, load_template
 from biorag.training.synthesis.drafts import GeneratedFile, passage_fault
 from biorag.training.synthesis.negatives import MinedPair, draft_form, negative_rows
 from biorag.training.synthesis.writers import Draws, PromptedWriter
@@ -84,6 +85,17 @@ def test_a_model_is_shown_the_positive_and_mined_negatives_in_turn():
     assert '<document n="2">' not in generator.prompts[3].user
     assert generator.schemas[0]["properties"] == {"passage": {"type": "string"}}
     assert len({sampling.seed for sampling in generator.samplings}) == 6
+
+
+def test_a_template_of_ones_own_shows_the_rows_instruction():
+    generator = ScriptedGenerator(replies=["{}", "{}"])
+    template = Template("Be brief.", "Query: {question} Original prompt: {instruction}\n{documents}")
+    pairs = [MinedPair(replace(MINED_ROW, instruction="Find {it}")), MinedPair(BARE_ROW)]
+    PromptedWriter(generator, draft_form(template), Draws(1, 48, 0.5, seed=3))(pairs)
+    assert [prompt.user.split("\n")[0] for prompt in generator.prompts] == [
+        f"Query: {MINED_ROW.query} Original prompt: Find {{it}}",
+        f"Query: {BARE_ROW.query} Original prompt: ",
+    ]
 
 
 def test_long_passages_are_cut_to_the_window_together():

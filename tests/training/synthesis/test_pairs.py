@@ -85,9 +85,9 @@ def test_rows_and_counts(tmp_path):
         "positive": POSITIVE,
         "negative_1": NEGATIVE,
         "kind": "synthetic",
-        "scenario": DRUG.id,
+        "instruction": DRUG.id,
     }
-    assert [line["scenario"] for line in lines] == [DRUG.id, GENE.id, GENE.id]
+    assert [line["instruction"] for line in lines] == [DRUG.id, GENE.id, GENE.id]
     rows, cleaning = read_rows([file.path])
     assert (cleaning["rows"], {row.kind for row in rows}, len(rows[1].negatives)) == (3, {"synthetic"}, 1)
 
