@@ -99,6 +99,15 @@ def test_a_panic_is_raised_without_what_rust_prints_and_other_output_is_kept(cap
     assert capfd.readouterr().err == "kept\nand this\n"
 
 
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_no_color_wins_over_force_color(no_color):
+    variables = {**os.environ, "FORCE_COLOR": "1", "NO_COLOR": no_color, "TERM": "xterm"}
+    code = "from biorag.commands import show; show.table('Hits', ['title'], [('Aspirin and fever',)])"
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    assert ("\x1b" in ended.stdout) is not bool(no_color), ended.stdout
+
+
 def looked(*arguments: str, **variables: str) -> set[str]:
     """Return the modules that a command imports in a process of its own."""
     command = [sys.executable, "-c", LOOK, json.dumps(arguments)]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from biorag.errors import MissingError, UsageError
-from biorag.models.finding import SETTINGS_PATTERNS, find_pickled, weights_hash
+from biorag.models.finding import SETTINGS_PATTERNS, check_model_name, find_pickled, weights_hash
 from biorag.models.formats.directory import INDEX, check_folder, read_tensors
 from biorag.models.formats.pickles import COPIES, MEMORY, convert_file
 from biorag.models.resources import Need, admit
@@ -28,11 +28,13 @@ def convert(model: str, out: Path, on_progress: OnProgress) -> dict[str, Any]:
 
     Returns the files converted, their tensors and bytes, and the hash of the new weights.
 
-    Raises `UsageError` if `out` is not empty; `MissingError` if the model cannot be found, has safetensors already, has
-    no pickled weights, or holds something else; `ServiceError` if a file does not fit into memory.
+    Raises `UsageError` if `out` is not empty, and as `check_model_name` does; `MissingError` if the model cannot be
+    found, has safetensors already, has no pickled weights, or holds something else; `ServiceError` if a file does not
+    fit into memory.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is there and not empty: name a new folder with --out")
+    check_model_name(out)
     source = find_pickled(model)
     if any(source.rglob("*.safetensors")):
         raise MissingError(f"model {model} has .safetensors weights already: name it as it is")

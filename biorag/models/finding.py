@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from biorag.errors import BadInputError, MismatchError, MissingError, suggestion
+from biorag.errors import BadInputError, MismatchError, MissingError, UsageError, suggestion
 from biorag.models.formats import gguf
 from biorag.models.formats.configuration import configuration_of
 from biorag.models.formats.directory import ROUTER, check_folder
@@ -21,6 +21,7 @@ from biorag.types import Count
 from biorag.utils.files import sha256_of
 from biorag.utils.parsing import parse_json, parsed_file, read_regular
 from biorag.utils.secrets import remember
+from biorag.utils.text import is_whole
 
 HUB_PREFIX = "hf:"
 LARGEST_LIST = 16 << 20  # bytes of the hub's answer that lists a model's files
@@ -301,6 +302,12 @@ def _gguf_from_hub(spec: str) -> Path:
         raise MissingError(
             f"generator hf:{spec} cannot be downloaded from the hub ({first_line(error)}): write hf:OWNER/REPO/FILE"
         ) from error
+
+
+def check_model_name(folder: Path) -> None:
+    """Raise `UsageError` at a folder to write a model into that no library could open: its name is not UTF-8."""
+    if not is_whole(str(folder)):
+        raise UsageError(f"the name {folder} is not UTF-8, and no model could be loaded from it: choose another --out")
 
 
 def first_line(error: Exception) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from biorag.errors import BadInputError
+from biorag.models.finding import check_model_name
 from biorag.settings.settings import WITHOUT_EFFECT, Settings
 from biorag.utils.files import write_json
 from biorag.utils.locks import LOCK
@@ -115,7 +116,8 @@ class TrainingRun(RunDirectory):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other runs out; no process of this run starts before; see `ResumableRun.locked`."""
+        """Keep other runs out; no process of this run starts before; see `ResumableRun.locked`, `check_model_name`."""
+        check_model_name(self.path)
         with super().locked() if is_first_process() else nullcontext():
             wait_for_processes()
             yield

@@ -134,9 +134,10 @@ def test_a_killed_search_goes_on(invoke, place, tmp_path, monkeypatch):
         (("--method", "linear", "--held-out"), ("--held-out", "--search")),
         (("--method", "linear", "--corpus", "x"), ("--corpus", "--search")),
         (("--method", "linear", "--search", "{place}/asked", "--weights", "1,1"), ("leave --weights out",)),
+        (("--method", "linear", "--out", "m\udcff"), ("m\\xff is not UTF-8", "--out")),
     ],
 )
 def test_what_does_not_go_together_is_said(invoke, place, tmp_path, words, parts):
     words = [word.format(place=place) for word in words]
     failed(invoke("merge", place / "a", place / "b", "--out", "out", *words), 2, *parts)
-    assert not (tmp_path / "out").exists()
+    assert list(tmp_path.iterdir()) == []

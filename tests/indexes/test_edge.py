@@ -162,6 +162,17 @@ def test_reading_an_index_without_data_says_so(folder, written, left):
 # --- who may open it
 
 
+def test_a_panic_while_reading_is_one_error_without_what_rust_prints(written, monkeypatch, capfd):
+    def panics(*_: object) -> None:
+        os.write(2, b"thread '<unnamed>' panicked at segment.rs:1:2\n")
+        raise type("PanicException", (BaseException,), {})("index out of bounds")
+
+    monkeypatch.setattr(EdgeIndex, "_answers", panics)
+    with closing(EdgeIndex(written, manifest())) as index, pytest.raises(ServiceError, match="failed: index out"):
+        index.search([IndexQuery(vector(1), 1)])
+    assert capfd.readouterr().err == ""
+
+
 def test_a_second_writer_and_a_reader_are_refused_naming_the_writer(folder, child):
     script = "index = EdgeIndex(folder, manifest(), writable=True); print('open', flush=True); sys.stdin.read()"
     writer = child(script, folder)

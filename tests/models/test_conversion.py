@@ -208,6 +208,8 @@ def test_what_is_not_converted(tiny_encoder, tmp_path):
     (tmp_path / "full" / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="is there and not empty"):
         convert(str(source), tmp_path / "full", QUIET)
+    with pytest.raises(UsageError, match="not UTF-8"):
+        convert(str(source), tmp_path / "m\udcff", QUIET)
     with pytest.raises(MissingError, match=r"has \.safetensors weights already"):
         convert(str(tiny_encoder), tmp_path / "out", QUIET)
     (source / "pytorch_model.bin").unlink()

@@ -1,6 +1,8 @@
 """Finding models: packaged starters held to their checksums, directories, the hub."""
 
 import hashlib
+import os
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -16,6 +18,7 @@ from biorag.models.finding import (
     find_gguf,
     weights_hash,
 )
+from tests.loopback import Loopback
 
 WEIGHTS = (2).to_bytes(8, "little") + b"{}"  # the smallest safetensors file
 
@@ -120,3 +123,20 @@ def test_a_model_that_cannot_be_had_is_one_sentence(find, spec, tmp_path, monkey
         find(spec)
     assert spec in str(caught.value)
     assert one_sentence(caught.value)
+
+
+class EndlessHub(Loopback):
+    """A hub whose list of a model's files is long."""
+
+    def respond(self, *_):
+        return 200, b'{"siblings": [' + b" " * 100_000, {"Content-Type": "application/json"}
+
+
+def test_the_hubs_list_of_files_is_read_up_to_its_bound(tmp_path):
+    hub = EndlessHub()
+    code = "from biorag.models import finding; finding.LARGEST_LIST = 9_000; finding.find_encoder('nobody/model')"
+    variables = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
+    hub.close()
+    assert "the hub's list of files has more than 9,000 bytes" in ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("biorag.errors.MissingError: model 'nobody/model'")

@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 from transformers import AutoTokenizer
 
-from biorag.errors import MismatchError, MissingError, ServiceError
+from biorag.errors import MismatchError, MissingError, ServiceError, UsageError
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.colbert import ColBERT
 from biorag.models.colbert_ai import ColbertAI
@@ -165,6 +165,12 @@ def test_a_loss_that_is_not_finite_stops_the_run():
     watcher = loop._Watcher(None, None, QUIET, SETTINGS.training)
     with pytest.raises(ServiceError, match="the loss is nan at step 3: lower --learning-rate"):
         watcher.on_log(None, loop.TrainerState(global_step=3), None, {"loss": float("nan")})
+
+
+def test_a_folder_from_which_no_model_could_be_loaded_is_refused_before_training(tmp_path):
+    with pytest.raises(UsageError, match="not UTF-8"), TrainingRun(tmp_path / "m\udcff", {}).locked():
+        pytest.fail("it trains")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_newest_whole_checkpoint_is_resumed_also_after_a_move(tmp_path):

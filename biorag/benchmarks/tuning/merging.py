@@ -21,7 +21,7 @@ from biorag.benchmarks.tuning.run import dataset_hash, mean_of
 from biorag.corpus.datasets import Dataset, corpus_file
 from biorag.engine import load_encoder, open_snippets
 from biorag.errors import BadInputError
-from biorag.models.finding import find_encoder
+from biorag.models.finding import check_model_name, find_encoder
 from biorag.settings.settings import Settings
 from biorag.training.experts import Experts
 from biorag.training.merging import LINEAR, TIES, MergeRecipe
@@ -267,8 +267,9 @@ def merge_experts(
     """Write the merged encoder into the folder `out`, resuming an interrupted merge; return its manifest.
 
     Raises MismatchError if the folder holds something else, or another merge; ServiceError if another process merges
-    into the folder, or memory or disk have no room.
+    into the folder, or memory or disk have no room; UsageError as `check_model_name` does.
     """
+    check_model_name(out)
     started = time.perf_counter()
     run = MergeRun(out, {**asdict(recipe), **experts.hashes, **(search.identity if search else {})})
 
