@@ -268,14 +268,28 @@ def _takes_number_of_another(pair: ClaimComparison) -> bool:
     for own, index in owners.items():
         if pair.claim.content[index].kind is not WordKind.NUMBER:
             continue
-        named = next((n for n in skipped if n > own and theirs[n].kind is not WordKind.NUMBER), None)
-        other = next((n for n in numbers if named is not None and n > named and theirs[n].is_like(theirs[own])), None)
+        if own - 1 in skipped and _is_rare_name(theirs[own - 1]) and _stands_in_brackets(theirs, own):
+            other: int | None = own  # "with semaglutide (7 %) than with placebo (2 %)"
+        else:
+            named = next((n for n in skipped if n > own and theirs[n].kind is not WordKind.NUMBER), own)
+            likes = (n for n in numbers if n > named > own and theirs[n].is_like(theirs[own]))
+            other = next(likes, None)
         if other is None:
             continue
         later = [words for position, words in owners.items() if position > other and words > index]
         if any(_names_arm(pair.claim.content[n]) for n in later):
             return True
     return False
+
+
+def _is_rare_name(word: ContentWord) -> bool:
+    return word.kind is not WordKind.NUMBER and word.weight >= RARE and is_specific(word)
+
+
+def _stands_in_brackets(words: Sequence[ContentWord], position: int) -> bool:
+    """Whether only numbers stand with a number in its part of the sentence."""
+    part = [word.kind for word in words if word.segment == words[position].segment]
+    return part == [WordKind.NUMBER] * len(part)
 
 
 def _names_arm(word: ContentWord) -> bool:
