@@ -45,7 +45,7 @@ MISTAKES = {
         Mistake("train retriever x", "missing option '--out'"),
         Mistake("search", "missing argument 'query'"),
         Mistake("search x --mode", "option '--mode' requires an argument"),
-        Mistake("search x --name a --name b", "biorag search takes --name once: give one value"),
+        Mistake("search x --name a --name b", "biorag search takes --name once: ask one index at a time"),
         Mistake("search x --json=yes", "option '--json' does not take a value"),
     ],
     "Values": [

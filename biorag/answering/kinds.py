@@ -12,6 +12,10 @@ _YES_NO = re.compile(
     r"(?:is|are|was|were|do|does|did|can|could|has|have|had|should|would|will|may|might|must|am)\b",
     re.IGNORECASE,
 )
+# "Was it more frequent with A or with B?" asks which.
+_WHICH = re.compile(
+    r"\b(?:more|less|better|worse|earlier|later|\w{2,}er)\b.*\bor (?:with|in|by|after|on|for|during)\b", re.IGNORECASE
+)
 _YES_OR_NO = re.compile(r"\b(?:yes or no|true or false)\W*$|\?\s*\(?yes/no", re.IGNORECASE)
 _VERBS = (  # that end as plural nouns do: "what blocks vitamin K?" asks for one
     r"(?:blocks|inhibits|causes|regulates|activates|mediates|triggers|treats|drives|induces|prevents|makes|predicts"
@@ -38,7 +42,7 @@ _SUMMARY = re.compile(
 
 def kind_of(question: str) -> Kind:
     """Return the kind of answer that a question asks for, as BioASQ has it: yesno, factoid, list or summary."""
-    if _YES_NO.match(question) or _YES_OR_NO.search(question):
+    if _YES_OR_NO.search(question) or (_YES_NO.match(question) and not _WHICH.search(question)):
         return "yesno"
     if _SUMMARY.match(question):
         return "summary"

@@ -49,7 +49,7 @@ class Helpful:
         if help.HELP_ALL in args:
             ctx.meta[help.HELP_ALL] = True
         try:
-            _check_once(self, ctx, args)
+            _check_one_index(self, ctx, args)
             return super().parse_args(ctx, args)  # type: ignore[misc]
         except WrongUsage as error:
             if type(error).__name__ == NO_ARGUMENTS:
@@ -141,13 +141,11 @@ def hoisted(words: list[str]) -> list[str]:
     return [*before, *rest]
 
 
-def _check_once(command: Any, ctx: Any, args: list[str]) -> None:
-    """Raise `UsageError` if an option that takes one value is given twice: Typer would drop the first value."""
-    parameters = command.make_parser(ctx).parse_args(list(args))[2]
-    given = [part for part in parameters if part.param_type_name == "option" and not (part.is_flag or part.multiple)]
-    for option in given:
-        if given.count(option) > 1:
-            raise UsageError(f"{ctx.command_path} takes {help.name_of(option)} once: give one value")
+def _check_one_index(command: Any, ctx: Any, args: list[str]) -> None:
+    """Raise `UsageError` if two indexes are named: of an option given twice Typer takes the last, as scripts expect."""
+    given = [part.name for part in command.make_parser(ctx).parse_args(list(args))[2]]
+    if given.count("name") > 1:
+        raise UsageError(f"{ctx.command_path} takes --name once: ask one index at a time")
 
 
 def _sentence(error: Any, ctx: Any) -> str:

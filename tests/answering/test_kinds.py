@@ -26,6 +26,7 @@ ANSWERS = Path(__file__).parents[2].parent / "shared/data/bioasq/answers.jsonl.g
         ("Name one inhibitor of BRAF.", "factoid"),
         ("How many chromosomes do humans have?", "factoid"),
         ("When was aspirin first made?", "factoid"),
+        ("Was zoster more frequent with aspirin or with heparin?", "factoid"),
         ("What is the mechanism of action of teclistamab?", "summary"),
         ("How does warfarin work?", "summary"),
         ("What is gingipain?", "summary"),

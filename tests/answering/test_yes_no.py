@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from biorag.answering.sentence_matching import EvidenceSentence
-from biorag.answering.yes_no import FEATURES, judged, weighted_features, yes_no_lead
+from biorag.answering.yes_no import FEATURES, compares_alike, judged, weighted_features, yes_no_lead
 
 QUESTION = "Does aspirin lower fever in adults?"
 
@@ -70,3 +70,17 @@ def test_log_odds_are_the_weighted_mean_of_the_sentences():
 
 def test_without_evidence_there_is_no_lead():
     assert yes_no_lead(QUESTION, [], np.zeros(0)) is None
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "expected"),
+    [
+        ("Does A1-drug cause more rash than B2-drug?", "Rash was commoner with A1-drug than with B2-drug.", True),
+        ("Does A1-drug cause more rash than B2-drug?", "Rash was commoner with B2-drug than with A1-drug.", False),
+        ("Was dupilumab superior to velnacitinib?", "Velnacitinib was superior to dupilumab.", False),
+        ("Is valproate safer than levetiracetam?", "Harm: valproate 10 %, levetiracetam 2 %.", False),
+        ("Does aspirin lower fever?", "Aspirin lowers fever more than placebo.", True),
+    ],
+)
+def test_a_comparison_is_answered_by_one_with_the_same_sides(question, text, expected):
+    assert compares_alike(question, text) is expected

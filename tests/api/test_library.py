@@ -200,7 +200,7 @@ def test_hits_are_a_sequence_and_a_table():
     assert list(SearchResult("q", "bm25", (), {}).to_pandas().columns)[:3] == ["rank", "score", "id"]
     page = result._repr_markdown_()
     assert HOSTILE not in page and "\\<script\\>" in page
-    assert "[7](https://pubmed.ncbi.nlm.nih.gov/7/)" in page
+    assert "[PMID 7](<https://pubmed.ncbi.nlm.nih.gov/7/>)" in page
 
 
 def test_an_answer_shows_its_marks():

@@ -75,6 +75,6 @@ def test_bad_records_are_skipped_on_demand(invoke, write, tmp_path):
 def test_what_cannot_be_done_is_said(invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     unknown = invoke("data", "convert", "bioask", "x", "--out", "o")
-    failed(unknown, 2, "unknown format 'bioask': use one of beir, bioasq")
+    failed(unknown, 2, "unknown format 'bioask': use one of abstracts, beir, bioasq")
     failed(invoke("data", "sample", "x", "--sizes", "3,0", "--out", "o"), 2, "--sizes '3,0'")
     assert not (tmp_path / "o").exists()

@@ -63,8 +63,10 @@ def test_vectors_of_another_encoder_or_other_settings_are_refused(staged, corpus
     succeeded(invoke("index", corpus, "--name", "other", "--encoder", tiny_modernbert))
     failed(invoke(*again, "--for-index", "other"), 5, f"{out} has vectors made with other encoder", "--out")
     failed(invoke("index", "--vectors", out, "--name", "other"), 5, "was made with encoder")
-    failed(invoke("index", "--vectors", out, "--encoder", tiny_modernbert), 5, "was made with encoder")
-    failed(invoke("index", "--vectors", out, "--block-tokens", "20"), 5, "was made with whole snippets")
+    failed(invoke("index", "--vectors", out, "--name", "new", "--encoder", tiny_modernbert), 5, "was made with encoder")
+    failed(
+        invoke("index", "--vectors", out, "--name", "new", "--block-tokens", "20"), 5, "was made with whole snippets"
+    )
     succeeded(invoke("index", corpus, "--name", "blocks", "--encoder", tiny_encoder, "--block-tokens", "20"))
     failed(invoke("index", "--vectors", out, "--name", "blocks"), 5, "other blocks than the vectors", "--for-index")
 

@@ -88,6 +88,7 @@ def encodings(draw):
 @given(encodings(), st.booleans())
 def test_vectors_come_back_bit_for_bit(tmp_path_factory, encoded, keeps_tokens):
     path = tmp_path_factory.getbasetemp() / "vectors.parquet"
+    path.unlink(missing_ok=True)
     rows = snippet_table([Snippet(f"é{number}", "", "a") for number in range(len(encoded.vectors))])
     dimension = 2 if keeps_tokens else None
     write_table(path, vector_table(rows, encoded, dimension))

@@ -166,7 +166,18 @@ def test_a_row_keeps_its_instruction_from_the_file_to_the_model(
         return compute(trainer, model, inputs, *arguments, **options)
 
     monkeypatch.setattr(retriever._Trainer, "compute_loss", recorded)
-    options = ["--instruct", "bmretriever", "--task", "Find liver", "--validation", 0, "--precision", "fp32"]
+    options = [
+        "--instruct",
+        "bmretriever",
+        "--task",
+        "Find liver",
+        "--validation",
+        0,
+        "--precision",
+        "fp32",
+        "--batch-size",
+        1,
+    ]
     asked = ["train", "retriever", made, "--base", tiny_encoder, "--negatives", kind, *options]
     done(invoke(*asked, "--out", tmp_path / "m", "--json"))
     tokenizer = BiEncoder(find_encoder(str(tiny_encoder))).model.tokenizer
