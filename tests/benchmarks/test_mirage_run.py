@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import json
 import re
+import signal
 import threading
 import time
 from dataclasses import asdict, astuple, dataclass, replace
@@ -264,6 +265,7 @@ def test_several_questions_at_a_time_give_the_same_files(tmp_path, answerer_of, 
 def test_an_interruption_keeps_what_was_being_answered(tmp_path, answerer_of, server):
     """Ctrl-C as the main thread gets it, while it waits for the server."""
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the end of a command in this process ignores it
     interrupted = threading.Lock()
 
     def interrupting(body):
