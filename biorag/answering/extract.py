@@ -75,12 +75,20 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{'|'.join(map(re.escape, phrases))})\b", re.IGNORECASE)
 
 
+class _Wanted(NamedTuple):
+    """Something that questions ask for: what asks for it, what tells it, and the weight of a sentence that does."""
+
+    asked: re.Pattern[str]
+    told: re.Pattern[str]
+    weight: float
+
+
 @cache
-def _wanted(question: str) -> Sequence[tuple[float, re.Pattern[str]]]:
-    """Return what a question asks for, as a weight and what a sentence tells it by: a reason, a dose, side effects."""
-    kinds = _cues()["wanted"].values()
-    asked = (kind for kind in kinds if re.search(kind["asked"], question, re.IGNORECASE))
-    return [(kind["weight"], re.compile(kind["told"], re.IGNORECASE)) for kind in asked]
+def _wanted() -> Sequence[_Wanted]:
+    return [
+        _Wanted(re.compile(kind["asked"], re.IGNORECASE), re.compile(kind["told"], re.IGNORECASE), kind["weight"])
+        for kind in _cues()["wanted"].values()
+    ]
 
 
 def candidates(hits: Sequence[Hit]) -> list[EvidenceSentence]:
@@ -150,20 +158,21 @@ def features(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence
     """Return the part of each sentence's score for which no encoder is needed, (sentences,)."""
     top = max((hit.score for hit in hits), default=0.0)
     scores: Vectors = COVERAGE * held_words(question, [row.text for row in rows]).sum(axis=1)
+    wanted = [kind for kind in _wanted() if kind.asked.search(question)]
     for index, row in enumerate(rows):
         share = max(0.0, hits[row.n - 1].score / top) if top > 0 else 1.0 / row.n
-        scores[index] += HIT * share + _kind(question, row)
+        scores[index] += HIT * share + _kind(wanted, row)
         scores[index] += TITLE * (row.text == hits[row.n - 1].snippet.title)
     return scores
 
 
-def _kind(question: str, row: EvidenceSentence) -> float:
-    """Return the weight of a sentence's kind."""
+def _kind(wanted: Sequence[_Wanted], row: EvidenceSentence) -> float:
+    """Return the weight of a sentence's kind, where its question wants this told."""
     text = row.text
     concludes = row.section in ("conclusions", "results") or _pattern("conclusion").search(text)
     aims = row.section in ("objective", "methods", "background") or _pattern("aim").search(text)
     ends = text.endswith((".", "!", "?", ")", '"', "'", "]"))
-    told = [weight for weight, pattern in _wanted(question) if pattern.search(text)]
+    told = [kind.weight for kind in wanted if kind.told.search(text)]
     weights = (
         (CONCLUSION, concludes),
         (AIM, aims and not told),

@@ -155,12 +155,11 @@ def laid_out(pages: Sequence[Sequence[Line]]) -> Layout:
         named = {word for line in front for word in _WORD.findall(line.text.lower())}
         aside = _edges(page, measures, shapes, named) | _notices(page, measures)
         rest = [line for n, line in enumerate(page) if n not in aside]
-        start = _start(rest) if number == 0 else 0
+        start = (_start(rest) or 0) if number == 0 else 0
         if number == 0:
-            front = rest[:start] if start else list(page)
-            start = start or 0
+            front = rest[:start] or list(page)
         notices += [line.text for n, line in enumerate(page) if n in aside]
-        bodies.append(list(_paragraphs(rest[start or 0 :], measures)))
+        bodies.append(list(_paragraphs(rest[start:], measures)))
     texts = [[plain(paragraph.text) for paragraph in body] for body in bodies]
     for number in range(len(bodies) - 1):
         _join_sentence(bodies, texts, number)

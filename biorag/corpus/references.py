@@ -189,9 +189,6 @@ def _list(entry: Mapping[str, Any], *names: str) -> list[str]:
 # --- BibTeX
 
 
-_AND = re.compile(" and ")
-
-
 class BibtexEntry(NamedTuple):
     """An entry, as bibtexparser reads it, or why it could not; `fields` have names in lower case and LaTeX values."""
 
@@ -228,7 +225,9 @@ def parse_bibtex(entry: BibtexEntry) -> Snippet:
     decode = LatexNodes2Text(keep_braced_groups=False).latex_to_text
     try:
         fields = {name: " ".join(decode(value).split()) for name, value in entry.fields.items() if name != "author"}
-        authors = [_bibtex_name(name, decode) for name in _AND.split(" ".join(entry.fields.get("author", "").split()))]
+        authors = [
+            _bibtex_name(name, decode) for name in " ".join(entry.fields.get("author", "").split()).split(" and ")
+        ]
     except RecursionError:
         raise ValueError("an entry whose braces or commands are nested too deeply") from None
     date = DATE.search(fields.get("date") or fields.get("year", ""))

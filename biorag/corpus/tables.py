@@ -177,7 +177,6 @@ def parse_row(row: CsvRow) -> Snippet:
     is_guessed = not any(ID in fields and len(fields) == 1 for fields in row.names)
     if is_guessed and not record.get(ID):
         record[ID] = f"{row.file}#row={row.number}"
-    record = with_values(record)
     if not any(record.get(key) for key in PMID_KEYS):
         record[PMID] = noted_pmid(" ".join(str(record.get(name, "")) for name in NOTES))
     record = with_values(record)

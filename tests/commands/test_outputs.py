@@ -52,6 +52,15 @@ def indexed(template, tmp_path, monkeypatch):
     return tmp_path
 
 
+WRITING = (  # commands up to the name of a file that they write
+    ("index", "corpus.jsonl", "--on-bad-line", "skip", "--force", "--rejects"),
+    ("snapshot", "save", "--force"),
+    ("bench", "retrieval", "data", *BM25, "--force", "--run-file"),
+    ("data", "sample", "corpus.jsonl", "--on-bad-line", "skip", "--sizes", "1", "--out"),
+    ("verify", "--claims", "claims.jsonl", "--out"),
+)
+
+
 def test_no_output_replaces_an_input_whatever_it_is_called(indexed):
     (indexed / "link.jsonl").symlink_to("corpus.jsonl")
     (indexed / "hard.jsonl").hardlink_to("corpus.jsonl")
@@ -65,13 +74,7 @@ def test_no_output_replaces_an_input_whatever_it_is_called(indexed):
     failed(invoke("bench", "retrieval", "data", *BM25, "--run-file", "data/queries.jsonl", "--force"), 2, "is read by")
     (indexed / "claims.jsonl").write_text('{"id": "c", "claim": "Aspirin lowers fever."}\n')
     for name in (config, manifest, manifest.parent.parent / "new"):
-        for words in (
-            ("index", "corpus.jsonl", "--on-bad-line", "skip", "--force", "--rejects"),
-            ("snapshot", "save", "--force"),
-            ("bench", "retrieval", "data", *BM25, "--force", "--run-file"),
-            ("data", "sample", "corpus.jsonl", "--on-bad-line", "skip", "--sizes", "1", "--out"),
-            ("verify", "--claims", "claims.jsonl", "--out"),
-        ):
+        for words in WRITING:
             refused = invoke(*words, name)
             assert refused.exit_code in (2, 5), (words, refused.stderr)
     assert not (manifest.parent.parent / "new").exists()
@@ -83,13 +86,7 @@ def test_a_link_is_no_output(indexed, leads_to):
     (indexed / "thesis").touch()
     (indexed / "claims.jsonl").write_text('{"id": "c", "claim": "Aspirin lowers fever."}\n')
     (indexed / "out").symlink_to(leads_to)
-    for words in (
-        ("index", "corpus.jsonl", "--on-bad-line", "skip", "--force", "--rejects"),
-        ("snapshot", "save", "--force"),
-        ("bench", "retrieval", "data", *BM25, "--force", "--run-file"),
-        ("data", "sample", "corpus.jsonl", "--on-bad-line", "skip", "--sizes", "1", "--out"),
-        ("verify", "--claims", "claims.jsonl", "--out"),
-    ):
+    for words in WRITING:
         refused = invoke(*words, "out")
         assert refused.exit_code in (2, 5), (words, refused.stderr)
     assert (str((indexed / "out").readlink()), (indexed / "nowhere").exists()) == (leads_to, False)

@@ -264,26 +264,22 @@ def _takes_number_of_another(pair: ClaimComparison) -> bool:
     skipped = [n for n, word in enumerate(theirs) if n not in owners and is_specific(word)]
     spreads = {word.segment for word in theirs if word.key in lexicon().statistics}
     spreads -= {word.segment for word in theirs if _names_arm(word) and word.key not in lexicon().statistics}
-    numbers = [n for n in skipped if theirs[n].kind is WordKind.NUMBER and theirs[n].segment not in spreads]
+    names = [n for n in skipped if theirs[n].kind is not WordKind.NUMBER]
+    numbers = [n for n in skipped if n not in names and theirs[n].segment not in spreads]
     for own, index in owners.items():
         if pair.claim.content[index].kind is not WordKind.NUMBER:
             continue
-        if own - 1 in skipped and _is_rare_name(theirs[own - 1]) and _stands_in_brackets(theirs, own):
+        if own - 1 in names and theirs[own - 1].weight >= RARE and _stands_in_brackets(theirs, own):
             other: int | None = own  # "with semaglutide (7 %) than with placebo (2 %)"
         else:
-            named = next((n for n in skipped if n > own and theirs[n].kind is not WordKind.NUMBER), own)
-            likes = (n for n in numbers if n > named > own and theirs[n].is_like(theirs[own]))
-            other = next(likes, None)
+            named = next((n for n in names if n > own), own)
+            other = next((n for n in numbers if n > named > own and theirs[n].is_like(theirs[own])), None)
         if other is None:
             continue
         later = [words for position, words in owners.items() if position > other and words > index]
         if any(_names_arm(pair.claim.content[n]) for n in later):
             return True
     return False
-
-
-def _is_rare_name(word: ContentWord) -> bool:
-    return word.kind is not WordKind.NUMBER and word.weight >= RARE and is_specific(word)
 
 
 def _stands_in_brackets(words: Sequence[ContentWord], position: int) -> bool:
