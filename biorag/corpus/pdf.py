@@ -88,7 +88,7 @@ def _paper(source: Source) -> Paper:
             values = _line(lines)
             if not values or size > LONGEST_PAPER:
                 break
-            pages.append([Line(whole(line[0]), *line[1:]) for line in values.get("lines", ())])
+            pages.append([Line(" ".join(whole(line[0]).split()), *line[1:]) for line in values.get("lines", ())])
             size += sum(len(line.text) for line in pages[-1])
             if "fault" in values:
                 faults[number] = values["fault"]

@@ -16,7 +16,7 @@ FRONT = 6000  # characters of the first page in which DOI, year and journal are 
 MOST_AUTHORS = 200
 TITLE_WORDS = 3  # of the text on the first page, at least
 MOST_WORDS = 12  # of a journal's name
-CITED_LINES = 6  # over which a paper's own citation runs
+CITED_LINES = 10  # over which a paper's own citation runs
 
 _DOI = re.compile(r"\b10\.[0-9]{4,9}/[^\s\"<>{}|\\^`]+", re.IGNORECASE)
 _PMID = re.compile(r"\bPMID:?\s*([0-9]{1,9})\b")
@@ -42,12 +42,17 @@ _CITE = re.compile(
     re.IGNORECASE,
 )
 # Authors, and a title whose last word is in small letters; abbreviated names, as "Front. Immunol.", have capitals.
-_BEFORE_JOURNAL = re.compile(r"^.*\bet al\b[.,]?\s*|^.*\s/\s|^.*\s[a-z][\w-]*\)?[.?!]\s+(?=[A-Z])")
+_BEFORE_JOURNAL = re.compile(
+    r"^.*\bet al\b[.,]?\s*|^.*\s/\s|^.*\s[a-z][\w-]*\)?[.?!]\s+(?=[A-Z])|^.*\s[A-Z][a-z]{7,}[.?!]\s+(?=[A-Z][^.]*$)"
+)
 _MONTHS = re.compile(r"\b(?:received|accepted|revised|published|submitted|posted|online)\b", re.IGNORECASE)
+_JOURNAL = re.compile(
+    r"(?:the )?(?:[\w-]+ ){0,3}(?:journal|annals|archives|proceedings|transactions|frontiers) (?:of|in)\b(?!.*[:?])",
+    re.IGNORECASE,
+)
 # What stands in large letters above a title.
 _MASTHEAD = re.compile(
-    r"(?:the )?(?:[\w-]+ ){0,3}(?:journal|annals|archives|proceedings|transactions|frontiers) (?:of|in)\b(?!.*[:?])|"
-    r"contents lists|"
+    rf"{_JOURNAL.pattern}|contents lists|"
     r"(?:original|research|review|short|open|case|brief)\b[\w ]*\b"
     r"(?:article|paper|research|report|communication|access)s?$",
     re.IGNORECASE,
@@ -68,11 +73,30 @@ _GROUP = re.compile(
     re.IGNORECASE,
 )
 _DEGREES = re.compile(
-    r",?\s*\b(?:M\.?D|Ph\.?D|M\.?Sc|B\.?Sc|M\.?P\.?H|Dr\.?P\.?H|FRCP|MBBS|RN|MS|MA|BA|DO)\b\.?", re.IGNORECASE
+    r",?\s*\b(?:M\.?D|(?:Ph|Pharm|Sc)\.?D|D\.?Phil|[MBD]\.?Sc|M\.?P\.?H|Dr\.?P\.?H|FRCP|M\.?B|B\.?(?:Ch|S)|MBB[Sh]|MBChB|"
+    r"RN|M\.?S|MA|BA|DO)\b\.?",
+    re.IGNORECASE,
 )
-_PARTICLES = frozenset(
-    ["van", "von", "de", "der", "den", "del", "della", "di", "da", "dos", "du", "la", "le", "el", "al", "bin", "ter"]
+_ROLE = re.compile(
+    r"(?:\s+[a-z-]+){0,5}\s+(?:professor|lecturer|fellow|student|researcher|physician|surgeon|consultant|director|"
+    r"epidemiologist|(?:bio)?statistician|scientist|registrar|nurse|specialist|practitioner|candidate|manager|analyst|"
+    r"economist)(?:\s+(?:of|in)(?:\s+[a-z-]+){1,4})?$"
 )
+_SUFFIX = re.compile(r",?\s+((?:Jr|Sr)\b\.?|II|III|IV)(?=\s*(?:[,;·•|&*\d]|\band\b|$))")
+_SEPARATED = re.compile(r"[,;·•|&]|\band\b")
+_MARKED = re.compile(r"[\d*†‡§¶#]$")  # a line of authors whose last name is whole
+_PARTICLE = re.compile(
+    r"van(?:'t)?|'t|von|de[rnl]?|dell[ao]|dall?a?|degli|d[aiu]|das|dos?|l[aeo]s?|el|al|i?bin|ibn|te[nr]?|und|zu[rm]?|vom|a[fv]|"
+    r"st\.?|ní|ó|mac",
+    re.IGNORECASE,
+)
+# A date, an address or a page's number beside a journal's name in a head or a foot.
+_BESIDE = re.compile(
+    rf"\S+\.(?:com|org)\b\S*|\([A-Z][a-z]+\)|^[0-9]+\s|(?:[0-9]{{1,2}}\s+)?\b[A-Z][a-z]{{2,8}}\.?(?:\s[0-9]{{1,2}},)?\s{_YEAR}"
+)
+_PREPRINTS = re.compile(r"\b((?:bio|med)Rxiv)\b")
+# The rest of a DOI that a narrow column breaks.
+_BROKEN_DOI = re.compile(r"(10\.[0-9]{4,9}/\S+)\n(?=[a-z\d.-]*\d)(?=[\d.]*[a-z-])([a-z\d.-]+)$", re.MULTILINE)
 
 
 def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequence[str]) -> dict[str, Any]:
@@ -91,9 +115,9 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
     journal, numbers = _place(places, title)
     return {
         "title": title,
-        "authors": own_authors(metadata.get("author", "")) or _authors(after),
+        "authors": own_authors(metadata.get("author", ""), opening) or _authors(after, opening),
         "year": int(numbers["year"]) if numbers.get("year") else _year(metadata, opening),
-        "journal": " ".join((metadata.get("journal") or journal).split()),
+        "journal": " ".join((metadata.get("journal") or journal or _masthead(lines)).split()),
         "volume": numbers.get("volume") or "",
         "issue": numbers.get("issue") or "",
         "pages": re.sub(r"\s*[-–]\s*", "-", numbers.get("pages") or ""),
@@ -119,9 +143,20 @@ def _journal(text: str, title: str) -> str:
     text = " ".join(_CITE.sub("", text).split())
     start = text.lower().rfind(title.lower()) if title else -1
     text = text[start + len(title) :] if start >= 0 else text
-    name = _BEFORE_JOURNAL.sub("", text).strip(" .,;:|/–-()")
+    parts = [_BESIDE.sub(" ", part) for part in _BEFORE_JOURNAL.sub("", text).split(" | ")]
+    name = next((stripped for part in parts[::-1] if (stripped := part.strip(" .,;:|/–-()"))), "")
     is_name = re.match(r"[A-Z][^\d@]*[A-Za-z.)]$", name) and len(name) > 2 and len(name.split()) <= MOST_WORDS
+    name += "." * (". " in name and f"{name}." in text)  # the last of abbreviated words
     return name if is_name and not _MONTHS.search(name) and not _DOI.search(name) else ""
+
+
+def _masthead(lines: Sequence[str]) -> str:
+    """Return the journal that a masthead names, or the server of a preprint; "" if there is none."""
+    for line in lines:
+        name = _found(_PREPRINTS, line) or (_journal(line, "") if _JOURNAL.match(line) else "")
+        if name:
+            return " ".join(word.capitalize() if word.isupper() else word for word in name.split())
+    return ""
 
 
 def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line]]:
@@ -170,7 +205,8 @@ def _doi(metadata: Mapping[str, str], opening: str) -> str:
     """Return the DOI that is the paper's own: from its metadata, else the first on its first page or in its imprint."""
     own = " ".join(metadata.get(name, "") for name in ("doi", "subject", "keywords", "title"))
     for text in (own, opening):
-        if match := _DOI.search(re.sub(r"(?<=/)\s+(?=\S)|(?<=doi\.org)\s+(?=/)", "", text)):
+        whole = _BROKEN_DOI.sub(r"\1\2", re.sub(r"(?<=/)\s+(?=\S)|(?<=doi\.org)\s+(?=/)", "", text))
+        if match := _DOI.search(whole):
             return match[0].rstrip(".,;:)]'")
     arxiv = _found(_ARXIV, opening)
     return f"10.48550/arXiv.{arxiv}" if arxiv else ""
@@ -185,50 +221,54 @@ def _year(metadata: Mapping[str, str], opening: str) -> int | None:
     return int(year) if year else None
 
 
-def own_authors(value: str) -> list[str]:
-    """Return the authors that a file's own field names; none if it names a program, a login or one word."""
+def own_authors(value: str, opening: str = "") -> list[str]:
+    """Return the authors that a file's own field names; none if it names a program, a login or one word.
+
+    `opening` may cite them, as in `inverted`.
+    """
     names = [name for name in re.split(r"\s*;\s*|\s+and\s+|\s*&\s*", value.strip()) if name]
     if len(names) == 1 and not re.fullmatch(r"[^\s,]+,[^,]+", names[0]):  # "Smith, John" is one
         names = [name for name in re.split(r"\s*,\s*", names[0]) if name]
-    return inverted(names) if names and all(_is_name(name) for name in names) else []
+    return inverted(names, opening) if names and all(_is_name(name) for name in names) else []
 
 
-def _authors(lines: Sequence[Line]) -> list[str]:
+def _authors(lines: Sequence[Line], opening: str) -> list[str]:
     """Return the authors of the lines after a title, which end where affiliations or the text begin."""
     names: list[str] = []
-    size = None
+    text, is_open, size = "", False, 0.0
     for line in lines[:8]:
-        text = " ".join((line.level or line.text).split())
-        if not text or _AFFILIATED.search(text) or (names and size is not None and abs(line.size - size) > 1):
-            if names or _AFFILIATED.search(text):
-                break
-            continue
-        found = list(_names(text))
-        if not found:
+        added = " ".join((line.level or line.text).split())
+        if _AFFILIATED.search(added) or (text and abs(line.size - size) > 1):
             break
-        names, size = [*names, *found], line.size
-    return inverted(names)[:MOST_AUTHORS]
+        if not added:
+            continue
+        text, size = f"{text}{' ' if is_open else ', '}{added}" if text else added, line.size
+        # A line may end within a name, unless a mark (raised, it is not in `added`) ends it or each name has a line.
+        is_open = bool(_SEPARATED.search(text)) and not _MARKED.search(line.text) and line.text[-1] == added[-1]
+        names = list(_names(text)) or names
+    return inverted(names, opening)[:MOST_AUTHORS]
 
 
 def _names(text: str) -> Iterator[str]:
     """Yield the names of a line of authors; nothing if a part of it is none."""
     if _LONE_YEAR.search(text):
         return
-    text = _LETTERS.sub(" ", _MARKS.sub("", _DEGREES.sub("", text)))
+    text = _SUFFIX.sub(r" \1", _LETTERS.sub(" ", _MARKS.sub("", _DEGREES.sub("", text))))
     text = re.sub(r"^by\s+", "", text.replace(" ,", ","), flags=re.IGNORECASE)
     parts = re.split(
-        r"\s*[,;·•|]\s*(?:and\s+|&\s*)?|\s+and\s+|^and\s+|\s*&\s*|\s+(?=(?:for|on behalf of)\s+the\b)", text
+        r"\s*[,;·•|]\s*(?:and\s+|&\s*)?|\s+and(?:\s+|$)|^and\s+|\s*&\s*|\s+(?=(?:for|on behalf of)\s+the\b)", text
     )
-    names = [part.strip(" .*") for part in parts if part.strip(" .*")]
+    names = [_ROLE.sub("", part.strip(" .*")) for part in parts if part.strip(" .*")]
     if names and all(_GROUP.fullmatch(name) or _is_name(name) for name in names):
         yield from (group[1] if (group := _GROUP.fullmatch(name)) else name for name in names)
 
 
 def _is_name(text: str) -> bool:
-    """Whether a text can be a person's name: two to five words that begin with capitals, or particles."""
-    words = text.replace(",", " ").split()
-    return 2 <= len(words) <= 5 and all(
-        word.lower() in _PARTICLES or (word[0].isupper() and not any(map(str.isdigit, word))) for word in words
+    """Whether a text can be a person's name: two to five words that begin with capitals, and particles."""
+    words = text.replace(",", " ").replace("’", "'").split()
+    capitals = [word for word in words if not _PARTICLE.fullmatch(word)]
+    return 2 <= len(words) <= 7 >= len(capitals) + 2 and all(
+        word[0].isupper() and not any(map(str.isdigit, word)) for word in capitals
     )
 
 
@@ -238,19 +278,31 @@ def year_in(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def inverted(names: Sequence[str]) -> list[str]:
-    """Return names as "Family, Given"; a group's as it is."""
+def inverted(names: Sequence[str], cited: str = "") -> list[str]:
+    """Return names as "Family, Given", with a suffix as "Family, Given, Jr"; a group's as it is.
+
+    A family name of two words is known by its particle, or if the text in `cited` has it before initials.
+    """
     inverted = []
     for name in names:
-        words = name.split()
-        if "," in name or len(words) < 2 or _GROUP.fullmatch(name):
+        suffix = _SUFFIX.search(name)
+        words = (name[: suffix.start()] if suffix else name).replace("’", "'").split()
+        if (not suffix and "," in name) or len(words) < 2 or _GROUP.fullmatch(name):
             inverted.append(name)
             continue
-        start = next((n for n, word in enumerate(words[1:], 1) if word.lower() in _PARTICLES), len(words) - 1)
+        start = next((n for n, word in enumerate(words[1:], 1) if _PARTICLE.fullmatch(word)), len(words) - 1)
+        start = next((n for n in range(1, len(words) - 1) if _is_cited(words, n, cited)), start)
         initials_last = re.fullmatch(r"[A-Z]{1,3}", words[-1]) and not re.fullmatch(r"[A-Z]\.?|[A-Z]{1,3}", words[0])
         family, given = (words[:-1], words[-1:]) if initials_last else (words[start:], words[:start])
-        inverted.append(f"{' '.join(family)}, {' '.join(given)}")
+        inverted.append(", ".join([" ".join(family), " ".join(given), *([suffix[1]] if suffix else [])]))
     return list(dict.fromkeys(inverted))
+
+
+def _is_cited(words: Sequence[str], start: int, text: str) -> bool:
+    """Whether a text names the words from `start` on as a family, before "et al" or the first one's initial."""
+    family = r"\s+".join(map(re.escape, words[start:]))
+    following = rf"(?:{words[0][0]}[A-Z.-]{{0,5}}(?!\w)|et\s+al\b)"
+    return bool(re.search(rf"(?:^|[,;:&(]\s?|\band\s+){family},?\s+{following}", text.replace("’", "'"), re.MULTILINE))
 
 
 def _found(pattern: re.Pattern[str], text: str) -> str:

@@ -34,7 +34,8 @@ PLACES = tuple(
         rf"\(?\b{YEAR}\)?{_MONTH}\s*[;,:.]?\s*{_VOLUME}(?:{_ISSUE})?\s*[:,]\s*{_PAGES}",
         rf"\b{_VOLUME}(?:{_ISSUE})?\s*,?\s*\({YEAR}\)\s*[:,]?\s*{_PAGES}",
         rf"\b[Vv]ol(?:ume|\.)?\s*{_VOLUME}\s*(?:[,|;]\s*(?:[Ii]ssue|[Nn]o\.?|[Nn]umber)\s*(?P<issue>[0-9]+))?"
-        rf"(?:[,|;]?\s*\(?(?:[A-Z][a-z]+\s+)?{YEAR}\)?)?(?:\s*[,|;:]\s*(?:[Pp]ages?|[Pp]p?\.)?\s*{_PAGES})?",
+        rf"(?:\s*[,|;]?\s*\(?(?:[0-9]{{1,2}}\s+)?(?:[A-Z][a-z]+\s+)?{YEAR}\)?)?"
+        rf"(?:\s*[,|;:]\s*(?:[Pp]ages?|[Pp]p?\.|[Aa]rticle)?\s*{_PAGES})?",
         rf"\b{_VOLUME}{_ISSUE}\s*:\s*{_PAGES}",
         rf"\b{_VOLUME}:{_PAGES}(?=\.?\s*(?:https?://)?doi)",
         rf"\b{_VOLUME}{_ISSUE}\s*,?\s*\(?{YEAR}\)?\s*$",
@@ -56,6 +57,7 @@ _NOTICE = re.compile(
     r"(?:(?:Academic|Handling|Section) )?Editor(?:s|ed by)?:|Publisher['’]s [Nn]ote|"
     r"Open [Aa]ccess\b\W*(?:$|This)|OPEN ACCESS|"
     r"This (?:article|work|is an [Oo]pen)\b.{0,60}(?:open access|Open Access|distributed|licen[sc]ed)|"
+    rf"[A-Z][A-Za-z .&]{{1,60}}\b{YEAR}\s*;\s*{_VOLUME}(?:{_ISSUE})?\s*:\s*{_PAGES}\.?\s*(?:$|doi)|"
     r"(?:bio|med)Rxiv preprint|[Aa]rXiv:|All rights reserved|Trial registration number)|^\W*©"
 )
 _MAIL = re.compile(r"\b[\w.+-]+@[\w-]+\.\w+")

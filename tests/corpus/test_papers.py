@@ -13,7 +13,7 @@ from biorag.corpus.sources import Source, find_sources
 from biorag.references.bibtex import bibtex
 from biorag.references.vancouver import vancouver
 from biorag.types import Hit
-from tests.corpus.papers import RIS, write_papers
+from tests.corpus.papers import BODY, RIS, Layout, write_papers
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +127,93 @@ def test_bibtex_is_read(tmp_path):
     assert [reject.reason for reject in rejects] == [
         "an entry that is not BibTeX: a brace or a quotation mark is missing"
     ]
+
+
+FRONTIERS = """Citation:
+Bos J, García López MJ, Tanaka JRR III
+and Gräfe A-L (2021) Skin-Resident T Cells
+Predict Relapse of Dermatitis.
+Front. Immunol. 12:634512.
+doi: 10.5555/fimmu.2021.634512"""
+
+
+@pytest.mark.parametrize(
+    ("authors", "notices", "expected"),
+    [
+        (
+            "J. Bos, María José García López, J. R. R. Tanaka III and\nAnna-Lena Gräfe",
+            FRONTIERS,
+            ["Bos, J.", "García López, María José", "Tanaka, J. R. R., III", "Gräfe, Anna-Lena"],
+        ),
+        (
+            "Anneke J van der Berg associate professor 1, Samuel Okonkwo lecturer in public health 2,\n"
+            "Tom W St John Jr 1, Vera van’t Hoff 2, Katharina von und zu Stein, Stefano D'Angelo",
+            "",
+            [
+                "van der Berg, Anneke J",
+                "Okonkwo, Samuel",
+                "St John, Tom W, Jr",
+                "van't Hoff, Vera",
+                "von und zu Stein, Katharina",
+                "D'Angelo, Stefano",
+            ],
+        ),
+        (
+            "Robert J. MacAllister, M.D., Ph.D., Yuki\nSato, B.Ch., and William H. Grant, Jr., M.D.",
+            "",
+            ["MacAllister, Robert J.", "Sato, Yuki", "Grant, William H., Jr"],
+        ),
+        ("Luis Pérez Gil\nEva Horvath", "Pérez Gil et al.", ["Pérez Gil, Luis", "Horvath, Eva"]),
+    ],
+)
+def test_the_names_of_authors(authors, notices, expected):
+    front = [Line("A study of gout in men", 14.0), *(Line(line, 10.0) for line in authors.split("\n"))]
+    assert facts_of({}, front, notices.split("\n"))["authors"] == expected
+
+
+@pytest.mark.parametrize(
+    ("notices", "expected"),
+    [
+        (FRONTIERS, ("Front. Immunol.", 2021, "12", "634512", "10.5555/fimmu.2021.634512")),
+        (
+            "Frontiers in Nutrition | www.frontiersin.org   1   March 2020 | Volume 7 | Article 9",
+            ("Frontiers in Nutrition", 2020, "7", "9", ""),
+        ),
+        (
+            "Cite this as: BMJ 2020;368:m1190\nhttp://dx.doi.org/10.5555/bmj.m1190",
+            ("BMJ", 2020, "368", "m1190", "10.5555/bmj.m1190"),
+        ),
+        (
+            "To cite: Bos J, Okonkwo S. A study of gout\nin men. BMJ Open 2019;9:e012345. doi:\n10.5555/bo-2018-012345",
+            ("BMJ Open", 2019, "9", "e012345", "10.5555/bo-2018-012345"),
+        ),
+        ("Nature | Vol 589 | 14 January 2021 | 281", ("Nature", 2021, "589", "281", "")),
+        (
+            "https://doi.org/10.5555/s41586-020-030\n67-x\nReceived: 3 April 2020\n12",
+            ("", None, "", "", "10.5555/s41586-020-03067-x"),
+        ),
+        (
+            "jama.com   (Reprinted)   JAMA   October 6, 2020   Volume 324, Number 13   1307",
+            ("JAMA", 2020, "324", "", ""),
+        ),
+        ("The SMALL JOURNAL of GOUT\n© 2018", ("The Small Journal of Gout", 2018, "", "", "")),
+        ("bioRxiv preprint; posted March 9, 2021", ("bioRxiv", 2021, "", "", "")),
+    ],
+)
+def test_where_a_paper_stands(notices, expected):
+    title = "Skin-Resident T Cells Predict Relapse of Dermatitis" if notices == FRONTIERS else "A study of gout in men"
+    facts = facts_of({}, [Line(title, 14.0)], notices.split("\n"))
+    assert tuple(facts[name] for name in ("journal", "year", "volume", "pages", "doi")) == expected
+
+
+def test_a_foot_that_is_set_wide_is_one(tmp_path):
+    pdf = Layout()
+    pdf.add_page()
+    pdf.write_lines(18, "A study of gout in men")
+    pdf.write_lines(10, "Eva Horvath", "Abstract", BODY)
+    pdf.set_y(-25)
+    pdf.write_lines(7, f"Gout Care. 2019;74:1-9.{' ' * 60}gout.example{' ' * 60}1")
+    (tmp_path / "x.pdf").write_bytes(bytes(pdf.output()))
+    (page,) = read_changes(find_sources([str(tmp_path / "x.pdf")], tmp_path / "spool")[0])
+    assert "Gout Care" not in page.content
+    assert (page.metadata["journal"], page.metadata["pages"]) == ("Gout Care", "1-9")
