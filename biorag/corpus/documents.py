@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from biorag.corpus.joining import joined
-from biorag.corpus.pdf_facts import inverted, own_authors, printable, year_in
+from biorag.corpus.pdf_facts import inverted, own_authors, printable, without_citation, year_in
 from biorag.corpus.readers import Reader, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
 from biorag.corpus.texts import TextPassage, parse_passage, passages_of
@@ -48,7 +48,8 @@ def read_docx(source: Source) -> Iterator[tuple[int, TextPassage]]:
         raise DamagedSourceError(source.name, 1, reason) from None
     # Its own dates are the file's, or the template's, not a publication's.
     facts = with_values({"authors": own_authors(author) or [author] * (len(author.split()) > 1)})
-    named, facts, is_joined = joined(source, title, facts, _stem(source))
+    lines, cited = without_citation(lines, title)
+    named, facts, is_joined = joined(source, title, {**cited, **facts}, _stem(source))
     yield from passages_of(source, lines, named, facts=facts, is_title=is_joined or bool(title))
 
 
@@ -106,8 +107,9 @@ def read_html(source: Source) -> Iterator[tuple[int, TextPassage]]:
     for meta in page.iter("meta"):
         fields.setdefault((meta.get("name") or "").lower(), []).append(" ".join((meta.get("content") or "").split()))
     title = fields.get("citation_title") or [" ".join((page.findtext(".//title") or "").split())]
-    named, facts, is_joined = joined(source, title[0], _cited(fields), _stem(source))
-    yield from passages_of(source, list(_html_lines(page)), named, facts=facts, is_title=is_joined)
+    lines, cited = without_citation(_html_lines(page), title[0])
+    named, facts, is_joined = joined(source, title[0], {**cited, **_cited(fields)}, _stem(source))
+    yield from passages_of(source, lines, named, facts=facts, is_title=is_joined)
 
 
 def _page(content: bytes) -> Any:

@@ -7,7 +7,7 @@ heads, feet and notices; never in its text or its list of references, which are 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from biorag.corpus.pdf_layout import PLACES, Line
@@ -43,7 +43,7 @@ _CITE = re.compile(
 )
 # Authors, and a title whose last word is in small letters; abbreviated names, as "Front. Immunol.", have capitals.
 _BEFORE_JOURNAL = re.compile(
-    r"^.*\bet al\b[.,]?\s*|^.*\s/\s|^.*\s[a-z][\w-]*\)?[.?!]\s+(?=[A-Z])|^.*\s[A-Z][a-z]{7,}[.?!]\s+(?=[A-Z][^.]*$)"
+    r"^.*(?:\bet al\b[.,]?\s*|\s/\s|\s[a-z][\w-]*\)?[.?!]\s+(?=[A-Z])|\s[A-Z][a-z]{7,}[.?!]\s+(?=[A-Z][^.]*$))"
 )
 _MONTHS = re.compile(r"\b(?:received|accepted|revised|published|submitted|posted|online)\b", re.IGNORECASE)
 _JOURNAL = re.compile(
@@ -126,6 +126,40 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
     }
 
 
+def without_citation(lines: Iterable[tuple[int, str]], title: str) -> tuple[list[tuple[int, str]], dict[str, Any]]:
+    """Return numbered lines without the paragraph by which a text of a title cites itself, and the facts in that.
+
+    It begins with "Citation:" or "Cite this as" and ends with its DOI, else with its journal, volume and pages.
+    """
+    numbered = list(lines)
+    for start, (_, line) in enumerate(numbered):
+        if not _CITE.match(line):
+            continue
+        rest = [text for _, text in numbered[start : start + CITED_LINES]]
+        cited = rest[: next((n for n, text in enumerate(rest) if not text.strip()), len(rest))]
+        end = next((n for n, text in enumerate(cited, 1) if _DOI.search(text)), 0)
+        end = end or next((n for n in range(1, len(cited) + 1) if _place([" ".join(cited[:n])], "")[0]), 0)
+        if end:
+            facts = {**facts_of({"title": title}, (), cited[:end]), "authors": _cited_authors(" ".join(cited[:end]))}
+            return numbered[:start] + numbered[start + end :], {
+                name: facts[name] for name in facts if facts[name] and name != "title"
+            }
+    return numbered, {}
+
+
+def _cited_authors(text: str) -> list[str]:
+    """Return the authors with whom a citation begins, as "Bos J, García López MJ" or "Bos, J.; Ní Bhriain, A."."""
+    names = []
+    for part in re.split(r"\s*[,;]\s*+(?![A-Z.-]{1,6}[;.])(?:and\s+|&\s*)?|\s+and\s+|\s*&\s*", _CITE.sub("", text)):
+        match = re.match(r"([^\d.,:]{2,40}?),?\s((?:[A-Z]\.?-?){1,4})(?:\s(Jr|Sr|II|III|IV))?(?=[\s.:(]|$)", part)
+        if not match:
+            break
+        names.append(", ".join(filter(None, match.groups())))
+        if match.end() < len(part.rstrip(" .")):
+            break
+    return names
+
+
 def _place(lines: Sequence[str], title: str) -> tuple[str, dict[str, str]]:
     """Return the journal that a line names and the numbers beside it: those of the most telling form."""
     texts = [" ".join(lines[n : n + CITED_LINES]) if _CITE.match(line) else line for n, line in enumerate(lines)]
@@ -146,7 +180,6 @@ def _journal(text: str, title: str) -> str:
     parts = [_BESIDE.sub(" ", part) for part in _BEFORE_JOURNAL.sub("", text).split(" | ")]
     name = next((stripped for part in parts[::-1] if (stripped := part.strip(" .,;:|/–-()"))), "")
     is_name = re.match(r"[A-Z][^\d@]*[A-Za-z.)]$", name) and len(name) > 2 and len(name.split()) <= MOST_WORDS
-    name += "." * (". " in name and f"{name}." in text)  # the last of abbreviated words
     return name if is_name and not _MONTHS.search(name) and not _DOI.search(name) else ""
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from biorag.corpus.blocks import cut
-from biorag.corpus.pdf_facts import inverted, year_in
+from biorag.corpus.pdf_facts import inverted, without_citation, year_in
 from biorag.corpus.readers import Reader, as_id, text_of, with_values
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
 from biorag.types import Snippet
@@ -63,7 +63,8 @@ def read_passages(source: Source) -> Iterator[tuple[int, TextPassage]]:
     if markdown:
         lines, front = _without_front(lines)
         named, facts = _plain(front, "title"), _front_facts(front)
-    yield from passages_of(source, lines, named or title, markdown, facts, is_title=bool(named))
+    kept, cited = without_citation(lines, named)
+    yield from passages_of(source, kept, named or title, markdown, {**cited, **facts}, is_title=bool(named))
 
 
 def _without_front(lines: Iterator[tuple[int, str]]) -> tuple[Iterator[tuple[int, str]], Mapping[str, Any]]:

@@ -18,6 +18,8 @@ from pypdf.generic import NameObject, StreamObject
 
 from biorag.corpus import pdf_pages
 from biorag.corpus.pdf import plain
+from biorag.corpus.readers import read_changes
+from biorag.corpus.sources import Source
 from tests.corpus.samples import MARKDOWN, PMC, read, searchable_pdf
 
 
@@ -255,3 +257,40 @@ def test_hostile_front_matter_is_no_traceback(tmp_path, front):
     found, rejects = read(tmp_path / "a.md", f"---\n{front}\n---\n# T\nMetformin lowers glucose.\n".encode())
     assert found or rejects
     assert all(one.content.encode() and one.title.encode() is not None for one in found)
+
+
+CITED = (
+    "Citation: Bos J, García López MJ, Tanaka JRR III and Gräfe A-L (2020) Caffeine for preterm infants. "
+    "Front. Pediatr. 8:123. doi: 10.5555/fp.2020.123"
+)
+
+
+@pytest.mark.parametrize("kind", ["md", "txt", "html", "docx"])
+def test_how_a_text_cites_itself_is_a_fact_and_no_text(tmp_path, kind):
+    path, text = tmp_path / f"note.{kind}", "Caffeine is given. Tachycardia is common."
+    if kind == "docx":
+        from docx import Document
+
+        document = Document()
+        for paragraph in ("Caffeine for preterm infants", CITED, text):
+            document.add_paragraph(paragraph)
+        document.save(str(path))
+    elif kind == "html":
+        path.write_text(f"<title>Caffeine for preterm infants</title><p>{CITED}</p><p>{text}</p>", encoding="utf-8")
+    else:
+        path.write_text(f"{CITED.replace(' doi:', chr(10) + 'doi:')}\n{text}\n", encoding="utf-8")
+    snippets = list(read_changes(Source(path.name, path)))
+    content = " ".join(snippet.content for snippet in snippets)
+    assert text in content
+    assert "Citation" not in content
+    facts = snippets[0].metadata
+    assert facts["authors"] == ["Bos, J", "García López, MJ", "Tanaka, JRR, III", "Gräfe, A-L"]
+    assert (facts["year"], facts["volume"], facts["doi"]) == (2020, "8", "10.5555/fp.2020.123")
+    assert facts["journal"] == "Front. Pediatr"
+
+
+def test_a_sentence_on_citations_is_text(tmp_path):
+    path = tmp_path / "note.txt"
+    path.write_text("Citation: none is known.\nGout hurts.")
+    (snippet,) = read_changes(Source(path.name, path))
+    assert snippet.content == "Citation: none is known.\nGout hurts."

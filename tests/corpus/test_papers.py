@@ -174,7 +174,7 @@ def test_the_names_of_authors(authors, notices, expected):
 @pytest.mark.parametrize(
     ("notices", "expected"),
     [
-        (FRONTIERS, ("Front. Immunol.", 2021, "12", "634512", "10.5555/fimmu.2021.634512")),
+        (FRONTIERS, ("Front. Immunol", 2021, "12", "634512", "10.5555/fimmu.2021.634512")),
         (
             "Frontiers in Nutrition | www.frontiersin.org   1   March 2020 | Volume 7 | Article 9",
             ("Frontiers in Nutrition", 2020, "7", "9", ""),
