@@ -24,7 +24,7 @@ COMMANDS = {
     "/filter CONDITION": "search only snippets that meet it: year>=2020; /filter shows it, /filter off clears it",
     "/save FILE": "write the conversation as Markdown, with its citations",
     "/new": "begin a new conversation: the questions are forgotten (/save them first), the filter stays",
-    "/quit": "end, as Ctrl-D does",
+    "/quit": "end, as exit, bye and Ctrl-D do",
 }
 LEAVING = ("exit", "quit", "bye")  # words that end it, too
 NAMES = tuple(usage.partition(" ")[0] for usage in COMMANDS)

@@ -143,8 +143,9 @@ def hoisted(words: list[str]) -> list[str]:
 
 def _check_one_index(command: Any, ctx: Any, args: list[str]) -> None:
     """Raise `UsageError` if two indexes are named: of an option given twice Typer takes the last, as scripts expect."""
-    given = [part.name for part in command.make_parser(ctx).parse_args(list(args))[2]]
-    if given.count("name") > 1:
+    options = args[: args.index("--")] if "--" in args else args
+    has_name = "--name" in help.spellings(command.get_params(ctx))
+    if has_name and sum(word.partition("=")[0] == "--name" for word in options) > 1:
         raise UsageError(f"{ctx.command_path} takes --name once: ask one index at a time")
 
 

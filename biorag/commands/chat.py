@@ -31,7 +31,7 @@ def chat(
     """Ask one question after another, each answered as 'biorag ask' does; models stay loaded.
 
     A follow-up such as "and in children?" is made to stand alone. /help lists the commands, Ctrl-C stops an answer,
-    Ctrl-D ends. Lines that are piped in are asked in turn. No file keeps your questions, unless you /save them.
+    exit, bye, /quit or Ctrl-D ends. Lines that are piped in are asked in turn. No file keeps your questions, unless you /save them.
 
     Examples:
 
@@ -60,7 +60,7 @@ def _typed(index: str) -> Iterator[str]:
     with suppress(ImportError):  # Windows has none, and edits lines itself
         import readline  # noqa: F401
 
-    show.err.print(f"Index {index!r}. Ask a question, or /help; Ctrl-D ends.")
+    show.err.print(f"Index {index!r}. Ask a question, or /help; exit or Ctrl-D ends.")
     prompt = PROMPT if show.out.is_terminal else ""  # which input() writes to stdout
     while True:
         try:

@@ -34,7 +34,7 @@ def delete(
     """Remove snippets from an index, whole documents at a time, after saying how many.
 
     Indexing their corpus again brings them back, but for PubMed's own files, which an index takes in once: remove the
-    files too.
+    files too. A filter that matches nothing ends with exit code 0, ids and a file of which nothing is there with 4.
 
     Examples:
 
@@ -63,6 +63,9 @@ def delete(
         if selection.missing:
             advice = "'biorag search' shows the ids of hits; --source takes the name of a file"
             raise MissingError(f"index {manifest.name!r} has none of these ids: {advice}")
+        if source:
+            advice = "'biorag index' with the file brings it back"
+            raise MissingError(f"index {manifest.name!r} holds nothing of {source!r} any more: {advice}")
         show.err.print("Nothing is removed: no snippet matches", soft_wrap=True)
         report = DeletionReport(manifest.name, 0, 0, (), held, 0.0)
     else:

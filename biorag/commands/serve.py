@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
@@ -76,6 +77,9 @@ def serve(
 
     def ready(address: str) -> None:
         show.err.print(f"biorag is ready at {address} (Ctrl-C ends it)", soft_wrap=True)
+        if served.is_wildcard:
+            name = next(iter(served.allowed_hosts), socket.gethostname())
+            show.err.print(f"Other machines reach it at {address.replace('127.0.0.1', name)}", soft_wrap=True)
         if serving.open_page:
             show.open_page(address)
 

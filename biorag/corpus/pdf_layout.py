@@ -133,7 +133,8 @@ class _Measures(NamedTuple):
 
     def is_gap(self, line: Line, following: Line) -> bool:
         """Whether there is a gap between a line and one below it."""
-        return line.height - following.height > GAP * max(self.leading, 1.2 * line.size)
+        smaller = min(line.size, following.size)
+        return line.height - following.height > GAP * max(self.leading, 1.2 * smaller)
 
 
 class _Paragraph(NamedTuple):
@@ -246,8 +247,7 @@ def _edges(page: Sequence[Line], measures: _Measures, shapes: set[str], named: s
     for rows in (_rows(page), _rows(page)[::-1]):
         for count in range(min(EDGE, len(rows) - 1), 0, -1):
             last, following = page[rows[count - 1][0]], page[rows[count][0]]
-            distance = abs(last.height - following.height)
-            gap = distance > GAP * max(measures.leading, 1.2 * min(last.size, following.size))
+            gap = measures.is_gap(last, following) or measures.is_gap(following, last)
             outer = [n for row in rows[:count] for n in row]
             if (gap or abs(last.size - following.size) > OTHER_SIZE) and all(
                 _is_head(page[n].text, shapes)

@@ -51,9 +51,14 @@ def _joined(text: str, block: str) -> str:
 
 
 def named_snippets(index: Index, name: str, dimension: int) -> list[Snippet]:
-    """Return the snippet of an id, else those of a PMID by id; `dimension` is that of the index's dense vectors."""
-    if snippet := document(index, name):
-        return [snippet]
+    """Return the snippet of an id, else those of a PMID by id; `dimension` is that of the index's dense vectors.
+
+    Before a file's passage the folders that were indexed may stand too, as a shell completes its path.
+    """
+    parts = name.split("/")
+    for start in range(len(parts) if "#" in name else 1):
+        if snippet := document(index, "/".join(parts[start:])):
+            return [snippet]
     if not (name.isascii() and name.isdigit() and len(name) <= PMID_DIGITS):
         return []
     import numpy as np  # which importing the command line must not

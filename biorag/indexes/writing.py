@@ -37,7 +37,9 @@ class IndexReport:
     """The report of an indexing run, as `biorag index --json` prints it.
 
     All but `snippets`, the size of the index in the end, count documents. An interrupted run may have left those of
-    `torn` half written. `files` counts those that were taken, and of folders those that were left, by kind.
+    `torn` half written. `files` counts those that were taken, and of folders those that were left, by kind. Documents
+    of files that were `renamed` or moved are neither added nor deleted. `lacking` are the papers, of the files that were
+    read, without authors or year.
     """
 
     name: str
@@ -52,6 +54,8 @@ class IndexReport:
     complete: bool
     torn: tuple[str, ...]
     files: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    renamed: int = 0
+    lacking: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +180,7 @@ def _winners(
     new = (source for source in sources if source not in survey.skipped)
     changes = ((source, change) for source in new for change in read_changes(source, rejects, split.check))
     for position, (source, change) in enumerate(changes):
-        like = sync.note(source, change.id) if sync else ""
+        like = sync.note(source, change) if sync else ""
         if position in survey.conflicts:
             logger.warning("id %r appears again with other text; the later one wins", change.id)
         if position not in survey.superseded:
@@ -228,6 +232,7 @@ class FileSync:
     read: Mapping[Source, list[str]]
     twins: Mapping[Source, Sequence[str]]
     is_shared: bool
+    lacking: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, holdings: Holdings, files: FoundFiles, survey: Survey, keep_missing: bool = False) -> FileSync:
@@ -248,13 +253,16 @@ class FileSync:
         twins = {source: known[sha256] for source, sha256 in contents.items() if sha256 in known}
         return cls(holdings, gone, left_out, contents, {source: [] for source in new}, twins, is_shared)
 
-    def note(self, source: Source, document: str) -> str:
+    def note(self, source: Source, change: Change) -> str:
         """Note a document that is read from a file; return one whose text it may have: of its twin, else itself."""
         if source not in self.read:
             return ""
         documents, twins = self.read[source], self.twins.get(source, ())
-        documents.append(document)
-        return twins[len(documents) - 1] if len(documents) <= len(twins) else document
+        if not documents and isinstance(change, Snippet) and reader_of(source).paper:
+            lacks = not (change.metadata.get("authors") and change.metadata.get("year"))
+            self.lacking.extend([source.label] * lacks)
+        documents.append(change.id)
+        return twins[len(documents) - 1] if len(documents) <= len(twins) else change.id
 
     @property
     def moved(self) -> list[str]:
@@ -319,4 +327,8 @@ class SurveyedCorpus:
             incoming = surveyed_changes(self.files.sources, self.survey, on_reject, self.split, self.sync)
             report = write_index(self.store, self._planned(), incoming, self.load_encoding, advance)
         write_holdings(self.store.folder, self.sync.after())
-        return replace(report, files={"taken": self.files.taken, "left": self.files.left})
+        files = {"taken": self.files.taken, "left": self.files.left}
+        moved_files = set(self.sync.moved)
+        renamed = min(report.added, report.deleted, sum(file in moved_files for file in self.sync.gone.values()))
+        counts = {"added": report.added - renamed, "deleted": report.deleted - renamed, "renamed": renamed}
+        return replace(report, files=files, lacking=tuple(self.sync.lacking), **counts)

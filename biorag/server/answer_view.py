@@ -187,7 +187,8 @@ def _hit_view(hit: Hit, quotes: list[Quote], matches: Sequence[WordMatch], cited
         " · ".join(filter(None, (line, snippet.location))),
         citation(reference),
         people.number if people else None,
-        passages(snippet.title, [], matches),
+        # A title that is all of the text is shown once.
+        passages("" if snippet.title.rstrip(".") == snippet.content.rstrip(".") else snippet.title, [], matches),
         passages(snippet.content, quotes, of_content),
         _near(snippet.contents, matches),
         cited,

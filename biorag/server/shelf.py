@@ -34,8 +34,11 @@ class Shelf:
         self._lock = Lock()
 
     def names(self) -> list[str]:
-        """Return the names of the indexes."""
-        return reachable_indexes(self.first.settings) if self._others else [self.first.name]
+        """Return the names of the indexes, without those that are empty."""
+        if not self._others:
+            return [self.first.name]
+        empty = {each.name for each in summaries(self.first.settings) if each.snippets == 0} - {self.first.name}
+        return [name for name in reachable_indexes(self.first.settings) if name not in empty]
 
     def listed(self) -> list[IndexSummary]:
         """Return the indexes that can be asked, by name; nothing is opened."""
