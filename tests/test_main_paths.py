@@ -80,6 +80,8 @@ def test_index_prints_json_on_stdout_and_progress_on_stderr(indexed):
         "torn": [],
         "snippets": 263,
         "files": {"taken": {"MedRAG or BEIR JSONL": 1}, "left": {}},
+        "renamed": 0,
+        "lacking": [],
     }
     assert "Indexing" in stderr
     assert "263/263" in stderr

@@ -30,8 +30,9 @@ def chat(
 ) -> None:
     """Ask one question after another, each answered as 'biorag ask' does; models stay loaded.
 
-    A follow-up such as "and in children?" is made to stand alone. /help lists the commands, Ctrl-C stops an answer,
-    exit, bye, /quit or Ctrl-D ends. Lines that are piped in are asked in turn. No file keeps your questions, unless you /save them.
+    A follow-up such as "and in children?" is made to stand alone. /help lists the commands, Ctrl-C stops an answer, and
+    exit, bye or Ctrl-D ends. Lines that are piped in are asked in turn. No file keeps your questions, unless you /save
+    them.
 
     Examples:
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.readers import OnReject, read_changes
 from biorag.corpus.rejects import RejectsFile
-from biorag.corpus.sources import FoundFiles, Source
+from biorag.corpus.sources import FoundFiles, Source, reader_of
 from biorag.errors import MismatchError
 from biorag.indexes.estimating import IndexEstimate, estimate
 from biorag.indexes.holdings import Holdings, is_held, key_of, write_holdings
@@ -24,7 +24,7 @@ from biorag.indexes.progress import IndexingProgress, clear_progress, read_progr
 from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import BlockSplit, EncodeSnippets, Updater, Winner
-from biorag.types import Deletion, Encoded, Encoder, Index, OnProgress, Progress, Snippet
+from biorag.types import Change, Deletion, Encoded, Encoder, Index, OnProgress, Progress, Snippet
 from biorag.utils.files import timestamp
 from biorag.utils.progress import batched
 from biorag.utils.versions import installed_versions
@@ -38,8 +38,8 @@ class IndexReport:
 
     All but `snippets`, the size of the index in the end, count documents. An interrupted run may have left those of
     `torn` half written. `files` counts those that were taken, and of folders those that were left, by kind. Documents
-    of files that were `renamed` or moved are neither added nor deleted. `lacking` are the papers, of the files that were
-    read, without authors or year.
+    of files that were `renamed` or moved are neither added nor deleted. `lacking` are papers that were read
+    and have no authors or year.
     """
 
     name: str

@@ -141,7 +141,7 @@ def test_a_file_moved_to_another_followed_folder_is_recognised(run, tiny_encoder
     result = succeeded(run("index", after, "--name", "kept", "--json"))  # asks nothing: no text goes
     assert "files recognised as renamed or moved: 1" in result.stderr
     report = json.loads(result.stdout)
-    assert (encoded, report["added"], report["updated"], report["deleted"]) == ([], 3, 0, 3)
+    assert (encoded, report["added"], report["updated"], report["deleted"]) == ([], 0, 0, 0)
     done(run("index", after, "--name", "new", "--encoder", tiny_encoder, *blocks, "--json"))
     assert held(tmp_path / "home", "kept") == held(tmp_path / "home", "new")
     assert len(encoded) == report["snippets"] > (8 if blocks else 4)
@@ -157,7 +157,8 @@ def test_a_title_that_was_the_file_name_is_encoded_anew(run, tiny_encoder, encod
     (tmp_path / "papers" / "fever notes.txt").rename(tmp_path / "papers" / "aspirin.txt")
     encoded.clear()
     report = done(run("index", tmp_path / "papers", "--name", "kept", "--json"))
-    assert (encoded, report["added"], report["deleted"]) == (["aspirin. Aspirin lowers fever."], 1, 1)
+    assert encoded == ["aspirin. Aspirin lowers fever."]
+    assert (report["renamed"], report["added"], report["deleted"]) == (1, 0, 0)
 
 
 def test_a_kept_file_that_was_renamed_stays_under_both_names(run, papers, tiny_encoder, encoded, tmp_path):
@@ -231,6 +232,9 @@ def test_a_deletion_by_source_needs_no_file_and_indexing_again_brings_it_back(ru
     known = "(did you mean dose.pdf?); it holds dose.pdf, notes.jsonl"
     assert f"no file 'dosse.pdf' went into index 'kept' {known}" in message
     failed(run("delete", "--id", "dose.pdf", "--name", "kept", "--yes"), 4, "--source takes the name of a file")
+    failed(run("delete", "--source", "dose.pdf", "--name", "kept", "--yes"), 4, "holds nothing of 'dose.pdf' any more")
+    nothing = succeeded(run("delete", "--filter", "page>7", "--name", "kept", "--yes"))
+    assert "Nothing is removed: no snippet matches" in nothing.stderr
     (papers / "dose.pdf").write_bytes(kept)
     assert done(run("index", papers, "--name", "kept", "--json"))["added"] == 2
 
@@ -248,6 +252,19 @@ def test_an_exported_index_follows_its_files_where_it_is_imported(run, papers, t
     assert (encoded, report["added"], report["updated"], report["deleted"]) == ([], 0, 0, 0)
     assert done(run("index", papers, "--name", "kept", "--json"))["deleted"] == (0 if moved else 2)
     assert done(run("delete", "--source", "other.pdf", "--name", "kept", "--yes", "--json"))["deleted"] == 1
+
+
+def test_papers_that_lack_facts_are_named(run, papers, tiny_encoder):
+    (papers / "third.pdf").write_bytes(searchable_pdf(["Fever falls."], title="Fever and how it falls"))
+    (papers / "fourth.pdf").write_bytes(searchable_pdf(["Pain ends."], title="Pain and how it ends"))
+    ended = succeeded(run("index", papers, "--encoder", tiny_encoder, "--name", "kept"))
+    assert (
+        "Papers without authors or year: 4 (dose.pdf, fourth.pdf, other.pdf …); a .ris or .bib file beside them"
+    ) in ended.stderr
+    record = "TY  - JOUR\nTI  - Pain and how it ends\nAU  - Bos, Jan\nPY  - 2019\nER  - \n"
+    (papers / "fourth.ris").write_text(record)
+    report = done(run("index", papers, "--name", "kept", "--json"))
+    assert report["lacking"] == ["dose.pdf", "other.pdf", "third.pdf"]
 
 
 def test_damage_to_the_record_is_told(run, papers, tiny_encoder, tmp_path):

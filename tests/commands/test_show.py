@@ -130,6 +130,19 @@ def test_show_counts_the_papers_of_the_graph_that_cite(home, tmp_path):
 # --- the last hits
 
 
+def test_the_folder_that_was_indexed_may_stand_before_a_passage(tmp_path, tiny_encoder):
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "a.md").write_text("# Gout\n\nGout hurts.\n")
+    done(
+        invoke(
+            "index", tmp_path / "papers", "--name", "mine", "--encoder", tiny_encoder, "--json", home=tmp_path / "home"
+        )
+    )
+    for id in ("a.md#s1p1", "papers/a.md#s1p1", f"{tmp_path}/papers/a.md#s1p1"):
+        shown = done(invoke("show", id, "--name", "mine", "--json", home=tmp_path / "home"))
+        assert "Gout hurts." in json.dumps(shown)
+
+
 def test_a_number_is_the_rank_of_the_last_hits_in_their_index(home):
     hits = searched(home)
     for rank in (1, 2, 3):

@@ -110,7 +110,8 @@ def test_a_library_is_read_while_zotero_has_it_open(run, database):
 
 
 def test_the_index_follows_the_library(run, database):
-    done(run("index", str(database), "--name", "mine", "--json"))
+    report = done(run("index", str(database), "--name", "mine", "--json"))
+    assert report["files"]["taken"] == {"PDF": 1, "Zotero library": 1}
     again = done(run("index", str(database), "--name", "mine", "--json"))
     assert (again["added"], again["updated"], again["deleted"]) == (0, 0, 0)
     with closing(sqlite3.connect(database)) as library, library:

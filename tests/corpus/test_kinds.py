@@ -79,7 +79,7 @@ def test_a_folder_counts_what_it_takes_and_what_it_leaves(tmp_path):
     (folder / "beir" / "qrels").mkdir(parents=True)
     for name in ("beir/corpus.jsonl", "beir/queries.jsonl", "beir/qrels/test.tsv", "beir/about.txt", ".git.txt"):
         (folder / name).write_bytes(b"")
-    for name in ("README.md", "LICENSE.txt", "a.pptx", "b.PPTX", "Makefile", ".hidden"):
+    for name in ("README.md", "LICENSE.txt", "a.pptx", "b.PPTX", "Makefile", ".hidden", "beir/zotero.sqlite"):
         (folder / name).write_bytes(b"x")
     found = find_files([str(folder)], tmp_path / "spool")
     assert found.taken == {
@@ -95,6 +95,7 @@ def test_a_folder_counts_what_it_takes_and_what_it_leaves(tmp_path):
         "text or Markdown": 2,
     }
     assert found.left == {
+        "Zotero library ('biorag index zotero:', or with its path, reads it)": 1,
         ".pptx": 2,
         "READMEs and the like": 2,
         "beside a BEIR corpus": 3,

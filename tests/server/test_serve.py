@@ -42,6 +42,14 @@ def test_it_says_where_it_is_and_ends_when_told(demo_home, sent):
     assert "Traceback" not in "".join(served.lines)
 
 
+def test_the_address_for_other_machines_is_told(demo_home):
+    words = ["--host", "0.0.0.0", "--token", "a token for the test", "--allowed-host", "lab.example.org"]
+    with serving(demo_home, *words) as served:
+        lines = "".join(served.lines)
+        assert f"Other machines reach it at http://lab.example.org:{served.port}/" in lines
+        served.end(signal.SIGINT)
+
+
 def test_a_port_that_is_taken_is_one_sentence(demo_home):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
