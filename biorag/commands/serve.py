@@ -76,10 +76,10 @@ def serve(
     show.err.print(f"Opening index {settings.index.name!r} …")
 
     def ready(address: str) -> None:
-        show.err.print(f"biorag is ready at {address} (Ctrl-C ends it)", soft_wrap=True)
         if served.is_wildcard:
             name = next(iter(served.allowed_hosts), socket.gethostname())
             show.err.print(f"Other machines reach it at {address.replace('127.0.0.1', name)}", soft_wrap=True)
+        show.err.print(f"biorag is ready at {address} (Ctrl-C ends it)", soft_wrap=True)
         if serving.open_page:
             show.open_page(address)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -114,6 +115,7 @@ def checked_fields(index: Index, manifest: Manifest, where: Where) -> Where:
                 f"no snippet has the field {name!r} of --filter{meant}: the fields are {fields}; {_shown_by(manifest)}"
             )
         where = _spelled_as(where, {name: cases[name.casefold()] for name in lacking if name not in known})
+    where = tuple(_accented(index, dimension, part) if isinstance(part, FieldFilter) else part for part in where)
     numbers = [part for part in comparisons(where) if part.field not in ALWAYS and _is_number(part)]
     for name, value in {condition.field: condition.value for condition in numbers}.items():
         if not _holds(index, dimension, (FieldFilter(name, ">=", -sys.float_info.max),)):
@@ -121,6 +123,23 @@ def checked_fields(index: Index, manifest: Manifest, where: Where) -> Where:
                 f'the field {name!r} of --filter holds texts, no numbers: compare it with one, as in {name}="{value}"'
             )
     return where
+
+
+def _accented(index: Index, dimension: int, condition: FieldFilter) -> FieldFilter | AnyOf:
+    """Return a condition on words; where no snippet has them, with the accents of those that are alike without."""
+    if condition.op != CONTAINS or _holds(index, dimension, (replace(condition, negated=False),)):
+        return condition
+    asked = re.compile(rf"\b{re.escape(_unaccented(str(condition.value)))}\b")
+    values = (value for name, values in _sampled(index) if name == condition.field for value in values)
+    matches = ((text, asked.search(_unaccented(text))) for text in map(str, values))
+    spellings = dict.fromkeys(text[slice(*match.span())] for text, match in matches if match)
+    alternatives = tuple((replace(condition, value=spelling, negated=False),) for spelling in spellings)
+    return AnyOf(alternatives, condition.negated) if alternatives else condition
+
+
+def _unaccented(text: str) -> str:
+    """Return a text in small letters without accents, as long as it was."""
+    return "".join(normalize("NFKD", letter)[0].lower()[0] for letter in text)
 
 
 def _spelled_as(where: Where, names: Mapping[str, str]) -> Where:

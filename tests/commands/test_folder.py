@@ -261,10 +261,34 @@ def test_papers_that_lack_facts_are_named(run, papers, tiny_encoder):
     assert (
         "Papers without authors or year: 4 (dose.pdf, fourth.pdf, other.pdf …); a .ris or .bib file beside them"
     ) in ended.stderr
-    record = "TY  - JOUR\nTI  - Pain and how it ends\nAU  - Bos, Jan\nPY  - 2019\nER  - \n"
-    (papers / "fourth.ris").write_text(record)
+    record = "TY  - JOUR\nTI  - Pain and how it ends\nAU  - Gräfe, Jan\nPY  - 2019\nER  - \n"
+    (papers / "fourth.ris").write_text(record, encoding="utf-8")
     report = done(run("index", papers, "--name", "kept", "--json"))
-    assert report["lacking"] == ["dose.pdf", "other.pdf", "third.pdf"]
+    assert report["lacking"] == []  # the others were not read again
+
+
+def test_words_of_a_filter_need_no_accents(run, tiny_encoder, tmp_path):
+    (tmp_path / "a.ris").write_text(
+        "TY  - JOUR\nTI  - Pain and how it ends\nAU  - Gräfe, Jan\nER  - \n", encoding="utf-8"
+    )
+    done(run("index", tmp_path / "a.ris", "--encoder", tiny_encoder, "--name", "kept", "--json"))
+    for words, hits in (("Grafe", 1), ("gräfe", 1), ("grafe, jan", 1), ("Jan", 1)):
+        found = run("search", "pain", "--name", "kept", "--filter", f'authors~"{words}"', "--json")
+        assert len(done(found)["hits"]) == hits, words
+    assert done(run("search", "pain", "--name", "kept", "--filter", "not authors~Grafe", "--json"))["hits"] == []
+    assert "no snippet has" in failed(run("search", "pain", "--name", "kept", "--filter", "authors~Graf"), 2)
+
+
+def test_an_emptied_index_is_no_choice_of_the_page(run, papers, tiny_encoder, tmp_path):
+    from biorag.api.session import Session
+    from biorag.server.shelf import Shelf
+
+    for name in ("full", "emptied"):
+        done(run("index", papers / "words.md", "--encoder", tiny_encoder, "--name", name, "--json"))
+    done(run("delete", "--source", "words.md", "--name", "emptied", "--yes", "--json"))
+    with Session(Settings.of(home=tmp_path / "home", name="full")) as session:
+        shelf = Shelf(session, others=True)
+        assert shelf.names() == [summary.name for summary in shelf.listed()] == ["full"]
 
 
 def test_damage_to_the_record_is_told(run, papers, tiny_encoder, tmp_path):

@@ -35,6 +35,16 @@ def shown(*sentences: CheckedSentence, **parts: object) -> AnswerView:
     return answer_view("Is it?", answer, "id", **parts)
 
 
+def test_a_title_that_is_all_of_the_text_is_shown_once():
+    answer = Answer(
+        Question("q", "Is it?"),
+        text="",
+        hits=(Hit(1, Snippet("s", "Zinc shortens colds", "Zinc shortens colds."), 1.0),),
+    )
+    (hit,) = answer_view("Is it?", answer, "id").hits
+    assert (hit.title, [passage.text for passage in hit.content]) == ([], ["Zinc shortens colds."])
+
+
 def supported(text: str, quote: str) -> CheckedSentence:
     return CheckedSentence(text, Verdict.SUPPORTED, (1,), (span(quote, Verdict.SUPPORTED),))
 
