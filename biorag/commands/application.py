@@ -49,7 +49,11 @@ class Helpful:
         if help.HELP_ALL in args:
             ctx.meta[help.HELP_ALL] = True
         try:
-            _check_one_index(self, ctx, args)
+            words = args[: args.index("--")] if "--" in args else args
+            has_name = "--name" in help.spellings(self.get_params(ctx))  # type: ignore[attr-defined]
+            # Of an option given twice Typer takes the last, as scripts expect.
+            if has_name and sum(word.partition("=")[0] == "--name" for word in words) > 1:
+                raise UsageError(f"{ctx.command_path} takes --name once: ask one index at a time")
             return super().parse_args(ctx, args)  # type: ignore[misc]
         except WrongUsage as error:
             if type(error).__name__ == NO_ARGUMENTS:
@@ -139,14 +143,6 @@ def hoisted(words: list[str]) -> list[str]:
         else:
             rest.append(word)
     return [*before, *rest]
-
-
-def _check_one_index(command: Any, ctx: Any, args: list[str]) -> None:
-    """Raise `UsageError` if two indexes are named: of an option given twice Typer takes the last, as scripts expect."""
-    options = args[: args.index("--")] if "--" in args else args
-    has_name = "--name" in help.spellings(command.get_params(ctx))
-    if has_name and sum(word.partition("=")[0] == "--name" for word in options) > 1:
-        raise UsageError(f"{ctx.command_path} takes --name once: ask one index at a time")
 
 
 def _sentence(error: Any, ctx: Any) -> str:

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from biorag.indexes.writing import IndexReport
 
 
-NAMED_PAPERS = 3  # in a message
-
-
 @dataclass(frozen=True, slots=True)
 class EncoderChoice:
     """An encoder put together of two models, or one with other prompts."""
@@ -211,7 +208,7 @@ def _print_report(report: IndexReport, as_json: bool) -> None:
         values = {name: value for name, value in values.items() if name not in ("torn", "renamed") or value}
         values |= {f"files {part}": in_words(counts) for part, counts in values.pop("files").items() if counts}
         if lacking := values.pop("lacking"):
-            names = ", ".join(lacking[:NAMED_PAPERS]) + " …" * (len(lacking) > NAMED_PAPERS)
+            names = f"{len(lacking):,} ({', '.join(lacking[:3])}{' …' * (len(lacking) > 3)})"
             advice = "a .ris or .bib file beside them, or --enrich crossref, gives them"
-            show.err.print(f"Papers without authors or year: {len(lacking):,} ({names}); {advice}", soft_wrap=True)
+            show.err.print(f"Papers without authors or year: {names}; {advice}", soft_wrap=True)
     show.report(f"Index {report.name}", values, as_json)

@@ -141,9 +141,8 @@ def without_citation(lines: Iterable[tuple[int, str]], title: str) -> tuple[list
         end = end or next((n for n in range(1, len(cited) + 1) if _place([" ".join(cited[:n])], "")[0]), 0)
         if end:
             facts = {**facts_of({"title": title}, (), cited[:end]), "authors": _cited_authors(" ".join(cited[:end]))}
-            return numbered[:start] + numbered[start + end :], {
-                name: facts[name] for name in facts if facts[name] and name != "title"
-            }
+            known = {name: fact for name, fact in facts.items() if fact and name != "title"}
+            return numbered[:start] + numbered[start + end :], known
     return numbered, {}
 
 
@@ -185,11 +184,8 @@ def _journal(text: str, title: str) -> str:
 
 def _masthead(lines: Sequence[str]) -> str:
     """Return the journal that a masthead names, or the server of a preprint; "" if there is none."""
-    for line in lines:
-        name = _found(_PREPRINTS, line) or (_journal(line, "") if _JOURNAL.match(line) else "")
-        if name:
-            return " ".join(word.capitalize() if word.isupper() else word for word in name.split())
-    return ""
+    names = (_found(_PREPRINTS, line) or (_journal(line, "") if _JOURNAL.match(line) else "") for line in lines)
+    return " ".join(word.capitalize() if word.isupper() else word for word in next(filter(None, names), "").split())
 
 
 def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line]]:
@@ -255,10 +251,7 @@ def _year(metadata: Mapping[str, str], opening: str) -> int | None:
 
 
 def own_authors(value: str, opening: str = "") -> list[str]:
-    """Return the authors that a file's own field names; none if it names a program, a login or one word.
-
-    `opening` may cite them, as in `inverted`.
-    """
+    """Return the authors that a file's own field names; none if it names a program, a login or one word."""
     names = [name for name in re.split(r"\s*;\s*|\s+and\s+|\s*&\s*", value.strip()) if name]
     if len(names) == 1 and not re.fullmatch(r"[^\s,]+,[^,]+", names[0]):  # "Smith, John" is one
         names = [name for name in re.split(r"\s*,\s*", names[0]) if name]
@@ -300,8 +293,10 @@ def _is_name(text: str) -> bool:
     """Whether a text can be a person's name: two to five words that begin with capitals, and particles."""
     words = text.replace(",", " ").replace("’", "'").split()
     capitals = [word for word in words if not _PARTICLE.fullmatch(word)]
-    return 2 <= len(words) <= 7 >= len(capitals) + 2 and all(
-        word[0].isupper() and not any(map(str.isdigit, word)) for word in capitals
+    return (
+        2 <= len(words) <= 7
+        and 1 <= len(capitals) <= 5
+        and all(word[0].isupper() and not any(map(str.isdigit, word)) for word in capitals)
     )
 
 
@@ -320,7 +315,7 @@ def inverted(names: Sequence[str], cited: str = "") -> list[str]:
     for name in names:
         suffix = _SUFFIX.search(name)
         words = (name[: suffix.start()] if suffix else name).replace("’", "'").split()
-        if (not suffix and "," in name) or len(words) < 2 or _GROUP.fullmatch(name):
+        if "," in " ".join(words) or len(words) < 2 or _GROUP.fullmatch(name):
             inverted.append(name)
             continue
         start = next((n for n, word in enumerate(words[1:], 1) if _PARTICLE.fullmatch(word)), len(words) - 1)
@@ -334,7 +329,7 @@ def inverted(names: Sequence[str], cited: str = "") -> list[str]:
 def _is_cited(words: Sequence[str], start: int, text: str) -> bool:
     """Whether a text names the words from `start` on as a family, before "et al" or the first one's initial."""
     family = r"\s+".join(map(re.escape, words[start:]))
-    following = rf"(?:{words[0][0]}[A-Z.-]{{0,5}}(?!\w)|et\s+al\b)"
+    following = rf"(?:{re.escape(words[0][0])}[A-Z.-]{{0,5}}(?!\w)|et\s+al\b)"
     return bool(re.search(rf"(?:^|[,;:&(]\s?|\band\s+){family},?\s+{following}", text.replace("’", "'"), re.MULTILINE))
 
 

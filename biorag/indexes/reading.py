@@ -51,11 +51,8 @@ def _joined(text: str, block: str) -> str:
 
 
 def named_snippets(index: Index, name: str, dimension: int) -> list[Snippet]:
-    """Return the snippet of an id, else those of a PMID by id; `dimension` is that of the index's dense vectors.
-
-    Before a file's passage the folders that were indexed may stand too, as a shell completes its path.
-    """
-    parts = name.split("/")
+    """Return the snippet of an id, else those of a PMID by id; `dimension` is that of the index's dense vectors."""
+    parts = name.split("/")  # before a file's passage may stand the folders that were indexed
     for start in range(len(parts) if "#" in name else 1):
         if snippet := document(index, "/".join(parts[start:])):
             return [snippet]

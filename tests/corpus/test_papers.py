@@ -87,6 +87,7 @@ def test_a_record_counts_that_lies_beside_a_single_file(folder, expected, tmp_pa
         ({"author": "Smith, John; Doe, Jane"}, [], "authors", ["Smith, John", "Doe, Jane"]),
         ({"author": "John Smith, Jane Doe"}, [], "authors", ["Smith, John", "Doe, Jane"]),
         ({"author": "admin"}, [], "authors", []),
+        ({"author": "King, Martin, Jr; van der Berg, Jan"}, [], "authors", ["King, Martin, Jr", "van der Berg, Jan"]),
         ({"doi": "10.1/short"}, [], "doi", ""),
         ({"doi": "10.1000/xyz.(2)."}, [], "doi", "10.1000/xyz.(2"),
         ({"created": "D:20150102"}, [], "year", None),
