@@ -270,6 +270,12 @@ class FileSync:
         contents = set(self.hashes.values())
         return [key for key in self.left_out if self.holdings.files[key].sha256 in contents]
 
+    @property
+    def renamed(self) -> int:
+        """How many documents of these files go."""
+        moved = set(self.moved)
+        return sum(file in moved for file in self.gone.values())
+
     def removals(self) -> Iterator[Winner]:
         """Yield the removals of what is gone."""
         for document, file in self.gone.items():
@@ -312,8 +318,7 @@ class SurveyedCorpus:
 
     def doubt(self) -> str:
         """Return what to ask before much of an index goes; "" if there is no need to."""
-        held, moved = self.manifest.snippets if self.manifest else 0, set(self.sync.moved)
-        lost = sum(file not in moved for file in self.sync.gone.values())
+        held, lost = self.manifest.snippets if self.manifest else 0, len(self.sync.gone) - self.sync.renamed
         if lost * 3 <= held:
             return ""
         return f"Remove {lost:,} documents that the files no longer hold, of {held:,} snippets (else: --keep-missing)?"
@@ -328,7 +333,6 @@ class SurveyedCorpus:
             report = write_index(self.store, self._planned(), incoming, self.load_encoding, advance)
         write_holdings(self.store.folder, self.sync.after())
         files = {"taken": self.files.taken, "left": self.files.left}
-        moved_files = set(self.sync.moved)
-        renamed = min(report.added, report.deleted, sum(file in moved_files for file in self.sync.gone.values()))
-        counts = {"added": report.added - renamed, "deleted": report.deleted - renamed, "renamed": renamed}
-        return replace(report, files=files, lacking=tuple(self.sync.lacking), **counts)
+        renamed = min(report.added, report.deleted, self.sync.renamed)
+        added, deleted, lacking = report.added - renamed, report.deleted - renamed, tuple(self.sync.lacking)
+        return replace(report, files=files, added=added, deleted=deleted, renamed=renamed, lacking=lacking)
