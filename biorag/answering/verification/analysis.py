@@ -23,7 +23,8 @@ LISTING = frozenset({"and", "or"})
 JOINING = frozenset({"and", "or", ",", "/", "the", "&"})
 CLOSING = frozenset(";:.?!")
 SEPARATING = frozenset(",;:.?!()[]–—")
-ALL, BOTH, THAN = "all", "both", "than"
+ARM_JOINING = frozenset({"and", "or", "than", "versus", "vs", "compared", "whereas", "while", "but", ",", ";"})
+ALL, BOTH, THAN, RESPECTIVELY = "all", "both", "than", "respectively"
 NEGATING = ("un", "in", "im", "ir", "il", "non", "dis", "ab", "mis", "contra")  # prefixes of which one reverses a word
 SHORTEST_BASE = 5  # letters of a stem from which a prefix is taken to negate it
 COMPARED = (WordKind.CONTENT, WordKind.NAME, WordKind.NUMBER)
@@ -56,6 +57,7 @@ class ContentWord(Word):
     weight : how rare it is, 0 to 1
     denied : whether an odd number of negations governs it, its own prefix among them
     segment : the number of the part of the sentence between commas and brackets that it stands in
+    side : the number of the part between what joins the arms of a comparison, such as "and" and "than"
     sentence : the number of its sentence
     after_by : whether "by" stands right before it, as before the agent of a passive
     joined : whether "and", "or" or a comma alone stands between it and the content word before
@@ -66,6 +68,7 @@ class ContentWord(Word):
     weight: float = 0.0
     denied: bool = False
     segment: int = 0
+    side: int = 0
     sentence: int = 0
     after_by: bool = False
     joined: bool = False
@@ -196,6 +199,7 @@ def _content(
 ) -> Iterator[ContentWord]:
     """Yield the content words, which stand at these places among the tokens."""
     marks = [position for position, word in enumerate(tokens) if word.text in SEPARATING]
+    joints = [position for position, word in enumerate(lower) if word in ARM_JOINING]
     denials = Counter(n for scope in scopes if scope.kind is CueKind.NEGATION for n in scope.targets)
     for n, (before, position) in enumerate(zip([-1, *places], places, strict=False)):
         word, between = tokens[position], lower[before + 1 : position]
@@ -204,6 +208,7 @@ def _content(
             weight=_weight(word),
             denied=(denials[n] % 2 == 1) != word.negated,
             segment=bisect_left(marks, position),
+            side=bisect_left(joints, position),
             after_by="by" in lower[max(0, position - 2) : position],
             joined=before >= 0 and bool(between) and JOINING.issuperset(between),
             alternative=between == ["or"],
@@ -219,8 +224,10 @@ def _certain(lower: list[str], spans: Sequence[tuple[int, int, str]]) -> Iterato
     for position, word in enumerate(lower):
         if position not in passed and cues().certain.match(lower, position):
             yield stem(word)
-        elif word in cues().universal or word == BOTH:
-            yield BOTH if word == BOTH else ALL
+        elif word in (BOTH, RESPECTIVELY):
+            yield word
+        elif word in cues().universal:
+            yield ALL
 
 
 def _quantifier(lower: Sequence[str], position: int) -> str:

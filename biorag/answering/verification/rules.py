@@ -17,6 +17,7 @@ from biorag.answering.verification.analysis import (
     carries_direction,
     denials,
 )
+from biorag.answering.verification.arms import attributed
 from biorag.answering.verification.cues import lexicon
 from biorag.answering.verification.words import WordKind, is_symbol, stem
 from biorag.types import Verdict
@@ -255,41 +256,8 @@ def _exchanges_names(pair: ClaimComparison) -> bool:
 
 
 def _takes_number_of_another(pair: ClaimComparison) -> bool:
-    """Whether a number stands beside a name to which the evidence gives another number of its kind.
-
-    "7 % with placebo" of "7 % with semaglutide and 2 % with placebo": the claim leaves out the number's own name and
-    the number of the other name.
-    """
-    theirs, owners = pair.evidence.content, pair.owners
-    skipped = [n for n, word in enumerate(theirs) if n not in owners and is_specific(word)]
-    spreads = {word.segment for word in theirs if word.key in lexicon().statistics}
-    spreads -= {word.segment for word in theirs if _names_arm(word) and word.key not in lexicon().statistics}
-    names = [n for n in skipped if theirs[n].kind is not WordKind.NUMBER]
-    numbers = [n for n in skipped if n not in names and theirs[n].segment not in spreads]
-    for own, index in owners.items():
-        if pair.claim.content[index].kind is not WordKind.NUMBER:
-            continue
-        if own - 1 in names and theirs[own - 1].weight >= RARE and _stands_in_brackets(theirs, own):
-            other: int | None = own  # "with semaglutide (7 %) than with placebo (2 %)"
-        else:
-            named = next((n for n in names if n > own), own)
-            other = next((n for n in numbers if n > named > own and theirs[n].is_like(theirs[own])), None)
-        if other is None:
-            continue
-        later = [words for position, words in owners.items() if position > other and words > index]
-        if any(_names_arm(pair.claim.content[n]) for n in later):
-            return True
-    return False
-
-
-def _stands_in_brackets(words: Sequence[ContentWord], position: int) -> bool:
-    """Whether only numbers stand with a number in its part of the sentence."""
-    part = [word.kind for word in words if word.segment == words[position].segment]
-    return part == [WordKind.NUMBER] * len(part)
-
-
-def _names_arm(word: ContentWord) -> bool:
-    return word.kind is not WordKind.NUMBER and is_specific(word) and not carries_direction(word)
+    """Whether a number is given to another arm than in the evidence: "7 % with placebo", which is semaglutide's."""
+    return not all(is_same for _, is_same in attributed(pair))
 
 
 def _is_name(word: ContentWord) -> bool:
