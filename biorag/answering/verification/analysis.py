@@ -15,6 +15,7 @@ from biorag.answering.verification.cues import cues, general, lexicon, rarity, r
 from biorag.answering.verification.words import Word, WordKind, stem, words
 
 REACH = 6  # content words that a cue governs at most
+NEAR = 3  # content words within which a negation undoes that of a prefix
 RELATIVE = 5  # words within which a relative pronoun stands before its negation
 REPORTING_WEIGHT = 0.05
 LEAST_WEIGHT = 0.02
@@ -200,13 +201,15 @@ def _content(
     """Yield the content words, which stand at these places among the tokens."""
     marks = [position for position, word in enumerate(tokens) if word.text in SEPARATING]
     joints = [position for position, word in enumerate(lower) if word in ARM_JOINING]
-    denials = Counter(n for scope in scopes if scope.kind is CueKind.NEGATION for n in scope.targets)
+    governed = [scope.targets for scope in scopes if scope.kind is CueKind.NEGATION]
+    # "not ineffective" is effective; "not prolong survival in patients previously untreated" treats nobody.
+    denials = {reach: Counter(n for targets in governed for n in targets[:reach]) for reach in (REACH, NEAR)}
     for n, (before, position) in enumerate(zip([-1, *places], places, strict=False)):
         word, between = tokens[position], lower[before + 1 : position]
         yield ContentWord(
             *(word.text, word.start, word.end, word.key, word.kind, word.negated, word.value),
             weight=_weight(word),
-            denied=(denials[n] % 2 == 1) != word.negated,
+            denied=(denials[NEAR if word.negated else REACH][n] % 2 == 1) != word.negated,
             segment=bisect_left(marks, position),
             side=bisect_left(joints, position),
             after_by="by" in lower[max(0, position - 2) : position],
@@ -282,7 +285,7 @@ def _scopes(lower: list[str], spans: Sequence[tuple[int, int, str]], places: Seq
         stop = min(_next(ends, end, len(lower)), _next(listed, end, len(lower)) - 1)
         targets = [n for n in range(first, min(first + REACH, len(places))) if places[n] <= stop]
         opening = ends[bisect_left(ends, start) - 1] if ends and ends[0] < start else -1
-        before = [n for n in range(here - 1, max(here - 3, -1), -1) if places[n] > opening]
+        before = [n for n in range(here - 1, max(here - REACH - 1, -1), -1) if places[n] > opening]
         if name == "after":
             targets = before
         elif name == "determiners":

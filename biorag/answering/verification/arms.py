@@ -2,83 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from biorag.answering.verification.alignment import ClaimComparison
-from biorag.answering.verification.analysis import RESPECTIVELY, Analysis
+from biorag.answering.verification.analysis import ARM_JOINING, RESPECTIVELY, Analysis, ContentWord
+from biorag.answering.verification.cues import lexicon
 from biorag.answering.verification.words import WordKind
 
-SLACK = 2  # words by which the first arm's name may be longer than the second's, where names stand before numbers
+SLACK = 2  # words by which the first arm's name may be longer than the second's
 
 
-class Arm(NamedTuple):
-    """The numbers of an arm, by their positions among the content words, and the keys of the words that name it."""
+class Part(NamedTuple):
+    """A part of a text between "and", "than" or a comma: its numbers, and the words before and after the first one."""
 
-    numbers: tuple[int, ...]
-    names: frozenset[str]
+    numbers: list[int]
+    before: list[int]
+    after: list[int]
 
-
-def arms(text: Analysis) -> list[Arm]:
-    """Return the parts of a text, between "and", "than" or a comma, that have a number and, after or before it, a name.
-
-    What stands before the first number, and after the last arm's name, may belong to all of them.
-    """
-    words = text.content
-    sides = [list(side) for _, side in groupby(range(len(words)), lambda n: (words[n].sentence, words[n].side))]
-    found: list[Arm] = []
-    before: list[list[str]] = []
-    after: list[list[str]] = []
-    for side in sides:
-        numbers = [n for n in side if words[n].kind is WordKind.NUMBER]
-        if numbers:
-            alone = {segment for segment in {words[n].segment for n in side} if _has_numbers_alone(text, segment)}
-            own = tuple(n for n in numbers if words[n].segment in alone | {words[numbers[0]].segment})
-            names = [n for n in side if words[n].kind is not WordKind.NUMBER]
-            found.append(Arm(own, frozenset()))
-            before.append([words[n].key for n in names if n < numbers[0]])
-            after.append([words[n].key for n in names if n > numbers[0]])
-    named = []
-    for n, arm in enumerate(found):
-        if before[max(n, 1) :] and before[max(n, 1)]:  # the second arm tells where the first one's name stands
-            reach = len(before[1]) + SLACK if n == 0 else len(before[n])
-            keys = before[n][-reach:]
-        else:
-            reach = max(map(len, after[:n]), default=0) or len(after[n])
-            keys = after[n][:reach]
-        named.append(arm._replace(names=frozenset(keys)))
-    return named
-
-
-def _has_numbers_alone(text: Analysis, segment: int) -> bool:
-    return all(word.kind is WordKind.NUMBER for word in text.content if word.segment == segment)
+    def has_like(self, words: Sequence[ContentWord], number: ContentWord) -> bool:
+        """Return whether one of its numbers is of the same kind."""
+        return any(words[n].is_like(number) for n in self.numbers)
 
 
 def attributed(pair: ClaimComparison) -> Iterator[tuple[set[int], bool]]:
     """Yield the words of the claim that give a number to an arm, and whether the evidence gives it to the same one.
 
-    Numbers of one kind are compared, where the claim names one arm by more of the words that are its own than the other.
+    An arm is a part of the evidence that has a number of the same kind. The claim names the one with whose name it
+    shares most words that not all arms have. Numbers that are given "respectively" belong to none.
     """
     words, theirs = pair.claim.content, pair.evidence.content
-    ours, others = arms(pair.claim), arms(pair.evidence)
+    ours, parts = _parts(words), _parts(theirs)
+    used: dict[int, int] = {}
     for position, index in pair.owners.items():
-        number = theirs[position]
-        if number.kind is not WordKind.NUMBER:
+        arms = [part for part in parts if part.has_like(theirs, theirs[position])]
+        own = next((n for n, arm in enumerate(arms) if position in arm.numbers), None)
+        if own is None or len(arms) == 1:
             continue
-        alike = [arm for arm in others if any(theirs[n].is_like(number) for n in arm.numbers)]
-        own = next((arm for arm in alike if position in arm.numbers), None)
-        if own is None or len(alike) < 2:
-            continue
-        if RESPECTIVELY in pair.evidence.certain and RESPECTIVELY not in pair.claim.certain:
+        here = next((part for part in ours if index in part.numbers), None)
+        if here is None or RESPECTIVELY in pair.evidence.certain - pair.claim.certain:
             yield {index}, False
             continue
-        rivals = [arm for arm in ours if any(words[n].is_like(number) for n in arm.numbers)]
-        said = next((arm.names for arm in rivals if index in arm.numbers and len(rivals) > 1), None)
-        common = frozenset.intersection(*(arm.names for arm in alike))
-        known = frozenset().union(*(arm.names for arm in alike)) - common
-        said = known.intersection(said if said is not None else (word.key for word in words))
-        scores = [(len(said & arm.names) / len(said | (arm.names - common)), arm is own) for arm in alike if said]
-        best = max(scores, default=(0.0, False))
-        if best[0] and sum(score == best[0] for score, _ in scores) == 1:
-            yield {index} | {n for n, word in enumerate(words) if word.key in own.names}, best[1]
+        if used.setdefault(here.numbers[0], parts.index(arms[own])) != parts.index(arms[own]):
+            yield {index}, False  # "18 of 58" from "18 of 56 and 22 of 58"
+        names = _names(theirs, arms)
+        rivals = [part for part in ours if part.has_like(words, words[index])]
+        said = {word.key for word in words} if len(rivals) < 2 else _names(words, rivals)[rivals.index(here)]
+        telling = set.union(*names) - set.intersection(*names)
+        shares = [_likeness(said & telling, name & telling, pair) for name in names]
+        if shares.count(max(shares)) == 1:
+            yield {index} | {n for n, word in enumerate(words) if word.key in names[own]}, shares[own] == max(shares)
+
+
+def _parts(words: Sequence[ContentWord]) -> list[Part]:
+    """Return the parts of a text that have numbers, without those of statistics and brackets with other words."""
+    statistics = {word.segment for word in words if word.key in lexicon().statistics}
+    worded = {word.segment for word in words if word.kind is not WordKind.NUMBER} - statistics
+    parts = []
+    for _, group in groupby(range(len(words)), lambda n: (words[n].sentence, words[n].side)):
+        part = [n for n in group if words[n].segment not in statistics]
+        numbers = [n for n in part if words[n].kind is WordKind.NUMBER]
+        if not numbers:
+            continue
+        names = [n for n in part if n not in numbers and words[n].text.lower() not in ARM_JOINING]
+        after = [n for n in names if n > numbers[0]]
+        # "with placebo (odds ratio 0.3)"
+        ends = {words[n].segment for n in after if words[n].segment > words[after[0]].segment and words[n].segment - 1 in worded}
+        end = min(ends, default=words[part[-1]].segment + 1)
+        numbers, after = ([n for n in ns if words[n].segment < end] for ns in (numbers, after))
+        parts.append(Part(numbers, [n for n in names if n < numbers[0]], after))
+    return parts
+
+
+def _names(words: Sequence[ContentWord], arms: Sequence[Part]) -> list[set[str]]:
+    """Return the keys of the words that name each of two or more arms.
+
+    A name stands after its number, or before it if that of the second arm does. What stands before the first arm's
+    and after the last one's may belong to all.
+    """
+    precedes = bool(arms[1].before)
+    reach = len(arms[1].before if precedes else arms[1].after) + SLACK
+    return [{words[n].key for n in (arm.before[-reach:] if precedes else arm.after[:reach])} for arm in arms]
+
+
+def _likeness(said: set[str], name: set[str], pair: ClaimComparison) -> float:
+    """Return the share, by weight, of the words of two names that both have."""
+    weights = {word.key: word.weight for word in (*pair.claim.content, *pair.evidence.content)}
+    total = sum(weights[key] for key in said | name)
+    return sum(weights[key] for key in said & name) / total if total else 0.0

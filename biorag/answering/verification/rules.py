@@ -201,15 +201,15 @@ def _moves_words(pair: ClaimComparison) -> bool:
     """Whether words have changed places; a change of voice, or of the sides of "and", does not count."""
     words = pair.claim.content
     other_voice = {words[agent].segment for agent, lead in _voices(pair) if 0 <= lead <= CLOSE}
-    moved = [words[index].segment for index in misplaced(pair) if _must_stand(words[index])]
+    placed = {index for indices, is_same in attributed(pair) if is_same for index in indices}
+    moved = [words[index].segment for index in misplaced(pair, placed) if _must_stand(words[index])]
     relations = set(map(stem, lexicon().symmetric))
     symmetric = {word.segment for word in words if word.key in relations}
     compared = {word.segment for word in words if carries_direction(word)}
     exchanged = {segment for segment in symmetric - compared if moved.count(segment) > 1}
     moves = set(moved) - other_voice - exchanged
-    return (
-        bool(moves) or _exchanges_sentences(pair) or any(_precedes_for_another(pair, n) for n in pair.owners.values())
-    )
+    precedes = any(_precedes_for_another(pair, n) for n in pair.owners.values() if n not in placed)
+    return bool(moves) or precedes or _exchanges_sentences(pair)
 
 
 def _unknown(pair: ClaimComparison) -> Iterator[int]:
