@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from biorag.answering.verification.alignment import ClaimComparison
-from biorag.answering.verification.analysis import ARM_JOINING, RESPECTIVELY, Analysis, ContentWord
+from biorag.answering.verification.alignment import ClaimComparison, is_filler
+from biorag.answering.verification.analysis import ARM_JOINING, RESPECTIVELY, ContentWord
 from biorag.answering.verification.cues import lexicon
 from biorag.answering.verification.words import WordKind
 
-SLACK = 2  # words by which the first arm's name may be longer than the second's
+SLACK = 2  # words by which the name of the first or last arm may be longer, if the claim names none otherwise
 
 
 class Part(NamedTuple):
@@ -46,13 +46,18 @@ def attributed(pair: ClaimComparison) -> Iterator[tuple[set[int], bool]]:
             continue
         if used.setdefault(here.numbers[0], parts.index(arms[own])) != parts.index(arms[own]):
             yield {index}, False  # "18 of 58" from "18 of 56 and 22 of 58"
-        names = _names(theirs, arms)
         rivals = [part for part in ours if part.has_like(words, words[index])]
-        said = {word.key for word in words} if len(rivals) < 2 else _names(words, rivals)[rivals.index(here)]
-        telling = set.union(*names) - set.intersection(*names)
-        shares = [_likeness(said & telling, name & telling, pair) for name in names]
-        if shares.count(max(shares)) == 1:
-            yield {index} | {n for n, word in enumerate(words) if word.key in names[own]}, shares[own] == max(shares)
+        for slack in (0, SLACK):
+            names = _names(theirs, arms, slack)
+            said = {word.key for word in words} if len(rivals) < 2 else _names(words, rivals)[rivals.index(here)]
+            telling = said & (set.union(*names) - set.intersection(*names))
+            if telling:
+                break
+        shares = [_likeness(telling, name - set.intersection(*names), pair) for name in names]
+        if max(shares) > shares[own]:
+            yield {index}, False
+        elif telling and telling <= names[own] and shares.count(shares[own]) == 1:
+            yield {index} | {n for n, word in enumerate(words) if word.key in names[own]}, True
 
 
 def _parts(words: Sequence[ContentWord]) -> list[Part]:
@@ -65,25 +70,27 @@ def _parts(words: Sequence[ContentWord]) -> list[Part]:
         numbers = [n for n in part if words[n].kind is WordKind.NUMBER]
         if not numbers:
             continue
-        names = [n for n in part if n not in numbers and words[n].text.lower() not in ARM_JOINING]
+        names = [n for n in part if n not in numbers and not is_filler(words[n]) and words[n].text not in ARM_JOINING]
         after = [n for n in names if n > numbers[0]]
         # "with placebo (odds ratio 0.3)"
-        ends = {words[n].segment for n in after if words[n].segment > words[after[0]].segment and words[n].segment - 1 in worded}
-        end = min(ends, default=words[part[-1]].segment + 1)
+        tail = [words[n].segment for n in after if words[n].segment > words[after[0]].segment]
+        end = min((segment for segment in tail if segment - 1 in worded), default=words[part[-1]].segment + 1)
         numbers, after = ([n for n in ns if words[n].segment < end] for ns in (numbers, after))
         parts.append(Part(numbers, [n for n in names if n < numbers[0]], after))
     return parts
 
 
-def _names(words: Sequence[ContentWord], arms: Sequence[Part]) -> list[set[str]]:
-    """Return the keys of the words that name each of two or more arms.
+def _names(words: Sequence[ContentWord], arms: Sequence[Part], slack: int = 0) -> list[set[str]]:
+    """Return the keys of the words that name each of two or more arms, after its number or, as in the second, before.
 
-    A name stands after its number, or before it if that of the second arm does. What stands before the first arm's
-    and after the last one's may belong to all.
+    What stands before the first arm's name or after the last one's may belong to all: these are no longer than another.
     """
     precedes = bool(arms[1].before)
-    reach = len(arms[1].before if precedes else arms[1].after) + SLACK
-    return [{words[n].key for n in (arm.before[-reach:] if precedes else arm.after[:reach])} for arm in arms]
+    names = [arm.before if precedes else arm.after for arm in arms]
+    ends = 0 if precedes else -1
+    reach = max(map(len, names[1:] if precedes else names[:-1])) + slack
+    names[ends] = names[ends][-reach:] if precedes else names[ends][:reach]
+    return [{words[n].key for n in name} for name in names]
 
 
 def _likeness(said: set[str], name: set[str], pair: ClaimComparison) -> float:
