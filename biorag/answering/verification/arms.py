@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import groupby
 from typing import NamedTuple
 
@@ -49,11 +49,12 @@ def attributed(pair: ClaimComparison) -> Iterator[tuple[set[int], bool]]:
         rivals = [part for part in ours if part.has_like(words, words[index])]
         for slack in (0, SLACK):
             names = _names(theirs, arms, slack)
+            common = frozenset.intersection(*names)
             said = {word.key for word in words} if len(rivals) < 2 else _names(words, rivals)[rivals.index(here)]
-            telling = said & (set.union(*names) - set.intersection(*names))
+            telling = said & (frozenset.union(*names) - common)
             if telling:
                 break
-        shares = [_likeness(telling, name - set.intersection(*names), pair) for name in names]
+        shares = [_likeness(telling, name - common, pair) for name in names]
         if max(shares) > shares[own]:
             yield {index}, False
         elif telling and telling <= names[own] and shares.count(shares[own]) == 1:
@@ -80,7 +81,7 @@ def _parts(words: Sequence[ContentWord]) -> list[Part]:
     return parts
 
 
-def _names(words: Sequence[ContentWord], arms: Sequence[Part], slack: int = 0) -> list[set[str]]:
+def _names(words: Sequence[ContentWord], arms: Sequence[Part], slack: int = 0) -> list[frozenset[str]]:
     """Return the keys of the words that name each of two or more arms, after its number or, as in the second, before.
 
     What stands before the first arm's name or after the last one's may belong to all: these are no longer than another.
@@ -90,10 +91,10 @@ def _names(words: Sequence[ContentWord], arms: Sequence[Part], slack: int = 0) -
     ends = 0 if precedes else -1
     reach = max(map(len, names[1:] if precedes else names[:-1])) + slack
     names[ends] = names[ends][-reach:] if precedes else names[ends][:reach]
-    return [{words[n].key for n in name} for name in names]
+    return [frozenset(words[n].key for n in name) for name in names]
 
 
-def _likeness(said: set[str], name: set[str], pair: ClaimComparison) -> float:
+def _likeness(said: Set[str], name: Set[str], pair: ClaimComparison) -> float:
     """Return the share, by weight, of the words of two names that both have."""
     weights = {word.key: word.weight for word in (*pair.claim.content, *pair.evidence.content)}
     total = sum(weights[key] for key in said | name)
