@@ -106,12 +106,12 @@ TWO_ARMS = {
     "periods": "Live vaccines are postponed for 11 months after immunoglobulin and for 6 months after infliximab.",
     "interval": "The hazard ratio for death was 0.80 (95% CI 0.70 to 0.90) with dapagliflozin.",
     "brackets": "Conjunctivitis was more frequent with dupilumab (11.4%) than with velnacitinib (2.0%).",
-    "groups": "At 30 days, 307 (80%) of 382 patients had died in the drug group and 154 (81%) of 189 in the placebo group.",
+    "groups": "At 30 days, 307 (80%) of 382 patients died in the drug group and 154 (81%) of 189 in the placebo group.",
     "tail": "One patient (1.1%) in the first group and 5 patients (5.9%) in the second group had adhesions.",
     "head": "Relapses were observed in the partial remission group (91.4%) and in the complete remission one (51.3%).",
     "respectively": "Severe episodes occurred in 5.7 and 1.8% of the glargine and standard group, respectively.",
-    "doses": "Infants had a high dose of caffeine (loading dose 40 mg/kg, maintenance dose 20 mg/kg/day) or a standard dose "
-    "(loading dose 20 mg/kg, maintenance dose 10 mg/kg/day).",
+    "doses": "Infants had a high dose of caffeine (loading dose 40 mg/kg, maintenance dose 20 mg/kg/day) or a standard "
+    "dose (loading dose 20 mg/kg, maintenance dose 10 mg/kg/day).",
     "rounded": "Hypersalivation occurred in 11.4% of patients given atropine compared with 30.8% given placebo.",
 }
 
@@ -132,8 +132,8 @@ TWO_ARMS = {
         ("The hazard ratio for death was 0.80 with dapagliflozin.", "interval", "supported"),
         ("Conjunctivitis occurred in 11.4% of patients with dupilumab.", "brackets", "supported"),
         ("Conjunctivitis occurred in 11.4% of patients with velnacitinib.", "brackets", "unsupported"),
-        ("In the drug group, 80% of the patients had died.", "groups", "supported"),
-        ("In the placebo group, 80% of the patients had died.", "groups", "unsupported"),
+        ("In the drug group, 80% of the patients died.", "groups", "supported"),
+        ("In the placebo group, 80% of the patients died.", "groups", "unsupported"),
         ("Adhesions occurred in 5.9% of patients in the first group.", "tail", "unsupported"),
         ("The complete remission group had relapses in 91.4%.", "head", "unsupported"),
         ("Severe episodes occurred in 5.7% of the standard group.", "respectively", "unsupported"),
