@@ -105,6 +105,14 @@ TWO_ARMS = {
     "shares": "Nausea led to discontinuation in 7.1% with semaglutide and 2.0% with placebo.",
     "periods": "Live vaccines are postponed for 11 months after immunoglobulin and for 6 months after infliximab.",
     "interval": "The hazard ratio for death was 0.80 (95% CI 0.70 to 0.90) with dapagliflozin.",
+    "brackets": "Conjunctivitis was more frequent with dupilumab (11.4%) than with velnacitinib (2.0%).",
+    "groups": "At 30 days, 307 (80%) of 382 patients died in the drug group and 154 (81%) of 189 in the placebo group.",
+    "tail": "One patient (1.1%) in the first group and 5 patients (5.9%) in the second group had adhesions.",
+    "head": "Relapses were observed in the partial remission group (91.4%) and in the complete remission one (51.3%).",
+    "respectively": "Severe episodes occurred in 5.7 and 1.8% of the glargine and standard group, respectively.",
+    "doses": "Infants had a high dose of caffeine (loading dose 40 mg/kg, maintenance dose 20 mg/kg/day) or a standard "
+    "dose (loading dose 20 mg/kg, maintenance dose 10 mg/kg/day).",
+    "rounded": "Hypersalivation occurred in 11.4% of patients given atropine compared with 30.8% given placebo.",
 }
 
 
@@ -122,6 +130,17 @@ TWO_ARMS = {
         ("Live vaccines are postponed for 6 months after infliximab.", "periods", "supported"),
         ("Live vaccines are postponed for 11 months after infliximab.", "periods", "unsupported"),
         ("The hazard ratio for death was 0.80 with dapagliflozin.", "interval", "supported"),
+        ("Conjunctivitis occurred in 11.4% of patients with dupilumab.", "brackets", "supported"),
+        ("Conjunctivitis occurred in 11.4% of patients with velnacitinib.", "brackets", "unsupported"),
+        ("In the drug group, 80% of the patients died.", "groups", "supported"),
+        ("In the placebo group, 80% of the patients died.", "groups", "unsupported"),
+        ("Adhesions occurred in 5.9% of patients in the first group.", "tail", "unsupported"),
+        ("The complete remission group had relapses in 91.4%.", "head", "unsupported"),
+        ("Severe episodes occurred in 5.7% of the standard group.", "respectively", "unsupported"),
+        ("The high dose of caffeine was a loading dose of 40 mg/kg.", "doses", "supported"),
+        ("The high dose of caffeine was a loading dose of 20 mg/kg.", "doses", "unsupported"),
+        ("Hypersalivation occurred in 31% of patients given placebo.", "rounded", "supported"),
+        ("Hypersalivation occurred in 31% of patients given atropine.", "rounded", "unsupported"),
     ],
 )
 def test_a_number_belongs_to_the_arm_that_the_evidence_gives_it(claim, evidence, expected):
@@ -134,3 +153,25 @@ def test_a_number_belongs_to_the_arm_that_the_evidence_gives_it(claim, evidence,
 )
 def test_what_did_not_fall_need_not_have_risen(claim, expected):
     assert verdict(claim, "Aspirin did not reduce deaths.") == expected
+
+
+EXCLUDED = "Patients with a history of venous thromboembolism, active malignancy or pregnancy were excluded."
+
+
+@pytest.mark.parametrize(
+    ("claim", "evidence", "expected"),
+    [
+        ("Patients with a history of venous thromboembolism were included.", EXCLUDED, "contradicted"),
+        ("Patients with a history of venous thromboembolism were excluded.", EXCLUDED, "supported"),
+        ("Patients with active malignancy were included.", EXCLUDED, "contradicted"),
+        ("Insulin drives phosphate out of cells.", "Insulin drives phosphate into cells.", "unsupported"),
+        ("Stroke recurs within 7 days.", "Stroke recurs at least 7 days later.", "unsupported"),
+        (
+            "It did not prolong survival in patients with previously untreated mesothelioma.",
+            "It did not prolong survival beyond placebo in patients with previously treated mesothelioma.",
+            "contradicted",
+        ),
+    ],
+)
+def test_small_words_that_turn_a_sentence(claim, evidence, expected):
+    assert verdict(claim, evidence) == expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -164,6 +164,8 @@ class _Tiling:
         for index, word in enumerate(self._claim.content):
             if self._positions[index] is None:
                 places = gap(index, self._positions, len(self._theirs))
+                if word.value is not None:
+                    places += range(len(self._theirs))
                 free = (n for n in places if n not in self._taken and _restates(word, self._evidence.content[n]))
                 self._take(index, next(free, None))
         return self._positions
@@ -224,17 +226,20 @@ def gap(index: int, positions: tuple[int | None, ...] | list[int | None], length
     return places + ([] if after is None else list(range(after - 1, max(-1, after - 3), -1)))
 
 
-def misplaced(pair: ClaimComparison) -> Iterator[int]:
+def misplaced(pair: ClaimComparison, placed: Collection[int] = ()) -> Iterator[int]:
     """Yield the words of the claim that stand in the evidence, but not among their neighbours or not in their order.
 
     A word is in place if, of its next neighbours on either side that stand in the evidence too, one is on the same side
     of it there, with nothing between that the claim has elsewhere. Words without neighbours in their part of the
-    sentence are in place if they stand in the sentence of the evidence where most of the claim stands.
+    sentence are in place if they stand in the sentence of the evidence where most of the claim stands. Those `placed`
+    are in place, and say nothing of the others.
     """
     sentences = [word.sentence for word in map(pair.evidence.content.__getitem__, pair.owners)]
     main = max(set(sentences), key=sentences.count) if sentences else 0
     for position, index in pair.owners.items():
-        sides = [_neighbour(pair, index, step) for step in (-1, 1)]
+        if index in placed:
+            continue
+        sides = [_neighbour(pair, index, step, placed) for step in (-1, 1)]
         neighbours = [neighbour for neighbour in sides if neighbour is not None]
         if not neighbours:
             if pair.evidence.content[position].sentence != main and len(pair.owners) > 1:
@@ -243,7 +248,7 @@ def misplaced(pair: ClaimComparison) -> Iterator[int]:
             yield index
 
 
-def _neighbour(pair: ClaimComparison, index: int, step: int) -> int | None:
+def _neighbour(pair: ClaimComparison, index: int, step: int, placed: Collection[int]) -> int | None:
     """Return the next word of the claim that has a position, in the same part of the sentence; skip joined words."""
     words, skipping = pair.claim.content, True
     for neighbour in range(index + step, index + step * (NEAR + 1), step):
@@ -252,7 +257,7 @@ def _neighbour(pair: ClaimComparison, index: int, step: int) -> int | None:
         skipping = skipping and words[max(neighbour, neighbour - step)].joined
         if words[neighbour].segment != words[index].segment and not skipping:
             return None
-        if not skipping and pair.positions[neighbour] is not None:
+        if not skipping and pair.positions[neighbour] is not None and neighbour not in placed:
             return neighbour
     return None
 

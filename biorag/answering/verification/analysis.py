@@ -15,6 +15,7 @@ from biorag.answering.verification.cues import cues, general, lexicon, rarity, r
 from biorag.answering.verification.words import Word, WordKind, stem, words
 
 REACH = 6  # content words that a cue governs at most
+NEAR = 3  # content words within which a negation undoes that of a prefix
 RELATIVE = 5  # words within which a relative pronoun stands before its negation
 REPORTING_WEIGHT = 0.05
 LEAST_WEIGHT = 0.02
@@ -23,7 +24,8 @@ LISTING = frozenset({"and", "or"})
 JOINING = frozenset({"and", "or", ",", "/", "the", "&"})
 CLOSING = frozenset(";:.?!")
 SEPARATING = frozenset(",;:.?!()[]–—")
-ALL, BOTH, THAN = "all", "both", "than"
+ARM_JOINING = frozenset({"and", "or", "than", "versus", "vs", "compared", "whereas", "while", "but", ",", ";"})
+ALL, BOTH, THAN, RESPECTIVELY = "all", "both", "than", "respectively"
 NEGATING = ("un", "in", "im", "ir", "il", "non", "dis", "ab", "mis", "contra")  # prefixes of which one reverses a word
 SHORTEST_BASE = 5  # letters of a stem from which a prefix is taken to negate it
 COMPARED = (WordKind.CONTENT, WordKind.NAME, WordKind.NUMBER)
@@ -56,6 +58,7 @@ class ContentWord(Word):
     weight : how rare it is, 0 to 1
     denied : whether an odd number of negations governs it, its own prefix among them
     segment : the number of the part of the sentence between commas and brackets that it stands in
+    side : the number of the part between what joins the arms of a comparison, such as "and" and "than"
     sentence : the number of its sentence
     after_by : whether "by" stands right before it, as before the agent of a passive
     joined : whether "and", "or" or a comma alone stands between it and the content word before
@@ -66,6 +69,7 @@ class ContentWord(Word):
     weight: float = 0.0
     denied: bool = False
     segment: int = 0
+    side: int = 0
     sentence: int = 0
     after_by: bool = False
     joined: bool = False
@@ -196,14 +200,18 @@ def _content(
 ) -> Iterator[ContentWord]:
     """Yield the content words, which stand at these places among the tokens."""
     marks = [position for position, word in enumerate(tokens) if word.text in SEPARATING]
-    denials = Counter(n for scope in scopes if scope.kind is CueKind.NEGATION for n in scope.targets)
+    joints = [position for position, word in enumerate(lower) if word in ARM_JOINING]
+    governed = [scope.targets for scope in scopes if scope.kind is CueKind.NEGATION]
+    # "not ineffective" is effective; "not prolong survival in patients previously untreated" treats nobody.
+    denials = {reach: Counter(n for targets in governed for n in targets[:reach]) for reach in (REACH, NEAR)}
     for n, (before, position) in enumerate(zip([-1, *places], places, strict=False)):
         word, between = tokens[position], lower[before + 1 : position]
         yield ContentWord(
             *(word.text, word.start, word.end, word.key, word.kind, word.negated, word.value),
             weight=_weight(word),
-            denied=(denials[n] % 2 == 1) != word.negated,
+            denied=(denials[NEAR if word.negated else REACH][n] % 2 == 1) != word.negated,
             segment=bisect_left(marks, position),
+            side=bisect_left(joints, position),
             after_by="by" in lower[max(0, position - 2) : position],
             joined=before >= 0 and bool(between) and JOINING.issuperset(between),
             alternative=between == ["or"],
@@ -219,8 +227,10 @@ def _certain(lower: list[str], spans: Sequence[tuple[int, int, str]]) -> Iterato
     for position, word in enumerate(lower):
         if position not in passed and cues().certain.match(lower, position):
             yield stem(word)
-        elif word in cues().universal or word == BOTH:
-            yield BOTH if word == BOTH else ALL
+        elif word in (BOTH, RESPECTIVELY):
+            yield word
+        elif word in cues().universal:
+            yield ALL
 
 
 def _quantifier(lower: Sequence[str], position: int) -> str:
@@ -275,7 +285,7 @@ def _scopes(lower: list[str], spans: Sequence[tuple[int, int, str]], places: Seq
         stop = min(_next(ends, end, len(lower)), _next(listed, end, len(lower)) - 1)
         targets = [n for n in range(first, min(first + REACH, len(places))) if places[n] <= stop]
         opening = ends[bisect_left(ends, start) - 1] if ends and ends[0] < start else -1
-        before = [n for n in range(here - 1, max(here - 3, -1), -1) if places[n] > opening]
+        before = [n for n in range(here - 1, max(here - REACH - 1, -1), -1) if places[n] > opening]
         if name == "after":
             targets = before
         elif name == "determiners":

@@ -17,6 +17,7 @@ from biorag.answering.verification.analysis import (
     carries_direction,
     denials,
 )
+from biorag.answering.verification.arms import attributed
 from biorag.answering.verification.cues import lexicon
 from biorag.answering.verification.words import WordKind, is_symbol, stem
 from biorag.types import Verdict
@@ -200,15 +201,15 @@ def _moves_words(pair: ClaimComparison) -> bool:
     """Whether words have changed places; a change of voice, or of the sides of "and", does not count."""
     words = pair.claim.content
     other_voice = {words[agent].segment for agent, lead in _voices(pair) if 0 <= lead <= CLOSE}
-    moved = [words[index].segment for index in misplaced(pair) if _must_stand(words[index])]
+    placed = {index for indices, is_same in attributed(pair) if is_same for index in indices}
+    moved = [words[index].segment for index in misplaced(pair, placed) if _must_stand(words[index])]
     relations = set(map(stem, lexicon().symmetric))
     symmetric = {word.segment for word in words if word.key in relations}
     compared = {word.segment for word in words if carries_direction(word)}
     exchanged = {segment for segment in symmetric - compared if moved.count(segment) > 1}
     moves = set(moved) - other_voice - exchanged
-    return (
-        bool(moves) or _exchanges_sentences(pair) or any(_precedes_for_another(pair, n) for n in pair.owners.values())
-    )
+    precedes = any(_precedes_for_another(pair, n) for n in pair.owners.values() if n not in placed)
+    return bool(moves) or precedes or _exchanges_sentences(pair)
 
 
 def _unknown(pair: ClaimComparison) -> Iterator[int]:
@@ -255,41 +256,8 @@ def _exchanges_names(pair: ClaimComparison) -> bool:
 
 
 def _takes_number_of_another(pair: ClaimComparison) -> bool:
-    """Whether a number stands beside a name to which the evidence gives another number of its kind.
-
-    "7 % with placebo" of "7 % with semaglutide and 2 % with placebo": the claim leaves out the number's own name and
-    the number of the other name.
-    """
-    theirs, owners = pair.evidence.content, pair.owners
-    skipped = [n for n, word in enumerate(theirs) if n not in owners and is_specific(word)]
-    spreads = {word.segment for word in theirs if word.key in lexicon().statistics}
-    spreads -= {word.segment for word in theirs if _names_arm(word) and word.key not in lexicon().statistics}
-    names = [n for n in skipped if theirs[n].kind is not WordKind.NUMBER]
-    numbers = [n for n in skipped if n not in names and theirs[n].segment not in spreads]
-    for own, index in owners.items():
-        if pair.claim.content[index].kind is not WordKind.NUMBER:
-            continue
-        if own - 1 in names and theirs[own - 1].weight >= RARE and _stands_in_brackets(theirs, own):
-            other: int | None = own  # "with semaglutide (7 %) than with placebo (2 %)"
-        else:
-            named = next((n for n in names if n > own), own)
-            other = next((n for n in numbers if n > named > own and theirs[n].is_like(theirs[own])), None)
-        if other is None:
-            continue
-        later = [words for position, words in owners.items() if position > other and words > index]
-        if any(_names_arm(pair.claim.content[n]) for n in later):
-            return True
-    return False
-
-
-def _stands_in_brackets(words: Sequence[ContentWord], position: int) -> bool:
-    """Whether only numbers stand with a number in its part of the sentence."""
-    part = [word.kind for word in words if word.segment == words[position].segment]
-    return part == [WordKind.NUMBER] * len(part)
-
-
-def _names_arm(word: ContentWord) -> bool:
-    return word.kind is not WordKind.NUMBER and is_specific(word) and not carries_direction(word)
+    """Whether a number is given to another arm than in the evidence: "7 % with placebo", which is semaglutide's."""
+    return not all(is_same for _, is_same in attributed(pair))
 
 
 def _is_name(word: ContentWord) -> bool:
