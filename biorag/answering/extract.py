@@ -44,7 +44,6 @@ CONCLUSION, AIM, QUESTION, HEADING = 0.2, -0.1, -0.3, -0.3  # of sentences of su
 LEANING = -0.2  # of a sentence that points at something said before it
 TITLE = -0.3  # of a title, which is shown where nothing else is
 ELSEWHERE = -0.3  # of a sentence in a snippet without the question's subject
-COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that those before it lack
 
 
 class Length(NamedTuple):
@@ -56,7 +55,7 @@ class Length(NamedTuple):
 
 
 SHORT = Length(most=3, margin=0.12, redundancy=0.4)
-LIST = Length(most=6, margin=0.3, redundancy=0.55)  # the items of a list stand one to a snippet
+LIST = Length(most=6, margin=0.32, redundancy=0.55)  # the items of a list stand one to a snippet
 
 
 @cache
@@ -183,38 +182,30 @@ def _kind(wanted: Sequence[_Wanted], row: EvidenceSentence) -> float:
     return sum(weight for weight, applies in weights if applies) + max(told, default=0.0)
 
 
-def select(
-    rows: Sequence[EvidenceSentence],
-    scores: Vectors,
-    held: Vectors,
-    length: Length = SHORT,
-) -> list[EvidenceSentence]:
-    """Return the best sentence and a few more, by snippet and then in the order of the text.
+def select(rows: Sequence[EvidenceSentence], scores: Vectors, length: Length = SHORT) -> list[EvidenceSentence]:
+    """Return the best sentence and a few more, the best first.
 
-    A further sentence must score nearly as much, count words of the question still missing, and repeat nothing. One
-    that leans on the sentence before it ("It prevents …") brings that one along. `scores` are (sentences,), `held` is
-    (sentences, words) of `held_words`.
+    A further sentence must score nearly as much and repeat nothing. One that leans on the sentence before it ("It
+    prevents …") brings that one along, and loses nothing by leaning on one that is shown. `scores` are (sentences,).
     """
     if not rows:
         return []
+    left = scores.copy()
     floor = float(scores.max()) - length.margin
     chosen: list[int] = []
-    refused: set[int] = set()
-    while len(chosen) < length.most and len(chosen) + len(refused) < len(rows):
-        missing = (held[chosen].max(axis=0) == 0) if chosen else np.zeros(held.shape[1], bool)
-        totals = scores + COMPLEMENT * held[:, missing].sum(axis=1)
-        totals[[*chosen, *refused]] = -np.inf
-        index = int(totals.argmax())
-        if totals[index] < floor:
-            break
-        before = [index - 1] if _leans(rows, index) and index - 1 not in chosen else []
+    while len(chosen) < length.most and left.max() >= floor:
+        index = int(left.argmax())
+        left[index] = -np.inf
+        leans = _leans(rows, index)
+        before = [index - 1] if leans and index - 1 not in chosen else []
         if len(chosen) + len(before) >= length.most or _repeats(rows, index, chosen, length.redundancy):
-            refused.add(index)
-        else:
-            chosen += [*before, index]
-            refused -= set(before)
-    snippets = list(dict.fromkeys(rows[index].n for index in chosen))
-    return [rows[index] for index in sorted(chosen, key=lambda index: (snippets.index(rows[index].n), index))]
+            continue
+        place = chosen.index(index - 1) + 1 if leans and not before else len(chosen)
+        chosen[place:place] = [*before, index]
+        left[before] = -np.inf
+        if index + 1 < len(rows) and _leans(rows, index + 1):
+            left[index + 1] -= LEANING
+    return [rows[index] for index in chosen]
 
 
 def _leans(rows: Sequence[EvidenceSentence], index: int) -> bool:
@@ -269,7 +260,7 @@ class Extractor:
         rows, scores = self.scored(question, hits)
         length = LIST if kind == "list" else SHORT
         guarded = scores + ELSEWHERE * elsewhere(question, hits, rows)
-        chosen = select(rows, guarded, held_words(question, [row.text for row in rows]), length)
+        chosen = select(rows, guarded, length)
         lead = yes_no_lead(question, rows, scores) if kind == "yesno" else None
         if lead is None:
             return Extract(chosen)
