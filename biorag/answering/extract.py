@@ -44,6 +44,7 @@ CONCLUSION, AIM, QUESTION, HEADING = 0.2, -0.1, -0.3, -0.3  # of sentences of su
 LEANING = -0.2  # of a sentence that points at something said before it
 TITLE = -0.3  # of a title, which is shown where nothing else is
 ELSEWHERE = -0.3  # of a sentence in a snippet without the question's subject
+COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that those before it lack
 
 
 class Length(NamedTuple):
@@ -55,7 +56,7 @@ class Length(NamedTuple):
 
 
 SHORT = Length(most=3, margin=0.12, redundancy=0.4)
-LIST = Length(most=6, margin=0.32, redundancy=0.55)  # the items of a list stand one to a snippet
+LIST = Length(most=6, margin=0.3, redundancy=0.55)  # the items of a list stand one to a snippet
 
 
 @cache
@@ -182,19 +183,29 @@ def _kind(wanted: Sequence[_Wanted], row: EvidenceSentence) -> float:
     return sum(weight for weight, applies in weights if applies) + max(told, default=0.0)
 
 
-def select(rows: Sequence[EvidenceSentence], scores: Vectors, length: Length = SHORT) -> list[EvidenceSentence]:
+def select(
+    rows: Sequence[EvidenceSentence],
+    scores: Vectors,
+    held: Vectors,
+    length: Length = SHORT,
+) -> list[EvidenceSentence]:
     """Return the best sentence and a few more, the best first.
 
-    A further sentence must score nearly as much and repeat nothing. One that leans on the sentence before it ("It
-    prevents …") brings that one along, and loses nothing by leaning on one that is shown. `scores` are (sentences,).
+    A further sentence must score nearly as much, count words of the question still missing, and repeat nothing. One
+    that leans on the sentence before it ("It prevents …") brings that one along, and loses nothing by leaning on one
+    that is shown. `scores` are (sentences,), `held` is (sentences, words) of `held_words`.
     """
     if not rows:
         return []
     left = scores.copy()
     floor = float(scores.max()) - length.margin
     chosen: list[int] = []
-    while len(chosen) < length.most and left.max() >= floor:
-        index = int(left.argmax())
+    while len(chosen) < length.most:
+        missing = (held[chosen].max(axis=0) == 0) if chosen else np.zeros(held.shape[1], bool)
+        totals = left + COMPLEMENT * held[:, missing].sum(axis=1)
+        index = int(totals.argmax())
+        if totals[index] < floor:
+            break
         left[index] = -np.inf
         leans = _leans(rows, index)
         before = [index - 1] if leans and index - 1 not in chosen else []
@@ -260,8 +271,8 @@ class Extractor:
         rows, scores = self.scored(question, hits)
         length = LIST if kind == "list" else SHORT
         guarded = scores + ELSEWHERE * elsewhere(question, hits, rows)
-        chosen = select(rows, guarded, length)
-        lead = yes_no_lead(question, rows, scores) if kind == "yesno" else None
+        chosen = select(rows, guarded, held_words(question, [row.text for row in rows]), length)
+        lead = yes_no_lead(question, rows, guarded) if kind == "yesno" else None
         if lead is None:
             return Extract(chosen)
         deciding = list(filter(None, (lead.deciding, lead.other)))
