@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction
-from biorag.answering.subject import elsewhere
+from biorag.answering.subject import elsewhere, extract_cues
 from biorag.answering.verification.checker import citation_of
 from biorag.answering.yes_no import yes_no_lead
 from biorag.corpus.sentences import sentence_spans, terms
@@ -60,18 +58,13 @@ LIST = Length(most=6, margin=0.3, redundancy=0.55)  # the items of a list stand 
 
 
 @cache
-def _cues() -> Mapping[str, Any]:
-    return tomllib.loads(files("biorag.answering").joinpath("extract_cues.toml").read_text(encoding="utf-8"))
-
-
-@cache
 def _sections() -> Mapping[str, str]:
-    return {label: section for section, labels in _cues()["sections"].items() for label in labels}
+    return {label: section for section, labels in extract_cues()["sections"].items() for label in labels}
 
 
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
-    phrases = sorted(_cues()["phrases"][name], key=len, reverse=True)
+    phrases = sorted(extract_cues()["phrases"][name], key=len, reverse=True)
     return re.compile(rf"\b(?:{'|'.join(map(re.escape, phrases))})\b", re.IGNORECASE)
 
 
@@ -87,7 +80,7 @@ class _Wanted(NamedTuple):
 def _wanted() -> Sequence[_Wanted]:
     return [
         _Wanted(re.compile(kind["asked"], re.IGNORECASE), re.compile(kind["told"], re.IGNORECASE), kind["weight"])
-        for kind in _cues()["wanted"].values()
+        for kind in extract_cues()["wanted"].values()
     ]
 
 
