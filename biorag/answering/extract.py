@@ -263,12 +263,14 @@ class Extractor:
         """
         rows, scores = self.scored(question, hits)
         length = LIST if kind == "list" else SHORT
-        guarded = scores + ELSEWHERE * elsewhere(question, hits, rows)
+        beside = elsewhere(question, hits, rows)
+        guarded = scores + ELSEWHERE * beside
         chosen = select(rows, guarded, held_words(question, [row.text for row in rows]), length)
         lead = yes_no_lead(question, rows, guarded) if kind == "yesno" else None
         if lead is None:
             return Extract(chosen)
-        deciding = list(filter(None, (lead.deciding, lead.other)))
+        about = [row for row, is_beside in zip(rows, beside, strict=True) if not is_beside]
+        deciding = [lead.deciding, *([lead.other] if lead.other in about else [])]
         return Extract([*deciding, *(row for row in chosen if row not in deciding)][: SHORT.most], lead.answer)
 
 
