@@ -42,7 +42,7 @@ _UNKNOWN = re.compile(  # what a model says that finds no answer; "no evidence t
 )
 _YES_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
 SURE = 0.8  # probability from which hits answer a question that lack a telling word of it
-NEVER = 2.0  # of what says nothing of the patients that are asked about
+NEVER = 2.0  # a probability that nothing reaches
 NEAR = 0.1  # probability of an answer from which a withheld one shows the nearest sentence
 OnText = Callable[[str], None]
 
@@ -114,7 +114,7 @@ class Answerer:
             timings_ms=ranking.timings_ms,
             notes=(
                 *([f"no snippet that was found says anything of: {', '.join(missed)}"] if missed else []),
-                *([f"what was found does not say whether it holds in: {', '.join(untold)}"] if untold else []),
+                *([f"no snippet on this subject speaks of: {', '.join(untold)}"] if untold else []),
                 f"the evidence answers this with probability {probability:.2f} (--answer-anyway shows what it says)",
             ),
             answerer="generate" if self._generator else EXTRACT,
