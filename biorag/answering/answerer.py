@@ -13,7 +13,7 @@ from biorag.answering.extract import Extractor, extracted
 from biorag.answering.kinds import kind_of
 from biorag.answering.options import by_evidence
 from biorag.answering.replies import chosen, fault_of, written
-from biorag.answering.subject import lacking
+from biorag.answering.subject import lacking, untold_groups
 from biorag.answering.verification.checker import Checker
 from biorag.errors import BadInputError, UsageError, unknown_name
 from biorag.prompts.parse import parse_reply
@@ -42,6 +42,7 @@ _UNKNOWN = re.compile(  # what a model says that finds no answer; "no evidence t
 )
 _YES_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
 SURE = 0.8  # probability from which hits answer a question that lack a telling word of it
+NEVER = 2.0  # a probability that nothing reaches
 NEAR = 0.1  # probability of an answer from which a withheld one shows the nearest sentence
 OnText = Callable[[str], None]
 
@@ -96,8 +97,9 @@ class Answerer:
             return self.answer_from(question, ranking, method, on_text)
         probability = self._estimator.probability(ranking)
         threshold, missed = self._estimator.threshold, lacking(question.text, ranking.hits)
-        if missed and self._settings.abstention.evidence_threshold is None:
-            threshold = max(threshold, SURE)
+        untold = untold_groups(question.text, ranking.hits)
+        if self._settings.abstention.evidence_threshold is None and (missed or untold):
+            threshold = NEVER if untold else max(threshold, SURE)
         if probability is None or self._settings.abstention.answer_anyway or probability >= threshold:
             answer = self.answer_from(question, ranking, method, on_text)
             return replace(answer, evidence_probability=probability)
@@ -112,6 +114,7 @@ class Answerer:
             timings_ms=ranking.timings_ms,
             notes=(
                 *([f"no snippet that was found says anything of: {', '.join(missed)}"] if missed else []),
+                *([f"no snippet on this subject speaks of: {', '.join(untold)}"] if untold else []),
                 f"the evidence answers this with probability {probability:.2f} (--answer-anyway shows what it says)",
             ),
             answerer="generate" if self._generator else EXTRACT,

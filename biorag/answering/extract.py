@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction
-from biorag.answering.subject import elsewhere
+from biorag.answering.subject import elsewhere, extract_cues
 from biorag.answering.verification.checker import citation_of
 from biorag.answering.yes_no import yes_no_lead
 from biorag.corpus.sentences import sentence_spans, terms
@@ -60,18 +58,13 @@ LIST = Length(most=6, margin=0.3, redundancy=0.55)  # the items of a list stand 
 
 
 @cache
-def _cues() -> Mapping[str, Any]:
-    return tomllib.loads(files("biorag.answering").joinpath("extract_cues.toml").read_text(encoding="utf-8"))
-
-
-@cache
 def _sections() -> Mapping[str, str]:
-    return {label: section for section, labels in _cues()["sections"].items() for label in labels}
+    return {label: section for section, labels in extract_cues()["sections"].items() for label in labels}
 
 
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
-    phrases = sorted(_cues()["phrases"][name], key=len, reverse=True)
+    phrases = sorted(extract_cues()["phrases"][name], key=len, reverse=True)
     return re.compile(rf"\b(?:{'|'.join(map(re.escape, phrases))})\b", re.IGNORECASE)
 
 
@@ -87,7 +80,7 @@ class _Wanted(NamedTuple):
 def _wanted() -> Sequence[_Wanted]:
     return [
         _Wanted(re.compile(kind["asked"], re.IGNORECASE), re.compile(kind["told"], re.IGNORECASE), kind["weight"])
-        for kind in _cues()["wanted"].values()
+        for kind in extract_cues()["wanted"].values()
     ]
 
 
@@ -189,32 +182,34 @@ def select(
     held: Vectors,
     length: Length = SHORT,
 ) -> list[EvidenceSentence]:
-    """Return the best sentence and a few more, by snippet and then in the order of the text.
+    """Return the best sentence and a few more, the best first.
 
     A further sentence must score nearly as much, count words of the question still missing, and repeat nothing. One
-    that leans on the sentence before it ("It prevents …") brings that one along. `scores` are (sentences,), `held` is
-    (sentences, words) of `held_words`.
+    that leans on the sentence before it ("It prevents …") brings that one along, and loses nothing by leaning on one
+    that is shown. `scores` are (sentences,), `held` is (sentences, words) of `held_words`.
     """
     if not rows:
         return []
+    left = scores.copy()
     floor = float(scores.max()) - length.margin
     chosen: list[int] = []
-    refused: set[int] = set()
-    while len(chosen) < length.most and len(chosen) + len(refused) < len(rows):
+    while len(chosen) < length.most:
         missing = (held[chosen].max(axis=0) == 0) if chosen else np.zeros(held.shape[1], bool)
-        totals = scores + COMPLEMENT * held[:, missing].sum(axis=1)
-        totals[[*chosen, *refused]] = -np.inf
+        totals = left + COMPLEMENT * held[:, missing].sum(axis=1)
         index = int(totals.argmax())
         if totals[index] < floor:
             break
-        before = [index - 1] if _leans(rows, index) and index - 1 not in chosen else []
+        left[index] = -np.inf
+        leans = _leans(rows, index)
+        before = [index - 1] if leans and index - 1 not in chosen else []
         if len(chosen) + len(before) >= length.most or _repeats(rows, index, chosen, length.redundancy):
-            refused.add(index)
-        else:
-            chosen += [*before, index]
-            refused -= set(before)
-    snippets = list(dict.fromkeys(rows[index].n for index in chosen))
-    return [rows[index] for index in sorted(chosen, key=lambda index: (snippets.index(rows[index].n), index))]
+            continue
+        place = chosen.index(index - 1) + 1 if leans and not before else len(chosen)
+        chosen[place:place] = [*before, index]
+        left[before] = -np.inf
+        if index + 1 < len(rows) and _leans(rows, index + 1):
+            left[index + 1] -= LEANING
+    return [rows[index] for index in chosen]
 
 
 def _leans(rows: Sequence[EvidenceSentence], index: int) -> bool:
@@ -268,12 +263,14 @@ class Extractor:
         """
         rows, scores = self.scored(question, hits)
         length = LIST if kind == "list" else SHORT
-        guarded = scores + ELSEWHERE * elsewhere(question, hits, rows)
+        beside = elsewhere(question, hits, rows)
+        guarded = scores + ELSEWHERE * beside
         chosen = select(rows, guarded, held_words(question, [row.text for row in rows]), length)
-        lead = yes_no_lead(question, rows, scores) if kind == "yesno" else None
+        lead = yes_no_lead(question, rows, guarded) if kind == "yesno" else None
         if lead is None:
             return Extract(chosen)
-        deciding = list(filter(None, (lead.deciding, lead.other)))
+        about = [row for row, is_beside in zip(rows, beside, strict=True) if not is_beside]
+        deciding = [lead.deciding, *([lead.other] if lead.other in about else [])]
         return Extract([*deciding, *(row for row in chosen if row not in deciding)][: SHORT.most], lead.answer)
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +23,44 @@ LONGEST_ABBREVIATION = 6  # letters
 TELLING = 0.6  # rarity of a word without which hits are hardly an answer
 
 
+class _Group(NamedTuple):
+    """A group of patients to whom what holds in general need not apply: what asks of it, and what names it."""
+
+    name: str
+    asked: re.Pattern[str]
+    told: re.Pattern[str]
+
+
+@cache
+def extract_cues() -> Mapping[str, Any]:
+    """Return the cue lists of the extract."""
+    return tomllib.loads(files("biorag.answering").joinpath("extract_cues.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _groups() -> Sequence[_Group]:
+    return [
+        _Group(name, *(re.compile(group[part], re.IGNORECASE) for part in ("asked", "told")))
+        for name, group in extract_cues()["groups"].items()
+    ]
+
+
 def elsewhere(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> Vectors:
-    """Return which sentences stand in snippets without the question's subject, 1 or 0, (sentences,).
+    """Return which sentences speak of something else than the question, 1 or 0, (sentences,).
+
+    They stand in snippets without its subject, or neither they nor their titles name the group that it asks of.
+    """
+    about = {id(hit) for hit in on_subject(question, hits)}
+    groups = [group for group in _groups() if group.asked.search(question)]
+    others = (
+        id(hits[row.n - 1]) not in about or not all(group.told.search(f"{row.title} {row.text}") for group in groups)
+        for row in rows
+    )
+    return np.fromiter(others, np.float32, len(rows))
+
+
+def on_subject(question: str, hits: Sequence[Hit]) -> Sequence[Hit]:
+    """Return the hits that hold the question's subject.
 
     The subject is the rarest word of the question that any of the snippets holds; where they hold none that is rare,
     all speak of it.
@@ -28,8 +68,13 @@ def elsewhere(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentenc
     asked = sorted({stem for stem in stems(question) if rarity(stem) >= RARE}, key=lambda stem: (-rarity(stem), stem))
     held = [set(stems(hit.snippet.contents)) for hit in hits]
     subject = next((stem for stem in asked if any(stem in words for words in held)), None)
-    lacking = [subject is not None and subject not in words for words in held]
-    return np.array([lacking[row.n - 1] for row in rows], np.float32)
+    return [hit for hit, words in zip(hits, held, strict=True) if subject is None or subject in words]
+
+
+def untold_groups(question: str, hits: Sequence[Hit]) -> list[str]:
+    """Return the groups of patients that a question asks of and that no hit on its subject names."""
+    texts = [hit.snippet.contents for hit in on_subject(question, hits)]
+    return [g.name for g in _groups() if g.asked.search(question) and not any(map(g.told.search, texts))]
 
 
 def lacking(question: str, hits: Sequence[Hit]) -> list[str]:

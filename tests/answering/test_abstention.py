@@ -205,6 +205,16 @@ def test_hits_that_lack_a_telling_word_answer_only_where_that_is_sure():
     assert not chosen.answer_or_withhold(Question("q", "Does warfarin cause tinnitus?"), ranking(0.7)).abstained
 
 
+def test_what_says_nothing_of_the_group_of_patients_is_withheld_however_likely():
+    question = Question("q", "Does warfarin cause bleeding in renal impairment?")
+    withheld = Answerer(None, None, Settings(), estimator=Estimates(0.5)).answer_or_withhold(question, ranking(0.99))
+    assert withheld.abstained
+    assert "no snippet on this subject speaks of: renal impairment" in withheld.notes
+    for own in ({"evidence_threshold": 0.5}, {"answer_anyway": True}):
+        chosen = Answerer(None, None, Settings.of(**own), estimator=Estimates(0.5))
+        assert not chosen.answer_or_withhold(question, ranking(0.99)).abstained
+
+
 def test_an_abbreviation_is_held_by_words_of_its_initials():
     hits = [Hit(1, Snippet("s", "", "Angiotensin-converting enzyme inhibitors; miRNA."), 1.0)]
     assert lacking("Do ACE inhibitors cause angioedema?", hits) == ["angioedema"]

@@ -29,7 +29,7 @@ from biorag.answering.sentence_matching import (
     sentence_matches,
     word_matches,
 )
-from biorag.answering.subject import elsewhere
+from biorag.answering.subject import elsewhere, untold_groups
 from biorag.types import Answer, Hit, LocatedTokens, Question, Snippet
 
 QUESTIONS = [
@@ -200,6 +200,13 @@ def test_a_sentence_that_leans_on_the_one_before_brings_it_along():
     ], "not one of another snippet"
 
 
+def test_the_best_sentence_is_first_and_one_that_leans_on_it_follows_it():
+    texts = [("Rest is needed.", 1), ("Zinc shortens colds.", 1), ("It works in adults.", 1), ("Honey soothes.", 2)]
+    best_first = ["Zinc shortens colds.", "It works in adults.", "Honey soothes."]
+    assert chosen(texts, [0.5, 1.0, 0.75, 0.92]) == best_first, "0.2 lost by leaning come back"
+    assert chosen(texts, [0.91, 1.0, 0.6, 0.5]) == ["Zinc shortens colds.", "Rest is needed."]
+
+
 def test_an_extract_is_its_own_evidence():
     hits = tuple(hits_of("Zinc shortens colds."))
     answer = extracted(Answer(Question("q", "Zinc?"), hits=hits), Extract(candidates(hits)))
@@ -303,3 +310,45 @@ def test_a_sentence_on_another_subject_loses():
     assert not elsewhere("What is the treatment?", hits, rows).any(), "no word of it is rare"
     level = [replace(hit, score=1.0) for hit in hits]
     assert all(row.n == 1 for row in Extractor().extract(question, level).rows)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("in renal failure", "If the creatinine clearance is below 30 ml/min, 15 mg is given."),
+        ("in cirrhosis", "In hepatic impairment 10 mg is given."),
+        ("in pregnancy", "In the third trimester 60 mg is given."),
+        ("in children", "Infants are given 1 mg/kg."),
+        ("in patients over 75 years", "Elderly patients are given 5 mg."),
+    ],
+)
+def test_a_dose_in_general_is_no_answer_for_a_group_of_patients(asked, told):
+    question = f"What is the dose of teclistamab {asked}?"
+    general = "The dose of teclistamab is 30 mg once daily in patients."
+    hits = hits_of(f"{general} {told}", f"Ripretinib is given otherwise. {told}")
+    rows = candidates(hits)
+    assert elsewhere(question, hits, rows).tolist() == [1, 0, 1, 1]
+    assert untold_groups(question, hits) == []
+    assert Extractor().extract(question, hits).rows[0].text == told
+    assert untold_groups(question, hits_of(general, hits[1].snippet.content)) != []
+    assert untold_groups("What is the dose of teclistamab?", hits_of(general)) == []
+
+
+def test_the_other_side_of_yes_or_no_is_of_the_same_subject():
+    hits = hits_of(
+        "Teclistamab must be avoided in pregnancy because it harmed infants.",
+        "Ripretinib may be used during pregnancy and is safe.",
+    )
+    extract = Extractor().extract("Is teclistamab safe in pregnancy?", hits, "yesno")
+    assert extract.short != "yes"
+    assert all(row.n == 1 for row in extract.rows)
+
+
+def test_figures_of_two_sides_are_what_a_comparison_asks_for():
+    hits = hits_of(
+        "Seizures stop with ketamine or with midazolam.",
+        "Seizures stop in 52 of 74 with ketamine and in 31 of 74 with midazolam.",
+    )
+    hits = [replace(hit, score=1.0) for hit in hits]
+    without, with_figures = features("Did ketamine stop more seizures than midazolam?", hits, candidates(hits))
+    assert with_figures > without
