@@ -39,7 +39,9 @@ FEATURES = (
     *("exchanged", "coverage", "hedged", *CUES),
 )
 NAMED = 0.5  # weight of a word from which it can be a side of a comparison
-_COMPARING = re.compile(r"\b(?:than|superior to|inferior to|as \w+ as|compared (?:with|to)|versus|vs)\b", re.IGNORECASE)
+_COMPARING = re.compile(  # not "A was compared with B", which tells a design
+    r"\b(?:than|superior to|inferior to|as \w+ as|(?<!was )(?<!were )compared (?:with|to)|versus|vs)\b", re.IGNORECASE
+)
 _WORD = re.compile(r"[a-z][a-z-]*[a-z]")
 
 
