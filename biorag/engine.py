@@ -439,7 +439,7 @@ def snippet_encoders(
         return SnippetEncoders(encoder, None, None)
     kind, _ = reranker_of(token_model.id)
     precision = settings.retrieval.precision
-    tokens: TokenEncoder = encoder if kind.uses_encoder else kind.load_token_model()(token_model, precision)
+    tokens: TokenEncoder = encoder if kind.uses_encoder else kind.imported(kind.token_model)(token_model, precision)
     if tokens is encoder and not encoder.has_tokens and not settings.index.store_tokens:
         return SnippetEncoders(encoder, None, None)
     held = manifest.tokens if manifest else None

@@ -26,7 +26,10 @@ class PlotPanel:
 
 def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
     """Draw the panels side by side, replacing the file atomically; raise `MissingError` without matplotlib."""
-    figure = _figure(6 * len(panels))
+    require_matplotlib()
+    from matplotlib.figure import Figure  # not through pyplot, which would look for a display
+
+    figure = Figure(figsize=(6 * len(panels), 4.5))
     for number, panel in enumerate(panels, 1):
         axes = figure.add_subplot(1, len(panels), number)
         for name, points in panel.lines.items():
@@ -39,13 +42,6 @@ def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
     figure.tight_layout()
     with replacing(path) as stream:
         figure.savefig(stream, format="png", dpi=110)
-
-
-def _figure(width: float) -> Any:
-    require_matplotlib()
-    from matplotlib.figure import Figure  # not through pyplot, which would look for a display
-
-    return Figure(figsize=(width, 4.5))
 
 
 def require_matplotlib() -> None:

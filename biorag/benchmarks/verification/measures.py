@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from biorag.benchmarks.answers.abstention import expected_calibration_error
 from biorag.types import LABELS, ClaimLabel
 from biorag.utils.confusion import Floats, Table, macro_f1, share
 
 FALSE_SUPPORT = 0.03  # share of the claims that are not supported which may be called supported
-BINS = 10
 
 
 class OperatingPoint(NamedTuple):
@@ -57,15 +57,10 @@ def support_recall(supported: NDArray[np.bool_], probabilities: Floats, most: fl
     return best
 
 
-def calibration_error(labels: Sequence[ClaimLabel], probabilities: Floats, bins: int = BINS) -> float:
-    """Return the expected calibration error: |accuracy - confidence| of bins of confidence, weighted by their claims.
+def calibration_error(labels: Sequence[ClaimLabel], probabilities: Floats) -> float:
+    """Return the expected calibration error; the confidence is the probability of the likeliest class.
 
-    `probabilities`: of the classes, (claims, 3); the confidence is that of the likeliest class.
-
-    Guo et al. (2017), On Calibration of Modern Neural Networks, equation 3.
+    `probabilities`: of the classes, (claims, 3).
     """
-    confidence = probabilities.max(1)
     right = probabilities.argmax(1) == [LABELS.index(label) for label in labels]
-    bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
-    gaps = np.bincount(bin_of, right - confidence, bins)
-    return float(np.abs(gaps).sum() / len(labels))
+    return expected_calibration_error(probabilities.max(1), right)
