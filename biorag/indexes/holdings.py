@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import Literal
 
 from biorag.corpus.sources import STDIN_FILE, Source, reader_of
-from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.errors import BadInputError, MismatchError
 from biorag.models.finding import hash_of_file
 from biorag.types import Sha256
 from biorag.utils.files import sha256_of_json, write_json
@@ -125,13 +125,9 @@ def _is_incremental(source: Source) -> bool:
 
 def read_holdings(folder: Path) -> Holdings:
     """Return the holdings of an index; none where there is no record. Raises `MismatchError` if it is damaged."""
-    try:
-        holdings: Holdings = parsed_file(
-            Holdings, folder / HOLDINGS, MismatchError, "delete it, then run the same command again", LARGEST
-        )
-    except MissingError:
-        return Holdings({})
-    return holdings
+    advice = "delete it, then run the same command again"
+    holdings: Holdings | None = parsed_file(Holdings, folder / HOLDINGS, MismatchError, advice, LARGEST)
+    return holdings or Holdings({})
 
 
 def write_holdings(folder: Path, holdings: Holdings) -> None:
