@@ -209,7 +209,6 @@ def rename(
 def export_index(
     file: File,
     settings: Annotated[Settings, Flags("name", finds_index=True)],
-    line: CommandLine,
     force: options.Force = False,
     yes: options.Yes = False,
     as_json: options.Json = False,
