@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import textwrap
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from biorag.recipes.recipe import load_recipe
 from biorag.recipes.run import recipe_of
 from biorag.recipes.steps import Workshop
 from biorag.recipes.tables import Figures, markdown
-from tests.cli import done, failed, invoke, options_of
+from tests.cli import done, failed, invoke, options_of, start, wait_until
 
 HEAD = """
 title = "A paper"
@@ -384,6 +385,15 @@ def test_a_run_resumes_and_reports(file, tmp_path):
     assert "| one | 20.000 / 1 |" in (tmp_path / "out" / "report.md").read_text()
     again = done(invoke(*asked))
     assert again["steps"] == report["steps"], "nothing runs twice, the seconds are the first ones"
+
+
+@pytest.mark.long
+def test_a_terminated_run_of_steps_says_so_by_its_exit_code(file, tmp_path):
+    file.write_text(HEAD + SHORT.replace("info --settings --k-init {depth}", "info --settings"))
+    with start("run", file, "--out", tmp_path / "out", "--data", tmp_path, home=tmp_path) as process:
+        wait_until(process, lambda: any((tmp_path / "out" / "logs").glob("*.txt")))
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate().code == 143
 
 
 REAL = """
