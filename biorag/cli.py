@@ -17,7 +17,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from biorag.commands.application import Application, CommandKind, Group, hoisted
-from biorag.commands.show import ConsoleHandler, ShowingFormatter
+from biorag.commands.show import ConsoleHandler
 from biorag.errors import BioragError, MissingError, ServiceError, UsageError
 from biorag.utils import secrets
 from biorag.utils.network import remember_credentials, restrict
@@ -193,7 +193,7 @@ def settings(
     restrict(() if offline else None)  # a command that has settings names its hosts later
     handler = ConsoleHandler()
     handler.setFormatter(
-        ShowingFormatter("%(levelname)s %(name)s: %(message)s" if debug else "%(levelname)s: %(message)s")
+        logging.Formatter("%(levelname)s %(name)s: %(message)s" if debug else "%(levelname)s: %(message)s")
     )
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[handler], force=True)
     if not debug:

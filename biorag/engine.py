@@ -425,7 +425,6 @@ def snippet_encoders(
     token_model: ModelFiles | None,
     similarity: str,
     manifest: Manifest | None,
-    encoder: TextEncoder | None = None,
     sample: Sequence[Snippet] = (),
 ) -> SnippetEncoders:
     """Load the models of indexing; `token_model` is of `token_files`.
@@ -434,12 +433,12 @@ def snippet_encoders(
     """
     from biorag.indexes.token_vectors import token_parameters
 
-    encoder = encoder or load_encoder(files, similarity, settings.retrieval.precision)
+    encoder = load_encoder(files, similarity, settings.retrieval.precision)
     if token_model is None:
         return SnippetEncoders(encoder, None, None)
     kind, _ = reranker_of(token_model.id)
     precision = settings.retrieval.precision
-    tokens: TokenEncoder = encoder if kind.uses_encoder else kind.load_token_model()(token_model, precision)
+    tokens: TokenEncoder = encoder if kind.uses_encoder else kind.imported(kind.token_model)(token_model, precision)
     if tokens is encoder and not encoder.has_tokens and not settings.index.store_tokens:
         return SnippetEncoders(encoder, None, None)
     held = manifest.tokens if manifest else None
@@ -541,14 +540,13 @@ def survey_corpus(
     corpus: Sequence[str],
     rejects: RejectsFile | None = None,
     progress: Progress = silent,
-    encoder: TextEncoder | None = None,
     reading: CorpusReading = CorpusReading(),
 ) -> Iterator[SurveyedCorpus]:
     """Read a corpus once, for the configured index or a new one.
 
     The corpus is files, folders, "demo", or - for standard input. `rejects` collects bad lines; without it the first
-    one raises. `encoder` is the configured one, if it is loaded. Files that the index holds unchanged are not read
-    again; what files and folders no longer hold goes, unless it is to be kept.
+    one raises. Files that the index holds unchanged are not read again; what files and folders no longer hold goes,
+    unless it is to be kept.
 
     Raises `BadInputError` if the corpus is unreadable or empty, `MismatchError` if the index was made with other
     settings, `MissingError` if a file or model is missing, `OfflineError` if records are asked for in offline mode.
@@ -572,7 +570,7 @@ def survey_corpus(
 
     @cache
     def encoding() -> SnippetEncoders:
-        return snippet_encoders(settings, files, token_model, similarity, manifest, encoder, surveyed.sample)
+        return snippet_encoders(settings, files, token_model, similarity, manifest, surveyed.sample)
 
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
         corpus_files = find_files(corpus, Path(spool) / STDIN_FILE, settings.home, reading.columns)
@@ -611,7 +609,6 @@ def index_corpus(
     corpus: Sequence[str],
     rejects: RejectsFile | None = None,
     progress: Progress = silent,
-    encoder: TextEncoder | None = None,
     reading: CorpusReading = CorpusReading(),
     confirm: Callable[[str], None] = lambda question: None,
 ) -> IndexReport:
@@ -621,12 +618,11 @@ def index_corpus(
 
     Raises `ServiceError` if another process is using the index, or the store fails.
     """
-    with survey_corpus(settings, corpus, rejects, progress, encoder, reading) as surveyed:
+    with survey_corpus(settings, corpus, rejects, progress, reading) as surveyed:
         if question := surveyed.doubt():
             confirm(question)
         report = surveyed.write(progress)
-    if encoder is None:
-        export_models(settings)
+    export_models(settings)
     return report
 
 

@@ -7,7 +7,6 @@ facts that the code needs, so that nothing asks for a kind by name. Settings and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from biorag.utils.registry import Kind, Registry
 
@@ -72,10 +71,6 @@ class RerankerKind(Kind):
     def weights_hash(self, name: str) -> str | None:
         """Return the hash of the reranker's own weights, None if it has none."""
         return str(self.imported(self.weights)(name)) if self.weights else None
-
-    def load_token_model(self) -> Any:
-        """Import the model of the token vectors."""
-        return self.imported(self.token_model)
 
 
 RERANKERS = Registry(

@@ -270,8 +270,8 @@ def check_run_ids(ids: Iterable[str]) -> None:
         )
 
 
-def read_run(path: Path, depth: int = DEPTH) -> dict[str, list[str]]:
-    """Return question -> snippet ids, best first, the top `depth` of a TREC run file of any system.
+def read_run(path: Path) -> dict[str, list[str]]:
+    """Return question -> snippet ids, best first, the top `DEPTH` of a TREC run file of any system.
 
     The order is that of falling scores, as in trec_eval, then of the ranks and of the lines. trec_eval orders equal
     scores (in single precision) by falling ids, so its figures differ there.
@@ -293,7 +293,7 @@ def read_run(path: Path, depth: int = DEPTH) -> dict[str, list[str]]:
         if id in ranking:
             raise BadInputError(f"{path}, line {number}: {id} stands a second time in the ranking of {question}")
         ranking[id] = position
-    return {question: sorted(ranking, key=ranking.__getitem__)[:depth] for question, ranking in places.items()}
+    return {question: sorted(ranking, key=ranking.__getitem__)[:DEPTH] for question, ranking in places.items()}
 
 
 def write_per_question(path: Path, measured: RetrievalResult) -> None:

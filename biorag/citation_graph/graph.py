@@ -56,10 +56,6 @@ class Graph:
                 raise sqlite3.DatabaseError(f"the citations of {pmid}")
             return np.frombuffer(packed, PACKED)
 
-    def cites(self, pmid: int, other: int) -> bool:
-        """Return whether a paper cites another."""
-        return bool((self.cited(pmid) == other).any())
-
     def neighbourhood(self, pmid: int) -> Neighbourhood:
         """Return the papers one and two citations away."""
         one_hop = self.cited(pmid)

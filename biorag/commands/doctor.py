@@ -48,9 +48,10 @@ def doctor(settings: Settings, line: CommandLine, as_json: options.Json = False)
 
 def _checks(settings: Settings, line: CommandLine) -> Iterator[tuple[str, Callable[[Settings], str]]]:
     yield "python and machine", _machine
-    yield "packages", _packages
+    yield "packages", lambda _: ", ".join(f"{package} {number}" for package, number in installed_versions().items())
     yield "home", _home
-    yield "configuration file", lambda _: _configuration(line)
+    there = "" if line.configuration.is_file() else " (does not exist)"
+    yield "configuration file", lambda _: f"{line.configuration}{there}"
     if not settings.index.encoder:
         yield "starter encoder", lambda _: _starter(STARTER_ENCODER.path())
     if settings.generation.generator == STARTER:
@@ -74,18 +75,10 @@ def _machine(settings: Settings) -> str:
     return f"Python {platform.python_version()} on {machine} ({sys.executable})"
 
 
-def _packages(settings: Settings) -> str:
-    return ", ".join(f"{package} {number}" for package, number in installed_versions().items())
-
-
 def _home(settings: Settings) -> str:
     settings.home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=settings.home):
         return f"{settings.home} can be written"
-
-
-def _configuration(line: CommandLine) -> str:
-    return f"{line.configuration}{'' if line.configuration.is_file() else ' (does not exist)'}"
 
 
 def _starter(path: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.groups import CommandLine, Flags, expanded, overridden
+from biorag.commands.groups import Flags, expanded, overridden
 from biorag.indexes.store import Store
 from biorag.settings.settings import Settings
 
@@ -23,7 +23,6 @@ def embed(
         Flags("encoder", "revision", "similarity", "store_tokens", "token_pooling", "batch_size", "precision"),
         Flags("reranker", panel=None),
     ],
-    line: CommandLine,
     cluster: options.EncodingCluster,
     for_index: Annotated[
         str | None, typer.Option(help="Existing index that the vectors are for; it says how they are made.")

@@ -227,7 +227,6 @@ def keep_consistent(
     rows: Annotated[Path, typer.Argument(help="JSONL of query and positive (.gz too).", metavar="FILE")],
     out: Annotated[Path, typer.Option("--out", help="JSONL file to write the kept rows to.")],
     settings: Annotated[Settings, options.INDEX],
-    line: CommandLine,
     keep_top: Annotated[int, typer.Option(min=1, max=1000, help="Rank within which the positive must be found.")] = 3,
     mode: Annotated[str | None, typer.Option(help="dense or hybrid.", show_default=options.DENSE_MODES[0])] = None,
     force: options.Force = False,

@@ -62,7 +62,7 @@ class Flags:
                 default = self._defaults.get(name)
                 kind = _type_of_option(entry.field.annotation)
                 annotation: Any = Annotated[kind if default is not None else kind | None, self._option(name, entry)]
-                yield name, _parameter(_identifier(name), annotation, default)
+                yield name, _parameter(f"{name}_" if keyword.iskeyword(name) else name, annotation, default)
 
     def _places(self) -> Iterator[tuple[str, SettingField]]:
         for part in self._of:
@@ -243,10 +243,6 @@ def _in_panel(annotation: Any, panel: str | None) -> Any:
     option = copy(option)
     option.rich_help_panel = panel
     return Annotated[kind, option]
-
-
-def _identifier(setting: str) -> str:
-    return f"{setting}_" if keyword.iskeyword(setting) else setting
 
 
 def _type_of_option(annotation: Any) -> Any:

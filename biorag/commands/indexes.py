@@ -200,10 +200,8 @@ def rename(
     known_index(settings)
     options.confirm(f"Rename index {index!r} to {new!r}?", yes)
     rename_index(settings, new)
-    if as_json:
-        show.print_json({"name": new, "renamed_from": index})
-    else:
-        show.err.print(f"Index {index!r} is {new!r} now", soft_wrap=True)
+    told = f"Index {index!r} is {new!r} now"
+    show.result({"name": new, "renamed_from": index}, as_json, lambda _: show.err.print(told, soft_wrap=True))
 
 
 @app.command("export")
@@ -211,7 +209,6 @@ def rename(
 def export_index(
     file: File,
     settings: Annotated[Settings, Flags("name", finds_index=True)],
-    line: CommandLine,
     force: options.Force = False,
     yes: options.Yes = False,
     as_json: options.Json = False,

@@ -50,16 +50,8 @@ def print_json(values: Any) -> None:
     out.file.write(showable_json(json_text(values, indent=2)) + "\n")
 
 
-class ShowingFormatter(logging.Formatter):
-    """Formats log lines, tracebacks included, without escape sequences and secrets."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
-        return showable(super().format(record))
-
-
 class ConsoleHandler(logging.Handler):
-    """Writes log lines above the progress; those logged with `extra=ONCE` once."""
+    """Writes log lines, tracebacks included, above the progress; those logged with `extra=ONCE` once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +64,7 @@ class ConsoleHandler(logging.Handler):
             if line in self._once:
                 return
             self._once.add(line)
-        err.print(Text(line), soft_wrap=True)
+        err.print(line, soft_wrap=True)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

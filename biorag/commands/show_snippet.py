@@ -41,10 +41,8 @@ def show_snippet(
         settings, which = _of_last_hits(settings, which)
     with Session(settings) as session:
         snippets = session.show(which)
-    if as_json:
-        show.print_json(snippets.to_json(mark or ""))
-    else:
-        show_answer.snippets(snippets, terms(mark or ""))
+    words = mark or ""
+    show.result(snippets.to_json(words), as_json, lambda _: show_answer.snippets(snippets, terms(words)))
 
 
 def _of_last_hits(settings: Settings, which: str) -> tuple[Settings, str]:

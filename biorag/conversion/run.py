@@ -42,7 +42,7 @@ class DataFolder:
     def __init__(self, path: Path, split: str | None = None) -> None:
         self.path = path
         self.streams: dict[str, BinaryIO] = {}
-        self.counts = Counter({name: 0 for name in COUNTED})
+        self.counts = Counter(dict.fromkeys(COUNTED, 0))
         self.parts: set[str] = set()
         self._split = split
         self._asked: set[str] = set()

@@ -100,8 +100,8 @@ class LengthCounter:
     `spell` is as `Bm25Encoder` takes it.
     """
 
-    def __init__(self, language: str = "english", spell: Spell | None = None) -> None:
-        self._bm25 = Bm25(Bm25Config(**_tokenizing(language, spell), k=1e9, b=0.0))
+    def __init__(self, spell: Spell | None = None) -> None:
+        self._bm25 = Bm25(Bm25Config(**_tokenizing("english", spell), k=1e9, b=0.0))
         self._spelled = _comparable(spell)
 
     def __call__(self, text: str) -> int:

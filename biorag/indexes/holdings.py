@@ -9,14 +9,14 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Literal
 
 from biorag.corpus.sources import STDIN_FILE, Source, reader_of
-from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.errors import BadInputError, MismatchError
+from biorag.models.finding import hash_of_file
 from biorag.types import Sha256
-from biorag.utils.files import sha256_of, sha256_of_json, write_json
+from biorag.utils.files import sha256_of_json, write_json
 from biorag.utils.parsing import parsed_file
 
 logger = logging.getLogger(__name__)
@@ -107,14 +107,8 @@ def key_of(source: Source) -> str:
 def beside_hash(source: Source) -> str:
     """Return the hash of the references of which a file's documents may have facts; "" for none."""
     files = [*source.beside, *([source.record] if source.record else [])]
-    hashes = [_hash_of(path, path.stat().st_mtime_ns, path.stat().st_size) for path in files]
+    hashes = [hash_of_file(path) for path in files]
     return sha256_of_json(hashes) if hashes else ""
-
-
-@lru_cache
-def _hash_of(path: Path, modified: int, size: int) -> str:
-    """Return the hash of a file that was last modified then."""
-    return sha256_of(path)
 
 
 def is_held(source: Source) -> bool:
@@ -131,13 +125,9 @@ def _is_incremental(source: Source) -> bool:
 
 def read_holdings(folder: Path) -> Holdings:
     """Return the holdings of an index; none where there is no record. Raises `MismatchError` if it is damaged."""
-    try:
-        holdings: Holdings = parsed_file(
-            Holdings, folder / HOLDINGS, MismatchError, "delete it, then run the same command again", LARGEST
-        )
-    except MissingError:
-        return Holdings({})
-    return holdings
+    advice = "delete it, then run the same command again"
+    holdings: Holdings | None = parsed_file(Holdings, folder / HOLDINGS, MismatchError, advice, LARGEST)
+    return holdings or Holdings({})
 
 
 def write_holdings(folder: Path, holdings: Holdings) -> None:

@@ -17,7 +17,6 @@ from biorag.utils.parsing import parse_json, read_regular, validated
 
 FORMAT = 1
 WORDS: Final = "words"
-PIECES: Final = "pieces"
 BIGRAMS: Final = "bigrams"
 FULL: Final = "full"
 COMPACT: Final = "compact"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from biorag.errors import MismatchError, MissingError
+from biorag.errors import MismatchError
 from biorag.types import Count
 from biorag.utils.files import write_json
 from biorag.utils.parsing import parsed_file
@@ -42,13 +42,9 @@ def read_progress(folder: Path) -> IndexingProgress:
 
     Raises `MismatchError` if the record is damaged.
     """
-    try:
-        progress: IndexingProgress = parsed_file(
-            IndexingProgress, folder / PROGRESS, MismatchError, "delete it, then run the same command again"
-        )
-    except MissingError:
-        return IndexingProgress(0, (), {})
-    return progress
+    advice = "delete it, then run the same command again"
+    progress: IndexingProgress | None = parsed_file(IndexingProgress, folder / PROGRESS, MismatchError, advice)
+    return progress or IndexingProgress(0, (), {})
 
 
 def clear_progress(folder: Path) -> None:

@@ -134,10 +134,5 @@ class Tools:
 
 def quoting(values: Json) -> Json:
     """Return values that quote documents, as `--json` prints them, after the notice that says so."""
-    return as_printed({"notice": QUOTED, **values})
-
-
-def as_printed(values: Json) -> Json:
-    """Return values as `--json` prints them: without secrets, NaN and half surrogate pairs."""
-    printed: Json = json.loads(showable_json(json_text(values)))
+    printed: Json = json.loads(showable_json(json_text({"notice": QUOTED, **values})))
     return printed

@@ -38,7 +38,7 @@ def convert(model: str, out: Path, on_progress: OnProgress) -> dict[str, Any]:
     source = find_pickled(model)
     if any(source.rglob("*.safetensors")):
         raise MissingError(f"model {model} has .safetensors weights already: name it as it is")
-    pickled = _pickled(source)
+    pickled = sorted(path for path in source.rglob("*.bin") if _PART.fullmatch(path.name) and path.is_file())
     if not any(path.parent == source for path in pickled):
         raise MissingError(f"model {model} has no pytorch_model.bin to convert in {source}")
     make_folder(out.parent)
@@ -66,10 +66,6 @@ def convert(model: str, out: Path, on_progress: OnProgress) -> dict[str, Any]:
         "bytes": sum(path.stat().st_size for path in out.rglob("*.safetensors")),
         "sha256": weights_hash(out),
     }
-
-
-def _pickled(source: Path) -> list[Path]:
-    return sorted(path for path in source.rglob("*.bin") if _PART.fullmatch(path.name) and path.is_file())
 
 
 def _renamed(name: str) -> str:

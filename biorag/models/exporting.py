@@ -308,7 +308,7 @@ def largest_difference(model: Any, exported: ExportedModel, columns: Columns) ->
             ours = exported.run_batch(inputs, task, form.prompt, with_tokens=columns is None)
             for row, theirs in zip(ours, _by_torch(model, inputs, task, columns), strict=True):
                 pairs = [(row.vector[None], theirs.vector[None]), (row.tokens, theirs.tokens)]
-                differences += [_distance(*pair) if columns is None else _difference(*pair) for pair in pairs]
+                differences += [_difference(*(map(unit, pair) if columns is None else pair)) for pair in pairs]
     return max(differences)
 
 
@@ -320,10 +320,6 @@ def _by_torch(model: Any, texts: Sequence[Text], task: Task, columns: Columns) -
         features = model(_features(model, texts, task), task=task)
     vectors = features[VECTOR].numpy() if VECTOR in features else np.empty((len(texts), 0), np.float32)
     return [Row(*row) for row in zip(vectors, token_vectors(features), strict=True)]
-
-
-def _distance(ours: Vectors, theirs: Vectors) -> float:
-    return _difference(*(unit(vectors) for vectors in (ours, theirs)))
 
 
 def _difference(ours: Vectors, theirs: Vectors) -> float:

@@ -146,7 +146,9 @@ class ModelFiles:
 def starter_judge() -> tuple[Path, JudgeCard]:
     """Return the folder of the judge that comes with biorag, checked, and its card; raises as `StarterModel.path`."""
     folder = STARTER_JUDGE.path().parent
-    card: JudgeCard = parsed_file(JudgeCard, folder / JUDGE_CARD, MissingError, STARTER_JUDGE.remedy)
+    card: JudgeCard | None = parsed_file(JudgeCard, folder / JUDGE_CARD, MissingError, STARTER_JUDGE.remedy)
+    if card is None:
+        raise MissingError(f"{folder / JUDGE_CARD} is not there: {STARTER_JUDGE.remedy}")
     return folder, card
 
 

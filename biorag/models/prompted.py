@@ -49,7 +49,7 @@ def prompted(files: ModelFiles, prompts: Mapping[str, str], home: Path) -> Model
 def write_prompts(folder: Path, prompts: Mapping[str, str]) -> None:
     """Set some of a model directory's prompts, by `query` and `document`; the other texts are encoded as before."""
     path = folder / SETTINGS
-    settings = parsed_file(dict[str, Any], path, MismatchError, "get the encoder again") if path.exists() else {}
+    settings = parsed_file(dict[str, Any], path, MismatchError, "get the encoder again") or {}
     own = dict(settings.get("prompts") or {})
     default = settings.get("default_prompt_name")
     if default in own:  # which passages may use

@@ -109,12 +109,7 @@ class Server(_Part):
 
     def words(self, name: str) -> list[str]:
         """Return the options; its URL, which may change, is left as a blank."""
-        return [self.option, server_place(name), *([f"{self.option}-model", self.model] if self.model else [])]
-
-
-def server_place(name: str) -> str:
-    """Return the blank for a server's URL in the arguments of steps."""
-    return f"{{server:{name}}}"
+        return [self.option, f"{{server:{name}}}", *([f"{self.option}-model", self.model] if self.model else [])]
 
 
 class Backbone(_Part):

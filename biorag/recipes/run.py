@@ -11,7 +11,6 @@ from biorag.errors import UsageError
 from biorag.recipes import PAPERS, SUFFIX, papers, sweep
 from biorag.recipes.estimates import Estimator, totals
 from biorag.recipes.plan import Choices, RecipePlan
-from biorag.recipes.recipe import load_recipe
 from biorag.recipes.steps import Shared, Workshop
 from biorag.recipes.tables import Figures, findings_markdown, markdown
 from biorag.scale.planning import MachineKind
@@ -32,11 +31,6 @@ def recipe_of(paper: str) -> Path:
     if paper not in papers():
         raise UsageError(f"there is no recipe of {paper!r}: use {or_list(papers())}, or `biorag run` with a file")
     return PAPERS / f"{paper}{SUFFIX}"
-
-
-def plan_of(path: Path, scale: str, choices: Choices) -> RecipePlan:
-    """Read a recipe and return its plan at a scale; raises as `load_recipe` and `RecipePlan` do."""
-    return RecipePlan(load_recipe(path), scale, choices)
 
 
 def sweep_plan(path: Path, choices: Choices) -> RecipePlan:

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NoReturn
+from typing import Any
 
 from typing_extensions import TypedDict
 
@@ -250,15 +249,12 @@ class Workshop:
     @contextmanager
     def _ending_together(self) -> Iterator[None]:
         """End the commands that run when this process is interrupted or terminated."""
-        before = signal.signal(signal.SIGTERM, _interrupted)
         try:
             yield
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # which SIGTERM raises too
             for process in self._live:
                 process.terminate()
             raise
-        finally:
-            signal.signal(signal.SIGTERM, before)
 
     def command(self, step: Step) -> list[str]:
         """Return the words of a step's command."""
@@ -326,10 +322,6 @@ class Workshop:
         finally:
             self._places.put(own)
         return process.returncode, reply
-
-
-def _interrupted(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def unique(steps: Iterable[Step]) -> list[Step]:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from biorag.errors import BioragError, MismatchError, MissingError
+from biorag.errors import BioragError, MismatchError
 from biorag.settings.settings import Settings
 from biorag.types import Hit, Label
 from biorag.utils.files import make_folder, write_json
@@ -45,8 +45,5 @@ def last_hits(settings: Settings) -> LastHits | None:
 
     Raises `MismatchError` if the file is damaged.
     """
-    try:
-        kept: LastHits = parsed_file(LastHits, settings.cache / LAST, MismatchError, "delete it, and search again")
-    except MissingError:
-        return None
+    kept: LastHits | None = parsed_file(LastHits, settings.cache / LAST, MismatchError, "delete it, and search again")
     return kept

@@ -18,8 +18,9 @@ from biorag.indexes.manifest import Manifest
 from biorag.indexes.writing import SnippetEncoding
 from biorag.scale.parquet import KEY, SNIPPETS, read_table, snippets_of
 from biorag.scale.snippet_folder import Export, SnippetFolder
-from biorag.scale.vector_folder import VectorFolder, among, batch_path, write_batch
+from biorag.scale.vector_folder import BATCHES, VectorFolder, among, batch_path, write_batch
 from biorag.types import Progress
+from biorag.utils.files import remove_left
 
 NONE = np.empty(0, np.uint64)
 Load = Callable[[Manifest], SnippetEncoding]  # loads the models; called once in each worker
@@ -105,7 +106,7 @@ def embed_snippets(
         export = snippets.export()
         folder.check(job.manifest)
         folder.describe(job.manifest, snippets.path, complete=False)
-        folder.tidy()
+        remove_left(folder.path, BATCHES)  # of killed workers
         batches = _batches(snippets, export, folder, batch_size, known)
         total = sum(len(batch.rows) for batch in batches)
         with progress("Encoding", total) as advance:

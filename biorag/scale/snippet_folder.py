@@ -254,7 +254,8 @@ def _write_parts(
     def close() -> None:
         if blocks:
             name = f"part-{current:05d}-{len(parts):05d}.parquet"
-            parts.append(_write_part(out / name, blocks, current))
+            write_table(out / name, snippet_table(blocks))
+            parts.append(SnippetFile(name, len(blocks), current))
             blocks.clear()
 
     for winner in incoming.winners:
@@ -271,8 +272,3 @@ def _write_parts(
         on_progress(1)
     close()
     return parts, changed
-
-
-def _write_part(path: Path, blocks: Sequence[Snippet], source: int) -> SnippetFile:
-    write_table(path, snippet_table(blocks))
-    return SnippetFile(path.name, len(blocks), source)

@@ -20,7 +20,6 @@ from biorag.errors import MismatchError, MissingError
 from biorag.indexes.manifest import Manifest
 from biorag.scale.parquet import KEY, KEYS, encoded_of, key_of, read_table, vector_schema, vector_table, write_table
 from biorag.types import Encoded, Snippet
-from biorag.utils.files import remove_left
 from biorag.utils.runs import NEXT_STEP, RunDirectory
 
 logger = logging.getLogger(__name__)
@@ -74,10 +73,6 @@ class VectorFolder(RunDirectory):
         parts = ("encoder", "similarity", "bm25", "tokens", "blocks")
         if other := [part for part in parts if getattr(made[0], part) != getattr(manifest, part)]:
             raise MismatchError(f"{self.path} has vectors made with other {', '.join(other)}: {NEXT_STEP}")
-
-    def tidy(self) -> None:
-        """Remove what killed workers left of the batches that they were writing."""
-        remove_left(self.path, BATCHES)
 
     def done(self) -> np.ndarray:
         """Return the keys of the snippets that have vectors, sorted; a batch that is damaged is set aside."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from biorag.answering.sentence_matching import WordMatch
 from biorag.api.results import VerdictLine, verdict_line
@@ -15,29 +15,31 @@ from biorag.references.vancouver import citation
 from biorag.server.bodies import CONDITIONS
 from biorag.types import Answer, Hit, Verdict
 
+T = TypeVar("T")
 Span = tuple[int, int]
 _MARK = re.compile(r"(\[\d{1,4}\])")
 KEPT_FIELDS = ("index", *CONDITIONS, "k", "include_retracted")
 CHIPS = ("Preprint", "Retracted Publication")  # types of publication that stand apart from the others
 
 
-class TextPiece(NamedTuple):
-    """A piece of a text; `mark` is the number of its span, None between spans."""
+class Piece(NamedTuple, Generic[T]):
+    """A piece of a text, and what stands at its span; None between spans."""
 
     text: str
-    mark: int | None
+    mark: T | None
 
 
-def pieces(text: str, spans: Sequence[Span]) -> list[TextPiece]:
+def pieces(text: str, spans: Mapping[Span, T]) -> list[Piece[T]]:
     """Return a text in pieces; the spans ascend and do not overlap."""
-    parts, position = [], 0
-    for number, (start, end) in enumerate(spans):
+    parts: list[Piece[T]] = []
+    position = 0
+    for (start, end), mark in spans.items():
         if position < start:
-            parts.append(TextPiece(text[position:start], None))
-        parts.append(TextPiece(text[start:end], number))
+            parts.append(Piece(text[position:start], None))
+        parts.append(Piece(text[start:end], mark))
         position = end
     if position < len(text):
-        parts.append(TextPiece(text[position:], None))
+        parts.append(Piece(text[position:], None))
     return parts
 
 
@@ -53,17 +55,10 @@ def quoted_spans(text: str, quotes: Iterable[str]) -> list[Span]:
     return joined
 
 
-class Word(NamedTuple):
-    """A piece of a text, and the match of the word that it is; None between words that match."""
-
-    text: str
-    match: WordMatch | None
-
-
 class Passage(NamedTuple):
     """A stretch of a text, and the sentences of the answer, from 1, that rest on it; 0 is a citation of none."""
 
-    words: list[Word]
+    words: list[Piece[WordMatch]]
     quoted_by: tuple[int, ...] = ()
 
 
@@ -80,13 +75,12 @@ def passages(text: str, quotes: Sequence[Quote], matches: Sequence[WordMatch]) -
     The spans of `matches` ascend; those outside of the text are left out.
     """
     found, position = [], 0
-    spans = quoted_spans(text, [quote.text for quote in quotes])
-    for piece in pieces(text, spans):
+    quoted = dict.fromkeys(quoted_spans(text, [quote.text for quote in quotes]), True)
+    for piece in pieces(text, quoted):
         end = position + len(piece.text)
         inside = [match for match in matches if position <= match.span[0] and match.span[1] <= end]
-        parts = pieces(piece.text, [(match.span[0] - position, match.span[1] - position) for match in inside])
-        words = [Word(part.text, None if part.mark is None else inside[part.mark]) for part in parts]
-        by = {quote.sentence for quote in quotes if piece.mark is not None and quote.text in piece.text}
+        words = pieces(piece.text, {(match.span[0] - position, match.span[1] - position): match for match in inside})
+        by = {quote.sentence for quote in quotes if piece.mark and quote.text in piece.text}
         found.append(Passage(words, tuple(sorted(by))))
         position = end
     return found

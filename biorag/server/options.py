@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
 from biorag.errors import UsageError
+from biorag.utils.network import is_loopback_name
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 LEAST_TOKEN = 16  # characters
@@ -53,11 +53,3 @@ class ServeOptions:
         """Hosts that requests may name, against DNS rebinding; any on a wildcard address, which needs the token."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return ["*"] if self.is_wildcard else [*LOOPBACK_NAMES, host, *self.allowed_hosts]
-
-
-def is_loopback_name(host: str) -> bool:
-    """Return whether an address is reached from this machine alone."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -107,15 +107,14 @@ def page(template: str, /, status: int = 200, **values: Any) -> Response:
 class LastKept(Generic[T]):
     """The last values kept, by unguessable names."""
 
-    def __init__(self, most: int = KEPT) -> None:
+    def __init__(self) -> None:
         self._values: dict[str, T] = {}
-        self._most = most
 
     def keep(self, value: T) -> str:
         """Keep a value, dropping the oldest of too many; return its name."""
         name = secrets.token_urlsafe(16)
         self._values[name] = value
-        if len(self._values) > self._most:
+        if len(self._values) > KEPT:
             del self._values[next(iter(self._values))]
         return name
 

@@ -109,8 +109,13 @@ def remember_credentials() -> None:
 def is_loopback(url: str) -> bool:
     """Return whether a URL names this machine, which no proxy is asked for."""
     host = host_of(url)
+    return host.endswith(".localhost") or is_loopback_name(host)
+
+
+def is_loopback_name(host: str) -> bool:
+    """Return whether an address is reached from this machine alone."""
     try:
-        return host == "localhost" or host.endswith(".localhost") or ip_address(host).is_loopback
+        return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
 

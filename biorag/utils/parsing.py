@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Literal
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from biorag.errors import BadInputError, BioragError, MissingError
+from biorag.errors import BadInputError, BioragError
 
 LARGEST = 64 << 20  # bytes of a JSON file, unless its reader says otherwise
 _HUGE = re.compile(rb"\d[eE]\+?\d{3}")  # of numbers beyond the range of floats, which parse as infinity
@@ -108,11 +108,11 @@ def typed(kind: Any, values: Any) -> Any:
 
 
 def parsed_file(kind: Any, path: Path, error: type[BioragError], advice: str, largest: int = LARGEST) -> Any:
-    """Return a JSON file as a value of a type; raise `MissingError`, or at damage `error`, with the advice."""
+    """Return a JSON file as a value of a type, None if it is not there; raise `error`, with the advice, at damage."""
     try:
         return parsed(kind, read_regular(path, largest))
     except FileNotFoundError:
-        raise MissingError(f"{path} is not there: {advice}") from None
+        return None
     except ValueError as fault:
         raise error(f"{path} is damaged ({fault}): {advice}") from None
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from biorag.errors import MissingError
 from biorag.utils.files import replacing
@@ -13,24 +12,28 @@ from biorag.utils.files import replacing
 
 @dataclass(frozen=True, slots=True)
 class PlotPanel:
-    """One set of axes: named lines of (x, y) points; `bands` gives a line's (low, high) at each point."""
+    """One set of axes: named lines of (x, y) points."""
 
     title: str
     x: str
     y: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
-    bands: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     log_x: bool = False
     log_y: bool = False
 
 
 def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
     """Draw the panels side by side, replacing the file atomically; raise `MissingError` without matplotlib."""
-    figure = _figure(6 * len(panels))
+    require_matplotlib()
+    from matplotlib.figure import Figure  # not through pyplot, which would look for a display
+
+    figure = Figure(figsize=(6 * len(panels), 4.5))
     for number, panel in enumerate(panels, 1):
         axes = figure.add_subplot(1, len(panels), number)
         for name, points in panel.lines.items():
-            _line(axes, name, points, panel.bands.get(name))
+            marker = "o" if len(points) < 20 else None
+            xs, ys = [x for x, _ in points], [y for _, y in points]
+            axes.plot(xs, ys, label=name, marker=marker, markersize=3, linewidth=1.3)
         axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
         axes.set(xscale="log" if panel.log_x else "linear", yscale="log" if panel.log_y else "linear")
         axes.grid(alpha=0.3)
@@ -41,25 +44,9 @@ def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
         figure.savefig(stream, format="png", dpi=110)
 
 
-def _figure(width: float) -> Any:
-    require_matplotlib()
-    from matplotlib.figure import Figure  # not through pyplot, which would look for a display
-
-    return Figure(figsize=(width, 4.5))
-
-
 def require_matplotlib() -> None:
     """Raise `MissingError` naming the extra to install if matplotlib is not installed."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
         raise MissingError("plots need matplotlib: run pip install 'biorag[train]'") from None
-
-
-def _line(
-    axes: Any, name: str, points: Sequence[tuple[float, float]], band: Sequence[tuple[float, float]] | None
-) -> None:
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    (line,) = axes.plot(xs, ys, label=name, marker="o" if len(points) < 20 else None, markersize=3, linewidth=1.3)
-    if band:
-        axes.fill_between(xs, [low for low, _ in band], [high for _, high in band], alpha=0.12, color=line.get_color())

@@ -1,4 +1,4 @@
-"""Work in batches, and progress that is not shown, that counts towards a stage already shown, or told now and then."""
+"""Work in batches, and progress that is not shown, or told now and then."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
 
-from biorag.types import OnProgress, Progress
+from biorag.types import OnProgress
 
 STEP = 256  # items between two reports: to show one takes longer than to read a line
 T = TypeVar("T")
@@ -17,16 +17,6 @@ T = TypeVar("T")
 def silent(description: str, total: int | None) -> Iterator[OnProgress]:
     """Show nothing: a `Progress`."""
     yield lambda _: None
-
-
-def counting(advance: OnProgress) -> Progress:
-    """Return a progress whose stages all count towards a stage that is shown already."""
-
-    @contextmanager
-    def progress(description: str, total: int | None) -> Iterator[OnProgress]:
-        yield advance
-
-    return progress
 
 
 def reported(items: Iterable[T], advance: OnProgress) -> Iterator[T]:

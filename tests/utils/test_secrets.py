@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.commands.show import ShowingFormatter
+from biorag.commands.show import ConsoleHandler
 from biorag.utils.files import write_json
 from biorag.utils.secrets import DATA, FILES, forget, redacted, remember
 
@@ -83,14 +83,15 @@ def test_data_keep_names_that_a_secret_is_spelled_like():
     assert redacted('{"reply": "sk-0123456789abcdef"}', FILES) == '{"reply": "…"}'
 
 
-def test_logs_tracebacks_and_reports_go_through_it(tmp_path):
+def test_logs_tracebacks_and_reports_go_through_it(tmp_path, capsys):
     remember("s3cret-key-0123456789")
     try:
         raise ValueError("refused s3cret-key-0123456789")
     except ValueError as error:
         record = logging.LogRecord("x", 10, "", 0, "%r", ([(b"Authorization", b"Bearer s3cret-key-0123456789")],), None)
         record.exc_info = (ValueError, error, error.__traceback__)
-    shown = ShowingFormatter("%(message)s").format(record)
+    ConsoleHandler().handle(record)
+    shown = capsys.readouterr().err
     assert "Bearer …" in shown and "refused …" in shown
     write_json(tmp_path / "report.json", {"reply": "s3cret-key-0123456789"})
     assert json.loads((tmp_path / "report.json").read_text()) == {"reply": "…"}

@@ -13,6 +13,7 @@ from biorag.utils.plots import PlotPanel
 Values = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 SAMPLES = 1000  # redrawn sets of questions
+BINS = 10  # of probability
 
 
 def auroc(probabilities: Values, answerable: Flags) -> float:
@@ -61,21 +62,20 @@ def false_answer_share(probabilities: Values, answerable: Flags, share: float = 
     return answered_share(probabilities[~answerable], threshold_at(probabilities[answerable], share))
 
 
-def calibration_error(probabilities: Values, answerable: Flags, bins: int = 10) -> float:
-    """Return the expected calibration error over bins of equal width (Guo et al. 2017, eq. 3)."""
-    owners = np.minimum((probabilities * bins).astype(int), bins - 1)
-    gaps = [
-        abs(probabilities[owners == owner].mean() - answerable[owners == owner].mean()) * (owners == owner).mean()
-        for owner in np.unique(owners)
-    ]
-    return float(sum(gaps))
+def expected_calibration_error(probabilities: Values, right: Flags) -> float:
+    """Return the mean gap between probability and accuracy, over ten bins of equal width weighted by their number.
+
+    Both arrays are (predictions,). Guo et al. (2017), On Calibration of Modern Neural Networks, equation 3.
+    """
+    bins = np.minimum((probabilities * BINS).astype(int), BINS - 1)
+    return float(np.abs(np.bincount(bins, right - probabilities)).sum() / len(bins))
 
 
 MEASURES: dict[str, Callable[[Values, Flags], float]] = {
     "AUROC": auroc,
     "AURC": risk_coverage_area,
     "unanswerable_answered@90": false_answer_share,
-    "calibration_error": calibration_error,
+    "calibration_error": expected_calibration_error,
 }
 
 

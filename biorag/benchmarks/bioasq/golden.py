@@ -99,9 +99,5 @@ def parse_question(record: Any) -> GoldenQuestion:
         id=values["id"],
         text=values["body"],
         type=values.get("type") or "unknown",
-        documents=list(dict.fromkeys(map(_last_part, values["documents"]))),
+        documents=list(dict.fromkeys(url.rstrip("/").rsplit("/", 1)[-1] for url in values["documents"])),
     )
-
-
-def _last_part(url: str) -> str:
-    return url.rstrip("/").rsplit("/", 1)[-1]

@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -111,7 +110,7 @@ def indexing(
     """
     bm25, watch = Bm25Encoder.of(subject.manifest), Stopwatch()
     subject.encode(snippets[:WARM_UP])
-    with closing(scratch_index(folder, subject.manifest)) as index:
+    with closing(open_embedded(folder, subject.manifest, writable=True)) as index:
         for batch in batched(snippets, subject.settings.index.batch_size):
             with watch.stage("encode"):
                 vectors, tokens, _ = subject.encode(batch)
@@ -129,11 +128,6 @@ def indexing(
 
 def _cost(ms: float, snippets: int) -> Cost:
     return Cost(round(ms / snippets, 4), round(snippets / max(ms / 1000, 1e-9), 1))
-
-
-def scratch_index(folder: Path, manifest: Manifest, **changes: Any) -> Index:
-    """Return a new embedded index as the manifest describes it, apart from the changes."""
-    return open_embedded(folder, replace(manifest, **changes), writable=True)
 
 
 def encoding(

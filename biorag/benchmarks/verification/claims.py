@@ -46,11 +46,6 @@ class Claim:
     snippets: tuple[Snippet, ...]
     label: ClaimLabel | None = None
 
-    @property
-    def true(self) -> bool:
-        """Whether the snippets say so."""
-        return self.kind in TRUE_KINDS
-
 
 @dataclass(frozen=True, slots=True)
 class RepeatedSentence:

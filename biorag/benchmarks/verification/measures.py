@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from biorag.benchmarks.answers.abstention import expected_calibration_error
 from biorag.types import LABELS, ClaimLabel
 from biorag.utils.confusion import Floats, Table, macro_f1, share
 
 FALSE_SUPPORT = 0.03  # share of the claims that are not supported which may be called supported
-BINS = 10
+SAMPLES = 2000
 
 
 class OperatingPoint(NamedTuple):
@@ -23,14 +24,14 @@ class OperatingPoint(NamedTuple):
     threshold: float | None = None
 
 
-def macro_f1_interval(table: Table, seed: int, samples: int = 2000) -> tuple[float, float]:
+def macro_f1_interval(table: Table, seed: int) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval of macro-F1, claims being redrawn.
 
     To draw as many claims with replacement is to draw a table from the multinomial distribution of its cells.
     """
     total = int(table.sum())
-    drawn = np.random.default_rng(seed).multinomial(total, table.ravel() / total, samples)
-    low, high = np.quantile(macro_f1(drawn.reshape(samples, *table.shape), table.sum(1) > 0), [0.025, 0.975])
+    drawn = np.random.default_rng(seed).multinomial(total, table.ravel() / total, SAMPLES)
+    low, high = np.quantile(macro_f1(drawn.reshape(SAMPLES, *table.shape), table.sum(1) > 0), [0.025, 0.975])
     return float(low), float(high)
 
 
@@ -41,31 +42,26 @@ def operating_point(table: Table) -> OperatingPoint:
     return OperatingPoint(float(share(table[0, 0], totals[0])), float(others))
 
 
-def support_recall(supported: NDArray[np.bool_], probabilities: Floats, most: float = FALSE_SUPPORT) -> OperatingPoint:
-    """Return the point of the lowest threshold at which at most a share `most` of the others are called supported.
+def support_recall(supported: NDArray[np.bool_], probabilities: Floats) -> OperatingPoint:
+    """Return the point of the lowest threshold at which at most `FALSE_SUPPORT` of the others are called supported.
 
     `supported`: whether the label is "supports", (claims,); `probabilities`: of support, (claims,). A claim is called
-    supported from the threshold on; without a threshold that keeps to `most` none is.
+    supported from the threshold on; without such a threshold none is.
     """
     best = OperatingPoint(0.0, 0.0)
     for threshold in np.unique(probabilities)[::-1]:
         called = probabilities >= threshold
         false_support = float(share((called & ~supported).sum(), (~supported).sum()))
-        if false_support > most:
+        if false_support > FALSE_SUPPORT:
             break
         best = OperatingPoint(float(share((called & supported).sum(), supported.sum())), false_support, threshold)
     return best
 
 
-def calibration_error(labels: Sequence[ClaimLabel], probabilities: Floats, bins: int = BINS) -> float:
-    """Return the expected calibration error: |accuracy - confidence| of bins of confidence, weighted by their claims.
+def calibration_error(labels: Sequence[ClaimLabel], probabilities: Floats) -> float:
+    """Return the expected calibration error; the confidence is the probability of the likeliest class.
 
-    `probabilities`: of the classes, (claims, 3); the confidence is that of the likeliest class.
-
-    Guo et al. (2017), On Calibration of Modern Neural Networks, equation 3.
+    `probabilities`: of the classes, (claims, 3).
     """
-    confidence = probabilities.max(1)
     right = probabilities.argmax(1) == [LABELS.index(label) for label in labels]
-    bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
-    gaps = np.bincount(bin_of, right - confidence, bins)
-    return float(np.abs(gaps).sum() / len(labels))
+    return expected_calibration_error(probabilities.max(1), right)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from itertools import islice
@@ -86,14 +86,19 @@ def _write_medrag(path: Path) -> None:
 def _write_baseline(path: Path) -> None:
     """Write a folder of PubMed's baseline, of which some records have a title alone."""
     path.mkdir(parents=True, exist_ok=True)
+    told = (text if text.number % TITLE_ONLY else replace(text, content="") for text in texts())
+    (path / "pubmed20n0001.xml.gz").write_bytes(gzip.compress(pubmed_xml({text.pmid: text for text in told})))
+
+
+def pubmed_xml(papers: Mapping[int, Text]) -> bytes:
+    """Return records of PubMed with the texts of papers by their PMIDs, as efetch and the baseline have them."""
     records = []
-    for text in texts():
-        told = f"<Abstract><AbstractText>{escape(text.content)}</AbstractText></Abstract>"
-        article = f"<ArticleTitle>{escape(text.title)}</ArticleTitle>{told if text.number % TITLE_ONLY else ''}"
-        citation = f'<PMID Version="1">{text.pmid}</PMID><Article>{article}</Article>'
+    for pmid, text in papers.items():
+        told = f"<Abstract><AbstractText>{escape(text.content)}</AbstractText></Abstract>" if text.content else ""
+        article = f"<ArticleTitle>{escape(text.title)}</ArticleTitle>{told}"
+        citation = f'<PMID Version="1">{pmid}</PMID><Article>{article}</Article>'
         records.append(f"<PubmedArticle><MedlineCitation>{citation}</MedlineCitation></PubmedArticle>")
-    document = f'<?xml version="1.0"?>\n<PubmedArticleSet>{"".join(records)}</PubmedArticleSet>\n'
-    (path / "pubmed20n0001.xml.gz").write_bytes(gzip.compress(document.encode()))
+    return f'<?xml version="1.0"?>\n<PubmedArticleSet>{"".join(records)}</PubmedArticleSet>\n'.encode()
 
 
 def _write_pubmedqa(path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from biorag.recipes.recipe import Server
-from biorag.recipes.rehearsal.inputs import FIRST_PMID, ROWS, texts
+from biorag.recipes.rehearsal.inputs import FIRST_PMID, ROWS, pubmed_xml, texts
 
 WORDS_OF_A_TEXT = 12
 WORD = re.compile(r"[A-Za-z]{4,}")
@@ -55,9 +55,8 @@ class _Entrez(_Answer):
         if path.endswith("/elink.fcgi"):
             return 200, "application/json", json.dumps({"linksets": [_links(int(id)) for id in form["id"]]}).encode()
         if path.endswith("/efetch.fcgi"):
-            records = "".join(_record(int(id)) for id in form["id"][0].split(","))
-            document = f'<?xml version="1.0"?>\n<PubmedArticleSet>{records}</PubmedArticleSet>\n'
-            return 200, "text/xml", document.encode()
+            papers = {pmid: texts()[(pmid - FIRST_PMID) % ROWS] for pmid in map(int, form["id"][0].split(","))}
+            return 200, "text/xml", pubmed_xml(papers)
         return _unknown(path)
 
 
@@ -139,12 +138,3 @@ def _links(pmid: int) -> dict[str, Any]:
     cited = [FIRST_PMID + ROWS + (7 * pmid + place) % ROWS for place in range(4 * (pmid % CITES_NOTHING))]
     group = {"dbto": "pubmed", "linkname": "pubmed_pubmed_refs", "links": list(map(str, cited))}
     return {"dbfrom": "pubmed", "ids": [str(pmid)], **({"linksetdbs": [group]} if cited else {})}
-
-
-def _record(pmid: int) -> str:
-    text = texts()[(pmid - FIRST_PMID) % ROWS]
-    article = (
-        f"<ArticleTitle>{text.title}</ArticleTitle><Abstract><AbstractText>{text.content}</AbstractText></Abstract>"
-    )
-    citation = f'<PMID Version="1">{pmid}</PMID><Article>{article}</Article>'
-    return f"<PubmedArticle><MedlineCitation>{citation}</MedlineCitation></PubmedArticle>\n"

@@ -105,12 +105,9 @@ class PromptedWriter(Generic[S]):
         if self.at_a_time == 1:
             drafts = [self._ask(subject, number) for subject, number in requests]
         else:
-            drafts = self._ask_together(requests)
+            with asking_threads(self.at_a_time) as (pool, _):
+                drafts = list(pool.map(lambda request: self._ask(*request), requests))
         return [drafts[start : start + count] for start in range(0, len(drafts), count)]
-
-    def _ask_together(self, requests: Sequence[tuple[S, int]]) -> list[Generation]:
-        with asking_threads(self.at_a_time) as (pool, _):
-            return list(pool.map(lambda request: self._ask(*request), requests))
 
     def _ask(self, subject: S, number: int) -> Generation:
         sampling = self.draws.sampling(subject.id, number)
