@@ -48,27 +48,35 @@ def _groups() -> Sequence[_Group]:
 def elsewhere(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> Vectors:
     """Return which sentences speak of something else than the question, 1 or 0, (sentences,).
 
-    They stand in snippets without its subject, or neither they nor their titles name the group that it asks of.
+    Neither they nor the sentences before them name its subject, and their snippets do not either, or only in passing:
+    not in the title nor in the first sentence. Or neither they nor their titles name the group that it asks of.
     """
-    about = {id(hit) for hit in on_subject(question, hits)}
+    subject = _subject(question, hits)
     groups = [group for group in _groups() if group.asked.search(question)]
+    opening = {row.n: row for row in reversed(rows)}
     others = (
-        id(hits[row.n - 1]) not in about or not all(group.told.search(f"{row.title} {row.text}") for group in groups)
-        for row in rows
+        not _names(subject, row.text, row.title, opening[row.n].text, before.text if before.n == row.n else "")
+        or not all(group.told.search(f"{row.title} {row.text}") for group in groups)
+        for before, row in zip([*rows[:1], *rows], rows, strict=False)
     )
     return np.fromiter(others, np.float32, len(rows))
 
 
 def on_subject(question: str, hits: Sequence[Hit]) -> Sequence[Hit]:
-    """Return the hits that hold the question's subject.
+    """Return the hits that hold the question's subject; all, where they hold none that is rare."""
+    subject = _subject(question, hits)
+    return [hit for hit in hits if _names(subject, hit.snippet.contents)]
 
-    The subject is the rarest word of the question that any of the snippets holds; where they hold none that is rare,
-    all speak of it.
-    """
+
+def _subject(question: str, hits: Sequence[Hit]) -> str | None:
+    """Return the rarest word of the question that any of the snippets holds, if it is rare."""
     asked = sorted({stem for stem in stems(question) if rarity(stem) >= RARE}, key=lambda stem: (-rarity(stem), stem))
-    held = [set(stems(hit.snippet.contents)) for hit in hits]
-    subject = next((stem for stem in asked if any(stem in words for words in held)), None)
-    return [hit for hit, words in zip(hits, held, strict=True) if subject is None or subject in words]
+    held = {stem for hit in hits for stem in stems(hit.snippet.contents)}
+    return next((stem for stem in asked if stem in held), None)
+
+
+def _names(subject: str | None, *texts: str) -> bool:
+    return subject is None or any(subject in stems(text) for text in texts)
 
 
 def untold_groups(question: str, hits: Sequence[Hit]) -> list[str]:
