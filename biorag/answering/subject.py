@@ -20,6 +20,7 @@ _PART = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 RARE = 0.65  # rarity of a word from which it can be the subject
 LONGEST_ABBREVIATION = 6  # letters
+OUTCOME = "(?<!cause )(?<!lead to )(?<!risk of )(?<!prevent )"  # "Does it cause renal failure?" asks of no group
 TELLING = 0.6  # rarity of a word without which hits are hardly an answer
 
 
@@ -40,7 +41,7 @@ def extract_cues() -> Mapping[str, Any]:
 @cache
 def _groups() -> Sequence[_Group]:
     return [
-        _Group(name, *(re.compile(group[part], re.IGNORECASE) for part in ("asked", "told")))
+        _Group(name, re.compile(OUTCOME + group["asked"], re.IGNORECASE), re.compile(group["told"], re.IGNORECASE))
         for name, group in extract_cues()["groups"].items()
     ]
 
