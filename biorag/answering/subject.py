@@ -20,16 +20,19 @@ _PART = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 RARE = 0.65  # rarity of a word from which it can be the subject
 LONGEST_ABBREVIATION = 6  # letters
-OUTCOME = "(?<!cause )(?<!lead to )(?<!risk of )(?<!prevent )"  # "Does it cause renal failure?" asks of no group
+OUTCOME = re.compile(
+    r"\b(?:causes?|leads? to|risk of|prevents?) \w+(?: \w+)?"
+)  # "cause liver failure" asks of no group
 TELLING = 0.6  # rarity of a word without which hits are hardly an answer
 
 
-class _Group(NamedTuple):
-    """A group of patients to whom what holds in general need not apply: what asks of it, and what names it."""
+class QuestionCue(NamedTuple):
+    """What a question may ask for, or a group of patients that it may ask of: by what it does, and what tells it."""
 
     name: str
     asked: re.Pattern[str]
     told: re.Pattern[str]
+    weight: float  # of a sentence that tells it
 
 
 @cache
@@ -39,11 +42,21 @@ def extract_cues() -> Mapping[str, Any]:
 
 
 @cache
-def _groups() -> Sequence[_Group]:
+def _cues(table: str) -> Sequence[QuestionCue]:
     return [
-        _Group(name, re.compile(OUTCOME + group["asked"], re.IGNORECASE), re.compile(group["told"], re.IGNORECASE))
-        for name, group in extract_cues()["groups"].items()
+        QuestionCue(name, *(re.compile(cue[part], re.IGNORECASE) for part in ("asked", "told")), cue.get("weight", 0.0))
+        for name, cue in extract_cues()[table].items()
     ]
+
+
+def asked_cues(table: str, question: str) -> list[QuestionCue]:
+    """Return the cues of a table, "wanted" or "groups", that a question asks for or of."""
+    return [cue for cue in _cues(table) if cue.asked.search(question)]
+
+
+def _groups(question: str) -> list[QuestionCue]:
+    """Return the groups of patients, to whom what holds in general need not apply, that a question asks of."""
+    return asked_cues("groups", OUTCOME.sub("", question))
 
 
 def elsewhere(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> Vectors:
@@ -52,7 +65,7 @@ def elsewhere(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentenc
     They stand in snippets without its subject, or neither they nor their titles name the group that it asks of.
     """
     about = {id(hit) for hit in on_subject(question, hits)}
-    groups = [group for group in _groups() if group.asked.search(question)]
+    groups = _groups(question)
     others = (
         id(hits[row.n - 1]) not in about or not all(group.told.search(f"{row.title} {row.text}") for group in groups)
         for row in rows
@@ -75,7 +88,7 @@ def on_subject(question: str, hits: Sequence[Hit]) -> Sequence[Hit]:
 def untold_groups(question: str, hits: Sequence[Hit]) -> list[str]:
     """Return the groups of patients that a question asks of and that no hit on its subject names."""
     texts = [hit.snippet.contents for hit in on_subject(question, hits)]
-    return [g.name for g in _groups() if g.asked.search(question) and not any(map(g.told.search, texts))]
+    return [group.name for group in _groups(question) if not any(map(group.told.search, texts))]
 
 
 def lacking(question: str, hits: Sequence[Hit]) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -351,9 +352,11 @@ def test_the_groups_of_patients_that_a_question_asks_of(question, told, groups):
 
 
 def test_a_hostile_comparison_takes_no_minutes():
-    hits = hits_of("Zinc helped " + "1 " * 3000 + "sick men and women " * 3000)
-    assert len(candidates(hits)) == 1
-    assert len(features("Is zinc better than honey?" + " after" * 3000, hits, candidates(hits))) == 1
+    numbers, names = " ".join(map(str, range(2000))), " and ".join(map("".join, product("abcdefghij", repeat=3)))
+    hits = hits_of(f"Zinc helped {numbers} {names}.")
+    rows = candidates(hits)
+    assert len(features("Is zinc better than honey?", hits, rows)) == len(rows) == 3
+    assert len(features("after " * 3000, hits, rows)) == 3
 
 
 def test_the_other_side_of_yes_or_no_is_of_the_same_subject():
