@@ -20,9 +20,7 @@ _PART = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 RARE = 0.65  # rarity of a word from which it can be the subject
 LONGEST_ABBREVIATION = 6  # letters
-OUTCOME = re.compile(
-    r"\b(?:causes?|leads? to|risk of|prevents?) \w+(?: \w+)?"
-)  # "cause liver failure" asks of no group
+OUTCOME = re.compile(r"\b(?:causes?|leads? to|risk of|prevents?) \w+(?: \w+)?")  # "cause renal failure": no group
 TELLING = 0.6  # rarity of a word without which hits are hardly an answer
 
 
@@ -43,10 +41,11 @@ def extract_cues() -> Mapping[str, Any]:
 
 @cache
 def _cues(table: str) -> Sequence[QuestionCue]:
-    return [
-        QuestionCue(name, *(re.compile(cue[part], re.IGNORECASE) for part in ("asked", "told")), cue.get("weight", 0.0))
-        for name, cue in extract_cues()[table].items()
-    ]
+    cues = []
+    for name, cue in extract_cues()[table].items():
+        asked, told = (re.compile(cue[part], re.IGNORECASE) for part in ("asked", "told"))
+        cues.append(QuestionCue(name, asked, told, cue.get("weight", 0.0)))
+    return cues
 
 
 def asked_cues(table: str, question: str) -> list[QuestionCue]:
