@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction
-from biorag.answering.subject import elsewhere, extract_cues
+from biorag.answering.subject import QuestionCue, asked_cues, elsewhere, extract_cues
 from biorag.answering.verification.checker import citation_of
 from biorag.answering.yes_no import yes_no_lead
 from biorag.corpus.sentences import sentence_spans, terms
@@ -66,22 +66,6 @@ def _sections() -> Mapping[str, str]:
 def _pattern(name: str) -> re.Pattern[str]:
     phrases = sorted(extract_cues()["phrases"][name], key=len, reverse=True)
     return re.compile(rf"\b(?:{'|'.join(map(re.escape, phrases))})\b", re.IGNORECASE)
-
-
-class _Wanted(NamedTuple):
-    """Something that questions ask for: what asks for it, what tells it, and the weight of a sentence that does."""
-
-    asked: re.Pattern[str]
-    told: re.Pattern[str]
-    weight: float
-
-
-@cache
-def _wanted() -> Sequence[_Wanted]:
-    return [
-        _Wanted(re.compile(kind["asked"], re.IGNORECASE), re.compile(kind["told"], re.IGNORECASE), kind["weight"])
-        for kind in extract_cues()["wanted"].values()
-    ]
 
 
 def candidates(hits: Sequence[Hit]) -> list[EvidenceSentence]:
@@ -151,7 +135,7 @@ def features(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence
     """Return the part of each sentence's score for which no encoder is needed, (sentences,)."""
     top = max((hit.score for hit in hits), default=0.0)
     scores: Vectors = COVERAGE * held_words(question, [row.text for row in rows]).sum(axis=1)
-    wanted = [kind for kind in _wanted() if kind.asked.search(question)]
+    wanted = asked_cues("wanted", question)
     for index, row in enumerate(rows):
         share = max(0.0, hits[row.n - 1].score / top) if top > 0 else 1.0 / row.n
         scores[index] += HIT * share + _kind(wanted, row)
@@ -159,7 +143,7 @@ def features(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence
     return scores
 
 
-def _kind(wanted: Sequence[_Wanted], row: EvidenceSentence) -> float:
+def _kind(wanted: Sequence[QuestionCue], row: EvidenceSentence) -> float:
     """Return the weight of a sentence's kind, where its question wants this told."""
     text = row.text
     concludes = row.section in ("conclusions", "results") or _pattern("conclusion").search(text)

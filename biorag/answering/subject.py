@@ -20,15 +20,17 @@ _PART = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 RARE = 0.65  # rarity of a word from which it can be the subject
 LONGEST_ABBREVIATION = 6  # letters
+OUTCOME = re.compile(r"\b(?:causes?|leads? to|risk of|prevents?) \w+(?: \w+)?")  # "cause renal failure": no group
 TELLING = 0.6  # rarity of a word without which hits are hardly an answer
 
 
-class _Group(NamedTuple):
-    """A group of patients to whom what holds in general need not apply: what asks of it, and what names it."""
+class QuestionCue(NamedTuple):
+    """What a question may ask for, or a group of patients that it may ask of: by what it does, and what tells it."""
 
     name: str
     asked: re.Pattern[str]
     told: re.Pattern[str]
+    weight: float  # of a sentence that tells it
 
 
 @cache
@@ -38,11 +40,22 @@ def extract_cues() -> Mapping[str, Any]:
 
 
 @cache
-def _groups() -> Sequence[_Group]:
-    return [
-        _Group(name, *(re.compile(group[part], re.IGNORECASE) for part in ("asked", "told")))
-        for name, group in extract_cues()["groups"].items()
-    ]
+def _cues(table: str) -> Sequence[QuestionCue]:
+    cues = []
+    for name, cue in extract_cues()[table].items():
+        asked, told = (re.compile(cue[part], re.IGNORECASE) for part in ("asked", "told"))
+        cues.append(QuestionCue(name, asked, told, cue.get("weight", 0.0)))
+    return cues
+
+
+def asked_cues(table: str, question: str) -> list[QuestionCue]:
+    """Return the cues of a table, "wanted" or "groups", that a question asks for or of."""
+    return [cue for cue in _cues(table) if cue.asked.search(question)]
+
+
+def _groups(question: str) -> list[QuestionCue]:
+    """Return the groups of patients, to whom what holds in general need not apply, that a question asks of."""
+    return asked_cues("groups", OUTCOME.sub("", question))
 
 
 def elsewhere(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> Vectors:
@@ -51,8 +64,7 @@ def elsewhere(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentenc
     Neither they nor the sentences before them name its subject, and their snippets do not either, or only in passing:
     not in the title nor in the first sentence. Or neither they nor their titles name the group that it asks of.
     """
-    subject = _subject(question, hits)
-    groups = [group for group in _groups() if group.asked.search(question)]
+    subject, groups = _subject(question, hits), _groups(question)
     opening = {row.n: row for row in reversed(rows)}
     others = (
         not _names(subject, row.text, row.title, opening[row.n].text, before.text if before.n == row.n else "")
@@ -82,7 +94,7 @@ def _names(subject: str | None, *texts: str) -> bool:
 def untold_groups(question: str, hits: Sequence[Hit]) -> list[str]:
     """Return the groups of patients that a question asks of and that no hit on its subject names."""
     texts = [hit.snippet.contents for hit in on_subject(question, hits)]
-    return [g.name for g in _groups() if g.asked.search(question) and not any(map(g.told.search, texts))]
+    return [group.name for group in _groups(question) if not any(map(group.told.search, texts))]
 
 
 def lacking(question: str, hits: Sequence[Hit]) -> list[str]:

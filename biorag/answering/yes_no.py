@@ -42,6 +42,8 @@ NAMED = 0.5  # weight of a word from which it can be a side of a comparison
 _COMPARING = re.compile(  # not "A was compared with B", which tells a design
     r"\b(?:than|superior to|inferior to|as \w+ as|(?<!was )(?<!were )compared (?:with|to)|versus|vs)\b", re.IGNORECASE
 )
+_STUDIED = r"(?:studied|evaluated|investigated|assessed|examined|tested|established)\b"
+_UNSTUDIED = re.compile(rf"\b(?:not|never)(?: yet)?(?: been)?(?: \w+ly)? {_STUDIED}", re.IGNORECASE)
 _WORD = re.compile(r"[a-z][a-z-]*[a-z]")
 
 
@@ -96,7 +98,12 @@ def yes_no_lead(question: str, rows: Sequence[EvidenceSentence], relevance: Vect
     best = deciding_sentence(log_odds, weights, side)
     deciding, signs = top[best], np.array([_softmax(row[:MAYBE])[1 - side] for row in log_odds])
     # The sentence that is shown first has to say what the answer says.
-    is_plain = max(yes, no) >= PLAINLY and 1 - signs[best] >= PLAIN and compares_alike(question, rows[deciding].text)
+    is_plain = (
+        max(yes, no) >= PLAINLY
+        and 1 - signs[best] >= PLAIN
+        and compares_alike(question, rows[deciding].text)
+        and tells_results(question, rows[deciding].text)
+    )
     others = [n for n, sign in enumerate(signs) if sign >= PLAIN and rows[top[n]].n != rows[deciding].n]
     other = rows[top[max(others, key=lambda n: weights[n] * signs[n])]] if others else None
     probability = dict(zip(POLAR, chances.tolist(), strict=True))
@@ -113,6 +120,11 @@ def compares_alike(question: str, text: str) -> bool:
         return not asked
     exchanged = (asked[0] & said[1]) - said[0] | (asked[1] & said[0]) - said[1]
     return not exchanged
+
+
+def tells_results(question: str, text: str) -> bool:
+    """Whether a sentence does not only say that something "has not been studied", unless that is asked."""
+    return not _UNSTUDIED.search(text) or bool(re.search(_STUDIED, question, re.IGNORECASE))
 
 
 def _sides(text: str) -> tuple[set[str], set[str]] | None:

@@ -38,7 +38,7 @@ _YEARS = tuple(
     )
 )
 _CITE = re.compile(
-    r"^\W*(?:(?:please |how to )?cite this(?: article)?(?: as)?|to cite(?: this article)?|citation)\s*:?\s*",
+    r"^\W*(?:(?:please |how to )?cite this(?: article)?(?: as)?|to cite(?: this article)?|citation)\b\s*:?\s*",
     re.IGNORECASE,
 )
 # Authors, and a title whose last word is in small letters; abbreviated names, as "Front. Immunol.", have capitals.
@@ -82,7 +82,7 @@ _ROLE = re.compile(
     r"epidemiologist|(?:bio)?statistician|scientist|registrar|nurse|specialist|practitioner|candidate|manager|analyst|"
     r"economist)(?:\s+(?:of|in)(?:\s+[a-z-]+){1,4})?$"
 )
-_SUFFIX = re.compile(r",?\s+((?:Jr|Sr)\b\.?|II|III|IV)(?=\s*(?:[,;·•|&*\d]|\band\b|$))")
+_SUFFIX = re.compile(r",?\s((?:Jr|Sr)\b\.?|II|III|IV)(?=\s*(?:[,;·•|&*\d]|\band\b|$))")
 _SEPARATED = re.compile(r"[,;·•|&]|\band\b")
 _MARKED = re.compile(r"[\d*†‡§¶#]$")  # a line of authors whose last name is whole
 _PARTICLE = re.compile(
@@ -92,11 +92,11 @@ _PARTICLE = re.compile(
 )
 # A date, an address or a page's number beside a journal's name in a head or a foot.
 _BESIDE = re.compile(
-    rf"\S+\.(?:com|org)\b\S*|\([A-Z][a-z]+\)|^[0-9]+\s|(?:[0-9]{{1,2}}\s+)?\b[A-Z][a-z]{{2,8}}\.?(?:\s[0-9]{{1,2}},)?\s{_YEAR}"
+    rf"(?<!\S)\S+\.(?:com|org)\b\S*|\([A-Z][a-z]+\)|^[0-9]+\s|(?:[0-9]{{1,2}}\s+)?\b[A-Z][a-z]{{2,8}}\.?(?:\s[0-9]{{1,2}},)?\s{_YEAR}"
 )
 _PREPRINTS = re.compile(r"\b((?:bio|med)Rxiv)\b")
 # The rest of a DOI that a narrow column breaks.
-_BROKEN_DOI = re.compile(r"(10\.[0-9]{4,9}/\S+)\n(?=[a-z\d.-]*\d)(?=[\d.]*[a-z-])([a-z\d.-]+)$", re.MULTILINE)
+_BROKEN_DOI = re.compile(r"(10\.[0-9]{4,9}/\S{1,100})\n(?=[a-z\d.-]*\d)(?=[\d.]*[a-z-])([a-z\d.-]+)$", re.MULTILINE)
 
 
 def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequence[str]) -> dict[str, Any]:
@@ -113,9 +113,10 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
     if own and (not title or _said(own, opening)):
         title, after = own, _lines_after(own, front) or after
     journal, numbers = _place(places, title)
+    cited = opening[: 2 * FRONT]
     return {
         "title": title,
-        "authors": own_authors(metadata.get("author", ""), opening) or _authors(after, opening),
+        "authors": own_authors(metadata.get("author", ""), cited) or _authors(after, cited),
         "year": int(numbers["year"]) if numbers.get("year") else _year(metadata, opening),
         "journal": " ".join((metadata.get("journal") or journal or _masthead(lines)).split()),
         "volume": numbers.get("volume") or "",
@@ -133,7 +134,8 @@ def without_citation(lines: Iterable[tuple[int, str]], title: str) -> tuple[list
     """
     numbered = list(lines)
     for start, (_, line) in enumerate(numbered):
-        if not _CITE.match(line):
+        opening = _CITE.match(line)
+        if not opening or not opening[0].rstrip().endswith((":", "as")):
             continue
         rest = [text for _, text in numbered[start : start + CITED_LINES]]
         cited = rest[: next((n for n, text in enumerate(rest) if not text.strip()), len(rest))]
@@ -153,7 +155,7 @@ def _cited_authors(text: str) -> list[str]:
         match = re.match(r"([^\d.,:]{2,40}?),?\s((?:[A-Z]\.?-?){1,4})(?:\s(Jr|Sr|II|III|IV))?(?=[\s.:(]|$)", part)
         if not match:
             break
-        names.append(", ".join(filter(None, match.groups())))
+        names.append(", ".join(filter(None, (match[1], re.sub(r"(?<=[A-Z]{2})\.$", "", match[2]), match[3]))))
         if match.end() < len(part.rstrip(" .")):
             break
     return names
@@ -250,15 +252,15 @@ def _year(metadata: Mapping[str, str], opening: str) -> int | None:
     return int(year) if year else None
 
 
-def own_authors(value: str, opening: str = "") -> list[str]:
+def own_authors(value: str, cited: str = "") -> list[str]:
     """Return the authors that a file's own field names; none if it names a program, a login or one word."""
     names = [name for name in re.split(r"\s*;\s*|\s+and\s+|\s*&\s*", value.strip()) if name]
     if len(names) == 1 and not re.fullmatch(r"[^\s,]+,[^,]+", names[0]):  # "Smith, John" is one
         names = [name for name in re.split(r"\s*,\s*", names[0]) if name]
-    return inverted(names, opening) if names and all(_is_name(name) for name in names) else []
+    return inverted(names[:MOST_AUTHORS], cited) if names and all(map(_is_name, names)) else []
 
 
-def _authors(lines: Sequence[Line], opening: str) -> list[str]:
+def _authors(lines: Sequence[Line], cited: str) -> list[str]:
     """Return the authors of the lines after a title, which end where affiliations or the text begin."""
     names: list[str] = []
     text, is_open, size = "", False, 0.0
@@ -272,7 +274,7 @@ def _authors(lines: Sequence[Line], opening: str) -> list[str]:
         # A line may end within a name, unless a mark (raised, it is not in `added`) ends it or each name has a line.
         is_open = bool(_SEPARATED.search(text)) and not _MARKED.search(line.text) and line.text[-1] == added[-1]
         names = list(_names(text)) or names
-    return inverted(names, opening)[:MOST_AUTHORS]
+    return inverted(names[:MOST_AUTHORS], cited)
 
 
 def _names(text: str) -> Iterator[str]:
@@ -313,6 +315,7 @@ def inverted(names: Sequence[str], cited: str = "") -> list[str]:
     """
     inverted = []
     for name in names:
+        name = " ".join(name.split())
         suffix = _SUFFIX.search(name)
         words = (name[: suffix.start()] if suffix else name).replace("’", "'").split()
         if "," in " ".join(words) or len(words) < 2 or _GROUP.fullmatch(name):

@@ -115,7 +115,7 @@ def checked_fields(index: Index, manifest: Manifest, where: Where) -> Where:
                 f"no snippet has the field {name!r} of --filter{meant}: the fields are {fields}; {_shown_by(manifest)}"
             )
         where = _spelled_as(where, {name: cases[name.casefold()] for name in lacking if name not in known})
-    where = tuple(_accented(index, dimension, part) if isinstance(part, FieldFilter) else part for part in where)
+    where = tuple(_accented(index, dimension, part) for part in where)
     numbers = [part for part in comparisons(where) if part.field not in ALWAYS and _is_number(part)]
     for name, value in {condition.field: condition.value for condition in numbers}.items():
         if not _holds(index, dimension, (FieldFilter(name, ">=", -sys.float_info.max),)):
@@ -125,8 +125,11 @@ def checked_fields(index: Index, manifest: Manifest, where: Where) -> Where:
     return where
 
 
-def _accented(index: Index, dimension: int, condition: FieldFilter) -> FieldFilter | AnyOf:
+def _accented(index: Index, dimension: int, condition: FieldFilter | AnyOf) -> FieldFilter | AnyOf:
     """Return a condition on words; where no snippet has them, with the accents of those that are alike without."""
+    if isinstance(condition, AnyOf):
+        each = (tuple(_accented(index, dimension, part) for part in one) for one in condition.alternatives)
+        return replace(condition, alternatives=tuple(each))
     if condition.op != CONTAINS or _holds(index, dimension, (replace(condition, negated=False),)):
         return condition
     asked = re.compile(rf"\b{re.escape(_unaccented(str(condition.value)))}\b")

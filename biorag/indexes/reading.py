@@ -16,6 +16,7 @@ from biorag.utils.progress import batched
 FETCHED_AT_ONCE = 1000
 MOST_OF_PMID = 1000  # snippets of one paper that are listed
 PMID_DIGITS = 12  # at most
+MOST_FOLDERS = 32  # before a file's name
 _OF_BLOCKS = ("document", "block", "blocks")
 
 
@@ -52,7 +53,7 @@ def _joined(text: str, block: str) -> str:
 
 def named_snippets(index: Index, name: str, dimension: int) -> list[Snippet]:
     """Return the snippet of an id, else those of a PMID by id; `dimension` is that of the index's dense vectors."""
-    parts = name.split("/")  # before a file's passage may stand the folders that were indexed
+    parts = name.split("/", MOST_FOLDERS)  # before a file's passage may stand the folders that were indexed
     for start in range(len(parts) if "#" in name else 1):
         if snippet := document(index, "/".join(parts[start:])):
             return [snippet]

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -344,6 +345,30 @@ def test_a_dose_in_general_is_no_answer_for_a_group_of_patients(asked, told):
     assert Extractor().extract(question, hits).rows[0].text == told
     assert untold_groups(question, hits_of(general, hits[1].snippet.content)) != []
     assert untold_groups("What is the dose of teclistamab?", hits_of(general)) == []
+
+
+@pytest.mark.parametrize(
+    ("question", "told", "groups"),
+    [
+        ("Does the vaccine prevent over 70% of infections?", "", []),
+        ("Does a pressure above 80 mmHg harm?", "", []),
+        ("Is teclistamab safe over 75?", "", ["old age"]),
+        ("Does teclistamab cause liver failure?", "", []),
+        ("What is the dose in Child-Pugh class C?", "", ["hepatic impairment"]),
+        ("What is the dose in children?", "Women of childbearing potential, Child-Pugh class A.", ["children"]),
+        ("What is the dose in children?", "Childhood leukaemia.", []),
+    ],
+)
+def test_the_groups_of_patients_that_a_question_asks_of(question, told, groups):
+    assert untold_groups(question, hits_of(f"Teclistamab is given. {told}")) == groups
+
+
+def test_a_hostile_comparison_takes_no_minutes():
+    numbers, names = " ".join(map(str, range(2000))), " and ".join(map("".join, product("abcdefghij", repeat=3)))
+    hits = hits_of(f"Zinc helped {numbers} {names}.")
+    rows = candidates(hits)
+    assert len(features("Is zinc better than honey?", hits, rows)) == len(rows) == 3
+    assert len(features("after " * 3000, hits, rows)) == 3
 
 
 def test_the_other_side_of_yes_or_no_is_of_the_same_subject():

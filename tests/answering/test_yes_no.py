@@ -42,6 +42,20 @@ def test_the_lead_is_what_the_sentence_says(question, text, answer):
     assert lead.deciding.text == text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Nevoglitin has not been adequately evaluated in breastfeeding women.",
+        "Nevoglitin was never tested in breastfeeding women.",
+    ],
+)
+def test_what_was_not_studied_is_not_denied(text):
+    lead = lead_of("Is nevoglitin safe during breastfeeding?", text)
+    assert (lead.answer, lead.deciding.text) == ("unclear", text)
+    asked = lead_of("Was nevoglitin evaluated in breastfeeding women?", "Nevoglitin was not evaluated in such women.")
+    assert asked.answer == "no"
+
+
 def test_where_snippets_disagree_the_other_side_is_told_too():
     affirmed, denied = "Aspirin lowers fever in adults.", "Aspirin does not lower fever in adults."
     lead = lead_of(QUESTION, *[affirmed] * 4, denied)

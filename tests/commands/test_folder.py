@@ -275,6 +275,8 @@ def test_words_of_a_filter_need_no_accents(run, tiny_encoder, tmp_path):
     for words, hits in (("Grafe", 1), ("gräfe", 1), ("grafe, jan", 1), ("Jan", 1)):
         found = run("search", "pain", "--name", "kept", "--filter", f'authors~"{words}"', "--json")
         assert len(done(found)["hits"]) == hits, words
+    either = run("search", "pain", "--name", "kept", "--filter", "authors~Grafe or authors~Nobody", "--json")
+    assert len(done(either)["hits"]) == 1
     assert done(run("search", "pain", "--name", "kept", "--filter", "not authors~Grafe", "--json"))["hits"] == []
     assert "no snippet has" in failed(run("search", "pain", "--name", "kept", "--filter", "authors~Graf"), 2)
 

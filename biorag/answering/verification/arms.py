@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ def attributed(pair: ClaimComparison) -> Iterator[tuple[set[int], bool]]:
     shares most words that not all arms have. Numbers that are given "respectively" belong to none.
     """
     words, theirs = pair.claim.content, pair.evidence.content
+    weights = {word.key: word.weight for word in (*words, *theirs)}
     ours, parts = _parts(words), _parts(theirs)
     used: dict[int, int] = {}
     for position, index in pair.owners.items():
@@ -54,7 +55,7 @@ def attributed(pair: ClaimComparison) -> Iterator[tuple[set[int], bool]]:
             telling = said & (frozenset.union(*names) - common)
             if telling:
                 break
-        shares = [_likeness(telling, name - common, pair) for name in names]
+        shares = [_likeness(telling, name - common, weights) for name in names]
         if max(shares) > shares[own]:
             yield {index}, False
         elif telling and telling <= names[own] and shares.count(shares[own]) == 1:
@@ -94,8 +95,7 @@ def _names(words: Sequence[ContentWord], arms: Sequence[Part], slack: int = 0) -
     return [frozenset(words[n].key for n in name) for name in names]
 
 
-def _likeness(said: Set[str], name: Set[str], pair: ClaimComparison) -> float:
+def _likeness(said: Set[str], name: Set[str], weights: Mapping[str, float]) -> float:
     """Return the share, by weight, of the words of two names that both have."""
-    weights = {word.key: word.weight for word in (*pair.claim.content, *pair.evidence.content)}
     total = sum(weights[key] for key in said | name)
     return sum(weights[key] for key in said & name) / total if total else 0.0
