@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from io import BytesIO
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from lxml import etree
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import NameObject, StreamObject
 
-from biorag.corpus import pdf_pages
 from biorag.corpus.pdf import plain
 from biorag.corpus.pdf_facts import MOST_AUTHORS, own_authors
 from biorag.corpus.readers import read_changes
