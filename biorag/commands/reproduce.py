@@ -217,6 +217,7 @@ def _print(report: Mapping[str, Any]) -> None:
 
 
 def _print_preview(planned: Mapping[str, Any]) -> None:
+    from biorag.models.finding import accept_licence
     from biorag.models.resources import duration, gib
 
     for step in planned["steps"]:
@@ -230,6 +231,8 @@ def _print_preview(planned: Mapping[str, Any]) -> None:
         calls = f", {server['calls']:,} calls" if server["calls"] else ""
         cost = f", about ${server['cost']:,.0f}" if server["cost"] else ""
         show.err.print(f"server {server['name']} at {server['url']}: {server['what']}{calls}{cost}", soft_wrap=True)
+    for id in planned["gated"]:
+        show.err.print(f"{id} is gated: {accept_licence(id)}", soft_wrap=True)
     disk = f", {gib(planned['disk'])} of disk" if planned["disk"] else ""
     show.err.print(f"{len(planned['steps'])} steps, {duration(planned['seconds'])} or more{disk}")
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 from biorag.corpus.sources import DEMO
 from biorag.errors import BadInputError, UsageError
 from biorag.recipes.changes import Change, Changes, CommandUse, Reader
+from biorag.recipes.named_models import models_of, named_in
 from biorag.recipes.recipe import (
     MEMORY_ONLY,
     AxisValue,
@@ -149,6 +150,13 @@ class RecipePlan:
     def urls(self) -> dict[str, str]:
         """The URLs of these servers."""
         return {name: self.choices.urls.get(name, server.url) for name, server in self.servers.items()}
+
+    @property
+    def gated(self) -> dict[str, bool]:
+        """The models whose licence is accepted first, and whether a step loads them, not a server alone."""
+        loaded = {id for step in self.steps for id in named_in(step.arguments)}
+        named, known = loaded | {server.model for server in self.servers.values()}, models_of(self.recipe)
+        return {id: id in loaded for id in sorted(named & known.keys()) if known[id].gated}
 
     def templates(self) -> Iterator[StepTemplate]:
         """Yield the templates of the scale."""

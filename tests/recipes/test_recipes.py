@@ -471,6 +471,24 @@ def test_a_plan_is_checked_against_the_machine_named(real, tmp_path):
     assert fault.startswith("training org/one takes 0.0 GiB and there are")
 
 
+def test_a_gated_model_is_named_in_the_plan_and_asked_for_before_the_first_step(real, tmp_path):
+    asked = ["run", real, "--data", tmp_path]
+    assert done(invoke(*asked, "--dry-run", "--json"))["gated"] == {}
+    server = '[servers.writer]\nwhat = "Gemma"\nurl = "http://localhost:1"\nmodel = "google/gemma-2b"\n'
+    real.write_text(real.read_text().replace('licence = "none"', 'licence = "its own"\ngated = true') + server)
+    assert done(invoke(*asked, "--dry-run", "--json"))["gated"] == {"org/one": True}, "no step asks the server"
+    real.write_text(
+        real.read_text() + '[[steps]]\nname = "written"\nrun = "generate queries {texts} {writer} --out {out}"\n'
+    )
+    assert done(invoke(*asked, "--dry-run", "--json"))["gated"] == {"google/gemma-2b": False, "org/one": True}
+    assert (
+        "org/one is gated: accept its licence on https://huggingface.co/org/one" in invoke(*asked, "--dry-run").stderr
+    )
+    sentence = failed(invoke(*asked, "--out", tmp_path / "out"), 4, "the hub does not give 'org/one'")
+    assert "https://huggingface.co/org/one, signed in, and set HF_TOKEN" in sentence
+    assert not (tmp_path / "out").exists()
+
+
 def test_steps_side_by_side_end_sooner_but_wait_for_what_they_need(file):
     plan = RecipePlan(load_recipe(file), "smoke", Choices(file.parent))
     estimates = {step.key: StepEstimate(seconds=len(step.needs) + 1) for step in plan.steps}
