@@ -224,7 +224,8 @@ def _print_preview(planned: Mapping[str, Any]) -> None:
         known = step["seconds"] is not None and step["bytes"] is not None
         estimate = f": {duration(step['seconds'])} or more, about {gib(step['bytes'])}" if known else ""
         show.out.print(f"{step['name']}{estimate}", soft_wrap=True)
-        show.out.print(f"  biorag {shlex.join(step['command'][3:-1])}", soft_wrap=True)
+        words, place = step["command"], step["command"].index("biorag")
+        show.out.print(f"  {shlex.join([*words[: place + 1], *words[place + 3 : -1]])}", soft_wrap=True)
         if step["fault"]:
             show.out.print(f"  does not fit: {step['fault']}", soft_wrap=True)
     for server in planned["servers"]:

@@ -21,6 +21,7 @@ from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings, checked
 from biorag.settings.training import CROSS_ENCODER, RERANKER
 from biorag.types import TrainingRow
+from biorag.utils.cores import visible_gpus
 
 CHARACTERS = 4  # of a token, as the guard counts them
 QUERY_TOKENS = 64  # of a question, at most
@@ -49,11 +50,12 @@ def device_bytes(machine: MachineKind | None) -> int:
 
 
 class Estimator:
-    """Estimates the steps of a plan on a machine of a kind, or on this one (None), of which each step takes one GPU."""
+    """Estimates the steps of a plan on a machine of a kind, or on this one (None); each process takes one GPU."""
 
     def __init__(self, plan: RecipePlan, machine: MachineKind | None = None) -> None:
         alone = {"count": 1, "gpus": min(1, machine.gpus)} if machine else {}
         self._plan, self._machine = plan, machine and machine.model_copy(update=alone)
+        self._gpus = machine.gpus if machine else len(visible_gpus())
         self._known = models_of(plan.recipe)
         self._shapes: dict[str, ModelShape] = {}
         self._by_key = {instance.step.key: instance for instance in plan.instances}
@@ -93,6 +95,8 @@ class Estimator:
         else:
             estimate = self._encoding(instance, work, shape)
             fits = (estimate.bytes or 0) <= self.memory
+        if 0 < self._gpus < instance.step.processes:
+            return replace(estimate, fault=f"it takes {instance.step.processes} GPUs, and there are {self._gpus}")
         doing = f"training {id}" if work.kind == "train" else id
         fault = f"{doing} takes {gib(estimate.bytes or 0)} and there are {gib(self.memory)}"
         return estimate if fits else replace(estimate, fault=fault)
@@ -146,9 +150,10 @@ class Estimator:
             queries = training.query_tokens if kind == RERANKER else 0
             whole, one = (columns_work(kind, [row], training, queries, lora) for row in (longest, mean))
         device = "cuda" if self._machine and self._machine.gpus else "cpu"
-        machine = Machine(device, self.memory, self.speed, uses_bf16(settings.retrieval.precision))
+        processes = instance.step.processes
+        machine = Machine(device, self.memory, self.speed, uses_bf16(settings.retrieval.precision), processes)
         asked = replace(whole, tokens=one.tokens * (rows or 1))
-        found = estimate(shape, asked, training, machine, epochs_of(training, rows or 1))
+        found = estimate(shape, asked, training, machine, epochs_of(training, rows or 1, processes))
         disk = MODELS * resources.WEIGHT_BYTES * found.parameters + MOMENT_BYTES * found.trained
         return StepEstimate(found.seconds if rows else None, found.peak, disk), found.fits(self.memory)
 
@@ -181,9 +186,11 @@ def elapsed(plan: RecipePlan, estimates: Mapping[str, StepEstimate], jobs: int) 
     """Return the seconds until all steps have ended, of which `jobs` run at a time, each after those that it needs."""
     free, ends = [0.0] * jobs, dict[str, float]()
     for step in unique(plan.steps):
-        start = max([heapq.heappop(free), *(ends[need.key] for need in step.needs)])
+        places = [heapq.heappop(free) for _ in range(min(step.processes, jobs))]  # of each process
+        start = max([*places, *(ends[need.key] for need in step.needs)])
         ends[step.key] = start + (estimates[step.key].seconds or 0)
-        heapq.heappush(free, ends[step.key])
+        for _ in places:
+            heapq.heappush(free, ends[step.key])
     return max(ends.values())
 
 
