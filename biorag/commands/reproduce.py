@@ -235,7 +235,8 @@ def _print_preview(planned: Mapping[str, Any]) -> None:
     for id in planned["gated"]:
         show.err.print(f"{id} is gated: {accept_licence(id)}", soft_wrap=True)
     disk = f", {gib(planned['disk'])} of disk" if planned["disk"] else ""
-    show.err.print(f"{len(planned['steps'])} steps, {duration(planned['seconds'])} or more{disk}")
+    host = f", {gib(planned['host'])} of the machine's memory for rows" if planned["host"] else ""
+    show.err.print(f"{len(planned['steps'])} steps, {duration(planned['seconds'])} or more{disk}{host}")
 
 
 def ablate(

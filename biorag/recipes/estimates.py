@@ -26,16 +26,21 @@ from biorag.utils.cores import visible_gpus
 CHARACTERS = 4  # of a token, as the guard counts them
 QUERY_TOKENS = 64  # of a question, at most
 DEFAULT_TOKENS = 128  # of a text, where a recipe does not say
+ROW_BYTES = 1000  # of a row in the host's memory besides its letters, with what reading it takes (docs/memory.md)
 MODELS = 2  # on disk: the model, and a checkpoint's besides, which has AdamW's moments too
 
 
 @dataclass(frozen=True, slots=True)
 class StepEstimate:
-    """The seconds, bytes of memory and bytes of disk that a step takes, None where not known; why it does not fit."""
+    """The seconds, bytes of memory and bytes of disk that a step takes, None where not known; why it does not fit.
+
+    The memory is a device's; `host` is that of a training's rows in the machine's.
+    """
 
     seconds: float | None = None
     bytes: int | None = None
     disk: int | None = None
+    host: int | None = None
     fault: str = ""
 
 
@@ -64,6 +69,11 @@ class Estimator:
     def memory(self) -> int:
         """The bytes of the device."""
         return device_bytes(self._machine)
+
+    @cached_property
+    def host(self) -> int:
+        """The bytes of the machine's own memory."""
+        return int(self._machine.memory_gb * GIGABYTE) if self._machine else resources.free_bytes("cpu")
 
     @cached_property
     def _speed_here(self) -> float:
@@ -97,6 +107,9 @@ class Estimator:
             fits = (estimate.bytes or 0) <= self.memory
         if 0 < self._gpus < instance.step.processes:
             return replace(estimate, fault=f"it takes {instance.step.processes} GPUs, and there are {self._gpus}")
+        if (estimate.host or 0) > self.host:
+            fault = f"its rows take {gib(estimate.host or 0)} of the machine's memory and there are {gib(self.host)}"
+            return replace(estimate, fault=fault)
         doing = f"training {id}" if work.kind == "train" else id
         fault = f"{doing} takes {gib(estimate.bytes or 0)} and there are {gib(self.memory)}"
         return estimate if fits else replace(estimate, fault=fault)
@@ -127,10 +140,10 @@ class Estimator:
             values["precision"] = "bf16"
         return checked(values)
 
-    def _rows(self, work: StepWork) -> tuple[int | None, int]:
-        """Return how many rows there are, None if not known, and the tokens of a text."""
-        source = None if isinstance(work.of, int) else self._plan.recipe.inputs[work.of]
-        rows = source.size.get(self._plan.scale_name) if source else int(work.of)
+    def _rows(self, work: StepWork, of: str | int) -> tuple[int | None, int]:
+        """Return how many rows of an input, or a number, there are, None if not known, and the tokens of a text."""
+        source = None if isinstance(of, int) else self._plan.recipe.inputs[of]
+        rows = source.size.get(self._plan.scale_name) if source else int(of)
         return rows, work.tokens or (source.tokens if source else DEFAULT_TOKENS)
 
     def _training(self, instance: Instance, work: StepWork, shape: ModelShape) -> tuple[StepEstimate, bool]:
@@ -141,7 +154,7 @@ class Estimator:
 
         settings = self._settings(instance)
         training, kind = settings.training, instance.use.name.rpartition(" ")[2]
-        rows, tokens = self._rows(work)
+        rows, tokens = self._rows(work, work.of)
         longest, mean = (_row(work, length) for length in (training.max_tokens, tokens))
         lora = bool(instance.use.options.get("lora"))
         if kind == CROSS_ENCODER:
@@ -155,11 +168,13 @@ class Estimator:
         asked = replace(whole, tokens=one.tokens * (rows or 1))
         found = estimate(shape, asked, training, machine, epochs_of(training, rows or 1, processes))
         disk = MODELS * resources.WEIGHT_BYTES * found.parameters + MOMENT_BYTES * found.trained
-        return StepEstimate(found.seconds if rows else None, found.peak, disk), found.fits(self.memory)
+        held, length = self._rows(work, work.held or work.of)
+        host = processes * (held or 0) * _bytes_held(_row(work, length))
+        return StepEstimate(found.seconds if rows else None, found.peak, disk, host), found.fits(self.memory)
 
     def _encoding(self, instance: Instance, work: StepWork, shape: ModelShape) -> StepEstimate:
         settings = self._settings(instance)
-        rows, tokens = self._rows(work)
+        rows, tokens = self._rows(work, work.of)
         needed = resources.WEIGHT_BYTES * shape.parameters
         if rows is None:
             return StepEstimate(None, needed, None)
@@ -180,6 +195,11 @@ def _row(work: StepWork, tokens: int) -> TrainingRow:
     text = "a" * (CHARACTERS * (tokens - 1))
     query = text[: CHARACTERS * (min(tokens, QUERY_TOKENS) - 1)]
     return TrainingRow(query, text, (text,) * max(0, round(work.texts) - 2))
+
+
+def _bytes_held(row: TrainingRow) -> int:
+    """Return the bytes that a row takes in the memory of a process that reads it."""
+    return ROW_BYTES + sum(map(len, (row.query, row.positive, *row.negatives)))
 
 
 def elapsed(plan: RecipePlan, estimates: Mapping[str, StepEstimate], jobs: int) -> float:
@@ -208,6 +228,7 @@ def totals(plan: RecipePlan, estimates: Mapping[str, StepEstimate], jobs: int = 
     ]
     return {
         "seconds": elapsed(plan, estimates, jobs),
+        "host": max(one.host or 0 for one in estimates.values()),
         "disk": sum(one.disk or 0 for one in estimates.values()),
         "cost": sum(server["cost"] for server in servers),
         "servers": servers,

@@ -154,12 +154,16 @@ class Scale(_Part):
 
 
 class StepWork(_Part):
-    """The work of a step, for its estimate: texts of an input, or a number of them, encoded or trained on."""
+    """The work of a step, for its estimate: texts of an input, or a number of them, encoded or trained on.
+
+    A training holds its rows in the host's memory: those of the input `held`, if they are others.
+    """
 
     kind: Literal["encode", "train"]
     of: str | int
     texts: float = Field(1, gt=0, description="Texts of each row.")
     tokens: int | None = Field(None, ge=1)
+    held: str | None = None
 
 
 def _conditions(when: object) -> object:

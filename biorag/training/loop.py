@@ -11,7 +11,7 @@ import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -39,11 +39,13 @@ from biorag.training.estimating import (
 from biorag.training.instructions import Instructions
 from biorag.training.run_directory import (
     CHECKPOINTS,
+    ROWS,
     STATE,
     TrainingRun,
     first_decides,
     is_first_process,
     process_count,
+    wait_for_processes,
 )
 from biorag.types import OnProgress
 from biorag.utils.files import write_text
@@ -54,6 +56,7 @@ from biorag.utils.versions import installed_versions
 logger = logging.getLogger(__name__)
 
 FULL = ("allocate memory", "out of memory", "ALLOC_FAILED")  # how the CPU, MPS and cuBLAS word it
+WRITTEN = 1000  # rows at a time
 LOGGED = 100  # points on a loss curve
 MAX_GRAD_NORM = 1.0
 WEIGHT_DECAY = 0.01
@@ -259,18 +262,37 @@ def _trainer(job: TrainerJob, training: Training, out: Path, resumes: bool) -> A
     dataset_class = _datasets()
     args = job.arguments(**_arguments(job, training, out, resumes))
     args._n_gpu = min(args.n_gpu, 1)  # with several GPUs the library would silently multiply the batch
-    from_dict = dataset_class.from_dict
-    if job.of_sets:
-        dataset = {name: from_dict(dict(columns)) for name, columns in job.columns.items()}
-    else:
-        dataset = from_dict(dict(job.columns))
+    sets = job.columns if job.of_sets else {"": job.columns}
+    files = {name: out / ROWS / f"{number}.arrow" for number, name in enumerate(sets)}
+    if is_first_process():
+        for name, file in files.items():
+            _write_columns(sets[name], file)
+    wait_for_processes()
+    mapped = {name: dataset_class.from_file(str(file)) for name, file in files.items()}
+    dataset = mapped if job.of_sets else mapped[""]
     judged = {"loss": job.loss, "evaluator": job.evaluator}
     if job.plain:
-        judged = {"eval_dataset": from_dict(job.evaluator) if job.evaluator else None}
+        judged = {"eval_dataset": dataset_class.from_dict(job.evaluator) if job.evaluator else None}
     trainer = job.trainer(model=job.model, args=args, train_dataset=dataset, **judged)
     if job.collator:
         trainer.data_collator = job.collator(trainer)
     return trainer
+
+
+def _write_columns(columns: Mapping[str, Sequence[Any]], file: Path) -> None:
+    """Write columns as a stream of Arrow, which a data set maps: in memory they would be there twice."""
+    import pyarrow
+
+    file.parent.mkdir(exist_ok=True)
+    rows, schema = len(next(iter(columns.values()))), None
+    with pyarrow.OSFile(str(file), "wb") as out, ExitStack() as stack:
+        for start in range(0, rows, WRITTEN):
+            part = {name: values[start : start + WRITTEN] for name, values in columns.items()}
+            table = pyarrow.table(part, schema)
+            if schema is None:
+                schema = table.schema
+                writer = stack.enter_context(pyarrow.ipc.new_stream(out, schema))
+            writer.write_table(table)
 
 
 def _arguments(job: TrainerJob, training: Training, out: Path, resumes: bool) -> dict[str, Any]:
