@@ -26,7 +26,7 @@ from biorag.utils.cores import visible_gpus
 CHARACTERS = 4  # of a token, as the guard counts them
 QUERY_TOKENS = 64  # of a question, at most
 DEFAULT_TOKENS = 128  # of a text, where a recipe does not say
-ROW_BYTES = 1000  # of a row in the host's memory besides its letters, with what reading it takes (docs/memory.md)
+ROW_BYTES = 900  # of a row in the host's memory besides its letters, with what reading it takes (docs/memory.md)
 MODELS = 2  # on disk: the model, and a checkpoint's besides, which has AdamW's moments too
 
 
