@@ -11,7 +11,7 @@ import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ from biorag.models.loading import best_device, uses_bf16
 from biorag.models.resources import ModelShape, model_shape
 from biorag.settings.settings import Settings
 from biorag.settings.training import TrainingSettings
-from biorag.training.data import LABEL, Split
+from biorag.training.data import LABEL, Split, write_columns
 from biorag.training.estimating import (
     TrainingEstimate,
     TrainingWork,
@@ -56,7 +56,6 @@ from biorag.utils.versions import installed_versions
 logger = logging.getLogger(__name__)
 
 FULL = ("allocate memory", "out of memory", "ALLOC_FAILED")  # how the CPU, MPS and cuBLAS word it
-WRITTEN = 1000  # rows at a time
 LOGGED = 100  # points on a loss curve
 MAX_GRAD_NORM = 1.0
 WEIGHT_DECAY = 0.01
@@ -266,7 +265,7 @@ def _trainer(job: TrainerJob, training: Training, out: Path, resumes: bool) -> A
     files = {name: out / ROWS / f"{number}.arrow" for number, name in enumerate(sets)}
     if is_first_process():
         for name, file in files.items():
-            _write_columns(sets[name], file)
+            write_columns(sets[name], file)
     wait_for_processes()
     mapped = {name: dataset_class.from_file(str(file)) for name, file in files.items()}
     dataset = mapped if job.of_sets else mapped[""]
@@ -277,22 +276,6 @@ def _trainer(job: TrainerJob, training: Training, out: Path, resumes: bool) -> A
     if job.collator:
         trainer.data_collator = job.collator(trainer)
     return trainer
-
-
-def _write_columns(columns: Mapping[str, Sequence[Any]], file: Path) -> None:
-    """Write columns as a stream of Arrow, which a data set maps: in memory they would be there twice."""
-    import pyarrow
-
-    file.parent.mkdir(exist_ok=True)
-    rows, schema = len(next(iter(columns.values()))), None
-    with pyarrow.OSFile(str(file), "wb") as out, ExitStack() as stack:
-        for start in range(0, rows, WRITTEN):
-            part = {name: values[start : start + WRITTEN] for name, values in columns.items()}
-            table = pyarrow.table(part, schema)
-            if schema is None:
-                schema = table.schema
-                writer = stack.enter_context(pyarrow.ipc.new_stream(out, schema))
-            writer.write_table(table)
 
 
 def _arguments(job: TrainerJob, training: Training, out: Path, resumes: bool) -> dict[str, Any]:
