@@ -169,7 +169,8 @@ class Estimator:
         found = estimate(shape, asked, training, machine, epochs_of(training, rows or 1, processes))
         disk = MODELS * resources.WEIGHT_BYTES * found.parameters + MOMENT_BYTES * found.trained
         held, length = self._rows(work, work.held or work.of)
-        host = processes * (held or 0) * _bytes_held(_row(work, length))
+        row = _row(work, length)
+        host = processes * (held or 0) * (ROW_BYTES + sum(map(len, (row.query, row.positive, *row.negatives))))
         return StepEstimate(found.seconds if rows else None, found.peak, disk, host), found.fits(self.memory)
 
     def _encoding(self, instance: Instance, work: StepWork, shape: ModelShape) -> StepEstimate:
@@ -195,11 +196,6 @@ def _row(work: StepWork, tokens: int) -> TrainingRow:
     text = "a" * (CHARACTERS * (tokens - 1))
     query = text[: CHARACTERS * (min(tokens, QUERY_TOKENS) - 1)]
     return TrainingRow(query, text, (text,) * max(0, round(work.texts) - 2))
-
-
-def _bytes_held(row: TrainingRow) -> int:
-    """Return the bytes that a row takes in the memory of a process that reads it."""
-    return ROW_BYTES + sum(map(len, (row.query, row.positive, *row.negatives)))
 
 
 def elapsed(plan: RecipePlan, estimates: Mapping[str, StepEstimate], jobs: int) -> float:

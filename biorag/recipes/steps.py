@@ -309,8 +309,8 @@ class Workshop:
             code, reply = self.execute(command, self.log(step), variables)
         if code:
             lines = self.log(step).read_text(encoding="utf-8").strip().splitlines() or ["no message"]
-            # After the sentence of a process torchrun says that one failed.
-            last = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1])
+            # After the sentence of a process torchrun ends the others, which say so, and says that one failed.
+            last = next((line for line in lines if line.startswith("error: ")), lines[-1])
             kind = ERRORS.get(code, ServiceError)
             raise kind(f"{step.name!r} failed: {last.removeprefix('error: ')} (all messages: {self.log(step)})")
         seconds = round(time.perf_counter() - started, 3)
