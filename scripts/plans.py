@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SCALE = "full"
 MACHINES = (("h200", 1), ("eight-h200", 8), (None, 1))  # files of docs/machines with the steps at a time; this machine
 HEAD = (
-    "| recipe, model | steps | disk | calls | H200: memory | time | eight: time | here: memory | time |",
-    "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    "| recipe, model | steps | disk | calls | rows | H200: memory | time | eight: time | here: memory | time |",
+    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
 )
 
 
@@ -50,7 +50,14 @@ def row(paper: str, backbone: str) -> str:
     one, eight, here = (planned(paper, backbone, *machine) for machine in MACHINES)
     calls = sum(server["calls"] or 0 for server in one["servers"])
     cost = f" (${one['cost']:,.0f})" if one["cost"] else ""
-    cells = [f"{paper}, {backbone}", str(len(one["steps"])), gib(one["disk"]), f"{calls:,}{cost}", _memory(one)]
+    cells = [
+        f"{paper}, {backbone}",
+        str(len(one["steps"])),
+        gib(one["disk"]),
+        f"{calls:,}{cost}",
+        gib(one["host"]),
+        _memory(one),
+    ]
     cells += [duration(one["seconds"]), duration(eight["seconds"]), _memory(here), duration(here["seconds"])]
     return f"| {' | '.join(cells)} |"
 

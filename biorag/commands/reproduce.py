@@ -217,21 +217,26 @@ def _print(report: Mapping[str, Any]) -> None:
 
 
 def _print_preview(planned: Mapping[str, Any]) -> None:
+    from biorag.models.finding import accept_licence
     from biorag.models.resources import duration, gib
 
     for step in planned["steps"]:
         known = step["seconds"] is not None and step["bytes"] is not None
         estimate = f": {duration(step['seconds'])} or more, about {gib(step['bytes'])}" if known else ""
         show.out.print(f"{step['name']}{estimate}", soft_wrap=True)
-        show.out.print(f"  biorag {shlex.join(step['command'][3:-1])}", soft_wrap=True)
+        words, place = step["command"], step["command"].index("biorag")
+        show.out.print(f"  {shlex.join([*words[: place + 1], *words[place + 3 : -1]])}", soft_wrap=True)
         if step["fault"]:
             show.out.print(f"  does not fit: {step['fault']}", soft_wrap=True)
     for server in planned["servers"]:
         calls = f", {server['calls']:,} calls" if server["calls"] else ""
         cost = f", about ${server['cost']:,.0f}" if server["cost"] else ""
         show.err.print(f"server {server['name']} at {server['url']}: {server['what']}{calls}{cost}", soft_wrap=True)
+    for id in planned["gated"]:
+        show.err.print(f"{id} is gated: {accept_licence(id)}", soft_wrap=True)
     disk = f", {gib(planned['disk'])} of disk" if planned["disk"] else ""
-    show.err.print(f"{len(planned['steps'])} steps, {duration(planned['seconds'])} or more{disk}")
+    host = f", {gib(planned['host'])} of the machine's memory for rows" if planned["host"] else ""
+    show.err.print(f"{len(planned['steps'])} steps, {duration(planned['seconds'])} or more{disk}{host}")
 
 
 def ablate(

@@ -273,6 +273,26 @@ def _from_hub(repo: str, revision: str | None, fetch: bool, patterns: Sequence[s
         ) from error
 
 
+def accept_licence(repo: str) -> str:
+    """Return the next step for a gated model."""
+    return (
+        f"accept its licence on https://huggingface.co/{repo}, signed in, and set HF_TOKEN to a token of that account"
+    )
+
+
+def require_access(repo: str) -> None:
+    """Raise `MissingError` if a gated model is not on this machine and the hub does not give it to this account."""
+    from huggingface_hub import auth_check, get_token, try_to_load_from_cache
+
+    if isinstance(try_to_load_from_cache(repo, "config.json"), str):
+        return
+    remember(get_token() or "")
+    try:
+        auth_check(repo)
+    except Exception as error:  # as above
+        raise MissingError(f"the hub does not give {repo!r} ({first_line(error)}): {accept_licence(repo)}") from None
+
+
 def _bound_hub() -> None:
     """Let the hub's client read no list of files beyond `LARGEST_LIST`; the files themselves go to the disk."""
     from huggingface_hub import get_session

@@ -28,6 +28,12 @@ class CommandUse:
         return setting in self.takes or setting in EVERYWHERE or not FIELDS[setting].flag
 
 
+def without_option(words: Sequence[str], use: CommandUse, setting: str) -> list[str]:
+    """Return a command without the option of a setting that it is given."""
+    place = words.index(FIELDS[setting].flag)
+    return [*words[:place], *words[place + (1 if use.given[setting] is True else 2) :]]
+
+
 # Reads the words after `biorag`; raises UsageError if the program would.
 Reader = Callable[[Sequence[str]], CommandUse]
 
@@ -86,9 +92,8 @@ class Changes:
         for change in self._of(step):
             if change.name in FIELDS and use.reads(change.name):
                 before: Any = self._settings.get(change.name, FIELDS[change.name].field.default)
-                if (flag := FIELDS[change.name].flag) in words and change.name in use.given:
-                    before, place = use.given[change.name], words.index(flag)
-                    del words[place : place + (1 if before is True else 2)]
+                if FIELDS[change.name].flag in words and change.name in use.given:
+                    before, words = use.given[change.name], without_option(words, use, change.name)
                 self._replaced.setdefault(change, before)
                 changed[change.name] = checked({change.name: change.value}).flat()[change.name]
         return words, changed

@@ -21,20 +21,26 @@ from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings, checked
 from biorag.settings.training import CROSS_ENCODER, RERANKER
 from biorag.types import TrainingRow
+from biorag.utils.cores import visible_gpus
 
 CHARACTERS = 4  # of a token, as the guard counts them
 QUERY_TOKENS = 64  # of a question, at most
 DEFAULT_TOKENS = 128  # of a text, where a recipe does not say
+ROW_BYTES = 900  # of a row in the host's memory besides its letters, with what reading it takes (docs/memory.md)
 MODELS = 2  # on disk: the model, and a checkpoint's besides, which has AdamW's moments too
 
 
 @dataclass(frozen=True, slots=True)
 class StepEstimate:
-    """The seconds, bytes of memory and bytes of disk that a step takes, None where not known; why it does not fit."""
+    """The seconds, bytes of memory and bytes of disk that a step takes, None where not known; why it does not fit.
+
+    The memory is a device's; `host` is that of a training's rows in the machine's.
+    """
 
     seconds: float | None = None
     bytes: int | None = None
     disk: int | None = None
+    host: int | None = None
     fault: str = ""
 
 
@@ -49,11 +55,12 @@ def device_bytes(machine: MachineKind | None) -> int:
 
 
 class Estimator:
-    """Estimates the steps of a plan on a machine of a kind, or on this one (None), of which each step takes one GPU."""
+    """Estimates the steps of a plan on a machine of a kind, or on this one (None); each process takes one GPU."""
 
     def __init__(self, plan: RecipePlan, machine: MachineKind | None = None) -> None:
         alone = {"count": 1, "gpus": min(1, machine.gpus)} if machine else {}
         self._plan, self._machine = plan, machine and machine.model_copy(update=alone)
+        self._gpus = machine.gpus if machine else len(visible_gpus())
         self._known = models_of(plan.recipe)
         self._shapes: dict[str, ModelShape] = {}
         self._by_key = {instance.step.key: instance for instance in plan.instances}
@@ -62,6 +69,11 @@ class Estimator:
     def memory(self) -> int:
         """The bytes of the device."""
         return device_bytes(self._machine)
+
+    @cached_property
+    def host(self) -> int:
+        """The bytes of the machine's own memory."""
+        return int(self._machine.memory_gb * GIGABYTE) if self._machine else resources.free_bytes("cpu")
 
     @cached_property
     def _speed_here(self) -> float:
@@ -93,6 +105,11 @@ class Estimator:
         else:
             estimate = self._encoding(instance, work, shape)
             fits = (estimate.bytes or 0) <= self.memory
+        if 0 < self._gpus < instance.step.processes:
+            return replace(estimate, fault=f"it takes {instance.step.processes} GPUs, and there are {self._gpus}")
+        if (estimate.host or 0) > self.host:
+            fault = f"its rows take {gib(estimate.host or 0)} of the machine's memory and there are {gib(self.host)}"
+            return replace(estimate, fault=fault)
         doing = f"training {id}" if work.kind == "train" else id
         fault = f"{doing} takes {gib(estimate.bytes or 0)} and there are {gib(self.memory)}"
         return estimate if fits else replace(estimate, fault=fault)
@@ -123,10 +140,10 @@ class Estimator:
             values["precision"] = "bf16"
         return checked(values)
 
-    def _rows(self, work: StepWork) -> tuple[int | None, int]:
-        """Return how many rows there are, None if not known, and the tokens of a text."""
-        source = None if isinstance(work.of, int) else self._plan.recipe.inputs[work.of]
-        rows = source.size.get(self._plan.scale_name) if source else int(work.of)
+    def _rows(self, work: StepWork, of: str | int) -> tuple[int | None, int]:
+        """Return how many rows of an input, or a number, there are, None if not known, and the tokens of a text."""
+        source = None if isinstance(of, int) else self._plan.recipe.inputs[of]
+        rows = source.size.get(self._plan.scale_name) if source else int(of)
         return rows, work.tokens or (source.tokens if source else DEFAULT_TOKENS)
 
     def _training(self, instance: Instance, work: StepWork, shape: ModelShape) -> tuple[StepEstimate, bool]:
@@ -137,7 +154,7 @@ class Estimator:
 
         settings = self._settings(instance)
         training, kind = settings.training, instance.use.name.rpartition(" ")[2]
-        rows, tokens = self._rows(work)
+        rows, tokens = self._rows(work, work.of)
         longest, mean = (_row(work, length) for length in (training.max_tokens, tokens))
         lora = bool(instance.use.options.get("lora"))
         if kind == CROSS_ENCODER:
@@ -146,15 +163,19 @@ class Estimator:
             queries = training.query_tokens if kind == RERANKER else 0
             whole, one = (columns_work(kind, [row], training, queries, lora) for row in (longest, mean))
         device = "cuda" if self._machine and self._machine.gpus else "cpu"
-        machine = Machine(device, self.memory, self.speed, uses_bf16(settings.retrieval.precision))
+        processes = instance.step.processes
+        machine = Machine(device, self.memory, self.speed, uses_bf16(settings.retrieval.precision), processes)
         asked = replace(whole, tokens=one.tokens * (rows or 1))
-        found = estimate(shape, asked, training, machine, epochs_of(training, rows or 1))
+        found = estimate(shape, asked, training, machine, epochs_of(training, rows or 1, processes))
         disk = MODELS * resources.WEIGHT_BYTES * found.parameters + MOMENT_BYTES * found.trained
-        return StepEstimate(found.seconds if rows else None, found.peak, disk), found.fits(self.memory)
+        held, length = self._rows(work, work.held or work.of)
+        row = _row(work, length)
+        host = processes * (held or 0) * (ROW_BYTES + sum(map(len, (row.query, row.positive, *row.negatives))))
+        return StepEstimate(found.seconds if rows else None, found.peak, disk, host), found.fits(self.memory)
 
     def _encoding(self, instance: Instance, work: StepWork, shape: ModelShape) -> StepEstimate:
         settings = self._settings(instance)
-        rows, tokens = self._rows(work)
+        rows, tokens = self._rows(work, work.of)
         needed = resources.WEIGHT_BYTES * shape.parameters
         if rows is None:
             return StepEstimate(None, needed, None)
@@ -181,9 +202,11 @@ def elapsed(plan: RecipePlan, estimates: Mapping[str, StepEstimate], jobs: int) 
     """Return the seconds until all steps have ended, of which `jobs` run at a time, each after those that it needs."""
     free, ends = [0.0] * jobs, dict[str, float]()
     for step in unique(plan.steps):
-        start = max([heapq.heappop(free), *(ends[need.key] for need in step.needs)])
+        places = [heapq.heappop(free) for _ in range(min(step.processes, jobs))]  # of each process
+        start = max([*places, *(ends[need.key] for need in step.needs)])
         ends[step.key] = start + (estimates[step.key].seconds or 0)
-        heapq.heappush(free, ends[step.key])
+        for _ in places:
+            heapq.heappush(free, ends[step.key])
     return max(ends.values())
 
 
@@ -201,6 +224,7 @@ def totals(plan: RecipePlan, estimates: Mapping[str, StepEstimate], jobs: int = 
     ]
     return {
         "seconds": elapsed(plan, estimates, jobs),
+        "host": max(one.host or 0 for one in estimates.values()),
         "disk": sum(one.disk or 0 for one in estimates.values()),
         "cost": sum(server["cost"] for server in servers),
         "servers": servers,

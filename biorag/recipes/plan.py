@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from biorag.corpus.sources import DEMO
 from biorag.errors import BadInputError, UsageError
-from biorag.recipes.changes import Change, Changes, CommandUse, Reader
+from biorag.recipes.changes import Change, Changes, CommandUse, Reader, without_option
+from biorag.recipes.named_models import models_of, named_in
 from biorag.recipes.recipe import (
     MEMORY_ONLY,
     AxisValue,
@@ -27,7 +28,7 @@ from biorag.recipes.recipe import (
     Value,
 )
 from biorag.recipes.steps import FIGURE, FILES, OUT, TITLE, Step
-from biorag.settings.settings import FIELDS
+from biorag.settings.settings import FIELDS, checked
 from biorag.utils.files import sha256_of
 from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
@@ -38,6 +39,8 @@ BLANK = re.compile(r"\{([^{}\"]+)\}")  # no object of JSON
 # {step}, {step.name}, {step:path.in.its.report}, {step(axis=value, axis=value)}; of a value also {value(axis=*)}
 NAMED = re.compile(r"(?P<name>[\w-]+)(?:\((?P<at>[^()]*)\))?(?P<title>\.name)?(?::(?P<figure>[\w.@+-]+))?")
 EVERY = "*"  # value of an axis
+BATCH = "train_batch_size"
+SHARED = (("train", "retriever"), ("train", "reranker"))  # the trainings that several processes may share
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,13 @@ class RecipePlan:
         """The URLs of these servers."""
         return {name: self.choices.urls.get(name, server.url) for name, server in self.servers.items()}
 
+    @property
+    def gated(self) -> dict[str, bool]:
+        """The models whose licence is accepted first, and whether a step loads them, not a server alone."""
+        loaded = {id for step in self.steps for id in named_in(step.arguments)}
+        named, known = loaded | {server.model for server in self.servers.values()}, models_of(self.recipe)
+        return {id: id in loaded for id in sorted(named & known.keys()) if known[id].gated}
+
     def templates(self) -> Iterator[StepTemplate]:
         """Yield the templates of the scale."""
         for template in self.recipe.steps:
@@ -184,14 +194,32 @@ class RecipePlan:
         files = dict.fromkeys(path for path in paths if path.exists())
         name = f"{template.name} {', '.join(map(str, point.values()))}".strip()
         use = self._read(name, words)
+        given = len(words)
         words, changed = self.changes.applied(template.name, words, use)
         changed = {**template.settings, **changed}
+        processes = self.hardware.processes if self.hardware and tuple(words[:2]) in SHARED else 1
+        if processes > 1:
+            if BATCH in use.given and BATCH not in changed:
+                words, changed[BATCH] = without_option(words, use, BATCH), use.given[BATCH]
+            changed[BATCH] = self._share({**self.scale.settings, **changed}, processes, name)
+        if processes > 1 or len(words) < given:
+            use = self._read(name, words)
         settings = {**self.scale.settings, **changed}
         read = {name: value for name, value in settings.items() if use.reads(name) and name not in MEMORY_ONLY}
         keyed = json.dumps([read, self._versions], sort_keys=True)
         own = self.hardware.steps.get(template.name, {}) if self.hardware else {}
         inputs, extra = (keyed, *map(self._hash, files)), tuple({**own, **changed}.items())
-        return Step(name, tuple(words), tuple(needs.values()), inputs, tuple(texts.items()), extra), use
+        return Step(name, tuple(words), tuple(needs.values()), inputs, tuple(texts.items()), extra, processes), use
+
+    def _share(self, settings: Mapping[str, SettingValue], processes: int, name: str) -> int:
+        """Return the rows of a batch that each process takes; raises UsageError if they cannot be equally many."""
+        batch = checked({BATCH: settings[BATCH]} if BATCH in settings else {}).training.batch_size
+        if batch % processes:
+            raise UsageError(
+                f"step {name!r} has batches of {batch:,} rows, which {processes} processes cannot share equally: name "
+                f"another profile by --hardware, or another batch by --set {BATCH}"
+            )
+        return batch // processes
 
     def _read(self, name: str, words: Sequence[str]) -> CommandUse:
         try:

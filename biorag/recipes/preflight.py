@@ -1,4 +1,4 @@
-"""The cheap checks before the first step of a run: inputs, packages, servers, and memory of every training."""
+"""The cheap checks before the first step of a run: inputs, packages, licences, servers, memory of every training."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import httpx
 
 from biorag.errors import BioragError, MissingError, ServiceError
+from biorag.models.finding import require_access
 from biorag.recipes.estimates import StepEstimate
 from biorag.recipes.plan import RecipePlan
 from biorag.settings.sources import load_settings
@@ -19,13 +20,19 @@ SECONDS = 20.0  # to wait for a server's answer
 
 
 def check(plan: RecipePlan, estimates: Mapping[str, StepEstimate]) -> None:
-    """Raise MissingError if inputs or packages are not there; ServiceError if a server or the memory does not do."""
+    """Check a plan.
+
+    Raises MissingError if inputs, packages or the licence of a model are not there; ServiceError if a server or the
+    memory does not do.
+    """
     if listed := ", ".join(plan.lacking()):
         raise MissingError(f"inputs are not there: {listed}: put them there, or name their folder by --data")
     if packages := sorted({package for extra in plan.scale.extras for package in lacking(extra)}):
         raise MissingError(
             f"these steps need {', '.join(packages)}: run pip install 'biorag[{','.join(plan.scale.extras)}]'"
         )
+    for id in (id for id, loaded in plan.gated.items() if loaded):
+        require_access(id)
     too_large = [(step.name, estimates[step.key].fault) for step in plan.steps if estimates[step.key].fault]
     if too_large:
         name, fault = too_large[0]

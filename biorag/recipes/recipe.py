@@ -120,14 +120,16 @@ class Backbone(_Part):
 
 
 class HardwareProfile(_Part):
-    """How the recipe runs on a device of `memory_gb` or more: settings that change memory and time alone.
+    """How the recipe runs on devices of `memory_gb` or more each: settings that change memory and time alone.
 
-    `steps` has those of single steps; `scales` restricts it to some scales.
+    `steps` has those of single steps; `scales` restricts it to some scales. Of several `processes` each has a device
+    and its share of the batch; such a profile is taken by name alone.
     """
 
     about: str
     scales: tuple[str, ...] = ()
     memory_gb: float = Field(gt=0)
+    processes: int = Field(1, ge=1, description="Of a training of a retriever or a reranker.")
     settings: MemorySettings = {}
     steps: Mapping[str, MemorySettings] = {}
 
@@ -152,12 +154,16 @@ class Scale(_Part):
 
 
 class StepWork(_Part):
-    """The work of a step, for its estimate: texts of an input, or a number of them, encoded or trained on."""
+    """The work of a step, for its estimate: texts of an input, or a number of them, encoded or trained on.
+
+    A training holds its rows in the host's memory: those of the input `held`, if they are others.
+    """
 
     kind: Literal["encode", "train"]
     of: str | int
     texts: float = Field(1, gt=0, description="Texts of each row.")
     tokens: int | None = Field(None, ge=1)
+    held: str | None = None
 
 
 def _conditions(when: object) -> object:
@@ -300,7 +306,9 @@ class ExperimentRecipe(_Part):
         fitting = {
             profile.memory_gb: name
             for name, profile in self.hardware.items()
-            if profile.memory_gb * 1e9 <= memory and (not profile.scales or scale in profile.scales)
+            if profile.memory_gb * 1e9 <= memory
+            and profile.processes == 1
+            and (not profile.scales or scale in profile.scales)
         }
         return fitting[max(fitting)] if fitting else None
 

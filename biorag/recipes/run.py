@@ -48,6 +48,7 @@ def preview(plan: RecipePlan, out: Path, machine: MachineKind | None = None, job
         "machine": machine.name if machine else None,
         "steps": steps,
         "missing": plan.missing(),
+        "gated": plan.gated,
         **totals(plan, found, jobs),
     }
 

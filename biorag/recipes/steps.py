@@ -32,6 +32,7 @@ from biorag.utils.runs import RunDirectory
 logger = logging.getLogger(__name__)
 
 SETTINGS = "biorag.toml"
+TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node")
 METRICS = "metrics."  # before a measure's name, in the path of its figure in a report
 # In a step's arguments: its own folder, the folder of files that are written for it, the name of the index it makes.
 OUT, FILES, TITLE = "{out}", "{files}", "{name}"
@@ -49,7 +50,8 @@ class Step:
     a run lies; `{name}` is the name of the index that it makes and `{KEY.name}` that of a step it needs. `files` are
     written for it, with the same blanks filled, into the folder `{files}`. `inputs` are hashes of what it reads: a
     changed file makes it another step. `settings` are its own, beside those of all steps; they are not in the key,
-    where `inputs` has those that decide the result. `{server:NAME}` is the URL of a server.
+    where `inputs` has those that decide the result. `{server:NAME}` is the URL of a server. Several `processes`, each
+    on a GPU of its own, share a training; rows that do not fill a batch are then left out: it is another step.
     """
 
     name: str
@@ -58,10 +60,12 @@ class Step:
     inputs: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
     settings: tuple[tuple[str, SettingValue], ...] = ()
+    processes: int = 1
     key: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        depends = [self.arguments, [step.key for step in self.needs], self.inputs, self.files]
+        depends: list[Any] = [self.arguments, [step.key for step in self.needs], self.inputs, self.files]
+        depends += [self.processes] if self.processes > 1 else []
         object.__setattr__(self, "key", hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:16])
 
     @property
@@ -125,10 +129,10 @@ class Workshop:
         self.folder = folder.resolve()
         self.shared = shared
         self._live: set[subprocess.Popen[bytes]] = set()
-        self._places: SimpleQueue[dict[str, str]] = SimpleQueue()  # variables of the steps that may run at a time
-        gpus = visible_gpus() if shared.jobs > 1 else []
+        self._places: SimpleQueue[str] = SimpleQueue()  # the GPU of each step that may run at a time, empty for all
+        self._gpus = visible_gpus() if shared.jobs > 1 else []
         for job in range(shared.jobs):
-            self._places.put({"CUDA_VISIBLE_DEVICES": gpus[job % len(gpus)]} if gpus else {})
+            self._places.put(self._gpus[job % len(self._gpus)] if self._gpus else "")
         # Settings are the run's alone: a variable of the user's would change results behind a step's key.
         self.environment = {**for_children(os.environ, shared.settings), f"{PREFIX}HOME": str(self.folder / "home")}
         if shared.jobs > 1:
@@ -228,7 +232,10 @@ class Workshop:
                 ready = [
                     step for step in waiting.values() if all(self.standing(need).key in done for need in step.needs)
                 ]
-                for step in sorted(ready, key=lambda step: bool(step.servers))[: self.shared.jobs - len(running)]:
+                free = self.shared.jobs - sum(map(self._width, running.values()))
+                for step in sorted(ready, key=lambda step: bool(step.servers)):
+                    if (free := free - self._width(step)) < 0:
+                        break
                     running[pool.submit(self.run_step, step)] = waiting.pop(step.key)
                 if not running:
                     return  # what waits needs a step that failed
@@ -257,10 +264,11 @@ class Workshop:
             raise
 
     def command(self, step: Step) -> list[str]:
-        """Return the words of a step's command."""
+        """Return the words of a step's command, after `python -m`."""
         words = [self.filled(step, word) for word in step.arguments]
         own = self._files(step) if step.settings else self.folder
-        return ["biorag", "--config", str(own / SETTINGS), *words, "--json"]
+        launcher = [*TORCHRUN, str(step.processes), "-m"] if step.processes > 1 else []
+        return [*launcher, "biorag", "--config", str(own / SETTINGS), *words, "--json"]
 
     def filled(self, step: Step, text: str) -> str:
         """Return a text with its blanks filled."""
@@ -297,30 +305,42 @@ class Workshop:
         for folder in (self.log(step).parent, self.out(step).parent):
             folder.mkdir(parents=True, exist_ok=True)
         command, started = self.command(step), time.perf_counter()
-        code, reply = self.execute(command, self.log(step))
+        with self._places_of(step) as variables:
+            code, reply = self.execute(command, self.log(step), variables)
         if code:
-            last = (self.log(step).read_text(encoding="utf-8").strip().splitlines() or ["no message"])[-1]
+            lines = self.log(step).read_text(encoding="utf-8").strip().splitlines() or ["no message"]
+            # After the sentence of a process torchrun ends the others, which say so, and says that one failed.
+            last = next((line for line in lines if line.startswith("error: ")), lines[-1])
             kind = ERRORS.get(code, ServiceError)
             raise kind(f"{step.name!r} failed: {last.removeprefix('error: ')} (all messages: {self.log(step)})")
         seconds = round(time.perf_counter() - started, 3)
         record = StepRecord(name=step.name, command=command, seconds=seconds, report=parse_json(reply))
         write_json(self._record_file(step), record)
 
-    def execute(self, command: Sequence[str], log: Path) -> tuple[int, bytes]:
-        """Run a command in a process of its own, its messages into a file; return its exit code and its output.
+    def _width(self, step: Step) -> int:
+        """Return how many of the jobs' places a step takes: one for each process, all where jobs share GPUs."""
+        alone = step.processes > 1 and len(self._gpus) < self.shared.jobs
+        return self.shared.jobs if alone else min(step.processes, self.shared.jobs)
 
-        Of several jobs each has one of the GPUs.
-        """
-        own = self._places.get()
+    @contextmanager
+    def _places_of(self, step: Step) -> Iterator[dict[str, str]]:
+        """Hold the places of a step, and return the variable with their GPUs."""
+        held = [self._places.get() for _ in range(self._width(step))]
         try:
-            with log.open("w", encoding="utf-8") as messages:
-                words, variables = [sys.executable, "-m", *command], {**self.environment, **own}
-                process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=messages, env=variables)
-                self._live.add(process)
-                reply, _ = process.communicate()
-                self._live.discard(process)
+            gpus = dict.fromkeys(filter(None, held))
+            yield {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
         finally:
-            self._places.put(own)
+            for place in held:
+                self._places.put(place)
+
+    def execute(self, command: Sequence[str], log: Path, variables: Mapping[str, str]) -> tuple[int, bytes]:
+        """Run a command in a process of its own, its messages into a file; return its exit code and its output."""
+        with log.open("w", encoding="utf-8") as messages:
+            words, own = [sys.executable, "-m", *command], {**self.environment, **variables}
+            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=messages, env=own)
+            self._live.add(process)
+            reply, _ = process.communicate()
+            self._live.discard(process)
         return process.returncode, reply
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
+from pathlib import Path
 from typing import Any, Generic
 
 from typing_extensions import TypeVar
@@ -21,6 +22,7 @@ Row = TypeVar("Row", default=TrainingRow)
 
 IN_BATCH = "in-batch"
 SYNTHETIC = "synthetic"  # written by a model
+WRITTEN = 1000  # rows at a time
 LABEL = "label"  # the column of numbers beside the texts: how many negatives a row has
 
 
@@ -154,6 +156,18 @@ def columns(rows: Sequence[TrainingRow], count: int) -> dict[str, list[Any]]:
     if any(len(negatives) < count for negatives in own):
         columns[LABEL] = [len(negatives) for negatives in own]
     return columns
+
+
+def write_columns(columns: Mapping[str, Sequence[Any]], file: Path) -> None:
+    """Write columns as Arrow for a data set that maps the file: in memory they would be there twice."""
+    from datasets.arrow_writer import ArrowWriter
+
+    file.parent.mkdir(exist_ok=True)
+    rows = len(next(iter(columns.values())))
+    with ArrowWriter(path=str(file)) as writer:
+        for start in range(0, rows, WRITTEN):
+            writer.write_batch({name: values[start : start + WRITTEN] for name, values in columns.items()})
+        writer.finalize()
 
 
 def labelled_pairs(rows: Sequence[TrainingRow], count: int) -> dict[str, list[Any]]:

@@ -27,7 +27,7 @@ from biorag.models.loading import best_device, uses_bf16
 from biorag.models.resources import ModelShape, model_shape
 from biorag.settings.settings import Settings
 from biorag.settings.training import TrainingSettings
-from biorag.training.data import LABEL, Split
+from biorag.training.data import LABEL, Split, write_columns
 from biorag.training.estimating import (
     TrainingEstimate,
     TrainingWork,
@@ -39,11 +39,13 @@ from biorag.training.estimating import (
 from biorag.training.instructions import Instructions
 from biorag.training.run_directory import (
     CHECKPOINTS,
+    ROWS,
     STATE,
     TrainingRun,
     first_decides,
     is_first_process,
     process_count,
+    wait_for_processes,
 )
 from biorag.types import OnProgress
 from biorag.utils.files import write_text
@@ -259,14 +261,17 @@ def _trainer(job: TrainerJob, training: Training, out: Path, resumes: bool) -> A
     dataset_class = _datasets()
     args = job.arguments(**_arguments(job, training, out, resumes))
     args._n_gpu = min(args.n_gpu, 1)  # with several GPUs the library would silently multiply the batch
-    from_dict = dataset_class.from_dict
-    if job.of_sets:
-        dataset = {name: from_dict(dict(columns)) for name, columns in job.columns.items()}
-    else:
-        dataset = from_dict(dict(job.columns))
+    sets = job.columns if job.of_sets else {"": job.columns}
+    files = {name: out / ROWS / f"{number}.arrow" for number, name in enumerate(sets)}
+    if is_first_process():
+        for name, file in files.items():
+            write_columns(sets[name], file)
+    wait_for_processes()
+    mapped = {name: dataset_class.from_file(str(file)) for name, file in files.items()}
+    dataset = mapped if job.of_sets else mapped[""]
     judged = {"loss": job.loss, "evaluator": job.evaluator}
     if job.plain:
-        judged = {"eval_dataset": from_dict(job.evaluator) if job.evaluator else None}
+        judged = {"eval_dataset": dataset_class.from_dict(job.evaluator) if job.evaluator else None}
     trainer = job.trainer(model=job.model, args=args, train_dataset=dataset, **judged)
     if job.collator:
         trainer.data_collator = job.collator(trainer)

@@ -41,34 +41,44 @@ def _kept(candidates: Iterable[TrainingRow | None], names: Iterable[str]) -> tup
     Raises BadInputError naming the files if no row is left.
     """
     rows: list[TrainingRow] = []
-    positives: dict[str, set[str]] = {}  # of each question
-    read: set[tuple[str, str, str]] = set()
+    # Of millions of texts only the hashes are kept beside the rows.
+    questions, pairs, read = set[bytes](), set[bytes](), set[bytes]()
+    passages: dict[bytes, str] = {}  # one string for all questions of a passage
     dropped = Counter(duplicates=0, empty=0, unknown=0)
     for row in candidates:
-        question, positive = (normalised(row.query), normalised(row.positive)) if row else ("", "")
+        question, positive = (_key(row.query), _key(row.positive)) if row else (b"", b"")
         if row is None:
             dropped["unknown"] += 1
         elif not question or not positive:
             dropped["empty"] += 1
-        elif (key := (question, positive, row.instruction)) in read:
+        elif (key := (pair := question + positive) + _key(row.instruction)) in read:
             dropped["duplicates"] += 1
         else:
             read.add(key)
-            positives.setdefault(question, set()).add(positive)
-            rows.append(row)
+            questions.add(question)
+            pairs.add(pair)
+            same = passages.setdefault(positive, row.positive)
+            rows.append(replace(row, positive=same) if same == row.positive else row)
     if not rows:
         raise BadInputError(
             f"no training row in {', '.join(names) or 'no file'} (with an empty side: {dropped['empty']}; "
             f"of snippets that neither the corpus nor the index has: {dropped['unknown']}); "
             "give rows with a query and a positive"
         )
-    cleaned = [_without(row, positives[normalised(row.query)]) if row.negatives else row for row in rows]
+    cleaned = [_without(row, pairs) if row.negatives else row for row in rows]
     gold = sum(len(row.negatives) for row in rows) - sum(len(row.negatives) for row in cleaned)
-    return cleaned, {"rows": len(rows), "questions": len(positives), **dropped, "gold": gold}
+    return cleaned, {"rows": len(rows), "questions": len(questions), **dropped, "gold": gold}
 
 
-def _without(row: TrainingRow, gold: Set[str]) -> TrainingRow:
-    return replace(row, negatives=tuple(text for text in row.negatives if normalised(text) not in gold))
+def _without(row: TrainingRow, gold: Set[bytes]) -> TrainingRow:
+    question = _key(row.query)
+    return replace(row, negatives=tuple(text for text in row.negatives if question + _key(text) not in gold))
+
+
+def _key(text: str) -> bytes:
+    """Return 16 bytes that are the same for texts with the same `normalised` words; none for a text without words."""
+    words = normalised(text)
+    return hashlib.blake2b(words.encode(), digest_size=16).digest() if words else b""
 
 
 def normalised(text: str) -> str:

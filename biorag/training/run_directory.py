@@ -21,6 +21,7 @@ from biorag.utils.runs import RunDirectory, changed_keys
 
 CHECKPOINTS = "checkpoints"
 STATE = "trainer_state.json"
+ROWS = "rows"  # the columns of the rows, which the trainer reads from the disk
 BASE = "base"  # where training starts: a reranker in ColBERT's layout, a retriever from GGUF in transformers'
 
 
@@ -137,7 +138,7 @@ class TrainingRun(RunDirectory):
         if not is_first_process():
             return
         (self.path / LOCK).unlink(missing_ok=True)
-        for name in (CHECKPOINTS, BASE):
+        for name in (CHECKPOINTS, ROWS, BASE):
             shutil.rmtree(self.path / name, ignore_errors=True)
 
     def last_checkpoint(self) -> Path | None:

@@ -18,6 +18,7 @@ from sentence_transformers.base.sampler import DefaultBatchSampler
 
 from biorag.errors import BadInputError
 from biorag.settings.section import ONCE
+from biorag.training.run_directory import process_count
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +87,11 @@ class SharedBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
         """Say once that a batch cannot hold what was asked for."""
         short = {name: len(rows) for name, rows in taken.items() if len(rows) < self._rows_of_batch[name]}
         if short:
+            if process_count() > 1:  # accelerate passes over a batch that is not full
+                raise BadInputError(
+                    f"sets {', '.join(short)} have too few different texts for a batch of {self.batch_size:,}, which "
+                    "several processes share whole: lower --batch-size or the share, or train in one process"
+                )
             rows = sum(map(len, taken.values()))
             listed = "; ".join(
                 f"{count:,} of {self._rows_of_batch[name]:,} of set {name!r}, {count / rows:.1%} of the batch"

@@ -140,3 +140,34 @@ def test_the_hubs_list_of_files_is_read_up_to_its_bound(tmp_path):
     hub.close()
     assert "the hub's list of files has more than 9,000 bytes" in ended.stderr
     assert ended.stderr.splitlines()[-1].startswith("biorag.errors.MissingError: model 'nobody/model'")
+
+
+class GatedHub(Loopback):
+    """A hub that gives models to one token alone."""
+
+    def respond(self, _method, path, headers, _body):
+        assert path == "/api/models/org/gated/auth-check"
+        if headers["Authorization"] == "Bearer hf_accepted":
+            return 200, b"{}", {}
+        return 403, b"", {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to org/gated is restricted."}
+
+
+def test_a_gated_model_is_asked_for_with_the_token(tmp_path):
+    hub = GatedHub()
+    code = "from biorag.models.finding import require_access; require_access('org/gated')"
+    variables = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path)}
+    refused, accepted = (
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**variables, "HF_TOKEN": token},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for token in ("hf_other", "hf_accepted")
+    )
+    hub.close()
+    assert accepted.returncode == 0, accepted.stderr
+    said = refused.stderr.splitlines()[-1]
+    assert said.startswith("biorag.errors.MissingError: the hub does not give 'org/gated' (")
+    assert "accept its licence on https://huggingface.co/org/gated, signed in, and set HF_TOKEN" in said

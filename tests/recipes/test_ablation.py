@@ -357,6 +357,19 @@ def test_steps_side_by_side_have_a_gpu_each(fake, workshop, tmp_path, monkeypatc
     assert set(seen[2][:2]) == {"3", "5"} and seen[2][2] in ("3", "5")
 
 
+def test_a_step_of_two_processes_has_two_gpus_and_waits_for_them(fake, workshop, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6")
+    fake.update(dict.fromkeys(("first", "wide", "last"), (0.1, "")))
+    for jobs, gpus in ((2, {2}), (3, {2}), (4, {3})):  # jobs that share GPUs make way for it
+        steps_of = [Step(name, (name, str(jobs)), processes=1 + (name == "wide")) for name in ("first", "wide", "last")]
+        shop = workshop(jobs)
+        shop.run(steps_of, quiet)
+        seen = [shop.record(step)["report"]["environment"]["CUDA_VISIBLE_DEVICES"] for step in steps_of]
+        assert [len(seen[0]), len(seen[2])] == [1, 1] and len(set(seen[1].split(","))) in gpus
+        if jobs == 2:
+            assert [what for what, _, _ in noted(tmp_path)] == ["start", "end"] * 3
+
+
 def ablate(*arguments):
     return invoke("ablate", *arguments)
 

@@ -5,21 +5,32 @@ from __future__ import annotations
 import json
 import signal
 import textwrap
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
 from biorag.benchmarks.significance import bootstrap_interval, paired
+from biorag.cli import app
+from biorag.commands.lines import read_line
 from biorag.errors import BadInputError, UsageError
 from biorag.recipes import papers
-from biorag.recipes.estimates import StepEstimate, elapsed
+from biorag.recipes.changes import Change
+from biorag.recipes.estimates import Estimator, StepEstimate, elapsed
 from biorag.recipes.plan import Choices, RecipePlan
 from biorag.recipes.recipe import load_recipe
 from biorag.recipes.run import recipe_of
 from biorag.recipes.steps import Workshop
 from biorag.recipes.tables import Figures, markdown
+from biorag.scale.planning import MachineKind
+from biorag.utils.parsing import parse_toml
 from tests.cli import done, failed, invoke, options_of, start, wait_until
+
+READER = partial(read_line, get_command(app).make_context("biorag", ["version"]))
 
 HEAD = """
 title = "A paper"
@@ -469,6 +480,67 @@ def test_a_plan_is_checked_against_the_machine_named(real, tmp_path):
     profile, bytes, fault = planned(0.001)
     assert (profile, bytes) == (None, whole)
     assert fault.startswith("training org/one takes 0.0 GiB and there are")
+
+
+def test_a_gated_model_is_named_in_the_plan_and_asked_for_before_the_first_step(real, tmp_path):
+    asked = ["run", real, "--data", tmp_path]
+    assert done(invoke(*asked, "--dry-run", "--json"))["gated"] == {}
+    server = '[servers.writer]\nwhat = "Gemma"\nurl = "http://localhost:1"\nmodel = "google/gemma-2b"\n'
+    real.write_text(real.read_text().replace('licence = "none"', 'licence = "its own"\ngated = true') + server)
+    assert done(invoke(*asked, "--dry-run", "--json"))["gated"] == {"org/one": True}, "no step asks the server"
+    real.write_text(
+        real.read_text() + '[[steps]]\nname = "written"\nrun = "generate queries {texts} {writer} --out {out}"\n'
+    )
+    assert done(invoke(*asked, "--dry-run", "--json"))["gated"] == {"google/gemma-2b": False, "org/one": True}
+    assert (
+        "org/one is gated: accept its licence on https://huggingface.co/org/one" in invoke(*asked, "--dry-run").stderr
+    )
+    sentence = failed(invoke(*asked, "--out", tmp_path / "out"), 4, "the hub does not give 'org/one'")
+    assert "https://huggingface.co/org/one, signed in, and set HF_TOKEN" in sentence
+    assert not (tmp_path / "out").exists()
+
+
+TWO = "[hardware.two]\nabout = ''\nmemory_gb = 1\nprocesses = 2\n"
+
+
+def test_processes_of_a_profile_share_the_batch_of_a_training(real, tmp_path):
+    command = "train cross-encoder {texts} --base {base} --out {out}"
+    real.write_text(real.read_text() + f'[[steps]]\nname = "cross"\nrun = "{command}"\n' + TWO)
+    asked = ["run", real, "--data", tmp_path, "--dry-run", "--json"]
+    (tmp_path / "machine.toml").write_text(MACHINE.format(memory=2).replace("gpus = 1", "gpus = 2"))
+    machine = ["--machine", tmp_path / "machine.toml"]
+    alone, shared = (done(invoke(*asked, *machine, *more)) for more in ([], ["--hardware", "two"]))
+    assert (alone["hardware"], shared["hardware"]) == (None, "two"), "by name alone"
+    whole, halves = alone["steps"][0], shared["steps"][0]
+    assert halves["command"][:5] == ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    assert halves["command"][5] == whole["command"][0] == "biorag"
+    assert "--batch-size" in whole["command"] and "--batch-size" not in halves["command"]
+    assert halves["seconds"] == whole["seconds"] / 2 and halves["bytes"] < whole["bytes"]
+    assert halves["host"] == 2 * whole["host"] == 2 * 10 * (900 + 4 * (63 + 3 * 99))
+    assert [step["command"][0] for step in shared["steps"][1:]] == ["biorag"] * 3, "only what can be shared"
+
+    def planned(*changes: str) -> RecipePlan:
+        parsed = tuple(map(Change.parsed, changes))
+        return RecipePlan(load_recipe(real), "smoke", Choices(tmp_path, None, "two", parsed, read=READER))
+
+    step = planned().steps[0]
+    assert (step.processes, dict(step.settings)) == (2, {"train_batch_size": 2})
+    assert dict(planned("train_batch_size=16").steps[0].settings) == {"train_batch_size": 8}
+    with pytest.raises(UsageError, match="batches of 5 rows, which 2 processes cannot share equally"):
+        planned("model:train_batch_size=5")
+    one_gpu = MachineKind(**parse_toml(MACHINE.format(memory=2).encode(), "machine"))
+    assert Estimator(planned(), one_gpu).all()[step.key].fault == "it takes 2 GPUs, and there are 1"
+
+
+def test_a_step_of_two_processes_takes_two_places(file):
+    (first, *_), estimates = plan(file).steps, {}
+    wide = replace(first, processes=2)
+    steps = [first, replace(first, name="other", arguments=("other",)), wide]
+    estimates = {step.key: StepEstimate(seconds=1.0) for step in steps}
+    assert len(estimates) == 3, "another step"
+    assert elapsed(SimpleNamespace(steps=steps), estimates, 2) == 2
+    assert elapsed(SimpleNamespace(steps=steps), estimates, 4) == 1
+    assert elapsed(SimpleNamespace(steps=steps), estimates, 1) == 3
 
 
 def test_steps_side_by_side_end_sooner_but_wait_for_what_they_need(file):

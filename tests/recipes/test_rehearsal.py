@@ -153,6 +153,33 @@ def test_a_rehearsal_runs_all_that_no_fault_blocks_and_one_of_each_kind(seeded):
     assert seeded["figures"] == ["'Recall': the report of step 'measured' has no number at 'metrics.sucess@3'"]
 
 
+TWO = """
+[hardware.two]
+about = "Two."
+memory_gb = 1
+processes = 2
+[[steps]]
+name = "trained"
+run = "train retriever {asked(size=1)}/sample-1 --base {base} --name {index.name} --batch-size 16 --out {out}"
+[[steps]]
+name = "trained-badly"
+run = "train retriever {converted}/row.jsonl --base {base} --out {out}"
+"""
+
+
+@pytest.mark.long
+def test_two_processes_share_a_training_in_a_rehearsal(tmp_path):
+    (tmp_path / "two.toml").write_text(PLAIN + TWO)
+    asked = ["--scale", "full", "--hardware", "two", "--rehearse", "--out", tmp_path / "out", "--json"]
+    result = invoke("run", tmp_path / "two.toml", *asked, home=tmp_path / "home")
+    steps = {step["name"]: step for step in json.loads(result.stdout)["steps"]}
+    assert steps["trained"]["outcome"] == "ok", steps["trained"]
+    assert "row.jsonl" in steps["trained-badly"]["error"], "the sentence of a process, not torchrun's"
+    records = [json.loads(path.read_text()) for path in (tmp_path / "out" / "run" / "steps").iterdir()]
+    (report,) = (record["report"] for record in records if record["name"] == "trained")
+    assert (report["processes"], report["batch_size"], report["steps"]) == (2, 8, 2)
+
+
 PLAIN = SEEDED.replace("metrics.sucess@3", "metrics.success@3")
 
 
@@ -221,9 +248,10 @@ def test_a_profile_fits_into_the_memory_that_it_names(paper, profile, backbone, 
     monkeypatch.setattr("biorag.models.resources.operations", lambda *_: 1e12)
     recipe = load_recipe(recipe_of(paper))
     memory = recipe.hardware[profile].memory_gb
-    gpu = {"gpus": 1, "gpu_memory_gb": memory, "gpu_tflops": 100}
-    machine = MachineKind(name="m", cores=8, memory_gb=64, disk_gb=1000, **gpu)
-    assert recipe.profile_for("full", int(memory * 1e9)) == profile
+    processes = recipe.hardware[profile].processes
+    gpu = {"gpus": processes, "gpu_memory_gb": memory, "gpu_tflops": 100}
+    machine = MachineKind(name="m", cores=8, memory_gb=128 * processes, disk_gb=1000, **gpu)
+    assert processes > 1 or recipe.profile_for("full", int(memory * 1e9)) == profile
     plan = RecipePlan(recipe, "full", Choices(backbone=backbone, hardware=profile, read=reader()))
     estimates = Estimator(plan, machine).all()
     assert {step.name: estimates[step.key].fault for step in plan.steps if estimates[step.key].fault} == {}

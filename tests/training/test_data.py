@@ -11,7 +11,7 @@ import pytest
 from biorag.errors import BadInputError, UsageError
 from biorag.registries import NEGATIVES
 from biorag.settings.settings import Settings
-from biorag.training.data import IN_BATCH, Split, check_negatives, columns, usable
+from biorag.training.data import IN_BATCH, Split, check_negatives, columns, usable, write_columns
 from biorag.types import TrainingRow
 
 
@@ -120,3 +120,13 @@ def test_a_fingerprint_is_of_the_rows_as_lines_of_json():
         "validation_rows": 2,
         "validation_sha256": slow([row(2, 1), asked]),
     }
+
+
+def test_columns_of_a_file_are_those_of_memory(tmp_path):
+    from datasets import Dataset
+
+    held = columns([row(number, number % 3) for number in range(2500)], 2)
+    write_columns(held, tmp_path / "rows" / "0.arrow")
+    mapped = Dataset.from_file(str(tmp_path / "rows" / "0.arrow"))
+    assert mapped.features == Dataset.from_dict(held).features
+    assert mapped[:] == held and "label" in held

@@ -70,7 +70,7 @@ def test_two_processes_train_as_one_does_with_twice_the_batch(arguments, tmp_pat
     }
     assert found.stderr.count("trained") == 1, "what it takes is told once"
     assert {path.name for path in out.iterdir()} >= {"modules.json", "curves.csv", "curves.png"}
-    assert not {path.name for path in out.iterdir()} & {"checkpoints", "lock"}
+    assert not {path.name for path in out.iterdir()} & {"checkpoints", "lock", "rows"}
 
     alone = ["--batch-size", "8", "--out", str(tmp_path / "one"), "--json"]
     one = json.loads(CliRunner().invoke(app, [*arguments, *alone]).stdout)

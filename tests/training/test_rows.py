@@ -124,6 +124,15 @@ def test_every_key_of_a_line(tmp_path):
     assert cleaning == counted(3, 3)
 
 
+def test_a_passage_of_several_questions_is_held_once(tmp_path):
+    asked = [{"query": f"question {number}", "positive": "The same passage."} for number in range(3)]
+    rows, cleaning = read_rows(
+        lines(tmp_path / "rows.jsonl", *asked, {"query": "another", "positive": "the same passage"})
+    )
+    assert len({id(row.positive) for row in rows[:3]}) == 1
+    assert rows[3].positive == "the same passage" and cleaning == counted(4, 4)
+
+
 def test_duplicates_across_files_and_empty_sides_are_counted_and_the_first_is_kept(tmp_path):
     one = lines(
         tmp_path / "one.jsonl",

@@ -125,6 +125,13 @@ def test_the_hybrid_papers_batches_hold_what_it_says(caplog):
     assert not caplog.records
 
 
+def test_several_processes_refuse_a_batch_that_is_not_full(monkeypatch):
+    monkeypatch.setattr("biorag.training.sampling.process_count", lambda: 2)
+    rows = [*SYNTHETIC, *(TrainingRow(row.query, "One passage.") for row in LABELLED)]
+    with pytest.raises(BadInputError, match="sets l have too few different texts for a batch of 10, which several"):
+        next(iter(sampler_of(rows, {"s": 40, "l": 12}, {"s": 0.2, "l": 0.8}, 10)))
+
+
 def test_a_batch_that_cannot_hold_what_was_asked_for_is_said_once(caplog):
     """Without more passages than questions, the other rows of the set repeat one."""
     synthetic, labelled = paper_rows(3043)

@@ -74,11 +74,11 @@ class Forker:
 
 
 def command(words: Sequence[str]) -> None:
-    """Be `python -m biorag`; ends the process."""
+    """Be `python -m` of a module and its arguments; ends the process."""
     sys.argv = list(words)
     if "mteb" in words:
         import_module(MTEB).use_stand_ins()
-    runpy.run_module("biorag", run_name="__main__")
+    runpy.run_module(words[0], run_name="__main__")
 
 
 def serve() -> None:

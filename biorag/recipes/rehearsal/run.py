@@ -29,7 +29,8 @@ BOUNDS: Mapping[tuple[str, ...], Sequence[str]] = {
     ("bench", "latency"): ("--repetitions", "2", "--seconds", "0", "--index-limit", "4", "--limit", "4"),
     ("merge",): ("--sample-questions", "3", "--sample-passages", "6"),
 }
-LARGEST = {("train",): ("--batch-size", 8)}  # of an option's value: stand-ins fill no larger batch
+LARGEST = (("--batch-size", 8), ("--nproc-per-node", 2))  # of an option's value: stand-ins fill no larger batch
+SHARE = ("--batch-size", "4")  # of each of several processes
 OK, FAILED, ALIKE, BLOCKED = "ok", "failed", "like", "not run"
 
 
@@ -56,15 +57,14 @@ class Rehearsal(Workshop):
     def command(self, step: Step) -> list[str]:
         """Return a command that ends after a little work."""
         *words, as_json = super().command(step)
-        name = tuple(words[3:5])
-        for first, (option, most) in LARGEST.items():
-            if name[: len(first)] == first and option in words:
+        for option, most in LARGEST if step.arguments[0] == "train" else ():
+            if option in words:
                 place = words.index(option) + 1
                 words[place] = str(min(most, int(words[place])))
-        bounds = next((bounds for first, bounds in BOUNDS.items() if name[: len(first)] == first), ())
-        return [*words, *bounds, as_json]
+        bounds = next((bounds for first, bounds in BOUNDS.items() if step.arguments[: len(first)] == first), ())
+        return [*words, *bounds, *(SHARE if step.processes > 1 else ()), as_json]
 
-    def execute(self, command: Sequence[str], log: Path) -> tuple[int, bytes]:
+    def execute(self, command: Sequence[str], log: Path, variables: Mapping[str, str]) -> tuple[int, bytes]:
         """Run a command in a forked process; return its exit code and its output."""
         output = log.with_suffix(".json")
         code = self.forker.run(f"{process.__name__}:command", list(command), log, output)
