@@ -106,6 +106,7 @@ class Answerer:
         kind = self._kind_of(question)
         near = ranking.hits if probability >= NEAR else ()
         nearest = self._extractor.extract(question.text, near, kind).rows[:1]
+        likely = "" if untold else f"the evidence answers this with probability {probability:.2f}: "
         return Answer(
             question,
             kind=kind,
@@ -115,7 +116,7 @@ class Answerer:
             notes=(
                 *([f"no snippet that was found says anything of: {', '.join(missed)}"] if missed else []),
                 *([f"no snippet on this subject speaks of: {', '.join(untold)}"] if untold else []),
-                f"the evidence answers this with probability {probability:.2f} (--answer-anyway shows what it says)",
+                f"{likely}--answer-anyway shows what the evidence says",
             ),
             answerer="generate" if self._generator else EXTRACT,
             abstained=True,
