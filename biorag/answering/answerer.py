@@ -106,7 +106,9 @@ class Answerer:
         kind = self._kind_of(question)
         near = ranking.hits if probability >= NEAR else ()
         nearest = self._extractor.extract(question.text, near, kind).rows[:1]
-        likely = "" if untold else f"the evidence answers this with probability {probability:.2f}: "
+        why = f"the evidence answers this with probability {probability:.2f}"
+        if untold:
+            why = f"no snippet on this subject speaks of: {', '.join(untold)}"
         return Answer(
             question,
             kind=kind,
@@ -115,8 +117,7 @@ class Answerer:
             timings_ms=ranking.timings_ms,
             notes=(
                 *([f"no snippet that was found says anything of: {', '.join(missed)}"] if missed else []),
-                *([f"no snippet on this subject speaks of: {', '.join(untold)}"] if untold else []),
-                f"{likely}--answer-anyway shows what the evidence says",
+                f"{why} (--answer-anyway shows what it says)",
             ),
             answerer="generate" if self._generator else EXTRACT,
             abstained=True,

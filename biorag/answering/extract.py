@@ -31,6 +31,7 @@ from biorag.types import (
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 _LABEL = re.compile(r"([A-Za-z][A-Za-z'’/&,\- ]{2,40}?)\s*:\s+(?=[\"'(\[]?[A-Z0-9])")
 
+_BACK = re.compile(r"\b(?:it|its|they|them|their|this|these|such)\b", re.IGNORECASE)
 _FRAGMENT = re.compile(r"[a-z]+[\s,.;:]")  # the rest of a sentence whose beginning is not there
 
 SHORTEST_SENTENCE = 4  # words
@@ -166,7 +167,7 @@ def select(
     held: Vectors,
     length: Length = SHORT,
 ) -> list[EvidenceSentence]:
-    """Return the best sentence and a few more, the best first.
+    """Return the best sentence and a few more, the best first, but after the one before it that it points back to.
 
     A further sentence must score nearly as much, count words of the question still missing, and repeat nothing. One
     that leans on the sentence before it ("It prevents …") brings that one along, and loses nothing by leaning on one
@@ -184,16 +185,23 @@ def select(
         if totals[index] < floor:
             break
         left[index] = -np.inf
-        leans = _leans(rows, index)
-        before = [index - 1] if leans and index - 1 not in chosen else []
+        before = [index - 1] if _leans(rows, index) and index - 1 not in chosen else []
         if len(chosen) + len(before) >= length.most or _repeats(rows, index, chosen, length.redundancy):
             continue
-        place = chosen.index(index - 1) + 1 if leans and not before else len(chosen)
+        place = len(chosen)
+        if index - 1 in chosen and _points_back(rows, index):
+            place = chosen.index(index - 1) + 1
+        elif index + 1 in chosen and _points_back(rows, index + 1):
+            place = chosen.index(index + 1)
         chosen[place:place] = [*before, index]
         left[before] = -np.inf
         if index + 1 < len(rows) and _leans(rows, index + 1):
             left[index + 1] -= LEANING
     return [rows[index] for index in chosen]
+
+
+def _points_back(rows: Sequence[EvidenceSentence], index: int) -> bool:
+    return rows[index - 1].n == rows[index].n and bool(_BACK.search(rows[index].text))
 
 
 def _leans(rows: Sequence[EvidenceSentence], index: int) -> bool:

@@ -151,7 +151,9 @@ def without_citation(lines: Iterable[tuple[int, str]], title: str) -> tuple[list
 def _cited_authors(text: str) -> list[str]:
     """Return the authors with whom a citation begins, as "Bos J, García López MJ" or "Bos, J.; Ní Bhriain, A."."""
     names = []
-    for part in re.split(r"\s*[,;]\s*+(?![A-Z.-]{1,6}[;.])(?:and\s+|&\s*)?|\s+and\s+|\s*&\s*", _CITE.sub("", text)):
+    for part in re.split(
+        r"\s*[,;]\s*+(?![A-Z.-]{1,6}[;.])(?:and\s+|&\s*)?|\s+and\s+|\s*&\s*", " ".join(_CITE.sub("", text).split())
+    ):
         match = re.match(r"([^\d.,:]{2,40}?),?\s((?:[A-Z]\.?-?){1,4})(?:\s(Jr|Sr|II|III|IV))?(?=[\s.:(]|$)", part)
         if not match:
             break
@@ -254,7 +256,7 @@ def _year(metadata: Mapping[str, str], opening: str) -> int | None:
 
 def own_authors(value: str, cited: str = "") -> list[str]:
     """Return the authors that a file's own field names; none if it names a program, a login or one word."""
-    names = [name for name in re.split(r"\s*;\s*|\s+and\s+|\s*&\s*", value.strip()) if name]
+    names = [name for name in re.split(r"\s*;\s*|\s+and\s+|\s*&\s*", " ".join(value.split())) if name]
     if len(names) == 1 and not re.fullmatch(r"[^\s,]+,[^,]+", names[0]):  # "Smith, John" is one
         names = [name for name in re.split(r"\s*,\s*", names[0]) if name]
     return inverted(names[:MOST_AUTHORS], cited) if names and all(map(_is_name, names)) else []

@@ -293,7 +293,7 @@ def test_papers_that_lack_facts_are_asked_about_once_and_keep_what_came(run, pap
     assert of_paper(tmp_path, "d-whole.html")["journal"] == "Gut"
     # Nobody is asked again: not by a run that does not say so, under a new name of the paper, or for another index.
     (papers / "b-title.pdf").rename(papers / "z.pdf")
-    assert done(run())["deleted"] == 1
+    assert done(run())["renamed"] == 1
     assert of_paper(tmp_path, "z.pdf") == {"title": WHOLE_TITLE, "doi": DOI, **KNOWN}
     succeeded(run(name="other"))
     assert of_paper(tmp_path, "a-doi.pdf", "other")["year"] == 2019
