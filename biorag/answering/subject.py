@@ -65,11 +65,13 @@ def elsewhere(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentenc
     not in the title nor in the first sentence. Or neither they nor their titles name the group that it asks of.
     """
     subject, groups = _subject(question, hits), _groups(question)
-    opening = {row.n: row for row in reversed(rows)}
+    named = [_names(subject, row.text) for row in rows]
+    opening = {row.n: index for index, row in reversed(list(enumerate(rows)))}
+    about = {n: named[index] or _names(subject, rows[index].title) for n, index in opening.items()}
     others = (
-        not _names(subject, row.text, row.title, opening[row.n].text, before.text if before.n == row.n else "")
+        not (about[row.n] or named[index] or (index > opening[row.n] and named[index - 1]))
         or not all(group.told.search(f"{row.title} {row.text}") for group in groups)
-        for before, row in zip([*rows[:1], *rows], rows, strict=False)
+        for index, row in enumerate(rows)
     )
     return np.fromiter(others, np.float32, len(rows))
 
@@ -87,8 +89,8 @@ def _subject(question: str, hits: Sequence[Hit]) -> str | None:
     return next((stem for stem in asked if stem in held), None)
 
 
-def _names(subject: str | None, *texts: str) -> bool:
-    return subject is None or any(subject in stems(text) for text in texts)
+def _names(subject: str | None, text: str) -> bool:
+    return subject is None or subject in stems(text)
 
 
 def untold_groups(question: str, hits: Sequence[Hit]) -> list[str]:
