@@ -12,6 +12,7 @@ LONGEST = 4000  # characters of a sentence that are read
 BEFORE = 60  # characters before a word of direction, in which its adverbs and denial are looked for
 WORDS = 6  # of an arm's name at most
 _NUMBER = r"[-−–+]?\d{1,6}(?:[.·,]\d{1,6})?\s?%?"
+_SHARE = r"\d{1,3}(?:\.\d{1,3})?\s?%"
 _P = r"[pP]\s?(?:-?\s?values?\s?)?[<=>≤≥]\s?0?[.·]\d{1,8}"
 _GAP = r"[\s,;:=()\[\]]{0,5}"
 _INTERVAL = (
@@ -19,7 +20,7 @@ _INTERVAL = (
     rf"{_NUMBER}\s?(?:to|and|[-–—−,;])\s?{_NUMBER})"
 )
 _MEASURE = (
-    r"(?<![A-Za-z])(?:(?i:(?:adjusted|pooled|summary|crude)\s)?(?i:(?:odds|hazards?|risk|rate|prevalence|incidence rate) ratios?"
+    r"(?<![A-Za-z])(?:(?i:(?:adjusted|pooled|summary|crude)\s)?(?i:(?:odds|hazards?|risk|rate|prevalence) ratios?"
     r"|relative risks?|(?:weighted\s|standardi[sz]ed\s)?mean differences?|risk differences?|(?:absolute|relative) risk "
     r"reductions?|number needed to (?:treat|harm))|a?(?:OR|HR|RR|IRR|MD|WMD|SMD|RD|ARR|NNT))s?\b"
 )
@@ -28,7 +29,7 @@ _EFFECTS = [
     for pattern in (
         rf"{_MEASURE}{_GAP}(?:[A-Za-z]{{2,5}}{_GAP})?(?:(?:of|was|were|is){_GAP})?{_NUMBER}{_INTERVAL}?(?:{_GAP}{_P})?",
         rf"(?<![\w.]){_NUMBER}{_INTERVAL}(?:{_GAP}{_P})?",
-        rf"(?<![\w.])\d{{1,3}}(?:\.\d{{1,3}})?\s?%\s(?:vs\.?|versus|compared (?:with|to)|and)\s\d{{1,3}}(?:\.\d{{1,3}})?\s?%"
+        rf"(?<![\w.]){_SHARE}\s(?:vs\.?|versus|compared (?:with|to)|and)\s{_SHARE}"
         rf"(?:{_GAP}{_P})?",
         rf"\b{_P}",
     )
@@ -36,17 +37,23 @@ _EFFECTS = [
 _SIZE = re.compile(r"\b[nN]\s?=\s?(\d{1,3}(?:,\d{3}){1,3}|\d{1,9})\b")
 _VERSUS = re.compile(r"\s(?:versus|vs\.?)\s", re.IGNORECASE)
 _COMPARED = re.compile(
-    r"\b(?:(?:as\s)?compared\s(?:with|to)|in\scomparison\s(?:with|to)|relative\sto|(?<!more )(?<!less )(?<!rather )than\s"
-    r"(?:with|in|for|those\s(?:receiving|given|on)))\s",
+    r"\b(?:(?:as\s)?compared\s(?:with|to)|in\scomparison\s(?:with|to)|relative\sto|"
+    r"(?<!more )(?<!less )(?<!rather )than\s(?:with|in|for|those\s(?:receiving|given|on)))\s",
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(r"\bbetween\s[^,.;()]{3,80}?\sand\s[^,.;()]{3,40}?\s(?:groups?|arms?)\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\s,.;:()\[\]]{1,60}")
-_LINKED = frozenset({("treated", "with"), ("those", "with"), ("those", "without"), ("patients", "with"), ("those", "in")})
-_END = frozenset(
-    "was were is are be been had has have in on at of for by to from with without during after before among between and "
-    "but or than as that which who when while where because showed shows resulted did does do not no significantly at "
-    "received receiving randomized randomised p there reduced increased improved decreased led both the".split()
+_LINKED = frozenset(
+    {("treated", "with"), ("those", "with"), ("those", "without"), ("patients", "with"), ("those", "in")}
+)
+_END = frozenset(  # words that no arm's name goes beyond
+    _WORD.findall(
+        """
+    was were is are be been had has have in on at of for by to from with without during after before among between and
+    but or than as that which who when while where because showed shows resulted did does do not no significantly
+    received receiving randomized randomised p there reduced increased improved decreased led both the
+        """
+    )
 )
 _LEADING = re.compile(
     r"(?:(?:did|does|do|was|were|is|are|has|have|had)\snot\s|no\s|not\s|without\s)?(?:(?:statistically|clinically)\s)?"

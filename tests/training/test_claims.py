@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from biorag.answering.reversal import replaced
 from biorag.corpus.claims import ClaimRow, read_claims
 from biorag.corpus.sentences import sentences, terms
 from biorag.errors import BadInputError
 from biorag.models.cross_encoder import CrossEncoderJudge
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
-from biorag.answering.reversal import replaced
 from biorag.training.claims.making import CHANGERS, Change, changed_alike, kind_of, names_by_kind, names_of
 from biorag.training.claims.preparation import ClaimPreparation, ClaimSources, counts_of, in_turn, limited, unseen
 from biorag.training.claims.rows import (
