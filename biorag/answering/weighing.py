@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from biorag.answering.findings import Findings, findings_of, sample_size
 from biorag.answering.stance import Stance
 from biorag.references.facts import Participants
 from biorag.references.reference import Reference, reference_of
-from biorag.types import Hit, Snippet, Verdict
+from biorag.types import Answer, CheckedSentence, Hit, Opposition, Snippet, Verdict
 
 STUDIES = 50  # that are judged at most
+SURE = 0.9  # probability from which an answer says that a study says otherwise
 MARGIN = 0.1  # by how much a study's one stance must be likelier than another part's opposite one
 COLUMNS = {Verdict.SUPPORTED: "supporting", Verdict.CONTRADICTED: "opposing", Verdict.UNSURE: "unsure"}
 Judge = Callable[[str, Sequence[Snippet]], Sequence[Stance]]
@@ -98,9 +99,39 @@ def joined(rankings: Iterable[Sequence[Hit]], most: int) -> list[list[Snippet]]:
     hits = sorted((hit for ranking in rankings for hit in ranking), key=lambda hit: hit.rank)
     studies: dict[object, dict[str, Snippet]] = {}
     for snippet in (hit.snippet for hit in hits):
-        key = snippet.pmid or reference_of(snippet).doi.lower() or snippet.document
-        studies.setdefault(key, {}).setdefault(snippet.content, snippet)
+        studies.setdefault(_study_of(snippet), {}).setdefault(snippet.content, snippet)
     return [list(parts.values()) for parts in studies.values()][:most]
+
+
+def opposed(answer: Answer, judge: Judge) -> Answer:
+    """Return an answer whose supported sentences name the other hits that surely say otherwise, a study once.
+
+    Retracted articles say nothing.
+    """
+    if answer.abstained:
+        return answer
+    sentences = tuple(_opposed(sentence, answer.hits, judge) for sentence in answer.sentences)
+    return replace(answer, sentences=sentences)
+
+
+def _opposed(sentence: CheckedSentence, hits: Sequence[Hit], judge: Judge) -> CheckedSentence:
+    if sentence.verdict is not Verdict.SUPPORTED:
+        return sentence
+    supporting = {_study_of(hit.snippet) for hit in hits if hit.rank in sentence.citations}
+    others = [hit for hit in hits if not hit.snippet.retracted and _study_of(hit.snippet) not in supporting]
+    stances = judge(sentence.text, [hit.snippet for hit in others])
+    oppositions: dict[object, Opposition] = {}
+    for hit, stance in zip(others, stances, strict=True):
+        if stance.verdict is Verdict.CONTRADICTED and stance.probability >= SURE:
+            snippet = hit.snippet
+            opposition = Opposition(hit.rank, snippet.id, snippet.pmid, stance.quote, stance.probability)
+            oppositions.setdefault(_study_of(snippet), opposition)
+    return replace(sentence, otherwise=tuple(oppositions.values()))
+
+
+def _study_of(snippet: Snippet) -> object:
+    """Return what the snippets of one study share: the PMID, else the DOI, else the document."""
+    return snippet.pmid or reference_of(snippet).doi.lower() or snippet.document
 
 
 def _of_study(parts: Sequence[Study]) -> Study:

@@ -10,7 +10,7 @@ from biorag.corpus.sentences import matches
 from biorag.references.facts import Facts, facts_of
 from biorag.references.reference import reference_of, study_types
 from biorag.references.vancouver import citation
-from biorag.types import Answer, CheckedSentence, Citation, Hit, Snippet
+from biorag.types import Answer, CheckedSentence, Citation, Hit, Opposition, Snippet
 
 if TYPE_CHECKING:
     from biorag.answering.weighing import Study, Weighing
@@ -121,7 +121,13 @@ def _sentence_json(sentence: CheckedSentence) -> dict[str, Any]:
         "citations": list(sentence.citations),
         "evidence": [{"id": span.id, "quote": span.quote} for span in sentence.evidence],
         **probability_json(sentence),
+        **({"otherwise": [_opposition_json(one) for one in sentence.otherwise]} if sentence.otherwise else {}),
     }
+
+
+def _opposition_json(opposition: Opposition) -> dict[str, Any]:
+    probability = round(opposition.probability, DIGITS)
+    return {"id": opposition.id, "pmid": opposition.pmid, "quote": opposition.quote, "probability": probability}
 
 
 def _citation_json(citation: Citation, answer: Answer) -> dict[str, Any]:

@@ -335,6 +335,12 @@ def mark_of(sentence: CheckedSentence) -> str:
     return f" [{mark}]"
 
 
+def otherwise_line(sentence: CheckedSentence) -> str:
+    """Return "2 studies say otherwise than" of a sentence that others support."""
+    count = len(sentence.otherwise)
+    return f"{count} {'study says' if count == 1 else 'studies say'} otherwise than"
+
+
 def percent(probability: float) -> str:
     """Return a probability as "83 %"."""
     return f"{100 * probability:.0f} %"

@@ -198,6 +198,8 @@ class Session:
         `on_text` receives a generator's reply so far as it grows, before it is checked. Raises `UsageError` if the
         question is blank, or an option, a filter or a setting is wrong; `ServiceError` if the generator fails.
         """
+        from biorag.answering.weighing import opposed
+
         check_text(question)
         asked, where = Question("ask", question, options_of(options)), conditions(filter, exclude_pmid)
         self._begin_generator()
@@ -208,7 +210,7 @@ class Session:
         answerer = models.answerer(generator, self._checker)
         with self._answering:
             searched = replace(asked, text=ranking.query)
-            answer = answerer.answer_or_withhold(searched, ranking, on_text=on_text)
+            answer = opposed(answerer.answer_or_withhold(searched, ranking, on_text=on_text), self.stances)
         if searched != asked:
             answer = replace(answer, question=asked, notes=(f"searched for: {searched.text}", *answer.notes))
         if where and not ranking.hits:
