@@ -118,7 +118,7 @@ class Tools:
         return quoting(self._session.verify(claim, snippet=snippet or None, filter=filter).to_json())
 
     def weigh(self, claim: Claim, k: HitCount = None, filter: Condition = "", exclude_pmid: Pmids = None) -> Json:
-        """Return the studies that support a claim and those that oppose it, each with its quote, and how many there are.
+        """Return the studies that support a claim and those that oppose it, each with its quote, and count them.
 
         The claim and its reverse are searched for; the 50 studies found first, or `k`, are judged. Unsure stand apart.
         Retracted studies are marked and not counted. Show both sides: a count is no vote.
