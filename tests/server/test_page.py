@@ -435,6 +435,21 @@ def test_on_paper_stand_the_question_the_answer_and_its_sources(browser, served)
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_sentence_is_weighed_on_a_page_of_its_own(browser, served, scripts):
+    with without_scripts(browser, not scripts):
+        browser.get(f"{served.url}ask?{urlencode({'question': QUESTION})}")
+        link = found(browser, ".text .weigh")
+        sentence = browser.find_element(By.CSS_SELECTOR, "#s1").text
+        link.click()
+        assert found(browser, "#claim").get_attribute("value") == sentence
+        found(browser, "main.weighed .verdict")
+        supporting = browser.find_element(By.CSS_SELECTOR, ".sides .supporting")
+        assert sentence in supporting.find_element(By.CSS_SELECTOR, "blockquote").text
+        assert "n: " in supporting.find_element(By.CSS_SELECTOR, ".help").text
+        assert browser.find_elements(By.CSS_SELECTOR, ".sides .opposing h2")
+
+
 def test_nothing_left_this_machine_and_the_console_is_empty(browser, served):
     browser.get_log("browser")
     requested(browser)
