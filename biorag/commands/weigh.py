@@ -69,9 +69,9 @@ def _print(weighing: Weighing) -> None:
     columns = {
         name: [Text(f"{HEADINGS[name]}: {weighing.counts[name]}", STYLES[name]), *map(_study, studies)]
         for name, studies in weighing.columns.items()
-        if studies
+        if studies or name != "unsure"
     }
-    if {"supporting", "opposing"} <= columns.keys() and show.out.is_terminal and show.out.width >= WIDE:
+    if weighing.supporting and weighing.opposing and show.out.is_terminal and show.out.width >= WIDE:
         beside = Table.grid(expand=True, padding=(0, 2))
         beside.add_column(ratio=1)
         beside.add_column(ratio=1)
