@@ -89,3 +89,16 @@ def test_python_gives_what_the_command_prints(home):
     assert {**result.to_json(), "timings_ms": {}} == {**done(weighed(home, "--json")), "timings_ms": {}}
     assert result.to("csv") == succeeded(weighed(home, "--format", "csv")).stdout
     assert [study.snippet.id for study in result.weighing.opposing] == ["against"]
+
+
+def test_an_answer_names_the_study_that_says_otherwise(home):
+    words = ("ask", "Does aspirin reduce mortality after stroke?", "--mode", "bm25", "--no-rerank", "--answer-anyway")
+    first, *_ = done(invoke(*words, "--json", "--exclude-pmid", 13, home=home))["sentences"]
+    assert first["text"].endswith("Aspirin reduced mortality after stroke.")
+    (opposition,) = first["otherwise"]
+    assert (opposition["id"], opposition["pmid"]) == ("against", 12)
+    assert opposition["quote"].startswith("Aspirin increased mortality")
+    shown = succeeded(invoke(*words, "--exclude-pmid", 13, home=home)).stdout
+    assert "1 study says otherwise than “Aspirin reduced mortality after stroke.”" in shown
+    agreeing = done(invoke(*words, "--json", "--exclude-pmid", 12, home=home))["sentences"]
+    assert all("otherwise" not in sentence for sentence in agreeing)

@@ -33,6 +33,7 @@ PICTURES = os.environ.get("BIORAG_TEST_SCREENSHOTS")  # a folder into which the 
 COLOURS = 96  # of a picture, so that it is small
 TOKEN = "a-token-of-this-test-alone"
 NARROW, WIDE, LARGE, LARGEST = (380, 800), (900, 1000), (1280, 900), (1440, 900)
+WEIGHED = "Budesonide-formoterol taken as needed prevented two thirds of the severe exacerbations."
 INHALERS = "Does budesonide-formoterol as needed prevent exacerbations of mild asthma?"
 
 
@@ -284,6 +285,8 @@ def test_every_page_fits_each_screen_and_axe_finds_nothing(browser, library, siz
         address_of("Who won the 1998 football world cup?"): ".withheld",
         address_of("Does zinc help?", filter="colour=blue"): ".fault",
         address_of("Does zinc help?", index="nowhere"): ".fault",
+        f"weigh?{urlencode({'claim': WEIGHED, 'index': 'inhalers'})}": ".supporting blockquote",
+        "weigh": "#claim",
         "login": "#token",
     }
     with media(browser, prefers_color_scheme=scheme):
