@@ -13,7 +13,9 @@ _AUXILIARY = re.compile(
     r"\b(?:is|are|was|were|has been|have been|can|may|could|might|will|would|should|must|does|do|did|"
     r"(?:has|have|had)(?= \w+(?:ed|en)\b))\b(?! not\b)"
 )
-_DENIALS = [(re.compile(pattern, re.IGNORECASE), plain) for pattern, plain in LISTS["denials"]["dropped"]]
+_DENIALS: list[tuple[re.Pattern[str], str]] = [
+    (re.compile(pattern, re.IGNORECASE), plain) for pattern, plain in LISTS["denials"]["dropped"]
+]
 
 
 def any_of(words: Iterable[str]) -> re.Pattern[str]:

@@ -83,12 +83,11 @@ def weigh(
     snippets = [snippet for parts in studies for snippet in parts]
     stances = iter(judge(claim, snippets))
     judged = [_of_study([Study(snippet, next(stances)) for snippet in parts]) for parts in studies]
-    columns = {
-        name: tuple(sorted((one for one in judged if one.stance.verdict is verdict), key=_order))
-        for verdict, name in COLUMNS.items()
-    }
+    supporting, opposing, unsure = (
+        tuple(sorted((one for one in judged if one.stance.verdict is verdict), key=_order)) for verdict in COLUMNS
+    )
     silent = sum(one.stance.verdict not in COLUMNS for one in judged)
-    return Weighing(claim, turned, **columns, silent=silent)
+    return Weighing(claim, turned, supporting, opposing, unsure, silent)
 
 
 def joined(rankings: Iterable[Sequence[Hit]], most: int) -> list[list[Snippet]]:
