@@ -2,7 +2,8 @@
 
 From people's claims beside their texts (SciFact, Check-COVID, Citation-Integrity, training parts), and from claims
 worded from a third of Evidence Inference; each claim also stands beside one or two near texts of its set that other
-claims are about, as neither. An eighth of the texts is held out, and the thresholds are chosen there. CACHE keeps what is read.
+claims are about, as neither. An eighth of the texts is held out, and the thresholds are chosen there. CACHE keeps the
+rows.
 """
 
 from __future__ import annotations
