@@ -61,7 +61,7 @@ class StanceModel:
         w = self._weights
         rows = []
         for sentence in sentences:
-            similarity: Vectors = w["temperature"] * claim @ sentence.tokens.T
+            similarity: Vectors = np.multiply(w["temperature"], claim @ sentence.tokens.T, dtype=np.float32)
             sides = (
                 (claim, _softmax(similarity) @ sentence.tokens),
                 (sentence.tokens, _softmax(similarity.T) @ claim),
