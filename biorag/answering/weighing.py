@@ -8,12 +8,14 @@ from functools import cached_property
 
 from biorag.answering.findings import Findings, findings_of, sample_size
 from biorag.answering.stance import Stance
+from biorag.corpus.sentences import terms
 from biorag.references.facts import Participants
 from biorag.references.reference import Reference, reference_of
 from biorag.types import Answer, CheckedSentence, Hit, Opposition, Snippet, Verdict
 
 STUDIES = 50  # that are judged at most
 SURE = 0.9  # probability from which an answer says that a study says otherwise
+ABOUT = 0.4  # share of a sentence's words without which a snippet cannot surely say otherwise
 MARGIN = 0.1  # by how much a study's one stance must be likelier than another part's opposite one
 COLUMNS = {Verdict.SUPPORTED: "supporting", Verdict.CONTRADICTED: "opposing", Verdict.UNSURE: "unsure"}
 Judge = Callable[[str, Sequence[Snippet]], Sequence[Stance]]
@@ -117,7 +119,13 @@ def _opposed(sentence: CheckedSentence, hits: Sequence[Hit], judge: Judge) -> Ch
     if sentence.verdict is not Verdict.SUPPORTED:
         return sentence
     supporting = {_study_of(hit.snippet) for hit in hits if hit.rank in sentence.citations}
-    others = [hit for hit in hits if not hit.snippet.retracted and _study_of(hit.snippet) not in supporting]
+    others = [
+        hit
+        for hit in hits
+        if not hit.snippet.retracted
+        and _study_of(hit.snippet) not in supporting
+        and _is_about(sentence.text, hit.snippet)
+    ]
     stances = judge(sentence.text, [hit.snippet for hit in others])
     oppositions: dict[object, Opposition] = {}
     for hit, stance in zip(others, stances, strict=True):
@@ -126,6 +134,12 @@ def _opposed(sentence: CheckedSentence, hits: Sequence[Hit], judge: Judge) -> Ch
             opposition = Opposition(hit.rank, snippet.id, snippet.pmid, stance.quote, stance.probability)
             oppositions.setdefault(_study_of(snippet), opposition)
     return replace(sentence, otherwise=tuple(oppositions.values()))
+
+
+def _is_about(sentence: str, snippet: Snippet) -> bool:
+    """Whether a snippet has enough of a sentence's words to contradict it."""
+    words = terms(sentence)
+    return len(words & terms(snippet.contents)) >= ABOUT * len(words)
 
 
 def _study_of(snippet: Snippet) -> object:

@@ -127,10 +127,13 @@ def test_no_study_stands_in_both_columns(support, column):
 
 
 def test_a_supported_sentence_names_each_other_study_that_surely_says_otherwise():
-    found = hits(study("a", 1), study("b", 2), study("c", 2), study("d", 3), study("e", 4, retracted=True))
-    sentences = (CheckedSentence("S.", YES, (1,)), CheckedSentence("T.", SILENT))
+    beside = Snippet("f", "", "Another matter.", 5)
+    found = hits(
+        *(study(name, n) for name, n in zip("abcd", (1, 2, 2, 3), strict=True)), study("e", 4, retracted=True), beside
+    )
+    sentences = (CheckedSentence("Text says so.", YES, (1,)), CheckedSentence("T.", SILENT))
     answer = Answer(Question("q", "Q?"), hits=tuple(found), sentences=sentences)
-    verdicts = dict.fromkeys("abce", (NO, 0.99)) | {"d": (NO, 0.5)}
+    verdicts = dict.fromkeys("abcef", (NO, 0.99)) | {"d": (NO, 0.5)}
     first, second = opposed(answer, judge_of(verdicts)).sentences
     assert first.otherwise == (Opposition(2, "b", 2, "Text of b.", 0.99),)
     assert second.otherwise == ()
