@@ -81,6 +81,8 @@ _NO_SUBJECT = re.compile(
 _LEFT_OVER = re.compile(
     r"(?:[\s.,;:(–-]|\s(?:and|but|or|whereas|while|although|though|however)(?=[\s,]*\Z)){1,20}\Z", re.IGNORECASE
 )
+_OTHERS = re.compile(r"\b(?:et\sal\.?|colleagues)[\s,]*\Z")
+_AS = re.compile(r"(?:\A|\W)(?:as|see|by|of|from|in|with|like|also|cf\.?)\s*\Z", re.IGNORECASE)
 _ADJUNCT = re.compile(
     r"\A\s*(?:in|among|for|with|during|after|before|compared|unlike|according|since|following|by|at|on|as|like|such)\b",
     re.IGNORECASE,
@@ -364,7 +366,8 @@ def _claims(sentence: str, groups: Sequence[tuple[int, Mark]]) -> Iterator[Cited
         before, after = sentence[bounds[n] : place], sentence[place : bounds[n + 2]]
         names = _NAMES_BEFORE.search(before[-120:])
         claim = sentence
-        if mark.leads or (names and names[2]):
+        is_aside = bool(names and place and _AS.search(before[: len(before) - len(names[0])]))
+        if (mark.leads or (names and names[2])) and not is_aside:
             following = _NAMES_BEFORE.search(after[-120:]) if n + 1 < len(groups) else None
             clause = after[: len(after) - len(following[0])] if following else after
             claim = clause if len(clause.split()) >= LEAST_CLAUSE else sentence
@@ -393,4 +396,4 @@ def _reported(claim: str) -> str:
     lead = _REPORTED.match(claim)
     if lead and not _DENIED.search(lead[0]) and len(claim[lead.end() :].split()) >= LEAST_CLAUSE - 1:
         return claim[lead.end() :]
-    return claim[names.end() :] if names and names[0].rstrip().endswith(("al.", "al", "colleagues")) else claim
+    return claim[names.end() :] if names and _OTHERS.search(names[0]) else claim

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from biorag.manuscripts.manuscript import ListedReference, Paragraph, bare
@@ -28,6 +29,7 @@ _AFTER = re.compile(
 _NUMBER = re.compile(
     r"\s*(?:\[\^([\w.-]{1,60})\]:|\[(\d{1,5})\]|\(?(\d{1,5})[.)](?=\s)|(\d{1,5})\t|(\d{1,5})\s+(?=[^\W\d_]))\s*"
 )
+_WORDS = re.compile(r"[^\W_]{2,}\W+[^\W_]{2,}|\d{4}")
 _BULLET = re.compile(r"\s*[-*+•]\s+")
 _HAS_YEAR = re.compile(r"\b(?:19|20)\d\d[a-z]?\b")
 DOI = re.compile(r"\b10\.[0-9]{4,9}/[^\s\"<>{}|\\^`]+")
@@ -144,12 +146,20 @@ def items(paragraphs: Sequence[Paragraph]) -> list[ListedReference]:
 def _lines(paragraphs: Sequence[Paragraph]) -> Iterator[tuple[str, Paragraph]]:
     """Yield the lines of a list that may begin an item, with their paragraphs."""
     for paragraph in paragraphs:
-        lines = [line for line in paragraph.text.splitlines() if line.strip()]
+        lines = [line for line in paragraph.text.splitlines() if _WORDS.search(line)]
         begins = [bool(_number(line) or _BULLET.match(line)) for line in lines]
         if any(begins) or all(map(_HAS_YEAR.search, lines)):
-            yield from ((line, paragraph) for line in lines)
+            places = (n for n, line in enumerate(paragraph.text.splitlines()) if _WORDS.search(line))
+            yield from ((line, _at_line(paragraph, n)) for line, n in zip(lines, places, strict=True))
         elif lines:
             yield " ".join(lines), paragraph
+
+
+def _at_line(paragraph: Paragraph, offset: int) -> Paragraph:
+    if not paragraph.line or not offset:
+        return paragraph
+    line = paragraph.line + offset
+    return replace(paragraph, line=line, place=f"line {line}")
 
 
 def read_reference(text: str) -> Reference:

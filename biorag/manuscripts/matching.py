@@ -16,7 +16,7 @@ from unicodedata import normalize
 
 from biorag.manuscripts.listing import Place, place_in, without_numbers
 from biorag.manuscripts.manuscript import ListedReference, squeezed
-from biorag.references.reference import Reference, reference_of
+from biorag.references.reference import Author, Reference, reference_of
 from biorag.types import AnyOf, FieldFilter, Index, IndexQuery, Snippet
 
 CANDIDATES = 10  # records found by the words of a reference, among which its title is looked for
@@ -24,7 +24,9 @@ AT_ONCE = 64  # searches
 MOST_OF_PAPER = 1000  # snippets of one paper
 SAME, ALIKE = 0.93, 0.8  # shares of letters that two titles have in common: the same, and another wording of it
 LEAST_LETTERS = 20  # of a title that is known without an author or a year that agrees
-_SMALL_WORDS = frozenset("the of and in for on to a an de la et der und".split())
+_SMALL_WORDS = frozenset(("the", "of", "and", "in", "for", "on", "to", "de", "la", "et", "der", "und"))
+_OF_NAMES = frozenset(("volume", "edition", "ed", "series", "section", "online", "print", "international", "journal"))
+_WITH_INITIALS = re.compile(r"(.+\S)\s+[A-Z]{1,3}(?:\s(?:Jr|Sr|II|III))?")  # of a corpus that writes "Smith JA"
 _GREEK = {"α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "κ": "kappa", "ω": "omega", "μ": "mu", "µ": "mu"}
 
 
@@ -227,6 +229,23 @@ def title_likeness(reference: ListedReference, title: str) -> float:
     return SequenceMatcher(None, wanted[:400], own[:400], autojunk=False).ratio()
 
 
+def _same_words(own: str, other: str) -> bool:
+    """Return whether two titles differ in spelling and small words alone, not as "increases" and "decreases"."""
+    words = [re.findall(r"[^\W_]+", title.lower()) for title in (own, other)]
+    for kind, start, end, other_start, other_end in SequenceMatcher(None, *words, autojunk=False).get_opcodes():
+        one, two = words[0][start:end], words[1][other_start:other_end]
+        if kind == "equal" or "".join(one) == "".join(two) or _SMALL_WORDS.issuperset([*one, *two]):
+            continue
+        if len(one) != len(two) or not all(map(_spelled_alike, one, two)):
+            return False
+    return True
+
+
+def _spelled_alike(one: str, two: str) -> bool:
+    is_word = min(len(one), len(two)) > 3 and not any(map(str.isdigit, one + two))
+    return is_word and one[0] == two[0] and SequenceMatcher(None, one, two).ratio() > ALIKE
+
+
 def title_span(reference: ListedReference, title: str) -> tuple[int, int] | None:
     """Return where a reference's text, without its numbers, has the letters of a title in one piece."""
     text, wanted = without_numbers(reference.text), _plain_title(title)
@@ -257,10 +276,11 @@ def differences(reference: ListedReference, record: Reference) -> list[Differenc
             found.append(Difference(field, own, other))
 
     if is_listed and read.title:
-        add("title", read.title, record.title, title_likeness(reference, record.title) >= SAME)
+        likeness = title_likeness(reference, record.title)
+        is_same = likeness == 1 or (likeness >= SAME and _same_words(read.title, record.title))
+        add("title", read.title, record.title, is_same)
     first = read.authors[0].family if read.authors else ""
-    if record.authors and not record.authors[0].group:
-        family = record.authors[0].family
+    if record.authors and (family := _family(record.authors[0])):
         add(
             "first author",
             first,
@@ -288,6 +308,12 @@ def differences(reference: ListedReference, record: Reference) -> list[Differenc
     return found
 
 
+def _family(author: Author) -> str:
+    """Return a person's family name; "" of a group."""
+    initials = _WITH_INITIALS.fullmatch(author.family) if author.group else None
+    return initials[1] if initials else "" if author.group else author.family
+
+
 def _same_name(own: str, other: str) -> bool:
     """Return whether two family names are the same but for accents, particles and a second name."""
     parts = [set(filter(None, map(squeezed, re.split(r"[\s-]", name)))) for name in (own, other)]
@@ -301,9 +327,7 @@ def same_journal(own: str, other: str) -> bool:
     names = [_journal_words(own), _journal_words(other)]
     if not all(names) or squeezed("".join(names[0])) == squeezed("".join(names[1])):
         return True
-    short, long = sorted(names, key=lambda words: sum(map(len, words)))
-    if len(short) == 1 and own.upper() == own and _is_acronym(short[0], long):
-        return True
+    short, long = sorted(names, key=lambda words: (len(words), sum(map(len, words))))
     return _abbreviates(short, long) or (len(short) == 1 and _is_acronym(short[0], long))
 
 
@@ -313,10 +337,13 @@ def _journal_words(name: str) -> list[str]:
 
 
 def _abbreviates(short: Sequence[str], long: Sequence[str]) -> bool:
-    """Return whether each word of one name begins as the next word of the other and has letters of it, in order."""
-    if len(short) != len(long):
+    """Return whether each word of one name begins as the next word of the other and has letters of it, in order.
+
+    The longer may end in words such as "volume".
+    """
+    if len(short) > len(long) or not _OF_NAMES.issuperset(long[len(short) :]):
         return False
-    return all(_shortens(one, other) or _shortens(other, one) for one, other in zip(short, long, strict=True))
+    return all(_shortens(one, other) or _shortens(other, one) for one, other in zip(short, long, strict=False))
 
 
 def _shortens(word: str, other: str) -> bool:

@@ -208,6 +208,8 @@ def _of_markdown(lines: Iterable[tuple[int, str]]) -> Iterator[Paragraph]:
         heading = _HEADING.fullmatch(line[:1000])
         if _FENCE.match(line):
             in_code = not in_code
+        elif line.startswith(":::"):  # pandoc's divisions
+            yield from paragraph()
         elif in_code:
             continue
         elif heading:
