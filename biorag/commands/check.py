@@ -88,8 +88,8 @@ def check(
     """Check whether a manuscript's citations hold: each reference, and what each sentence cites it for.
 
     References are looked for in the index, by PMID, DOI and title. Findings are listed by the harm that they do: not
-    found, wrong identifier, retracted, contradicted, wrong metadata, unsupported. Where the abstract does not decide, it
-    says "not sure". Nothing is sent anywhere unless --enrich names a service.
+    found, wrong identifier, retracted, contradicted, wrong metadata, unsupported. What the abstract does not decide is
+    listed as "not sure". Nothing is sent anywhere unless --enrich names a service.
 
     Examples:
 
@@ -129,6 +129,9 @@ def _print(report: CheckReport) -> None:
     for title, level, findings in sections(report):
         show.out.print(Text(f"\n{title} ({len(findings)})", style=STYLES[level]))
         for finding in findings:
+            if level == "note":
+                show.out.print(Text(showable(f"[{finding.reference.key}] {finding.sentence} ({finding.place})")))
+                continue
             show.out.print(Text(f"• {showable(finding.message)}"))
             for label, text in parts(finding):
                 show.out.print(Text.assemble((f"  {label}: ", "dim"), showable(text)))

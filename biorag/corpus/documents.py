@@ -52,8 +52,11 @@ def of_word(source: Source, read: Callable[[Any], T]) -> T:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(member.file_size for member in archive.infolist()) > 4 * LARGEST:
                 raise DamagedSourceError(source.name, 1, f"unpacks to more than {4 * LARGEST >> 20} MiB: split it")
-            if sum(archive.read(name).count(b"<") for name in archive.namelist() if name.endswith(".xml")) > MOST_TAGS:
+            parts = [archive.read(name) for name in archive.namelist() if name.endswith(".xml")]
+            if sum(part.count(b"<") for part in parts) > MOST_TAGS:
                 raise DamagedSourceError(source.name, 1, f"more than {MOST_TAGS:,} tags: split it")
+            if any(b"<!ENTITY" in part for part in parts):  # text would be lost with them
+                raise DamagedSourceError(source.name, 1, "declares entities, which Word never does: save it again")
         return read(Document(io.BytesIO(content)))
     except DamagedSourceError:
         raise

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from biorag.corpus.sentences import sentence_spans
-from biorag.manuscripts.listing import DOI, FAMILY
+from biorag.manuscripts.listing import FAMILY
 from biorag.manuscripts.manuscript import (
     CLOSE,
     OPEN,
@@ -26,6 +26,7 @@ from biorag.manuscripts.manuscript import (
 from biorag.references.reference import Genre, Reference
 
 MOST_IN_RANGE = 100  # references that "[1-9]" may stand for
+LEAST_WORDS = 3  # of what others are said to have found
 LEAST_CLAUSE = 5  # words of a clause that is judged without the rest of its sentence
 _YEAR = r"(?:19|20)\d\d[a-z]?"
 _ITEM = r"\^?\d{1,4}(?:\s{0,2}[-–—−]\s{0,2}\d{1,4})?"
@@ -63,6 +64,12 @@ _REPORTED = re.compile(
     re.IGNORECASE,
 )
 _DENIED = re.compile(r"\b(?:not|no|never|failed|nor|without|un\w+)\b|n['’]t\b", re.IGNORECASE)
+_OPENING = re.compile(
+    r"\A(?:(?:in addition|additionally|moreover|furthermore|likewise|similarly|interestingly|importantly|notably|"
+    r"of note|indeed|however|thus|therefore|in contrast|by contrast|on the other hand|for (?:example|instance))\s*,\s*|"
+    r"there is (?:\w+ ){0,3}evidence that\s+)",
+    re.IGNORECASE,
+)
 _NAMES_LEAD = re.compile(
     rf"\A(?:(?:and|while|whereas|but)\s)?{FAMILY}(?:\sand\s{FAMILY}|\set\sal\.?|\sand\scolleagues){{0,2}}\s*,?\s+(?=[a-z])"
 )
@@ -90,9 +97,9 @@ _ADJUNCT = re.compile(
 
 
 class Mark(NamedTuple):
-    """Where a mark stands, the keys of the references that it names, and what of it names none.
+    r"""Where a mark stands, the keys of the references that it names, and what of it names none.
 
-    One that `leads` follows a name, or with `is_subject` is one: "Smith (2019) showed", "\\citet{smith} showed".
+    One that `leads` follows a name, or with `is_subject` is one: "Smith (2019) showed", "\citet{smith} showed".
     """
 
     start: int
@@ -130,9 +137,9 @@ class Register:
 
     def marks(self, text: str, of_numbers: bool = False) -> list[Mark]:
         """Return the marks of a text in their order; only numbers in brackets or raised, if asked for."""
-        finders = (self._raised, self._bracketed) if of_numbers else (
-            self._raised, self._bracketed, self._of_latex, self._identified, self._parenthesised, self._narrative, self._of_pandoc
-        )  # fmt: skip
+        finders = [self._raised, self._bracketed]
+        if not of_numbers:
+            finders += [self._of_latex, self._identified, self._parenthesised, self._narrative, self._of_pandoc]
         marks: list[Mark] = []
         taken = bytearray(len(text) + 1)
         for finder in finders:
@@ -163,11 +170,10 @@ class Register:
         for match in _BRACKET.finditer(text):
             content = match[1].strip()
             if _NUMBER_LIST.fullmatch(content):
-                keys = self._numbered(content)
-                is_mark = (
-                    content[0] not in "0" and bool(self._order) and not text[match.end() : match.end() + 1].isalpha()
-                )
-                yield Mark(match.start(), match.end(), keys, () if keys or not is_mark else (match[0],))
+                is_name = text[match.end() : match.end() + 1].isalpha()  # "[1,2,4]triazole"
+                keys = () if is_name else self._numbered(content)
+                is_mark = not (keys or is_name or content.startswith("0")) and bool(self._order)
+                yield Mark(match.start(), match.end(), keys, (match[0],) if is_mark else ())
             elif content.startswith("^") and content[1:] in self._order:
                 yield Mark(match.start(), match.end(), (content[1:],))
             elif "@" in content:
@@ -392,8 +398,9 @@ def _is_clause(text: str, is_first: bool) -> bool:
 
 def _reported(claim: str) -> str:
     """Return what a sentence says that others found, without that they did."""
+    claim = claim[opening.end() :] if (opening := _OPENING.match(claim)) else claim
     names = _NAMES_LEAD.match(claim)
     lead = _REPORTED.match(claim)
-    if lead and not _DENIED.search(lead[0]) and len(claim[lead.end() :].split()) >= LEAST_CLAUSE - 1:
+    if lead and not _DENIED.search(lead[0]) and len(claim[lead.end() :].split()) >= LEAST_WORDS:
         return claim[lead.end() :]
     return claim[names.end() :] if names and _OTHERS.search(names[0]) else claim

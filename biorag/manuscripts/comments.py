@@ -10,18 +10,18 @@ from typing import Any
 from biorag.corpus.documents import of_word
 from biorag.corpus.sources import Source
 from biorag.manuscripts.checking import CheckReport, Finding
-from biorag.manuscripts.report import NOT_SURE, parts
+from biorag.manuscripts.report import parts
 
 AUTHOR, INITIALS = "biorag", "br"
 
 
-def commented(report: CheckReport, notes: bool = True) -> bytes:
+def commented(report: CheckReport) -> bytes:
     """Return the manuscript's file with a comment for each sentence or reference that something was found of.
 
     Raises `DamagedSourceError` if it cannot be read.
     """
     by_place: dict[tuple[int, tuple[int, int]], list[Finding]] = {}
-    for finding in (*report.findings, *report.not_sure):
+    for finding in report.findings:
         by_place.setdefault((finding.paragraph, finding.span), []).append(finding)
     path = Path(report.manuscript.file)
     return of_word(Source(str(path), path), lambda document: _with_comments(document, by_place))
@@ -56,7 +56,7 @@ def _runs(runs: Iterable[tuple[Any, int, int]], span: tuple[int, int]) -> list[A
 def _text(findings: Iterable[Finding]) -> str:
     texts = []
     for finding in findings:
-        label = finding.kind.shown if finding.kind else NOT_SURE
+        label = finding.kind.shown if finding.kind else ""
         details = [f"{name}: {text}" for name, text in parts(finding) if name != "Sentence"]
         texts.append("\n".join([f"{label}: {finding.message}.", *details]))
     return "\n".join(texts)

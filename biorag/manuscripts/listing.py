@@ -40,7 +40,10 @@ PMID = re.compile(r"\bPMID\s*:?\s*([0-9]{1,9})\b|pubmed\.ncbi\.nlm\.nih\.gov/([0
 _PMCID = re.compile(r"\bPMC[0-9]{4,9}\b")
 _URL = re.compile(r"\bhttps?://\S+|\bPMCID\s*:?|\bEpub\b[^.;]{0,40}[.;]?")
 _UPPER = "A-ZÀ-ÖØ-ÞĀČĆĐĘĚĞİŁŃŇŌÖŘŚŠŞŤŪŻŽ"
-_PARTICLES = r"(?:(?:[Vv]an|[Vv]on|[Dd]er?|[Dd]en|[Dd]el|[Dd]ella|[Dd]i|[Dd]a|[Dd]os|[Dd]u|[Ll]a|[Ll]e|el|al|bin|[Tt]en|[Tt]er|’t|'t)\s){0,3}"
+_PARTICLES = (
+    r"(?:(?:[Vv]an|[Vv]on|[Dd]er?|[Dd]en|[Dd]el|[Dd]ella|[Dd]i|[Dd]a|[Dd]os|[Dd]u|[Ll]a|[Ll]e|el|al|bin|[Tt]en|[Tt]er|"
+    r"’t|'t)\s){0,3}"
+)
 FAMILY = rf"{_PARTICLES}(?:[OD]['’])?[{_UPPER}][\w'’-]{{0,40}}(?:\s(?!et\b|and\b)[{_UPPER}][\w'’-]{{1,40}}){{0,2}}"
 _AUTHOR = re.compile(
     rf"({FAMILY}),?\s((?:[{_UPPER}](?![a-z])\.?[\s-]?){{1,4}})(?:,?\s(?:Jr|Sr|II|III|IV|2nd|3rd)\b\.?)?(?=[\s,.;:&(]|\Z)"

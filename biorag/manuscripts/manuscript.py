@@ -19,13 +19,13 @@ def bare(text: str) -> str:
 
 
 def squeezed(text: str) -> str:
-    """Return the letters and digits of a text, in small letters without accents, by which titles and names are compared."""
+    """Return a text's letters and digits, in small letters without accents, by which titles and names are compared."""
     return re.sub(r"[\W_]", "", normalize("NFKD", text.replace("ß", "ss").replace("ø", "o").replace("Ø", "o")).lower())
 
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph, its number in the file from 1, and its place in a reader's words; `line` is 0 where lines say nothing."""
+    """A paragraph, its number in the file from 1, and its place in words; `line` is 0 where a format has none."""
 
     text: str
     number: int

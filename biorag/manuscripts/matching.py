@@ -1,14 +1,14 @@
 """References of a manuscript matched with records: by PMID, DOI and title, and the fields in which both differ.
 
-A title is the same where the reference's text has its letters and digits in one piece; where they differ, by the share of
-them that both have. Journals are compared as abbreviations, first pages alone. What a reference does not state, or the
-record lacks, is no difference.
+A title is the same where the reference's text has its letters and digits in one piece; where they differ, by the share
+of them that both have. Journals are compared as abbreviations, first pages alone. What a reference does not state, or
+the record lacks, is no difference.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import NamedTuple
@@ -42,8 +42,8 @@ class Difference(NamedTuple):
 class Match:
     """What a reference was matched with: the snippets of its record, none if there is no such record.
 
-    `differences` are of the record; `foreign` are identifiers that belong to another record, each with that one's title.
-    `service` is where the record was found, if it is not in the index.
+    `differences` are of the record; `foreign` are identifiers of another record, each with that one's title. `service`
+    is what was asked for a record that the index lacks.
     """
 
     reference: ListedReference
@@ -232,7 +232,7 @@ def title_likeness(reference: ListedReference, title: str) -> float:
 def _same_words(own: str, other: str) -> bool:
     """Return whether two titles differ in spelling and small words alone, not as "increases" and "decreases"."""
     words = [re.findall(r"[^\W_]+", title.lower()) for title in (own, other)]
-    for kind, start, end, other_start, other_end in SequenceMatcher(None, *words, autojunk=False).get_opcodes():
+    for kind, start, end, other_start, other_end in SequenceMatcher(None, words[0], words[1], False).get_opcodes():
         one, two = words[0][start:end], words[1][other_start:other_end]
         if kind == "equal" or "".join(one) == "".join(two) or _SMALL_WORDS.issuperset([*one, *two]):
             continue

@@ -35,7 +35,6 @@ _SECTION = re.compile(r"\\(?:part|chapter|(?:sub)*section|paragraph)\*?\{([^{}]{
 _BIBITEM = re.compile(r"\\bibitem(?:\[[^\]]{0,300}\])?\{([^{}]{1,200})\}")
 _BIBLIOGRAPHY = re.compile(r"\\(?:bibliography|addbibresource)(?:\[[^\]]{0,200}\])?\{([^{}]{1,400})\}")
 _INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]{1,200})\}")
-_MATTER = re.compile(r"(?<=\d)(?=[,;]?\s?$)")
 _RAISED_DIGITS = re.compile(r"(?<=[^\W\d_]|[.,;:)\]%”\"])\d{1,3}(?:\s?[,–-]\s?\d{1,3}){0,30}")
 LONGEST_LATEX = 20_000  # characters of a paragraph that is read as LaTeX; of a longer one commands are dropped
 
@@ -231,8 +230,10 @@ def _latex(source: Source) -> Content:
     whole = "\n".join(line for _, line in numbered)
     named = [name.strip() for match in _BIBLIOGRAPHY.finditer(whole) for name in match[1].split(",")]
     notes = [f"\\input of {name} is not read: check that file too" for name in _INCLUDED.findall(whole)]
-    start = next((n for n, (_, line) in enumerate(numbered) if r"\begin{document}" in line), -1)
-    paragraphs = list(_of_latex(numbered[start + 1 :]))
+    begin = r"\begin{document}"
+    start = next((n for n, (_, line) in enumerate(numbered) if begin in line), 0)
+    first = [(number, line.rpartition(begin)[2]) for number, line in numbered[start : start + 1]]
+    paragraphs = list(_of_latex([*first, *numbered[start + 1 :]]))
     listed = [
         replace(items([Paragraph(text, one.number, one.place, one.line)])[0], key=key)
         for one in paragraphs
@@ -320,7 +321,8 @@ def _with_signs(text: str, level: str) -> str:
 
 def _whole_items(lines: Sequence[Paragraph]) -> Iterator[Paragraph]:
     """Yield the items of a list in a PDF: a line begins one that has the next number, or authors after a full stop."""
-    number, block = 0, []
+    number = 0
+    block: list[Paragraph] = []
     has_numbers = sum(bool(re.match(r"\W?\d{1,4}\W", line.text)) for line in lines) * 6 > len(lines)
     for line in lines:
         begins = re.match(rf"\W{{0,2}}{number + 1}\b", line.text) if has_numbers else None

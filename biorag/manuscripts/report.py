@@ -17,8 +17,8 @@ from biorag.utils.files import json_text
 from biorag.utils.versions import installed_versions
 
 CAUTION = (
-    "“Not found” means that the index has no such record; the reference may still be right. Verdicts rest on the abstracts "
-    "at hand and may be wrong."
+    "“Not found” means that no record is at hand; the reference may still be right. Verdicts rest on the abstracts at "
+    "hand and may be wrong."
 )
 EXPLAINED = {
     FindingKind.NOT_FOUND: "No record of this reference was found.",
@@ -36,7 +36,8 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem;border-bottom:1px solid #bbb}
 article{margin:1rem 0;padding:.6rem .9rem;border-left:4px solid #b3261e;background:#f7f7f7}
 article.warning{border-color:#9a6700}article.note{border-color:#777}
-p{margin:.3rem 0}blockquote{margin:.3rem 0;padding-left:.8rem;border-left:2px solid #999}.dim{color:#555;font-size:.9rem}
+p{margin:.3rem 0}blockquote{margin:.3rem 0;padding-left:.8rem;border-left:2px solid #999}
+.dim{color:#555;font-size:.9rem}
 """
 
 
@@ -152,7 +153,7 @@ def _result(finding: Finding, rule: int, uri: str) -> dict[str, Any]:
     location: dict[str, Any] = {"physicalLocation": physical}
     if finding.place and not finding.line:
         location["logicalLocations"] = [{"fullyQualifiedName": finding.place}]
-    text = f"{finding.message}. " + " ".join(f"{label}: {text}" for label, text in parts(finding))
+    text = "\n".join([f"{finding.message}.", *(f"{label}: {text}" for label, text in parts(finding))])
     return {
         "ruleId": finding.kind.value,
         "ruleIndex": rule,

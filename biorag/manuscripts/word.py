@@ -17,7 +17,7 @@ _NOTES = {"endnotes": qn("w:endnoteReference"), "footnotes": qn("w:footnoteRefer
 
 @dataclass
 class WordParagraph:
-    """A paragraph's text and style, and its runs, each with its (start, end) in the text; raised letters are in signs."""
+    """A paragraph's text and style, and its runs with their (start, end) in the text; raised letters are in signs."""
 
     element: Any
     style: str
