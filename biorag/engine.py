@@ -43,6 +43,7 @@ from biorag.utils.progress import silent
 if TYPE_CHECKING:
     from biorag.answering.abstention.estimator import EvidenceEstimator
     from biorag.answering.answerer import Answerer
+    from biorag.answering.stance import StanceReader
     from biorag.answering.verification.checker import Checker
     from biorag.corpus.blocks import Splitter
     from biorag.corpus.rejects import RejectsFile
@@ -296,6 +297,13 @@ def load_checker(
         is_lazy = verifier == STARTER
         judge = LazyJudge(lambda: load_judge(STARTER, settings)) if is_lazy else load_judge(verifier, settings)
     return Checker(judge, EvidenceReader(encoder, windows=not is_server(verifier)))
+
+
+def load_stance_reader(checker: Checker) -> StanceReader:
+    """Return what reads the stance of studies on a claim."""
+    from biorag.answering.stance import StanceReader
+
+    return StanceReader(checker)
 
 
 class LazyJudge:

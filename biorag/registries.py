@@ -464,3 +464,10 @@ OUTPUTS = Registry(
     OutputKind("vancouver", ".references.vancouver:vancouver", "as in NLM's journals"),
 )
 TERMINAL = "table"  # the output format that the commands show themselves
+WEIGHINGS = Registry(
+    "format of a weighing",
+    OUTPUTS[TERMINAL],
+    OutputKind("md", ".api.weighings:markdown", "Markdown", suffix="md"),
+    OutputKind("csv", ".api.weighings:comma_separated", "a row a study", suffix="csv"),
+    OutputKind("trec-biogen", ".api.weighings:trec_biogen", "a line of a run of TREC's BioGen track", suffix="jsonl"),
+)  # their targets take the weighing

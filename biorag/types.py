@@ -178,12 +178,22 @@ class EvidenceSpan:
     verdict: Verdict
 
 
+class Opposition(NamedTuple):
+    """What the `n`-th hit says against a sentence that others support: `quote` is verbatim from its contents."""
+
+    n: int
+    id: str
+    pmid: int | None
+    quote: str
+    probability: float
+
+
 @dataclass(frozen=True, slots=True)
 class CheckedSentence:
     """A sentence of an answer without its marks, its verdict, the hits that support it, and the spans that decided.
 
     `probability` is a judge's: that the evidence supports the sentence, contradicts it, or does neither, by these
-    labels; empty where the rules decided alone.
+    labels; empty where the rules decided alone. `otherwise` are other hits that surely contradict the sentence.
     """
 
     text: str
@@ -191,6 +201,7 @@ class CheckedSentence:
     citations: tuple[int, ...] = ()
     evidence: tuple[EvidenceSpan, ...] = ()
     probability: Mapping[ClaimLabel, float] = field(default_factory=dict)
+    otherwise: tuple[Opposition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from biorag.corpus.sentences import matches
 from biorag.references.facts import Facts, facts_of
-from biorag.references.reference import reference_of
+from biorag.references.reference import reference_of, study_types
 from biorag.references.vancouver import citation
-from biorag.types import Answer, CheckedSentence, Citation, Hit, Snippet
+from biorag.types import Answer, CheckedSentence, Citation, Hit, Opposition, Snippet
+
+if TYPE_CHECKING:
+    from biorag.answering.weighing import Study, Weighing
 
 DIGITS = 6  # of scores and probabilities: the last ones differ with how vectors lie in memory
 
@@ -59,6 +62,36 @@ def answer_json(answer: Answer, models: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def weighing_json(weighing: Weighing) -> dict[str, Any]:
+    """Return the JSON of a weighing: the columns, and how many studies stand in each."""
+    return {
+        "claim": weighing.claim,
+        "reversed": weighing.turned,
+        "searched": weighing.searched,
+        "counts": weighing.counts,
+        **{name: [study_json(study) for study in studies] for name, studies in weighing.columns.items()},
+    }
+
+
+def study_json(study: Study) -> dict[str, Any]:
+    """Return the JSON of a study that stands in a column; null for what is not stated."""
+    snippet, reference, people = study.snippet, study.reference, study.participants
+    return {
+        "id": snippet.id,
+        "pmid": snippet.pmid,
+        "title": snippet.title,
+        "author": reference.authors[0].name if reference.authors else None,
+        "year": reference.date[0] if reference.date else None,
+        "type": ", ".join(study_types(reference.types)) or None,
+        "participants": people._asdict() if people else None,
+        **asdict(study.findings),
+        "retracted": snippet.retracted,
+        "quote": study.stance.quote,
+        "probability": round(study.stance.probability, DIGITS),
+        "location": snippet.location or None,
+    }
+
+
 def snippet_json(snippet: Snippet, facts: Facts, words: set[str]) -> dict[str, Any]:
     """Return the JSON of a whole snippet with its reference; `marks` are the spans of these words in the content."""
     reference = reference_of(snippet)
@@ -88,7 +121,13 @@ def _sentence_json(sentence: CheckedSentence) -> dict[str, Any]:
         "citations": list(sentence.citations),
         "evidence": [{"id": span.id, "quote": span.quote} for span in sentence.evidence],
         **probability_json(sentence),
+        **({"otherwise": [_opposition_json(one) for one in sentence.otherwise]} if sentence.otherwise else {}),
     }
+
+
+def _opposition_json(opposition: Opposition) -> dict[str, Any]:
+    probability = round(opposition.probability, DIGITS)
+    return {"id": opposition.id, "pmid": opposition.pmid, "quote": opposition.quote, "probability": probability}
 
 
 def _citation_json(citation: Citation, answer: Answer) -> dict[str, Any]:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, overload
 
 from biorag.errors import MissingError, unknown_name
 from biorag.references.tables import plain
-from biorag.registries import OUTPUTS, TERMINAL
+from biorag.registries import OUTPUTS, TERMINAL, WEIGHINGS, OutputKind
 from biorag.types import EXTRACT, LABEL_OF, Answer, CheckedSentence, EvidenceSpan, Hit, Snippet, Verdict
+from biorag.utils.registry import Registry
 from biorag.utils.text import showable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from biorag.answering.weighing import Weighing
     from biorag.references.facts import Facts
 
 T = TypeVar("T")
@@ -231,6 +233,36 @@ class VerdictResult:
         return {"claim": self.checked.text, "verdict": self.verdict, "evidence": evidence, **near, **decided}
 
 
+@dataclass(frozen=True, repr=False)
+class WeighResult:
+    """The studies that support a claim and those that oppose it: `weighing.supporting`, `opposing` and `unsure`."""
+
+    weighing: Weighing
+    timings_ms: dict[str, float]
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in self.weighing.counts.items())
+        lines = [
+            f"{name}: {study.snippet.id}: {study.stance.quote}"
+            for name, studies in self.weighing.columns.items()
+            for study in studies
+        ]
+        return showable("\n".join([f"<{counts}: {self.weighing.claim!r}>", *lines]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON that `biorag weigh --json` prints."""
+        from biorag.api.json_views import weighing_json
+
+        return {**weighing_json(self.weighing), "timings_ms": self.timings_ms}
+
+    def to(self, format: str) -> str:
+        """Return the studies as `biorag weigh --format` writes them: md, csv or trec-biogen."""
+        return written(format, self.weighing, WEIGHINGS)
+
+    def _repr_markdown_(self) -> str:
+        return self.to("md")
+
+
 def verdict_line(answer: Answer) -> VerdictLine | None:
     """Return the line that says how the evidence supports an answer; None for an answer without sentences."""
     if answer.question.options and not answer.choice and answer.reply:
@@ -303,6 +335,12 @@ def mark_of(sentence: CheckedSentence) -> str:
     return f" [{mark}]"
 
 
+def otherwise_line(sentence: CheckedSentence) -> str:
+    """Return "2 studies say otherwise than" of a sentence that others support."""
+    count = len(sentence.otherwise)
+    return f"{count} {'study says' if count == 1 else 'studies say'} otherwise than"
+
+
 def percent(probability: float) -> str:
     """Return a probability as "83 %"."""
     return f"{100 * probability:.0f} %"
@@ -313,12 +351,14 @@ def cited_numbers(sentence: CheckedSentence) -> str:
     return f" [{', '.join(map(str, sentence.citations))}]" if sentence.citations else ""
 
 
-def written(format: str, hits: Sequence[Hit]) -> str:
-    """Return hits in an output format, without control characters; raise `UsageError` if there is no such format."""
-    if format == TERMINAL or format not in OUTPUTS:
-        raise unknown_name("output format", format, [name for name in OUTPUTS if name != TERMINAL])
-    kind = OUTPUTS[format]
-    text: str = kind.load()(hits)
+def written(format: str, result: Sequence[Hit] | Weighing, kinds: Registry[OutputKind] = OUTPUTS) -> str:
+    """Return hits, or a weighing, in one of the formats for it, without control characters.
+
+    Raises `UsageError` if there is no such format.
+    """
+    if format == TERMINAL or format not in kinds:
+        raise unknown_name(kinds.what, format, [name for name in kinds if name != TERMINAL])
+    text: str = kinds[format].load()(result)
     return showable(text)
 
 

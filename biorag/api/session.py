@@ -14,8 +14,16 @@ from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from weakref import WeakValueDictionary, finalize
 
-from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult
-from biorag.engine import OpenIndex, judged_by, load_checker, load_generator, load_models, open_stored
+from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult, WeighResult
+from biorag.engine import (
+    OpenIndex,
+    judged_by,
+    load_checker,
+    load_generator,
+    load_models,
+    load_stance_reader,
+    open_stored,
+)
 from biorag.errors import MissingError, UsageError, unknown_name
 from biorag.indexes.reading import named_snippets
 from biorag.indexes.store import Store, check_settings
@@ -39,10 +47,11 @@ from biorag.utils.text import is_whole
 
 if TYPE_CHECKING:
     from biorag.answering.sentence_matching import WordMatch
+    from biorag.answering.stance import Stance, StanceReader
     from biorag.answering.verification.checker import Checker
     from biorag.indexes.fields import FieldCount
     from biorag.indexes.overview import Overview
-    from biorag.manuscripts.checking import CheckReport, Judged
+    from biorag.manuscripts.checking import CheckReport
     from biorag.models.text_encoder import TextEncoder
     from biorag.retrieval.retriever import Ranking
 
@@ -193,6 +202,8 @@ class Session:
         `on_text` receives a generator's reply so far as it grows, before it is checked. Raises `UsageError` if the
         question is blank, or an option, a filter or a setting is wrong; `ServiceError` if the generator fails.
         """
+        from biorag.answering.weighing import opposed
+
         check_text(question)
         asked, where = Question("ask", question, options_of(options)), conditions(filter, exclude_pmid)
         self._begin_generator()
@@ -203,7 +214,7 @@ class Session:
         answerer = models.answerer(generator, self._checker)
         with self._answering:
             searched = replace(asked, text=ranking.query)
-            answer = answerer.answer_or_withhold(searched, ranking, on_text=on_text)
+            answer = opposed(answerer.answer_or_withhold(searched, ranking, on_text=on_text), self.stances)
         if searched != asked:
             answer = replace(answer, question=asked, notes=(f"searched for: {searched.text}", *answer.notes))
         if where and not ranking.hits:
@@ -234,10 +245,8 @@ class Session:
 
         Raises `UsageError` if the claim is blank; `MissingError` if there is no such snippet.
         """
-        if not claim.strip():
-            raise UsageError("the claim is empty: give a sentence to judge")
+        check_claim(claim)
         if snippet is not None:
-            check_text(claim)
             return self._judged(claim, self.show(snippet).snippets, None)
         hits = self.search(claim, filter=filter, exclude_pmid=exclude_pmid).hits
         return self._judged(claim, [hit.snippet for hit in hits], self._models().encoder)
@@ -256,6 +265,37 @@ class Session:
             return VerdictResult(checked)
         snippet, text = snippets[rows[0].n - 1], rows[0].text
         return VerdictResult(checked, EvidenceSpan(rows[0].n, snippet.id, snippet.pmid, text, checked.verdict))
+
+    def weigh(
+        self, claim: str, *, filter: Filter = (), exclude_pmid: Sequence[int] = (), **changes: Unpack[QuestionSettings]
+    ) -> WeighResult:
+        """Find the studies that support a claim and those that oppose it, as `biorag weigh` does.
+
+        The claim is searched for, and so is its reverse; the 50 studies that are found first, or `k` of them, are
+        judged. See `search` for the parameters. Raises `UsageError` if the claim is blank, or a filter or a setting is
+        wrong.
+        """
+        from biorag.answering.reversal import reversed_claim
+        from biorag.answering.weighing import STUDIES, weigh
+        from biorag.retrieval.retriever import Stopwatch
+
+        check_claim(claim)
+        where, models, turned = conditions(filter, exclude_pmid), self._models(**changes), reversed_claim(claim)
+        retrieval = models.settings.retrieval
+        queries = [claim, turned] if turned else [claim]
+        most = retrieval.k if "k" in retrieval.model_fields_set else STUDIES
+        with self._opened_index():
+            rankings = models.retriever.search_all(queries, most, [models.checked(where)] * len(queries))
+        watch = Stopwatch()
+        with watch.stage("judge"):
+            weighing = weigh(claim, turned, [ranking.hits for ranking in rankings], self.stances, most)
+        searched = round(sum(ranking.timings_ms["total"] for ranking in rankings), 3)
+        timings = {"search": searched, **watch.ms, "total": round(searched + watch.ms["judge"], 3)}
+        return WeighResult(replace(weighing, excluded=tuple(exclude_pmid)), timings)
+
+    def stances(self, claim: str, snippets: Sequence[Snippet]) -> list[Stance]:
+        """Return whether each snippet supports or contradicts a claim, how surely, and by what quote."""
+        return self._stance_reader.stances(claim, snippets)
 
     def verify_all(
         self,
@@ -308,19 +348,7 @@ class Session:
         if enrich is not None:
             find = ENRICHERS.named(enrich).load()(self.settings.services)
             matches = enriched(matches, find, enrich, progress)
-        return checked(manuscript, matches, self._judged_of, self.name, progress)
-
-    def _judged_of(self, claim: str, snippets: Sequence[Snippet]) -> Judged:
-        """Return what a paper's snippets say of a claim; what the rules find no word of is not sure."""
-        from biorag.manuscripts.checking import Judged
-
-        found = self._checker.check_claim(claim, snippets)
-        probability = max(found.probability.values(), default=None) if found.probability else None
-        if found.evidence:
-            span = found.evidence[0]
-            return Judged(found.verdict, probability, span.quote, snippets[span.n - 1])
-        is_sure = found.verdict is Verdict.UNSUPPORTED and probability is not None
-        return Judged(Verdict.UNSUPPORTED if is_sure else Verdict.UNSURE, probability)
+        return checked(manuscript, matches, self.stances, self.name, progress)
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of verdicts, besides claims and filters."""
@@ -369,6 +397,10 @@ class Session:
     def _checker(self) -> Checker:
         judge = self._beside._checker.judge if self._beside else None
         return load_checker(self.settings, lambda: self._models().load_encoder(), judge)
+
+    @cached_property
+    def _stance_reader(self) -> StanceReader:
+        return load_stance_reader(self._checker)
 
     def _begin_generator(self) -> None:
         """Begin to load the generator in the background, if one is named, after the checks that take no time."""
@@ -436,6 +468,13 @@ def check_text(*texts: str) -> None:
     for text in texts:
         if not is_whole(text):
             raise UsageError(f"{text!a} is not UTF-8: type it again")
+
+
+def check_claim(claim: str) -> None:
+    """Raise `UsageError` for a claim that is blank, or cannot be written as UTF-8."""
+    if not claim.strip():
+        raise UsageError("the claim is empty: give a sentence to judge")
+    check_text(claim)
 
 
 def conditions(filter: Filter = (), exclude_pmid: Iterable[int] = ()) -> Where:

@@ -82,6 +82,9 @@ def verification(
     settings: Annotated[Settings, Flags("name", "qdrant", "seed", "verifier", "verifier_model", finds_index=True)],
     half: Annotated[str, Option(help="all, development or test questions, by a hash of their ids.")] = "all",
     limit: Annotated[int | None, Option(min=1, help="Largest number of questions, or of claims of each file.")] = None,
+    weighed: Annotated[
+        bool, Option("--weigh", help="Find the evidence of files of claims in the index, as 'biorag weigh' does.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Measure how well the check of claims tells true ones from false ones.
@@ -96,15 +99,23 @@ def verification(
       biorag bench verification data/bioasq --name pubmed --half test --out runs/verification
       biorag bench verification data/pubmedqa --name pubmed --limit 100 --out runs/conclusions --json
       biorag bench verification claims/scifact.jsonl.gz claims/check_covid.jsonl.gz --out runs/people
+      biorag bench verification claims/scifact.jsonl.gz --weigh --name scifact --out runs/weighed
     """
     from biorag.benchmarks.verification.run import examine
+    from biorag.benchmarks.verification.weighed import examine_weighing
 
-    report = examine(sets, settings, half, limit, out, show.progress)
+    if weighed:
+        report = examine_weighing(sets, settings, limit, out, show.progress)
+    else:
+        report = examine(sets, settings, half, limit, out, show.progress)
     write_json(out / "report.json", report)
     show.result(report, as_json, _print_verdicts)
 
 
 def _print_verdicts(report: Mapping[str, Any]) -> None:
+    if "weighing" in report:
+        _print_weighed(report)
+        return
     shares = {name: f"{{{name}:.1%}}" for name in (*Verdict, "accuracy")}
     for name, measured in report.get("sets", {}).items():
         _print_set(name, measured)
@@ -113,6 +124,16 @@ def _print_verdicts(report: Mapping[str, Any]) -> None:
     columns = {"kind": "kind", "claims": "claims", **shares, "95 %": "{interval[0]:.1%} to {interval[1]:.1%}"}
     kinds = [{"kind": kind, **measured} for kind, measured in report["kinds"].items()]
     show.listing(f"{report['dataset']}: {report['claims']} claims", columns, kinds)
+
+
+def _print_weighed(report: Mapping[str, Any]) -> None:
+    columns = {
+        **{"searches": "searches", "precision": "{precision:.3f}", "recall": "{recall:.3f}", "F1": "{f1:.3f}"},
+        **{f"{side} recall@3": f"{{{side}[recall@3]:.3f}}" for side in ("supporting", "opposing")},
+        "weighted MRR": "{weighted_MRR:.3f}",
+    }
+    rows = [{"searches": name, **measured} for name, measured in report["weighing"].items()]
+    show.listing(f"{report['claims']} claims, weighed", columns, rows)
 
 
 def _print_set(name: str, measured: Mapping[str, Any]) -> None:

@@ -99,6 +99,7 @@ def check(
       biorag check answer.json --name pubmed --json
     """
     from biorag.api.session import Session
+    from biorag.manuscripts.report import written
 
     format = output.check(file, as_json)
     with Session(settings) as session:
@@ -110,12 +111,12 @@ def check(
         with replacing(output.commented) as stream:
             stream.write(copy)
     if output.out:
-        write_text(output.out, report.to(format))
+        write_text(output.out, written(report, format))
         show.err.print(f"Report: {output.out}", soft_wrap=True)
     elif as_json:
         show.print_json(report.to_json())
     elif format:
-        show.out.file.write(showable(report.to(format)))
+        show.out.file.write(showable(written(report, format)))
     else:
         _print(report)
     if fail_unsupported and report.findings:

@@ -14,13 +14,14 @@ import typer
 from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags
 from biorag.errors import UsageError, unknown_name
-from biorag.registries import OUTPUTS, TERMINAL
+from biorag.registries import OUTPUTS, TERMINAL, OutputKind
 from biorag.retrieval.filters import parse_filters
 from biorag.settings.generation import AbstentionSettings
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import GENERATION, RETRIEVAL
 from biorag.settings.settings import Settings
 from biorag.types import Where
+from biorag.utils.registry import Registry
 from biorag.utils.text import showable
 from biorag.utils.versions import require
 
@@ -265,9 +266,9 @@ def dense_mode(mode: str | None) -> str:
     return mode or DENSE_MODES[0]
 
 
-def output_format(name: str, as_json: bool) -> str | None:
-    """Return the format in which hits are written; None for the terminal, and for `--json`."""
-    kind = OUTPUTS.named(name)
+def output_format(name: str, as_json: bool, kinds: Registry[OutputKind] = OUTPUTS) -> str | None:
+    """Return the format in which results are written; None for the terminal, and for `--json`."""
+    kind = kinds.named(name)
     if kind.name == TERMINAL:
         return None
     if as_json:

@@ -12,7 +12,16 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from biorag.api.results import SnippetResult, Tone, cited_numbers, lead_of, mark_of, paragraphs, verdict_line
+from biorag.api.results import (
+    SnippetResult,
+    Tone,
+    cited_numbers,
+    lead_of,
+    mark_of,
+    otherwise_line,
+    paragraphs,
+    verdict_line,
+)
 from biorag.commands import show
 from biorag.corpus.sentences import best_sentence, matches, terms
 from biorag.references.facts import Facts
@@ -136,7 +145,12 @@ def marked(sentences: Sequence[CheckedSentence]) -> Text:
 
 
 def _contradictions(answer: Answer) -> Iterator[Text]:
+    """Yield what contradicts a sentence, or says otherwise than those that support it."""
     for sentence in answer.sentences:
+        if sentence.otherwise:
+            yield Text.assemble((otherwise_line(sentence), "bold yellow"), f" “{showable(sentence.text)}”")
+        for one in sentence.otherwise:
+            yield Text.assemble(("  otherwise ", "yellow"), (f"[{one.n}] ", "bold"), f"“{showable(one.quote)}”")
         for span in sentence.evidence:
             if sentence.verdict is Verdict.CONTRADICTED and span.verdict is Verdict.CONTRADICTED:
                 yield Text.assemble(("contradicted by ", "red"), (f"[{span.n}] ", "bold"), f"“{showable(span.quote)}”")

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
+from biorag.answering.stance import Stance
 from biorag.citation_graph.enriching import Find
+from biorag.corpus.sentences import terms
 from biorag.errors import OfflineError, ServiceError
 from biorag.manuscripts.manuscript import CitedClaim, CitingSentence, ListedReference, Manuscript
 from biorag.manuscripts.matching import Difference, Match, differences, is_same, named
@@ -19,6 +21,9 @@ from biorag.types import Progress, Snippet, Verdict
 logger = logging.getLogger(__name__)
 
 LEAST_WORDS = 3  # of a claim that is judged
+MOST_SNIPPETS = 20  # of a record that a claim is held against
+SURE_FROM = 0.7  # probability from which a record is said not to support a claim
+BY_RULES = 1.0  # probability of what the rules say alone, which find no support in other words
 DIGITS = 4  # of probabilities
 
 
@@ -38,16 +43,7 @@ class FindingKind(StrEnum):
         return self.value.replace("_", " ").capitalize()
 
 
-class Judged(NamedTuple):
-    """What the evidence says of a claim: the verdict, its probability where a model gave one, and the words."""
-
-    verdict: Verdict
-    probability: float | None = None
-    quote: str = ""
-    snippet: Snippet | None = None
-
-
-Judge = Callable[[str, Sequence[Snippet]], Judged]
+Judge = Callable[[str, Sequence[Snippet]], Sequence[Stance]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +62,13 @@ class Finding:
     line: int = 0
     span: tuple[int, int] = (0, 0)
     claim: str = ""
-    judged: Judged | None = None
+    stance: Stance | None = None
     fields: tuple[Difference, ...] = ()
     record: Snippet | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return its JSON."""
-        judged, record = self.judged, self.record
-        probability = judged.probability if judged else None
+        stance, record = self.stance, self.record
         return {
             "kind": self.kind.value if self.kind else "not_sure",
             "message": self.message,
@@ -82,9 +77,9 @@ class Finding:
             "sentence": self.sentence,
             "claim": self.claim,
             "place": self.place,
-            "verdict": judged.verdict.value if judged else None,
-            "probability": None if probability is None else round(probability, DIGITS),
-            "quote": judged.quote if judged else "",
+            "verdict": stance.verdict.value if stance else None,
+            "probability": round(stance.probability, DIGITS) if stance else None,
+            "quote": stance.quote if stance else "",
             "fields": [one._asdict() for one in self.fields],
             "id": record.id if record else None,
             "pmid": record.pmid if record else None,
@@ -121,12 +116,6 @@ class CheckReport:
             "notes": list(self.notes),
         }
 
-    def to(self, format: str) -> str:
-        """Return the report in a format of `biorag.manuscripts.report.REPORTS`."""
-        from biorag.manuscripts.report import written
-
-        return written(self, format)
-
 
 def checked(
     manuscript: Manuscript, matches: Sequence[Match], judge: Judge, index: str, progress: Progress
@@ -153,9 +142,9 @@ def checked(
             if match is None or not evidence or len(claim.claim.split()) < LEAST_WORDS:
                 counts["not_judged"] += 1
             else:
-                judged = judge(claim.claim, evidence)
-                counts["supported"] += judged.verdict is Verdict.SUPPORTED
-                judgements += [_placed(finding, one, claim) for finding in _of_claim(match, judged)]
+                stance, snippet = max(zip(judge(claim.claim, evidence), evidence, strict=True), key=_strength)
+                counts["supported"] += stance.verdict is Verdict.SUPPORTED
+                judgements += [_placed(finding, one, claim) for finding in _of_claim(match.reference, stance, snippet)]
             advance(1)
     order = list(FindingKind)
     found = sorted((one for one in [*findings, *judgements] if one.kind), key=lambda one: order.index(one.kind))  # type: ignore[arg-type]
@@ -184,7 +173,7 @@ def _placed(finding: Finding, sentence: CitingSentence | None, claim: CitedClaim
     return replace(
         finding,
         sentence=sentence.text,
-        claim=claim.claim if finding.judged else "",
+        claim=claim.claim if finding.stance else "",
         place=where.place,
         paragraph=where.number,
         line=where.line,
@@ -220,19 +209,32 @@ def _of_reference(match: Match, index: str) -> Iterator[Finding]:
         yield Finding(FindingKind.WRONG_METADATA, reference, message, fields=fields, record=record)
 
 
-def _of_claim(match: Match, judged: Judged) -> Iterator[Finding]:
+def _evidence(match: Match, claim: str) -> list[Snippet]:
+    """Return the snippets of a record that have a text; of a long one those that share most words with a claim."""
+    read = [snippet for snippet in match.snippets if snippet.content not in ("", snippet.title)]
+    if len(read) <= MOST_SNIPPETS:
+        return read
+    words = terms(claim)
+    return sorted(read, key=lambda snippet: -len(words & terms(snippet.contents)))[:MOST_SNIPPETS]
+
+
+def _strength(judged: tuple[Stance, Snippet]) -> tuple[int, float]:
+    """Return how much of what a record says of a claim one of its snippets decides."""
+    order = (Verdict.UNSUPPORTED, Verdict.UNSURE, Verdict.CONTRADICTED, Verdict.SUPPORTED)
+    return order.index(judged[0].verdict), judged[0].probability
+
+
+def _of_claim(reference: ListedReference, stance: Stance, record: Snippet) -> Iterator[Finding]:
     """Yield what the evidence says against a claim, or that it does not decide it."""
-    record = judged.snippet or match.snippets[0]
-    reference = match.reference
-    if judged.verdict is Verdict.CONTRADICTED:
+    if stance.verdict is Verdict.CONTRADICTED:
         yield Finding(
-            FindingKind.CONTRADICTED, reference, "the cited paper says otherwise", judged=judged, record=record
+            FindingKind.CONTRADICTED, reference, "the cited paper says otherwise", stance=stance, record=record
         )
-    elif judged.verdict is Verdict.UNSUPPORTED:
+    elif stance.verdict is Verdict.UNSUPPORTED and SURE_FROM <= stance.probability < BY_RULES:
         message = "the cited abstract does not say so"
-        yield Finding(FindingKind.UNSUPPORTED, reference, message, judged=judged, record=record)
-    elif judged.verdict is Verdict.UNSURE:
-        yield Finding(None, reference, "not sure whether the cited paper says so", judged=judged, record=record)
+        yield Finding(FindingKind.UNSUPPORTED, reference, message, stance=stance, record=record)
+    elif stance.verdict is not Verdict.SUPPORTED:
+        yield Finding(None, reference, "not sure whether the cited paper says so", stance=stance, record=record)
 
 
 def _corrections(matches: Sequence[Match]) -> Iterator[str]:

@@ -65,10 +65,10 @@ def parts(finding: Finding) -> Iterator[tuple[str, str]]:
         yield "Sentence", f"{finding.sentence} ({finding.place})"
     if finding.claim and finding.claim.rstrip(".") not in finding.sentence:
         yield "Claim", finding.claim
-    if finding.judged and finding.judged.quote:
+    if finding.stance and finding.stance.quote:
         record = reference_of(finding.record) if finding.record else None
         source = (f" (PMID {record.pmid})" if record.pmid else f" ({record.id})") if record else ""
-        yield "The paper", f"“{finding.judged.quote}”{source}"
+        yield "The paper", f"“{finding.stance.quote}”{source}"
 
 
 def sections(report: CheckReport) -> Iterator[tuple[str, str, list[Finding]]]:

@@ -30,7 +30,8 @@ except ImportError as error:  # the package is missing, or of a version before 2
 
 INSTRUCTIONS = f"""Answers biomedical questions from the index {{name!r}}, with citations that were checked.
 Search or ask first; then get_snippet shows a whole snippet and cite its reference. verify_claim says what the evidence
-says of a sentence, not whether it is true. {QUOTED} Nothing here is medical advice."""
+says of a sentence, not whether it is true; weigh shows the studies for and against one. {QUOTED} Nothing here is
+medical advice."""
 LONGEST_ERROR = 500  # characters
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = re.compile(rf"{_HIGH}(?!{_LOW})|(?<!\\u[dD][89abAB][0-9a-fA-F][0-9a-fA-F]){_LOW}")
@@ -90,6 +91,7 @@ def build_server(session: Session) -> MCPServer[Any]:
         tools.get_snippet: "Show a snippet",
         tools.ask: "Answer a question",
         tools.verify_claim: "Judge a claim",
+        tools.weigh: "Weigh a claim",
         tools.cite: "Cite snippets",
         tools.index_info: "Describe the index",
     }

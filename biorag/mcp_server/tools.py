@@ -117,6 +117,14 @@ class Tools:
         """
         return quoting(self._session.verify(claim, snippet=snippet or None, filter=filter).to_json())
 
+    def weigh(self, claim: Claim, k: HitCount = None, filter: Condition = "", exclude_pmid: Pmids = None) -> Json:
+        """Return the studies that support a claim and those that oppose it, each with its quote, and count them.
+
+        The claim and its reverse are searched for; the 50 studies found first, or `k`, are judged. Unsure stand apart.
+        Retracted studies are marked and not counted. Show both sides: a count is no vote.
+        """
+        return quoting(self._session.weigh(claim, filter=filter, exclude_pmid=exclude_pmid or (), k=k).to_json())
+
     def cite(self, ids: SnippetIds, format: ReferenceFormat = "vancouver") -> Json:
         """Return the references of snippets, numbered in the order of their ids, in a format of references."""
         snippets = [snippet for id in ids for snippet in self._session.show(id)]

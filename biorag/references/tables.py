@@ -64,14 +64,14 @@ def _cells(hit: Hit) -> list[str | int | float]:
     types = "; ".join(reference.types)
     described = (reference.title, names, _year(reference), reference.journal, types, reference.doi, reference.pmcid)
     return [
-        *(hit.rank, round(hit.score, 6), _cell(reference.id), reference.pmid or ""),
-        *map(_cell, (*described, reference.url)),
+        *(hit.rank, round(hit.score, 6), cell(reference.id), reference.pmid or ""),
+        *map(cell, (*described, reference.url)),
         *("yes" if fact else "" for fact in (reference.retracted, reference.concern)),
-        _cell(hit.snippet.content),
+        cell(hit.snippet.content),
     ]
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Return a text on one line; a quote before a text that a spreadsheet would take for a formula."""
     line = one_line(text)
     return f"'{line}" if line.startswith(_FORMULA) else line

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from biorag.server.asking import WorkQueue, answered, question
-from biorag.server.bodies import AskBody, SearchBody, VerifyBody
+from biorag.server.bodies import AskBody, SearchBody, VerifyBody, WeighBody
 from biorag.server.shelf import Shelf
 from biorag.utils.files import json_text
 from biorag.utils.text import showable_json
@@ -41,6 +41,11 @@ def api_router(shelf: Shelf, answering: WorkQueue, searching: WorkQueue) -> APIR
     async def verify(body: VerifyBody, request: Request) -> Response:
         """Judge a claim by the evidence, as `biorag verify --json` prints it."""
         return document((await answered(request, answering, lambda _: session.verify(**dict(body)))).to_json())
+
+    @router.post("/weigh", response_model=Document)
+    async def weigh(body: WeighBody, request: Request) -> Response:
+        """Show the studies for and against a claim, as `biorag weigh --json` prints them."""
+        return document((await answered(request, answering, lambda _: session.weigh(**dict(body)))).to_json())
 
     @router.get("/show", response_model=Document)
     async def show(

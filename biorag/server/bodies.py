@@ -74,6 +74,13 @@ class VerifyBody(_Body):
     filter: Conditions = []
 
 
+class WeighBody(RankedBody):
+    """A claim whose studies, for and against, are shown."""
+
+    claim: Text
+    k: int | None = Field(default=None, ge=1, le=200, description="Studies to judge; by default 50.")
+
+
 async def form_fields(request: Request) -> dict[str, str]:
     """Return the filled fields of a form, sent in the address or the body, the last of each name.
 
@@ -90,10 +97,19 @@ async def form_fields(request: Request) -> dict[str, str]:
 def ask_body(fields: Mapping[str, str]) -> AskBody:
     """Return the question of a form, whose options are lines `A=text`; raise `UsageError` as `validated` does."""
     values: dict[str, Any] = {name: fields[name] for name in ("question", "k", "mode", "after") if name in fields}
-    values["filter"] = [form.format(fields[name]) for name, form in CONDITIONS.items() if name in fields]
+    values["filter"] = _conditions(fields)
     values["options"] = options_of(filter(None, map(str.strip, fields.get("options", "").splitlines())))
     values |= {name: True for name in ("include_retracted", "answer_anyway") if name in fields}
     return validated(AskBody, values)
+
+
+def weigh_body(fields: Mapping[str, str]) -> WeighBody:
+    """Return the claim of a form; raise `UsageError` as `validated` does."""
+    return validated(WeighBody, {"claim": fields.get("claim", ""), "filter": _conditions(fields)})
+
+
+def _conditions(fields: Mapping[str, str]) -> list[str]:
+    return [form.format(fields[name]) for name, form in CONDITIONS.items() if name in fields]
 
 
 def validated(kind: type[B], values: Mapping[str, Any]) -> B:

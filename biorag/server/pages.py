@@ -21,16 +21,18 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from biorag.api.results import AnswerResult, lead_of, mark_of, paragraphs
+from biorag.answering.weighing import Weighing
+from biorag.api.results import AnswerResult, lead_of, mark_of, otherwise_line, paragraphs
 from biorag.api.session import Session
+from biorag.api.weighings import HEADINGS, counts_line, stated_line
 from biorag.errors import BioragError, MissingError, UsageError, without_commands
 from biorag.indexes.overview import Overview
 from biorag.prompts.grammar import growing_text
-from biorag.references.reference import telling_types
+from biorag.references.reference import source_line, telling_types
 from biorag.registries import OUTPUTS, TERMINAL
 from biorag.server.answer_view import AnswerView, answer_view
 from biorag.server.asking import Asking, Lend, WorkQueue, answered, question
-from biorag.server.bodies import CONDITIONS, ask_body, form_fields
+from biorag.server.bodies import CONDITIONS, WeighBody, ask_body, form_fields, weigh_body
 from biorag.server.faults import status_of
 from biorag.server.guards import COOKIE, Doorkeeper
 from biorag.server.shelf import Shelf
@@ -70,7 +72,17 @@ def sectioned(text: str) -> Markup:
 
 def asking(question: str, **fields: str) -> str:
     """Return the address that asks a question; empty fields are left out."""
-    return f"/ask?{urlencode({name: value for name, value in {**fields, 'question': question}.items() if value})}"
+    return _address("/ask", {**fields, "question": question})
+
+
+def weighed_at(claim: str, **fields: str) -> str:
+    """Return the address of the studies for and against a claim, of the same index and filters."""
+    kept = {name: value for name, value in fields.items() if name in ("index", *CONDITIONS)}
+    return _address("/weigh", {**kept, "claim": claim})
+
+
+def _address(path: str, fields: Mapping[str, str]) -> str:
+    return f"{path}?{urlencode({name: value for name, value in fields.items() if value})}"
 
 
 def day(time: str) -> str:
@@ -84,10 +96,16 @@ def day(time: str) -> str:
 
 TEMPLATES.globals |= {
     "asking": asking,
+    "weighed_at": weighed_at,
     "day": day,
     "sectioned": sectioned,
     "formats": [OUTPUTS[name] for name in reversed(FORMATS)],
     "mark_of": mark_of,
+    "otherwise_line": otherwise_line,
+    "headings": HEADINGS,
+    "counts_line": counts_line,
+    "source_line": source_line,
+    "stated_line": stated_line,
     "lead_of": lead_of,
     "paragraphs": paragraphs,
     "without_commands": without_commands,
@@ -132,6 +150,7 @@ def page_routes(pages: Pages, doorkeeper: Doorkeeper) -> list[BaseRoute]:
         ("/", pages.start, "GET"),
         ("/ask", pages.ask, "GET"),
         ("/ask", pages.ask, "POST"),
+        ("/weigh", pages.weigh, "GET"),
         ("/answers/{name}/events", pages.events, "GET"),
         ("/answers/{name}/export", pages.export, "GET"),
         ("/login", login.form, "GET"),
@@ -193,6 +212,22 @@ class Pages:
                 raise
             return await self._page(fields, None, error)
         return page("answer.html", view=view) if _is_part(request) else await self._page(fields, view)
+
+    async def weigh(self, request: Request) -> Response:
+        """Show the studies for and against a claim; followed from another site, or without a claim, the form alone."""
+        fields = await form_fields(request)
+        shown: dict[str, Any] = {"claim": fields.get("claim", ""), "kept": {}, "asks": self._asks, "weighing": None}
+        shown["kept"] = {name: fields[name] for name in ("index", *CONDITIONS) if name in fields}
+        if "claim" in fields and request.headers.get("sec-fetch-site") != "cross-site":
+            body = weigh_body(fields)
+            weighed = partial(self._weighed, fields, body)
+            shown["weighing"] = await answered(request, self._answering, weighed)
+            shown["conditions"] = body.filter
+        return page("weigh.html", **{"conditions": [], **shown})
+
+    def _weighed(self, fields: Mapping[str, str], body: WeighBody, _: object) -> Weighing:
+        with self._lending(fields)() as session:
+            return session.weigh(**dict(body)).weighing
 
     async def events(self, request: Request) -> Response:
         """Show an answer as it is written, then as it was verified."""

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.benchmarks.verification import claims, run
+from biorag.benchmarks.verification import claims, run, weighed
 from biorag.benchmarks.verification.falsification import FALSIFIERS, KINDS
 from biorag.benchmarks.verification.rewording import reworded
 from biorag.corpus.datasets import Dataset
 from biorag.types import Question, Snippet
 from tests.cli import done, failed, invoke, succeeded
-from tests.conftest import write_judged
+from tests.cli import run as run_command
+from tests.conftest import write_judged, write_medrag
 
 TEXT = "IL-6 was measured. Serum TNF rose in children by 12 mg after 3 days."
 
@@ -253,3 +254,37 @@ def test_a_verifier_is_trained_and_judges(dataset, tmp_path, tiny_encoder, tiny_
     assert done(invoke(*many, home=home))["claims"] == 1
     shutil.copytree(tiny_cross_encoder, model, dirs_exist_ok=True)  # other weights at the same path
     failed(invoke(*many, home=home), 5, out, "verifier")
+
+
+def test_weighing_is_scored_by_the_first_three_of_each_column():
+    claim = weighed.LabelledEvidence("both:x:0", "both", "C.", {"a": "supports", "b": "supports", "c": "contradicts"})
+    silent = weighed.LabelledEvidence("both:x:1", "both", "D.", {})
+    rows = [
+        {"id": claim.id, "supporting": ["x", "a", "c", "b"], "opposing": ["b", "c"], "reached": ["a", "b", "c"]},
+        {"id": silent.id, "supporting": ["z"], "opposing": [], "reached": []},
+    ]
+    measured = weighed.weighing_scores(list(zip([claim, silent], rows, strict=True)))
+    # Right are a and c, of three that are labelled and of six that are called.
+    assert (measured["precision"], measured["recall"], measured["f1"]) == (0.3333, 0.6667, 0.4444)
+    assert measured["supporting"] == {"claims": 1, "recall@3": 1.0, "MRR": 0.5}
+    assert measured["opposing"] == {"claims": 1, "recall@3": 1.0, "MRR": 0.5}
+    assert (measured["weighted_MRR"], measured["reached"]) == (0.5, 1.0)
+
+
+def test_weighing_an_index_of_both_sides(tmp_path):
+    home = tmp_path / "home"
+    texts = {"1": "Aspirin reduced mortality after stroke.", "2": "Aspirin increased mortality after stroke."}
+    run_command("index", write_medrag(tmp_path / "c.jsonl", [Snippet(*pair, "") for pair in texts.items()]), home=home)
+    rows = [
+        {"id": f"set-0-{id}", "claim": texts["1"], "title": text, "sentences": [], "label": label}
+        for (id, text), label in zip(texts.items(), ("supports", "contradicts"), strict=True)
+    ]
+    path = tmp_path / "claims.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("bench", "verification", path, "--weigh", "--out", tmp_path / "out")
+    report = done(invoke(*words, "--json", home=home))
+    assert report["claims"] == 1
+    assert {name: measured["f1"] for name, measured in report["weighing"].items()} == dict.fromkeys(weighed.VARIANTS, 1)
+    assert "both" in succeeded(invoke(*words, home=home)).stdout
+    path.write_text(json.dumps({**rows[0], "id": "set-0-3"}))
+    failed(invoke(*words[:-1], tmp_path / "other", home=home), 3, "the index its document '3'")

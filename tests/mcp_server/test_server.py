@@ -23,7 +23,7 @@ from biorag.utils.secrets import remember
 from tests.cli import done, environment, invoke, succeeded
 from tests.loopback import Script
 
-NAMES = {"search", "get_snippet", "ask", "verify_claim", "cite", "index_info"}
+NAMES = {"search", "get_snippet", "ask", "verify_claim", "weigh", "cite", "index_info"}
 CLAIM = "Aspirin lowers fever and relieves pain."
 
 
@@ -137,10 +137,11 @@ def test_search_is_what_the_command_prints(session, run):
 
 def test_the_other_tools_are_what_the_commands_print(session, run, home):
     server = build_server(session)
-    snippet, verdict, of_one, info, references, by_pmid = called(
+    snippet, verdict, weighed, of_one, info, references, by_pmid = called(
         server,
         ("get_snippet", {"id": "s0", "mark": "fever"}),
         ("verify_claim", {"claim": CLAIM}),
+        ("weigh", {"claim": CLAIM}),
         ("verify_claim", {"claim": CLAIM, "snippet": "1001"}),
         ("index_info", {}),
         ("cite", {"ids": ["s0", "1001"], "format": "bibtex"}),
@@ -150,6 +151,7 @@ def test_the_other_tools_are_what_the_commands_print(session, run, home):
     assert value(snippet)["snippets"][0]["marks"] != []
     assert value(by_pmid) == run("show", "1002", "--name", "default")
     assert value(verdict) == run("verify", CLAIM)
+    assert timeless(value(weighed)) == timeless(run("weigh", CLAIM))
     assert value(of_one) == run("verify", CLAIM, "--snippet", "1001")
     described, facts = value(info), run("info", "default")
     assert [described[name] for name in ("name", "snippets", "updated")] == [

@@ -43,6 +43,7 @@ def printed(home, *words: object) -> str:
             {"claim": "Isoniazid interferes with vitamin B6.", "snippet": "demo_044"},
             ["verify", "Isoniazid interferes with vitamin B6.", "--snippet", "demo_044"],
         ),
+        ("weigh", {"claim": "Pyridoxine prevents neuropathy."}, ["weigh", "Pyridoxine prevents neuropathy."]),
     ],
 )
 def test_a_document_is_byte_for_byte_what_the_command_line_prints(client, demo_home, path, body, words):
@@ -80,7 +81,7 @@ def test_an_error_is_a_status_and_one_sentence(client, method, path, body, statu
 
 def test_the_api_describes_itself_and_loads_no_page_from_elsewhere(client):
     described = client.get("/openapi.json").json()
-    assert {"/api/search", "/api/ask", "/api/show", "/api/verify", "/api/info"} <= set(described["paths"])
+    assert {"/api/search", "/api/ask", "/api/show", "/api/verify", "/api/weigh", "/api/info"} <= set(described["paths"])
     assert described["components"]["schemas"]["AskBody"]["required"] == ["question"]
     assert [client.get(path).status_code for path in ("/docs", "/redoc")] == [404, 404]
 

@@ -33,6 +33,7 @@ PICTURES = os.environ.get("BIORAG_TEST_SCREENSHOTS")  # a folder into which the 
 COLOURS = 96  # of a picture, so that it is small
 TOKEN = "a-token-of-this-test-alone"
 NARROW, WIDE, LARGE, LARGEST = (380, 800), (900, 1000), (1280, 900), (1440, 900)
+WEIGHED = "Budesonide-formoterol taken as needed prevented two thirds of the severe exacerbations."
 INHALERS = "Does budesonide-formoterol as needed prevent exacerbations of mild asthma?"
 
 
@@ -284,6 +285,8 @@ def test_every_page_fits_each_screen_and_axe_finds_nothing(browser, library, siz
         address_of("Who won the 1998 football world cup?"): ".withheld",
         address_of("Does zinc help?", filter="colour=blue"): ".fault",
         address_of("Does zinc help?", index="nowhere"): ".fault",
+        f"weigh?{urlencode({'claim': WEIGHED, 'index': 'inhalers'})}": ".supporting blockquote",
+        "weigh": "#claim",
         "login": "#token",
     }
     with media(browser, prefers_color_scheme=scheme):
@@ -433,6 +436,21 @@ def test_on_paper_stand_the_question_the_answer_and_its_sources(browser, served)
             assert not browser.find_element(By.CSS_SELECTOR, selector).is_displayed(), selector
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_sentence_is_weighed_on_a_page_of_its_own(browser, served, scripts):
+    with without_scripts(browser, not scripts):
+        browser.get(f"{served.url}ask?{urlencode({'question': QUESTION})}")
+        link = found(browser, ".text .weigh")
+        sentence = browser.find_element(By.CSS_SELECTOR, "#s1").text
+        link.click()
+        assert found(browser, "#claim").get_attribute("value") == sentence
+        found(browser, "main.weighed .verdict")
+        supporting = browser.find_element(By.CSS_SELECTOR, ".sides .supporting")
+        assert sentence in supporting.find_element(By.CSS_SELECTOR, "blockquote").text
+        assert "n: " in supporting.find_element(By.CSS_SELECTOR, ".help").text
+        assert browser.find_elements(By.CSS_SELECTOR, ".sides .opposing h2")
 
 
 def test_nothing_left_this_machine_and_the_console_is_empty(browser, served):

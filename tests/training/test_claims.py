@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from biorag.answering.reversal import replaced
 from biorag.corpus.claims import ClaimRow, read_claims
 from biorag.corpus.sentences import sentences, terms
 from biorag.errors import BadInputError
 from biorag.models.cross_encoder import CrossEncoderJudge
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
-from biorag.training.claims.making import CHANGERS, Change, changed_alike, kind_of, names_by_kind, names_of, replaced
+from biorag.training.claims.making import CHANGERS, Change, changed_alike, kind_of, names_by_kind, names_of
 from biorag.training.claims.preparation import ClaimPreparation, ClaimSources, counts_of, in_turn, limited, unseen
 from biorag.training.claims.rows import (
     ClaimMaker,
@@ -57,7 +58,7 @@ def changed(kind: str, sentence: str, seed: int = 0) -> str | None:
         ("direction", "Nothing of the kind.", None),
         ("negation", "It is effective.", {"It is not effective.", "It is never effective."}),
         ("negation", "It was not effective.", "It was effective."),
-        ("negation", "There was no effect of age.", "There was a effect of age."),
+        ("negation", "There was no effect of age.", "There was an effect of age."),
         ("negation", "It inhibits growth.", {"It does not inhibit growth.", "It fails to inhibit growth."}),
         ("negation", "It led to death.", {"It did not lead to death.", "It failed to lead to death."}),
         ("negation", "It is not without risk.", None),

@@ -70,7 +70,12 @@ function reveal(quote) {
 }
 
 async function copy(button) {
-  const text = (selector, from = document) => [...from.querySelectorAll(selector)].map((part) => part.textContent.trim().replace(/\s+/g, " "));
+  const plain = (part) => {
+    const copied = part.cloneNode(true);
+    for (const link of copied.querySelectorAll(".weigh")) link.remove();
+    return copied.textContent.trim().replace(/\s+/g, " ");
+  };
+  const text = (selector, from = document) => [...from.querySelectorAll(selector)].map(plain);
   const said = text(".said > h1, .said > .verdict, .said > .text");
   const sources = [...document.querySelectorAll(".cited")].map((hit) => `[${hit.id.slice(4)}] ${text(".reference", hit)}`);
   await navigator.clipboard.writeText([...said, ...sources, location.href].join("\n"));

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
+from biorag.answering.reversal import LISTS, any_of, denied, exclusive, replaced, undenied
 from biorag.types import ClaimLabel
 
 Names = Mapping[str, Sequence[str]]  # names by their kind; see `kind_of`
@@ -34,23 +35,10 @@ class Change(NamedTuple):
 Changer = Callable[[str, random.Random, Names], Change | None]
 
 
-def _exclusive(groups: Sequence[str]) -> dict[str, list[str]]:
-    """Return the words that exclude each word: the others of its groups."""
-    others: dict[str, list[str]] = {}
-    for words in map(str.split, groups):
-        for word in words:
-            others.setdefault(word, []).extend(other for other in words if other != word)
-    return others
-
-
-def _any_of(words: Iterable[str]) -> re.Pattern[str]:
-    longest_first = sorted(map(re.escape, words), key=len, reverse=True)
-    return re.compile(rf"(?<![\w-])(?:{'|'.join(longest_first)})(?![\w-])", re.IGNORECASE)
-
-
-_OPPOSITES, _POPULATIONS = _exclusive(_LISTS["opposites"]), _exclusive(_LISTS["populations"])
+_OPPOSITES = exclusive(group for groups in LISTS["opposites"].values() for group in groups)
+_POPULATIONS = exclusive(_LISTS["populations"])
 _STRONGER: dict[str, list[str]] = {hedged: [plain] for hedged, plain in _LISTS["stronger"].items()}
-_PATTERNS = [(_any_of(words), words) for words in (_OPPOSITES, _POPULATIONS, _STRONGER)]
+_PATTERNS = [(any_of(words), words) for words in (_OPPOSITES, _POPULATIONS, _STRONGER)]
 _NUMBER = re.compile(r"(?<![\w.,/-])\d+(?:\.\d+)?(?![\w/'′-]|[.,]\d)")
 _NAME = re.compile(
     r"(?<![\w-])(?:[A-Za-z]*[A-Z][A-Za-z]*\d[\w-]*|[A-Z]{2,6}(?:-[A-Z0-9]+)?"
@@ -60,9 +48,6 @@ _NAME = re.compile(
 _NO_NAMES = frozenset(_LISTS["no_names"].split())
 _SYMMETRIC = re.compile(r"(?:associat|correlat|interact|combin|compar|differ|similar|relat)\w*|\bbetween\b|\bboth\b")
 _DENIAL = re.compile(r"\b(?:not|no|nor|neither|never|without|cannot|fail\w*|lack\w*|absence|only)\b", re.IGNORECASE)
-_AUXILIARY = re.compile(r"\b(?:is|are|was|were|has been|have been|can|may|will|should|must)\b")
-_DENIED = re.compile(r"\b(is|are|was|were|has|have|can|may|will|should) not ")
-_DENIED_OBJECT = re.compile(r"\bno (?:significant )?(?=difference|effect|association|evidence|change|benefit)")
 YEARS = range(1800, 2101)
 
 
@@ -117,10 +102,9 @@ def negation(sentence: str, rng: random.Random, names: Names) -> Change | None:
     """Deny a sentence that has no other denial, or drop its one denial."""
     text = None
     if len(_DENIAL.findall(sentence)) == 1:
-        dropped = (_DENIED.sub(r"\1 ", sentence), _DENIED_OBJECT.sub("a ", sentence))
-        text = next((changed for changed in dropped if changed != sentence), None)
+        text = undenied(sentence)
     elif not _DENIAL.search(sentence):
-        text = _denied(sentence, rng)
+        text = denied(sentence, rng.choice(["not", "not", "never"]), rng.choice([0, 1]))
     return Change(text, "contradicts", {}) if text else None
 
 
@@ -139,19 +123,6 @@ def changed_alike(change: Change, sentence: str, evidence: Sequence[str]) -> tup
     """Return evidence in which the near miss is as true as the sentence was before; None if nothing can be changed."""
     changed = tuple(change.text if text == sentence else replaced(text, change.words) for text in evidence)
     return changed if changed != tuple(evidence) else None
-
-
-def replaced(text: str, words: Mapping[str, str]) -> str:
-    """Return a text with whole words exchanged at once; a capital stays one."""
-    if not words:
-        return text
-    exchanges = {old.lower(): (old, new) for old, new in words.items()}
-
-    def exchanged(match: re.Match[str]) -> str:
-        old, new = exchanges[match[0].lower()]
-        return new[0].upper() + new[1:] if match[0][0].isupper() and old[0].islower() else new
-
-    return _any_of(words).sub(exchanged, text)
 
 
 def names_of(sentence: str) -> list[str]:
@@ -180,21 +151,8 @@ def _exchanged_word(
         return None
     old = rng.choice(own)
     new = rng.choice(words.get(old) or words[old.lower()])
-    return None if _any_of([new]).search(sentence) else _change(sentence, {old.lower(): new}, label)
+    return None if any_of([new]).search(sentence) else _change(sentence, {old.lower(): new}, label)
 
 
 def _change(sentence: str, words: Mapping[str, str], label: ClaimLabel) -> Change:
     return Change(replaced(sentence, words), label, words)
-
-
-def _denied(sentence: str, rng: random.Random) -> str | None:
-    if match := _AUXILIARY.search(sentence):
-        first, _, rest = match[0].partition(" ")
-        denied = f"{first} {rng.choice(['not', 'not', 'never'])} {rest}".rstrip()
-        return sentence[: match.start()] + denied + sentence[match.end() :]
-    for verbs, plain in (("denied", ["does not", "fails to"]), ("denied_past", ["did not", "failed to"])):
-        match = _any_of(_LISTS[verbs]).search(sentence, 1)
-        if match and match[0] in _LISTS[verbs]:
-            denied = f"{rng.choice(plain)} {_LISTS[verbs][match[0]]}"
-            return sentence[: match.start()] + denied + sentence[match.end() :]
-    return None

@@ -1,0 +1,149 @@
+"""For and against: which of the studies that two searches found support a claim, and which oppose it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from biorag.answering.findings import Findings, findings_of, sample_size
+from biorag.answering.stance import Stance
+from biorag.references.facts import Participants
+from biorag.references.reference import Reference, reference_of
+from biorag.types import Answer, CheckedSentence, Hit, Opposition, Snippet, Verdict
+
+STUDIES = 50  # that are judged at most
+SURE = 0.9  # probability from which an answer says that a study says otherwise
+MARGIN = 0.1  # by how much a study's one stance must be likelier than another part's opposite one
+COLUMNS = {Verdict.SUPPORTED: "supporting", Verdict.CONTRADICTED: "opposing", Verdict.UNSURE: "unsure"}
+Judge = Callable[[str, Sequence[Snippet]], Sequence[Stance]]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study and its stance on a claim; `snippet` has the sentence that decides."""
+
+    snippet: Snippet
+    stance: Stance
+
+    @property
+    def findings(self) -> Findings:
+        """What the sentence states of its finding."""
+        return findings_of(self.stance.quote)
+
+    @property
+    def participants(self) -> Participants | None:
+        """How many people it took in."""
+        return sample_size(self.stance.quote, self.snippet.content)
+
+    @cached_property
+    def reference(self) -> Reference:
+        """Its publication."""
+        return reference_of(self.snippet)
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """A claim and the studies on either side of it, the likeliest first, retracted ones last.
+
+    `turned` is the claim that was searched for besides, its reverse; `silent` counts the studies that say neither.
+    """
+
+    claim: str
+    turned: str | None = None
+    supporting: tuple[Study, ...] = ()
+    opposing: tuple[Study, ...] = ()
+    unsure: tuple[Study, ...] = ()
+    silent: int = 0
+    excluded: tuple[int, ...] = field(default=(), repr=False)  # PMIDs that were left out
+
+    @property
+    def columns(self) -> dict[str, tuple[Study, ...]]:
+        """The studies by the name of their column."""
+        return {name: getattr(self, name) for name in COLUMNS.values()}
+
+    @property
+    def searched(self) -> int:
+        """How many studies were judged."""
+        return self.silent + sum(map(len, self.columns.values()))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many studies stand in each column without the retracted ones, how many are silent, and retracted."""
+        counted = {name: sum(not one.snippet.retracted for one in studies) for name, studies in self.columns.items()}
+        retracted = sum(one.snippet.retracted for studies in self.columns.values() for one in studies)
+        return {**counted, "silent": self.silent, "retracted": retracted}
+
+
+def weigh(
+    claim: str, turned: str | None, rankings: Sequence[Sequence[Hit]], judge: Judge, most: int = STUDIES
+) -> Weighing:
+    """Return the first studies of several rankings, at most so many, by what they do to a claim."""
+    studies = joined(rankings, most)
+    snippets = [snippet for parts in studies for snippet in parts]
+    stances = iter(judge(claim, snippets))
+    judged = [_of_study([Study(snippet, next(stances)) for snippet in parts]) for parts in studies]
+    supporting, opposing, unsure = (
+        tuple(sorted((one for one in judged if one.stance.verdict is verdict), key=_order)) for verdict in COLUMNS
+    )
+    silent = sum(one.stance.verdict not in COLUMNS for one in judged)
+    return Weighing(claim, turned, supporting, opposing, unsure, silent)
+
+
+def joined(rankings: Iterable[Sequence[Hit]], most: int) -> list[list[Snippet]]:
+    """Return the snippets of each study in several rankings, the studies by their best rank, the first ranking's first.
+
+    A study is one PubMed record, else one DOI, else one document; two searches may find different blocks of it.
+    """
+    hits = sorted((hit for ranking in rankings for hit in ranking), key=lambda hit: hit.rank)
+    studies: dict[object, dict[str, Snippet]] = {}
+    for snippet in (hit.snippet for hit in hits):
+        studies.setdefault(_study_of(snippet), {}).setdefault(snippet.content, snippet)
+    return [list(parts.values()) for parts in studies.values()][:most]
+
+
+def opposed(answer: Answer, judge: Judge) -> Answer:
+    """Return an answer whose supported sentences name the other hits that surely say otherwise, a study once.
+
+    Retracted articles say nothing.
+    """
+    if answer.abstained:
+        return answer
+    sentences = tuple(_opposed(sentence, answer.hits, judge) for sentence in answer.sentences)
+    return replace(answer, sentences=sentences)
+
+
+def _opposed(sentence: CheckedSentence, hits: Sequence[Hit], judge: Judge) -> CheckedSentence:
+    if sentence.verdict is not Verdict.SUPPORTED:
+        return sentence
+    supporting = {_study_of(hit.snippet) for hit in hits if hit.rank in sentence.citations}
+    others = [hit for hit in hits if not hit.snippet.retracted and _study_of(hit.snippet) not in supporting]
+    stances = judge(sentence.text, [hit.snippet for hit in others])
+    oppositions: dict[object, Opposition] = {}
+    for hit, stance in zip(others, stances, strict=True):
+        if stance.verdict is Verdict.CONTRADICTED and stance.probability >= SURE:
+            snippet = hit.snippet
+            opposition = Opposition(hit.rank, snippet.id, snippet.pmid, stance.quote, stance.probability)
+            oppositions.setdefault(_study_of(snippet), opposition)
+    return replace(sentence, otherwise=tuple(oppositions.values()))
+
+
+def _study_of(snippet: Snippet) -> object:
+    """Return what the snippets of one study share: the PMID, else the DOI, else the document."""
+    return snippet.pmid or reference_of(snippet).doi.lower() or snippet.document
+
+
+def _of_study(parts: Sequence[Study]) -> Study:
+    """Return what a study says, of the stances of its parts the likeliest; unsure where two parts oppose each other."""
+    decided = [one for one in parts if one.stance.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED)]
+    ranked = sorted(decided or [one for one in parts if one.stance.verdict in COLUMNS] or parts, key=_order)
+    first = ranked[0]
+    for other in ranked[1:]:
+        close = first.stance.probability - other.stance.probability < MARGIN
+        if close and other.stance.verdict is not first.stance.verdict:
+            return Study(first.snippet, Stance(Verdict.UNSURE, first.stance.probability, first.stance.quote))
+    return first
+
+
+def _order(study: Study) -> tuple[bool, float]:
+    return study.snippet.retracted, -study.stance.probability

@@ -1,0 +1,106 @@
+"""`biorag weigh`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from typer import Argument, Option
+
+from biorag.commands import options, show
+from biorag.commands.completion import choices
+from biorag.commands.groups import expanded
+from biorag.registries import TERMINAL, WEIGHINGS
+from biorag.settings.settings import Settings
+from biorag.utils.text import showable
+
+if TYPE_CHECKING:
+    from biorag.answering.weighing import Study, Weighing
+
+WIDE = 100  # characters of a terminal from which on the columns stand side by side
+STYLES = {"supporting": "bold green", "opposing": "bold red", "unsure": "bold cyan"}
+Output = Annotated[str, Option("--format", help=f"{WEIGHINGS.listed()}.", **choices(WEIGHINGS))]
+
+
+@expanded
+def weigh(
+    claim: Annotated[list[str], Argument(help="Claim, in quotes or not.")],
+    settings: Annotated[Settings, options.INDEX, options.RANKING, options.VERIFIER],
+    filters: options.RecordFilters,
+    output: Output = TERMINAL,
+    as_json: options.Json = False,
+) -> None:
+    """Show the studies that support a claim beside those that oppose it, each with its quote.
+
+    The claim is searched for, and so is its reverse; of the first 50 studies, or -k of them, each is judged by its best
+    sentence. Studies are counted, never averaged; retracted ones are shown and not counted.
+
+    Examples:
+
+      biorag weigh "Pyridoxine prevents isoniazid neuropathy." --name demo
+      biorag weigh "Vitamin D prevents falls." --name pubmed --filter 'type:"Randomized Controlled Trial"'
+      biorag weigh "Vitamin D prevents falls." --name pubmed --format md > falls.md
+      biorag weigh "Vitamin D prevents falls." --name pubmed --verifier models/judge -k 100 --json
+    """
+    from biorag.api.session import Session
+    from biorag.engine import judged_by
+
+    format = options.output_format(output, as_json, WEIGHINGS)
+    with Session(settings) as session:
+        result = session.weigh(" ".join(claim), **filters.arguments)
+    if as_json:
+        show.print_json(result.to_json())
+    elif format:
+        show.out.file.write(result.to(format))
+    else:
+        _print(result.weighing)
+        if judge := judged_by(settings):
+            show.err.print(f"note: {judge}")
+
+
+def _print(weighing: Weighing) -> None:
+    """Print the columns, side by side where the terminal is wide enough, what is not sure below them."""
+    from biorag.api.weighings import HEADINGS, counts_line
+
+    show.out.print(Text(counts_line(weighing), style="bold"), soft_wrap=True)
+    columns = {
+        name: [Text(f"{HEADINGS[name]}: {weighing.counts[name]}", STYLES[name]), *map(_study, studies)]
+        for name, studies in weighing.columns.items()
+        if studies or name != "unsure"
+    }
+    if weighing.supporting and weighing.opposing and show.out.is_terminal and show.out.width >= WIDE:
+        beside = Table.grid(expand=True, padding=(0, 2))
+        beside.add_column(ratio=1)
+        beside.add_column(ratio=1)
+        beside.add_row(*(Group(*_spaced(columns.pop(name))) for name in ("supporting", "opposing")))
+        show.out.print(beside)
+    for lines in columns.values():
+        show.out.print(Group(*_spaced(lines)), soft_wrap=not show.out.is_terminal)
+    if not any(weighing.columns.values()):
+        show.err.print("No study at hand supports or opposes this: read them with 'biorag search', or try other words.")
+
+
+def _spaced(lines: list[Text]) -> Iterator[Text]:
+    for line in lines:
+        yield line
+        yield Text()
+
+
+def _study(study: Study) -> Text:
+    """Return a study in four lines: whose it is, its title, the quote, and what it states."""
+    from biorag.api.weighings import stated_line
+    from biorag.references.reference import source_line
+
+    reference = study.reference
+    known = f"PMID {reference.pmid}" if reference.pmid else reference.id
+    named = " · ".join(filter(None, (source_line(reference), known, study.snippet.location)))
+    marks = [(f"{note.upper()} ", "bold red") for note in reference.notes]
+    lines = [Text.assemble(*marks, (showable(named), "dim"))]
+    if reference.title:
+        lines.append(Text(showable(reference.title), "bold"))
+    lines.append(Text(f"“{showable(study.stance.quote)}” {study.stance.probability:.2f}"))
+    lines.append(Text(showable(stated_line(study)), "dim"))
+    return Text("\n").join(lines)

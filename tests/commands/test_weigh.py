@@ -1,0 +1,104 @@
+"""`biorag weigh`: the columns in a terminal, as JSON and in its formats; the API, MCP and Python give the same."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from biorag.api.session import Session
+from biorag.api.weighings import FIELDS
+from biorag.settings.settings import Settings
+from biorag.types import Snippet
+from tests.cli import done, failed, invoke, run, succeeded
+from tests.conftest import write_medrag
+
+CLAIM = "Aspirin reduces mortality after stroke."
+ARTICLE = {"authors": ["Okafor, Paula M", "Moreau, Anne"], "year": 2018, "type": ["Randomized Controlled Trial"]}
+STUDIES = [
+    Snippet(
+        "for", "Trial A", "We randomly assigned 3849 patients. Aspirin reduced mortality after stroke.", 11, ARTICLE
+    ),
+    Snippet("against", "Trial B", "Aspirin increased mortality after stroke (HR 1.2, 95% CI 1.1-1.4).", 12),
+    Snippet("withdrawn", "Trial C", "Aspirin reduces mortality after stroke.", 13, {"retracted": True}),
+    Snippet("other", "Trial D", "Heparin is given under the skin.", 14),
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A home whose index has both sides of a claim, and needs no encoder to be searched."""
+    home = tmp_path_factory.mktemp("weighing")
+    run("index", write_medrag(home / "studies.jsonl", STUDIES), "--name", "default", home=home)
+    return home
+
+
+def weighed(home, *words):
+    return invoke("weigh", CLAIM, "--mode", "bm25", "--no-rerank", *words, home=home)
+
+
+def test_both_sides_are_shown_with_what_they_state(home):
+    report = done(weighed(home, "--json"))
+    assert list(report) == [
+        *("claim", "reversed", "searched", "counts", "supporting", "opposing", "unsure", "timings_ms"),
+    ]
+    assert report["reversed"] == "Aspirin increases mortality after stroke."
+    assert report["counts"] == {"supporting": 1, "opposing": 1, "unsure": 0, "silent": 0, "retracted": 1}
+    first, withdrawn = report["supporting"]
+    assert tuple(first) == FIELDS
+    assert (first["author"], first["year"], first["type"]) == ("Okafor PM", 2018, "RCT")
+    assert first["participants"]["number"] == 3849
+    assert (first["quote"], first["retracted"]) == ("Aspirin reduced mortality after stroke.", False)
+    assert (withdrawn["id"], withdrawn["retracted"]) == ("withdrawn", True)
+    (against,) = report["opposing"]
+    assert (against["pmid"], against["effect"], against["arms"]) == (12, "HR 1.2, 95% CI 1.1-1.4", None)
+
+
+def test_a_terminal_shows_counts_and_quotes_and_says_what_is_not_stated(home):
+    shown = succeeded(weighed(home)).stdout
+    assert shown.startswith("1 supporting, 1 opposing, 0 not sure; 0 say neither; 1 retracted, not counted\n")
+    assert shown.index("Supporting: 1") < shown.index("Opposing: 1")
+    assert "RETRACTED ARTICLE" in shown
+    assert "n: 3,849 · arms: not stated · direction: reduced · effect: not stated" in shown
+
+
+def test_the_formats_of_a_weighing(home):
+    markdown = succeeded(weighed(home, "--format", "md")).stdout
+    assert "## Opposing\n\n- “Aspirin increased mortality after stroke" in markdown
+    rows = list(csv.DictReader(io.StringIO(succeeded(weighed(home, "--format", "csv")).stdout)))
+    assert [(row["column"], row["pmid"], row["retracted"]) for row in rows] == [
+        *(("supporting", "11", ""), ("supporting", "13", "yes"), ("opposing", "12", "")),
+    ]
+    line = json.loads(succeeded(weighed(home, "--format", "trec-biogen", "--exclude-pmid", 14)).stdout)
+    assert line["metadata"]["existing_supported_citations"] == ["14"]
+    cited = {"text": CLAIM, "supported_citations": ["11"], "contradicted_citations": ["12"]}
+    assert line["answer"] == [cited]
+
+
+def test_filters_and_what_cannot_be_weighed(home):
+    report = done(weighed(home, "--json", "--filter", "not retracted", "--exclude-pmid", 12))
+    assert (report["searched"], report["counts"]["retracted"], report["opposing"]) == (1, 0, [])
+    failed(invoke("weigh", " ", home=home), 2, "the claim is empty")
+    failed(weighed(home, "--format", "ris"), 2, "'ris'", "trec-biogen")
+    failed(weighed(home, "--format", "md", "--json"), 2, "--json and --format")
+
+
+def test_python_gives_what_the_command_prints(home):
+    with Session(Settings.of(home=home, name="default", mode="bm25", rerank=False)) as session:
+        result = session.weigh(CLAIM)
+    assert {**result.to_json(), "timings_ms": {}} == {**done(weighed(home, "--json")), "timings_ms": {}}
+    assert result.to("csv") == succeeded(weighed(home, "--format", "csv")).stdout
+    assert [study.snippet.id for study in result.weighing.opposing] == ["against"]
+
+
+def test_an_answer_names_the_study_that_says_otherwise(home):
+    words = ("ask", "Does aspirin reduce mortality after stroke?", "--mode", "bm25", "--no-rerank", "--answer-anyway")
+    first, *_ = done(invoke(*words, "--json", "--exclude-pmid", 13, home=home))["sentences"]
+    assert first["text"].endswith("Aspirin reduced mortality after stroke.")
+    (opposition,) = first["otherwise"]
+    assert (opposition["id"], opposition["pmid"]) == ("against", 12)
+    assert opposition["quote"].startswith("Aspirin increased mortality")
+    shown = succeeded(invoke(*words, "--exclude-pmid", 13, home=home)).stdout
+    assert "1 study says otherwise than “Aspirin reduced mortality after stroke.”" in shown
+    agreeing = done(invoke(*words, "--json", "--exclude-pmid", 12, home=home))["sentences"]
+    assert all("otherwise" not in sentence for sentence in agreeing)
