@@ -138,26 +138,21 @@ def _of_title(reference: ListedReference, candidates: Sequence[Snippet]) -> Snip
     ranked = sorted(same, key=lambda pair: (-pair[0], len(differences(reference, reference_of(pair[1])))))
     for likeness, snippet in ranked:
         record = reference_of(snippet)
-        agrees = _agrees(reference, record)
-        if agrees is not False and likeness >= SAME and len(squeezed(record.title)) >= LEAST_LETTERS:
-            return snippet
-        if agrees or (likeness == 1 and len(squeezed(record.title)) >= LEAST_LETTERS):
+        agreements = _agreements(reference, record)
+        is_long = len(squeezed(record.title)) >= LEAST_LETTERS
+        if any(agreements) or (is_long and (likeness == 1 or (likeness >= SAME and not agreements))):
             return snippet
     return None
 
 
-def _agrees(reference: ListedReference, record: Reference) -> bool | None:
-    """Return whether the first author or the year agrees; None if neither can be compared."""
+def _agreements(reference: ListedReference, record: Reference) -> list[bool]:
+    """Return whether the first author and the year agree, each where both state it."""
     fields = {one.field for one in differences(reference, record)}
-    compared = [
-        name not in fields
-        for name, is_known in (
-            ("first author", bool(record.authors and reference.read.authors)),
-            ("year", bool(record.date and reference.read.date)),
-        )
-        if is_known
-    ]
-    return any(compared) if compared else None
+    stated = {
+        "first author": record.authors and _family(record.authors[0]) and reference.read.authors,
+        "year": record.date and reference.read.date,
+    }
+    return [name not in fields for name, is_stated in stated.items() if is_stated]
 
 
 def _match(
@@ -188,9 +183,11 @@ def is_same(reference: ListedReference, snippet: Snippet, of_title: Snippet | No
         return False
     if not snippet.title or not _words(reference):
         return True
-    return title_likeness(reference, snippet.title) >= ALIKE or (
-        not reference.read.title and _agrees(reference, reference_of(snippet)) is not False
-    )
+    if title_likeness(reference, snippet.title) >= ALIKE:
+        return True
+    agreements = _agreements(reference, reference_of(snippet))
+    is_described = all(agreements) and len(agreements) > 1 if reference.read.title else all(agreements)
+    return of_title is None and is_described
 
 
 def _paper(snippet: Snippet) -> str:

@@ -103,6 +103,8 @@ class Stored:
         (STYLES[0].replace("PMID: 1", "PMID: 2"), 1, ["PMID"]),
         ("Roe P. Aspirin in the treatment of headache in boys. Lancet. 2018;1:2. PMID: 2.", None, ["PMID"]),
         ("Roe P. Aspirin in the treatment of headache in boys. Lancet. 2018;1:2.", None, []),
+        ("Smith J. Statins in the cure of fever: an open trial. NEJM 2019. doi: 10.1056/NEJMoa1", 1, []),
+        ("Smith J. Statins in the cure of fever: an open trial. NEJM 2018. doi: 10.1056/NEJMoa1", None, ["DOI"]),
         ("Smith J, Doe AB. Aspirin in the prevention of fewer: a randomised trial. BMJ 2019.", 1, []),
     ],
 )
