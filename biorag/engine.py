@@ -299,11 +299,28 @@ def load_checker(
     return Checker(judge, EvidenceReader(encoder, windows=not is_server(verifier)))
 
 
-def load_stance_reader(checker: Checker) -> StanceReader:
-    """Return what reads the stance of studies on a claim."""
+def load_stance_reader(
+    checker: Checker, settings: Settings, load: Callable[[], TextEncoder] | None = None
+) -> StanceReader:
+    """Return what reads the stance of studies on a claim.
+
+    Its model reads the starter's vectors: `load` gives an index's encoder, which is used if it is the starter.
+    Where no starter is installed, or a judge is configured, the check alone decides.
+    """
     from biorag.answering.stance import StanceReader
 
-    return StanceReader(checker)
+    def starter() -> TextEncoder | None:
+        from biorag.models.finding import STARTER_ENCODER, find_encoder
+
+        if load and (encoder := load()).identity.sha256 == STARTER_ENCODER.sha256:
+            return encoder
+        try:
+            files = find_encoder(STARTER_ENCODER.title)
+        except MissingError:
+            return None
+        return load_encoder(files, "cosine", settings.retrieval.precision, settings.exports)
+
+    return StanceReader(checker, starter)
 
 
 class LazyJudge:

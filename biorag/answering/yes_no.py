@@ -160,8 +160,7 @@ def weighted_features(
     """Return the rows that count, best first, their features, (sentences, features), and weights, (sentences,)."""
     top = [int(index) for index in np.argsort(-relevance, kind="stable")[:TOP]]
     asked = analyse(question)
-    words = frozenset(_WORD.findall(question.lower()))
-    features: Vectors = np.array([_features(asked, words, rows[index]) for index in top])
+    features: Vectors = np.array([sentence_features(question, asked, rows[index]) for index in top])
     weights = np.exp((relevance[top] - relevance[top[0]]) / TEMPERATURE)
     weights *= [PLAN if _plans(rows[index].text) else 1.0 for index in top]
     return top, features, weights / weights.sum()
@@ -171,9 +170,9 @@ def _plans(text: str) -> bool:
     return text.rstrip().endswith("?") or analyse(text).aims
 
 
-def _features(asked: Analysis, words: frozenset[str], row: EvidenceSentence) -> list[float]:
+def sentence_features(question: str, asked: Analysis, row: EvidenceSentence) -> list[float]:
     """Return the features of a sentence in the order of `FEATURES`; what its title names, it need not say again."""
-    said, lower = analyse(row.text), row.text.lower()
+    said, lower, words = analyse(row.text), row.text.lower(), frozenset(_WORD.findall(question.lower()))
     keys = {word.key for word in said.content}
     in_question = {word.key for word in asked.content}
     named = {word.key for word in analyse(row.title).content} if keys & in_question else set()

@@ -400,7 +400,7 @@ class Session:
 
     @cached_property
     def _stance_reader(self) -> StanceReader:
-        return load_stance_reader(self._checker)
+        return load_stance_reader(self._checker, self.settings, lambda: self._models().load_encoder())
 
     def _begin_generator(self) -> None:
         """Begin to load the generator in the background, if one is named, after the checks that take no time."""

@@ -63,7 +63,7 @@ def examine_weighing(
     with open_index(settings) as opened:
         claims = [claim for path in sets.values() for claim in labelled_evidence(path, opened.index.fetch, limit)]
         checker = load_checker(settings, opened.load_encoder)
-        judge = load_stance_reader(checker).stances
+        judge = load_stance_reader(checker, settings, opened.load_encoder).stances
         judges: dict[str, Judge] = {"both": judge, "claim alone": judge, "rules alone": StanceReader(Checker()).stances}
         found: dict[str, Sequence[Hit]] = {}
 
