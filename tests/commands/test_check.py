@@ -5,6 +5,7 @@ import json
 import pytest
 from docx import Document
 
+from biorag.answering.stance import StanceReader
 from biorag.types import Snippet
 from tests.cli import done, failed, invoke, succeeded
 
@@ -26,6 +27,12 @@ SENTENCES = [
     "Invention is a benefit to all [4].",
 ]
 KINDS = ["not_found", "wrong_identifier", "retracted", "contradicted", "wrong_metadata"]
+
+
+@pytest.fixture(autouse=True)
+def rules_alone(monkeypatch):
+    """No test depends on the starter's model of stances."""
+    monkeypatch.setattr("biorag.api.session.load_stance_reader", lambda checker, *_: StanceReader(checker))
 
 
 @pytest.fixture(scope="module")
