@@ -8,10 +8,10 @@ the record lacks, is no difference.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from unicodedata import normalize
 
 from biorag.manuscripts.listing import Place, place_in, without_numbers
@@ -257,52 +257,52 @@ def title_span(reference: ListedReference, title: str) -> tuple[int, int] | None
 
 def differences(reference: ListedReference, record: Reference) -> list[Difference]:
     """Return the fields that a reference and a record both state, and not alike."""
-    read, text = reference.read, without_numbers(reference.text)
+    text = without_numbers(reference.text)
     span = title_span(reference, record.title) if record.title else None
-    is_listed = reference.text != reference.key
     before, tail = (text[: span[0]], text[span[1] :]) if span else (text, text)
-    place = (
-        place_in(tail)
-        if span and not reference.is_record
-        else Place(read.date[:1], read.journal, read.volume, read.pages)
-    )
-    found: list[Difference] = []
+    compared = (*_compared_names(reference, record, before), *_compared_place(reference, record, tail, bool(span)))
+    return [Difference(field, own, other) for field, own, other, agrees in compared if own and other and not agrees]
 
-    def add(field: str, own: str, other: str, agrees: bool) -> None:
-        if own and other and not agrees:
-            found.append(Difference(field, own, other))
 
-    if is_listed and read.title:
+Compared: TypeAlias = tuple[str, str, str, bool]  # a field, what a reference and a record state, and whether both agree
+
+
+def _compared_names(reference: ListedReference, record: Reference, before: str) -> Iterator[Compared]:
+    """Yield title, first author and identifiers; `before` is what stands before the title."""
+    read = reference.read
+    if reference.text != reference.key and read.title:
         likeness = title_likeness(reference, record.title)
         is_same = likeness == 1 or (likeness >= SAME and _same_words(read.title, record.title))
-        add("title", read.title, record.title, is_same)
-    first = read.authors[0].family if read.authors else ""
+        yield "title", read.title, record.title, is_same
     if record.authors and (family := _family(record.authors[0])):
-        add(
-            "first author",
-            first,
-            family,
-            _same_name(first, family) or squeezed(before[:80]).startswith(squeezed(family)),
-        )
-    year = str(next(iter(read.date or place.years), ""))
-    known = str(record.date[0]) if record.date else ""
-    add(
-        "year",
-        year,
-        known,
-        year == known or bool(known and re.search(rf"\b{known}\b(?!\s*[-–]\s*\d)", tail[:400]) and not read.date),
+        first = read.authors[0].family if read.authors else ""
+        begins = squeezed(before[:80]).startswith(squeezed(family))
+        yield "first author", first, family, begins or _same_name(first, family)
+    yield "PMID", str(read.pmid or ""), str(record.pmid or ""), read.pmid == record.pmid
+    yield "DOI", read.doi, record.doi.lower(), read.doi == record.doi.lower()
+
+
+def _compared_place(reference: ListedReference, record: Reference, tail: str, is_after: bool) -> Iterator[Compared]:
+    """Yield year, journal, volume and pages; `tail` is what follows the title, or the whole text if not `is_after`."""
+    read = reference.read
+    own = Place(read.date[:1], read.journal, read.volume, read.pages)
+    if is_after and not reference.is_record:
+        own = place_in(tail)
+    year, known = str(next(iter(read.date or own.years), "")), str(next(iter(record.date), ""))
+    yield "year", year, known, year == known
+    journal, journals = own.journal or read.journal, [name for name in (record.journal, record.abbreviation) if name]
+    is_named = is_after and any(squeezed(name) in squeezed(tail) for name in journals)
+    yield (
+        "journal",
+        journal,
+        next(iter(journals), ""),
+        is_named or any(same_journal(journal, name) for name in journals),
     )
-    journals = list(filter(None, (record.journal, record.abbreviation)))
-    journal = place.journal or read.journal
-    is_named = any(squeezed(name) in squeezed(tail) for name in journals if span)
-    add("journal", journal, next(iter(journals), ""), is_named or any(same_journal(journal, name) for name in journals))
     numbers = re.findall(r"[A-Za-z]{0,2}\d+", tail)
-    add("volume", place.volume or read.volume, record.volume, record.volume in (place.volume or read.volume, *numbers))
-    first_page, own_page = record.page_range[0], replace(record, pages=place.pages or read.pages).page_range[0]
-    add("pages", place.pages or read.pages, record.pages, squeezed(first_page) in map(squeezed, (own_page, *numbers)))
-    add("PMID", str(read.pmid or ""), str(record.pmid or ""), read.pmid == record.pmid)
-    add("DOI", read.doi, record.doi.lower(), read.doi == record.doi.lower())
-    return found
+    volume, pages = own.volume or read.volume, own.pages or read.pages
+    yield "volume", volume, record.volume, record.volume in (volume, *numbers)
+    first, stated = record.page_range[0], replace(record, pages=pages).page_range[0]
+    yield "pages", pages, record.pages, squeezed(first) in map(squeezed, (stated, *numbers))
 
 
 def _family(author: Author) -> str:
