@@ -312,11 +312,13 @@ def _pdf(source: Source) -> Content:
 def _with_signs(text: str, level: str) -> str:
     """Return a line of a PDF with its raised numbers in signs: those that its level text does not have there."""
 
-    def signed(match: re.Match[str]) -> str:
-        around = text[max(0, match.start() - 6) : match.end()]
-        return match[0] if around in level else f"{OPEN}{match[0]}{CLOSE}"
+    bare_level = "".join(level.split())
 
-    return text if text == level else _RAISED_DIGITS.sub(signed, text)
+    def signed(match: re.Match[str]) -> str:
+        around = "".join(text[max(0, match.start() - 8) : match.end()].split())
+        return match[0] if around in bare_level else f"{OPEN}{match[0]}{CLOSE}"
+
+    return text if "".join(text.split()) == bare_level else _RAISED_DIGITS.sub(signed, text)
 
 
 def _whole_items(lines: Sequence[Paragraph]) -> Iterator[Paragraph]:

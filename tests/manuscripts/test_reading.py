@@ -8,7 +8,8 @@ from docx import Document
 from fpdf import FPDF
 
 from biorag.errors import BadInputError
-from biorag.manuscripts.reading import read_manuscript
+from biorag.manuscripts.manuscript import CLOSE, OPEN
+from biorag.manuscripts.reading import _with_signs, read_manuscript
 
 SMITH = "Smith J, Doe A. Aspirin in the prevention of fever. Lancet. 2011;12(3):45-50."
 JONES = "Jones K. Ibuprofen in the relief of pain. BMJ. 2012;4:5-9. PMID: 77"
@@ -69,6 +70,13 @@ def test_every_format_gives_the_same_references_and_claims(name, tmp_path):
     (sentence,) = manuscript.sentences
     assert {claim.claim for claim in sentence.claims} == {f"{TEXT}."}
     assert [claim.key for claim in sentence.claims] == [one.key for one in manuscript.references]
+
+
+def test_numbers_of_names_in_a_pdf_are_no_marks():
+    assert (
+        _with_signs("as Kip3 did.2,3 Tet1  fell", "as  Kip3 did.,  Tet1 fell")
+        == f"as Kip3 did.{OPEN}2,3{CLOSE} Tet1  fell"
+    )
 
 
 @pytest.mark.parametrize(("name", "mark"), [("a.tex", r"\citep[see][p. 2]{smith}"), ("a.md", "[see @smith, p. 2]")])
