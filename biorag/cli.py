@@ -77,6 +77,7 @@ PROGRAM = Registry(
         show     | show_snippet:show_snippet | Print a whole snippet, its reference and its study.
         verify   | verify:verify             | Judge claims by the evidence of an index.
         weigh    | weigh:weigh               | Show the studies for and against a claim.
+        check    | check:check               | Check whether a manuscript's citations hold.
         indexes  | indexes:app               | List, show, rename, delete, export, import indexes.
         info     | info:info                 | Show the settings.
         delete   | delete:delete             | Remove snippets from an index.

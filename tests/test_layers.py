@@ -27,6 +27,7 @@ LAYERS = [
     ["biorag.conversion"],
     ["biorag.scale"],
     ["biorag.recipes"],
+    ["biorag.manuscripts"],
     ["biorag.api"],
     ["biorag.chat", "biorag.mcp_server"],
     ["biorag.server"],

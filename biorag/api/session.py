@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from weakref import WeakValueDictionary, finalize
@@ -26,7 +27,7 @@ from biorag.engine import (
 from biorag.errors import MissingError, UsageError, unknown_name
 from biorag.indexes.reading import named_snippets
 from biorag.indexes.store import Store, check_settings
-from biorag.registries import generator_of
+from biorag.registries import ENRICHERS, generator_of
 from biorag.retrieval.filters import parse_filters
 from biorag.settings.settings import Settings
 from biorag.types import (
@@ -35,11 +36,13 @@ from biorag.types import (
     GenerationRequest,
     Generator,
     Hit,
+    Progress,
     Question,
     Snippet,
     Verdict,
     Where,
 )
+from biorag.utils.progress import silent
 from biorag.utils.text import is_whole
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from biorag.answering.verification.checker import Checker
     from biorag.indexes.fields import FieldCount
     from biorag.indexes.overview import Overview
+    from biorag.manuscripts.checking import CheckReport
     from biorag.models.text_encoder import TextEncoder
     from biorag.retrieval.retriever import Ranking
 
@@ -319,6 +323,32 @@ class Session:
             return self._named(snippet) if snippet else [hit.snippet for hit in next(rankings).hits]
 
         return [VerdictResult(self._checker.check_claim(claim, evidence(snippet))) for claim, snippet in claims]
+
+    def check(
+        self,
+        file: str | Path,
+        *,
+        references: Sequence[Path] = (),
+        enrich: str | None = None,
+        progress: Progress = silent,
+    ) -> CheckReport:
+        """Check whether a manuscript's citations hold, as `biorag check` does.
+
+        `references` are files of references in place of those beside the manuscript; `enrich` names the service that
+        is asked for references which the index lacks. Raises `BadInputError` if a file cannot be read or cites nothing,
+        `MissingError` if it is not there, `OfflineError` if a service is asked in offline mode.
+        """
+        from biorag.manuscripts.checking import checked, enriched
+        from biorag.manuscripts.matching import matched
+        from biorag.manuscripts.reading import read_manuscript
+
+        manuscript = read_manuscript(Path(file), references)
+        with self._opened_index():
+            matches = matched(manuscript.references, self._index, self._manifest.encoder.dimension)
+        if enrich is not None:
+            find = ENRICHERS.named(enrich).load()(self.settings.services)
+            matches = enriched(matches, find, enrich, progress)
+        return checked(manuscript, matches, self.stances, self.name, progress)
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of verdicts, besides claims and filters."""

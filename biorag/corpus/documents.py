@@ -7,7 +7,7 @@ import posixpath
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from biorag.corpus.joining import joined
@@ -19,6 +19,7 @@ from biorag.corpus.texts import TextPassage, parse_passage, passages_of
 LARGEST = 64 << 20  # bytes of a file, and unpacked four times as many
 MOST_TAGS = 1_000_000  # of a Word document, each of which takes python-docx some time and memory
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
+T = TypeVar("T")
 _SUFFIX = re.compile(r"\.(?:docx|epub|x?html?)(?:\.gz)?\Z", re.IGNORECASE)
 _DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
 _LEVEL = re.compile(r"heading\s*([1-6])")
@@ -28,6 +29,22 @@ _BLOCKS = ("h1", "h2", "h3", "h4", "h5", "h6", "p", "li", "td", "th", "blockquot
 
 def read_docx(source: Source) -> Iterator[tuple[int, TextPassage]]:
     """Yield the passages of a Word document, by python-docx; raises `DamagedSourceError` if it cannot be read."""
+
+    def read(document: Any) -> tuple[list[tuple[int, str]], str, str]:
+        own = document.core_properties
+        title = _docx_title(document) or printable(own.title or "")
+        return list(enumerate(_docx_lines(document), 1)), title, own.author or ""
+
+    lines, title, author = of_word(source, read)
+    # Its own dates are the file's, or the template's, not a publication's.
+    facts = with_values({"authors": own_authors(author) or [author] * (len(author.split()) > 1)})
+    lines, cited = without_citation(lines, title)
+    named, facts, is_joined = joined(source, title, {**cited, **facts}, _stem(source))
+    yield from passages_of(source, lines, named, facts=facts, is_title=is_joined or bool(title))
+
+
+def of_word(source: Source, read: Callable[[Any], T]) -> T:
+    """Return what `read` reads of a Word document within bounds; raises `DamagedSourceError` if it cannot be read."""
     from docx import Document
 
     content = _content(source)
@@ -35,22 +52,17 @@ def read_docx(source: Source) -> Iterator[tuple[int, TextPassage]]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(member.file_size for member in archive.infolist()) > 4 * LARGEST:
                 raise DamagedSourceError(source.name, 1, f"unpacks to more than {4 * LARGEST >> 20} MiB: split it")
-            if sum(archive.read(name).count(b"<") for name in archive.namelist() if name.endswith(".xml")) > MOST_TAGS:
+            parts = [archive.read(name) for name in archive.namelist() if name.endswith(".xml")]
+            if sum(part.count(b"<") for part in parts) > MOST_TAGS:
                 raise DamagedSourceError(source.name, 1, f"more than {MOST_TAGS:,} tags: split it")
-        document = Document(io.BytesIO(content))
-        lines = list(enumerate(_docx_lines(document), 1))
-        own = document.core_properties
-        title, author = _docx_title(document) or printable(own.title or ""), own.author or ""
+            if any(b"<!ENTITY" in part for part in parts):  # text would be lost with them
+                raise DamagedSourceError(source.name, 1, "declares entities, which Word never does: save it again")
+        return read(Document(io.BytesIO(content)))
     except DamagedSourceError:
         raise
     except Exception as error:  # whatever zipfile, lxml and python-docx raise at a damaged file
         reason = f"a Word document that cannot be read ({type(error).__name__})"
         raise DamagedSourceError(source.name, 1, reason) from None
-    # Its own dates are the file's, or the template's, not a publication's.
-    facts = with_values({"authors": own_authors(author) or [author] * (len(author.split()) > 1)})
-    lines, cited = without_citation(lines, title)
-    named, facts, is_joined = joined(source, title, {**cited, **facts}, _stem(source))
-    yield from passages_of(source, lines, named, facts=facts, is_title=is_joined or bool(title))
 
 
 def _docx_title(document: Any) -> str:
@@ -97,19 +109,24 @@ def _docx_rows(table: Any) -> Iterator[str]:
 
 def read_html(source: Source) -> Iterator[tuple[int, TextPassage]]:
     """Yield the passages of a web page; its facts are the `citation_*` fields that publishers put there."""
-    from lxml import etree
-
-    try:
-        page = _page(_content(source))
-    except (etree.LxmlError, ValueError) as error:
-        raise DamagedSourceError(source.name, 1, f"a web page that cannot be read ({type(error).__name__})") from None
+    page = web_page(source)
     fields: dict[str, list[str]] = {}
     for meta in page.iter("meta"):
         fields.setdefault((meta.get("name") or "").lower(), []).append(" ".join((meta.get("content") or "").split()))
     title = fields.get("citation_title") or [" ".join((page.findtext(".//title") or "").split())]
-    lines, cited = without_citation(_html_lines(page), title[0])
+    lines, cited = without_citation(html_lines(page), title[0])
     named, facts, is_joined = joined(source, title[0], {**cited, **_cited(fields)}, _stem(source))
     yield from passages_of(source, lines, named, facts=facts, is_title=is_joined)
+
+
+def web_page(source: Source) -> Any:
+    """Return the tree of a web page; raises `DamagedSourceError` if it cannot be read."""
+    from lxml import etree
+
+    try:
+        return _page(_content(source))
+    except (etree.LxmlError, ValueError) as error:
+        raise DamagedSourceError(source.name, 1, f"a web page that cannot be read ({type(error).__name__})") from None
 
 
 def _page(content: bytes) -> Any:
@@ -140,7 +157,7 @@ def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:
     return with_values(values)
 
 
-def _html_lines(page: Any) -> Iterator[tuple[int, str]]:
+def html_lines(page: Any) -> Iterator[tuple[int, str]]:
     """Yield the blocks of a page with their lines, as Markdown; a block within another stands by itself."""
     for element in list(page.iter(*_ASIDE)):
         element.clear(keep_tail=True)  # dropping many of them joins their tails again and again
@@ -174,7 +191,7 @@ def read_epub(source: Source) -> Iterator[tuple[int, TextPassage]]:
             fields, chapters = _package(member)
             if "META-INF/encryption.xml" in archive.namelist() and _encrypted(member) & set(chapters):
                 raise DamagedSourceError(source.name, 1, "a book under copy protection: its text cannot be read")
-            lines = [line for chapter in chapters for line in _html_lines(_page(member(chapter)))]
+            lines = [line for chapter in chapters for line in html_lines(_page(member(chapter)))]
     except DamagedSourceError:
         raise
     except Exception as error:  # whatever zipfile, zlib and lxml raise at a damaged file
@@ -190,8 +207,8 @@ def read_epub(source: Source) -> Iterator[tuple[int, TextPassage]]:
 
 def _package(member: Callable[[str], bytes]) -> tuple[dict[str, list[str]], list[str]]:
     """Return a book's metadata by the names of Dublin Core, and the names of its chapters, in their order."""
-    root = next(_xml(member("META-INF/container.xml")).iter("{*}rootfile")).get("full-path")
-    package = _xml(member(root))
+    root = next(small_xml(member("META-INF/container.xml")).iter("{*}rootfile")).get("full-path")
+    package = small_xml(member(root))
     fields: dict[str, list[str]] = {}
     for element in package.iter(f"{DUBLIN_CORE}*"):
         text = " ".join("".join(element.itertext()).split())
@@ -204,11 +221,11 @@ def _package(member: Callable[[str], bytes]) -> tuple[dict[str, list[str]], list
 
 def _encrypted(member: Callable[[str], bytes]) -> set[str]:
     """Return the files of a book that are encrypted; fonts may be."""
-    references = _xml(member("META-INF/encryption.xml")).iter("{*}CipherReference")
+    references = small_xml(member("META-INF/encryption.xml")).iter("{*}CipherReference")
     return {posixpath.normpath(unquote(reference.get("URI", ""))) for reference in references}
 
 
-def _xml(content: bytes) -> Any:
+def small_xml(content: bytes) -> Any:
     """Return the root of a small XML file, without entities of its own."""
     from lxml import etree
 

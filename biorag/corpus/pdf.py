@@ -62,7 +62,7 @@ def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
     has_pages = False
     with faults_named(source, lambda: 1, "page"), opened(source) as stream:
         stream.read1()  # later failures are not the file's fault
-    paper = _paper(source)
+    paper = read_paper(source)
     layout = laid_out(paper.lines)
     title, facts = _identified(source, facts_of(paper.metadata, layout.front, layout.notices))
     for number, text in enumerate(layout.texts, 1):
@@ -75,7 +75,7 @@ def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
         yield 1, Page(source.label, title, 1, paper.pages, "", NO_TEXT)
 
 
-def _paper(source: Source) -> Paper:
+def read_paper(source: Source) -> Paper:
     """Read a PDF up to the page that is beyond a limit."""
     pages: list[list[Line]] = []
     faults: dict[int, str] = {}

@@ -148,7 +148,7 @@ class _Paragraph(NamedTuple):
 
 def laid_out(pages: Sequence[Sequence[Line]]) -> Layout:
     """Return the parts of a paper's pages; the list of references is none of them."""
-    kept, imprint = _without_references(pages)
+    kept, _, imprint = without_references(pages)
     measures = _measured(kept)
     shapes = _repeated(kept)
     front: list[Line] = []
@@ -174,14 +174,16 @@ def plain(text: str) -> str:
     return " ".join(_UNSEEN.sub("", _BROKEN.sub("", whole(text))).split())
 
 
-def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line]], list[str]]:
-    """Return the pages' lines without the list of references, and the lines of the imprint within or after that."""
+def without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line]], list[list[Line]], list[str]]:
+    """Return the pages' lines without the list of references, those of the list, and the imprint within or after it."""
     total = sum(len(line.text) + 1 for page in pages for line in page)
     kept: list[list[Line]] = []
+    listed: list[list[Line]] = []
     imprint: list[str] = []
     before, inside = 0, False
     for page in pages:
         lines = []
+        listed.append([])
         for line in page:
             if not inside and before > total * 0.4 and _REFERENCES.match(line.text):
                 inside = True
@@ -192,8 +194,10 @@ def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line
                 lines.append(line)
             elif _IMPRINT.match(line.text):
                 imprint.append(line.text)
+            elif not (_REFERENCES.match(line.text) or _PAGE_NUMBER.match(line.text)):
+                listed[-1].append(line)
         kept.append(lines)
-    return kept, imprint
+    return kept, listed, imprint
 
 
 def _measured(pages: Sequence[Sequence[Line]]) -> _Measures:

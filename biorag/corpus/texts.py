@@ -57,17 +57,17 @@ def read_passages(source: Source) -> Iterator[tuple[int, TextPassage]]:
     """
     markdown = source.path.name.lower().endswith(MARKDOWN)
     title = SUFFIXES.sub("", source.label.rpartition("/")[2])
-    lines = _lines(source)
+    lines = text_lines(source)
     facts: Mapping[str, Any] = NONE
     named = ""
     if markdown:
-        lines, front = _without_front(lines)
-        named, facts = _plain(front, "title"), _front_facts(front)
+        lines, front = without_front(lines)
+        named, facts = plain_value(front, "title"), _front_facts(front)
     kept, cited = without_citation(lines, named)
     yield from passages_of(source, kept, named or title, markdown, {**cited, **facts}, is_title=bool(named))
 
 
-def _without_front(lines: Iterator[tuple[int, str]]) -> tuple[Iterator[tuple[int, str]], Mapping[str, Any]]:
+def without_front(lines: Iterator[tuple[int, str]]) -> tuple[Iterator[tuple[int, str]], Mapping[str, Any]]:
     """Return the lines of Markdown after its front matter, and that: YAML between two lines of "---" at the start."""
     read = list(islice(lines, 1))
     if not read or read[0][1].rstrip() != "---":
@@ -89,14 +89,14 @@ def _front_facts(front: Mapping[str, Any]) -> dict[str, Any]:
     names = [authors] if isinstance(authors, str) else authors if isinstance(authors, list) else []
     values = {
         "authors": inverted([whole(name) for name in names if isinstance(name, str)]),
-        "journal": _plain(front, "journal"),
-        "year": year_in(_plain(front, "year") or _plain(front, "date")),
-        "doi": _plain(front, "doi"),
+        "journal": plain_value(front, "journal"),
+        "year": year_in(plain_value(front, "year") or plain_value(front, "date")),
+        "doi": plain_value(front, "doi"),
     }
     return with_values(values)
 
 
-def _plain(front: Mapping[str, Any], name: str) -> str:
+def plain_value(front: Mapping[str, Any], name: str) -> str:
     """Return a value of front matter that is a text, a number or a date; a nested one may be a bomb of aliases."""
     value = front.get(name)
     try:
@@ -128,7 +128,7 @@ def passages_of(
             yield section.line, TextPassage(source.label, title, headings, number if markdown else 0, part, text, facts)
 
 
-def _lines(source: Source) -> Iterator[tuple[int, str]]:
+def text_lines(source: Source) -> Iterator[tuple[int, str]]:
     """Yield the numbered lines of a file of text."""
     size = 0
     for number, content in read_lines(source, blank=True):

@@ -1,0 +1,1 @@
+"""Manuscripts: the references that they list, the sentences that cite them, and whether both hold."""
