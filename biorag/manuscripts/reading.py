@@ -311,7 +311,6 @@ def _pdf(source: Source) -> Content:
 
 def _with_signs(text: str, level: str) -> str:
     """Return a line of a PDF with its raised numbers in signs: those that its level text does not have there."""
-
     bare_level = "".join(level.split())
 
     def signed(match: re.Match[str]) -> str:
