@@ -29,8 +29,9 @@ MOST_SENTENCES = 64  # of a snippet that are looked at, from its beginning
 WEIGHTS = "stance.npz"
 CLIP = 5.0  # standard deviations of a feature
 PRODUCT = 10.0  # scale of the product of two unit vectors' components
-# Probabilities from which a stance counts; chosen on a part of the training rows: scripts/fit_stance.py.
-SUPPORTS_FROM, OPPOSES_FROM, UNSURE_FROM = 0.5, 0.5, 0.35
+# Probabilities from which a stance counts. Of held-out rows four in five are right from 0.64 and 0.62; of development
+# claims, supports of SciFact and Citation-Integrity are from 0.5 on, and few contradictions reach 0.62.
+SUPPORTS_FROM, OPPOSES_FROM, UNSURE_FROM = 0.55, 0.62, 0.35
 
 
 @dataclass(frozen=True, slots=True)
