@@ -314,7 +314,7 @@ def _with_signs(text: str, level: str) -> str:
     bare_level = "".join(level.split())
 
     def signed(match: re.Match[str]) -> str:
-        around = "".join(text[max(0, match.start() - 8) : match.end()].split())
+        around = text[max(0, match.start() - 20) : match.start()].rpartition(" ")[2] + "".join(match[0].split())
         return match[0] if around in bare_level else f"{OPEN}{match[0]}{CLOSE}"
 
     return text if "".join(text.split()) == bare_level else _RAISED_DIGITS.sub(signed, text)
