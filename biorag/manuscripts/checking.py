@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 LEAST_WORDS = 3  # of a claim that is judged
 MOST_SNIPPETS = 20  # of a record that a claim is held against
 SURE_FROM = 0.8  # probability from which a record is said not to support a claim: right in 3 of 4, held out of training
+CONTRADICTS_FROM = 0.6  # probability from which a record is said to contradict one
 BY_RULES = 1.0  # probability of what the rules say alone, which find no support in other words
 DIGITS = 4  # of probabilities
 
@@ -226,7 +227,7 @@ def _strength(judged: tuple[Stance, Snippet]) -> tuple[int, float]:
 
 def _of_claim(reference: ListedReference, stance: Stance, record: Snippet) -> Iterator[Finding]:
     """Yield what the evidence says against a claim, or that it does not decide it."""
-    if stance.verdict is Verdict.CONTRADICTED:
+    if stance.verdict is Verdict.CONTRADICTED and stance.probability >= CONTRADICTS_FROM:
         yield Finding(
             FindingKind.CONTRADICTED, reference, "the cited paper says otherwise", stance=stance, record=record
         )
