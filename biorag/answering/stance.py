@@ -8,7 +8,7 @@ reverse; beside it stand the features of the yes/no lead and of the rules. `scri
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import as_file, files
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from biorag.answering.sentence_matching import EvidenceSentence, owners_of
 from biorag.answering.verification.analysis import Analysis, analyse
 from biorag.answering.verification.checker import Checker
 from biorag.answering.verification.rules import Fault, assess
-from biorag.answering.yes_no import sentence_features
+from biorag.answering.yes_no import FEATURES, sentence_features
 from biorag.corpus.sentences import best_sentence, sentence_spans, terms
 from biorag.types import LABEL_OF, SentenceEncoder, Snippet, Vectors, Verdict
 
@@ -32,6 +32,7 @@ PRODUCT = 10.0  # scale of the product of two unit vectors' components
 # A stance counts from this probability, if it is so many times that of the opposite; one that falls short is unsure.
 # Chosen on development claims: four in five supports of SciFact, Citation-Integrity and Evidence Inference are right.
 COUNTS_FROM, TIMES, UNSURE_FROM = 0.4, 2.0, 0.35
+DENYING = ("denies", "null_result", "unlikely", "opposed")  # features of a sentence that supports no plain claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class StanceReader:
         for n, read in zip(undecided, read_all(claim, tokens, [snippets[n] for n in undecided], encoder), strict=True):
             if len(tokens) and read:
                 stances[n] = _stance(model, model.log_odds(tokens, read), read)
-        return stances
+        return [_guarded(claim, stance) for stance in stances]
 
     def _by_rules(self, claim: str, snippet: Snippet) -> Stance:
         checked = self._checker.check_claim(claim, [snippet])
@@ -125,6 +126,16 @@ def _stance(model: StanceModel, log_odds: Vectors, read: Sequence[ReadSentence])
         return Stance((Verdict.SUPPORTED, Verdict.CONTRADICTED)[side], probability, quote)
     verdict = Verdict.UNSURE if probability >= UNSURE_FROM else Verdict.UNSUPPORTED
     return Stance(verdict, probability if verdict is Verdict.UNSURE else float(chances[2]), quote)
+
+
+def _guarded(claim: str, stance: Stance) -> Stance:
+    """Return a stance that does not support a claim which denies nothing by a sentence that denies something."""
+    analysis = analyse(claim)
+    if stance.verdict is not Verdict.SUPPORTED or any(word.denied for word in analysis.content):
+        return stance
+    row = EvidenceSentence(1, 0, len(stance.quote), stance.quote)
+    cues = dict(zip(FEATURES, sentence_features(claim, analysis, row), strict=True))
+    return replace(stance, verdict=Verdict.UNSURE) if any(cues[name] for name in DENYING) else stance
 
 
 @cache

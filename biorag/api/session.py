@@ -202,6 +202,7 @@ class Session:
         `on_text` receives a generator's reply so far as it grows, before it is checked. Raises `UsageError` if the
         question is blank, or an option, a filter or a setting is wrong; `ServiceError` if the generator fails.
         """
+        from biorag.answering.stance import StanceReader
         from biorag.answering.weighing import opposed
 
         check_text(question)
@@ -214,7 +215,8 @@ class Session:
         answerer = models.answerer(generator, self._checker)
         with self._answering:
             searched = replace(asked, text=ranking.query)
-            answer = opposed(answerer.answer_or_withhold(searched, ranking, on_text=on_text), self.stances)
+            answer = answerer.answer_or_withhold(searched, ranking, on_text=on_text)
+        answer = opposed(answer, StanceReader(self._checker).stances)  # by the check alone: sure, and no model to load
         if searched != asked:
             answer = replace(answer, question=asked, notes=(f"searched for: {searched.text}", *answer.notes))
         if where and not ranking.hits:
