@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from biorag.cli import app
+from tests.cli import done, invoke
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -176,6 +177,14 @@ def name_of(document: Path) -> str:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_every_command_line_of_the_documentation_exists(document):
     assert faults(document.read_text(encoding="utf-8")) == []
+
+
+def test_models_recommend_gives_each_with_its_source_and_a_command_that_exists():
+    found = done(invoke("models", "recommend", "--json"))
+    assert [fault_of(model["command"].split()[1:]) for model in found] == [None] * len(found)
+    assert all(model["source"].startswith("https://") for model in found)
+    text = invoke("models", "recommend").stdout
+    assert all(model["name"] in text and model["command"] in text for model in found)
 
 
 def test_the_readme_shows_the_commands_that_matter():

@@ -1,4 +1,4 @@
-"""`biorag models`, and `biorag models convert`."""
+"""`biorag models`, and `biorag models convert` and `recommend`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,31 @@ def models(as_json: options.Json = False) -> None:
         "--llm: 'starter', a .gguf path, hf:OWNER/REPO/FILE.gguf, a server's URL, or 'none'\n"
         "--verifier: a directory, a Hugging Face id, a server's URL, or 'none'"
     )
+
+
+def recommend(as_json: options.Json = False) -> None:
+    """List published models that are worth their size, for machines with a network: figures, sources, commands.
+
+    The figures are published means of nDCG@10 over BEIR's sets, not measured here: measure on your own questions with
+    'biorag bench retrieval'.
+
+    Examples:
+
+      biorag models recommend
+      biorag models recommend --json
+    """
+    from biorag.models.recommended import recommended
+
+    if as_json:
+        show.print_json([model.model_dump() for model in recommended()])
+        return
+    rows = [
+        (model.name, f"{model.parameters} M", "-" if model.beir is None else f"{model.beir:.2f}", model.needs)
+        for model in recommended()
+    ]
+    show.table("Published models", ["model", "parameters", "BEIR, published", "needs"], rows)
+    for model in recommended():
+        show.out.print(f"\n{model.name} ({model.source})\n  {model.command}", soft_wrap=True)
 
 
 def convert(
