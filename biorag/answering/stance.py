@@ -37,11 +37,15 @@ DENYING = ("denies", "null_result", "unlikely", "opposed")  # features of a sent
 
 @dataclass(frozen=True, slots=True)
 class Stance:
-    """What a snippet does to a claim, with what probability, and the sentence that says so, verbatim."""
+    """What a snippet does to a claim, with what probability, and the sentence that says so, verbatim.
+
+    `leaning` is the side that the probability is of where the verdict is unsure, if that is known.
+    """
 
     verdict: Verdict
     probability: float
     quote: str
+    leaning: Verdict | None = None
 
 
 class ReadSentence(NamedTuple):
@@ -122,10 +126,12 @@ def _stance(model: StanceModel, log_odds: Vectors, read: Sequence[ReadSentence])
     chances = model.probabilities(log_odds)
     side = int(chances[1] > chances[0])
     quote, probability = read[int(log_odds[:, side].argmax())].text, float(chances[side])
+    verdict = (Verdict.SUPPORTED, Verdict.CONTRADICTED)[side]
     if probability >= max(COUNTS_FROM, TIMES * chances[1 - side]):
-        return Stance((Verdict.SUPPORTED, Verdict.CONTRADICTED)[side], probability, quote)
-    verdict = Verdict.UNSURE if probability >= UNSURE_FROM else Verdict.UNSUPPORTED
-    return Stance(verdict, probability if verdict is Verdict.UNSURE else float(chances[2]), quote)
+        return Stance(verdict, probability, quote)
+    if probability >= UNSURE_FROM:
+        return Stance(Verdict.UNSURE, probability, quote, leaning=verdict)
+    return Stance(Verdict.UNSUPPORTED, float(chances[2]), quote)
 
 
 def _guarded(claim: str, stance: Stance) -> Stance:

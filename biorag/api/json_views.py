@@ -75,6 +75,8 @@ def weighing_json(weighing: Weighing) -> dict[str, Any]:
 
 def study_json(study: Study) -> dict[str, Any]:
     """Return the JSON of a study that stands in a column; null for what is not stated."""
+    from biorag.answering.weighing import COLUMNS
+
     snippet, reference, people = study.snippet, study.reference, study.participants
     return {
         "id": snippet.id,
@@ -88,6 +90,7 @@ def study_json(study: Study) -> dict[str, Any]:
         "retracted": snippet.retracted,
         "quote": study.stance.quote,
         "probability": round(study.stance.probability, DIGITS),
+        "leaning": COLUMNS[study.stance.leaning] if study.stance.leaning else None,
         "location": snippet.location or None,
     }
 

@@ -7,6 +7,7 @@ import io
 import json
 from typing import TYPE_CHECKING
 
+from biorag.answering.weighing import COLUMNS
 from biorag.api.json_views import study_json
 from biorag.references.reference import source_line
 from biorag.references.tables import cell, plain
@@ -18,7 +19,7 @@ NOT_STATED = "not stated"
 MOST_CITED = 3  # PMIDs of either side in the track's runs
 FIELDS = (
     *("id", "pmid", "title", "author", "year", "type", "participants", "arms", "direction", "effect", "retracted"),
-    *("quote", "probability", "location"),
+    *("quote", "probability", "leaning", "location"),
 )
 HEADINGS = {"supporting": "Supporting", "opposing": "Opposing", "unsure": "Not sure"}
 
@@ -29,6 +30,12 @@ def counts_line(weighing: Weighing) -> str:
     line = ", ".join(f"{counts[name]} {heading.lower()}" for name, heading in HEADINGS.items())
     retracted = f"; {counts['retracted']} retracted, not counted" if counts["retracted"] else ""
     return f"{line}; {counts['silent']} say neither{retracted}"
+
+
+def probability_line(study: Study) -> str:
+    """Return the probability of a study's stance, "0.42"; where it is not sure, with the side that it leans to."""
+    leaning = study.stance.leaning
+    return f"{study.stance.probability:.2f}" + (f", leans {HEADINGS[COLUMNS[leaning]].lower()}" if leaning else "")
 
 
 def stated_line(study: Study) -> str:

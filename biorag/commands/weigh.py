@@ -91,7 +91,7 @@ def _spaced(lines: list[Text]) -> Iterator[Text]:
 
 def _study(study: Study) -> Text:
     """Return a study in four lines: whose it is, its title, the quote, and what it states."""
-    from biorag.api.weighings import stated_line
+    from biorag.api.weighings import probability_line, stated_line
     from biorag.references.reference import source_line
 
     reference = study.reference
@@ -101,6 +101,6 @@ def _study(study: Study) -> Text:
     lines = [Text.assemble(*marks, (showable(named), "dim"))]
     if reference.title:
         lines.append(Text(showable(reference.title), "bold"))
-    lines.append(Text(f"“{showable(study.stance.quote)}” {study.stance.probability:.2f}"))
+    lines.append(Text(f"“{showable(study.stance.quote)}” {probability_line(study)}"))
     lines.append(Text(showable(stated_line(study)), "dim"))
     return Text("\n").join(lines)

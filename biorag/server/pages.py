@@ -24,7 +24,7 @@ from starlette.routing import BaseRoute, Route
 from biorag.answering.weighing import Weighing
 from biorag.api.results import AnswerResult, lead_of, mark_of, otherwise_line, paragraphs
 from biorag.api.session import Session
-from biorag.api.weighings import HEADINGS, counts_line, stated_line
+from biorag.api.weighings import HEADINGS, counts_line, probability_line, stated_line
 from biorag.errors import BioragError, MissingError, UsageError, without_commands
 from biorag.indexes.overview import Overview
 from biorag.prompts.grammar import growing_text
@@ -105,6 +105,7 @@ TEMPLATES.globals |= {
     "headings": HEADINGS,
     "counts_line": counts_line,
     "source_line": source_line,
+    "probability_line": probability_line,
     "stated_line": stated_line,
     "lead_of": lead_of,
     "paragraphs": paragraphs,

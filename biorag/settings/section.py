@@ -126,6 +126,11 @@ class Section(BaseModel):
         """Return every setting of this section by its name."""
         return {info.alias or name: getattr(self, name) for name, info in type(self).model_fields.items()}
 
+    def given(self) -> dict[str, Any]:
+        """Return the settings of this section that were given, by their names."""
+        fields = type(self).model_fields
+        return {fields[name].alias or name: getattr(self, name) for name in self.model_fields_set}
+
     def public(self) -> dict[str, Any]:
         """Return the settings that determine results or name what does, as JSON values for reports."""
         return self._without(Effect.NONE)

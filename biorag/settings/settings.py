@@ -100,8 +100,15 @@ class Settings(Section):
         return self.home / "cache"
 
     def replace(self, **changes: Any) -> Settings:
-        """Return a checked copy with some settings changed, by their flat names as in `of`."""
-        return checked({**self.flat(), **_spelled(changes)})
+        """Return a checked copy with some settings changed, by their flat names as in `of`; defaults stay defaults."""
+        return checked({**self.given(), **_spelled(changes)})
+
+    def given(self) -> dict[str, Any]:
+        """Return every setting that was given, by its flat name."""
+        values: dict[str, Any] = {}
+        for name, value in super().flat().items():
+            values |= value.given() if isinstance(value, Section) else {name: value}
+        return values
 
     def flat(self) -> dict[str, Any]:
         """Return every setting by its flat name."""
