@@ -87,7 +87,7 @@ PROGRAM = Registry(
         *plan    | plan:plan                 | Estimate the resources that a large corpus takes.
         models   | models:models             | List the models on this machine.
         *models convert | models:convert     | Convert pickled weights to safetensors.
-        *models recommend | models:recommend | List published models that are worth their size.
+        models recommend | models:recommend  | List published models that are worth their size.
         mcp      | serve:mcp                 | Serve an index to assistants by MCP.
         *snapshot | snapshot:app             | The old name of 'indexes export' and 'import'.
         """,
