@@ -286,6 +286,8 @@ FORMATS = Registry(
         splits=("med-synth", "med-real", "search", "nlu"),
     ),
     FormatKind("rows", ".conversion.bmretriever:judged", "training rows, as a BEIR folder"),
+    FormatKind("claims", ".conversion.claims:convert", "claims with the texts that they are judged by"),
+    FormatKind("conclusions", ".conversion.corpora:conclusions", "last sentences of a corpus's abstracts"),
     FormatKind("title-abstract", ".conversion.corpora:convert", "pairs from any corpus"),
     FormatKind("abstracts", ".conversion.corpora:with_abstract", "records of a corpus that have more than a title"),
 )

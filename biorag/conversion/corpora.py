@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 
 from biorag.conversion.items import Item, JudgedQuestion, Request
 from biorag.corpus.readers import OnReject, read_snippets
+from biorag.corpus.sentences import sentence_starts
 from biorag.training.rows import normalised, title_abstract_row
+
+SHORTEST = 6  # words of a conclusion
 
 
 def convert(request: Request, on_reject: OnReject | None) -> Iterator[Item]:
@@ -24,6 +28,21 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[Item]:
                 yield JudgedQuestion(snippet.id, snippet.title, relevant={snippet.id: 1})
         else:
             yield None
+
+
+def conclusions(request: Request, on_reject: OnReject | None) -> Iterator[Item]:
+    """Yield a row for each abstract of three sentences or more: the last one the query, title and rest the positive.
+
+    Last sentences conclude, as claims do. A shorter text, or a last sentence of few words, is dropped and counted.
+    """
+    for snippet in chain.from_iterable(read_snippets(source, on_reject) for source in request.sources):
+        starts = sentence_starts(snippet.content)
+        query = snippet.content[starts[-1] :].strip() if len(starts) >= 2 else ""
+        if len(query.split()) < SHORTEST:
+            yield None
+        else:
+            rest = replace(snippet, content=snippet.content[: starts[-1]].strip())
+            yield {"query": query, "positive": rest.contents, "positive_id": snippet.id}
 
 
 def with_abstract(request: Request, on_reject: OnReject | None) -> Iterator[Item]:

@@ -45,11 +45,14 @@ def attention(
     if cu_seq_lens_q is None:
         padded: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return padded
+    ends = cu_seq_lens_q.tolist()
+    sizes = [end - start for start, end in pairwise(ends)]
+    # Split, not sliced: the gradient of a slice is as large as the whole row.
+    parts = (torch.split_with_sizes(part, sizes, dim=2) for part in (query, key, value))
     outputs = []
-    for start, end in pairwise(cu_seq_lens_q.tolist()):
+    for (start, end), *text in zip(pairwise(ends), *parts, strict=True):
         mask = None if attention_mask is None else attention_mask[..., start:end, start:end]
-        parts = (part[:, :, start:end] for part in (query, key, value))
-        outputs.append(sdpa_attention_forward(module, *parts, mask, **options)[0])
+        outputs.append(sdpa_attention_forward(module, *text, mask, **options)[0])
     return torch.cat(outputs, dim=1), None
 
 

@@ -46,6 +46,13 @@ class TrainingSettings(Section):
         gt=0,
         le=LARGEST,
     )
+    token_loss: float | None = _run(
+        None,
+        "Weight of a second loss, over the mean MaxSim of token vectors, for a retriever whose tokens rerank.",
+        models=(RETRIEVER,),
+        gt=0,
+        le=LARGEST,
+    )
     max_tokens: int = _run(256, "Maximum tokens of a passage; for a cross-encoder, of the pair.", bounds=(8, 8192))
     query_tokens: int = _run(32, "Length that a reranker pads queries to.", models=(RERANKER,), bounds=(8, 512))
     mini_batch_size: int | None = _run(
@@ -61,6 +68,9 @@ class TrainingSettings(Section):
     lora_rank: int = _run(16, "Rank of the matrices that --lora trains.", models=(RETRIEVER,), bounds=(1, 1024))
     lora_alpha: float = _run(
         32.0, "LoRA's α: the matrices' product counts α / rank times.", models=(RETRIEVER,), gt=0, le=LARGEST
+    )
+    lora_layers: int | None = _run(
+        None, "Upper layers whose matrices --lora trains. Default: all.", models=(RETRIEVER,), bounds=(1, 1024)
     )
     evaluations: int = _run(4, "Evaluations (and checkpoints) of a run.", bounds=(1, 1000))
     eval_steps: int | None = _run(

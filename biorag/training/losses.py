@@ -10,18 +10,23 @@ Synthesize-Train-Merge's InfoNCE (section 3.2) takes of the other rows their pos
 
     L_i = −log( exp(s·sim(q_i, p_i⁺)) / (exp(s·sim(q_i, p_i⁻)) + Σ_j exp(s·sim(q_i, p_j⁺))) )
 
+The starter learns vectors and token vectors at once, by `TokenLoss`.
+
 Rows may have unequal numbers of negatives: texts that only fill their columns count in no softmax. Nor does another
 row's positive of the same question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from sentence_transformers.util import all_gather, cos_sim, dot_score, get_rank
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
 
+from biorag.models.acceleration import reads_unpadded, unpadded
 from biorag.registries import NEGATIVES
 from biorag.settings.training import TrainingSettings
 from biorag.training.run_directory import process_count
@@ -96,7 +101,7 @@ class MaskedSimilarity:
         """Return the rows of all processes that share their passages."""
         return all_gather(tensor) if self.gather else tensor
 
-    def __call__(self, queries: Tensor, passages: Tensor, **masks: Tensor) -> Tensor:
+    def __call__(self, queries: Any, passages: Any, **masks: Tensor) -> Tensor:
         """Return the scores of the next queries, `NO_PASSAGE` where a passage does not count."""
         scores = self._similarity(queries, passages, **masks)
         if self._counted is None:
@@ -138,3 +143,56 @@ class MaskedLoss(nn.Module):
         self._candidates.begin(features[0], len(features) - 1, labels)
         loss: Tensor = self.loss(features, labels)
         return loss
+
+
+def mean_maxsim(queries: Sequence[Tensor], passages: Sequence[Tensor]) -> Tensor:
+    """Return `1/m Σ_i max_j cos(q_i, d_j)` of each query and passage, shape (queries, passages).
+
+    Each text is its token vectors, (tokens, dim); m is the number of a query's.
+    """
+    lengths, sizes = [len(query) for query in queries], [len(passage) for passage in passages]
+    with torch.autocast(queries[0].device.type, enabled=False):
+        unit = [normalize(torch.cat(list(texts)).float(), dim=-1) for texts in (queries, passages)]
+        cosines = unit[0] @ unit[1].T  # (tokens of all queries, tokens of all passages)
+        best = torch.stack([part.amax(dim=1) for part in torch.split_with_sizes(cosines, sizes, dim=1)], dim=1)
+        return torch.stack([part.mean(dim=0) for part in torch.split_with_sizes(best, lengths)])
+
+
+class TokenLoss(nn.Module):
+    """The in-batch softmax over vectors plus `weight` times that over the mean MaxSim of token vectors, in one pass.
+
+    `vectors` and `tokens` score a batch by either; a model prepared by `drop_padding` computes none.
+    """
+
+    def __init__(
+        self, model: nn.Module, scale: float, vectors: MaskedSimilarity, tokens: MaskedSimilarity, weight: float
+    ) -> None:
+        super().__init__()
+        self.model = model  # by which the trainer sees that several processes wrap it
+        self._scale, self._parts = scale, ((vectors, 1.0), (tokens, weight))
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+        """Return the mean loss of a batch; `sentence_features` are query, positive, negatives."""
+        features = list(sentence_features)
+        (queries, query_tokens), *columns = (self._encoded(column) for column in features)
+        passages = torch.cat([vectors for vectors, _ in columns])
+        texts = [text for _, tokens in columns for text in tokens]
+        own = torch.arange(len(queries), device=queries.device)  # the positives come first
+        total = queries.new_zeros(())
+        for (candidates, weight), pair in zip(self._parts, ((queries, passages), (query_tokens, texts)), strict=True):
+            candidates.begin(features[0], len(columns), labels)
+            total = total + weight * cross_entropy(self._scale * candidates(*pair), own)
+        return total
+
+    def _encoded(self, column: dict[str, Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Return the vectors of a column's texts, (texts, dim), and their token vectors without padding."""
+        lengths = column["attention_mask"].sum(dim=1).tolist()
+        dense = reads_unpadded(self.model)
+        output = self.model(unpadded(column) if dense else dict(column))
+        tokens = output["token_embeddings"]
+        rows = (
+            tokens[0, : sum(lengths)].split(lengths)
+            if dense
+            else [text[mask] for text, mask in zip(tokens, column["attention_mask"].bool(), strict=True)]
+        )
+        return output["sentence_embedding"][: len(lengths)], list(rows)

@@ -16,8 +16,10 @@ from sentence_transformers.sentence_transformer.losses import (
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import nn
 
 from biorag.errors import BadInputError, UsageError
+from biorag.models.acceleration import drop_padding
 from biorag.models.finding import ADAPTER, ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.loading import input_modules
@@ -30,8 +32,8 @@ from biorag.training.estimating import TrainingWork, columns_work
 from biorag.training.evaluators import METRIC, Validation, retrieval_validation
 from biorag.training.instructions import Instructions, form_of
 from biorag.training.loop import NoModelCard, TrainerJob, Training, batch_size, prompts_of, require_batch
-from biorag.training.losses import SIMILARITIES, MaskedLoss, MaskedSimilarity
-from biorag.training.run_directory import TrainingRun, is_first_process, wait_for_processes
+from biorag.training.losses import SIMILARITIES, MaskedLoss, MaskedSimilarity, TokenLoss, mean_maxsim
+from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
 from biorag.training.sampling import RandomPrompts, SharedBatchSampler, rows_of_batch
 from biorag.types import TrainingRow
 
@@ -77,6 +79,10 @@ class RetrieverTraining(Training):
         form: EncoderForm | None = None,
     ) -> None:
         check_negatives(negatives, settings.training)
+        if settings.training.token_loss and (settings.training.mini_batch_size or process_count() > 1):
+            raise UsageError(
+                "--token-loss takes a batch whole, in one process: leave out --mini-batch-size and torchrun"
+            )
         self.negatives, self.form = negatives, form or EncoderForm()
         self.similarity = settings.index.similarity or "cosine"
         self.usable = _usable(split, negatives, settings.training.hard_negatives)
@@ -92,6 +98,11 @@ class RetrieverTraining(Training):
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Return the job of a model in the form, for rows, sets with batches of their own, or sets that share them."""
         model = self.form.apply(self._base(folder, facts), self.similarity, self.settings.seed)
+        if self.settings.training.token_loss:
+            drop_padding(model)
+            for module in model.modules():  # attention without padding has no dropout
+                if isinstance(module, nn.Dropout):
+                    module.p = 0.0
         adapter = LoraLayers(model, self.settings) if self.form.lora else None
         longest = {module: module.max_seq_length for module in input_modules(model)}
         for module, length in longest.items():
@@ -208,6 +219,9 @@ class RetrieverTraining(Training):
         settings = self.settings.training
         scale = 1 / settings.temperature if settings.temperature else SCALES[self.similarity]
         candidates = MaskedSimilarity.of(settings, self.negatives, SIMILARITIES[self.similarity])
+        if weight := settings.token_loss:
+            tokens = MaskedSimilarity.of(settings, self.negatives, mean_maxsim)
+            return TokenLoss(model, scale, candidates, tokens, weight)
         gather = {"gather_across_devices": candidates.gather}
         if size := settings.mini_batch_size:
             loss = CachedMultipleNegativesRankingLoss(model, scale, candidates, size, **gather)

@@ -134,6 +134,37 @@ def test_titles_and_abstracts_are_the_rows_that_training_makes_of_them(tmp_path)
     assert (counts["rows"], counts["dropped"]) == (7, 1)
 
 
+def test_claims_are_queries_of_the_texts_that_they_are_judged_by(tmp_path):
+    text = {"title": "Cilia.", "sentences": ["Cilia beat.", "They clear mucus."]}
+    records = [
+        {"id": "a", "claim": "Cilia clear mucus [<|cit|>].", **text, "label": "supports"},
+        {"id": "b", "claim": "Cilia never beat.", **text, "label": "contradicts"},
+        {"id": "c", "claim": "Cilia glow."},
+    ]
+    counts = converted("claims", tmp_path / "out", write_lines(tmp_path / "claims.jsonl", records))["counts"]
+    contents = "Cilia. Cilia beat. They clear mucus."
+    assert lines(tmp_path / "out" / "rows.jsonl") == [
+        {"query": "Cilia clear mucus.", "positive": contents, "positive_id": "a"},
+        {"query": "Cilia never beat.", "positive": contents, "positive_id": "b"},
+    ]
+    assert [snippet.contents for snippet in snippets(tmp_path / "out")] == [contents]
+    assert (counts["rows"], counts["snippets"], counts["dropped"]) == (2, 1, 1)
+
+
+def test_conclusions_are_queries_of_the_rest_of_their_abstracts(tmp_path):
+    last = "So metformin lowers glucose in all of them."
+    records = [
+        {"id": "a", "title": "Metformin", "content": f"We gave it. Glucose fell. {last}"},
+        {"id": "b", "title": "", "content": f"Glucose fell. {last}"},
+        {"id": "c", "title": "", "content": "We gave it. Glucose fell. Done."},
+    ]
+    counts = converted("conclusions", tmp_path / "out", write_lines(tmp_path / "chunk.jsonl", records))["counts"]
+    assert lines(tmp_path / "out" / "rows.jsonl") == [
+        {"query": last, "positive": "Metformin. We gave it. Glucose fell.", "positive_id": "a"}
+    ]
+    assert (counts["rows"], counts["dropped"]) == (1, 2)
+
+
 def test_a_beir_folder_keeps_its_parts_and_grades(tmp_path):
     folder = write_beir(tmp_path / "nfcorpus")
     converted("beir", tmp_path / "out", folder)

@@ -11,10 +11,11 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.multi_vector_encoder.scoring import colbert_scores
 from torch import nn
 
+from biorag.models.acceleration import drop_padding, reads_unpadded
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training.data import Split
-from biorag.training.losses import MaskedLoss, MaskedSimilarity, _numbers
+from biorag.training.losses import SIMILARITIES, MaskedLoss, MaskedSimilarity, TokenLoss, _numbers, mean_maxsim
 from biorag.types import TrainingRow
 from tests.training import trainers
 
@@ -149,6 +150,34 @@ def test_in_batch_passages_are_gathered_from_several_processes(negatives, proces
 
 QUERIES = ["liver pain?", "fever", "heart, lung and gene, kidney."]
 POSITIVES = ["the liver hurts.", "aspirin lowers a fever, and pain", "gene"]
+
+
+def slow_mean_maxsim(query, passage):
+    return sum(max(slow_similarity("cosine", one, other) for other in passage) for one in query) / len(query)
+
+
+def test_the_token_loss_adds_the_softmax_of_mean_maxsim_with_padding_and_without(tiny_encoder):
+    model = SentenceTransformer(str(tiny_encoder), device="cpu").eval()
+    columns = [QUERIES, POSITIVES, ["a kidney", "heparin?", "lung"]]
+    vectors = [[[vector] for vector in model.encode(texts)] for texts in columns]
+    tokens = [model.encode(texts, output_value="token_embeddings") for texts in columns]
+    expected = sum(
+        weight * slow_in_batch(list(zip(*encoded, strict=True)), [1, 1, 1], similarity, 20.0, "all", range(3))
+        for encoded, similarity, weight in ((vectors, slow_cosine, 1.0), (tokens, slow_mean_maxsim, 0.5))
+    )
+    parts = [MaskedSimilarity(similarity) for similarity in (SIMILARITIES["cosine"], mean_maxsim)]
+    loss = TokenLoss(model, 20.0, *parts, 0.5)
+    gradients = []
+    for unpadded in (False, True):
+        if unpadded:
+            drop_padding(model)
+        assert reads_unpadded(model) == unpadded
+        model.zero_grad()
+        found = loss([model.preprocess(texts) for texts in columns])
+        found.backward()
+        assert found.item() == pytest.approx(expected, abs=1e-4)
+        gradients.append([weight.grad.clone() for weight in model.parameters() if weight.grad is not None])
+    torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-3)
 
 
 def tokenised(model, texts, task):
