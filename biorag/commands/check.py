@@ -46,10 +46,11 @@ class CheckOutput:
 
         if self.format is not None and self.format not in REPORTS:
             raise unknown_name("format of a report", self.format, REPORTS)
-        if as_json and self.format not in (None, "json"):
-            raise UsageError(f"--json and --format {self.format} exclude each other: leave one out")
-        named = self.out.suffix.lower().lstrip(".").replace("htm", "html").replace("htmll", "html") if self.out else ""
-        format = self.format or ("json" if as_json else named if named in REPORTS else "")
+        if as_json and self.format not in (None, "json") and not self.out:
+            raise UsageError(f"--json and --format {self.format} exclude each other: leave one out, or give --out")
+        ending = self.out.suffix.lower().lstrip(".") if self.out else ""
+        named = "html" if ending == "htm" else ending
+        format = self.format or (named if named in REPORTS else "")
         if self.out and not format:
             raise UsageError(f"--out {self.out} needs --format: {', '.join(REPORTS)}")
         if self.commented and not file.name.lower().endswith(".docx"):
@@ -113,11 +114,11 @@ def check(
     if output.out:
         write_text(output.out, written(report, format))
         show.err.print(f"Report: {output.out}", soft_wrap=True)
-    elif as_json:
+    if as_json:
         show.print_json(report.to_json())
-    elif format:
+    elif format and not output.out:
         show.out.file.write(showable(written(report, format)))
-    else:
+    elif not output.out:
         _print(report)
     if fail_unsupported and report.findings:
         raise UnsupportedError(f"{len(report.findings)} findings in {file}: read them in the report")

@@ -105,6 +105,8 @@ def test_reports_as_a_page_markdown_and_sarif(home, tmp_path):
     file.write_text(f"{SENTENCES[1]}\n\n# References\n\n1. {LISTED[0]}\n2. {LISTED[1]} <script>alert(1)</script>\n")
     for name in ("r.html", "r.md", "r.sarif"):
         succeeded(invoke("check", file, "--out", tmp_path / name, home=home))
+    both = done(invoke("check", file, "--json", "--out", tmp_path / "r.html", home=home))
+    assert both["counts"]["retracted"] == 1
     page = (tmp_path / "r.html").read_text()
     assert "<script" not in page and "&lt;script&gt;" in page and "Statins do not prevent hip fracture." in page
     assert "\\<script\\>" in (tmp_path / "r.md").read_text()
