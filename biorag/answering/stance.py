@@ -19,7 +19,7 @@ from biorag.answering.sentence_matching import EvidenceSentence, owners_of
 from biorag.answering.verification.analysis import Analysis, analyse
 from biorag.answering.verification.checker import Checker
 from biorag.answering.verification.rules import Fault, assess
-from biorag.answering.yes_no import FEATURES, sentence_features
+from biorag.answering.yes_no import FEATURES, sentence_features, softmax
 from biorag.corpus.sentences import best_sentence, sentence_spans, terms
 from biorag.types import LABEL_OF, SentenceEncoder, Snippet, Vectors, Verdict
 
@@ -69,8 +69,8 @@ class StanceModel:
         for sentence in sentences:
             similarity: Vectors = np.multiply(w["temperature"], claim @ sentence.tokens.T, dtype=np.float32)
             sides = (
-                (claim, _softmax(similarity) @ sentence.tokens),
-                (sentence.tokens, _softmax(similarity.T) @ claim),
+                (claim, softmax(similarity) @ sentence.tokens),
+                (sentence.tokens, softmax(similarity.T) @ claim),
             )
             compared = [self._compared(own, attended) for own, attended in sides]
             pooled = [part for values in compared for part in (values.mean(axis=0), values.max(axis=0))]
@@ -89,7 +89,7 @@ class StanceModel:
     def probabilities(self, log_odds: Vectors) -> Vectors:
         """Return the probabilities of a text of these sentences, (3,); one suffices to support or contradict."""
         sides = np.logaddexp.reduce(log_odds[:, :2], axis=0)
-        return _softmax(np.array([*sides, log_odds[:, 2].mean() + self._weights["neither"]]))
+        return softmax(np.array([*sides, log_odds[:, 2].mean() + self._weights["neither"]]))
 
 
 class StanceReader:
@@ -230,9 +230,3 @@ def pair_features(claim: str, analysis: Analysis, text: str, title: str) -> list
         min(len(text.split()) / 40, 3.0),
         len(analysis.content) / 10,
     ]
-
-
-def _softmax(log_odds: Vectors) -> Vectors:
-    powers = np.exp(log_odds - log_odds.max(axis=-1, keepdims=True))
-    chances: Vectors = powers / powers.sum(axis=-1, keepdims=True)
-    return chances

@@ -92,11 +92,11 @@ def yes_no_lead(question: str, rows: Sequence[EvidenceSentence], relevance: Vect
     if not rows:
         return None
     top, log_odds, weights = judged(question, rows, relevance)
-    chances = _softmax(weights @ log_odds)
+    chances = softmax(weights @ log_odds)
     yes, no = chances[YES] / (chances[YES] + chances[NO]), chances[NO] / (chances[YES] + chances[NO])
     side = YES if yes >= no else NO
     best = deciding_sentence(log_odds, weights, side)
-    deciding, signs = top[best], np.array([_softmax(row[:MAYBE])[1 - side] for row in log_odds])
+    deciding, signs = top[best], np.array([softmax(row[:MAYBE])[1 - side] for row in log_odds])
     # The sentence that is shown first has to say what the answer says.
     is_plain = (
         max(yes, no) >= PLAINLY
@@ -151,7 +151,7 @@ def judged(question: str, rows: Sequence[EvidenceSentence], relevance: Vectors) 
 
 def deciding_sentence(log_odds: Vectors, weights: Vectors, side: int) -> int:
     """Return which sentence speaks most for a side, by its weight and its chance of that side; see `judged`."""
-    return int(np.argmax([weight * _softmax(row)[side] for weight, row in zip(weights, log_odds, strict=True)]))
+    return int(np.argmax([weight * softmax(row)[side] for weight, row in zip(weights, log_odds, strict=True)]))
 
 
 def weighted_features(
@@ -227,7 +227,8 @@ def _exchanges(asked: frozenset[str], said: frozenset[str]) -> bool:
     return any(categories.get(word) in replaced for word in said - asked)
 
 
-def _softmax(log_odds: Vectors) -> Vectors:
-    powers = np.exp(log_odds - log_odds.max())
-    chances: Vectors = powers / powers.sum()
+def softmax(log_odds: Vectors) -> Vectors:
+    """Return probabilities of log-odds along the last axis."""
+    powers = np.exp(log_odds - log_odds.max(axis=-1, keepdims=True))
+    chances: Vectors = powers / powers.sum(axis=-1, keepdims=True)
     return chances

@@ -11,7 +11,6 @@ from typing import Any
 
 from biorag.answering.stance import Stance
 from biorag.citation_graph.enriching import Find
-from biorag.corpus.sentences import terms
 from biorag.errors import OfflineError, ServiceError
 from biorag.manuscripts.manuscript import CitedClaim, CitingSentence, ListedReference, Manuscript
 from biorag.manuscripts.matching import Difference, Match, differences, is_same, named
@@ -21,7 +20,6 @@ from biorag.types import Progress, Snippet, Verdict
 logger = logging.getLogger(__name__)
 
 LEAST_WORDS = 3  # of a claim that is judged
-MOST_SNIPPETS = 20  # of a record that a claim is held against
 SURE_FROM = 0.8  # probability from which a record is said not to support a claim: right in 3 of 4, held out of training
 CONTRADICTS_FROM = 0.6  # probability from which a record is said to contradict one
 BY_RULES = 1.0  # probability of what the rules say alone, which find no support in other words
@@ -147,8 +145,7 @@ def checked(
                 counts["supported"] += stance.verdict is Verdict.SUPPORTED
                 judgements += [_placed(finding, one, claim) for finding in _of_claim(match.reference, stance, snippet)]
             advance(1)
-    order = list(FindingKind)
-    found = sorted((one for one in [*findings, *judgements] if one.kind), key=lambda one: order.index(one.kind))  # type: ignore[arg-type]
+    found = [one for kind in FindingKind for one in (*findings, *judgements) if one.kind is kind]
     not_sure = tuple(one for one in judgements if one.kind is None)
     of_kinds = Counter(one.kind.value for one in found if one.kind)
     return CheckReport(
@@ -208,15 +205,6 @@ def _of_reference(match: Match, index: str) -> Iterator[Finding]:
     if fields := tuple(one for one in match.differences if one not in numbers):
         message = "; ".join(f"{one.field}: “{one.manuscript}”, but “{one.record}” in the record" for one in fields)
         yield Finding(FindingKind.WRONG_METADATA, reference, message, fields=fields, record=record)
-
-
-def _evidence(match: Match, claim: str) -> list[Snippet]:
-    """Return the snippets of a record that have a text; of a long one those that share most words with a claim."""
-    read = [snippet for snippet in match.snippets if snippet.content not in ("", snippet.title)]
-    if len(read) <= MOST_SNIPPETS:
-        return read
-    words = terms(claim)
-    return sorted(read, key=lambda snippet: -len(words & terms(snippet.contents)))[:MOST_SNIPPETS]
 
 
 def _strength(judged: tuple[Stance, Snippet]) -> tuple[int, float]:

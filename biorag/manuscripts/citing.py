@@ -38,7 +38,7 @@ _SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹˒⁻", "0123456789,-")
 _BRACKET = re.compile(r"\[([^\[\]]{1,400})\](?:\(#[^()\s]{0,100}\))?")
 _ROUND = re.compile(rf"(?<=[\s\w.,;])\(({NUMBERS})\)(?![\w%(])")
 _PAREN = re.compile(r"\(([^()]{5,600})\)")
-_LATEX = re.compile(r"\\[A-Za-z]{0,12}cite[A-Za-z]{0,12}\*?(?:\[[^\]]{0,200}\]){0,2}\{([^{}]{1,400})\}")
+LATEX_CITE = re.compile(r"\\[A-Za-z]{0,12}cite[A-Za-z]{0,12}\*?(?:\[[^\]]{0,200}\]){0,2}\{([^{}]{1,400})\}")
 _SUBJECT = re.compile(r"\\(?:[Cc]itet|[Cc]itealt|[Tt]extcite|citeauthor|[Cc]iteA)\b")
 _PANDOC = re.compile(r"(?<![\w@])-?@\{?(\w[\w:.#$%&+?<>~/-]{0,100}\w|\w)")
 _NAMED = re.compile(
@@ -117,7 +117,6 @@ class Register:
     """
 
     def __init__(self, references: Sequence[ListedReference], paragraphs: Sequence[Paragraph]) -> None:
-        self.references = {reference.key: reference for reference in reversed(references)}
         self._order = {reference.key: reference for reference in references}
         self._pmids = {one.read.pmid: key for key, one in self._order.items() if one.read.pmid}
         self._dois = {one.read.doi: key for key, one in self._order.items() if one.read.doi}
@@ -187,7 +186,7 @@ class Register:
         return next((name for name in (key, key.rstrip(".,:;")) if name in self._order), "")
 
     def _of_latex(self, text: str) -> Iterator[Mark]:
-        for match in _LATEX.finditer(text):
+        for match in LATEX_CITE.finditer(text):
             keys = [key.strip() for key in match[1].split(",")]
             listed = tuple(key for key in keys if key in self._order)
             lacking = tuple(key for key in keys if key and key not in self._order)

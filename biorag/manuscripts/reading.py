@@ -14,7 +14,7 @@ from biorag.corpus.sources import Source, reader_of
 from biorag.corpus.texts import plain_value, text_lines, without_front
 from biorag.errors import BadInputError, MissingError
 from biorag.manuscripts.answers import answer_manuscript
-from biorag.manuscripts.citing import Register, citing_sentences
+from biorag.manuscripts.citing import LATEX_CITE, Register, citing_sentences
 from biorag.manuscripts.listing import items, parted
 from biorag.manuscripts.manuscript import CLOSE, OPEN, ListedReference, Manuscript, Paragraph
 from biorag.references.reference import reference_of
@@ -27,7 +27,6 @@ _FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)[\s#]*")
 _COMMENT = re.compile(r"(?<!\\)%.*")
 _COMMAND = re.compile(r"\\[A-Za-z@]{1,30}\*?(?:\[[^\]]{0,200}\])?|[{}]")
-_CITE = re.compile(r"\\[A-Za-z]{0,12}cite[A-Za-z]{0,12}\*?(?:\[[^\]]{0,200}\]){0,2}\{[^{}]{1,400}\}")
 _NOTHING = re.compile(
     r"\\(?:nocite|bibliographystyle|label|ref|input|include|usepackage)\*?(?:\[[^\]]{0,200}\])?\{[^{}]{0,400}\}"
 )
@@ -279,7 +278,7 @@ def _plain_latex(text: str) -> str:
         commands.append(match[0])
         return f"{OPEN}{len(commands) - 1}{CLOSE}"
 
-    text = _CITE.sub(kept, _NOTHING.sub("", text.replace(OPEN, "").replace(CLOSE, "")))
+    text = LATEX_CITE.sub(kept, _NOTHING.sub("", text.replace(OPEN, "").replace(CLOSE, "")))
     text = _SECTION.sub(r"\1", text)
     try:
         plain = LatexNodes2Text().latex_to_text(text) if len(text) <= LONGEST_LATEX else _COMMAND.sub("", text)
