@@ -19,8 +19,11 @@ def models(as_json: options.Json = False) -> None:
       biorag models
       biorag models --json
     """
-    starters = (finding.STARTER_ENCODER, finding.STARTER_GENERATOR, finding.STARTER_JUDGE)
+    starters = (finding.STARTER_GENERATOR, finding.STARTER_JUDGE)
+    plain = finding.STARTER_ENCODER
     rows = [
+        (f"starter ({finding.TRAINED_STARTER})", plain.role, str(finding.STARTER_ADAPTER)),
+        (f"{finding.PLAIN_STARTER} ({plain.title})", plain.role, str(plain.folder() or "not installed")),
         *(
             (f"starter ({model.title})", model.role, str(model.folder() or "not installed"))
             for model in starters
@@ -33,7 +36,7 @@ def models(as_json: options.Json = False) -> None:
         return
     show.table("Models on this machine", ["name", "role", "where"], rows)
     show.out.print(
-        "--encoder, --reranker: 'starter', a directory, or a Hugging Face id; --reranker cross:ID for a cross-encoder\n"
+        "--encoder, --reranker: 'starter', 'minilm', a directory, or a Hugging Face id; --reranker cross:ID for a cross-encoder\n"
         "--llm: 'starter', a .gguf path, hf:OWNER/REPO/FILE.gguf, a server's URL, or 'none'\n"
         "--verifier: a directory, a Hugging Face id, a server's URL, or 'none'"
     )

@@ -24,6 +24,7 @@ from biorag.utils.text import showable, showable_json
 
 if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
+    from biorag.indexes.manifest import Manifest
 
 QUIET_SECONDS = 30.0
 SHOWN_FILES = 10  # with bad lines
@@ -210,6 +211,18 @@ def open_page(url: str) -> None:
 
     if not webbrowser.open(url):
         err.print("no browser was found: open the address yourself")
+
+
+def superseded(manifest: Manifest) -> None:
+    """Say that an index has the vectors of the untrained starter."""
+    from biorag.models.finding import STARTER_ENCODER, TRAINED_STARTER
+
+    if manifest.encoder.sha256 == STARTER_ENCODER.sha256:
+        err.print(
+            f"index {manifest.name!r} keeps the vectors of {manifest.encoder.id}; {TRAINED_STARTER}, the starter of new "
+            "indexes, retrieves better: index the corpus under another --name",
+            soft_wrap=True,
+        )
 
 
 def rejected(rejects: RejectsFile | None, what: str, done: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,7 @@ from biorag.models.formats.configuration import configuration_of
 from biorag.models.formats.directory import ROUTER, check_folder
 from biorag.settings.section import STARTER
 from biorag.types import Count
-from biorag.utils.files import sha256_of
+from biorag.utils.files import sha256_of, sha256_of_json
 from biorag.utils.parsing import parse_json, parsed_file, read_regular
 from biorag.utils.secrets import remember
 from biorag.utils.text import is_whole
@@ -27,6 +27,7 @@ HUB_PREFIX = "hf:"
 LARGEST_LIST = 16 << 20  # bytes of the hub's answer that lists a model's files
 ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
 STARTER_LLM = "starter-llm"  # the starter generator as a base to train
+PLAIN_STARTER = "minilm"  # the starter encoder without what biorag adds to it
 # Weights as safetensors only: a pickled checkpoint can run code when it is loaded.
 SETTINGS_PATTERNS = ["*.json", "*.txt", "*.model", "*.metadata"]
 HUB_PATTERNS = [*SETTINGS_PATTERNS, "*.safetensors"]
@@ -80,6 +81,9 @@ STARTER_ENCODER = StarterModel(
     weights="model/model.safetensors",
     sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
 )
+# The starter as biorag trained it: the packaged weights and this addition to them, see docs/starter.md.
+TRAINED_STARTER = "biorag-starter"
+STARTER_ADAPTER = Path(__file__).with_name("starter.safetensors")
 STARTER_GENERATOR = StarterModel(
     role="generator",
     title="SmolLM2-135M-Instruct",
@@ -107,12 +111,16 @@ class JudgeCard:
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A model directory on this machine with its name, revision and the hash of its weights."""
+    """A model directory on this machine with its name, revision and the hash of its weights.
+
+    `adapter` is a file of additions to the directory's weights, which the hash covers.
+    """
 
     id: str
     revision: str
     path: Path
     sha256: str
+    adapter: Path | None = None
 
     def similarity(self) -> str | None:
         """Return the similarity in a sentence-transformers model's configuration, cosine or dot."""
@@ -153,13 +161,17 @@ def starter_judge() -> tuple[Path, JudgeCard]:
 
 
 def find_encoder(spec: str, revision: str | None = None, fetch: bool = True) -> ModelFiles:
-    """Return the files of an encoder or reranker: `starter`, a directory, or a Hugging Face id.
+    """Return the files of an encoder or reranker: `starter`, `minilm`, a directory, or a Hugging Face id.
 
     `fetch` lets a model be downloaded; only one that the user named may be, never one that a file of an index names.
 
     Raises `MissingError` if it cannot be found, has no safetensors weights, or has files that must not be loaded.
     """
-    if spec in (STARTER, STARTER_ENCODER.title):
+    if spec in (STARTER, TRAINED_STARTER):
+        plain = find_encoder(PLAIN_STARTER)
+        sha256 = sha256_of_json([plain.sha256, hash_of_file(STARTER_ADAPTER)])
+        return replace(plain, id=TRAINED_STARTER, sha256=sha256, adapter=STARTER_ADAPTER)
+    if spec in (PLAIN_STARTER, STARTER_ENCODER.title):
         weights = STARTER_ENCODER.path()
         return ModelFiles(STARTER_ENCODER.title, "", weights.parent, STARTER_ENCODER.sha256)
     folder = Path(spec)
@@ -269,7 +281,7 @@ def _from_hub(repo: str, revision: str | None, fetch: bool, patterns: Sequence[s
             ) from None
         raise MissingError(
             f"model {repo!r} is not a directory and cannot be downloaded from the Hugging Face hub "
-            f"({first_line(error)}){suggestion(repo, (STARTER, STARTER_LLM, *hub_models()))}"
+            f"({first_line(error)}){suggestion(repo, (STARTER, PLAIN_STARTER, STARTER_LLM, *hub_models()))}"
         ) from error
 
 

@@ -14,6 +14,7 @@ from transformers.utils import logging as transformers_logging
 from biorag.errors import MissingError
 from biorag.models import resources
 from biorag.models.acceleration import drop_padding, prepack
+from biorag.models.adapter import read_changes
 from biorag.models.finding import ModelFiles, first_line
 from biorag.utils.cores import usable_cores
 from biorag.utils.panics import panics_raised
@@ -46,6 +47,8 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: {first_line(error)}") from error
     for module in input_modules(model):
         _check_reads_text(module, files)
+    if files.adapter:
+        _adapt(model, files.adapter)
     if has_towers(model):
         _check_encodes(model, files)
     return model
@@ -62,6 +65,13 @@ def load_for_inference(kind: Any, files: ModelFiles, precision: str, **options: 
     drop_padding(model)
     prepack(model)
     return model
+
+
+def _adapt(model: Any, adapter: Path) -> None:
+    weights = dict(model[0].auto_model.named_parameters())
+    with torch.no_grad():
+        for name, change in read_changes(adapter):
+            weights[name].add_(torch.from_numpy(change).to(weights[name]))
 
 
 def has_towers(model: Any) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from biorag.errors import MismatchError, MissingError
+from biorag.models.adapter import write_adapted
 from biorag.models.finding import ModelFiles, find_encoder
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.utils.files import make_folder, sha256_of_json, write_json
@@ -40,6 +41,8 @@ def prompted(files: ModelFiles, prompts: Mapping[str, str], home: Path) -> Model
         with tempfile.TemporaryDirectory(dir=home, prefix=".") as scratch:
             draft = Path(scratch) / "model"
             shutil.copytree(files.path, draft)
+            if files.adapter:
+                write_adapted(draft / "model.safetensors", files.adapter)
             write_prompts(draft, prompts)
             if not folder.is_dir():  # another process may have been faster
                 draft.rename(folder)

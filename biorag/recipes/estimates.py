@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from biorag.models import resources
-from biorag.models.finding import STARTER_ENCODER, STARTER_LLM, find_base
+from biorag.models.finding import PLAIN_STARTER, STARTER_ENCODER, STARTER_LLM, find_base
 from biorag.models.resources import FORWARD, ModelShape, gib
 from biorag.recipes.named_models import models_in, models_of
 from biorag.recipes.plan import Instance, RecipePlan
@@ -128,7 +128,7 @@ class Estimator:
         if id not in self._shapes:
             if id in self._known:
                 self._shapes[id] = architecture_shape(self._known[id].config)
-            elif id == STARTER_LLM or (id == STARTER and STARTER_ENCODER.folder() is not None):
+            elif id == STARTER_LLM or (id in (STARTER, PLAIN_STARTER) and STARTER_ENCODER.folder() is not None):
                 self._shapes[id] = resources.model_shape(find_base(id))
         return self._shapes.get(id)
 
