@@ -33,6 +33,7 @@ DRAWN = {"citint": 1500, "conclusions": 1200, "titles": 800}  # rows of a seed; 
 CLAIMS = ("check_covid", "citation_integrity", "scifact")
 HARDEST = 20  # passages of BM25's list from which a negative is drawn
 SCALE, RANK = 0.6, 32  # of the change
+GUARDS = ("mirage/benchmark.json", "scifact/queries.jsonl")
 TRAINING = (
     *("--base", PLAIN_STARTER, "--lora", "--lora-rank", "32", "--lora-alpha", "64", "--lora-layers", "4"),
     *("--token-loss", "1", "--learning-rate", "4e-4", "--batch-size", "48", "--max-tokens", "160"),
@@ -133,7 +134,7 @@ def judged(questions: Path, snippets: dict[str, str]) -> list[tuple[str, str]]:
 
 def train(data: Path, work: Path, seed: int) -> None:
     """Train an encoder on the rows of a seed; rows near MIRAGE's questions or BEIR's test claims are dropped."""
-    guards = ("--guard", data / "mirage/benchmark.json", "--guard", data / "scifact/queries.jsonl")
+    guards = [part for path in GUARDS for part in ("--guard", data / path)]
     out = ("--drop-contaminated", "--seed", str(seed), "--out", work / f"encoder-{seed}")
     biorag(work, "train", "retriever", draw(data, work, seed), *TRAINING, *guards, *out)
 

@@ -36,7 +36,8 @@ def models(as_json: options.Json = False) -> None:
         return
     show.table("Models on this machine", ["name", "role", "where"], rows)
     show.out.print(
-        "--encoder, --reranker: 'starter', 'minilm', a directory, or a Hugging Face id; --reranker cross:ID for a cross-encoder\n"
+        "--encoder, --reranker: 'starter', 'minilm', a directory, or a Hugging Face id; --reranker cross:ID for a "
+        "cross-encoder\n"
         "--llm: 'starter', a .gguf path, hf:OWNER/REPO/FILE.gguf, a server's URL, or 'none'\n"
         "--verifier: a directory, a Hugging Face id, a server's URL, or 'none'"
     )

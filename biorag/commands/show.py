@@ -219,8 +219,8 @@ def superseded(manifest: Manifest) -> None:
 
     if manifest.encoder.sha256 == STARTER_ENCODER.sha256:
         err.print(
-            f"index {manifest.name!r} keeps the vectors of {manifest.encoder.id}; {TRAINED_STARTER}, the starter of new "
-            "indexes, retrieves better: index the corpus under another --name",
+            f"index {manifest.name!r} keeps the vectors of {manifest.encoder.id}; {TRAINED_STARTER}, the starter of "
+            "new indexes, retrieves better: index the corpus under another --name",
             soft_wrap=True,
         )
 

@@ -28,8 +28,8 @@ class IndexSettings(Section):
     )
     encoder: str | None = option(
         None,
-        "Bi-encoder: 'starter', 'minilm' (the starter untrained), a directory, or a Hugging Face id. Default: the index's "
-        "own, for a new one 'starter'.",
+        "Bi-encoder: 'starter', 'minilm' (the starter untrained), a directory, or a Hugging Face id. Default: the "
+        "index's own, for a new one 'starter'.",
         effect=Effect.NAMES,
     )
     revision: str | None = option(None, "Revision of a Hugging Face encoder.", effect=Effect.NAMES)

@@ -13,14 +13,15 @@ from biorag.answering.abstention.estimator import (
     AbstentionCoefficients,
     EvidenceEstimator,
     coefficients_of,
+    packaged_coefficients,
     read_coefficients,
-    starter_coefficients,
 )
 from biorag.answering.abstention.features import FEATURES, of_hits, of_sides, of_tokens
 from biorag.answering.answerer import NOTHING, Answerer
 from biorag.answering.subject import lacking
 from biorag.answering.verification.cues import rarity
 from biorag.errors import MismatchError
+from biorag.models.finding import find_encoder
 from biorag.retrieval.fusion import Sides
 from biorag.retrieval.retriever import Ranking
 from biorag.settings.settings import Settings
@@ -117,9 +118,10 @@ def test_damaged_coefficients_are_refused(tmp_path, change, part):
 
 
 def test_coefficients_belong_to_an_encoder(tmp_path):
-    assert coefficients_of(tmp_path, ENCODER, "cosine") is None  # the packaged ones are the starter's
-    starter = starter_coefficients()
+    assert coefficients_of(tmp_path, ENCODER, "cosine") is None  # the packaged ones are the starters'
+    starter, plain = packaged_coefficients()
     assert coefficients_of(tmp_path, starter.encoder, "cosine") == starter
+    assert coefficients_of(tmp_path, plain.encoder, "cosine") == plain
     assert coefficients_of(tmp_path, starter.encoder, "dot") is None
     coefficients().save(tmp_path / FILE)
     assert coefficients_of(tmp_path, ENCODER, "cosine") == coefficients()
@@ -127,9 +129,11 @@ def test_coefficients_belong_to_an_encoder(tmp_path):
         coefficients_of(tmp_path, starter.encoder, "cosine")
 
 
-def test_packaged_coefficients_say_where_they_come_from():
-    starter = starter_coefficients()
-    assert starter.encoder.sha256 == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "name"), enumerate(("starter", "minilm")))
+def test_packaged_coefficients_say_where_they_come_from(number, name):
+    starter = packaged_coefficients()[number]
+    assert starter.encoder.sha256 == find_encoder(name).sha256
     assert starter.command.startswith("biorag tune abstention")
     assert starter.data[:2] == ("bioasq", "pubmedqa")
     assert list(starter.probabilities) == sorted(starter.probabilities)

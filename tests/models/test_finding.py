@@ -11,6 +11,7 @@ import pytest
 from biorag.errors import MismatchError, MissingError
 from biorag.generators.source import generator_source
 from biorag.models.finding import (
+    STARTER_ADAPTER,
     STARTER_ENCODER,
     STARTER_GENERATOR,
     StarterModel,
@@ -47,11 +48,17 @@ def one_sentence(error: BaseException) -> bool:
 
 @pytest.mark.slow
 def test_the_starter_encoder_is_found_with_the_official_weights():
-    files = find_encoder("starter")
-    assert files.id == "all-MiniLM-L6-v2"
-    assert files.sha256 == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-    assert sha256((files.path / "model.safetensors").read_bytes()) == files.sha256
-    assert find_encoder("all-MiniLM-L6-v2") == files, "an index names it by its title"
+    plain = find_encoder("minilm")
+    assert plain.id == "all-MiniLM-L6-v2"
+    assert plain.sha256 == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+    assert sha256((plain.path / "model.safetensors").read_bytes()) == plain.sha256
+    assert find_encoder("all-MiniLM-L6-v2") == plain, "an index names it by its title"
+    starter = find_encoder("starter")
+    assert (starter.id, starter.path, starter.adapter) == ("biorag-starter", plain.path, STARTER_ADAPTER)
+    assert find_encoder("biorag-starter") == starter
+    changed = replace(starter, id=plain.id, adapter=None, sha256=plain.sha256)
+    assert changed == plain
+    assert starter.sha256 != plain.sha256
 
 
 @pytest.mark.slow

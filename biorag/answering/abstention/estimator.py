@@ -21,6 +21,7 @@ from biorag.utils.files import write_json
 from biorag.utils.parsing import parsed, read_regular
 
 FILE = "abstention.json"  # beside an index's manifest
+PACKAGED = ("starter.json", "minilm.json")
 NEXT_STEP = "run 'biorag tune abstention' again, or delete the file"
 
 
@@ -91,15 +92,15 @@ def read_coefficients(path: Path) -> AbstentionCoefficients:
 
 
 @cache
-def starter_coefficients() -> AbstentionCoefficients:
-    """Return the packaged coefficients, those of the starter encoder."""
-    content = files("biorag.answering.abstention").joinpath("starter.json").read_bytes()
-    coefficients: AbstentionCoefficients = parsed(AbstentionCoefficients, content, extra="ignore")
-    return coefficients
+def packaged_coefficients() -> tuple[AbstentionCoefficients, ...]:
+    """Return the packaged coefficients, those of the starter encoder and of the untrained one."""
+    folder = files("biorag.answering.abstention")
+    contents = (folder.joinpath(name).read_bytes() for name in PACKAGED)
+    return tuple(parsed(AbstentionCoefficients, content, extra="ignore") for content in contents)
 
 
 def coefficients_of(folder: Path, encoder: EncoderIdentity, similarity: str) -> AbstentionCoefficients | None:
-    """Return the coefficients in an index's folder, of 'biorag tune abstention', else the starter's; None if none fit.
+    """Return the coefficients in an index's folder, of 'biorag tune abstention', else packaged; None if none fit.
 
     Raises `MismatchError` if its own are of another encoder.
     """
@@ -112,8 +113,7 @@ def coefficients_of(folder: Path, encoder: EncoderIdentity, similarity: str) -> 
                 f"the index has {encoder.id!r} ({encoder.sha256[:12]}, {similarity}): {NEXT_STEP}"
             )
         return own
-    starter = starter_coefficients()
-    return starter if starter.fit(encoder, similarity) else None
+    return next((packaged for packaged in packaged_coefficients() if packaged.fit(encoder, similarity)), None)
 
 
 class EvidenceEstimator:

@@ -1,0 +1,49 @@
+"""The rows that the starter is trained on hold nothing that it is measured on."""
+
+import gzip
+import json
+
+import pytest
+
+from biorag.training.contamination import ContaminationDetector
+from biorag.training.rows import is_held_out, normalised
+from scripts import fit_starter
+
+
+@pytest.mark.slow
+def test_rows_of_a_seed_hold_no_question_that_is_measured_on(shared_data, tmp_path):
+    fit_starter.prepare(shared_data, tmp_path)
+    folder = fit_starter.draw(shared_data, tmp_path, seed=0).parent
+    rows = {path.stem: list(fit_starter.read(path)) for path in folder.glob("*.jsonl")}
+    assert sorted(rows) == ["bioasq", "checkcovid", "citint", "conclusions", "pubmedqa", "scifact", "titles"]
+    queries = {normalised(row["query"]) for own in rows.values() for row in own}
+
+    held_out = {
+        normalised(row["text"])
+        for name in ("bioasq", "pubmedqa")
+        for row in fit_starter.read(shared_data / name / "queries.jsonl")
+        if is_held_out(row["text"], fit_starter.HELD_OUT, fit_starter.SPLIT_SEED)
+    }
+    assert len(held_out) > 400
+    assert not queries & held_out
+
+    guards = [shared_data / path for path in fit_starter.GUARDS]
+    dropped = {normalised(match.query) for match in ContaminationDetector(guards).matches(sorted(queries))}
+    for name, texts in measured(shared_data).items():
+        assert texts
+        assert not (queries - dropped) & {normalised(text) for text in texts}, name
+
+    cited = {row["text"] for row in fit_starter.read(tmp_path / "cited/sample-1/corpus.jsonl")}
+    drawn = [row["positive"] for name in ("titles", "conclusions") for row in rows[name]]
+    assert not any(abstract[:60] in text for text in drawn for abstract in cited)
+
+
+def measured(data):
+    """Return the texts of MIRAGE's questions, BEIR's test claims and the claims for development."""
+    mirage = json.loads((data / "mirage/benchmark.json").read_bytes())
+    sets = {"mirage": [question["question"] for task in mirage.values() for question in task.values()]}
+    sets["scifact"] = [row["text"] for row in fit_starter.read(data / "scifact/queries.jsonl")]
+    for path in (data / "claims/dev").glob("*.jsonl.gz"):
+        with gzip.open(path, "rt") as lines:
+            sets[path.name] = [claim for line in lines if (claim := json.loads(line).get("claim"))] or ["none"]
+    return sets
