@@ -304,20 +304,22 @@ def load_stance_reader(
 ) -> StanceReader:
     """Return what reads the stance of studies on a claim.
 
-    Its model reads the starter's vectors: `load` gives an index's encoder, which is used if it is the starter.
-    Where no starter is installed, or a judge is configured, the check alone decides.
+    Its model reads the vectors of the untrained starter: `load` gives an index's encoder, which is used if it is that;
+    else that is loaded, and the first time exported. Where no starter is installed, or a judge is configured, the check
+    alone decides.
     """
     from biorag.answering.stance import StanceReader
 
     def starter() -> TextEncoder | None:
-        from biorag.models.finding import STARTER_ENCODER, find_encoder
+        from biorag.models.finding import PLAIN_STARTER, STARTER_ENCODER, find_encoder
 
         if load and (encoder := load()).identity.sha256 == STARTER_ENCODER.sha256:
             return encoder
         try:
-            files = find_encoder(STARTER_ENCODER.title)
+            files = find_encoder(PLAIN_STARTER)
         except MissingError:
             return None
+        _export(lambda: files, "bi-encoder", settings.exports)
         return load_encoder(files, "cosine", settings.retrieval.precision, settings.exports)
 
     return StanceReader(checker, starter)
@@ -367,7 +369,7 @@ def load_judge(verifier: str, settings: Settings) -> ClaimJudge:
     if is_server(verifier):
         return _reach_judge(verifier, settings)
     from biorag.models.exported import exported_judge, holds_export, open_judge
-    from biorag.models.exports import PRECISIONS, RUNTIME
+    from biorag.models.exports import PRECISIONS
     from biorag.models.finding import STARTER_JUDGE, find_encoder, starter_judge
     from biorag.models.labels import label_columns
 
@@ -378,7 +380,7 @@ def load_judge(verifier: str, settings: Settings) -> ClaimJudge:
         return open_judge(Path(spec))
     files = find_encoder(spec)
     label_columns(files)  # which torch need not be loaded for
-    if precision in PRECISIONS and find_spec(RUNTIME):
+    if precision in PRECISIONS:
         _export(lambda: files, "judge", settings.exports)
     return exported_judge(files, precision, settings.exports)
 
@@ -653,11 +655,8 @@ def index_corpus(
 
 def export_models(settings: Settings) -> None:
     """Export the models that encode questions to the configured index; torch does it where that fails."""
-    from biorag.models.exports import RUNTIME
     from biorag.models.finding import find_encoder
 
-    if find_spec(RUNTIME) is None:
-        return
     _export(lambda: encoder_files(settings, Store(settings).manifest()), "bi-encoder", settings.exports)
     for stage in settings.retrieval.stages:
         if stage.kind.token_model:
@@ -665,8 +664,10 @@ def export_models(settings: Settings) -> None:
 
 
 def _export(find: Callable[[], ModelFiles], role: Role, exports: Path) -> None:
-    from biorag.models.exports import export_folder, is_settled, read_record
+    from biorag.models.exports import RUNTIME, export_folder, is_settled, read_record
 
+    if find_spec(RUNTIME) is None:
+        return
     try:
         folder = export_folder(exports, files := find(), role)
         if not is_settled(folder, read_record(folder)):

@@ -214,7 +214,7 @@ def main() -> None:
     asked = parser.parse_args()
     if not asked.cache.is_file():
         settings, rng = Settings(), random.Random(0)
-        encoder = load_encoder(find_encoder("starter"), "cosine", settings.retrieval.precision, settings.exports)
+        encoder = load_encoder(find_encoder("minilm"), "cosine", settings.retrieval.precision, settings.exports)
         paths = [asked.data / f"claims/train/{name}.jsonl.gz" for name in SETS]
         asked.cache.write_bytes(pickle.dumps([row for path in paths for row in rows_of(path, encoder, rng)]))
     rows = [row for row in pickle.loads(asked.cache.read_bytes()) if row.read]

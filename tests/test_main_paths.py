@@ -221,7 +221,7 @@ def test_a_killed_mirage_run_goes_on_and_gives_the_same_bytes(home, tmp_path):
 def test_info_of_an_index_is_its_manifest(home):
     found = done(invoke("info", "demo", "--json", home=home))
     assert (found["name"], found["format"], found["snippets"], found["complete"]) == ("demo", 1, 263, True)
-    assert (found["encoder"]["id"], found["encoder"]["dimension"]) == ("all-MiniLM-L6-v2", 384)
+    assert (found["encoder"]["id"], found["encoder"]["dimension"]) == ("biorag-starter", 384)
     assert (found["similarity"], found["bm25"]["k"]) == ("cosine", 0.9)
     assert "Index demo" in invoke("info", "demo", home=home).stdout
     listed = done(invoke("info", "--json", home=home))
@@ -230,8 +230,9 @@ def test_info_of_an_index_is_its_manifest(home):
 
 def test_models_lists_the_starters():
     found = done(invoke("models", "--json"))
-    assert [(model["name"], model["role"]) for model in found][:2] == [
-        ("starter (all-MiniLM-L6-v2)", "encoder"),
+    assert [(model["name"], model["role"]) for model in found][:3] == [
+        ("starter (biorag-starter)", "encoder"),
+        ("minilm (all-MiniLM-L6-v2)", "encoder"),
         ("starter (SmolLM2-135M-Instruct)", "generator"),
     ]
     assert "all-MiniLM-L6-v2" in invoke("models").stdout
