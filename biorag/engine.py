@@ -11,7 +11,6 @@ from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from biorag.errors import MissingError, UsageError
@@ -34,7 +33,6 @@ from biorag.types import (
     Reranker,
     Snippet,
     TokenEncoder,
-    Vectors,
     Where,
 )
 from biorag.utils.network import is_server
@@ -275,9 +273,8 @@ def load_checker(
 ) -> Checker:
     """Return the check of claims: by rules, and by the configured judge; raises as `load_judge` does.
 
-    The judge that comes with biorag is loaded when it is first asked, also for the check's `identity`. `load` gives the
-    encoder that chooses what a judge reads of a long snippet, an index's; by default it is the starter. `judge` is the
-    configured one, if it is loaded.
+    `load` gives the encoder that chooses what a judge reads of a long snippet, an index's; by default it is the
+    starter. `judge` is the configured one, if it is loaded.
     """
     from biorag.answering.verification.checker import Checker
     from biorag.answering.verification.reading import EvidenceReader
@@ -292,11 +289,8 @@ def load_checker(
     verifier = settings.generation.verifier
     if verifier == RULES_ALONE:
         return Checker()
-    # One that was named is loaded now: whatever the claim, a wrong one is told at once.
-    if judge is None:
-        is_lazy = verifier == STARTER
-        judge = LazyJudge(lambda: load_judge(STARTER, settings)) if is_lazy else load_judge(verifier, settings)
-    return Checker(judge, EvidenceReader(encoder, windows=not is_server(verifier)))
+    # It is loaded now: whatever the claim, a wrong one is told at once.
+    return Checker(judge or load_judge(verifier, settings), EvidenceReader(encoder, windows=not is_server(verifier)))
 
 
 def load_stance_reader(
@@ -325,40 +319,12 @@ def load_stance_reader(
     return StanceReader(checker, starter)
 
 
-class LazyJudge:
-    """A judge of claims that is loaded when it is first asked; threads may ask it."""
-
-    def __init__(self, load: Callable[[], ClaimJudge]) -> None:
-        self._load, self._loading = load, Lock()
-        self._judge: ClaimJudge | None = None
-
-    @property
-    def sha256(self) -> str:
-        """The identity of its weights."""
-        return self._loaded().sha256
-
-    def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
-        """Return probabilities (pairs, 3), supports, contradicts, neither, of pairs of evidence and claim."""
-        return self._loaded().judge(pairs)
-
-    def _loaded(self) -> ClaimJudge:
-        with self._loading:
-            self._judge = self._judge or self._load()
-        return self._judge
-
-
 def judged_by(settings: Settings) -> str:
     """Return what judges claims beside the rules, for readers of its verdicts; empty if nothing does."""
     generation = settings.generation
     if generation.verifier == RULES_ALONE:
         return ""
-    if generation.verifier != STARTER:
-        return f"judged by {generation.verifier_model or generation.verifier}"
-    from biorag.models.finding import starter_judge
-
-    _, card = starter_judge()
-    size = f"{card.parameters / 1e6:.0f} million parameters"
-    return f"judged by a model of {size}, right in {card.right} of 100 unseen claims"
+    return f"judged by {generation.verifier_model or generation.verifier}"
 
 
 def load_judge(verifier: str, settings: Settings) -> ClaimJudge:
@@ -370,11 +336,9 @@ def load_judge(verifier: str, settings: Settings) -> ClaimJudge:
         return _reach_judge(verifier, settings)
     from biorag.models.exported import exported_judge, holds_export, open_judge
     from biorag.models.exports import PRECISIONS
-    from biorag.models.finding import STARTER_JUDGE, find_encoder, starter_judge
+    from biorag.models.finding import find_encoder
     from biorag.models.labels import label_columns
 
-    if verifier == STARTER:
-        return open_judge(starter_judge()[0], STARTER_JUDGE.remedy)
     spec, precision = verifier.removeprefix(VERIFIER_PREFIX), settings.retrieval.precision
     if holds_export(Path(spec)):
         return open_judge(Path(spec))

@@ -234,10 +234,10 @@ def readme_sentence(stored: Figures) -> str:
         f"On {speed['machine']}, indexing takes {each:.0f} ms a PubMed snippet;\namong "
         f"{speed['indexing']['snippets']:,} of them, `biorag search` takes {speed['cold']['`search`']['wall_s']:.1f} s "
         f"from a cold start, and {speed['question']['all']['p50']:.0f} ms in a warm process, reranking included\n"
-        "([performance](docs/results/performance.md)). With the untrained encoder, hybrid retrieval with\nreranking reaches "
-        f"nDCG@10 of {default['bioasq']['nDCG@10']:.3f} on 1,497 BioASQ questions, where BM25 alone reaches "
-        f"{stored['retrieval']['BM25']['bioasq']['nDCG@10']:.3f}, and of\n{default['scifact']['nDCG@10']:.3f} on BEIR's "
-        "SciFact ([all results](docs/results/retrieval.md))."
+        "([performance](docs/results/performance.md)). With the untrained encoder, hybrid retrieval with\n"
+        f"reranking reaches nDCG@10 of {default['bioasq']['nDCG@10']:.3f} on 1,497 BioASQ questions, where BM25 alone has "
+        f"{stored['retrieval']['BM25']['bioasq']['nDCG@10']:.3f}, and of\n{default['scifact']['nDCG@10']:.3f} on "
+        "BEIR's SciFact ([all results](docs/results/retrieval.md))."
     )
 
 

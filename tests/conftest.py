@@ -6,12 +6,10 @@ import gc
 import json
 import os
 import re
-import shutil
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
 from typing import TYPE_CHECKING
@@ -20,10 +18,8 @@ import hypothesis
 import pytest
 
 from biorag.corpus.sources import demo_file
-from biorag.models import finding
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
-from biorag.utils.files import sha256_of
 from biorag.utils.network import restrict
 from biorag.utils.secrets import forget
 from tests.cli import invoke, succeeded
@@ -32,8 +28,6 @@ if TYPE_CHECKING:
     from tests.loopback import Script
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-# Tests mean the rules alone, unless they ask for `starter_judge` or name another verifier.
-os.environ["BIORAG_VERIFIER"] = "none"
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 if (worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")) and hasattr(os, "sched_setaffinity"):
     # One core a worker and what it starts: threads that spin while they wait would slow the workers beside them.
@@ -52,8 +46,8 @@ LONGEST = (  # files, by the seconds that their tests take
     *("test_exported", "test_decoder", "test_generate", "test_mine", "test_outputs"),
     *("test_server", "test_pages"),
 )
-KEPT_VARIABLES = {"BIORAG_TEST_QDRANT_URL", "BIORAG_VERIFIER"}
-MODELS = {"tiny_encoder", "tiny_cross_encoder", "tiny_judge", "tiny_modernbert", "tiny_decoder", "demo_home"}
+KEPT_VARIABLES = {"BIORAG_TEST_QDRANT_URL"}
+MODELS = {"tiny_encoder", "tiny_cross_encoder", "tiny_modernbert", "tiny_decoder", "demo_home"}
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64}
 WORDS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "heart", "lung", "fever", "pain", "gene"]
@@ -244,25 +238,6 @@ def tiny_cross_encoder(tmp_path_factory, tiny_encoder) -> Path:
     with torch.no_grad():
         model[0].model.classifier.weight.mul_(100)
     model.save(str(folder))
-    return folder
-
-
-@pytest.fixture(scope="session")
-def tiny_judge(tmp_path_factory, tiny_encoder) -> Path:
-    """The package of a tiny judge of claims, exported, with its card."""
-    from tests.tiny_judge import write_judge_package
-
-    return write_judge_package(tiny_encoder, tmp_path_factory.mktemp("judge"))
-
-
-@pytest.fixture
-def starter_judge(tiny_judge, tmp_path, monkeypatch) -> Path:
-    """The folder of a tiny judge in place of the one that comes with biorag, for commands to use."""
-    folder = shutil.copytree(tiny_judge, tmp_path / "site" / tiny_judge.name)
-    monkeypatch.syspath_prepend(str(folder.parent))
-    judge = replace(finding.STARTER_JUDGE, package=folder.name, sha256=sha256_of(folder / "model.onnx"))
-    monkeypatch.setattr(finding, "STARTER_JUDGE", judge)
-    monkeypatch.setenv("BIORAG_VERIFIER", "starter")
     return folder
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from biorag.models.finding import JUDGE_CARD, ModelFiles, find_encoder
+from biorag.models.finding import ModelFiles, find_encoder
 
 LABELS = ("entailment", "neutral", "contradiction")
 
@@ -25,13 +24,3 @@ def save_judge(base: Path, folder: Path, labels: tuple[str, ...] = LABELS, scale
     model.config.label2id = {label: number for number, label in enumerate(labels)}
     model.save(str(folder))
     return find_encoder(str(folder))
-
-
-def write_judge_package(base: Path, folder: Path) -> Path:
-    """Write a package with an exported judge and its card, as `biorag.models.judge` has them; return its folder."""
-    from biorag.models.exporting import write_export
-
-    write_export(save_judge(base, folder / "model"), "judge", folder / "tiny_judge")
-    (folder / "tiny_judge" / "__init__.py").touch()
-    (folder / "tiny_judge" / JUDGE_CARD).write_text(json.dumps({"parameters": 22_713_601, "right": 71}))
-    return folder / "tiny_judge"

@@ -18,7 +18,7 @@ from biorag.corpus.sources import DEMO
 from biorag.engine import index_corpus
 from biorag.errors import BioragError
 from biorag.indexes.store import Store, index_names
-from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR, STARTER_JUDGE
+from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.utils.cores import usable_cores
@@ -56,8 +56,6 @@ def _checks(settings: Settings, line: CommandLine) -> Iterator[tuple[str, Callab
         yield "starter encoder", lambda _: _starter(STARTER_ENCODER.path())
     if settings.generation.generator == STARTER:
         yield "starter generator", lambda _: _starter(STARTER_GENERATOR.path())
-    if settings.generation.verifier == STARTER:
-        yield "starter judge", lambda _: _starter(STARTER_JUDGE.path())
     yield "indexes", _indexes
     yield "a question, end to end", _question
 

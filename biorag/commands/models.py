@@ -19,16 +19,11 @@ def models(as_json: options.Json = False) -> None:
       biorag models
       biorag models --json
     """
-    starters = (finding.STARTER_GENERATOR, finding.STARTER_JUDGE)
-    plain = finding.STARTER_ENCODER
+    plain, generator = finding.STARTER_ENCODER, finding.STARTER_GENERATOR
     rows = [
         (f"starter ({finding.TRAINED_STARTER})", plain.role, str(finding.STARTER_ADAPTER)),
         (f"{finding.PLAIN_STARTER} ({plain.title})", plain.role, str(plain.folder() or "not installed")),
-        *(
-            (f"starter ({model.title})", model.role, str(model.folder() or "not installed"))
-            for model in starters
-            if model.sha256
-        ),
+        (f"starter ({generator.title})", generator.role, str(generator.folder() or "not installed")),
         *((name, "cached", str(path)) for name, path in finding.hub_models().items()),
     ]
     if as_json:

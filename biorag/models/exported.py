@@ -278,21 +278,21 @@ def holds_export(folder: Path) -> bool:
     return (folder / RECORD).exists()
 
 
-def open_judge(folder: Path, remedy: str = FETCH) -> ExportedJudge:
+def open_judge(folder: Path) -> ExportedJudge:
     """Return the judge of a folder of its own that `write_export` made.
 
-    Raises `MissingError`, with the next step `remedy`, if a file is missing or damaged; or if it is no judge.
+    Raises `MissingError` if a file is missing or damaged; or if it is no judge.
     """
     check_folder(folder)
     record = read_record(folder)
     if record is None or record.files is None or not is_intact(folder, record.files):
-        raise MissingError(f"the verifier in {folder} is damaged: its files are not those of its {RECORD}; {remedy}")
+        raise MissingError(f"the verifier in {folder} is damaged: its files are not those of its {RECORD}; {FETCH}")
     if record.files.dimension != len(LABELS):
         raise MissingError(f"the model in {folder} is an exported encoder, not a judge of claims: name another")
     try:
         return ExportedJudge(ExportedModel(folder, record.files), record.files.graph)
     except Exception as error:  # the runtime raises its own
-        raise MissingError(f"the verifier in {folder} cannot be opened ({first_line(error)}): {remedy}") from error
+        raise MissingError(f"the verifier in {folder} cannot be opened ({first_line(error)}): {FETCH}") from error
 
 
 def open_export(files: ModelFiles, role: Role, precision: str, exports: Path | None) -> ExportedModel | None:

