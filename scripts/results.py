@@ -235,7 +235,7 @@ def readme_sentence(stored: Figures) -> str:
         f"{speed['indexing']['snippets']:,} of them, `biorag search` takes {speed['cold']['`search`']['wall_s']:.1f} s "
         f"from a cold start, and {speed['question']['all']['p50']:.0f} ms in a warm process, reranking included\n"
         "([performance](docs/results/performance.md)). With the untrained encoder, hybrid retrieval with\n"
-        f"reranking reaches nDCG@10 of {default['bioasq']['nDCG@10']:.3f} on 1,497 BioASQ questions, where BM25 alone has "
+        f"reranking reaches nDCG@10 of {default['bioasq']['nDCG@10']:.3f} on 1,497 BioASQ questions, BM25 alone "
         f"{stored['retrieval']['BM25']['bioasq']['nDCG@10']:.3f}, and of\n{default['scifact']['nDCG@10']:.3f} on "
         "BEIR's SciFact ([all results](docs/results/retrieval.md))."
     )
