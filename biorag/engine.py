@@ -305,6 +305,7 @@ def load_stance_reader(
     from biorag.answering.stance import StanceReader
 
     def starter() -> TextEncoder | None:
+        from biorag.models.exports import PRECISIONS
         from biorag.models.finding import PLAIN_STARTER, STARTER_ENCODER, find_encoder
 
         if load and (encoder := load()).identity.sha256 == STARTER_ENCODER.sha256:
@@ -313,8 +314,9 @@ def load_stance_reader(
             files = find_encoder(PLAIN_STARTER)
         except MissingError:
             return None
-        _export(lambda: files, "bi-encoder", settings.exports)
-        return load_encoder(files, "cosine", settings.retrieval.precision, settings.exports)
+        if (precision := settings.retrieval.precision) in PRECISIONS:
+            _export(lambda: files, "bi-encoder", settings.exports)
+        return load_encoder(files, "cosine", precision, settings.exports)
 
     return StanceReader(checker, starter)
 
@@ -638,5 +640,5 @@ def _export(find: Callable[[], ModelFiles], role: Role, exports: Path) -> None:
             from biorag.models.exporting import export_model
 
             export_model(files, role, exports)
-    except Exception:  # whatever torch, an exporter or the disk raises: the index is made, and torch encodes questions
+    except Exception:  # whatever torch, an exporter or the disk raises: torch runs the model in place of its export
         logger.debug("a %s is not exported", role, exc_info=True)

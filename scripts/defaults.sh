@@ -29,7 +29,7 @@ measure() { # measure LABEL NAME OPTION... : both development sets into OUT/LABE
 
 for parameters in "0.9 0.4" "1.2 0.75"; do
     read -r k b <<<"$parameters"
-    BIORAG_BM25_K=$k BIORAG_BM25_B=$b "$biorag" index "$data/pubmed/snippets.jsonl.gz" --name "bm25-$k-$b" --json >/dev/null
+    BIORAG_BM25_K=$k BIORAG_BM25_B=$b "$biorag" index "$data/pubmed/snippets.jsonl.gz" --name "bm25-$k-$b" --encoder minilm --json >/dev/null
     measure "bm25 k=$k b=$b" "bm25-$k-$b" --mode bm25 --no-rerank
 done
 name=bm25-0.9-0.4

@@ -1,8 +1,8 @@
 """Fit biorag/models/starter.safetensors: scripts/fit_starter.py ../shared/data WORK [--jobs 2].
 
-Train all-MiniLM-L6-v2 by `biorag train retriever --lora`, once a seed, each on rows drawn by that seed, and write the
-mean change of the weights in low-rank factors. What is finished in WORK is not done again. docs/starter.md has
-the sources, their licences and the figures.
+Train all-MiniLM-L6-v2 by `biorag train retriever --lora`, once per seed, each on rows that the seed draws, and write
+the mean change of the weights in low-rank factors. Finished steps in WORK are skipped. The new file's SHA-256 goes into
+`TRAINED_STARTER` of biorag/models/finding.py; docs/starter.md has the sources, their licences and the figures.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import bm25s
 import Stemmer
 from safetensors.numpy import load_file
 
+from biorag.models import finding
 from biorag.models.adapter import write_adapter
-from biorag.models.finding import PLAIN_STARTER, STARTER_ADAPTER, find_encoder
+from biorag.models.finding import PLAIN_STARTER, TRAINED_STARTER, find_encoder
 from biorag.training.rows import is_held_out
 from biorag.types import Snippet
 
@@ -33,6 +34,7 @@ DRAWN = {"citint": 1500, "conclusions": 1200, "titles": 800}  # rows of a seed; 
 CLAIMS = ("check_covid", "citation_integrity", "scifact")
 HARDEST = 20  # passages of BM25's list from which a negative is drawn
 SEEDS, RANK = (1, 2), 32
+ADAPTER = Path(finding.__file__).with_name(TRAINED_STARTER.weights)
 GUARDS = ("mirage/benchmark.json", "scifact/queries.jsonl")
 TRAINING = (
     *("--base", PLAIN_STARTER, "--lora", "--lora-rank", str(RANK), "--lora-alpha", "64", "--lora-layers", "4"),
@@ -49,8 +51,6 @@ def biorag(work: Path, *arguments: str | Path) -> None:
 
 def prepare(data: Path, work: Path) -> None:
     """Convert the claims, and the abstracts of SciFact that no claim of BEIR's test cites, to rows."""
-    if (work / "conclusions").is_dir():
-        return
     corpus, claims = data / "scifact/corpus.jsonl.gz", data / "claims/train"
     biorag(
         work, "data", "convert", "claims", *(claims / f"{name}.jsonl.gz" for name in CLAIMS), "--out", work / "claims"
@@ -95,7 +95,7 @@ class Negatives:
 
 
 def draw(data: Path, work: Path, seed: int) -> Path:
-    """Write the rows of a seed, a file a source, and return the file that names them."""
+    """Write the rows of a seed, one file per source, and return the file that names them."""
     rng = random.Random(seed)
     snippets = {row["id"]: contents(row) for row in read(data / "pubmed/snippets.jsonl.gz")}
     negatives = Negatives(snippets.values(), 2 * HARDEST)
@@ -145,7 +145,7 @@ def merge(work: Path) -> float:
     trained = [load_file(work / f"encoder-{seed}/model.safetensors") for seed in SEEDS]
     changes = {name: sum(model[name] for model in trained) / len(SEEDS) - plain[name] for name in trained[0]}
     changes = {name: change for name, change in changes.items() if change.any()}
-    return write_adapter(STARTER_ADAPTER, changes, RANK * len(SEEDS))
+    return write_adapter(ADAPTER, changes, RANK * len(SEEDS))
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

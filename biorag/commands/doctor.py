@@ -18,7 +18,7 @@ from biorag.corpus.sources import DEMO
 from biorag.engine import index_corpus
 from biorag.errors import BioragError
 from biorag.indexes.store import Store, index_names
-from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR
+from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR, TRAINED_STARTER
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.utils.cores import usable_cores
@@ -53,7 +53,7 @@ def _checks(settings: Settings, line: CommandLine) -> Iterator[tuple[str, Callab
     there = "" if line.configuration.is_file() else " (does not exist)"
     yield "configuration file", lambda _: f"{line.configuration}{there}"
     if not settings.index.encoder:
-        yield "starter encoder", lambda _: _starter(STARTER_ENCODER.path())
+        yield "starter encoder", lambda _: "; ".join(_starter(m.path()) for m in (STARTER_ENCODER, TRAINED_STARTER))
     if settings.generation.generator == STARTER:
         yield "starter generator", lambda _: _starter(STARTER_GENERATOR.path())
     yield "indexes", _indexes

@@ -199,7 +199,7 @@ def index(
             confirm=lambda question: options.confirm(question, yes),
         )
         _print_report(report, as_json)
-        if not line.first("encoder"):
+        if not settings.index.encoder:
             show.superseded(Store(settings).require_manifest())
     show.rejected(rejected, "not read" if run.estimate else "skipped", "indexed")
 

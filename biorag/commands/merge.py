@@ -32,7 +32,7 @@ class Method:
             **choices_in("biorag.training.merging:METHODS"),
         ),
     ]
-    base: Annotated[str | None, Option(help="Base of the experts: 'starter', a directory, or an id.")] = None
+    base: Annotated[str | None, Option(help="Base of the experts: 'starter', 'minilm', a directory, or an id.")] = None
     weights: Annotated[str | None, Option(help="Comma-separated weights of the experts. Default: equal.")] = None
     density: Annotated[float, Option(min=0.0, max=1.0, help="ties: share of each task vector's values to keep.")] = 0.5
     scale: Annotated[float, Option(help="ties: λ, the weight of the merged task vector.")] = 1.0

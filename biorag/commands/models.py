@@ -20,10 +20,13 @@ def models(as_json: options.Json = False) -> None:
       biorag models --json
     """
     plain, generator = finding.STARTER_ENCODER, finding.STARTER_GENERATOR
+    packaged = {
+        f"starter ({finding.TRAINED_STARTER.title})": plain,
+        f"{finding.PLAIN_STARTER} ({plain.title})": plain,
+        f"starter ({generator.title})": generator,
+    }
     rows = [
-        (f"starter ({finding.TRAINED_STARTER})", plain.role, str(finding.STARTER_ADAPTER)),
-        (f"{finding.PLAIN_STARTER} ({plain.title})", plain.role, str(plain.folder() or "not installed")),
-        (f"starter ({generator.title})", generator.role, str(generator.folder() or "not installed")),
+        *((name, model.role, str(model.folder() or "not installed")) for name, model in packaged.items()),
         *((name, "cached", str(path)) for name, path in finding.hub_models().items()),
     ]
     if as_json:

@@ -214,13 +214,13 @@ def open_page(url: str) -> None:
 
 
 def superseded(manifest: Manifest) -> None:
-    """Say that an index has the vectors of the untrained starter."""
+    """Say so if an index has the vectors of the untrained starter."""
     from biorag.models.finding import STARTER_ENCODER, TRAINED_STARTER
 
     if manifest.encoder.sha256 == STARTER_ENCODER.sha256:
         err.print(
-            f"index {manifest.name!r} keeps the vectors of {manifest.encoder.id}; {TRAINED_STARTER}, the starter of "
-            "new indexes, retrieves better: index the corpus under another --name",
+            f"index {manifest.name!r} keeps the vectors of {manifest.encoder.id}; {TRAINED_STARTER.title}, the starter "
+            "of new indexes, retrieves better: index the corpus under another --name",
             soft_wrap=True,
         )
 

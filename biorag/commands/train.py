@@ -39,7 +39,7 @@ Rows = Annotated[
         show_default=False,
     ),
 ]
-Base = Annotated[str, typer.Option("--base", help="'starter', a directory, or a Hugging Face id.")]
+Base = Annotated[str, typer.Option("--base", help="'starter', 'minilm', a directory, or a Hugging Face id.")]
 Negatives = Annotated[
     str,
     typer.Option(
@@ -175,7 +175,7 @@ def retriever(
         str,
         typer.Option(
             "--base",
-            help="'starter', 'starter-llm', a directory, a Hugging Face id, or a decoder's .gguf.",
+            help="'starter', 'minilm', 'starter-llm', a directory, a Hugging Face id, or a decoder's .gguf.",
         ),
     ] = "starter",
 ) -> None:

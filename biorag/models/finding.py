@@ -15,13 +15,16 @@ from biorag.models.formats import gguf
 from biorag.models.formats.configuration import configuration_of
 from biorag.models.formats.directory import ROUTER, check_folder
 from biorag.settings.section import STARTER
+from biorag.types import Sha256
 from biorag.utils.files import sha256_of, sha256_of_json
-from biorag.utils.parsing import parse_json, read_regular
+from biorag.utils.parsing import parse_json, parsed, read_regular
 from biorag.utils.secrets import remember
 from biorag.utils.text import is_whole
 
 HUB_PREFIX = "hf:"
 LARGEST_LIST = 16 << 20  # bytes of the hub's answer that lists a model's files
+WEIGHTS = "model.safetensors"
+ADAPTED = "adapted.json"  # beside weights that an adapter was added to: their hash, and the identity of both parts
 ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
 STARTER_LLM = "starter-llm"  # the starter generator as a base to train
 PLAIN_STARTER = "minilm"  # the starter encoder without what biorag adds to it
@@ -77,8 +80,13 @@ STARTER_ENCODER = StarterModel(
     sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
 )
 # The starter as biorag trained it: the packaged weights and this addition to them, see docs/starter.md.
-TRAINED_STARTER = "biorag-starter"
-STARTER_ADAPTER = Path(__file__).with_name("starter.safetensors")
+TRAINED_STARTER = StarterModel(
+    role="encoder",
+    title="biorag-starter",
+    package="biorag.models",
+    weights="starter.safetensors",
+    sha256="75ebda44d16fb0d4e7a9ab522b6d346ede25dfe295fa60d2d06e65da395b4746",
+)
 STARTER_GENERATOR = StarterModel(
     role="generator",
     title="SmolLM2-135M-Instruct",
@@ -86,6 +94,12 @@ STARTER_GENERATOR = StarterModel(
     weights="SmolLM2-135M-Instruct.Q4_1.gguf",
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Adapted:
+    weights: Sha256
+    identity: Sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +151,10 @@ def find_encoder(spec: str, revision: str | None = None, fetch: bool = True) -> 
 
     Raises `MissingError` if it cannot be found, has no safetensors weights, or has files that must not be loaded.
     """
-    if spec in (STARTER, TRAINED_STARTER):
-        plain = find_encoder(PLAIN_STARTER)
-        sha256 = sha256_of_json([plain.sha256, hash_of_file(STARTER_ADAPTER)])
-        return replace(plain, id=TRAINED_STARTER, sha256=sha256, adapter=STARTER_ADAPTER)
+    if spec in (STARTER, TRAINED_STARTER.title):
+        plain, adapter = find_encoder(PLAIN_STARTER), TRAINED_STARTER.path()
+        sha256 = sha256_of_json([plain.sha256, TRAINED_STARTER.sha256])
+        return replace(plain, id=TRAINED_STARTER.title, sha256=sha256, adapter=adapter)
     if spec in (PLAIN_STARTER, STARTER_ENCODER.title):
         weights = STARTER_ENCODER.path()
         return ModelFiles(STARTER_ENCODER.title, "", weights.parent, STARTER_ENCODER.sha256)
@@ -223,9 +237,19 @@ def weights_hash(folder: Path, name: str = "") -> str:
             f"'biorag models convert {model} --out DIR' and name DIR"
         )
     if len(files) == 1:
-        return sha256_of(files[0])
+        sha256 = sha256_of(files[0])
+        return _adapted_hashes(folder).get(sha256, sha256)
     listing = "\n".join(f"{path.relative_to(folder)} {sha256_of(path)}" for path in files)
     return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def _adapted_hashes(folder: Path) -> dict[str, str]:
+    """Return the identity of a model by the hash of its weights, if they are those of a copy with an adapter."""
+    try:
+        record: _Adapted = parsed(_Adapted, read_regular(folder / ADAPTED))
+    except (OSError, ValueError, BadInputError):
+        return {}
+    return {record.weights: record.identity}
 
 
 def _from_hub(repo: str, revision: str | None, fetch: bool, patterns: Sequence[str] = HUB_PATTERNS) -> Path:

@@ -68,7 +68,7 @@ def load_for_inference(kind: Any, files: ModelFiles, precision: str, **options: 
 
 
 def _adapt(model: Any, adapter: Path) -> None:
-    weights = dict(model[0].auto_model.named_parameters())
+    weights = dict(model[0].auto_model.base_model.named_parameters())  # without a head, if there is one
     with torch.no_grad():
         for name, change in read_changes(adapter):
             weights[name].add_(torch.from_numpy(change).to(weights[name]))

@@ -11,9 +11,9 @@ from typing import Any
 
 from biorag.errors import MismatchError, MissingError
 from biorag.models.adapter import write_adapted
-from biorag.models.finding import ModelFiles, find_encoder
+from biorag.models.finding import ADAPTED, WEIGHTS, ModelFiles, find_encoder
 from biorag.models.formats.directory import MODULE_LIST
-from biorag.utils.files import make_folder, sha256_of_json, write_json
+from biorag.utils.files import make_folder, sha256_of, sha256_of_json, write_json
 from biorag.utils.parsing import parsed_file
 
 SETTINGS = "config_sentence_transformers.json"
@@ -40,13 +40,19 @@ def prompted(files: ModelFiles, prompts: Mapping[str, str], home: Path) -> Model
         make_folder(home)
         with tempfile.TemporaryDirectory(dir=home, prefix=".") as scratch:
             draft = Path(scratch) / "model"
-            shutil.copytree(files.path, draft)
-            if files.adapter:
-                write_adapted(draft / "model.safetensors", files.adapter)
+            copy_model(files, draft)
             write_prompts(draft, prompts)
             if not folder.is_dir():  # another process may have been faster
                 draft.rename(folder)
     return find_encoder(str(folder))
+
+
+def copy_model(files: ModelFiles, folder: Path) -> None:
+    """Copy an encoder's folder, an adapter's changes in its weights; an index takes the copy for the encoder."""
+    shutil.copytree(files.path, folder)
+    if files.adapter:
+        write_adapted(folder / WEIGHTS, files.adapter)
+        write_json(folder / ADAPTED, {"weights": sha256_of(folder / WEIGHTS), "identity": files.sha256})
 
 
 def write_prompts(folder: Path, prompts: Mapping[str, str]) -> None:

@@ -6,12 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from sentence_transformers import CrossEncoder
 
 from biorag.errors import MissingError
 from biorag.models.adapter import read_changes, write_adapted, write_adapter
 from biorag.models.bi_encoder import BiEncoder
-from biorag.models.finding import STARTER_ADAPTER, find_encoder
+from biorag.models.finding import TRAINED_STARTER, find_encoder
+from biorag.models.loading import load_model
 from biorag.models.prompted import prompted
+from biorag.utils.files import sha256_of
 
 TEXTS = ["aspirin lowers fever", "the liver"]
 NAMES = ("encoder.layer.0.attention.self.query.weight", "encoder.layer.1.output.dense.weight")
@@ -59,10 +62,24 @@ def test_an_encoder_is_loaded_with_its_adapter(tiny_encoder, adapter, summed):
 
 
 def test_a_copy_with_prompts_has_the_adapter_in_its_weights(tiny_encoder, adapter, tmp_path):
-    files = replace(find_encoder(str(tiny_encoder)), adapter=adapter)
+    files = replace(find_encoder(str(tiny_encoder)), adapter=adapter, sha256="5" * 64)
     copy = prompted(files, {"query": "fever: "}, tmp_path / "home")
     loaded = BiEncoder(files, precision="fp32").encode_snippets(TEXTS)
     np.testing.assert_allclose(BiEncoder(copy, precision="fp32").encode_snippets(TEXTS), loaded, atol=1e-6)
+    assert copy.sha256 == files.sha256, "an index takes the copy for the encoder"
+    weights = load_file(copy.path / "model.safetensors")
+    save_file(weights | {NAMES[0]: weights[NAMES[0]] + 1}, copy.path / "model.safetensors")
+    assert find_encoder(str(copy.path)).sha256 == sha256_of(copy.path / "model.safetensors")
+
+
+def test_a_cross_encoder_begins_with_the_adapted_weights(tiny_encoder, adapter, changes):
+    files = find_encoder(str(tiny_encoder))
+    models = (load_model(CrossEncoder, base, "fp32", num_labels=1) for base in (files, replace(files, adapter=adapter)))
+    before, after = (dict(model[0].auto_model.base_model.named_parameters()) for model in models)
+    for name, weight in before.items():
+        added = (after[name] - weight).numpy(force=True)
+        if name in changes or "pooler" not in name:  # a cross-encoder draws its pooler
+            np.testing.assert_allclose(added, changes.get(name, 0), atol=5e-3, err_msg=name)
 
 
 def test_a_damaged_adapter_is_named(tiny_encoder, tmp_path):
@@ -76,7 +93,8 @@ def test_a_damaged_adapter_is_named(tiny_encoder, tmp_path):
 @pytest.mark.slow
 def test_the_starter_is_small_and_near_the_packaged_weights():
     weights = load_file(find_encoder("minilm").path / "model.safetensors")
-    assert STARTER_ADAPTER.stat().st_size < 12e6
-    shares = [np.linalg.norm(change) / np.linalg.norm(weights[name]) for name, change in read_changes(STARTER_ADAPTER)]
+    path = TRAINED_STARTER.path()
+    assert path.stat().st_size < 12e6
+    shares = [np.linalg.norm(change) / np.linalg.norm(weights[name]) for name, change in read_changes(path)]
     assert min(shares) > 0
     assert max(shares) < 0.3

@@ -11,9 +11,9 @@ import pytest
 from biorag.errors import MismatchError, MissingError
 from biorag.generators.source import generator_source
 from biorag.models.finding import (
-    STARTER_ADAPTER,
     STARTER_ENCODER,
     STARTER_GENERATOR,
+    TRAINED_STARTER,
     StarterModel,
     find_encoder,
     find_gguf,
@@ -54,7 +54,7 @@ def test_the_starter_encoder_is_found_with_the_official_weights():
     assert sha256((plain.path / "model.safetensors").read_bytes()) == plain.sha256
     assert find_encoder("all-MiniLM-L6-v2") == plain, "an index names it by its title"
     starter = find_encoder("starter")
-    assert (starter.id, starter.path, starter.adapter) == ("biorag-starter", plain.path, STARTER_ADAPTER)
+    assert (starter.id, starter.path, starter.adapter) == ("biorag-starter", plain.path, TRAINED_STARTER.path())
     assert find_encoder("biorag-starter") == starter
     changed = replace(starter, id=plain.id, adapter=None, sha256=plain.sha256)
     assert changed == plain

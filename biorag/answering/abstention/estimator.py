@@ -100,7 +100,7 @@ def packaged_coefficients() -> tuple[AbstentionCoefficients, ...]:
 
 
 def coefficients_of(folder: Path, encoder: EncoderIdentity, similarity: str) -> AbstentionCoefficients | None:
-    """Return the coefficients in an index's folder, of 'biorag tune abstention', else packaged; None if none fit.
+    """Return the coefficients in an index's folder, of 'biorag tune abstention', else packaged ones; None if none fit.
 
     Raises `MismatchError` if its own are of another encoder.
     """
