@@ -14,7 +14,7 @@ from biorag.types import SentenceEncoder, Snippet, Vectors
 
 NO_PART = -1
 GRADES = 5  # of matching words
-LEAST = 0.4  # how far above the usual pair of words a match begins
+LEAST = 0.45  # how far above the usual pair of words a match begins
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from biorag.types import Answer, Hit, Verdict
 
 T = TypeVar("T")
 Span = tuple[int, int]
+SECTION = re.compile(r"(?:^|(?<=[.?!)]))\s*([A-Z][A-Z ,/&-]{3,48}:)(?=\s)")  # a label of a structured abstract
 _MARK = re.compile(r"(\[\d{1,4}\])")
 KEPT_FIELDS = ("index", *CONDITIONS, "k", "include_retracted")
 CHIPS = ("Preprint", "Retracted Publication")  # types of publication that stand apart from the others
@@ -72,8 +73,10 @@ class Quote(NamedTuple):
 def passages(text: str, quotes: Sequence[Quote], matches: Sequence[WordMatch]) -> list[Passage]:
     """Return a text in stretches, quoted and others, whose matching words stand apart; no quote begins inside a word.
 
-    The spans of `matches` ascend; those outside of the text are left out.
+    The spans of `matches` ascend; those outside of the text, and in labels such as "METHODS:", are left out.
     """
+    labels = [label.span(1) for label in SECTION.finditer(text)]
+    matches = [match for match in matches if not any(start <= match.span[0] < end for start, end in labels)]
     found, position = [], 0
     quoted = dict.fromkeys(quoted_spans(text, [quote.text for quote in quotes]), True)
     for piece in pieces(text, quoted):

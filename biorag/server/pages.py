@@ -30,7 +30,7 @@ from biorag.indexes.overview import Overview
 from biorag.prompts.grammar import growing_text
 from biorag.references.reference import source_line, telling_types
 from biorag.registries import OUTPUTS, TERMINAL
-from biorag.server.answer_view import AnswerView, answer_view
+from biorag.server.answer_view import SECTION, AnswerView, answer_view
 from biorag.server.asking import Asking, Lend, WorkQueue, answered, question
 from biorag.server.bodies import CONDITIONS, WeighBody, ask_body, form_fields, weigh_body
 from biorag.server.faults import status_of
@@ -59,12 +59,11 @@ TEMPLATES = Environment(
 )
 FORMATS = tuple(name for name in OUTPUTS if name != TERMINAL)
 _PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*")  # no other host's: browsers take "//" and "/\\" for the beginning of one
-_SECTION = re.compile(r"(?:^|(?<=[.?!)]))\s*([A-Z][A-Z ,/&-]{3,48}:)(?=\s)")
 
 
 def sectioned(text: str) -> Markup:
     """Return a text with the labels of a structured abstract, such as "METHODS:", marked."""
-    parts = _SECTION.split(showable(text))
+    parts = SECTION.split(showable(text))
     return Markup().join(
         Markup(' <b class="section">{}</b>').format(part) if number % 2 else part for number, part in enumerate(parts)
     )
