@@ -33,7 +33,7 @@ GIB = 2**30
 
 
 # Where a processor has no bf16, a kind of training takes up to a minute here.
-OFTEN = ("in-batch", "LoRA", "reranker", "cross-encoder")
+OFTEN = ("in-batch", "reranker")
 
 
 @pytest.mark.parametrize(
