@@ -8,7 +8,6 @@ the mean change of the weights in low-rank factors. Finished steps in WORK are s
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import os
 import random
@@ -25,8 +24,8 @@ from safetensors.numpy import load_file
 
 from biorag.models import finding
 from biorag.models.adapter import write_adapter
-from biorag.models.finding import PLAIN_STARTER, TRAINED_STARTER, find_encoder
-from biorag.training.rows import is_held_out
+from biorag.models.finding import PLAIN_STARTER, TRAINED_STARTER, WEIGHTS, find_encoder
+from biorag.training.rows import is_held_out, read_records
 from biorag.types import Snippet
 
 HELD_OUT, SPLIT_SEED = 0.2, 0  # of the BioASQ and PubMedQA questions, for measuring
@@ -141,8 +140,8 @@ def train(data: Path, work: Path, seed: int) -> None:
 
 def merge(work: Path) -> float:
     """Write the mean change that the seeds made to the weights; return the part that its factors leave out."""
-    plain = load_file(find_encoder(PLAIN_STARTER).path / "model.safetensors")
-    trained = [load_file(work / f"encoder-{seed}/model.safetensors") for seed in SEEDS]
+    plain = load_file(find_encoder(PLAIN_STARTER).path / WEIGHTS)
+    trained = [load_file(work / f"encoder-{seed}" / WEIGHTS) for seed in SEEDS]
     changes = {name: sum(model[name] for model in trained) / len(SEEDS) - plain[name] for name in trained[0]}
     changes = {name: change for name, change in changes.items() if change.any()}
     return write_adapter(ADAPTER, changes, RANK * len(SEEDS))
@@ -150,8 +149,8 @@ def merge(work: Path) -> float:
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of a file of JSON lines, compressed or not."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-        yield from map(json.loads, lines)
+    for _, row in read_records(path):
+        yield row
 
 
 def contents(row: dict[str, Any]) -> str:

@@ -40,19 +40,22 @@ def prompted(files: ModelFiles, prompts: Mapping[str, str], home: Path) -> Model
         make_folder(home)
         with tempfile.TemporaryDirectory(dir=home, prefix=".") as scratch:
             draft = Path(scratch) / "model"
-            copy_model(files, draft)
-            write_prompts(draft, prompts)
+            copy_prompted(files, draft, prompts)
             if not folder.is_dir():  # another process may have been faster
                 draft.rename(folder)
     return find_encoder(str(folder))
 
 
-def copy_model(files: ModelFiles, folder: Path) -> None:
-    """Copy an encoder's folder, an adapter's changes in its weights; an index takes the copy for the encoder."""
+def copy_prompted(files: ModelFiles, folder: Path, prompts: Mapping[str, str]) -> None:
+    """Write a copy of an encoder with these prompts, an adapter's changes in its weights.
+
+    An index takes the copy for the encoder.
+    """
     shutil.copytree(files.path, folder)
     if files.adapter:
         write_adapted(folder / WEIGHTS, files.adapter)
         write_json(folder / ADAPTED, {"weights": sha256_of(folder / WEIGHTS), "identity": files.sha256})
+    write_prompts(folder, prompts)
 
 
 def write_prompts(folder: Path, prompts: Mapping[str, str]) -> None:
