@@ -87,6 +87,7 @@ TRAINED_STARTER = StarterModel(
     weights="starter.safetensors",
     sha256="75ebda44d16fb0d4e7a9ab522b6d346ede25dfe295fa60d2d06e65da395b4746",
 )
+STARTER_TOKENS = 384  # of a text; an abstract's conclusion often stands beyond the 256 that all-MiniLM-L6-v2 reads
 STARTER_GENERATOR = StarterModel(
     role="generator",
     title="SmolLM2-135M-Instruct",
@@ -106,7 +107,8 @@ class _Adapted:
 class ModelFiles:
     """A model directory on this machine with its name, revision and the hash of its weights.
 
-    `adapter` is a file of additions to the directory's weights, which the hash covers.
+    `adapter` is a file of additions to the directory's weights, which the hash covers; `max_tokens` of a text are read,
+    where that is not for the directory's settings to say.
     """
 
     id: str
@@ -114,6 +116,7 @@ class ModelFiles:
     path: Path
     sha256: str
     adapter: Path | None = None
+    max_tokens: int | None = None
 
     def similarity(self) -> str | None:
         """Return the similarity in a sentence-transformers model's configuration, cosine or dot."""
@@ -133,7 +136,7 @@ class ModelFiles:
 
     def configuration(self) -> dict[str, str]:
         """Return the SHA-256 of each part besides the weights that determines a passage's vector."""
-        return configuration_of(self.path, left_out=ADAPTER)
+        return configuration_of(self.path, left_out=ADAPTER, max_tokens=self.max_tokens)
 
     def settings(self, file: str) -> dict[str, Any]:
         """Return the settings of a JSON file of the model's folder; empty if it is missing or not a JSON object."""
@@ -154,7 +157,7 @@ def find_encoder(spec: str, revision: str | None = None, fetch: bool = True) -> 
     if spec in (STARTER, TRAINED_STARTER.title):
         plain, adapter = find_encoder(PLAIN_STARTER), TRAINED_STARTER.path()
         sha256 = sha256_of_json([plain.sha256, TRAINED_STARTER.sha256])
-        return replace(plain, id=TRAINED_STARTER.title, sha256=sha256, adapter=adapter)
+        return replace(plain, id=TRAINED_STARTER.title, sha256=sha256, adapter=adapter, max_tokens=STARTER_TOKENS)
     if spec in (PLAIN_STARTER, STARTER_ENCODER.title):
         weights = STARTER_ENCODER.path()
         return ModelFiles(STARTER_ENCODER.title, "", weights.parent, STARTER_ENCODER.sha256)

@@ -49,6 +49,9 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
         _check_reads_text(module, files)
     if files.adapter:
         _adapt(model, files.adapter)
+    if files.max_tokens:
+        for module in input_modules(model):
+            module.max_seq_length = files.max_tokens
     if has_towers(model):
         _check_encodes(model, files)
     return model

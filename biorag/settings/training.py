@@ -69,9 +69,6 @@ class TrainingSettings(Section):
     lora_alpha: float = _run(
         32.0, "LoRA's α: the matrices' product counts α / rank times.", models=(RETRIEVER,), gt=0, le=LARGEST
     )
-    lora_layers: int | None = _run(
-        None, "Upper layers whose matrices --lora trains. Default: all.", models=(RETRIEVER,), bounds=(1, 1024)
-    )
     evaluations: int = _run(4, "Evaluations (and checkpoints) of a run.", bounds=(1, 1000))
     eval_steps: int | None = _run(
         None, "Steps between evaluations (and checkpoints), instead of --evaluations.", bounds=(1, 100_000_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
-from torch import nn
 
 from biorag.errors import MissingError, UsageError
 from biorag.models.finding import ModelFiles
@@ -22,8 +20,6 @@ from biorag.models.pairing import with_pooling, with_projection
 from biorag.settings.settings import Settings
 from biorag.training.decoder import as_bi_encoder, is_decoder
 from biorag.training.instructions import Instructions, read_instructions
-
-_LAYER = re.compile(r"\.(\d+)\.")  # "encoder.layer.3.output.dense": the number of a transformer's layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +105,8 @@ def require_single_tower(files: ModelFiles) -> None:
         raise MissingError(f"base {files.id!r} has two towers: name one of them, such as {files.reads_passages()}")
 
 
-def _upper_linear(backbone: nn.Module, count: int) -> list[str]:
-    """Return the names of the linear layers in the `count` upper layers of a transformer."""
-    numbers = {
-        name: int(match[1])
-        for name, module in backbone.named_modules()
-        if isinstance(module, nn.Linear) and (match := _LAYER.search(name))
-    }
-    return [name for name, number in numbers.items() if number > max(numbers.values()) - count]
-
-
 class LoraLayers:
     """LoRA matrices on linear layers of a model's frozen backbone (Hu et al. 2021, arXiv:2106.09685), by peft.
-
-    They are those of all layers of the transformer, or of its upper `lora_layers`.
 
     Raises `MissingError` if peft is not installed.
     """
@@ -132,11 +116,11 @@ class LoraLayers:
             from peft import LoraConfig, get_peft_model
         except ImportError:
             raise MissingError("--lora needs peft: run pip install 'biorag[decoders]'") from None
-        backbone, upper = model[0].auto_model, settings.training.lora_layers
+        backbone = model[0].auto_model
         matrices = LoraConfig(
             r=settings.training.lora_rank,
             lora_alpha=settings.training.lora_alpha,
-            target_modules=_upper_linear(backbone, upper) if upper else "all-linear",
+            target_modules="all-linear",
             task_type="FEATURE_EXTRACTION",
         )
         torch.manual_seed(settings.seed)  # the matrices are drawn at random

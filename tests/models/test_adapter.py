@@ -61,12 +61,20 @@ def test_an_encoder_is_loaded_with_its_adapter(tiny_encoder, adapter, summed):
     assert np.abs(adapted - plain).max() > 0.05
 
 
+def test_an_encoder_reads_as_many_tokens_as_its_files_say(tiny_encoder):
+    files, text = find_encoder(str(tiny_encoder)), "aspirin lowers fever and the liver"
+    whole, cut = (
+        BiEncoder(own, precision="fp32").snippet_tokens([text])[0] for own in (files, replace(files, max_tokens=5))
+    )
+    assert len(cut) == 5 < len(whole)
+
+
 def test_a_copy_with_prompts_has_the_adapter_in_its_weights(tiny_encoder, adapter, tmp_path):
-    files = replace(find_encoder(str(tiny_encoder)), adapter=adapter, sha256="5" * 64)
+    files = replace(find_encoder(str(tiny_encoder)), adapter=adapter, sha256="5" * 64, max_tokens=6)
     copy = prompted(files, {"query": "fever: "}, tmp_path / "home")
     loaded = BiEncoder(files, precision="fp32").encode_snippets(TEXTS)
     np.testing.assert_allclose(BiEncoder(copy, precision="fp32").encode_snippets(TEXTS), loaded, atol=1e-6)
-    assert copy.sha256 == files.sha256, "an index takes the copy for the encoder"
+    assert (copy.sha256, copy.configuration()) == (files.sha256, files.configuration()), "an index takes it for that"
     weights = load_file(copy.path / "model.safetensors")
     save_file(weights | {NAMES[0]: weights[NAMES[0]] + 1}, copy.path / "model.safetensors")
     assert find_encoder(str(copy.path)).sha256 == sha256_of(copy.path / "model.safetensors")

@@ -10,7 +10,6 @@ from hashlib import sha256
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, AutoTokenizer
@@ -130,12 +129,6 @@ def test_adapter_on_the_base_gives_the_vectors_of_the_merged_weights(bidirection
     assert {name.rpartition(".")[2] for name in settings["target_modules"]} == {
         *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     }
-
-
-def test_lora_can_be_of_the_upper_layers_alone(pairs, tiny_decoder, tmp_path):
-    trained(pairs, tiny_decoder, tmp_path / "m", "--lora", "--lora-layers", "1", *FASTER)
-    names = load_file(tmp_path / "m" / "adapter" / "adapter_model.safetensors")
-    assert names and all(".layers.1." in name for name in names)
 
 
 def test_the_training_is_the_same_after_an_interruption(pairs, tiny_decoder, tmp_path, monkeypatch):

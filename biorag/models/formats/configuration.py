@@ -13,11 +13,12 @@ from biorag.utils.parsing import parse_json, read_regular
 
 PASSAGE_PROMPTS = ("document", "passage", "corpus")  # the names that encode_document looks for, in its order
 TOKENIZER, POOLING, PROMPTS, LENGTH, SETTINGS = "tokenizer", "pooling", "prompts", "maximum length", "settings"
+READING, MAX_TOKENS = "sentence_bert_config.json", "max_seq_length"
 _VOCABULARY = re.compile(
     r"tokenizer\.json|(vocab|added_tokens|special_tokens_map)\.json|vocab\.txt|merges\.txt|.*\.model"
 )
 _MODULES = ("modules.json", "router_config.json")
-_LENGTHS = ("max_seq_length", "model_max_length", "query_length", "document_length")
+_LENGTHS = (MAX_TOKENS, "model_max_length", "query_length", "document_length")
 # Versions, origins, and settings of loading and training, which do not change vectors.
 _NOTES = (
     *("transformers_version", "__version__", "_name_or_path", "name_or_path", "dtype", "torch_dtype", "use_cache"),
@@ -25,11 +26,12 @@ _NOTES = (
 )
 
 
-def configuration_of(folder: Path, left_out: str) -> dict[str, str]:
+def configuration_of(folder: Path, left_out: str, max_tokens: int | None = None) -> dict[str, str]:
     """Return the SHA-256 of each part of a model's folder that determines the vectors of passages, by its name.
 
     A prompt for queries is not among them: it may be tuned for an existing index. Notes of libraries do not count, nor
-    does the order of JSON's keys. `left_out` names a folder in the model's that is not loaded.
+    does the order of JSON's keys. `left_out` names a folder in the model's that is not loaded; `max_tokens` stands in
+    the place of the maximum length of `READING`.
 
     Raises `MissingError` if a file cannot be read.
     """
@@ -46,6 +48,8 @@ def configuration_of(folder: Path, left_out: str) -> dict[str, str]:
             parts[PROMPTS][name] = _passage_prompt(_object(path))
         elif path.name == "tokenizer_config.json" or (path.name.startswith("sentence_") and path.suffix == ".json"):
             values = _object(path)
+            if path.name == READING and max_tokens:
+                values = {**values, MAX_TOKENS: max_tokens}
             part = TOKENIZER if path.name == "tokenizer_config.json" else SETTINGS
             parts[part][name] = {key: values[key] for key in values if key not in (*_NOTES, *_LENGTHS)}
             parts[LENGTH][name] = {key: values[key] for key in values if key in _LENGTHS}
