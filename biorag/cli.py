@@ -89,7 +89,7 @@ PROGRAM = Registry(
         *models convert | models:convert     | Convert pickled weights to safetensors.
         models recommend | models:recommend  | List published models that are worth their size.
         mcp      | serve:mcp                 | Serve an index to assistants by MCP.
-        *snapshot | snapshot:app             | The old name of 'indexes export' and 'import'.
+        *snapshot | indexes:snapshot         | The old name of 'indexes export' and 'import'.
         """,
         "Use",
     ),

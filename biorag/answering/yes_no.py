@@ -189,7 +189,7 @@ def sentence_features(question: str, asked: Analysis, row: EvidenceSentence) -> 
         float(bool(denied)),
         coverage * _denies_what_is_asked(said, in_question, already),
         float(grants),
-        float(_points_away(lacking, own)),
+        float(any(opposed(word, other) for word in lacking for other in own)),
         float(_exchanges(words, frozenset(_WORD.findall(lower)))),
         coverage,
         float(said.hedged),
@@ -213,11 +213,6 @@ def _share(asked: Analysis, keys: set[str]) -> float:
     """Return the share of the question's words that are among `keys`, rare ones weighing more."""
     total = sum(word.weight for word in asked.content)
     return sum(word.weight for word in asked.content if word.key in keys) / total if total else 0.0
-
-
-def _points_away(lacking: Sequence[ContentWord], own: Sequence[ContentWord]) -> bool:
-    """Whether a sentence has the opposite of a word of the question that it lacks."""
-    return any(opposed(word, other) for word in lacking for other in own)
 
 
 def _exchanges(asked: frozenset[str], said: frozenset[str]) -> bool:

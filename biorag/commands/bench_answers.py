@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
+from biorag.errors import check_name
 from biorag.settings.settings import Settings
 from biorag.types import Verdict
 from biorag.utils.files import write_json
@@ -46,7 +47,7 @@ def answers(
     from biorag.benchmarks.answers import questions, run
     from biorag.engine import open_index
 
-    run.check_method(answer)
+    check_name("way to answer", answer, run.METHODS)
     data = questions.sample(questions.load_answers(dataset), limit, settings.seed)
     with open_index(settings) as opened, show.progress("Questions", len(data.questions)) as advance:
         report = run.examine(data, opened, answer, out, advance)

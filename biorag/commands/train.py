@@ -14,6 +14,8 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.completion import choices, choices_in
 from biorag.commands.groups import CommandLine, Flags, expanded
+from biorag.corpus.readers import read_snippets, refuse
+from biorag.corpus.sources import find_sources
 from biorag.engine import open_passages
 from biorag.errors import UsageError
 from biorag.models.finding import find_base, find_encoder
@@ -303,8 +305,6 @@ class MadeClaims:
         """Return what the files have."""
         from biorag.benchmarks.answers.questions import load_answers
         from biorag.corpus.claims import read_claims
-        from biorag.corpus.readers import read_snippets, refuse
-        from biorag.corpus.sources import find_sources
         from biorag.training.claims.preparation import ClaimSources
         from biorag.training.claims.rows import ExpertStatement
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from biorag.errors import unknown_name
+from biorag.errors import check_name
 from biorag.manuscripts.checking import CheckReport, Finding, FindingKind
 from biorag.references.reference import reference_of
 from biorag.utils.files import json_text
@@ -43,8 +43,7 @@ p{margin:.3rem 0}blockquote{margin:.3rem 0;padding-left:.8rem;border-left:2px so
 
 def written(report: CheckReport, format: str) -> str:
     """Return a report in a format; raise `UsageError` for an unknown one."""
-    if format not in REPORTS:
-        raise unknown_name("format of a report", format, REPORTS)
+    check_name("format of a report", format, REPORTS)
     return REPORTS[format](report)
 
 

@@ -58,7 +58,7 @@ def _fields(reference: Reference) -> Iterator[tuple[str, str]]:
     yield "title", " ".join(map(_protected, range(len(words := reference.title.split())), words))
     yield "booktitle" if reference.genre is Genre.CHAPTER else "journal", escaped(reference.journal)
     yield "shortjournal", escaped(reference.abbreviation)
-    yield "year", str(reference.date[0]) if reference.date else ""
+    yield "year", reference.year
     yield "month", str(reference.date[1]) if len(reference.date) > 1 else ""
     yield "volume", escaped(reference.volume)
     yield "number", escaped(reference.issue)
