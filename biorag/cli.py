@@ -83,7 +83,7 @@ PROGRAM = Registry(
         delete   | delete:delete             | Remove snippets from an index.
         fetch    | graph:fetch               | Fetch the records of a PubMed query into a file.
         *corpus  | corpus:app                | Export a corpus for many machines.
-        *embed   | embed:embed               | Encode an export, also on a Ray cluster.
+        *embed   | corpus:embed             | Encode an export, also on a Ray cluster.
         *plan    | plan:plan                 | Estimate the resources that a large corpus takes.
         models   | models:models             | List the models on this machine.
         *models convert | models:convert     | Convert pickled weights to safetensors.

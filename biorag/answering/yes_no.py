@@ -9,12 +9,9 @@ which side it is on. `scripts/fit_yes_no.py` fits the coefficients of `yes_no.to
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +19,7 @@ from biorag.answering.sentence_matching import EvidenceSentence
 from biorag.answering.verification.analysis import Analysis, ContentWord, analyse, opposed
 from biorag.answering.verification.cues import general
 from biorag.types import Vectors
+from biorag.utils.parsing import packaged_toml
 
 POLAR = ("yes", "no", "maybe")  # in the order of the log-odds
 YES, NO, MAYBE = range(3)
@@ -75,7 +73,7 @@ class _Model:
 
 @cache
 def _model() -> _Model:
-    lists: Mapping[str, Any] = tomllib.loads(files("biorag.answering").joinpath("yes_no.toml").read_text("utf-8"))
+    lists = packaged_toml(__file__, "yes_no.toml")
     return _Model(
         {name: re.compile(rf"(?<![\w-])(?:{'|'.join(lists['cues'][name])})(?!\w)") for name in CUES},
         {word: name for name, words in lists["categories"].items() for word in words},

@@ -372,10 +372,6 @@ def verifier(
     _run(CrossEncoderTraining(files, settings, judging(split, files, settings, making.claim_only)), facts, result)
 
 
-def _sources(manifest: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]]:
-    return dict(manifest.get("data", {}).get("sources", {}))
-
-
 def _shares(counts: Mapping[str, int], rows: int) -> str:
     """Return a source's share of the rows, and how many of them have each label."""
     labels = ", ".join(f"{label} {count}" for label, count in counts.items())
@@ -395,10 +391,10 @@ def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
     if result.as_json:
         show.print_json({"out": str(result.out), **manifest})
         return
-    best, final_loss = manifest["best"], manifest["final_loss"]
+    best, final_loss, sources = manifest["best"], manifest["final_loss"], manifest.get("data", {}).get("sources", {})
     rows = [
         ("rows", manifest["rows"]),
-        *((f"  {source}", _shares(counts, manifest["rows"])) for source, counts in _sources(manifest).items()),
+        *((f"  {source}", _shares(counts, manifest["rows"])) for source, counts in sources.items()),
         ("held-out rows", manifest["identity"]["data"]["validation_rows"]),
         ("dropped by the guard", len(manifest.get("guard", {}).get("dropped", ()))),
         ("steps", manifest["steps"]),
