@@ -74,11 +74,7 @@ class Answerer:
         self._estimator = estimator
 
     def answer(
-        self,
-        question: Question,
-        where: Where = (),
-        method: str = "generate",
-        on_text: OnText | None = None,
+        self, question: Question, where: Where = (), method: str = "generate", on_text: OnText | None = None
     ) -> Answer:
         """Answer one question from evidence that fulfils `where`; see `answer_or_withhold`."""
         check_name("way to answer", method, METHODS)

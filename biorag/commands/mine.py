@@ -26,8 +26,7 @@ def _defaults() -> str:
 
 
 PairFiles = Annotated[
-    list[Path],
-    typer.Argument(help="JSONL of query and positive (.gz too), or folders in BEIR layout over the index."),
+    list[Path], typer.Argument(help="JSONL of query and positive (.gz too), or folders in BEIR layout over the index.")
 ]
 MinedKind = Annotated[
     str,

@@ -176,8 +176,7 @@ def retriever(
     base: Annotated[
         str,
         typer.Option(
-            "--base",
-            help="'starter', 'minilm', 'starter-llm', a directory, a Hugging Face id, or a decoder's .gguf.",
+            "--base", help="'starter', 'minilm', 'starter-llm', a directory, a Hugging Face id, or a decoder's .gguf."
         ),
     ] = "starter",
 ) -> None:

@@ -133,11 +133,7 @@ def sarif(report: CheckReport) -> str:
         {"id": kind.value, "name": kind.value.title().replace("_", ""), "shortDescription": {"text": EXPLAINED[kind]}}
         for kind in kinds
     ]
-    driver = {
-        "name": "biorag",
-        "version": installed_versions(["biorag"]).get("biorag", "0"),
-        "rules": rules,
-    }
+    driver = {"name": "biorag", "version": installed_versions(["biorag"]).get("biorag", "0"), "rules": rules}
     uri = quote(Path(report.manuscript.file).as_posix())
     results = [_result(finding, kinds.index(finding.kind), uri) for finding in report.findings if finding.kind]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
@@ -167,9 +163,4 @@ def as_json(report: CheckReport) -> str:
     return json_text(report.to_json(), indent=2) + "\n"
 
 
-REPORTS: Mapping[str, Callable[[CheckReport], str]] = {
-    "md": markdown,
-    "html": page,
-    "sarif": sarif,
-    "json": as_json,
-}
+REPORTS: Mapping[str, Callable[[CheckReport], str]] = {"md": markdown, "html": page, "sarif": sarif, "json": as_json}

@@ -8,12 +8,7 @@ from collections.abc import Iterator, Sequence
 from biorag.references.reference import Author, Genre, Reference, references_of
 from biorag.types import Hit
 
-TYPES = {
-    Genre.ARTICLE: "article",
-    Genre.BOOK: "book",
-    Genre.CHAPTER: "incollection",
-    Genre.THESIS: "phdthesis",
-}
+TYPES = {Genre.ARTICLE: "article", Genre.BOOK: "book", Genre.CHAPTER: "incollection", Genre.THESIS: "phdthesis"}
 # BibTeX counts braces even after a backslash, so a brace is written by its name.
 _ESCAPES = {
     "\\": r"{\textbackslash}",
