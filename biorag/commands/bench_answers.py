@@ -116,15 +116,14 @@ def verification(
 def _print_verdicts(report: Mapping[str, Any]) -> None:
     if "weighing" in report:
         _print_weighed(report)
-        return
-    shares = {name: f"{{{name}:.1%}}" for name in (*Verdict, "accuracy")}
-    for name, measured in report.get("sets", {}).items():
-        _print_set(name, measured)
-    if "sets" in report:
-        return
-    columns = {"kind": "kind", "claims": "claims", **shares, "95 %": "{interval[0]:.1%} to {interval[1]:.1%}"}
-    kinds = [{"kind": kind, **measured} for kind, measured in report["kinds"].items()]
-    show.listing(f"{report['dataset']}: {report['claims']} claims", columns, kinds)
+    elif "sets" in report:
+        for name, measured in report["sets"].items():
+            _print_set(name, measured)
+    else:
+        shares = {name: f"{{{name}:.1%}}" for name in (*Verdict, "accuracy")}
+        columns = {"kind": "kind", "claims": "claims", **shares, "95 %": "{interval[0]:.1%} to {interval[1]:.1%}"}
+        kinds = [{"kind": kind, **measured} for kind, measured in report["kinds"].items()]
+        show.listing(f"{report['dataset']}: {report['claims']} claims", columns, kinds)
 
 
 def _print_weighed(report: Mapping[str, Any]) -> None:
