@@ -13,8 +13,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from biorag.corpus.readers import read_snippets, refuse
+from biorag.corpus.sources import STDIN_FILE, Columns, Source, check_kinds, find_files, find_sources
 from biorag.errors import MissingError, UsageError
-from biorag.indexes.manifest import WORDS, Manifest
+from biorag.indexes.manifest import WORDS, Manifest, TokenParameters
 from biorag.indexes.progress import shortfall
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
 from biorag.registries import ENRICHERS, generator_of, reranker_of
@@ -37,6 +39,7 @@ from biorag.types import (
 )
 from biorag.utils.network import is_server
 from biorag.utils.progress import silent
+from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
     from biorag.answering.abstention.estimator import EvidenceEstimator
@@ -45,9 +48,7 @@ if TYPE_CHECKING:
     from biorag.answering.verification.checker import Checker
     from biorag.corpus.blocks import Splitter
     from biorag.corpus.rejects import RejectsFile
-    from biorag.corpus.sources import Columns, Source
     from biorag.indexes.bm25 import LengthCounter
-    from biorag.indexes.manifest import TokenParameters
     from biorag.indexes.writing import IndexReport, SurveyedCorpus
     from biorag.models.exports import Role
     from biorag.models.finding import ModelFiles
@@ -223,8 +224,6 @@ def open_snippets(
     """
     if corpus and name is not None:
         raise UsageError("CORPUS and --name both say where the snippets are: give one of them")
-    from biorag.corpus.readers import read_snippets, refuse
-    from biorag.corpus.sources import find_sources
     from biorag.indexes.reading import stored_snippets
 
     if not corpus:
@@ -481,7 +480,6 @@ def _cached(generator: Generator, settings: Settings) -> Generator:
 def generator_identity(settings: Settings, generator: Generator) -> dict[str, Any]:
     """Return the identity of a generator's replies, besides the request."""
     from biorag.generators.source import generator_source
-    from biorag.utils.versions import installed_versions
 
     return {
         "name": generator.name,
@@ -544,7 +542,6 @@ def survey_corpus(
     Raises `BadInputError` if the corpus is unreadable or empty, `MismatchError` if the index was made with other
     settings, `MissingError` if a file or model is missing, `OfflineError` if records are asked for in offline mode.
     """
-    from biorag.corpus.sources import STDIN_FILE, check_kinds, find_files
     from biorag.indexes.holdings import Holdings, read_holdings
     from biorag.indexes.surveying import survey
     from biorag.indexes.token_vectors import token_files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 CUTOFF = 0.6  # of difflib's ratio: below, words are not alike
 SHORTEST = 3  # letters of a word that another may begin with
@@ -104,6 +104,12 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a name that is not among the keys of a registry; the nearest of them stands last."""
     names = sorted(known)
     return UsageError(f"unknown {kind} {name!r}: use one of {', '.join(names)}{suggestion(name, names)}")
+
+
+def check_name(kind: str, name: str, known: Collection[str]) -> None:
+    """Raise the error of `unknown_name` for a name that is not among the known ones."""
+    if name not in known:
+        raise unknown_name(kind, name, known)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

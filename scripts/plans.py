@@ -16,7 +16,7 @@ from typing import Any
 from typer.main import get_command
 
 from biorag.cli import app
-from biorag.commands.lines import read_line
+from biorag.commands.reproduce import read_line
 from biorag.models.resources import duration, gib
 from biorag.recipes import papers
 from biorag.recipes.estimates import device_bytes

@@ -15,7 +15,7 @@ from biorag.answering.options import by_evidence
 from biorag.answering.replies import chosen, fault_of, written
 from biorag.answering.subject import lacking, untold_groups
 from biorag.answering.verification.checker import Checker
-from biorag.errors import BadInputError, UsageError, unknown_name
+from biorag.errors import BadInputError, UsageError, check_name
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template, schema_for
 from biorag.retrieval.retriever import Ranking, Retriever
@@ -74,14 +74,10 @@ class Answerer:
         self._estimator = estimator
 
     def answer(
-        self,
-        question: Question,
-        where: Where = (),
-        method: str = "generate",
-        on_text: OnText | None = None,
+        self, question: Question, where: Where = (), method: str = "generate", on_text: OnText | None = None
     ) -> Answer:
         """Answer one question from evidence that fulfils `where`; see `answer_or_withhold`."""
-        _check_method(method)
+        check_name("way to answer", method, METHODS)
         return self.answer_or_withhold(question, self.retrieve([question], [where])[0], method, on_text)
 
     def answer_or_withhold(
@@ -139,7 +135,7 @@ class Answerer:
         `method` is one of `METHODS`; `on_text` sees the raw reply as it grows. Raises `PromptTooLongError` if the
         question alone does not fit the generator's window.
         """
-        _check_method(method)
+        check_name("way to answer", method, METHODS)
         answer = Answer(question, kind=self._kind_of(question))
         if ranking:
             answer = replace(answer, hits=ranking.hits, timings_ms=ranking.timings_ms)
@@ -241,11 +237,6 @@ def _fitted(generator: Generator, answer: Answer, template: Template, output_tok
     if cut := len(snippets) - supplied:
         answer = _noted(answer, f"{cut} of {len(snippets)} documents did not fit the window of {window} tokens")
     return replace(answer, supplied=supplied), prompt
-
-
-def _check_method(method: str) -> None:
-    if method not in METHODS:
-        raise unknown_name("way to answer", method, METHODS)
 
 
 def _noted(answer: Answer, note: str) -> Answer:

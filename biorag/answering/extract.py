@@ -162,10 +162,7 @@ def _kind(wanted: Sequence[QuestionCue], row: EvidenceSentence) -> float:
 
 
 def select(
-    rows: Sequence[EvidenceSentence],
-    scores: Vectors,
-    held: Vectors,
-    length: Length = SHORT,
+    rows: Sequence[EvidenceSentence], scores: Vectors, held: Vectors, length: Length = SHORT
 ) -> list[EvidenceSentence]:
     """Return the best sentence and a few more, the best first, but after the one before it that it points back to.
 

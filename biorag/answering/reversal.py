@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
+
+from biorag.utils.parsing import packaged_toml
 
 LONGEST = 4000  # characters of a statement that are turned round
-LISTS = tomllib.loads(files("biorag.answering").joinpath("reversal.toml").read_text("utf-8"))
+LISTS = packaged_toml(__file__, "reversal.toml")
 _AUXILIARY = re.compile(
     r"\b(?:is|are|was|were|has been|have been|can|may|could|might|will|would|should|must|does|do|did|"
     r"(?:has|have|had)(?= \w+(?:ed|en)\b))\b(?! not\b)"

@@ -68,10 +68,7 @@ class StanceModel:
         rows = []
         for sentence in sentences:
             similarity: Vectors = np.multiply(w["temperature"], claim @ sentence.tokens.T, dtype=np.float32)
-            sides = (
-                (claim, softmax(similarity) @ sentence.tokens),
-                (sentence.tokens, softmax(similarity.T) @ claim),
-            )
+            sides = ((claim, softmax(similarity) @ sentence.tokens), (sentence.tokens, softmax(similarity.T) @ claim))
             compared = [self._compared(own, attended) for own, attended in sides]
             pooled = [part for values in compared for part in (values.mean(axis=0), values.max(axis=0))]
             features = np.clip((sentence.features - w["mean"]) / w["deviation"], -CLIP, CLIP)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +13,7 @@ from biorag.answering.sentence_matching import EvidenceSentence
 from biorag.answering.verification.cues import general, rarity
 from biorag.answering.verification.words import stems
 from biorag.types import Hit, Vectors
+from biorag.utils.parsing import packaged_toml
 
 _PART = re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
@@ -36,7 +35,7 @@ class QuestionCue(NamedTuple):
 @cache
 def extract_cues() -> Mapping[str, Any]:
     """Return the cue lists of the extract."""
-    return tomllib.loads(files("biorag.answering").joinpath("extract_cues.toml").read_text(encoding="utf-8"))
+    return packaged_toml(__file__, "extract_cues.toml")
 
 
 @cache

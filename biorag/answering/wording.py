@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from biorag.answering.verification.cues import rarity
 from biorag.answering.verification.words import stems
 from biorag.types import Hit
+from biorag.utils.parsing import packaged_toml
 
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 SHORTEST = 5  # letters of a word that is corrected
@@ -22,7 +21,7 @@ UNSEEN = 1.0  # rarity of a word that no snippet held of those that words were c
 
 @cache
 def _lists() -> Mapping[str, Any]:
-    return tomllib.loads(files("biorag.answering").joinpath("wording.toml").read_text(encoding="utf-8"))
+    return packaged_toml(__file__, "wording.toml")
 
 
 @cache

@@ -9,12 +9,9 @@ which side it is on. `scripts/fit_yes_no.py` fits the coefficients of `yes_no.to
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +19,7 @@ from biorag.answering.sentence_matching import EvidenceSentence
 from biorag.answering.verification.analysis import Analysis, ContentWord, analyse, opposed
 from biorag.answering.verification.cues import general
 from biorag.types import Vectors
+from biorag.utils.parsing import packaged_toml
 
 POLAR = ("yes", "no", "maybe")  # in the order of the log-odds
 YES, NO, MAYBE = range(3)
@@ -75,7 +73,7 @@ class _Model:
 
 @cache
 def _model() -> _Model:
-    lists: Mapping[str, Any] = tomllib.loads(files("biorag.answering").joinpath("yes_no.toml").read_text("utf-8"))
+    lists = packaged_toml(__file__, "yes_no.toml")
     return _Model(
         {name: re.compile(rf"(?<![\w-])(?:{'|'.join(lists['cues'][name])})(?!\w)") for name in CUES},
         {word: name for name, words in lists["categories"].items() for word in words},
@@ -189,7 +187,7 @@ def sentence_features(question: str, asked: Analysis, row: EvidenceSentence) -> 
         float(bool(denied)),
         coverage * _denies_what_is_asked(said, in_question, already),
         float(grants),
-        float(_points_away(lacking, own)),
+        float(any(opposed(word, other) for word in lacking for other in own)),
         float(_exchanges(words, frozenset(_WORD.findall(lower)))),
         coverage,
         float(said.hedged),
@@ -213,11 +211,6 @@ def _share(asked: Analysis, keys: set[str]) -> float:
     """Return the share of the question's words that are among `keys`, rare ones weighing more."""
     total = sum(word.weight for word in asked.content)
     return sum(word.weight for word in asked.content if word.key in keys) / total if total else 0.0
-
-
-def _points_away(lacking: Sequence[ContentWord], own: Sequence[ContentWord]) -> bool:
-    """Whether a sentence has the opposite of a word of the question that it lacks."""
-    return any(opposed(word, other) for word in lacking for other in own)
 
 
 def _exchanges(asked: frozenset[str], said: frozenset[str]) -> bool:

@@ -23,12 +23,7 @@ Judge = Callable[[Sequence[ClaimRow]], list[VerdictResult]]
 
 
 def judge_file(
-    settings: Settings,
-    claims: Sequence[ClaimRow],
-    file: Path,
-    out: Path,
-    where: Mapping[str, Any],
-    advance: OnProgress,
+    settings: Settings, claims: Sequence[ClaimRow], file: Path, out: Path, where: Mapping[str, Any], advance: OnProgress
 ) -> dict[str, int]:
     """Write a verdict for each claim of a file to `out`; return how many there are of each.
 

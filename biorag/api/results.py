@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
 from biorag.errors import MissingError, unknown_name
 from biorag.references.tables import plain
@@ -43,12 +42,13 @@ class VerdictLine(NamedTuple):
 
 
 class _Items(Sequence[T]):
-    """A sequence of items."""
+    """A sequence of the items that a field has."""
+
+    _field: ClassVar[str]
 
     @property
-    @abstractmethod
     def _items(self) -> tuple[T, ...]:
-        """The items."""
+        return tuple(getattr(self, self._field))
 
     def __len__(self) -> int:
         return len(self._items)
@@ -68,14 +68,11 @@ class SearchResult(_Items[Hit]):
     `timings_ms` are the milliseconds of each stage.
     """
 
+    _field = "hits"
     query: str
     mode: str
     hits: tuple[Hit, ...]
     timings_ms: dict[str, float]
-
-    @property
-    def _items(self) -> tuple[Hit, ...]:
-        return self.hits
 
     def __repr__(self) -> str:
         lines = (f"{hit.rank:>3} {hit.score:.3f} {hit.snippet.id}: {hit.snippet.title}" for hit in self.hits)
@@ -169,13 +166,10 @@ class AnswerResult(Answer):
 class SnippetResult(_Items[Snippet]):
     """The snippets that an id or a PMID names, with the facts of each."""
 
+    _field = "snippets"
     index_name: str
     snippets: tuple[Snippet, ...]
     facts: tuple[Facts, ...]
-
-    @property
-    def _items(self) -> tuple[Snippet, ...]:
-        return self.snippets
 
     def __repr__(self) -> str:
         return showable("\n\n".join(f"{one.id}: {one.title}\n{one.content}" for one in self.snippets))

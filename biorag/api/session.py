@@ -24,11 +24,12 @@ from biorag.engine import (
     load_stance_reader,
     open_stored,
 )
-from biorag.errors import MissingError, UsageError, unknown_name
+from biorag.errors import MissingError, UsageError, check_name
 from biorag.indexes.reading import named_snippets
 from biorag.indexes.store import Store, check_settings
 from biorag.registries import ENRICHERS, generator_of
 from biorag.retrieval.filters import parse_filters
+from biorag.retrieval.retriever import Ranking, Stopwatch
 from biorag.settings.settings import Settings
 from biorag.types import (
     EvidenceSpan,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from biorag.indexes.overview import Overview
     from biorag.manuscripts.checking import CheckReport
     from biorag.models.text_encoder import TextEncoder
-    from biorag.retrieval.retriever import Ranking
 
 Filter = str | Iterable[str]
 Options = Mapping[str, str] | Iterable[str]
@@ -279,7 +279,6 @@ class Session:
         """
         from biorag.answering.reversal import reversed_claim
         from biorag.answering.weighing import STUDIES, weigh
-        from biorag.retrieval.retriever import Stopwatch
 
         check_claim(claim)
         where, models, turned = conditions(filter, exclude_pmid), self._models(**changes), reversed_claim(claim)
@@ -433,8 +432,7 @@ class Session:
         if not changed:
             return opened
         for name in changed:
-            if name not in PER_QUESTION:
-                raise unknown_name("setting of a question", name, PER_QUESTION)
+            check_name("setting of a question", name, PER_QUESTION)
         settings = self.settings.replace(**changed)
         if settings.retrieval.rerank and not self.settings.retrieval.rerank:
             raise UsageError("the index was opened without reranking: open it with rerank=True")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from typing import TYPE_CHECKING
 
 from biorag.answering.weighing import COLUMNS
 from biorag.api.json_views import study_json
 from biorag.references.reference import source_line
-from biorag.references.tables import cell, plain
+from biorag.references.tables import cell, plain, separated
 
 if TYPE_CHECKING:
     from biorag.answering.weighing import Study, Weighing
@@ -61,16 +59,14 @@ def markdown(weighing: Weighing) -> str:
 
 def comma_separated(weighing: Weighing) -> str:
     """Return a row a study, with its column first."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    rows = [(name, study_json(study)) for name, studies in weighing.columns.items() for study in studies]
-    writer.writerow(["column", *FIELDS])
-    for name, values in rows:
+    rows = []
+    for column, study in ((name, one) for name, studies in weighing.columns.items() for one in studies):
+        values = study_json(study)
         values["participants"] = values["participants"] and values["participants"]["number"]
         values["retracted"] = "yes" if values["retracted"] else ""
         cells = (cell(values[field]) if isinstance(values[field], str) else values[field] for field in FIELDS)
-        writer.writerow([name, *cells])
-    return stream.getvalue()
+        rows.append((column, *cells))
+    return separated(["column", *FIELDS], rows)
 
 
 def trec_biogen(weighing: Weighing) -> str:

@@ -17,7 +17,7 @@ from ir_measures import AP, RR, R, Success, nDCG
 from biorag.benchmarks.significance import differences, paired
 from biorag.corpus.datasets import Dataset, Qrels, trec_rows
 from biorag.engine import OpenIndex
-from biorag.errors import BadInputError, MissingError, unknown_name
+from biorag.errors import BadInputError, MissingError, check_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.types import FieldFilter, Index, IndexQuery, OnProgress, Where, block_id
@@ -48,8 +48,7 @@ RUN_FIELDS = "six fields: qid Q0 docid rank score tag, with a whole number as ra
 
 def check_measure(name: str) -> None:
     """Raise UsageError for a name that is not among `MEASURES`."""
-    if name not in MEASURES:
-        raise unknown_name("measure", name, MEASURES)
+    check_name("measure", name, MEASURES)
 
 
 class JudgedCount(NamedTuple):

@@ -22,7 +22,7 @@ from biorag.corpus.pubmed import parse_record
 from biorag.indexes.reading import stored_snippets
 from biorag.types import Index, OnProgress, Snippet
 from biorag.utils.files import json_line, replacing
-from biorag.utils.parsing import parse_json
+from biorag.utils.outputs import first_row
 
 SOURCE = "E-utilities"
 CITES, ABSTRACT = "cites", "abstract"  # kinds of answers
@@ -30,11 +30,7 @@ CITES, ABSTRACT = "cites", "abstract"  # kinds of answers
 
 def is_abstracts(beginning: bytes) -> bool:
     """Return whether a file that begins so holds abstracts that biorag fetched."""
-    try:
-        record = parse_json(beginning.partition(b"\n")[0])
-    except ValueError:
-        return False
-    return isinstance(record, dict) and record.get("source") == SOURCE
+    return first_row(beginning).get("source") == SOURCE
 
 
 def indexed_papers(index: Index) -> Papers:

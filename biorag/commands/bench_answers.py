@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
+from biorag.errors import check_name
 from biorag.settings.settings import Settings
 from biorag.types import Verdict
 from biorag.utils.files import write_json
@@ -46,7 +47,7 @@ def answers(
     from biorag.benchmarks.answers import questions, run
     from biorag.engine import open_index
 
-    run.check_method(answer)
+    check_name("way to answer", answer, run.METHODS)
     data = questions.sample(questions.load_answers(dataset), limit, settings.seed)
     with open_index(settings) as opened, show.progress("Questions", len(data.questions)) as advance:
         report = run.examine(data, opened, answer, out, advance)
@@ -115,15 +116,14 @@ def verification(
 def _print_verdicts(report: Mapping[str, Any]) -> None:
     if "weighing" in report:
         _print_weighed(report)
-        return
-    shares = {name: f"{{{name}:.1%}}" for name in (*Verdict, "accuracy")}
-    for name, measured in report.get("sets", {}).items():
-        _print_set(name, measured)
-    if "sets" in report:
-        return
-    columns = {"kind": "kind", "claims": "claims", **shares, "95 %": "{interval[0]:.1%} to {interval[1]:.1%}"}
-    kinds = [{"kind": kind, **measured} for kind, measured in report["kinds"].items()]
-    show.listing(f"{report['dataset']}: {report['claims']} claims", columns, kinds)
+    elif "sets" in report:
+        for name, measured in report["sets"].items():
+            _print_set(name, measured)
+    else:
+        shares = {name: f"{{{name}:.1%}}" for name in (*Verdict, "accuracy")}
+        columns = {"kind": "kind", "claims": "claims", **shares, "95 %": "{interval[0]:.1%} to {interval[1]:.1%}"}
+        kinds = [{"kind": kind, **measured} for kind, measured in report["kinds"].items()]
+        show.listing(f"{report['dataset']}: {report['claims']} claims", columns, kinds)
 
 
 def _print_weighed(report: Mapping[str, Any]) -> None:

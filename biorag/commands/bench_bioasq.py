@@ -15,7 +15,7 @@ from biorag.commands.bench_answers import Answering, print_report
 from biorag.commands.completion import choices
 from biorag.commands.groups import Flags, expanded
 from biorag.engine import open_index
-from biorag.errors import UsageError, unknown_name
+from biorag.errors import UsageError, check_name
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
@@ -63,8 +63,7 @@ def bioasq(
       biorag bench bioasq 8B1_golden.json --system hybrid --system hybrid+cross --reranker cross:models/cross-encoder
       biorag bench bioasq 8B1_golden.json --phase b --answer extract --name pubmed --out runs/phase-b
     """
-    if measured.phase not in PHASES:
-        raise unknown_name("phase", measured.phase, PHASES)
+    check_name("phase", measured.phase, PHASES)
     if measured.phase == "b":
         _answers(golden, settings, measured.answer, out, as_json)
         return
@@ -85,9 +84,9 @@ def bioasq(
 
 def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path | None, as_json: bool) -> None:
     from biorag.benchmarks.answers.questions import read_golden_answers
-    from biorag.benchmarks.answers.run import check_method, examine
+    from biorag.benchmarks.answers.run import METHODS, examine
 
-    check_method(answer)
+    check_name("way to answer", answer, METHODS)
     if out is None:
         raise UsageError("--phase b keeps the answers, so that an interrupted run resumes: add --out FOLDER")
     batches = read_golden_answers(golden)

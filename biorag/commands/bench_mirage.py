@@ -13,8 +13,9 @@ from typer import Argument, Option
 from biorag.commands import options, show
 from biorag.commands.completion import choices_in
 from biorag.commands.groups import Flags, expanded, overridden
+from biorag.corpus.sources import DEMO, demo_file
 from biorag.engine import load_checker, open_index, require_generator
-from biorag.errors import UsageError, unknown_name
+from biorag.errors import UsageError, check_name
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import RETRIEVAL
 from biorag.settings.settings import Settings
@@ -40,7 +41,6 @@ class QuestionChoice:
     def questions(self, seed: int) -> Mapping[str, Sequence[Question]]:
         """Return the questions of each task."""
         from biorag.benchmarks.mirage import questions
-        from biorag.corpus.sources import DEMO, demo_file
 
         is_demo = str(self.benchmark) == DEMO and not self.benchmark.exists()
         path = demo_file("benchmark.json") if is_demo else self.benchmark
@@ -70,8 +70,7 @@ class HowAnswered:
         """Refuse what does not go together."""
         from biorag.answering.answerer import METHODS, WITHOUT_GENERATOR
 
-        if self.answer not in METHODS:
-            raise unknown_name("way to answer", self.answer, METHODS)
+        check_name("way to answer", self.answer, METHODS)
         if self.answer in WITHOUT_GENERATOR and self.mode == NO_RETRIEVAL:
             raise UsageError(f"--answer {self.answer} answers from the evidence: leave --mode none out")
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from biorag.commands import options, show, show_answer
 from biorag.commands.groups import expanded
+from biorag.corpus.sentences import terms
 from biorag.errors import BioragError
 from biorag.settings.settings import Settings
 from biorag.utils.text import showable
@@ -133,8 +134,6 @@ class _Talk:
         show.table("Commands", ["", ""], list(COMMANDS.items()))
 
     def _show(self, name: str) -> None:
-        from biorag.corpus.sentences import terms
-
         turns = self._conversation.turns
         show_answer.snippets(self._conversation.show(name), terms(turns[-1].searched) if turns else set())
 

@@ -11,6 +11,7 @@ from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
 from biorag.engine import open_stored
 from biorag.errors import MissingError, UsageError
+from biorag.indexes.store import Store
 from biorag.retrieval.filters import parse_filters
 from biorag.settings.settings import Settings
 
@@ -45,7 +46,6 @@ def delete(
     from biorag.indexes.deleting import DeletionReport, delete_documents, select_ids, select_source, select_where
     from biorag.indexes.fields import checked_fields
     from biorag.indexes.holdings import read_holdings
-    from biorag.indexes.store import Store
 
     if sum(map(bool, (ids, where, source))) != 1:
         raise UsageError("a deletion is by --id, by --filter or by --source: give one of them")

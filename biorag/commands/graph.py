@@ -11,6 +11,7 @@ from biorag.commands import options, show
 from biorag.commands.application import Application
 from biorag.commands.groups import Flags, expanded
 from biorag.settings.settings import Settings
+from biorag.utils.files import check_replaceable
 
 app = Application(help="The citation graph that 'biorag mine --negatives citation' walks.")
 
@@ -79,7 +80,6 @@ def fill(
     from biorag.citation_graph import filling
     from biorag.citation_graph.eutils import EUtils, kept_answers
     from biorag.engine import open_index
-    from biorag.utils.files import check_replaceable
 
     if abstracts:
         check_replaceable(abstracts, "file of abstracts", filling.is_abstracts, (), force)

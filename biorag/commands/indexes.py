@@ -14,7 +14,7 @@ from biorag.commands.application import Application
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden, with_index
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
-from biorag.utils.files import check_replaceable
+from biorag.utils.files import check_replaceable, disk_bytes
 from biorag.utils.progress import reported
 
 FIRST = ("snippets", "documents", "created", "updated", "complete", "similarity", "blocks")  # what a reader asks first
@@ -160,7 +160,6 @@ def delete(
       biorag indexes delete pubmed-2024 --yes --json
     """
     from biorag.indexes.catalogue import known_index, remove_index
-    from biorag.utils.files import disk_bytes
 
     settings = overridden(settings, name=index)
     manifest = known_index(settings)
@@ -251,3 +250,17 @@ def import_index(
     with show.progress("Loading", None) as advance:
         loaded = snapshot.load(settings, line.value("name"), file, advance)
     show.report(f"Loaded {loaded.name}", asdict(loaded), as_json)
+
+
+# The old names of `export` and `import`.
+NOW = {"save": "export", "load": "import"}
+snapshot = Application(help="The old name of 'biorag indexes export' and 'import'.")
+snapshot.command("save")(export_index)
+snapshot.command("load")(import_index)
+
+
+@snapshot.callback()
+def name_the_new(ctx: typer.Context) -> None:
+    """Say the new name of a command of the group."""
+    if ctx.invoked_subcommand in NOW:
+        show.renamed(f"snapshot {ctx.invoked_subcommand}", f"indexes {NOW[ctx.invoked_subcommand]}")

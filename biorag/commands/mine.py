@@ -13,7 +13,7 @@ from biorag.commands import options, show
 from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.engine import open_index
-from biorag.errors import UsageError, unknown_name
+from biorag.errors import UsageError, check_name, unknown_name
 from biorag.registries import NEGATIVES, NegativesKind, mined_negatives
 from biorag.settings.settings import Settings
 from biorag.utils.files import check_output
@@ -26,8 +26,7 @@ def _defaults() -> str:
 
 
 PairFiles = Annotated[
-    list[Path],
-    typer.Argument(help="JSONL of query and positive (.gz too), or folders in BEIR layout over the index."),
+    list[Path], typer.Argument(help="JSONL of query and positive (.gz too), or folders in BEIR layout over the index.")
 ]
 MinedKind = Annotated[
     str,
@@ -121,8 +120,7 @@ def _kind(name: str, mode: str | None, parameters: Collection[str]) -> Negatives
 
     Raises UsageError if it is not known, does not search in the mode, or parameters belong to another kind.
     """
-    if name not in mined_negatives():
-        raise unknown_name("kind of negatives", name, mined_negatives())
+    check_name("kind of negatives", name, mined_negatives())
     kind = NEGATIVES[name]
     for owner in NEGATIVES.values():
         for option in owner.options:

@@ -13,7 +13,7 @@ import typer
 
 from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags
-from biorag.errors import UsageError, unknown_name
+from biorag.errors import UsageError, check_name, unknown_name
 from biorag.registries import OUTPUTS, TERMINAL, OutputKind
 from biorag.retrieval.filters import parse_filters
 from biorag.settings.generation import AbstentionSettings
@@ -139,8 +139,7 @@ class BadLines:
 
         lenient = self.on_bad_line is None and any(Path(name).is_dir() for name in corpus)
         chosen = self.on_bad_line or ("skip" if lenient else "stop")
-        if chosen not in BAD_LINE:
-            raise unknown_name("--on-bad-line", chosen, BAD_LINE)
+        check_name("--on-bad-line", chosen, BAD_LINE)
         if chosen == "stop":
             return None
         path = None if folder is None else self.rejects or folder / REJECTS

@@ -43,13 +43,7 @@ def plan(
     machines = [planning.load_machine(path) for path in machine]
     size, index = model_shape(encoder_files(settings, None)), settings.index
     workload = planning.Workload(
-        snippets,
-        tokens,
-        size.hidden,
-        size.parameters,
-        size.multiplied,
-        index.store_tokens or "compact",
-        index.quantize,
+        snippets, tokens, size.hidden, size.parameters, size.multiplied, index.store_tokens or "compact", index.quantize
     )
     plans = [planning.plan(workload, kind) for kind in machines]
     if as_json:

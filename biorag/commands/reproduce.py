@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,14 @@ from typer import Argument, Context, Option, confirm
 
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
-from biorag.commands.lines import read_line
 from biorag.errors import BadInputError, UsageError
 from biorag.recipes import papers
+from biorag.settings.settings import FIELDS
+from biorag.utils.network import is_server
 from biorag.utils.registry import or_list
 
 if TYPE_CHECKING:
+    from biorag.recipes.changes import CommandUse
     from biorag.recipes.plan import Choices, RecipePlan
     from biorag.recipes.recipe import ExperimentRecipe
     from biorag.scale.planning import MachineKind
@@ -143,9 +145,26 @@ def _run(recipe: Path, asked: RunOptions, variation: Variation, ctx: Context, as
     _report(plan, asked.out, asked.jobs, as_json)
 
 
-def _named_url(text: str) -> tuple[str, str]:
-    from biorag.utils.network import is_server
+def read_line(root: Any, words: Sequence[str]) -> CommandUse:
+    """Return what the words after `biorag` ask of the program whose context is `root`.
 
+    Raises UsageError if they name a command or an option that it does not have, or lack one that it needs.
+    """
+    from biorag.recipes.changes import CommandUse
+
+    command, rest, path = root.command, list(words), []
+    while hasattr(command, "resolve_command"):
+        name, command, rest = command.resolve_command(root, rest)
+        path.append(name)
+    context = command.make_context(" ".join(path), rest, parent=root)
+    values = {name.removesuffix("_"): value for name, value in context.params.items()}
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    typed = {name.removesuffix("_") for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+    given = {name: value for name, value in values.items() if name in FIELDS and name in typed}
+    return CommandUse(" ".join(path), frozenset(values.keys() & FIELDS.keys()), given, values)
+
+
+def _named_url(text: str) -> tuple[str, str]:
     name, _, url = text.partition("=")
     if not is_server(url):
         raise UsageError(f"--server {text!r} is not NAME=URL: write for example generator=http://localhost:8000")

@@ -102,9 +102,7 @@ def _chosen(settings: Settings) -> Settings:
 
 
 @expanded
-def mcp(
-    settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER],
-) -> None:
+def mcp(settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER]) -> None:
     """Serve an index to assistants by the Model Context Protocol, on standard input and output.
 
     An assistant that speaks MCP starts this command itself: docs/mcp.md has the configuration for the usual ones. Its

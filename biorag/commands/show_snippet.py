@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from biorag.commands import options, show, show_answer
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, with_index
+from biorag.corpus.sentences import terms
 from biorag.settings.settings import Settings
 
 DIGITS = 5  # of a rank, at most; longer numbers are PMIDs
@@ -35,7 +36,6 @@ def show_snippet(
       biorag show 29768149 --name pubmed --json
     """
     from biorag.api.session import Session
-    from biorag.corpus.sentences import terms
 
     if line.value("name") is None:
         settings, which = _of_last_hits(settings, which)

@@ -14,6 +14,8 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.completion import choices, choices_in
 from biorag.commands.groups import CommandLine, Flags, expanded
+from biorag.corpus.readers import read_snippets, refuse
+from biorag.corpus.sources import find_sources
 from biorag.engine import open_passages
 from biorag.errors import UsageError
 from biorag.models.finding import find_base, find_encoder
@@ -174,8 +176,7 @@ def retriever(
     base: Annotated[
         str,
         typer.Option(
-            "--base",
-            help="'starter', 'minilm', 'starter-llm', a directory, a Hugging Face id, or a decoder's .gguf.",
+            "--base", help="'starter', 'minilm', 'starter-llm', a directory, a Hugging Face id, or a decoder's .gguf."
         ),
     ] = "starter",
 ) -> None:
@@ -303,8 +304,6 @@ class MadeClaims:
         """Return what the files have."""
         from biorag.benchmarks.answers.questions import load_answers
         from biorag.corpus.claims import read_claims
-        from biorag.corpus.readers import read_snippets, refuse
-        from biorag.corpus.sources import find_sources
         from biorag.training.claims.preparation import ClaimSources
         from biorag.training.claims.rows import ExpertStatement
 
@@ -372,10 +371,6 @@ def verifier(
     _run(CrossEncoderTraining(files, settings, judging(split, files, settings, making.claim_only)), facts, result)
 
 
-def _sources(manifest: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]]:
-    return dict(manifest.get("data", {}).get("sources", {}))
-
-
 def _shares(counts: Mapping[str, int], rows: int) -> str:
     """Return a source's share of the rows, and how many of them have each label."""
     labels = ", ".join(f"{label} {count}" for label, count in counts.items())
@@ -395,10 +390,10 @@ def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
     if result.as_json:
         show.print_json({"out": str(result.out), **manifest})
         return
-    best, final_loss = manifest["best"], manifest["final_loss"]
+    best, final_loss, sources = manifest["best"], manifest["final_loss"], manifest.get("data", {}).get("sources", {})
     rows = [
         ("rows", manifest["rows"]),
-        *((f"  {source}", _shares(counts, manifest["rows"])) for source, counts in _sources(manifest).items()),
+        *((f"  {source}", _shares(counts, manifest["rows"])) for source, counts in sources.items()),
         ("held-out rows", manifest["identity"]["data"]["validation_rows"]),
         ("dropped by the guard", len(manifest.get("guard", {}).get("dropped", ()))),
         ("steps", manifest["steps"]),

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.engine import encoder_files, open_generator, open_index
-from biorag.errors import unknown_name
+from biorag.errors import check_name
 from biorag.settings.section import GENERATION
 from biorag.settings.settings import Settings
 from biorag.utils.versions import require
@@ -74,8 +74,7 @@ def _tuned(
     from biorag.training.held_out import TRAINING
     from biorag.training.synthesis.writers import Draws
 
-    if search.budget not in BUDGETS:
-        raise unknown_name("--budget", search.budget, BUDGETS)
+    check_name("--budget", search.budget, BUDGETS)
     budget = BUDGETS[search.budget]
     settings = settings.replace(mode="dense", rerank=False)
     split = divided.split(TRAINING, settings, line, "")

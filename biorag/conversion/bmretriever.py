@@ -45,17 +45,12 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[Mapping[st
     A negative without words, or with the words of the positive, is left out; a record with an empty side is dropped
     and counted.
     """
-    part_of = _part_of_instructions()
+    tasks = read_tasks("bmretriever")  # Table 9
+    part_of = {normalised(tasks[dataset_key(name)]): part for part, names in PARTS.items() for name in names}
     for row in chain.from_iterable(request.read(read_array_or_lines, _rows, on_reject)):
         part = part_of.get(normalised(str(row.get("instruction", ""))), OTHERS) if row else None
         if request.split in (None, part) or row is None:
             yield row
-
-
-def _part_of_instructions() -> dict[str, str]:
-    """Return the part of each instruction of BMRetriever's Table 9."""
-    tasks = read_tasks("bmretriever")
-    return {normalised(tasks[dataset_key(name)]): part for part, names in PARTS.items() for name in names}
 
 
 def judged(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestion]:

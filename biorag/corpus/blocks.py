@@ -59,7 +59,7 @@ def cut(text: str, starts: Sequence[int], most: int, overlap: int) -> list[tuple
     one begins, within the `overlap` tokens (at most half of `most`) before that, at a sentence, else at a word, else
     right there. `starts` holds where each token begins, ascending.
     """
-    sentences = _tokens_at(starts, sentence_starts(text))
+    sentences = sorted({bisect_left(starts, position) for position in sentence_starts(text)})
     words = [token for token, start in enumerate(starts) if start and text[start - 1].isspace()]
     spans: list[tuple[int, int]] = []
     first = begin = 0
@@ -70,11 +70,6 @@ def cut(text: str, starts: Sequence[int], most: int, overlap: int) -> list[tuple
         first = _earliest(sentences, end - overlap, end) or _earliest(words, end - overlap, end) or end
         begin = starts[first]
     return [*spans, (begin, len(text))]
-
-
-def _tokens_at(starts: Sequence[int], positions: Sequence[int]) -> list[int]:
-    """Return the first token at or after each position of the text."""
-    return sorted({bisect_left(starts, position) for position in positions})
 
 
 def _latest(points: Sequence[int], low: int, high: int) -> int | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
+from typing import TypeVar
 
 from typing_extensions import TypedDict
 
@@ -19,6 +21,7 @@ BEIR_FIELDS = "three tab-separated fields: query-id, corpus-id, whole-number sco
 # trec_eval sums gains over all grades up to the highest, so one of billions would take it minutes.
 HIGHEST_GRADE = 1_000_000
 
+T = TypeVar("T")
 Qrels = Mapping[str, Mapping[str, int]]
 
 
@@ -45,6 +48,13 @@ def load_dataset(folder: Path, split: str = "test") -> Dataset:
     if not questions:
         raise BadInputError(f"no question of {queries} has a judgement in {judgements}: do the ids belong together?")
     return Dataset(folder.resolve().name, questions, {question.id: qrels[question.id] for question in questions})
+
+
+def drawn(items: Sequence[T], number: int | None, seed: int) -> list[T]:
+    """Return so many questions or the like, drawn with the seed, in their order; None for all."""
+    if number is None or number >= len(items):
+        return list(items)
+    return [items[place] for place in sorted(Random(seed).sample(range(len(items)), number))]
 
 
 def corpus_file(folder: Path) -> Path:

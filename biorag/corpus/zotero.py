@@ -211,13 +211,9 @@ def _entry(kind: str, values: Mapping[str, str]) -> dict[str, Any]:
 
 def _write(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
     """Write references as RIS, unless the file has them already."""
-    text = "".join(_ris(entry) for entry in entries)
+    text = "".join("\n".join(_lines(entry)) + "\n\n" for entry in entries)
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         write_text(path, text)
-
-
-def _ris(entry: Mapping[str, Any]) -> str:
-    return "\n".join(_lines(entry)) + "\n\n"
 
 
 def _lines(entry: Mapping[str, Any]) -> Iterator[str]:

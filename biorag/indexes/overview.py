@@ -10,6 +10,7 @@ from itertools import islice
 
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.reading import stored_snippets
+from biorag.references.reference import texts
 from biorag.types import Index, Snippet
 
 READ = 4000  # snippets at most
@@ -49,7 +50,7 @@ def overview(manifest: Manifest, index: Index) -> Overview:
     """Return the overview of an open index, from its first `READ` snippets."""
     read = list(islice(stored_snippets(index), READ))
     years = [year for snippet in read if isinstance(year := snippet.metadata.get("year"), int)]
-    types = Counter(kind for snippet in read for kind in _texts(snippet.metadata.get("type")))
+    types = Counter(kind for snippet in read for kind in texts(snippet.metadata, "type"))
     span = (min(years), max(years)) if years else None
     updated = str(manifest.shown().get("updated") or "")[:10]
     commonest = tuple(kind for kind, _ in types.most_common(MOST_TYPES))
@@ -80,7 +81,3 @@ def _topic(title: str, content: str) -> str:
     is_name = topic[1:2].isupper() or (words[0] in content and first not in content)
     article = "the " if _OF.match(topic) else ""
     return article + (topic if is_name else topic[0].lower() + topic[1:])
-
-
-def _texts(value: object) -> list[str]:
-    return [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]

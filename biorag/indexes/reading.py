@@ -9,7 +9,7 @@ from typing import Any
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.progress import read_progress
 from biorag.indexes.store import Store
-from biorag.types import FieldFilter, Index, IndexQuery, Snippet, block_id
+from biorag.types import FieldFilter, Index, IndexQuery, Snippet, Where, block_id
 from biorag.utils.files import disk_bytes
 from biorag.utils.progress import batched
 
@@ -59,14 +59,19 @@ def named_snippets(index: Index, name: str, dimension: int) -> list[Snippet]:
             return [snippet]
     if not (name.isascii() and name.isdigit() and len(name) <= PMID_DIGITS):
         return []
+    snippets = snippets_where(index, dimension, (FieldFilter("pmid", "=", int(name)),), MOST_OF_PMID)
+    ids = sorted({snippet.document for snippet in snippets})
+    return [snippet for id in ids if (snippet := document(index, id))]
+
+
+def snippets_where(index: Index, dimension: int, where: Where, most: int) -> list[Snippet]:
+    """Return the snippets that fulfil conditions, by id, at most so many."""
     import numpy as np  # which importing the command line must not
 
     any_vector = np.eye(1, dimension, dtype=np.float32)[0]
-    probe = IndexQuery(any_vector, MOST_OF_PMID, (FieldFilter("pmid", "=", int(name)),), exact=True)
-    (hits,) = index.search([probe])
+    (hits,) = index.search([IndexQuery(any_vector, most, where, exact=True)])
     snippets = index.fetch([hit.id for hit in hits])
-    ids = sorted({snippet.document for snippet in snippets.values()})
-    return [snippet for id in ids if (snippet := document(index, id))]
+    return [snippets[id] for id in sorted(snippets)]
 
 
 def index_facts(store: Store, manifest: Manifest, index: Index) -> dict[str, Any]:

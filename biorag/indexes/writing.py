@@ -170,11 +170,7 @@ def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
 
 
 def _winners(
-    sources: Sequence[Source],
-    survey: Survey,
-    rejects: OnReject | None,
-    split: Splitter,
-    sync: FileSync | None,
+    sources: Sequence[Source], survey: Survey, rejects: OnReject | None, split: Splitter, sync: FileSync | None
 ) -> Iterator[Winner]:
     """Yield the changes of all sources that no other change supersedes; `sync` notes the documents of each."""
     new = (source for source in sources if source not in survey.skipped)

@@ -153,13 +153,13 @@ def checked(
         index,
         tuple(found),
         not_sure,
-        {**{kind.value: of_kinds[kind.value] for kind in FindingKind}, "not_sure": len(not_sure), **_tail(counts)},
+        {
+            **{kind.value: of_kinds[kind.value] for kind in FindingKind},
+            "not_sure": len(not_sure),
+            **{name: counts[name] for name in ("supported", "not_judged")},
+        },
         (*manuscript.notes, *_corrections(matches)),
     )
-
-
-def _tail(counts: Counter[str]) -> dict[str, int]:
-    return {name: counts[name] for name in ("supported", "not_judged")}
 
 
 def _placed(finding: Finding, sentence: CitingSentence | None, claim: CitedClaim | None) -> Finding:

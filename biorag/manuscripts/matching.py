@@ -14,10 +14,11 @@ from difflib import SequenceMatcher
 from typing import NamedTuple, TypeAlias
 from unicodedata import normalize
 
+from biorag.indexes.reading import snippets_where
 from biorag.manuscripts.listing import Place, place_in, without_numbers
 from biorag.manuscripts.manuscript import ListedReference, squeezed
 from biorag.references.reference import Author, Reference, reference_of
-from biorag.types import AnyOf, FieldFilter, Index, IndexQuery, Snippet
+from biorag.types import AnyOf, FieldFilter, Index, IndexQuery, Snippet, Where
 
 CANDIDATES = 10  # records found by the words of a reference, among which its title is looked for
 AT_ONCE = 64  # searches
@@ -85,10 +86,7 @@ class _Lookup:
     """Looks for records in an index, for many references at a time."""
 
     def __init__(self, index: Index, dimension: int) -> None:
-        import numpy as np
-
-        self._index = index
-        self._any_vector = np.eye(1, dimension, dtype=np.float32)[0]
+        self._index, self._dimension = index, dimension
 
     def by_pmid(self, pmids: Iterable[int]) -> dict[int, Snippet]:
         """Return the first snippet of each PMID that the index has."""
@@ -125,11 +123,8 @@ class _Lookup:
             paper = []
         return tuple(sorted(paper, key=lambda one: one.id)) or (snippet,)
 
-    def _all(self, where: tuple[FieldFilter | AnyOf, ...], records: int) -> list[Snippet]:
-        limit = MOST_OF_PAPER + records * 20
-        (ranking,) = self._index.search([IndexQuery(self._any_vector, limit, where, exact=True)])
-        snippets = self._index.fetch([scored.id for scored in ranking])
-        return [snippets[id] for id in sorted(snippets)]
+    def _all(self, where: Where, records: int) -> list[Snippet]:
+        return snippets_where(self._index, self._dimension, where, MOST_OF_PAPER + records * 20)
 
 
 def _of_title(reference: ListedReference, candidates: Sequence[Snippet]) -> Snippet | None:
@@ -197,8 +192,7 @@ def _paper(snippet: Snippet) -> str:
 def named(snippet: Snippet) -> str:
     """Return the title and the year of a record, for a message."""
     record = reference_of(snippet)
-    year = f" ({record.date[0]})" if record.date else ""
-    return f"{record.title or record.id}{year}"
+    return f"{record.title or record.id}{f' ({record.year})' if record.year else ''}"
 
 
 # --- comparison
@@ -288,8 +282,8 @@ def _compared_place(reference: ListedReference, record: Reference, tail: str, is
     own = Place(read.date[:1], read.journal, read.volume, read.pages)
     if is_after and not reference.is_record:
         own = place_in(tail)
-    year, known = str(next(iter(read.date or own.years), "")), str(next(iter(record.date), ""))
-    yield "year", year, known, year == known
+    year = str(next(iter(read.date or own.years), ""))
+    yield "year", year, record.year, year == record.year
     journal, journals = own.journal or read.journal, [name for name in (record.journal, record.abbreviation) if name]
     is_named = is_after and any(squeezed(name) in squeezed(tail) for name in journals)
     yield (

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from biorag.corpus.documents import html_lines, of_word, web_page
+from biorag.corpus.pdf_layout import laid_out, plain, without_references
 from biorag.corpus.readers import Reader
 from biorag.corpus.sources import Source, reader_of
 from biorag.corpus.texts import plain_value, text_lines, without_front
@@ -289,7 +290,6 @@ def _plain_latex(text: str) -> str:
 
 def _pdf(source: Source) -> Content:
     from biorag.corpus.pdf import NO_TEXT, TOO_MUCH, read_paper
-    from biorag.corpus.pdf_layout import laid_out, without_references
 
     paper = read_paper(source)
     pages = [[line._replace(text=_with_signs(line.text, line.level)) for line in page] for page in paper.lines]
@@ -339,8 +339,6 @@ def _whole_items(lines: Sequence[Paragraph]) -> Iterator[Paragraph]:
 
 
 def _joined(lines: Sequence[Paragraph]) -> str:
-    from biorag.corpus.pdf_layout import plain
-
     return plain("\n".join(line.text for line in lines))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from biorag.errors import unknown_name
+from biorag.errors import check_name
 from biorag.manuscripts.checking import CheckReport, Finding, FindingKind
 from biorag.references.reference import reference_of
 from biorag.utils.files import json_text
@@ -43,8 +43,7 @@ p{margin:.3rem 0}blockquote{margin:.3rem 0;padding-left:.8rem;border-left:2px so
 
 def written(report: CheckReport, format: str) -> str:
     """Return a report in a format; raise `UsageError` for an unknown one."""
-    if format not in REPORTS:
-        raise unknown_name("format of a report", format, REPORTS)
+    check_name("format of a report", format, REPORTS)
     return REPORTS[format](report)
 
 
@@ -134,11 +133,7 @@ def sarif(report: CheckReport) -> str:
         {"id": kind.value, "name": kind.value.title().replace("_", ""), "shortDescription": {"text": EXPLAINED[kind]}}
         for kind in kinds
     ]
-    driver = {
-        "name": "biorag",
-        "version": installed_versions(["biorag"]).get("biorag", "0"),
-        "rules": rules,
-    }
+    driver = {"name": "biorag", "version": installed_versions(["biorag"]).get("biorag", "0"), "rules": rules}
     uri = quote(Path(report.manuscript.file).as_posix())
     results = [_result(finding, kinds.index(finding.kind), uri) for finding in report.findings if finding.kind]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
@@ -168,9 +163,4 @@ def as_json(report: CheckReport) -> str:
     return json_text(report.to_json(), indent=2) + "\n"
 
 
-REPORTS: Mapping[str, Callable[[CheckReport], str]] = {
-    "md": markdown,
-    "html": page,
-    "sarif": sarif,
-    "json": as_json,
-}
+REPORTS: Mapping[str, Callable[[CheckReport], str]] = {"md": markdown, "html": page, "sarif": sarif, "json": as_json}

@@ -27,10 +27,7 @@ PER_ROW = 4
 INDEPENDENT = ("bm25",)  # negatives of the reranker that all cells share
 # How the untrained are searched, with which every sweep is compared.
 BASE = "base"
-BASELINES = {
-    "bm25": "--name {base-index.name} --mode bm25 --no-rerank",
-    BASE: "--name {base-index.name} --no-rerank",
-}
+BASELINES = {"bm25": "--name {base-index.name} --mode bm25 --no-rerank", BASE: "--name {base-index.name} --no-rerank"}
 
 
 def _swept(name: str) -> str:

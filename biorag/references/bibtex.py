@@ -8,12 +8,7 @@ from collections.abc import Iterator, Sequence
 from biorag.references.reference import Author, Genre, Reference, references_of
 from biorag.types import Hit
 
-TYPES = {
-    Genre.ARTICLE: "article",
-    Genre.BOOK: "book",
-    Genre.CHAPTER: "incollection",
-    Genre.THESIS: "phdthesis",
-}
+TYPES = {Genre.ARTICLE: "article", Genre.BOOK: "book", Genre.CHAPTER: "incollection", Genre.THESIS: "phdthesis"}
 # BibTeX counts braces even after a backslash, so a brace is written by its name.
 _ESCAPES = {
     "\\": r"{\textbackslash}",
@@ -58,7 +53,7 @@ def _fields(reference: Reference) -> Iterator[tuple[str, str]]:
     yield "title", " ".join(map(_protected, range(len(words := reference.title.split())), words))
     yield "booktitle" if reference.genre is Genre.CHAPTER else "journal", escaped(reference.journal)
     yield "shortjournal", escaped(reference.abbreviation)
-    yield "year", str(reference.date[0]) if reference.date else ""
+    yield "year", reference.year
     yield "month", str(reference.date[1]) if len(reference.date) > 1 else ""
     yield "volume", escaped(reference.volume)
     yield "number", escaped(reference.issue)

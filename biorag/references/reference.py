@@ -119,12 +119,14 @@ class Reference:
         family = self.authors[0].family if self.authors else ""
         plain = unicodedata.normalize("NFKD", family).encode("ascii", "ignore").decode()
         name = re.sub("[^A-Za-z0-9]", "", plain)[:40] or "Anonymous"
-        number = (
-            str(self.pmid)
-            if self.pmid
-            else hashlib.sha256((self.doi.lower() or self.file or self.id).encode()).hexdigest()[:12]
-        )
-        return f"{name}{self.date[0] if self.date else ''}_{number}"
+        digest = hashlib.sha256((self.doi.lower() or self.file or self.id).encode()).hexdigest()
+        number = str(self.pmid) if self.pmid else digest[:12]
+        return f"{name}{self.year}_{number}"
+
+    @property
+    def year(self) -> str:
+        """The year; empty where it is not known."""
+        return str(self.date[0]) if self.date else ""
 
     @property
     def url(self) -> str:
@@ -198,9 +200,8 @@ def has_concern(snippet: Snippet) -> bool:
 def source_line(reference: Reference) -> str:
     """Return "Smith J, et al. · 2019 · Lancet · RCT", as far as it is known."""
     first = ", ".join([author.name for author in reference.authors[:1]] + ["et al."] * (len(reference.authors) > 1))
-    year = str(reference.date[0]) if reference.date else ""
     journal = reference.abbreviation or reference.journal
-    return " · ".join(filter(None, (first, year, journal, ", ".join(study_types(reference.types)))))
+    return " · ".join(filter(None, (first, reference.year, journal, ", ".join(study_types(reference.types)))))
 
 
 # Publication types that do not tell the kind of study.

@@ -44,7 +44,7 @@ def record(reference: Reference) -> dict[str, Any]:
         "title": reference.title,
         "secondary_title": reference.journal,
         "alternate_title1": reference.abbreviation,
-        "year": str(reference.date[0]) if reference.date else "",
+        "year": reference.year,
         "date": _date(reference.date),
         "volume": reference.volume,
         "number": reference.issue,

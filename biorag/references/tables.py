@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from biorag.references.reference import Reference, one_line, reference_of
+from biorag.references.reference import one_line, reference_of
 from biorag.references.vancouver import authors
 from biorag.types import Hit
 
@@ -27,12 +27,12 @@ def markdown(hits: Sequence[Hit]) -> str:
 
 def comma_separated(hits: Sequence[Hit]) -> str:
     """Return hits as CSV, with a header."""
-    return _separated(hits, ",")
+    return separated(COLUMNS, map(_cells, hits))
 
 
 def tab_separated(hits: Sequence[Hit]) -> str:
     """Return hits as TSV, with a header."""
-    return _separated(hits, "\t")
+    return separated(COLUMNS, map(_cells, hits), "\t")
 
 
 def plain(text: str) -> str:
@@ -45,16 +45,15 @@ def _markdown_row(hit: Hit) -> str:
     known = f"PMID {reference.pmid}" if reference.pmid else reference.doi and f"doi:{reference.doi}"
     source = f"[{plain(known)}](<{reference.url}>)" if known else plain(reference.id)
     notes = "".join(f"**{note}.** " for note in reference.notes)
-    cells = (notes + plain(reference.title), plain(authors(reference.authors)), _year(reference))
+    cells = (notes + plain(reference.title), plain(authors(reference.authors)), reference.year)
     others = (plain(reference.journal), plain(", ".join(reference.types)))
     return f"| {' | '.join([str(hit.rank), source, *cells, *others])} |"
 
 
-def _separated(hits: Sequence[Hit], delimiter: str) -> str:
+def separated(columns: Sequence[str], rows: Iterable[Sequence[object]], delimiter: str = ",") -> str:
+    """Return rows under their columns as CSV, or with another delimiter."""
     stream = io.StringIO()
-    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(_cells(hit) for hit in hits)
+    csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerows([columns, *rows])
     return stream.getvalue()
 
 
@@ -62,7 +61,7 @@ def _cells(hit: Hit) -> list[str | int | float]:
     reference = reference_of(hit.snippet)
     names = "; ".join(", ".join(filter(None, author[:3])) for author in reference.authors)
     types = "; ".join(reference.types)
-    described = (reference.title, names, _year(reference), reference.journal, types, reference.doi, reference.pmcid)
+    described = (reference.title, names, reference.year, reference.journal, types, reference.doi, reference.pmcid)
     return [
         *(hit.rank, round(hit.score, 6), cell(reference.id), reference.pmid or ""),
         *map(cell, (*described, reference.url)),
@@ -75,7 +74,3 @@ def cell(text: str) -> str:
     """Return a text on one line; a quote before a text that a spreadsheet would take for a formula."""
     line = one_line(text)
     return f"'{line}" if line.startswith(_FORMULA) else line
-
-
-def _year(reference: Reference) -> str:
-    return str(reference.date[0]) if reference.date else ""

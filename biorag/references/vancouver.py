@@ -30,13 +30,11 @@ def citation(reference: Reference) -> str:
     title = reference.title or first
     journal = reference.abbreviation or reference.journal
     within = f"In: {journal}" if reference.genre is Genre.CHAPTER and journal else journal
-    parts = [authors(reference.authors), title, within, _published(reference)]
-    if reference.doi:
-        parts.append(f"doi: {reference.doi}")
-    if numbers := _numbers(reference):
-        parts.append(numbers)
-    parts.extend(reference.notes)
-    return " ".join(map(_sentence, filter(None, parts)))
+    doi = reference.doi and f"doi: {reference.doi}"
+    pmid = f"PMID: {reference.pmid}" if reference.pmid else ""
+    numbers = filter(None, (pmid, reference.pmcid and f"PMCID: {reference.pmcid}"))
+    parts = [authors(reference.authors), title, within, _published(reference), doi, "; ".join(numbers)]
+    return " ".join(map(_sentence, filter(None, [*parts, *reference.notes])))
 
 
 def authors(authors: Sequence[Author]) -> str:
@@ -65,11 +63,6 @@ def shortened(first: str, last: str) -> str:
     if first.isdigit() and last.isdigit() and len(first) == len(last):
         same = len(list(takewhile(lambda digits: digits[0] == digits[1], zip(first, last, strict=True))))
     return f"{first}-{last[same:]}"
-
-
-def _numbers(reference: Reference) -> str:
-    pmid = f"PMID: {reference.pmid}" if reference.pmid else ""
-    return "; ".join(filter(None, (pmid, f"PMCID: {reference.pmcid}" if reference.pmcid else "")))
 
 
 def _sentence(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from biorag.errors import UsageError
 from biorag.utils.files import BEGINNING, check_output
@@ -22,12 +23,12 @@ BESIDE = ".manifest.json"  # ends the name of a resumable file's manifest
 
 def is_rejects(beginning: bytes) -> bool:
     """Return whether a file that begins so holds rejected lines."""
-    return _first_keys(beginning) == REJECTS
+    return list(first_row(beginning)) == REJECTS
 
 
 def is_per_question(beginning: bytes) -> bool:
     """Return whether a file that begins so holds measures by question."""
-    return _first_keys(beginning) in MEASURES
+    return list(first_row(beginning)) in MEASURES
 
 
 def is_run(beginning: bytes) -> bool:
@@ -43,7 +44,7 @@ def is_plot(beginning: bytes) -> bool:
 
 def is_lock(beginning: bytes) -> bool:
     """Return whether a file that begins so is the lock of a folder: empty, or naming who holds it."""
-    return not beginning or _first_keys(beginning) == ["pid", "host", "since"]
+    return not beginning or list(first_row(beginning)) == ["pid", "host", "since"]
 
 
 def begins_with_key(*names: str) -> Callable[[bytes], bool]:
@@ -107,10 +108,10 @@ def _beginning(path: Path) -> bytes:
         return b""
 
 
-def _first_keys(beginning: bytes) -> list[str]:
-    """Return the keys of the JSON object that a file's first line is; none of anything else."""
+def first_row(beginning: bytes) -> dict[str, Any]:
+    """Return the JSON object that a file's first line is; an empty one of anything else."""
     try:
         row = parse_json(beginning.partition(b"\n")[0])
     except ValueError:
-        return []
-    return list(row) if isinstance(row, dict) else []
+        return {}
+    return row if isinstance(row, dict) else {}

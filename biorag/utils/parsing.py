@@ -77,6 +77,11 @@ def parse_toml(content: bytes, name: str) -> dict[str, Any]:
         raise BadInputError(f"{name} is not valid TOML: {error}") from None
 
 
+def packaged_toml(module: str, name: str) -> dict[str, Any]:
+    """Return the values of a TOML file of biorag's own, which lies beside the module of this `__file__`."""
+    return tomllib.loads(Path(module).with_name(name).read_text(encoding="utf-8"))
+
+
 def parsed(kind: Any, content: bytes | str, extra: Literal["forbid", "ignore"] = "forbid") -> Any:
     """Return JSON text as a value of a type: a dataclass, a `TypedDict`, `list[int]`, an annotated type.
 

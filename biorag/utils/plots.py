@@ -19,7 +19,6 @@ class PlotPanel:
     y: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
     log_x: bool = False
-    log_y: bool = False
 
 
 def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
@@ -35,7 +34,7 @@ def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
             xs, ys = [x for x, _ in points], [y for _, y in points]
             axes.plot(xs, ys, label=name, marker=marker, markersize=3, linewidth=1.3)
         axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
-        axes.set(xscale="log" if panel.log_x else "linear", yscale="log" if panel.log_y else "linear")
+        axes.set(xscale="log" if panel.log_x else "linear")
         axes.grid(alpha=0.3)
         if len(panel.lines) > 1:
             axes.legend(fontsize="x-small")

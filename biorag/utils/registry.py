@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from biorag.errors import MissingError, UsageError, unknown_name
+from biorag.errors import MissingError, UsageError, check_name
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,7 @@ class Registry(Mapping[str, K], Generic[K]):
 
     def named(self, name: str) -> K:
         """Return the kind that a user asked for; raise `UsageError` naming all if there is none."""
-        if name not in self._kinds:
-            raise unknown_name(self.what, name, self._kinds)
+        check_name(self.what, name, self._kinds)
         return self._kinds[name]
 
     def listed(self) -> str:

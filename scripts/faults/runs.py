@@ -160,7 +160,7 @@ def first_snippets(data: Path, count: int, target: Path) -> list[str]:
     return [json.loads(line)["id"] for line in chosen]
 
 
-def small_encoder(folder: Path, dimension: int = 1024) -> Path:
+def small_encoder(folder: Path) -> Path:
     """Make a random one-layer encoder: nothing to download, fast, and vectors large enough for a graph."""
     import torch
     from sentence_transformers import SentenceTransformer
@@ -173,7 +173,7 @@ def small_encoder(folder: Path, dimension: int = 1024) -> Path:
     (bert / "vocab.txt").write_text("\n".join(vocabulary))
     BertTokenizer(str(bert / "vocab.txt")).save_pretrained(bert)
     torch.manual_seed(0)
-    sizes = {"hidden_size": dimension, "num_attention_heads": 8, "intermediate_size": 64, "num_hidden_layers": 1}
+    sizes = {"hidden_size": 1024, "num_attention_heads": 8, "intermediate_size": 64, "num_hidden_layers": 1}
     BertModel(BertConfig(vocab_size=64, max_position_embeddings=64, **sizes)).save_pretrained(bert)
     model = SentenceTransformer(str(bert), device="cpu")
     model.max_seq_length = 32

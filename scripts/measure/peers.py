@@ -28,7 +28,6 @@ from biorag.settings.sources import load_settings
 from biorag.types import Encoder, IndexQuery, Vectors
 from biorag.utils.progress import batched
 from scripts.measure.summary import markdown
-from scripts.measure.synthetic import exact_top, recall
 
 TOP = 10  # snippets that each search returns
 SIZES = (1, 10, 2000)  # questions encoded at once
@@ -119,10 +118,16 @@ def dense_row(opened: OpenIndex, queries: Vectors, repetition: Repetition) -> li
         "theirs": lambda turn: peer.search(queries[turn % len(queries)]),
     }
     timings = collect(interleaved(functions), repetition)
-    exact = [[ids[row] for row in rows] for rows in exact_top(vectors, queries, TOP)]
+    exact = [[ids[row] for row in np.argsort(-(vectors @ query))[:TOP]] for query in queries]
     ours = [[scored.id for scored in hits] for hits in opened.index.search([IndexQuery(q, TOP) for q in queries])]
     recalls = f"{recall(ours, exact):.3f}, {recall([peer.search(query) for query in queries], exact):.3f}"
     return _row("QdrantClient", "dense search", len(ids), timings, recalls, built)
+
+
+def recall(retrieved: Sequence[Sequence[str]], exact: Sequence[Sequence[str]]) -> float:
+    """Return the mean share of each query's exact ids that were retrieved."""
+    shares = [len(set(ids) & set(truth)) / len(truth) for ids, truth in zip(retrieved, exact, strict=True)]
+    return float(np.mean(shares))
 
 
 def encoding_rows(

@@ -35,7 +35,6 @@ from biorag.training.question_generator import QuestionGeneratorTraining
 from biorag.training.reranker import RerankerTraining
 from biorag.training.retriever import RetrieverTraining
 from biorag.types import TrainingRow
-from scripts.measure.memory import reset_peak
 
 STATUS = PROC / "self" / "status"
 HIDDEN, LAYERS, VOCABULARY, HEADS = 256, 6, 2000, 8
@@ -162,7 +161,8 @@ def counted_steps() -> Iterator[dict[str, int]]:
 
         def counted(**how: Any) -> Any:
             before = kilobytes(STATUS, "VmRSS") or 0
-            reset_peak()
+            # proc(5): the peak starts again from the memory in use now.
+            (PROC / "self" / "clear_refs").write_text("5", encoding="ascii")
             with AllocatedBytes([*trainer.model.parameters(), *trainer.model.buffers()]) as allocated:
                 weights = allocated.now
                 result = train(**how)

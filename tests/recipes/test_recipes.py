@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from biorag.benchmarks.significance import bootstrap_interval, paired
 from biorag.cli import app
-from biorag.commands.lines import read_line
+from biorag.commands.reproduce import read_line
 from biorag.errors import BadInputError, UsageError
 from biorag.recipes import papers
 from biorag.recipes.changes import Change

@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 from biorag.cli import app
-from biorag.commands.lines import read_line
+from biorag.commands.reproduce import read_line
 from biorag.errors import BadInputError, ServiceError
 from biorag.models.finding import find_encoder
 from biorag.recipes import papers

@@ -1,4 +1,4 @@
-"""scripts/measure: order of questions, ratios, synthetic vectors, exact search."""
+"""scripts/measure: order of questions, and ratios."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from statistics import median
 import numpy as np
 import pytest
 
-from scripts.measure import synthetic
 from scripts.measure.summary import ratio
 from scripts.measure.warm import System, ask_all
 
@@ -46,12 +45,3 @@ def test_every_question_goes_to_all_systems_in_turning_order():
     answers = ask_all(workers, ["one", "two"])
     assert asked[:9] == [str(systems[place]) for place in (0, 1, 2, 1, 2, 0, 2, 0, 1)]
     assert [[answer["ms"] for answer in answers[system]] for system in systems] == [[3, 4]] * 3  # 1 and 2 warm up
-
-
-@pytest.mark.parametrize("chunk", [7, 1000])
-def test_the_exact_search_is_a_full_sort(chunk):
-    rng = np.random.default_rng(5)
-    vectors, queries = (rng.standard_normal((count, 8)).astype(np.float32) for count in (100, 6))
-    expected = np.argsort(-(queries @ vectors.T), axis=1)[:, :10].tolist()
-    assert synthetic.exact_top(vectors, queries, 10, chunk) == expected
-    assert [sorted(rows) for rows in synthetic.exact_top(vectors[:4], queries, 10, chunk)] == [[0, 1, 2, 3]] * 6

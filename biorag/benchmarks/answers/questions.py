@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from biorag.benchmarks.bioasq.golden import read_golden, read_questions
-from biorag.corpus.datasets import load_dataset
+from biorag.corpus.datasets import drawn, load_dataset
 from biorag.corpus.sources import Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.utils.parsing import parse_json
@@ -130,7 +129,4 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 def sample(data: AnswerDataset, limit: int | None, seed: int) -> AnswerDataset:
     """Return the questions in their order, at most `limit` of them, drawn with the seed."""
-    if limit is None or limit >= len(data.questions):
-        return data
-    drawn = sorted(random.Random(seed).sample(range(len(data.questions)), limit))
-    return AnswerDataset(data.name, [data.questions[index] for index in drawn])
+    return AnswerDataset(data.name, drawn(data.questions, limit, seed))

@@ -19,13 +19,13 @@ from biorag.benchmarks.answers.measures import citation_score, factoid, listed, 
 from biorag.benchmarks.answers.questions import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
 from biorag.benchmarks.significance import bootstrap_interval
 from biorag.engine import OpenIndex, load_checker, require_generator
-from biorag.errors import unknown_name
 from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_documents
 from biorag.retrieval.retriever import Ranking
 from biorag.types import CheckedSentence, FieldFilter, Hit, IndexQuery, OnProgress, Question, Snippet, Verdict, block_id
 from biorag.utils.files import sha256_of_json
 from biorag.utils.runs import RunDirectory
+from biorag.utils.versions import installed_versions
 
 EXTRACT, GENERATE = METHODS = "extract", "generate"
 GOLD = 100  # snippets of relevant documents that are looked at
@@ -64,14 +64,8 @@ class AnswersRun(RunDirectory):
     manifest_name = "manifest.json"
 
 
-def check_method(method: str) -> None:
-    """Raise `UsageError` for an unknown method."""
-    if method not in METHODS:
-        raise unknown_name("way to answer", method, METHODS)
-
-
 def examine(data: AnswerDataset, opened: OpenIndex, method: str, out: Path, on_progress: OnProgress) -> dict[str, Any]:
-    """Ask the questions of a dataset, resuming in `out`, and return the report; see `check_method`."""
+    """Ask the questions of a dataset, resuming in `out`, and return the report."""
     settings = opened.settings
     estimator = opened.estimator()
     checker = load_checker(settings, opened.load_encoder)
@@ -92,8 +86,6 @@ def examine(data: AnswerDataset, opened: OpenIndex, method: str, out: Path, on_p
 
 def _identity(opened: OpenIndex, method: str, data: AnswerDataset) -> dict[str, Any]:
     """Return everything that determines the rows."""
-    from biorag.utils.versions import installed_versions
-
     settings = opened.settings
     questions = [(question.id, question.text, asdict(question.expert)) for question in data.questions]
     return {

@@ -14,7 +14,7 @@ from biorag.benchmarks.per_question import PER_QUESTION, QuestionFigures, write_
 from biorag.benchmarks.retrieval import DEPTH, JudgedCount, held_pmids, refuse_unjudged
 from biorag.benchmarks.significance import paired
 from biorag.engine import open_index
-from biorag.errors import UsageError, unknown_name
+from biorag.errors import UsageError, check_name
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.retrieval import RetrievalSettings
@@ -90,8 +90,7 @@ def chosen_systems(names: Sequence[str]) -> list[str]:
     """Return the named systems, each once, in the paper's order; without names those of `SYSTEMS`."""
     known = (*SYSTEMS, CROSS)
     for name in names:
-        if name not in known:
-            raise unknown_name("system", name, known)
+        check_name("system", name, known)
     return [name for name in known if name in (names or SYSTEMS)]
 
 

@@ -22,7 +22,7 @@ from biorag.indexes.store import open_embedded
 from biorag.indexes.updating import EncodeSnippets
 from biorag.retrieval.retriever import Retriever, Stopwatch
 from biorag.settings.settings import Settings
-from biorag.types import Encoder, Generator, Index, OnProgress, Question, Reranker, Snippet, Vectors, Where
+from biorag.types import Encoder, Generator, Index, OnProgress, Question, Reranker, Snippet, Vectors
 from biorag.utils.progress import batched
 
 MODES = ("bm25", "dense", "hybrid")
@@ -143,12 +143,7 @@ def encoding(
 
 
 def first_stage(
-    index: Index,
-    known: KnownVectors,
-    settings: Settings,
-    sizes: Sequence[int],
-    repetition: Repetition,
-    where: Where = (),
+    index: Index, known: KnownVectors, settings: Settings, sizes: Sequence[int], repetition: Repetition
 ) -> dict[int, Timing]:
     """Return the time of the configured first stage for a batch of encoded questions, by the size of the batch.
 
@@ -158,8 +153,7 @@ def first_stage(
 
     def search(turn: int, size: int) -> dict[str, float]:
         batch = batch_of(known.questions, size, turn)
-        filters = [where] * size if where else ()
-        share = retriever.search_all(batch, settings.retrieval.k_init, filters)[0].timings_ms["first_stage"]
+        share = retriever.search_all(batch, settings.retrieval.k_init)[0].timings_ms["first_stage"]
         return {"first_stage": share * size}
 
     return {size: collect(partial(search, size=size), repetition)["first_stage"] for size in sizes}

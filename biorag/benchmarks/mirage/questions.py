@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from biorag.errors import BadInputError, MissingError, UsageError, unknown_name
+from biorag.errors import BadInputError, MissingError, UsageError, check_name
 from biorag.types import Question
 from biorag.utils.parsing import parse_json, read_regular, validated
 
@@ -85,8 +85,7 @@ def select(benchmark: Benchmark, tasks: Sequence[str], limit: int | None, seed: 
     Raises UsageError if a task is unknown, or no question is left.
     """
     for task in tasks:
-        if task not in benchmark:
-            raise unknown_name("task", task, benchmark)
+        check_name("task", task, benchmark)
     chosen = {task: _sample(benchmark[task], limit, seed) for task in (tasks or benchmark)}
     if not any(chosen.values()):
         raise UsageError("there is no question to ask: raise --limit or choose other tasks")

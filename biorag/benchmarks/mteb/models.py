@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
@@ -17,6 +15,7 @@ from biorag.models.text_encoder import TextEncoder
 from biorag.settings.settings import Settings
 from biorag.training.instructions import dataset_key, parted
 from biorag.types import OnProgress, Snippet, Vectors
+from biorag.utils.files import sha256_of_json
 from biorag.utils.progress import batched
 from biorag.utils.versions import installed_versions
 
@@ -27,7 +26,7 @@ Batch = Mapping[str, Any]
 def model_meta(name: str, identity: Mapping[str, Any]) -> ModelMeta:
     """Return the model's name (of a directory the last part), and as revision the hash of its identity."""
     shown = name if name.count("/") == 1 and not name.startswith((".", "/", "~")) else f"biorag/{name.split('/')[-1]}"
-    revision = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    revision = sha256_of_json(identity)[:16]
     return ModelMeta.create_empty({"name": shown, "revision": revision})
 
 

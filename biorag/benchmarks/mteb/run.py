@@ -17,7 +17,7 @@ from mteb.results import TaskResult
 from biorag.benchmarks.mteb.local import LocalRetrieval
 from biorag.benchmarks.mteb.models import EncoderModel
 from biorag.benchmarks.per_question import NESTED, QuestionFigures, read_figures, write_figures
-from biorag.errors import MissingError, ServiceError, UsageError, unknown_name
+from biorag.errors import MissingError, ServiceError, UsageError, check_name
 
 BATCH = 256  # texts of a batch of mteb's loader
 NDCG, SUCCESS = "ndcg_at_10", "hit_rate_at_5"
@@ -120,8 +120,7 @@ def named_tasks(names: Sequence[str], languages: Sequence[str], group: TaskGroup
 
 def find_group(name: str) -> TaskGroup:
     """Return a group of tasks; UsageError for an unknown name."""
-    if name not in GROUPS:
-        raise unknown_name("group of tasks", name, GROUPS)
+    check_name("group of tasks", name, GROUPS)
     return GROUPS[name]
 
 

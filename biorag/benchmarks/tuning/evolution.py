@@ -220,11 +220,7 @@ class PromptQuestions:
 
 
 def evolve(
-    seed_instruction: str,
-    questions: PromptQuestions,
-    adapter: InstructionAdapter,
-    effort: SearchEffort,
-    folder: Path,
+    seed_instruction: str, questions: PromptQuestions, adapter: InstructionAdapter, effort: SearchEffort, folder: Path
 ) -> Evolution:
     """Evolve an instruction; the last round may exceed the metric calls.
 

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from biorag.benchmarks.retrieval import DEPTH, evaluate, judged_id
 from biorag.benchmarks.tuning.run import dataset_hash, mean_of
-from biorag.corpus.datasets import Dataset, corpus_file
+from biorag.corpus.datasets import Dataset, corpus_file, drawn
 from biorag.engine import load_encoder, open_snippets
 from biorag.errors import BadInputError
 from biorag.models.finding import check_model_name, find_encoder
@@ -64,10 +64,7 @@ def full_grid(experts: int, free: bool) -> list[tuple[float, ...]]:
 
 def draw_questions(data: Dataset, number: int | None, seed: int) -> Dataset:
     """Return a data set with `number` of its questions, in their order; None for all."""
-    if number is None or number >= len(data.questions):
-        return data
-    drawn = sorted(Random(seed).sample(range(len(data.questions)), number))
-    questions = [data.questions[index] for index in drawn]
+    questions = drawn(data.questions, number, seed)
     return Dataset(data.name, questions, {question.id: data.qrels[question.id] for question in questions})
 
 
@@ -231,9 +228,8 @@ class WeightSearch:
         densities = FULL_DENSITIES if recipe.method == TIES else (recipe.density,)
         grid = full_grid(experts, free=recipe.method == LINEAR and has_base)
         points = [(weights, density) for weights in grid for density in densities]
-        if self.drawn is not None and self.drawn < len(points):
-            points = [points[place] for place in sorted(Random(self.seed).sample(range(len(points)), self.drawn))]
-        return [replace(recipe, weights=weights, density=density) for weights, density in points]
+        drawn_points = drawn(points, self.drawn, self.seed)
+        return [replace(recipe, weights=weights, density=density) for weights, density in drawn_points]
 
     def _measures(
         self, folder: Path, experts: Experts, recipe: MergeRecipe, progress: Progress

@@ -21,8 +21,8 @@ from biorag.benchmarks.tuning.evolution import (
     draft_form,
     evolve,
 )
-from biorag.benchmarks.tuning.instruction import copy_with_prompt
 from biorag.engine import OpenGenerator, OpenIndex, encoder_files
+from biorag.models.prompted import copy_prompted
 from biorag.prompts.template import Template
 from biorag.training.instructions import TASK, parted
 from biorag.training.synthesis.writers import Draws, PromptedWriter
@@ -126,7 +126,10 @@ def _written(opened: OpenIndex, folder: Path, before: str, after: str) -> Path |
     shutil.rmtree(folder, ignore_errors=True)
     if after == before:
         return None
-    copy_with_prompt(encoder_files(opened.settings, opened.manifest), folder, after)
+    unfinished = folder.with_name(f"{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    copy_prompted(encoder_files(opened.settings, opened.manifest), unfinished, {"query": after})
+    unfinished.rename(folder)
     return folder
 
 

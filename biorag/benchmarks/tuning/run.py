@@ -15,7 +15,7 @@ from biorag.benchmarks.retrieval import check_measure, measure
 from biorag.benchmarks.tuning.parameters import PARAMETERS, Parameter
 from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.engine import OpenIndex
-from biorag.errors import UsageError, unknown_name
+from biorag.errors import UsageError, check_name
 from biorag.settings.settings import Settings
 from biorag.settings.sources import write_setting
 from biorag.training.held_out import ALL, HeldOutSplit
@@ -85,8 +85,7 @@ class TuningPlan:
         Raises UsageError for an unknown parameter or measure, for a value that is not allowed, and if the parameter
         changes nothing with these settings.
         """
-        if name not in PARAMETERS:
-            raise unknown_name("parameter", name, PARAMETERS)
+        check_name("parameter", name, PARAMETERS)
         check_measure(measure)
         parameter = PARAMETERS[name]
         if fault := parameter.needs(settings):

@@ -14,7 +14,7 @@ from biorag.benchmarks.verification.falsification import FALSIFIERS, OTHER
 from biorag.benchmarks.verification.rewording import reworded
 from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.corpus.sentences import sentences, terms
-from biorag.errors import BadInputError, unknown_name
+from biorag.errors import BadInputError, check_name
 from biorag.types import ClaimLabel, Fetch, Snippet
 
 VERBATIM, REWORDED, AS_WRITTEN = "verbatim", "reworded", "as written"
@@ -64,8 +64,7 @@ def read_claims(folder: Path, fetch: Fetch, half: str, seed: int, limit: int | N
     `fetch` returns the snippets of the answers. Raises `MissingError` if a file is not there; `BadInputError` naming
     file, line and reason, or if no answer repeats a snippet; `UsageError` if there is no such half.
     """
-    if half not in HALVES:
-        raise unknown_name("half", half, HALVES)
+    check_name("half", half, HALVES)
     data = load_dataset(folder)
     answers = {id: expert.ideal for id, expert in read_expert_answers(folder).items()}
     return list(make_claims(list(passages(data, answers, fetch, seed, half))[:limit], seed))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
+
+from biorag.utils.parsing import packaged_toml
 
 Falsifier = Callable[[str, str, random.Random], str | None]
 
@@ -19,7 +19,7 @@ _OPEN = re.compile(r"\b(?:whether|if|may|might|could|unknown|unclear|not only|po
 _AUXILIARY = re.compile(
     r"\b(is|are|was|were|has been|have been|can|does|do|did|will|should)\b(?! (?:not|no|only|never)\b|n't|not\b)"
 )
-_LISTS = tomllib.loads((files("biorag.benchmarks.verification") / "falsification.toml").read_text(encoding="utf-8"))
+_LISTS = packaged_toml(__file__, "falsification.toml")
 _OPPOSITES = dict(_LISTS["opposites"]) | {there: here for here, there in _LISTS["opposites"]}
 _COMMON = frozenset(_LISTS["common"])
 _NUMBER = re.compile(r"(?<![\w.,/<>=≤≥-])(?<![<>=≤≥] )\d+(?:\.\d+)?(?![\w]|[.,]\d|-[A-Za-z]|/)")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-import tomllib
 from collections.abc import Callable
-from importlib.resources import files
+
+from biorag.utils.parsing import packaged_toml
 
 Edit = Callable[[str, random.Random], str]
 EDITS = 2  # at most, in one sentence
 
-_LISTS = tomllib.loads((files("biorag.benchmarks.verification") / "rewording.toml").read_text(encoding="utf-8"))
+_LISTS = packaged_toml(__file__, "rewording.toml")
 _SYNONYMS: dict[str, list[str]] = _LISTS["synonyms"]
 _CONTRACTIONS: dict[str, str] = _LISTS["contractions"]
 _ACTIVE: dict[str, str] = _LISTS["active"]

@@ -73,10 +73,6 @@ def _snippet(text: Text) -> dict[str, Any]:
     return {**identified, "title": text.title, "content": text.content, "contents": joined}
 
 
-def _write_snippets(path: Path) -> None:
-    _write_lines(path, map(_snippet, texts()))
-
-
 def _write_medrag(path: Path) -> None:
     """Write the folder of MedRAG's chunks, of several files."""
     for part in range(2):
@@ -187,7 +183,7 @@ def _write_prompt(path: Path) -> None:
 
 
 FORMATS: Mapping[str, Callable[[Path], None]] = {
-    "snippets": _write_snippets,
+    "snippets": lambda path: _write_lines(path, map(_snippet, texts())),
     "untitled snippets": _write_untitled,
     "MedRAG": _write_medrag,
     "PubMed baseline": _write_baseline,

@@ -96,10 +96,12 @@ def rehearse(
     stand-in, and BadInputError if an input has no format.
     """
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="biorag-") if out is None else nullcontext(str(out)) as name:
-        folder = Path(name).resolve()
+    with tempfile.TemporaryDirectory(prefix="biorag-") if out is None else nullcontext(str(out)) as place:
+        folder = Path(place).resolve()
         choices = replace(choices, data=folder / DATA, rehearsed=True)
-        _write_inputs(RecipePlan(recipe, scale, choices))
+        for name, path in RecipePlan(recipe, scale, choices).inputs.items():
+            if not Path(path).exists():
+                write_input(name, recipe.inputs[name], Path(path))
         plan = RecipePlan(recipe, scale, choices)  # again, since keys have the inputs' contents
         with stand_ins(plan.servers) as urls:
             shared = Shared({**plan.settings, "offline": True}, urls, jobs)
@@ -117,12 +119,6 @@ def rehearse(
                     "cpu_seconds": round(rehearsal.forker.cpu_seconds, 1),
                     "seconds": round(time.perf_counter() - started, 1),
                 }
-
-
-def _write_inputs(plan: RecipePlan) -> None:
-    for name, path in plan.inputs.items():
-        if not Path(path).exists():
-            write_input(name, plan.recipe.inputs[name], Path(path))
 
 
 def _write_models(rehearsal: Rehearsal, plan: RecipePlan, hub: Path) -> None:
