@@ -114,12 +114,8 @@ def draw(data: Path, work: Path, seed: int) -> Path:
     abstracts = Negatives(map(contents, read(work / "free/sample-1/corpus.jsonl")), HARDEST, opening=60)
     negatives = {"bioasq": passages, "ideal": passages, "pubmedqa": passages, "scifact": abstracts}
     pairs = {name: judged(data / name, snippets) for name in ("bioasq", "pubmedqa")}
-    # An answer's row has nothing of its question by which the trainer's guard could drop it.
-    guard = ContaminationDetector([data / path for path in GUARDS])
-    guarded = {match.query for match in guard.matches({question for question, _ in pairs["bioasq"]})}
-    answers = {row["question"]: row["ideal_answer"] for row in read(data / "bioasq/answers.jsonl.gz")}
-    written = {text: own[0][:ANSWER] for text, own in answers.items() if own and text not in guarded}
-    pairs["ideal"] = [(written[text], passage) for text, passage in pairs["bioasq"] if text in written]
+    answers = written(data)
+    pairs["ideal"] = [(answers[text], passage) for text, passage in pairs["bioasq"] if text in answers]
     for row in read(work / "claims/rows.jsonl"):
         pairs.setdefault(row["positive_id"].partition("-")[0], []).append((row["query"], row["positive"]))
     for name in ("conclusions", "titles"):
@@ -145,6 +141,24 @@ def judged(questions: Path, snippets: dict[str, str]) -> list[tuple[str, str]]:
         if question in texts and passage in snippets and not is_held_out(texts[question], HELD_OUT, SPLIT_SEED):
             relevant.setdefault(question, []).append(snippets[passage])
     return [(texts[question], passage) for question, passages in relevant.items() for passage in passages]
+
+
+def written(data: Path) -> dict[str, str]:
+    """Return the beginning of the answer that experts wrote to each BioASQ question.
+
+    None is of a question that is held out or near one of `GUARDS`: an answer's row has nothing of its question by which
+    the trainer could drop it.
+    """
+    rows = read(data / "bioasq/answers.jsonl.gz")
+    answers = {row["question"]: row["ideal_answer"][0][:ANSWER] for row in rows if row["ideal_answer"]}
+    matches = ContaminationDetector([data / path for path in GUARDS]).matches(answers)
+    guarded = {normalised(match.query) for match in matches}
+    left_out = {
+        normalised(answer)
+        for question, answer in answers.items()
+        if normalised(question) in guarded or is_held_out(question, HELD_OUT, SPLIT_SEED)
+    }
+    return {question: answer for question, answer in answers.items() if normalised(answer) not in left_out}
 
 
 def sample(

@@ -85,7 +85,7 @@ TRAINED_STARTER = StarterModel(
     title="biorag-starter",
     package="biorag.models",
     weights="starter.safetensors",
-    sha256="75ebda44d16fb0d4e7a9ab522b6d346ede25dfe295fa60d2d06e65da395b4746",
+    sha256="444e13bf9029d25b171df9ab96c0106999d3cea8f8007a91c4a8ed34f533318a",
 )
 STARTER_TOKENS = 384  # of a text; an abstract's conclusion often stands beyond the 256 that all-MiniLM-L6-v2 reads
 STARTER_GENERATOR = StarterModel(

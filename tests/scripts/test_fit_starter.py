@@ -14,7 +14,7 @@ def test_rows_of_a_seed_hold_no_question_that_is_measured_on(shared_data, tmp_pa
     fit_starter.prepare(shared_data, tmp_path)
     folder = fit_starter.draw(shared_data, tmp_path, seed=fit_starter.SEEDS[0]).parent
     rows = {path.stem: list(fit_starter.read(path)) for path in folder.glob("*.jsonl")}
-    assert sorted(rows) == ["bioasq", "checkcovid", "citint", "conclusions", "pubmedqa", "scifact", "titles"]
+    assert sorted(rows) == ["bioasq", "checkcovid", "citint", "conclusions", "ideal", "pubmedqa", "scifact", "titles"]
     queries = {normalised(row["query"]) for own in rows.values() for row in own}
 
     held_out = {
@@ -31,6 +31,15 @@ def test_rows_of_a_seed_hold_no_question_that_is_measured_on(shared_data, tmp_pa
     for name, texts in measured(shared_data).items():
         assert texts
         assert not (queries - dropped) & {normalised(text) for text in texts}, name
+
+    left_out = held_out | {normalised(text) for text in measured(shared_data)["mirage"]}
+    answers = {
+        normalised(row["ideal_answer"][0][: fit_starter.ANSWER])
+        for row in fit_starter.read(shared_data / "bioasq/answers.jsonl.gz")
+        if normalised(row["question"]) in left_out and row["ideal_answer"]
+    }
+    assert len(answers) > 400
+    assert not queries & answers
 
     cited = {row["text"] for row in fit_starter.read(tmp_path / "cited/sample-1/corpus.jsonl")}
     drawn = [row["positive"] for name in ("titles", "conclusions") for row in rows[name]]
