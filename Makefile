@@ -45,11 +45,11 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --
 test: lint
 	$(PYTEST) -m "not recipes and not long"
 
-# Also the programs of scripts/, cases whose like `test` runs, and 300 examples where `test` takes 25.
+# Also the programs of scripts/, cases whose like `test` runs, and 300 examples where `test` takes 15.
 test-all: lint
 	$(PYTEST) -m "not recipes" --hypothesis-profile campaign
 
-# Every packaged recipe at the scale smoke but the shortest, which `test` runs (about 2 minutes of CPU each).
+# Every packaged recipe at the scale smoke, about 2 minutes of CPU each; `test` rehearses one, and runs a short one.
 recipes: $(VENV)/dev.stamp
 	$(PYTEST) -m recipes
 

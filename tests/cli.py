@@ -21,6 +21,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from biorag.cli import app, main
+from biorag.settings.settings import Settings
 
 SECONDS = 240
 FORKING = multiprocessing.get_context("forkserver")
@@ -87,7 +88,16 @@ def run(*arguments: object, code: int = 0, **settings: Any) -> Ended:
 
 def start(*arguments: object, home: Path | None = None, input: bytes = b"", **variables: object) -> Running:
     """Start `biorag ARGUMENTS` in a process of its own, forked from one that has the libraries loaded."""
+    with_exports(home or Path(os.environ["BIORAG_HOME"]))
     return Running([str(argument) for argument in arguments], environment(home, variables), input)
+
+
+def with_exports(home: Path) -> Path:
+    """Let other processes use this one's exports of encoders: making one takes ten seconds."""
+    if (shared := Settings.of(home=home).exports) != (own := home / "exports") and not own.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        own.symlink_to(shared)
+    return home
 
 
 def forked(target: Callable[..., None], *arguments: object) -> ForkServerProcess:

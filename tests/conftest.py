@@ -6,9 +6,10 @@ import gc
 import json
 import os
 import re
+import shutil
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from string import ascii_lowercase
@@ -16,13 +17,15 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from filelock import FileLock
 
+from biorag import engine
 from biorag.corpus.sources import demo_file
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
 from biorag.utils.network import restrict
 from biorag.utils.secrets import forget
-from tests.cli import invoke, succeeded
+from tests.cli import invoke, succeeded, with_exports
 
 if TYPE_CHECKING:
     from tests.loopback import Script
@@ -33,18 +36,18 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")) and 
     # One core a worker and what it starts: threads that spin while they wait would slow the workers beside them.
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(worker) % len(cores)]})
+gc.disable()  # until all is imported
 # A shell lets what it runs in the background ignore Ctrl-C, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test fails because the machine is slow.
 ANY_MACHINE = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.register_profile("few", ANY_MACHINE, max_examples=25, derandomize=True)
+hypothesis.settings.register_profile("few", ANY_MACHINE, max_examples=15, derandomize=True)
 hypothesis.settings.register_profile("campaign", ANY_MACHINE, max_examples=300)  # of `make test-all`
 hypothesis.settings.load_profile("few")
 LONGEST = (  # files, by the seconds that their tests take
-    *("test_rehearsal", "test_recipes", "test_attacks", "test_search_and_ask", "test_training", "test_train"),
-    *("test_llama", "test_private", "test_main_paths", "test_hostile_files", "test_edge"),
-    *("test_exported", "test_decoder", "test_generate", "test_mine", "test_outputs"),
-    *("test_server", "test_pages"),
+    *("test_main_paths", "test_rehearsal", "test_attacks", "test_folder", "test_page", "test_hostile_files"),
+    *("test_pages", "test_edge", "test_estimating", "test_bench_mteb", "test_train", "test_search_and_ask"),
+    *("test_zotero", "test_outputs", "test_llama", "test_private", "test_recipes", "test_generate", "test_server"),
 )
 KEPT_VARIABLES = {"BIORAG_TEST_QDRANT_URL"}
 MODELS = {"tiny_encoder", "tiny_cross_encoder", "tiny_modernbert", "tiny_decoder", "demo_home"}
@@ -75,8 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave what the imports made out of every later collection of garbage; training asks for several."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -92,17 +95,43 @@ def clean_environment(monkeypatch, tmp_path, tmp_path_factory):
     monkeypatch.setenv("PYTHONSAFEPATH", "")  # which `main` sets
 
 
+def of_all_workers(factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that the processes of a run share."""
+    folder = factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """Return a folder that the first process which needs it makes for all."""
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            unfinished = folder.with_name(f"{folder.name}.unfinished")
+            make(unfinished)
+            unfinished.rename(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shared_exports(tmp_path_factory) -> Iterator[None]:
+    """An encoder is exported once for all tests, not for each scratch home, by one process at a time."""
+    folder = of_all_workers(tmp_path_factory) / "exports"
+    folder.mkdir(exist_ok=True)
+    export = engine._export
+
+    def alone(*given) -> None:
+        with FileLock(folder / "lock"):
+            export(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Settings, "exports", property(lambda _: folder))
+        patch.setattr(engine, "_export", alone)
+        yield
+
+
 @pytest.fixture
-def own_exports() -> None:
+def own_exports(monkeypatch) -> None:
     """Keep the exports of encoders in the home, as ever outside of tests."""
-
-
-@pytest.fixture(autouse=True)
-def shared_exports(request, monkeypatch, tmp_path_factory):
-    """An encoder is exported once for all tests, not for each scratch home, but where `own_exports` is asked for."""
-    if "own_exports" not in request.fixturenames:
-        folder = tmp_path_factory.getbasetemp() / "exports"
-        monkeypatch.setattr(Settings, "exports", property(lambda _: folder))
+    monkeypatch.setattr(Settings, "exports", property(lambda settings: settings.home / "exports"))
 
 
 @pytest.fixture(autouse=True)
@@ -203,14 +232,15 @@ def _tiny_tokenizer(folder: Path) -> None:
     BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
 
 
-def _tiny_bert(folder: Path, seed: int):
+def _tiny_bert(folder: Path, seed: int, **sizes: int):
     import torch
     from transformers import BertConfig, BertModel
 
     folder.mkdir(parents=True)
     _tiny_tokenizer(folder)
     torch.manual_seed(seed)
-    model = BertModel(BertConfig(vocab_size=128, num_attention_heads=2, max_position_embeddings=128, **TINY))
+    sizes = TINY | sizes
+    model = BertModel(BertConfig(vocab_size=128, num_attention_heads=2, max_position_embeddings=128, **sizes))
     model.save_pretrained(folder)
     return model
 
@@ -293,10 +323,12 @@ def tiny_decoder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def demo_home(tmp_path_factory) -> Path:
-    """A home with the demonstration corpus indexed by the starter encoder as index `default`."""
-    home = tmp_path_factory.mktemp("demo-home")
-    succeeded(invoke("index", "demo", "--name", "default", home=home))
-    return home
+    """A home with the demonstration corpus indexed by the starter encoder as index `default`; exports are linked."""
+    made = made_once(
+        of_all_workers(tmp_path_factory) / "demo",
+        lambda home: succeeded(invoke("index", "demo", "--name", "default", home=home)),
+    )
+    return with_exports(shutil.copytree(made, tmp_path_factory.mktemp("demo-home") / "home"))
 
 
 @pytest.fixture(scope="session")

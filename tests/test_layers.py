@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,7 @@ PRINTERS = (
 )
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     trees = {}
     for path in sorted(ROOT.rglob("*.py")):
@@ -79,9 +81,6 @@ def modules() -> dict[str, ast.Module]:
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         trees[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
     return trees
-
-
-MODULES = modules()
 
 
 def targets(tree: ast.Module) -> Iterator[str]:
@@ -93,17 +92,22 @@ def targets(tree: ast.Module) -> Iterator[str]:
             assert not node.level, "imports are absolute"
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                yield full if full in MODULES else str(node.module)
+                yield full if full in modules() else str(node.module)
 
 
 def covers(name: str, module: str) -> bool:
     return module == name or (name != "biorag" and module.startswith(f"{name}."))
 
 
-IMPORTS = {name: set(targets(tree)) - {name} for name, tree in MODULES.items()}
-GRAPH = {
-    name: {target for target in found if covers("biorag", target.partition(".")[0])} for name, found in IMPORTS.items()
-}
+@cache
+def imports() -> dict[str, set[str]]:
+    return {name: set(targets(tree)) - {name} for name, tree in modules().items()}
+
+
+@cache
+def graph() -> dict[str, set[str]]:
+    own = partial(filter, lambda target: covers("biorag", target.partition(".")[0]))
+    return {name: set(own(found)) for name, found in imports().items()}
 
 
 def layer_of(module: str) -> int:
@@ -113,10 +117,10 @@ def layer_of(module: str) -> int:
 
 
 def test_no_module_imports_from_a_higher_layer_or_one_that_is_not_there():
-    assert {(name, target) for name, found in GRAPH.items() for target in found if target not in MODULES} == set()
+    assert {(name, target) for name, found in graph().items() for target in found if target not in modules()} == set()
     higher = {
         (module, target)
-        for module, found in GRAPH.items()
+        for module, found in graph().items()
         for target in found
         if layer_of(target) > layer_of(module) and (module, target) != FACADE
     }
@@ -129,17 +133,17 @@ def test_there_are_no_import_cycles():
     def visit(module: str, trail: tuple[str, ...]) -> None:
         assert module not in trail, " -> ".join((*trail[trail.index(module) :], module))
         if module not in done:
-            for target in sorted(GRAPH[module]):
+            for target in sorted(graph()[module]):
                 visit(target, (*trail, module))
             done.add(module)
 
-    for module in MODULES:
+    for module in modules():
         visit(module, ())
 
 
 @pytest.mark.parametrize("package", OWNERS)
 def test_a_heavy_package_is_imported_by_its_owners_alone(package):
-    importers = {name for name, found in IMPORTS.items() if any(target.split(".")[0] == package for target in found)}
+    importers = {name for name, found in imports().items() if any(target.split(".")[0] == package for target in found)}
     assert {name for name in importers if not any(covers(owner, name) for owner in OWNERS[package])} == set()
 
 
@@ -159,9 +163,9 @@ def test_only_the_command_line_prints():
         "print",
         "stdout",
     ]
-    writers = {name for name, tree in MODULES.items() if printing(tree)}
+    writers = {name for name, tree in modules().items() if printing(tree)}
     assert {name for name in writers if not any(covers(printer, name) for printer in PRINTERS)} == set()
 
 
 def test_the_package_root_imports_nothing_but_the_environment():
-    assert {target for target in IMPORTS["biorag"] if target != FACADE[1]} <= {"importlib", "os", "typing"}
+    assert {target for target in imports()["biorag"] if target != FACADE[1]} <= {"importlib", "os", "typing"}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from biorag.utils.network import restrict
-from tests.cli import invoke
+from tests.cli import invoke, with_exports
 from tests.conftest import write_judged
 from tests.loopback import Script
 from tests.qdrant_standin import StandIn
@@ -57,7 +57,7 @@ def watched(home: Path, *commands: list[str], **variables: str) -> dict:
         capture_output=True,
         text=True,
         timeout=240,
-        env={**names, **threads, "BIORAG_HOME": str(home), **variables},
+        env={**names, **threads, "BIORAG_HOME": str(with_exports(home)), **variables},
     )
     assert ended.returncode == 0, ended.stderr
     return {**json.loads(ended.stdout.splitlines()[-1]), "said": ended.stderr}
@@ -75,7 +75,7 @@ def dataset(tmp_path) -> Path:
 def test_the_main_commands_connect_to_nothing(tmp_path, corpus_file, dataset):
     ran = watched(
         tmp_path / "home",
-        ["index", corpus_file, "--json"],
+        ["index", corpus_file, "--store-tokens", "full", "--json"],
         ["search", "fever", "--json"],
         ["ask", "What lowers fever?", "--max-tokens", "8", "--json"],
         ["bench", "retrieval", dataset, "--json"],

@@ -41,6 +41,7 @@ HIDDEN, LAYERS, VOCABULARY, HEADS = 256, 6, 2000, 8
 SYLLABLES = [first + vowel + last for first in "bcdfglmn" for vowel in "aeiou" for last in "prst"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "[unused1]"]
 QUESTION, PASSAGE = 14, 120  # words, each a token
+STEPS = 3
 
 PLAIN = {"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
 MARKS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
@@ -93,11 +94,11 @@ def write_model(folder: Path, architecture: str, **sizes: Any) -> Path:
 
 
 def training_of(name: str, model: Path) -> Training:
-    """Return the training of a kind from a model: three steps of rows of random syllables."""
+    """Return the training of a kind from a model: a few steps of rows of random syllables."""
     kind, _, negatives, lora, changes = KINDS[name]
     common = {"train_batch_size": 16, "train_max_tokens": 128, "train_validation": 0.0, "precision": "bf16"}
     settings = Settings.of(
-        **{**common, "train_evaluations": 1, "train_max_steps": 3, "train_hard_negatives": negatives, **changes}
+        **{**common, "train_evaluations": 1, "train_max_steps": STEPS, "train_hard_negatives": negatives, **changes}
     )
     draw = random.Random(0)
 

@@ -120,8 +120,9 @@ def test_mistakes_are_sentences(demo, demo_home, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_index_is_made_listed_measured_and_closed(tmp_path, monkeypatch):
+def test_an_index_is_made_listed_measured_and_closed(tmp_path, monkeypatch, tiny_encoder):
     monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("BIORAG_ENCODER", str(tiny_encoder))
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     lines = [

@@ -9,21 +9,20 @@ import numpy as np
 import pytest
 
 from biorag.errors import UsageError
+from biorag.training.instructions import dataset_key, read_tasks
 from biorag.types import Snippet
 from tests.conftest import write_judged, write_medrag
 from tests.fakes import HashEncoder
 
-pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
-
-from biorag.benchmarks.mteb.local import LocalRetrieval
-from biorag.benchmarks.mteb.models import EncoderModel, model_meta
-from biorag.benchmarks.mteb.run import GROUPS, find_group, measured, named_tasks
-from biorag.training.instructions import dataset_key, read_tasks
-
 pytestmark = pytest.mark.models
 
-META = model_meta("fake/hash", {})
 TASK = SimpleNamespace(name="task")
+
+
+@pytest.fixture(autouse=True)
+def mteb():
+    """Import it late, as all that needs it: that takes seconds, in each process that collects these tests."""
+    return pytest.importorskip("mteb", reason="mteb is not installed: pip install 'biorag[mteb]'")
 
 
 class Instructed(HashEncoder):
@@ -43,27 +42,41 @@ def evaluated(model, task):
     return scores
 
 
+def model_of(encoder, *instructions):
+    from biorag.benchmarks.mteb.models import EncoderModel, model_meta
+
+    return EncoderModel(encoder, model_meta("fake/hash", {}), lambda count: None, *instructions)
+
+
 @pytest.fixture
 def model():
-    return EncoderModel(Instructed(), META, lambda count: None)
+    return model_of(Instructed())
 
 
-def test_documents_are_encoded_as_they_are_indexed(model):
-    from mteb.types import PromptType
+@pytest.fixture
+def groups(mteb):
+    from biorag.benchmarks.mteb.run import GROUPS
 
+    return GROUPS
+
+
+def test_documents_are_encoded_as_they_are_indexed(model, mteb):
+    query, document = mteb.types.PromptType.query, mteb.types.PromptType.document
     batches = [
         {"text": ["A b c", "d"], "title": ["A", ""], "body": ["b c", "d"]},
         {"text": ["E? f"], "title": ["E?"], "body": ["f"]},
     ]
-    found = model.encode(batches, task_metadata=TASK, prompt_type=PromptType.document)
+    found = model.encode(batches, task_metadata=TASK, prompt_type=document)
     texts = ["A. b c", "d", "E? f"]
     assert texts == [s.contents for s in (Snippet("", "A", "b c"), Snippet("", "", "d"), Snippet("", "E?", "f"))]
     assert np.array_equal(found, HashEncoder().encode_snippets(texts))
-    queries = model.encode([{"text": ["A b"]}], task_metadata=TASK, prompt_type=PromptType.query)
+    queries = model.encode([{"text": ["A b"]}], task_metadata=TASK, prompt_type=query)
     assert np.array_equal(queries, HashEncoder().encode_queries(["A b"]))
 
 
 def test_what_determines_results_determines_the_revision():
+    from biorag.benchmarks.mteb.models import model_meta
+
     first, same, other = (model_meta("/models/mine", identity) for identity in ({"a": 1}, {"a": 1}, {"a": 2}))
     assert (first.name, first.revision) == ("biorag/mine", same.revision)
     assert first.revision != other.revision
@@ -71,6 +84,8 @@ def test_what_determines_results_determines_the_revision():
 
 
 def test_recommendation_is_map_and_ndcg_over_the_judged(tmp_path, snippets, model):
+    from biorag.benchmarks.mteb.local import LocalRetrieval
+
     queries = {"q1": "aspirin fever pain", "q2": "liver glucose"}
     judged = {
         "q1": {s.id: grade for s, grade in zip(snippets[:6], [0, 2, 0, 1, 0, 0], strict=True)},
@@ -99,11 +114,13 @@ def test_recommendation_is_map_and_ndcg_over_the_judged(tmp_path, snippets, mode
     assert scores["ndcg_at_1000"] == pytest.approx(sum(gains) / 2, abs=1e-5)
 
 
-def test_groups_name_tasks_that_mteb_has():
+def test_groups_name_tasks_that_mteb_has(groups):
+    from biorag.benchmarks.mteb.run import find_group, named_tasks
+
     sizes = {"medical": 12, "stm": 12, "bmretriever": 5, "beir-14": 14, "lotte": 1}
-    assert {name: len(group.tasks) for name, group in GROUPS.items()} == sizes
-    assert "MSMARCO" not in GROUPS["beir-14"].tasks
-    for group in GROUPS.values():
+    assert {name: len(group.tasks) for name, group in groups.items()} == sizes
+    assert "MSMARCO" not in groups["beir-14"].tasks
+    for group in groups.values():
         for tasks in group.averages.values():
             assert set(tasks) <= set(group.tasks)
         assert [task.metadata.name for task in named_tasks(group.tasks, (), group)] == list(group.tasks)
@@ -111,10 +128,10 @@ def test_groups_name_tasks_that_mteb_has():
         find_group("surgical")
 
 
-def test_a_groups_averages_are_those_of_its_paper():
+def test_a_groups_averages_are_those_of_its_paper(groups):
     """BM25's row of Table 11 of Synthesize-Train-Merge."""
     row = (0.563, 0.458, 0.355, 0.718, 0.321, 0.623, 0.686, 0.158, 0.809, 0.492, 0.863, 0.251)
-    group = GROUPS["stm"]
+    group = groups["stm"]
     rows = [{"task": task, "main": "m", "measures": {"m": value}} for task, value in zip(group.tasks, row, strict=True)]
     found = {name: round(value, 3) for name, value in group.means(rows).items()}
     assert found == {"medical": 0.532, "general": 0.515, "all": 0.525}
@@ -122,6 +139,8 @@ def test_a_groups_averages_are_those_of_its_paper():
 
 
 def test_an_aggregate_is_the_mean_of_its_parts(model, tmp_path, monkeypatch):
+    from biorag.benchmarks.mteb.run import measured
+
     values = {"one": {"ndcg_at_10": 0.2, "ndcg_at_20": 0.3}, "two": {"ndcg_at_10": 0.6, "ndcg_at_20": 0.5}}
 
     def task(name, **more):
@@ -138,10 +157,9 @@ def test_an_aggregate_is_the_mean_of_its_parts(model, tmp_path, monkeypatch):
     assert (found["subsets"], found["main"]) == (values, "ndcg_at_10")
 
 
-def test_a_task_is_searched_with_its_own_instruction():
-    encoder = Instructed("Find passages\nQuery: ")
+def test_a_task_is_searched_with_its_own_instruction(groups):
     instructions = read_tasks("bmretriever")
-    model = EncoderModel(encoder, META, lambda count: None, instructions)
+    model = model_of(Instructed("Find passages\nQuery: "), instructions)
     batch = [{"text": ["statins"]}]
     for task, prompt in (
         ("TRECCOVID", "Given a query on COVID-19, retrieve documents that answer the query\nQuery: "),
@@ -149,4 +167,4 @@ def test_a_task_is_searched_with_its_own_instruction():
     ):
         found = model.encode(batch, task_metadata=SimpleNamespace(name=task))
         assert np.array_equal(found, HashEncoder().encode_queries([prompt + "statins"]))
-    assert {dataset_key(name) for name in GROUPS["bmretriever"].tasks} <= instructions.keys()
+    assert {dataset_key(name) for name in groups["bmretriever"].tasks} <= instructions.keys()

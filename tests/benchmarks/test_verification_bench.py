@@ -14,7 +14,6 @@ from biorag.benchmarks.verification.rewording import reworded
 from biorag.corpus.datasets import Dataset
 from biorag.types import Question, Snippet
 from tests.cli import done, failed, invoke, succeeded
-from tests.cli import run as run_command
 from tests.conftest import write_judged, write_medrag
 
 TEXT = "IL-6 was measured. Serum TNF rose in children by 12 mg after 3 days."
@@ -271,10 +270,11 @@ def test_weighing_is_scored_by_the_first_three_of_each_column():
     assert (measured["weighted_MRR"], measured["reached"]) == (0.5, 1.0)
 
 
-def test_weighing_an_index_of_both_sides(tmp_path):
+def test_weighing_an_index_of_both_sides(tmp_path, tiny_encoder):
     home = tmp_path / "home"
     texts = {"1": "Aspirin reduced mortality after stroke.", "2": "Aspirin increased mortality after stroke."}
-    run_command("index", write_medrag(tmp_path / "c.jsonl", [Snippet(*pair, "") for pair in texts.items()]), home=home)
+    corpus = write_medrag(tmp_path / "c.jsonl", [Snippet(*pair, "") for pair in texts.items()])
+    succeeded(invoke("index", corpus, "--encoder", tiny_encoder, home=home))
     rows = [
         {"id": f"set-0-{id}", "claim": texts["1"], "title": text, "sentences": [], "label": label}
         for (id, text), label in zip(texts.items(), ("supports", "contradicts"), strict=True)

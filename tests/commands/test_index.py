@@ -10,7 +10,7 @@ import pytest
 
 from biorag.types import Snippet
 from tests.cli import done, failed, invoke
-from tests.conftest import write_medrag
+from tests.conftest import _tiny_bert, write_medrag
 
 
 @pytest.fixture
@@ -62,14 +62,17 @@ def test_stored_token_vectors_rank_as_those_encoded_anew(run, corpus_file, snipp
     assert done(run("info", "fresh", "--json"))["tokens"] is None
 
 
-@pytest.mark.slow
 def test_a_later_run_keeps_the_projection_of_the_first(run, tmp_path):
     """The second run has another corpus, to which another projection would be fitted."""
+    from sentence_transformers import SentenceTransformer
+
+    _tiny_bert(tmp_path / "bert", seed=3, hidden_size=160)
+    SentenceTransformer(str(tmp_path / "bert"), device="cpu").save(str(tmp_path / "wide"))
     texts = ["Aspirin lowers fever.", "Warfarin thins the blood.", "Metformin lowers glucose in the liver."]
     rows = [Snippet(f"s{number}", "", text, number + 1) for number, text in enumerate(texts)]
     first, second = (write_medrag(tmp_path / f"{len(part)}.jsonl", part) for part in (rows[:1], rows[1:]))
     home = tmp_path / "home" / "indexes" / "default" / "manifest.json"
-    done(run("index", first, "--json"))
+    done(run("index", first, "--encoder", tmp_path / "wide", "--json"))
     before = json.loads(home.read_text())["tokens"]
     done(run("index", second, "--json"))
     assert json.loads(home.read_text())["tokens"] == before

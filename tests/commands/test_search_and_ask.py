@@ -337,7 +337,7 @@ def test_a_generator_that_does_not_answer_is_named(run, small_home):
     failed(run("ask", "aspirin", "--mode", "bm25", "--no-rerank", "--llm", url, home=small_home), 6, url, "check --llm")
 
 
-def test_a_retracted_article_that_held_the_answer_is_named(tmp_path):
+def test_a_retracted_article_that_held_the_answer_is_named(run, tiny_encoder, tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     rows = [
         {
@@ -350,8 +350,7 @@ def test_a_retracted_article_that_held_the_answer_is_named(tmp_path):
         {"id": "p2", "title": "Malaria", "content": "Mosquitoes transmit malaria."},
     ]
     corpus.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    run = partial(invoke, home=tmp_path / "home")
-    done(run("index", str(corpus), "--name", "mine", "--json"))
+    done(run("index", str(corpus), "--name", "mine", "--encoder", tiny_encoder, "--json"))
     asked = "ask", "Does curcumol cure gout?", "--name", "mine", "--json"
     notes = done(run(*asked))["notes"]
     assert (

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
 
 from biorag.training.rows import is_held_out, read_rows, split
 from biorag.types import Snippet
-from tests.cli import Ended, done, failed, invoke, run, start, wait_until
+from tests.cli import done, failed, invoke, run
 from tests.conftest import WORDS, write_medrag
 
 pytestmark = pytest.mark.models
@@ -237,45 +236,3 @@ def test_a_mixture_is_trained_by_a_real_process(mixture, tiny_encoder, tmp_path)
     assert identity["instructions"]["query"] == "Find what heals\nQuery: "
     assert len(set(identity["random_prompts"])) == 10
     assert found["steps"] == -(-training[0] // 8) + -(-training[1] // 8)
-
-
-# --- a real process, killed ---------------------------------------------------------------------------------
-
-
-def checkpoints(out: Path) -> set[str]:
-    return {path.parent.name for path in (out / "checkpoints").glob("checkpoint-*/trainer_state.json")}
-
-
-def stopped(sent: signal.Signals, out: Path, *arguments: object) -> Ended:
-    """Train, and send a signal when the run has written a checkpoint that was not there before."""
-    before = checkpoints(out)
-    with start("train", "retriever", *arguments, "--out", out) as process:
-        wait_until(process, lambda: checkpoints(out) - before)
-        process.send_signal(sent)
-        return process.communicate()
-
-
-@pytest.mark.long
-def test_a_killed_run_goes_on_to_the_same_loss(train, tiny_encoder, pairs, tmp_path):
-    """Killed, then interrupted, then let finish; against a run in one piece."""
-    arguments = [pairs, "--base", tiny_encoder, *FAST, "--epochs", 60, "--evaluations", 15, "--learning-rate", 1e-3]
-    out = tmp_path / "cut"
-    code, stdout, _ = stopped(signal.SIGKILL, out, *arguments)
-    assert (code, stdout) == (-signal.SIGKILL, "")
-    assert json.loads((out / "training.json").read_text())["complete"] is False
-    assert not (out / "model.safetensors").exists()
-
-    code, stdout, stderr = stopped(signal.SIGINT, out, *arguments)
-    assert (code, stdout) == (130, ""), stderr
-    assert stderr.splitlines()[-1] == "error: interrupted; finished work is kept, and the same command resumes"
-    assert "Traceback" not in stderr
-
-    resumed = json.loads(run("train", "retriever", *arguments, "--out", out, "--json").stdout)
-    whole = done(train("retriever", *arguments[3:], pairs, "--out", tmp_path / "whole", "--json"))
-    assert 0 < resumed["resumed_from_step"] < resumed["steps"] == whole["steps"]
-    assert resumed["final_loss"] == pytest.approx(whole["final_loss"], abs=1e-3)
-    assert resumed["best"]["step"] == whole["best"]["step"]
-    assert resumed["best"]["value"] == pytest.approx(whole["best"]["value"], abs=1e-3)
-
-
-# --- what can be done with it -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from biorag.api.session import Session
 from biorag.api.weighings import FIELDS
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
-from tests.cli import done, failed, invoke, run, succeeded
+from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_medrag
 
 CLAIM = "Aspirin reduces mortality after stroke."
@@ -26,10 +26,10 @@ STUDIES = [
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
+def home(tmp_path_factory, tiny_encoder):
     """A home whose index has both sides of a claim, and needs no encoder to be searched."""
     home = tmp_path_factory.mktemp("weighing")
-    run("index", write_medrag(home / "studies.jsonl", STUDIES), "--name", "default", home=home)
+    succeeded(invoke("index", write_medrag(home / "studies.jsonl", STUDIES), "--encoder", tiny_encoder, home=home))
     return home
 
 

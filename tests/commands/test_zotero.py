@@ -83,9 +83,9 @@ def database(tmp_path) -> Path:
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(tmp_path, monkeypatch, tiny_encoder):
     monkeypatch.setenv("HOME", str(tmp_path))
-    return partial(invoke, home=tmp_path / "home")
+    return partial(invoke, home=tmp_path / "home", BIORAG_ENCODER=tiny_encoder)
 
 
 def found(run, question: str) -> list[dict]:
@@ -171,7 +171,8 @@ def test_a_key_names_no_file_elsewhere(run, database, tmp_path):
         ),
     ],
 )
-def test_a_hostile_library_is_read_or_refused_in_one_sentence(run, database, change, code):
+def test_a_hostile_library_is_read_or_refused_in_one_sentence(run, database, change, code, monkeypatch):
+    monkeypatch.setattr("biorag.corpus.zotero.SECONDS", 1)
     with closing(sqlite3.connect(database)) as library:
         library.executescript(change)
     read = run("index", str(database), "--name", "mine")

@@ -316,6 +316,8 @@ def test_a_hostile_file_gives_one_sentence(case, tmp_path, monkeypatch, request)
     monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))
     if case.indexed:
         shutil.copytree(request.getfixturevalue("indexed_home"), tmp_path / "home")
+    if case.loads:
+        monkeypatch.setenv("BIORAG_ENCODER", str(request.getfixturevalue("tiny_encoder")))
     monkeypatch.chdir(tmp_path)
     command = case.make(tmp_path)
     before = set(sys.modules)

@@ -158,7 +158,7 @@ def _fails(index):
     raise RuntimeError("killed")
 
 
-@examples(max_examples=5)
+@examples(max_examples=3)
 @given(gone=st.sets(st.integers(0, 11), min_size=1, max_size=11))
 def test_after_a_deletion_bm25_scores_as_an_index_without_what_was_removed(tmp_path_factory, snippets, gone):
     from biorag.settings.settings import Settings

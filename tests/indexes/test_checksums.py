@@ -32,18 +32,17 @@ def found(store: Store) -> list[str]:
 def test_each_file_that_is_lost_or_changed_is_refused_by_name(store, damage):
     names = [CHECKSUMS, *(str(path.relative_to(store.folder)) for path in shard_files(store.folder))]
     assert len(names) > 20
-    for name in names:
+    for number, name in enumerate(names):
         path = store.folder / name
         whole = path.read_bytes()
         if damage == "removed":
             path.unlink()
         else:
             path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:] if whole else b"x")
-        for writable in (False, True):
-            with pytest.raises(MissingError if damage == "removed" else MismatchError) as caught:
-                store.open(store.require_manifest(), writable)
-            assert str(path) in str(caught.value)
-            assert f"delete {store.folder}, then load a snapshot or index the corpus again" in str(caught.value)
+        with pytest.raises(MissingError if damage == "removed" else MismatchError) as caught:
+            store.open(store.require_manifest(), writable=number % 2 == 1)
+        assert str(path) in str(caught.value)
+        assert f"delete {store.folder}, then load a snapshot or index the corpus again" in str(caught.value)
         path.write_bytes(whole)
     assert found(store)[0] == "s7"  # and the lock is free
 

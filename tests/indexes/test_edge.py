@@ -340,8 +340,8 @@ def filled(folder: Path, numbers: range, dimension: int = DIMENSION, quantized: 
     ("dimension", "quantized"),
     [
         (DIMENSION, False),
-        pytest.param(3000, False, id="graph", marks=pytest.mark.long),
-        pytest.param(3000, True, id="graph-quantized"),
+        pytest.param(1700, False, id="graph", marks=pytest.mark.long),
+        pytest.param(1700, True, id="graph-quantized"),
     ],
 )
 def test_after_deletions_scores_are_those_of_a_fresh_index(tmp_path, dimension, quantized):

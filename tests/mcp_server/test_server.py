@@ -20,7 +20,7 @@ from biorag.mcp_server.server import LONGEST_ERROR, build_server, one_line
 from biorag.mcp_server.tools import QUOTED
 from biorag.settings.settings import Settings
 from biorag.utils.secrets import remember
-from tests.cli import done, environment, invoke, succeeded
+from tests.cli import done, environment, invoke, succeeded, with_exports
 from tests.loopback import Script
 
 NAMES = {"search", "get_snippet", "ask", "verify_claim", "weigh", "cite", "index_info"}
@@ -234,7 +234,7 @@ def test_a_tool_at_work_does_not_hold_up_the_server(home):
 
 
 def variables(home) -> dict[str, str]:
-    return {**os.environ, **environment(home, {})}
+    return {**os.environ, **environment(with_exports(home), {})}
 
 
 CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}

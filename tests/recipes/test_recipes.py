@@ -29,6 +29,7 @@ from biorag.recipes.tables import Figures, markdown
 from biorag.scale.planning import MachineKind
 from biorag.utils.parsing import parse_toml
 from tests.cli import done, failed, invoke, options_of, start, wait_until
+from tests.conftest import write_medrag
 
 READER = partial(read_line, get_command(app).make_context("biorag", ["version"]))
 
@@ -373,35 +374,46 @@ def test_a_measure_of_a_task_among_several(figures):
 
 SHORT = """
 [[steps]]
-name = "settings"
-axes = ["depth"]
-run = "info --settings --k-init {depth}"
+name = "titles"
+run = "data convert title-abstract {texts} --out {out}"
+[[steps]]
+name = "index"
+run = "index {texts} --encoder ENCODER --store-tokens none --name {name}"
+[[steps]]
+name = "measured"
+run = "bench retrieval {titles} --name {index.name} --mode bm25 --no-rerank"
 [[tables]]
-title = "Settings"
-columns = [{title = "k", value = "k_init"}]
-rows = [{title = "one", step = "settings", at = {depth = 1}, paper = [1]}, {title = "mean", step = "settings"}]
+title = "Titles"
+columns = [{title = "nDCG", value = "metrics.nDCG@10"}]
+rows = [{title = "BM25", step = "measured", paper = [0.9]}]
 """
 
 
+@pytest.fixture
+def short(file, snippets, tiny_encoder) -> Path:
+    """A recipe of three real steps: titles as questions, an index, and what BM25 finds in it."""
+    write_medrag(file.parent / "texts.jsonl", [snippet for snippet in snippets if snippet.title])
+    file.write_text(HEAD + SHORT.replace("ENCODER", str(tiny_encoder)))
+    return file
+
+
 @pytest.mark.slow
-def test_a_run_resumes_and_reports(file, tmp_path):
-    file.write_text(HEAD + SHORT.replace("info --settings --k-init {depth}", "info --settings"))
-    asked = ["run", file, "--out", tmp_path / "out", "--data", tmp_path, "--json"]
+def test_a_run_resumes_and_reports(short, tmp_path):
+    asked = ["run", short, "--out", tmp_path / "out", "--data", tmp_path, "--json"]
     report = done(invoke(*asked))
-    assert report["tables"][0]["rows"][0]["cells"][0] == {"value": 20, "low": None, "high": None, "runs": 1, "paper": 1}
-    assert report["tables"][0]["rows"][1]["cells"][0]["runs"] == 2
-    assert [step["command"][3:] for step in report["steps"]] == [["info", "--settings", "--json"]] * 2
+    (cell,) = report["tables"][0]["rows"][0]["cells"]
+    assert (cell["value"], cell["runs"], cell["paper"]) == (1.0, 1, 0.9), "each title has a word of its own"
+    assert [step["command"][3] for step in report["steps"]] == ["data", "index", "bench"]
     written = json.loads((tmp_path / "out" / "report.json").read_text())
     assert written == report
-    assert "| one | 20.000 / 1 |" in (tmp_path / "out" / "report.md").read_text()
+    assert "| BM25 | 1.000" in (tmp_path / "out" / "report.md").read_text()
     again = done(invoke(*asked))
     assert again["steps"] == report["steps"], "nothing runs twice, the seconds are the first ones"
 
 
 @pytest.mark.long
-def test_a_terminated_run_of_steps_says_so_by_its_exit_code(file, tmp_path):
-    file.write_text(HEAD + SHORT.replace("info --settings --k-init {depth}", "info --settings"))
-    with start("run", file, "--out", tmp_path / "out", "--data", tmp_path, home=tmp_path) as process:
+def test_a_terminated_run_of_steps_says_so_by_its_exit_code(short, tmp_path):
+    with start("run", short, "--out", tmp_path / "out", "--data", tmp_path, home=tmp_path) as process:
         wait_until(process, lambda: any((tmp_path / "out" / "logs").glob("*.txt")))
         process.send_signal(signal.SIGTERM)
         assert process.communicate().code == 143
@@ -584,13 +596,8 @@ def test_every_command_of_a_packaged_recipe_has_the_options_it_is_given(paper, s
         assert words <= options_of(step.arguments), step.arguments
 
 
-SHORTEST = "bica"  # of the packaged ones, which `make test` runs; `make recipes` runs the others
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "paper", [pytest.param(paper, marks=() if paper == SHORTEST else pytest.mark.recipes) for paper in papers()]
-)
+@pytest.mark.recipes
+@pytest.mark.parametrize("paper", papers())
 def test_a_packaged_recipe_runs_at_the_scale_smoke(paper, tmp_path):
     report = done(invoke("reproduce", paper, "--out", tmp_path / "out", "--json"))
     assert report["steps"]

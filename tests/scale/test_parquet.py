@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biorag.errors import MismatchError
+from biorag.scale import parquet
 from biorag.scale.parquet import (
     KEY,
     NAMES,
@@ -107,8 +108,10 @@ def tables():
     return {"snippets": (rows, SNIPPETS), "vectors": (vector_table(rows, ENCODED, 3), vector_schema(2, 3))}
 
 
-def test_a_table_that_unpacks_to_far_more_than_its_file_is_a_bomb(tmp_path):
-    rows = 1200
+def test_a_table_that_unpacks_to_far_more_than_its_file_is_a_bomb(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "LARGEST", 1 << 20)
+    monkeypatch.setattr(parquet, "MOST_TIMES", 10)
+    rows = 60
     row = pa.table({name: snippet_table([SNIPPET]).column(name) for name in SNIPPETS.names}, SNIPPETS)
     column = pa.array(["x" * 2**20] * rows)
     table = pa.concat_tables([row] * rows).set_column(2, SNIPPETS.field("content"), column)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 from biorag.api.session import Session
 from biorag.settings.sources import load_settings
-from tests.cli import run
+from tests.cli import invoke, succeeded
 from tests.conftest import write_medrag
 from tests.server.studies import STUDIES
 
@@ -35,20 +36,12 @@ SECONDS = 240
 
 
 @pytest.fixture(scope="session")
-def demo_home(tmp_path_factory) -> Path:
-    """A home with the demonstration corpus, and studies that are made up, as `inhalers`.
-
-    The encoder is exported to it: a server is a process of its own.
-    """
-    home = tmp_path_factory.mktemp("served-home")
-    run("index", "demo", "--name", "default", home=home)
-    run("index", write_medrag(home / "studies.jsonl", STUDIES), "--name", "inhalers", home=home)
+def demo_home(demo_home, tmp_path_factory) -> Path:
+    """A home with the demonstration corpus, and studies that are made up, as `inhalers`."""
+    home = shutil.copytree(demo_home, tmp_path_factory.mktemp("served") / "home", symlinks=True)
+    studies = write_medrag(home / "studies.jsonl", STUDIES)
+    succeeded(invoke("index", studies, "--name", "inhalers", "--store-tokens", "full", home=home))
     return home
-
-
-@pytest.fixture(autouse=True)
-def exports_of_the_home(own_exports) -> None:
-    """Commands in this process use the same exports."""
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import pytest
 
 from biorag.api.session import Session
 from biorag.settings.sources import load_settings
-from tests.cli import failed, invoke, run
+from tests.cli import failed, invoke, succeeded
 from tests.server.conftest import QUESTION, client_of, serving
 
 SECONDS = 120.0  # at most, of a wait
@@ -293,12 +293,13 @@ HOSTILE = [
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory):
+def hostile(tmp_path_factory, tiny_encoder):
     """A session on an index whose texts attack whoever shows them."""
     folder = tmp_path_factory.mktemp("hostile")
     lines = [json.dumps(row) for row in HOSTILE]
     (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    run("index", folder / "corpus.jsonl", "--name", "hostile", home=folder / "home")
+    words = ("--name", "hostile", "--encoder", tiny_encoder)
+    succeeded(invoke("index", folder / "corpus.jsonl", *words, home=folder / "home"))
     with Session(load_settings({"home": folder / "home", "name": "hostile"}, None), eager=True) as session:
         yield session
 

@@ -274,8 +274,7 @@ def test_an_answer_is_copied_with_its_sources(browser, served):
     assert any(line.startswith("Isoniazid interferes") for line in copied)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [NARROW, LARGE, LARGEST], ids=str)
+@pytest.mark.parametrize(("size", "scheme"), [(NARROW, "dark"), (LARGE, "light"), (LARGEST, "dark")], ids=str)
 def test_every_page_fits_each_screen_and_axe_finds_nothing(browser, library, size, scheme):
     sized(browser, size)
     pages = {
@@ -300,6 +299,7 @@ def test_every_page_fits_each_screen_and_axe_finds_nothing(browser, library, siz
             assert faults(browser) == [], address
 
 
+@pytest.mark.long
 def test_pictures_of_the_documentation(browser, library):
     """Each picture is of what the page shows, also where none is taken."""
     browser.get(library.url)

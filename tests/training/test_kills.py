@@ -14,7 +14,6 @@ from safetensors.numpy import load_file
 from biorag.models.finding import ModelFiles, find_encoder
 from biorag.settings.settings import Settings
 from biorag.training import loop
-from biorag.training.bi_encoder import EncoderForm
 from biorag.training.data import Split
 from tests.cli import SECONDS, forked
 from tests.tiny_t5 import write_tiny_t5
@@ -23,7 +22,6 @@ from tests.training.trainers import (
     ROWS,
     train_cross_encoder,
     train_question_generator,
-    train_reranker,
     train_retriever,
 )
 
@@ -123,19 +121,15 @@ class Killed(BaseException):
     pass
 
 
-KINDS = {
-    "reranker": train_reranker,
+KINDS = {  # beside those of test_training and, with LoRA, of test_decoder
     "cross-encoder": lambda *given: train_cross_encoder(*given, "bm25"),
-    "LoRA": lambda *given: train_retriever(*given, form=EncoderForm(lora=True)),
     "question generator": train_question_generator,
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_resumes_from_the_last_checkpoint(kind, tiny_encoder, tiny_decoder, tmp_path, monkeypatch):
-    base = {"LoRA": tiny_decoder}.get(kind, tiny_encoder)
-    if kind == "question generator":
-        base = write_tiny_t5(tmp_path / "t5")
+def test_every_kind_resumes_from_the_last_checkpoint(kind, tiny_encoder, tmp_path, monkeypatch):
+    base = write_tiny_t5(tmp_path / "t5") if kind == "question generator" else tiny_encoder
     files, settings, done = find_encoder(str(base)), SETTINGS.replace(train_max_steps=9, train_eval_steps=9), []
     monkeypatch.setattr(loop, "time", clocked(lambda: 60.0 * len(done)))
 
