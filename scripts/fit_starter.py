@@ -71,7 +71,7 @@ def prepare(data: Path, work: Path) -> None:
 
 
 class Negatives:
-    """Draws negatives from the first `depth` passages that BM25 finds for a query.
+    """Draws negatives from the passages that BM25 finds for a query: `HARDEST` of its first `depth`.
 
     A relevant passage is known by its first `opening` characters, `normalised`; None for all of them.
     """

@@ -279,7 +279,7 @@ def raising(error):
 @pytest.mark.slow
 def test_an_interrupt_ends_with_130_and_one_sentence(home, monkeypatch):
     monkeypatch.setattr("biorag.api.session.Session.search", raising(KeyboardInterrupt()))
-    failed(invoke("search", "x", "--mode", "bm25", "--no-rerank", home=home), 130, "interrupted")
+    failed(invoke("search", "x", "--mode", "bm25", "--no-rerank", home=home), 130, "interrupted; finished work is kept")
 
 
 def call_main(monkeypatch, *arguments):

@@ -23,7 +23,7 @@ def plan(
     machine: Annotated[list[Path], typer.Option(help="TOML file of a machine; repeat to compare.")],
     tokens: Annotated[
         float, typer.Option(min=1, help="Tokens of a snippet on average, cut at the encoder's window.")
-    ] = 241.3,
+    ] = 295.7,
     as_json: options.Json = False,
 ) -> None:
     """Compute time, memory, disk, machines and cost of indexing and searching a large corpus.

@@ -220,10 +220,10 @@ def check_encoder(manifest: Manifest, sha256: str, name: str, configuration: Map
     """
     made = manifest.encoder
     if made.sha256 != sha256:
-        instead = "its weights have changed since, so" if made.id == name else "leave --encoder out, or"
+        named = "its weights have changed, so leave --revision" if made.id == name else "leave --encoder"
         raise MismatchError(
             f"index {manifest.name!r} was made with encoder {made.id!r} ({made.sha256[:12]}), "
-            f"not {name!r} ({sha256[:12]}): {instead} index under another --name"
+            f"not {name!r} ({sha256[:12]}): {named} out, or index under another --name"
         )
     changed = sorted(part for part in made.configuration if made.configuration[part] != configuration.get(part))
     if changed:

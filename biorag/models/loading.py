@@ -49,7 +49,7 @@ def load_model(kind: Any, files: ModelFiles, precision: str, **options: Any) -> 
         _check_reads_text(module, files)
     if files.adapter:
         _adapt(model, files.adapter)
-    if files.max_tokens:
+    if files.max_tokens and hasattr(model, "encode_query"):  # a cross-encoder reads pairs, as long as they may be
         for module in input_modules(model):
             module.max_seq_length = files.max_tokens
     if has_towers(model):

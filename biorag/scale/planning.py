@@ -19,7 +19,7 @@ GIGABYTE = 1e9
 FLOAT, HALF, BYTE = 4, 2, 1
 TERM = 8  # bytes of a BM25 term and its weight
 KEYS = 64 + 8  # bytes of a digest in hexadecimal and of a key
-TEXT_BYTES, TERMS = 1466 / 241.3, 86 / 241.3  # of a token: means of PubMedQA's 500 abstracts
+TEXT_BYTES, TERMS = 1466 / 295.7, 86 / 295.7  # of a token: means of PubMedQA's 500 abstracts
 # Bytes of a snippet beside its vector in a process that has searched a million (docs/experiments/growth.md):
 # (2,351 MB − 55 MB) / 1,000,000 − 4 · 384, for graph, ids, BM25 and the pages read.
 SEARCHED = 760

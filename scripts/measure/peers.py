@@ -137,6 +137,7 @@ def encoding_rows(
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(files.path), local_files_only=True, model_kwargs={"dtype": "float32"})
+    model.max_seq_length = files.max_tokens or model.max_seq_length
     theirs = partial(model.encode_query, show_progress_bar=False)
     for size in SIZES:
         functions: dict[str, Callable[[int], object]] = {

@@ -82,7 +82,9 @@ def test_a_copy_with_prompts_has_the_adapter_in_its_weights(tiny_encoder, adapte
 
 def test_a_cross_encoder_begins_with_the_adapted_weights(tiny_encoder, adapter, changes):
     files = find_encoder(str(tiny_encoder))
-    models = (load_model(CrossEncoder, base, "fp32", num_labels=1) for base in (files, replace(files, adapter=adapter)))
+    bases = (files, replace(files, adapter=adapter, max_tokens=5))
+    models = [load_model(CrossEncoder, base, "fp32", num_labels=1) for base in bases]
+    assert models[0].max_seq_length == models[1].max_seq_length, "the encoder's length is none for pairs"
     before, after = (dict(model[0].auto_model.base_model.named_parameters()) for model in models)
     for name, weight in before.items():
         added = (after[name] - weight).numpy(force=True)
