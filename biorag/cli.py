@@ -83,13 +83,13 @@ PROGRAM = Registry(
         delete   | delete:delete             | Remove snippets from an index.
         fetch    | graph:fetch               | Fetch the records of a PubMed query into a file.
         *corpus  | corpus:app                | Export a corpus for many machines.
-        *embed   | corpus:embed             | Encode an export, also on a Ray cluster.
+        *embed   | corpus:embed              | Encode an export, also on a Ray cluster.
         *plan    | plan:plan                 | Estimate the resources that a large corpus takes.
         models   | models:models             | List the models on this machine.
         *models convert | models:convert     | Convert pickled weights to safetensors.
         models recommend | models:recommend  | List published models that are worth their size.
         mcp      | serve:mcp                 | Serve an index to assistants by MCP.
-        *snapshot | indexes:snapshot         | The old name of 'indexes export' and 'import'.
+        *snapshot | indexes:old_names        | The old name of 'indexes export' and 'import'.
         """,
         "Use",
     ),

@@ -1,4 +1,4 @@
-"""`biorag indexes`: list, show, rename, delete, export and import."""
+"""`biorag indexes`: list, show, rename, delete, export and import; `biorag snapshot`, the old name of the last two."""
 
 from __future__ import annotations
 
@@ -254,12 +254,12 @@ def import_index(
 
 # The old names of `export` and `import`.
 NOW = {"save": "export", "load": "import"}
-snapshot = Application(help="The old name of 'biorag indexes export' and 'import'.")
-snapshot.command("save")(export_index)
-snapshot.command("load")(import_index)
+old_names = Application(help="The old name of 'biorag indexes export' and 'import'.")
+old_names.command("save")(export_index)
+old_names.command("load")(import_index)
 
 
-@snapshot.callback()
+@old_names.callback()
 def name_the_new(ctx: typer.Context) -> None:
     """Say the new name of a command of the group."""
     if ctx.invoked_subcommand in NOW:

@@ -85,8 +85,7 @@ def draw_snippets(
                 yield snippet
 
     draw = Random(seed)
-    drawn = heapq.nsmallest(number, others(), key=lambda _: draw.random())
-    return [*kept, *drawn]
+    return [*kept, *heapq.nsmallest(number, others(), key=lambda _: draw.random())]
 
 
 @dataclass(frozen=True, slots=True)
