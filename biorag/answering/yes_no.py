@@ -26,7 +26,7 @@ YES, NO, MAYBE = range(3)
 TOP = 5  # sentences that count
 TEMPERATURE = 0.3  # of the weights of these sentences, in units of their scores
 PLAN = 0.3  # share of its weight that a sentence keeps which asks, or tells an aim
-PLAINLY = 0.62  # probability from which yes or no is said
+PLAINLY = 0.61  # probability from which yes or no is said
 PLAIN = 0.65  # probability from which a single sentence is on a side
 CUES = (
     *("null_result", "insignificant", "equal", "unlikely", "unclear", "contrast"),
