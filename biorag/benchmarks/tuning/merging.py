@@ -85,7 +85,8 @@ def draw_snippets(
                 yield snippet
 
     draw = Random(seed)
-    return [*kept, *heapq.nsmallest(number, others(), key=lambda _: draw.random())]
+    sampled = heapq.nsmallest(number, others(), key=lambda _: draw.random())  # fills `kept`
+    return [*kept, *sampled]
 
 
 @dataclass(frozen=True, slots=True)
