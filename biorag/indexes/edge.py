@@ -46,7 +46,7 @@ from biorag.indexes.points import (
 )
 from biorag.indexes.view import empty, reading_view
 from biorag.types import CONTAINS, EXISTS, FieldFilter, IndexQuery, Snippet, SparseText, Vectors
-from biorag.utils.files import FolderTree, disk_bytes, require_room
+from biorag.utils.files import FolderTree, require_room
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.panics import panics_raised
 
@@ -146,7 +146,7 @@ class EdgeIndex(PointIndex):
     def _build_segment(self) -> None:
         """Build the graph of what was written since the last one, so that no build takes more memory than this one."""
         share = self._appended / max(sum(segment_sizes(self._folder / SHARD)), 1)
-        require_room(self._folder, int(2 * share * disk_bytes(self._folder / SHARD)))
+        require_room(self._folder, int(2 * share * self._bytes_on_disk()))
         self._optimize(MOST_SEGMENTS)
 
     def _dense(self, vectors: Vectors) -> Sequence[Any]:
@@ -178,10 +178,13 @@ class EdgeIndex(PointIndex):
 
         The engine asks for room for all of it twice more.
         """
-        require_room(self._folder, 2 * disk_bytes(self._folder / SHARD))
+        require_room(self._folder, 2 * self._bytes_on_disk())
         count = self.count()
         vacuumed = 0.0 if count <= VACUUMED_ALWAYS else VACUUMED_SHARE
         self._optimize(segment_number(self._manifest, count), vacuumed if self.deleted_share() != 0 else None)
+
+    def _bytes_on_disk(self) -> int:
+        return sum(path.stat().st_blocks * 512 for path in shard_files(self._folder))
 
     def _optimize(self, segments: int, deleted_threshold: float | None = None) -> None:
         """Optimize to so many segments, each above this share of deletions vacuumed.
