@@ -119,8 +119,11 @@ class Reference:
         family = self.authors[0].family if self.authors else ""
         plain = unicodedata.normalize("NFKD", family).encode("ascii", "ignore").decode()
         name = re.sub("[^A-Za-z0-9]", "", plain)[:40] or "Anonymous"
-        digest = hashlib.sha256((self.doi.lower() or self.file or self.id).encode()).hexdigest()
-        number = str(self.pmid) if self.pmid else digest[:12]
+        number = (
+            str(self.pmid)
+            if self.pmid
+            else hashlib.sha256((self.doi.lower() or self.file or self.id).encode()).hexdigest()[:12]
+        )
         return f"{name}{self.year}_{number}"
 
     @property
