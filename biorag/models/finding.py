@@ -12,7 +12,7 @@ from typing import Any
 
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError, suggestion
 from biorag.models.formats import gguf
-from biorag.models.formats.configuration import configuration_of
+from biorag.models.formats.configuration import MAX_TOKENS, READING, configuration_of
 from biorag.models.formats.directory import ROUTER, check_folder
 from biorag.settings.section import STARTER
 from biorag.types import Sha256
@@ -139,12 +139,16 @@ class ModelFiles:
         return configuration_of(self.path, left_out=ADAPTER, max_tokens=self.max_tokens)
 
     def settings(self, file: str) -> dict[str, Any]:
-        """Return the settings of a JSON file of the model's folder; empty if it is missing or not a JSON object."""
+        """Return the settings of a JSON file of the model's folder; empty if it is missing or not a JSON object.
+
+        Those of `READING` have the model's own `max_tokens`.
+        """
+        own = {MAX_TOKENS: self.max_tokens} if file == READING and self.max_tokens else {}
         try:
             values = parse_json(read_regular(self.path / file))
         except (OSError, ValueError, BadInputError):
-            return {}
-        return values if isinstance(values, dict) else {}
+            return own
+        return values | own if isinstance(values, dict) else own
 
 
 def find_encoder(spec: str, revision: str | None = None, fetch: bool = True) -> ModelFiles:

@@ -12,7 +12,7 @@ from typing import Any
 from biorag.errors import MismatchError, MissingError
 from biorag.models.adapter import write_adapted
 from biorag.models.finding import ADAPTED, WEIGHTS, ModelFiles, find_encoder
-from biorag.models.formats.configuration import MAX_TOKENS, READING
+from biorag.models.formats.configuration import READING
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.utils.files import make_folder, sha256_of, sha256_of_json, write_json
 from biorag.utils.parsing import parsed_file
@@ -57,7 +57,7 @@ def copy_prompted(files: ModelFiles, folder: Path, prompts: Mapping[str, str]) -
         write_adapted(folder / WEIGHTS, files.adapter)
         write_json(folder / ADAPTED, {"weights": sha256_of(folder / WEIGHTS), "identity": files.sha256})
     if files.max_tokens:
-        write_json(folder / READING, {**files.settings(READING), MAX_TOKENS: files.max_tokens})
+        write_json(folder / READING, files.settings(READING))
     write_prompts(folder, prompts)
 
 

@@ -155,7 +155,7 @@ def model_shape(files: ModelFiles) -> ModelShape:
         rms = {"rms_norm_eps": 0} if any(name.endswith("rms_epsilon") for name in header.metadata) else {}
         return shape_of(parameters_of(files), {**own, **rms, "hidden_size": header.number("embedding_length")})
     configuration = replace(files, path=files.reads_passages()).settings("config.json")
-    window = files.max_tokens or files.settings(READING).get(MAX_TOKENS)
+    window = files.settings(READING).get(MAX_TOKENS)
     shape = shape_of(parameters_of(files), configuration, 2 if files.has_towers else 1)
     return replace(shape, window=int(window)) if window else shape
 
