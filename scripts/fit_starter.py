@@ -78,6 +78,7 @@ class Negatives:
 
     def __init__(self, passages: Iterable[str], depth: int, opening: int | None = None) -> None:
         self._passages, self._depth, self._opening = list(passages), depth, opening
+        self._keys = [self._key(passage) for passage in self._passages]
         self._stemmer = Stemmer.Stemmer("english")
         self._bm25 = bm25s.BM25(k1=0.9, b=0.4)
         self._bm25.index(self._tokens(self._passages), show_progress=False)
@@ -93,8 +94,7 @@ class Negatives:
         numbers, _ = self._bm25.retrieve(self._tokens(queries), k=self._depth, show_progress=False)
         lists = dict(zip(queries, numbers, strict=True))
         for query, passage in pairs:
-            found = (self._passages[number] for number in lists[query])
-            others = [text for text in found if self._key(text) not in relevant[query]]
+            others = [self._passages[number] for number in lists[query] if self._keys[number] not in relevant[query]]
             drawn = rng.sample(others[:HARDEST], NEGATIVES)
             names = ["negative", *(f"negative_{number}" for number in range(1, NEGATIVES))]
             yield {"query": query, "positive": passage, **dict(zip(names, drawn, strict=True)), "kind": "bm25"}
