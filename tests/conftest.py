@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
@@ -10,14 +11,13 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-from filelock import FileLock
 
 from biorag import engine
 from biorag.corpus.sources import demo_file
@@ -101,9 +101,17 @@ def of_all_workers(factory: pytest.TempPathFactory) -> Path:
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Wait until no other process of the run holds the lock."""
+    with file.open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
 def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
     """Return a folder that the first process which needs it makes for all."""
-    with FileLock(f"{folder}.lock"):
+    with locked(folder.with_name(f"{folder.name}.lock")):
         if not folder.exists():
             unfinished = folder.with_name(f"{folder.name}.unfinished")
             make(unfinished)
@@ -119,7 +127,7 @@ def shared_exports(tmp_path_factory) -> Iterator[None]:
     export = engine._export
 
     def alone(*given) -> None:
-        with FileLock(folder / "lock"):
+        with locked(folder / "lock"):
             export(*given)
 
     with pytest.MonkeyPatch.context() as patch:

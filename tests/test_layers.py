@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -106,8 +106,10 @@ def imports() -> dict[str, set[str]]:
 
 @cache
 def graph() -> dict[str, set[str]]:
-    own = partial(filter, lambda target: covers("biorag", target.partition(".")[0]))
-    return {name: set(own(found)) for name, found in imports().items()}
+    return {
+        name: {target for target in found if covers("biorag", target.partition(".")[0])}
+        for name, found in imports().items()
+    }
 
 
 def layer_of(module: str) -> int:
