@@ -31,8 +31,9 @@ from biorag.training.rows import is_held_out, normalised, read_records
 from biorag.types import Snippet
 
 HELD_OUT, SPLIT_SEED = 0.2, 0  # of the BioASQ and PubMedQA questions, for measuring
-DRAWN = {"citint": 1500, "conclusions": 1200, "titles": 800}  # rows of a seed; of other sources all
-MOST = {"bioasq": 4, "ideal": 2}  # passages of a question
+QUESTIONS = ("bioasq", "pubmedqa")
+DRAWN = {"citint": 1500, "conclusions": 600, "titles": 400, "pubmed_conclusions": 500}  # a seed; of other sources all
+MOST = {"bioasq": 4, "written": 2}  # passages of a question
 CLAIMS = ("check_covid", "citation_integrity", "scifact")
 HARDEST, NEGATIVES = 20, 2  # passages of BM25's list from which negatives are drawn, and how many
 ANSWER = 500  # characters of a written answer
@@ -54,7 +55,7 @@ def biorag(work: Path, *arguments: str | Path) -> None:
 
 
 def prepare(data: Path, work: Path) -> None:
-    """Convert the claims, and the abstracts of SciFact that no claim of BEIR's test cites, to rows."""
+    """Convert the claims to rows, and the texts of SciFact and PubMed that nothing cites which is measured on."""
     corpus, claims = data / "scifact/corpus.jsonl.gz", data / "claims/train"
     biorag(
         work, "data", "convert", "claims", *(claims / f"{name}.jsonl.gz" for name in CLAIMS), "--out", work / "claims"
@@ -68,6 +69,16 @@ def prepare(data: Path, work: Path) -> None:
     free = work / "free/sample-1/corpus.jsonl"
     biorag(work, "data", "convert", "title-abstract", free, "--out", work / "titles")
     biorag(work, "data", "convert", "conclusions", free, "--out", work / "conclusions")
+    measured = measured_on(data)
+    judged = {
+        passage
+        for name in QUESTIONS
+        for question, passage in judgements(data / name)
+        if normalised(question) in measured
+    }
+    others = work / "others.jsonl"
+    others.write_text("".join(json.dumps(row) + "\n" for row in read(snippets(data)) if row["id"] not in judged))
+    biorag(work, "data", "convert", "conclusions", others, "--out", work / "pubmed_conclusions")
 
 
 class Negatives:
@@ -109,17 +120,29 @@ class Negatives:
 def draw(data: Path, work: Path, seed: int) -> Path:
     """Write the rows of a seed, one file per source, and return the file that names them."""
     rng = random.Random(seed)
-    snippets = {row["id"]: contents(row) for row in read(data / "pubmed/snippets.jsonl.gz")}
-    passages = Negatives(snippets.values(), 2 * HARDEST)
+    texts = {row["id"]: contents(row) for row in read(snippets(data))}
+    passages = Negatives(texts.values(), 2 * HARDEST)
     abstracts = Negatives(map(contents, read(work / "free/sample-1/corpus.jsonl")), HARDEST, opening=60)
-    negatives = {"bioasq": passages, "ideal": passages, "pubmedqa": passages, "scifact": abstracts}
-    pairs = {name: judged(data / name, snippets) for name in ("bioasq", "pubmedqa")}
-    answers = written(data)
-    pairs["ideal"] = [(answers[text], passage) for text, passage in pairs["bioasq"] if text in answers]
+    measured, answers = measured_on(data), written(data)
+    pairs = {
+        name: [
+            (question, texts[passage])
+            for question, passage in judgements(data / name)
+            if normalised(question) not in measured and passage in texts
+        ]
+        for name in QUESTIONS
+    }
+    pairs["written"] = [
+        (answers[question], passage) for name in QUESTIONS for question, passage in pairs[name] if question in answers
+    ]
     for row in read(work / "claims/rows.jsonl"):
         pairs.setdefault(row["positive_id"].partition("-")[0], []).append((row["query"], row["positive"]))
-    for name in ("conclusions", "titles"):
+    pairs["scifact_again"] = pairs["scifact"]
+    for name in ("conclusions", "titles", "pubmed_conclusions"):
         pairs[name] = [(row["query"], row["positive"]) for row in read(work / name / "rows.jsonl")]
+    negatives = dict.fromkeys((*QUESTIONS, "written"), passages) | dict.fromkeys(
+        ("scifact", "scifact_again"), abstracts
+    )
     folder = work / f"rows-{seed}"
     folder.mkdir(exist_ok=True)
     for name, own in pairs.items():
@@ -132,33 +155,33 @@ def draw(data: Path, work: Path, seed: int) -> Path:
     return mix
 
 
-def judged(questions: Path, snippets: dict[str, str]) -> list[tuple[str, str]]:
-    """Return a set's questions, those held out left out, each with the passages that people judged relevant."""
+def judgements(questions: Path) -> Iterator[tuple[str, str]]:
+    """Yield a set's questions, each with the id of a passage that people judged relevant."""
     texts = {row["_id"]: row["text"] for row in read(questions / "queries.jsonl")}
-    relevant: dict[str, list[str]] = {}
     for line in (questions / "qrels/test.tsv").read_text().splitlines():
         question, passage, _ = line.split("\t")
-        if question in texts and passage in snippets and not is_held_out(texts[question], HELD_OUT, SPLIT_SEED):
-            relevant.setdefault(question, []).append(snippets[passage])
-    return [(texts[question], passage) for question, passages in relevant.items() for passage in passages]
+        if question in texts:
+            yield texts[question], passage
+
+
+def measured_on(data: Path) -> set[str]:
+    """Return the BioASQ and PubMedQA questions, normalised, that are held out or near one of `GUARDS`."""
+    texts = [row["text"] for name in QUESTIONS for row in read(data / name / "queries.jsonl")]
+    guarded = ContaminationDetector([data / path for path in GUARDS]).matches(texts)
+    held_out = [text for text in texts if is_held_out(text, HELD_OUT, SPLIT_SEED)]
+    return {normalised(text) for text in (*held_out, *(match.query for match in guarded))}
 
 
 def written(data: Path) -> dict[str, str]:
-    """Return the beginning of the answer that experts wrote to each BioASQ question.
-
-    None is of a question that is held out or near one of `GUARDS`: an answer's row has nothing of its question by which
-    the trainer could drop it.
-    """
-    rows = read(data / "bioasq/answers.jsonl.gz")
-    answers = {row["question"]: row["ideal_answer"][0][:ANSWER] for row in rows if row["ideal_answer"]}
-    matches = ContaminationDetector([data / path for path in GUARDS]).matches(answers)
-    guarded = {normalised(match.query) for match in matches}
-    left_out = {
-        normalised(answer)
-        for question, answer in answers.items()
-        if normalised(question) in guarded or is_held_out(question, HELD_OUT, SPLIT_SEED)
-    }
-    return {question: answer for question, answer in answers.items() if normalised(answer) not in left_out}
+    """Return the beginning of the answer that people wrote to each question; none that is of one left out."""
+    answers = {}
+    for name in QUESTIONS:
+        for row in read(data / name / "answers.jsonl.gz"):
+            if answer := row.get("long_answer") or next(iter(row.get("ideal_answer") or ()), None):
+                answers[row["question"]] = answer[:ANSWER]
+    measured = measured_on(data)
+    texts = {normalised(answer) for question, answer in answers.items() if normalised(question) in measured}
+    return {question: answer for question, answer in answers.items() if normalised(answer) not in texts}
 
 
 def sample(
@@ -188,6 +211,11 @@ def merge(work: Path) -> float:
     trained = [load_file(work / f"encoder-{seed}" / WEIGHTS) for seed in SEEDS]
     changes = {name: sum(model[name] for model in trained) / len(SEEDS) - plain[name] for name in trained[0]}
     return write_adapter(ADAPTER, {name: PART * change for name, change in changes.items() if change.any()}, KEPT)
+
+
+def snippets(data: Path) -> Path:
+    """Return the file of PubMed snippets."""
+    return data / "pubmed/snippets.jsonl.gz"
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

@@ -85,7 +85,7 @@ TRAINED_STARTER = StarterModel(
     title="biorag-starter",
     package="biorag.models",
     weights="starter.safetensors",
-    sha256="444e13bf9029d25b171df9ab96c0106999d3cea8f8007a91c4a8ed34f533318a",
+    sha256="7544bfba3b449d2fb0d40e527af7ca700470d13e059167c9c4be12bf71f1ec03",
 )
 STARTER_TOKENS = 384  # of a text; an abstract's conclusion often stands beyond the 256 that all-MiniLM-L6-v2 reads
 STARTER_GENERATOR = StarterModel(
