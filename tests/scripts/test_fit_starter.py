@@ -14,7 +14,8 @@ def test_rows_of_a_seed_hold_no_question_that_is_measured_on(shared_data, tmp_pa
     fit_starter.prepare(shared_data, tmp_path)
     folder = fit_starter.draw(shared_data, tmp_path, seed=fit_starter.SEEDS[0]).parent
     rows = {path.stem: list(fit_starter.read(path)) for path in folder.glob("*.jsonl")}
-    assert sorted(rows) == ["bioasq", "checkcovid", "citint", "conclusions", "ideal", "pubmedqa", "scifact", "titles"]
+    claims, questions = {"checkcovid", "citint", "scifact", "scifact_again"}, {"bioasq", "pubmedqa", "written"}
+    assert rows.keys() == claims | questions | {"conclusions", "titles", "pubmed_conclusions"}
     queries = {normalised(row["query"]) for own in rows.values() for row in own}
 
     held_out = {
@@ -34,16 +35,28 @@ def test_rows_of_a_seed_hold_no_question_that_is_measured_on(shared_data, tmp_pa
 
     left_out = held_out | {normalised(text) for text in measured(shared_data)["mirage"]}
     answers = {
-        normalised(row["ideal_answer"][0][: fit_starter.ANSWER])
-        for row in fit_starter.read(shared_data / "bioasq/answers.jsonl.gz")
-        if normalised(row["question"]) in left_out and row["ideal_answer"]
+        normalised(answer[: fit_starter.ANSWER])
+        for name in ("bioasq", "pubmedqa")
+        for row in fit_starter.read(shared_data / name / "answers.jsonl.gz")
+        for answer in (row.get("long_answer") or row["ideal_answer"][0],)
+        if normalised(row["question"]) in left_out
     }
-    assert len(answers) > 400
+    assert len(answers) > 500
     assert not queries & answers
 
     cited = {row["text"] for row in fit_starter.read(tmp_path / "cited/sample-1/corpus.jsonl")}
     drawn = [row["positive"] for name in ("titles", "conclusions") for row in rows[name]]
     assert not any(abstract[:60] in text for text in drawn for abstract in cited)
+
+    texts = {row["id"]: row["content"] for row in fit_starter.read(shared_data / "pubmed/snippets.jsonl.gz")}
+    judged = {
+        texts[passage]
+        for name in ("bioasq", "pubmedqa")
+        for question, passage in fit_starter.judgements(shared_data / name)
+        if normalised(question) in left_out and passage in texts
+    }
+    assert len(judged) > 2000
+    assert not any(row["query"] in text for row in rows["pubmed_conclusions"] for text in judged)
 
 
 def measured(data):
