@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, islice
 
 from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sources import DEMO, Source, demo_file
@@ -16,6 +17,8 @@ from biorag.settings.index import COMPACT_DIMENSION
 from biorag.settings.settings import Settings
 from biorag.types import Snippet, TokenEncoder
 from biorag.utils.registry import or_list
+
+FITTED = 128  # texts of a sample that a projection is fitted to; more bring nothing (LOG, 2026-11-26)
 
 
 def stores_tokens(settings: Settings) -> bool:
@@ -57,7 +60,6 @@ def token_parameters(
 
     The demonstration corpus fills up a small sample: the index may grow, and the projection stays.
     """
-    from biorag.indexes.surveying import SAMPLE
     from biorag.models.token_projection import fitted, to_text
 
     dimension = tokens.query_tokens(["dimension"])[0].shape[1]
@@ -67,7 +69,7 @@ def token_parameters(
     if dimension <= COMPACT_DIMENSION:
         return replace(full, kept=COMPACT)
     demo = Source(DEMO, demo_file("snippets.jsonl"))
-    texts = [snippet.contents for snippet in (*sample, *read_snippets(demo, refuse))][: max(SAMPLE, len(sample))]
+    texts = [snippet.contents for snippet in islice(chain(sample, read_snippets(demo, refuse)), FITTED)]
     projection = fitted(tokens.snippet_tokens(texts), COMPACT_DIMENSION)
     return replace(full, kept=COMPACT, dimension=COMPACT_DIMENSION, projection=to_text(projection))
 
