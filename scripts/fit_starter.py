@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -164,12 +165,13 @@ def judgements(questions: Path) -> Iterator[tuple[str, str]]:
             yield texts[question], passage
 
 
-def measured_on(data: Path) -> set[str]:
+@cache
+def measured_on(data: Path) -> frozenset[str]:
     """Return the BioASQ and PubMedQA questions, normalised, that are held out or near one of `GUARDS`."""
     texts = [row["text"] for name in QUESTIONS for row in read(data / name / "queries.jsonl")]
     guarded = ContaminationDetector([data / path for path in GUARDS]).matches(texts)
     held_out = [text for text in texts if is_held_out(text, HELD_OUT, SPLIT_SEED)]
-    return {normalised(text) for text in (*held_out, *(match.query for match in guarded))}
+    return frozenset(normalised(text) for text in (*held_out, *(match.query for match in guarded)))
 
 
 def written(data: Path) -> dict[str, str]:
