@@ -77,9 +77,9 @@ def prepare(data: Path, work: Path) -> None:
         for question, passage in judgements(data / name)
         if normalised(question) in measured
     }
-    others = work / "others.jsonl"
-    others.write_text("".join(json.dumps(row) + "\n" for row in read(snippets(data)) if row["id"] not in judged))
-    biorag(work, "data", "convert", "conclusions", others, "--out", work / "pubmed_conclusions")
+    rest = work / "unjudged.jsonl"
+    rest.write_text("".join(json.dumps(row) + "\n" for row in read(snippets(data)) if row["id"] not in judged))
+    biorag(work, "data", "convert", "conclusions", rest, "--out", work / "pubmed_conclusions")
 
 
 class Negatives:
