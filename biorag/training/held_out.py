@@ -7,7 +7,7 @@ from pathlib import Path
 
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError, UsageError
-from biorag.training.contamination import ContaminationDetector
+from biorag.training.contamination import ContaminationPolicy
 from biorag.training.rows import is_held_out
 
 ALL, HELD_OUT, TRAINING, DROPPED = PARTS = ("all", "held-out", "training", "dropped")
@@ -54,8 +54,6 @@ class HeldOutSplit:
 
     def _dropped(self, data: Dataset) -> set[str]:
         """Return the ids of the questions that match a benchmark's."""
-        if not self.benchmarks:
-            return set()
-        matches = ContaminationDetector(self.benchmarks).matches(question.text for question in data.questions)
-        texts = {match.query for match in matches}
-        return {question.id for question in data.questions if question.text in texts}
+        policy = ContaminationPolicy(self.benchmarks, drop=bool(self.benchmarks))
+        kept, _ = policy.apply(data.questions, lambda question: (question.text,))
+        return {question.id for question in data.questions} - {question.id for question in kept}

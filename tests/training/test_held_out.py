@@ -38,6 +38,13 @@ def test_each_part_has_its_questions_in_their_order_with_their_judgements(benchm
             assert found.qrels == {id: DATA.qrels[id] for id in expected}
 
 
+def test_another_spelling_of_a_dropped_question_is_dropped_too(benchmark):
+    again = Question("again", TEXTS[min(OF_BENCHMARK - HELD)].lower())
+    twice = Dataset("asked", [*DATA.questions, again], {**DATA.qrels, again.id: {"d": 1}})
+    training = HeldOutSplit(0.3, 5, (benchmark,), TRAINING).select(twice)
+    assert {question.id for question in training.questions} == TEXTS.keys() - HELD - OF_BENCHMARK
+
+
 @pytest.mark.parametrize(
     ("fraction", "part", "reason"),
     [
