@@ -24,15 +24,18 @@ import bm25s
 import Stemmer
 from safetensors.numpy import load_file
 
+from biorag.benchmarks.answers.questions import read_expert_answers
+from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.models import finding
 from biorag.models.adapter import write_adapter
 from biorag.models.finding import PLAIN_STARTER, TRAINED_STARTER, WEIGHTS, find_encoder
-from biorag.training.contamination import ContaminationDetector
-from biorag.training.rows import is_held_out, normalised, read_records
+from biorag.training.held_out import HELD_OUT, TRAINING, HeldOutSplit
+from biorag.training.rows import normalised, read_records
 from biorag.types import Snippet
 
-HELD_OUT, SPLIT_SEED = 0.2, 0  # of the BioASQ and PubMedQA questions, for measuring
+SHARE, SPLIT_SEED = 0.2, 0  # held out of the BioASQ and PubMedQA questions, for measuring
 QUESTIONS = ("bioasq", "pubmedqa")
+SNIPPETS = "pubmed/snippets.jsonl.gz"
 DRAWN = {"citint": 1500, "conclusions": 600, "titles": 400, "pubmed_conclusions": 500}  # a seed; of other sources all
 MOST = {"bioasq": 4, "written": 2}  # passages of a question
 CLAIMS = ("check_covid", "citation_integrity", "scifact")
@@ -42,7 +45,7 @@ SEEDS, RANK, KEPT = (1, 2), 64, 64
 PART = 0.7  # of the mean change: less forgets less, see docs/starter.md
 ADAPTER = Path(finding.__file__).with_name(TRAINED_STARTER.weights)
 GUARDS = ("mirage/benchmark.json", "scifact/queries.jsonl")
-TRAINING = (
+OPTIONS = (
     *("--base", PLAIN_STARTER, "--lora", "--lora-rank", str(RANK), "--lora-alpha", str(2 * RANK)),
     *("--token-loss", "1", "--learning-rate", "8e-4", "--batch-size", "48", "--max-tokens", "160"),
     *("--hard-negatives", str(NEGATIVES), "--validation", "0", "--epochs", "3", "--evaluations", "1"),
@@ -61,7 +64,7 @@ def prepare(data: Path, work: Path) -> None:
     biorag(
         work, "data", "convert", "claims", *(claims / f"{name}.jsonl.gz" for name in CLAIMS), "--out", work / "claims"
     )
-    cited = len({line.split("\t")[1] for line in (data / "scifact/qrels/test.tsv").read_text().splitlines()[1:]})
+    cited = len({id for judged in load_dataset(data / "scifact").qrels.values() for id in judged})
     keep = ("--keep", data / "scifact")
     biorag(work, "data", "sample", corpus, "--sizes", str(cited), *keep, "--out", work / "cited")
     others = sum(1 for _ in read(corpus)) - cited
@@ -70,15 +73,9 @@ def prepare(data: Path, work: Path) -> None:
     free = work / "free/sample-1/corpus.jsonl"
     biorag(work, "data", "convert", "title-abstract", free, "--out", work / "titles")
     biorag(work, "data", "convert", "conclusions", free, "--out", work / "conclusions")
-    measured = measured_on(data)
-    judged = {
-        passage
-        for name in QUESTIONS
-        for question, passage in judgements(data / name)
-        if normalised(question) in measured
-    }
+    judged = {id for name in QUESTIONS for ids in part_of(data, name, HELD_OUT).qrels.values() for id in ids}
     rest = work / "unjudged.jsonl"
-    rest.write_text("".join(json.dumps(row) + "\n" for row in read(snippets(data)) if row["id"] not in judged))
+    rest.write_text("".join(json.dumps(row) + "\n" for row in read(data / SNIPPETS) if row["id"] not in judged))
     biorag(work, "data", "convert", "conclusions", rest, "--out", work / "pubmed_conclusions")
 
 
@@ -121,24 +118,20 @@ class Negatives:
 def draw(data: Path, work: Path, seed: int) -> Path:
     """Write the rows of a seed, one file per source, and return the file that names them."""
     rng = random.Random(seed)
-    texts = {row["id"]: contents(row) for row in read(snippets(data))}
+    texts = {row["id"]: contents(row) for row in read(data / SNIPPETS)}
     passages = Negatives(texts.values(), 2 * HARDEST)
     abstracts = Negatives(map(contents, read(work / "free/sample-1/corpus.jsonl")), HARDEST, opening=60)
-    measured, answers = measured_on(data), written(data)
-    pairs = {
-        name: [
-            (question, texts[passage])
-            for question, passage in judgements(data / name)
-            if normalised(question) not in measured and passage in texts
-        ]
-        for name in QUESTIONS
+    training, answers = {name: part_of(data, name, TRAINING) for name in QUESTIONS}, written(data)
+    pairs: dict[str, list[tuple[str, str]]] = {
+        name: [(question.text, texts[id]) for question in own.questions for id in own.qrels[question.id] if id in texts]
+        for name, own in training.items()
     }
     pairs["written"] = [
         (answers[question], passage) for name in QUESTIONS for question, passage in pairs[name] if question in answers
     ]
     for row in read(work / "claims/rows.jsonl"):
         pairs.setdefault(row["positive_id"].partition("-")[0], []).append((row["query"], row["positive"]))
-    pairs["scifact_again"] = pairs["scifact"]
+    pairs["scifact_again"] = pairs["scifact"]  # with other negatives, in a set of its own: a set has no row twice
     for name in ("conclusions", "titles", "pubmed_conclusions"):
         pairs[name] = [(row["query"], row["positive"]) for row in read(work / name / "rows.jsonl")]
     negatives = dict.fromkeys((*QUESTIONS, "written"), passages) | dict.fromkeys(
@@ -156,34 +149,26 @@ def draw(data: Path, work: Path, seed: int) -> Path:
     return mix
 
 
-def judgements(questions: Path) -> Iterator[tuple[str, str]]:
-    """Yield a set's questions, each with the id of a passage that people judged relevant."""
-    texts = {row["_id"]: row["text"] for row in read(questions / "queries.jsonl")}
-    for line in (questions / "qrels/test.tsv").read_text().splitlines():
-        question, passage, _ = line.split("\t")
-        if question in texts:
-            yield texts[question], passage
-
-
 @cache
-def measured_on(data: Path) -> frozenset[str]:
-    """Return the BioASQ and PubMedQA questions, normalised, that are held out or near one of `GUARDS`."""
-    texts = [row["text"] for name in QUESTIONS for row in read(data / name / "queries.jsonl")]
-    guarded = ContaminationDetector([data / path for path in GUARDS]).matches(texts)
-    held_out = [text for text in texts if is_held_out(text, HELD_OUT, SPLIT_SEED)]
-    return frozenset(normalised(text) for text in (*held_out, *(match.query for match in guarded)))
+def part_of(data: Path, name: str, part: str) -> Dataset:
+    """Return the questions of a set to train on, or those that are held out or near one of `GUARDS`."""
+    split = HeldOutSplit(SHARE, SPLIT_SEED, tuple(data / path for path in GUARDS), part)
+    return split.select(load_dataset(data / name))
 
 
 def written(data: Path) -> dict[str, str]:
-    """Return the beginning of the answer that people wrote to each question; none that is of one left out."""
-    answers = {}
-    for name in QUESTIONS:
-        for row in read(data / name / "answers.jsonl.gz"):
-            if answer := row.get("long_answer") or next(iter(row.get("ideal_answer") or ()), None):
-                answers[row["question"]] = answer[:ANSWER]
-    measured = measured_on(data)
-    texts = {normalised(answer) for question, answer in answers.items() if normalised(question) in measured}
-    return {question: answer for question, answer in answers.items() if normalised(answer) not in texts}
+    """Return the beginning of the answer that people wrote to each question; none that is of one measured on."""
+    experts = {name: read_expert_answers(data / name) for name in QUESTIONS}
+
+    def answers(part: str) -> dict[str, str]:
+        return {
+            question.text: experts[name][question.id].ideal[0][:ANSWER]
+            for name in QUESTIONS
+            for question in part_of(data, name, part).questions
+        }
+
+    measured = {normalised(answer) for answer in answers(HELD_OUT).values()}
+    return {question: answer for question, answer in answers(TRAINING).items() if normalised(answer) not in measured}
 
 
 def sample(
@@ -204,7 +189,7 @@ def train(data: Path, work: Path, seed: int) -> None:
     """Train an encoder on the rows of a seed; rows near MIRAGE's questions or BEIR's test claims are dropped."""
     guards = [part for path in GUARDS for part in ("--guard", data / path)]
     out = ("--drop-contaminated", "--seed", str(seed), "--out", work / f"encoder-{seed}")
-    biorag(work, "train", "retriever", draw(data, work, seed), *TRAINING, *guards, *out)
+    biorag(work, "train", "retriever", draw(data, work, seed), *OPTIONS, *guards, *out)
 
 
 def merge(work: Path) -> float:
@@ -213,11 +198,6 @@ def merge(work: Path) -> float:
     trained = [load_file(work / f"encoder-{seed}" / WEIGHTS) for seed in SEEDS]
     changes = {name: sum(model[name] for model in trained) / len(SEEDS) - plain[name] for name in trained[0]}
     return write_adapter(ADAPTER, {name: PART * change for name, change in changes.items() if change.any()}, KEPT)
-
-
-def snippets(data: Path) -> Path:
-    """Return the file of PubMed snippets."""
-    return data / "pubmed/snippets.jsonl.gz"
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from biorag.corpus.datasets import load_dataset
 from biorag.training.contamination import ContaminationDetector
 from biorag.training.rows import is_held_out, normalised
 from scripts import fit_starter
@@ -22,7 +23,7 @@ def test_rows_of_a_seed_hold_no_question_that_is_measured_on(shared_data, tmp_pa
         normalised(row["text"])
         for name in ("bioasq", "pubmedqa")
         for row in fit_starter.read(shared_data / name / "queries.jsonl")
-        if is_held_out(row["text"], fit_starter.HELD_OUT, fit_starter.SPLIT_SEED)
+        if is_held_out(row["text"], fit_starter.SHARE, fit_starter.SPLIT_SEED)
     }
     assert len(held_out) > 400
     assert not queries & held_out
@@ -50,10 +51,11 @@ def test_rows_of_a_seed_hold_no_question_that_is_measured_on(shared_data, tmp_pa
 
     texts = {row["id"]: row["content"] for row in fit_starter.read(shared_data / "pubmed/snippets.jsonl.gz")}
     judged = {
-        texts[passage]
-        for name in ("bioasq", "pubmedqa")
-        for question, passage in fit_starter.judgements(shared_data / name)
-        if normalised(question) in left_out and passage in texts
+        texts[id]
+        for data in (load_dataset(shared_data / "bioasq"), load_dataset(shared_data / "pubmedqa"))
+        for question in data.questions
+        for id in data.qrels[question.id]
+        if normalised(question.text) in left_out and id in texts
     }
     assert len(judged) > 2000
     assert not any(row["query"] in text for row in rows["pubmed_conclusions"] for text in judged)
