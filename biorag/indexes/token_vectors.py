@@ -18,7 +18,8 @@ from biorag.settings.settings import Settings
 from biorag.types import Snippet, TokenEncoder
 from biorag.utils.registry import or_list
 
-FITTED = 128  # texts of a sample that a projection is fitted to; more bring nothing (LOG, 2026-11-26)
+# Texts of a sample that a projection is fitted to, and characters of each: more bring nothing (LOG, 2026-11-26).
+FITTED, BEGINNING = 128, 500
 
 
 def stores_tokens(settings: Settings) -> bool:
@@ -69,7 +70,7 @@ def token_parameters(
     if dimension <= COMPACT_DIMENSION:
         return replace(full, kept=COMPACT)
     demo = Source(DEMO, demo_file("snippets.jsonl"))
-    texts = [snippet.contents for snippet in islice(chain(sample, read_snippets(demo, refuse)), FITTED)]
+    texts = [snippet.contents[:BEGINNING] for snippet in islice(chain(sample, read_snippets(demo, refuse)), FITTED)]
     projection = fitted(tokens.snippet_tokens(texts), COMPACT_DIMENSION)
     return replace(full, kept=COMPACT, dimension=COMPACT_DIMENSION, projection=to_text(projection))
 
