@@ -137,9 +137,11 @@ def measure_demo(program: Program) -> Figures:
         asked = json.loads(line)
         words = f"ask {shlex.quote(asked['question'])} --name demo"
         extract, reply = program.json(words), program.json(f"{words} --llm starter --no-cache")
+        is_own = reply["answerer"] == "generate" and not reply["abstained"]
         rows[asked["question"]] = {
             "found": asked["phrase"] in extract["answer"],
-            "starter": reply["answer"] if reply["answerer"] == "generate" else "",
+            "starter": reply["answer"] if is_own else "",
+            "withheld": reply["abstained"],
             "supported": [sentence["verdict"] == "supported" for sentence in reply["sentences"]],
         }
     return rows
@@ -196,7 +198,8 @@ def demo_table(stored: Figures) -> str:
         text = " ".join(row["starter"].replace("|", "/").split())
         cut = f"{text[:64]}…" if len(text) > 64 else text
         told = f"“{cut}” ({sum(row['supported'])} of {len(row['supported'])} supported)"
-        rows.append([question, "yes" if row["found"] else "no", told if text else "the extract instead"])
+        instead = "withheld" if row["withheld"] else "the extract instead"
+        rows.append([question, "yes" if row["found"] else "no", told if text else instead])
     found = sum(row["found"] for row in stored["demo"].values())
     held = sum(bool(row["starter"]) and all(row["supported"]) for row in stored["demo"].values())
     own = sum(bool(row["starter"]) for row in stored["demo"].values())
