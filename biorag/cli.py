@@ -50,7 +50,6 @@ GENERATE = Registry(
         negatives | generate:negatives       | Generate hard negatives for the queries of pairs.
         pairs     | generate:pairs           | Generate pairs and hard negatives from retrieval scenarios.
         queries   | generate:queries         | Generate questions that snippets answer.
-        claims    | generate:claims          | Generate true and false claims of snippets' sentences.
         filter    | generate:keep_consistent | Keep the rows whose positive is retrieved for their query.
     """),
 )
@@ -61,7 +60,7 @@ TRAIN = Registry(
         reranker           | train:reranker           | Train a late-interaction reranker (ColBERT).
         cross-encoder      | train:cross_encoder      | Train a cross-encoder.
         question-generator | train:question_generator | Train a question generator.
-        verifier           | train:verifier           | Train a verifier of claims.
+        reader             | train:reader             | Train a reader of claims and answers.
     """),
 )
 PROGRAM = Registry(
@@ -111,7 +110,7 @@ PROGRAM = Registry(
         generate | .cli:GENERATE | Generate training rows with a model, and filter them.
         graph    | graph:app     | Build and fill the citation graph.
         mine     | mine:mine     | Mine negatives from an index for your pairs.
-        train    | .cli:TRAIN    | Train retriever, rerankers, verifier and question generator.
+        train    | .cli:TRAIN    | Train retriever, rerankers, reader and question generator.
         merge    | merge:merge   | Merge encoders of one base into one.
         """,
         "Train",

@@ -19,33 +19,29 @@ from biorag.errors import MissingError, UsageError
 from biorag.indexes.manifest import WORDS, Manifest, TokenParameters
 from biorag.indexes.progress import shortfall
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
-from biorag.registries import ENRICHERS, generator_of, reranker_of
+from biorag.registries import ENRICHERS, evidence_reader_of, generator_of, reranker_of
 from biorag.retrieval.retriever import Ranking, Retriever
-from biorag.settings.generation import RULES_ALONE
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.types import (
-    ClaimJudge,
     Encoded,
     Fetch,
     Generator,
     Index,
     Progress,
     Question,
+    Reader,
     Reranker,
     Snippet,
     TokenEncoder,
     Where,
 )
-from biorag.utils.network import is_server
 from biorag.utils.progress import silent
 from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
-    from biorag.answering.abstention.estimator import EvidenceEstimator
     from biorag.answering.answerer import Answerer
-    from biorag.answering.stance import StanceReader
-    from biorag.answering.verification.checker import Checker
+    from biorag.answering.guards.checker import Checker
     from biorag.corpus.blocks import Splitter
     from biorag.corpus.rejects import RejectsFile
     from biorag.indexes.bm25 import LengthCounter
@@ -56,7 +52,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-VERIFIER_PREFIX = "cross:"
+CROSS_PREFIX = "cross:"
+NO_READER = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +82,6 @@ class OpenIndex:
     def folder(self) -> Path:
         """The index's folder under the home."""
         return Store(self.settings).folder
-
-    def estimator(self) -> EvidenceEstimator | None:
-        """Return the estimator of whether this index holds an answer; None without coefficients for its encoder.
-
-        They presuppose hybrid retrieval and reranking. Raises `MismatchError` if the index's own fit another encoder.
-        """
-        retrieval = self.settings.retrieval
-        if retrieval.mode != "hybrid" or not retrieval.rerank or self.encoder is None or not self.encoder.has_tokens:
-            return None
-        from biorag.answering.abstention.estimator import EvidenceEstimator, coefficients_of
-
-        coefficients = coefficients_of(self.folder, self.manifest.encoder, self.manifest.similarity)
-        threshold = self.settings.abstention.evidence_threshold
-        return EvidenceEstimator(coefficients, self.encoder, threshold) if coefficients else None
 
     def checked(self, conditions: Where) -> Where:
         """Return conditions, checked by `checked_fields` and `check_values`."""
@@ -153,7 +136,9 @@ class OpenIndex:
 
         encoder = self.encoder if self.encoder and self.encoder.has_tokens else None
         checker = checker or load_checker(self.settings, self.load_encoder)
-        return Answerer(self.retriever, generator, self.settings, Extractor(encoder), checker, self.estimator())
+        reader = checker.reader
+        extractor = Extractor(encoder, lambda: load_chooser(self.settings, reader))
+        return Answerer(self.retriever, generator, self.settings, extractor, checker)
 
 
 @contextmanager
@@ -268,15 +253,15 @@ def paired_encoder(settings: Settings, query: str, passage: str, pooling: str | 
 
 
 def load_checker(
-    settings: Settings, load: Callable[[], TextEncoder] | None = None, judge: ClaimJudge | None = None
+    settings: Settings, load: Callable[[], TextEncoder] | None = None, reader: Reader | None = None
 ) -> Checker:
-    """Return the check of claims: by rules, and by the configured judge; raises as `load_judge` does.
+    """Return the check of claims: by their words, and by the configured reader; raises as `load_reader` does.
 
-    `load` gives the encoder that chooses what a judge reads of a long snippet, an index's; by default it is the
-    starter. `judge` is the configured one, if it is loaded.
+    `load` gives the encoder that chooses what a reader reads of a long snippet, an index's; by default it is the
+    starter. `reader` is the configured one, if it is loaded.
     """
-    from biorag.answering.verification.checker import Checker
-    from biorag.answering.verification.reading import EvidenceReader
+    from biorag.answering.guards.checker import Checker
+    from biorag.answering.readers.windows import EvidenceWindows
 
     def encoder() -> TextEncoder | None:
         from biorag.models.finding import find_encoder
@@ -285,80 +270,80 @@ def load_checker(
         loaded = load() if load else load_encoder(find_encoder(STARTER), "cosine", precision, exports)
         return loaded if loaded.has_tokens else None
 
-    verifier = settings.generation.verifier
-    if verifier == RULES_ALONE:
-        return Checker()
-    # It is loaded now: whatever the claim, a wrong one is told at once.
-    return Checker(judge or load_judge(verifier, settings), EvidenceReader(encoder, windows=not is_server(verifier)))
+    reader = reader or load_reader(settings)  # now: whatever the claim, a wrong one is told at once
+    return Checker(reader, EvidenceWindows(encoder, whole=bool(reader and reader.reads_whole)))
 
 
-def load_stance_reader(
-    checker: Checker, settings: Settings, load: Callable[[], TextEncoder] | None = None
-) -> StanceReader:
-    """Return what reads the stance of studies on a claim.
+def load_reader(settings: Settings) -> Reader | None:
+    """Load the configured reader, or reach a server; None for `--reader none`.
 
-    Its model reads the vectors of the untrained starter: `load` gives an index's encoder, which is used if it is that;
-    else that is loaded, and the first time exported. Where no starter is installed, or a judge is configured, the check
-    alone decides.
+    Raises `MissingError` or `MismatchError` if it is not there, is damaged, or is not a reader.
     """
-    from biorag.answering.stance import StanceReader
-
-    def starter() -> TextEncoder | None:
-        from biorag.models.exports import PRECISIONS
-        from biorag.models.finding import PLAIN_STARTER, STARTER_ENCODER, find_encoder
-
-        if load and (encoder := load()).identity.sha256 == STARTER_ENCODER.sha256:
-            return encoder
-        try:
-            files = find_encoder(PLAIN_STARTER)
-        except MissingError:
-            return None
-        if (precision := settings.retrieval.precision) in PRECISIONS:
-            _export(lambda: files, "bi-encoder", settings.exports)
-        return load_encoder(files, "cosine", precision, settings.exports)
-
-    return StanceReader(checker, starter)
+    spec = settings.generation.reader
+    reader: Reader | None = evidence_reader_of(spec).load()(spec, settings)
+    return reader
 
 
-def judged_by(settings: Settings) -> str:
-    """Return what judges claims beside the rules, for readers of its verdicts; empty if nothing does."""
+def load_chooser(settings: Settings, reader: Reader | None) -> Reader | None:
+    """Return what tells which sentences answer: the configured reader if it does, else the packaged one.
+
+    There is none without a reader, and none where none is packaged.
+    """
+    if reader is None or (reader.tells_answers and not reader.reads_whole):
+        return reader
+    return packaged_reader(STARTER, settings)
+
+
+def read_by(settings: Settings) -> str:
+    """Return whose words verdicts of a reader are, for people; empty where no reader is trusted with any."""
     generation = settings.generation
-    if generation.verifier == RULES_ALONE:
+    reader = load_reader(settings) if generation.reader == STARTER else None
+    if generation.reader == NO_READER or (reader and min(reader.trust[:2]) > 1):
         return ""
-    return f"judged by {generation.verifier_model or generation.verifier}"
+    name = generation.reader_model or generation.reader
+    measured = reader and reader.trust.precision
+    return f"read by {name}" + (f", right {measured:.0%} of the time where it was measured" if measured else "")
 
 
-def load_judge(verifier: str, settings: Settings) -> ClaimJudge:
-    """Load a judge of claims, or reach a server; a cross-encoder is exported at the first time.
+def no_reader(spec: str, settings: Settings) -> None:
+    """Return that there is no reader."""
 
-    Raises `MissingError` or `MismatchError` if it is not there, is damaged, or is not a judge of claims.
-    """
-    if is_server(verifier):
-        return _reach_judge(verifier, settings)
-    from biorag.models.exported import exported_judge, holds_export, open_judge
+
+@cache
+def packaged_reader(spec: str, settings: Settings | None = None) -> Reader | None:
+    """Open the reader that biorag packages; None where it is not there."""
+    from biorag.models.exported import PACKAGED_READER, open_reader
+
+    return open_reader(PACKAGED_READER, "biorag-reader") if PACKAGED_READER.is_dir() else None
+
+
+def model_reader(spec: str, settings: Settings) -> Reader:
+    """Open a cross-encoder; it is exported the first time."""
+    from biorag.models.exported import holds_export, load_reader, open_reader
     from biorag.models.exports import PRECISIONS
     from biorag.models.finding import find_encoder
     from biorag.models.labels import label_columns
 
-    spec, precision = verifier.removeprefix(VERIFIER_PREFIX), settings.retrieval.precision
+    spec, precision = spec.removeprefix(CROSS_PREFIX), settings.retrieval.precision
     if holds_export(Path(spec)):
-        return open_judge(Path(spec))
+        return open_reader(Path(spec))
     files = find_encoder(spec)
     label_columns(files)  # which torch need not be loaded for
     if precision in PRECISIONS:
-        _export(lambda: files, "judge", settings.exports)
-    return exported_judge(files, precision, settings.exports)
+        _export(lambda: files, "reader", settings.exports)
+    return load_reader(files, precision, settings.exports)
 
 
-def _reach_judge(url: str, settings: Settings) -> ClaimJudge:
-    from biorag.answering.verification.generated import GeneratorJudge
+def server_reader(url: str, settings: Settings) -> Reader:
+    """Reach a server whose model reads."""
+    from biorag.answering.readers.server import GeneratorReader
     from biorag.generators.server import ServerGenerator
 
-    asked = settings.replace(llm=url, llm_model=settings.generation.verifier_model)
+    asked = settings.replace(llm=url, llm_model=settings.generation.reader_model)
     at_a_time = settings.generation.concurrency
-    server = settings.services.server(url, "verifier", at_a_time)
-    generator = ServerGenerator(server, asked.generation.llm_model, asked.generation.context_window, "--verifier")
-    return GeneratorJudge(_cached(generator, asked), at_a_time, generator_identity(asked, generator))
+    server = settings.services.server(url, "reader", at_a_time)
+    generator = ServerGenerator(server, asked.generation.llm_model, asked.generation.context_window, "--reader")
+    return GeneratorReader(_cached(generator, asked), at_a_time, generator_identity(asked, generator))
 
 
 def load_encoder(files: ModelFiles, similarity: str, precision: str, exports: Path | None = None) -> TextEncoder:

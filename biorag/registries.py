@@ -294,10 +294,10 @@ FORMATS = Registry(
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneratorKind(Kind):
-    """A kind of generator: its target is a `GeneratorSource` (biorag.generators.source).
+class SourceKind(Kind):
+    """A kind of model that an option names by a word, a path, an id or a URL.
 
-    `--llm` names the kind whose `words` it is among, or one of whose `prefixes` it begins with; a kind with neither
+    A name is of the kind whose `words` it is among, or one of whose `prefixes` it begins with; a kind with neither
     takes the rest.
     """
 
@@ -320,16 +320,22 @@ class GeneratorKind(Kind):
         return concurrency if self.remote else 1
 
 
+def _kind_named(kinds: Registry[SourceKind], spec: str) -> SourceKind:
+    rest = next(kind for kind in kinds.values() if not (kind.words or kind.prefixes))
+    return next((kind for kind in kinds.values() if kind.claims(spec)), rest)
+
+
+# The target of a generator is a `GeneratorSource` (biorag.generators.source).
 GENERATORS = Registry(
     "generator",
-    GeneratorKind(
+    SourceKind(
         "llama",
         ".generators.gguf:GgufSource",
         "a model in this process",
         written="'starter', a GGUF path, hf:OWNER/REPO/FILE",
         extra="llama",
     ),
-    GeneratorKind(
+    SourceKind(
         "server",
         ".generators.server:ServerSource",
         "its key: BIORAG_LLM_API_KEY",
@@ -337,14 +343,42 @@ GENERATORS = Registry(
         prefixes=("http://", "https://"),
         remote=True,
     ),
-    GeneratorKind("none", ".generators.source:GeneratorSource", "evidence only", written="'none'", words=("none",)),
+    SourceKind("none", ".generators.source:GeneratorSource", "evidence only", written="'none'", words=("none",)),
 )
 
 
-def generator_of(spec: str) -> GeneratorKind:
+def generator_of(spec: str) -> SourceKind:
     """Return the kind of the generator that `--llm` names."""
-    rest = next(kind for kind in GENERATORS.values() if not (kind.words or kind.prefixes))
-    return next((kind for kind in GENERATORS.values() if kind.claims(spec)), rest)
+    return _kind_named(GENERATORS, spec)
+
+
+# The target of a reader of evidence opens it, `(spec, settings) -> Reader | None`.
+EVIDENCE_READERS = Registry(
+    "reader",
+    SourceKind(
+        "starter", ".engine:packaged_reader", "small, for choosing sentences", written="'starter'", words=("starter",)
+    ),
+    SourceKind(
+        "model",
+        ".engine:model_reader",
+        "a cross-encoder of three labels, or of one output",
+        written="a directory, a Hugging Face id",
+    ),
+    SourceKind(
+        "server",
+        ".engine:server_reader",
+        "its key: BIORAG_READER_API_KEY",
+        written="the URL of an OpenAI-compatible server",
+        prefixes=("http://", "https://"),
+        remote=True,
+    ),
+    SourceKind("none", ".engine:no_reader", "words alone", written="'none'", words=("none",)),
+)
+
+
+def evidence_reader_of(spec: str) -> SourceKind:
+    """Return the kind of the reader that `--reader` names."""
+    return _kind_named(EVIDENCE_READERS, spec)
 
 
 @dataclass(frozen=True, kw_only=True)

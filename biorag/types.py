@@ -152,13 +152,15 @@ class Verdict(StrEnum):
 
     @property
     def shown(self) -> str:
-        """The verdict in a reader's words."""
+        """The verdict as people read it."""
         return "not sure" if self is Verdict.UNSURE else self.value
 
 
 Kind: TypeAlias = Literal["yesno", "factoid", "list", "summary"]  # of answer
 ClaimLabel: TypeAlias = Literal["supports", "contradicts", "neither"]  # what evidence does to a claim
-LABELS: tuple[ClaimLabel, ...] = ("supports", "contradicts", "neither")  # as a `ClaimJudge` orders them
+LABELS: tuple[ClaimLabel, ...] = ("supports", "contradicts", "neither")  # as a `Reader` orders them
+Basis: TypeAlias = Literal["quote", "reader", "none"]  # of a verdict: the words themselves, a reader, or nothing
+Certainty: TypeAlias = Literal["answer", "may", "nothing"]  # of an answer by the evidence
 LABEL_OF: Mapping[str, ClaimLabel] = {
     Verdict.SUPPORTED: "supports",
     Verdict.CONTRADICTED: "contradicts",
@@ -192,8 +194,10 @@ class Opposition(NamedTuple):
 class CheckedSentence:
     """A sentence of an answer without its marks, its verdict, the hits that support it, and the spans that decided.
 
-    `probability` is a judge's: that the evidence supports the sentence, contradicts it, or does neither, by these
-    labels; empty where the rules decided alone. `otherwise` are other hits that surely contradict the sentence.
+    `basis` is what the verdict rests on: the evidence has these words, or a reader says so. `difference` is the number,
+    name or negation in which the evidence differs from the sentence, where nothing else does. `probability` is a
+    reader's: that the evidence supports the sentence, contradicts it, or does neither, by these labels. `otherwise`
+    are other hits that surely contradict the sentence.
     """
 
     text: str
@@ -202,6 +206,22 @@ class CheckedSentence:
     evidence: tuple[EvidenceSpan, ...] = ()
     probability: Mapping[ClaimLabel, float] = field(default_factory=dict)
     otherwise: tuple[Opposition, ...] = ()
+    basis: Basis = "none"
+    difference: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stance:
+    """What a snippet does to a claim, how surely, and the sentence that says so, verbatim.
+
+    `leaning` is the side that the probability is of where the verdict is unsure. See `CheckedSentence` for the basis.
+    """
+
+    verdict: Verdict
+    probability: float
+    quote: str
+    leaning: Verdict | None = None
+    basis: Basis = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +239,9 @@ class Answer:
     `choice` is None if no option could be read from the reply, `parsed` tells whether the reply was the JSON asked for.
     `supplied` counts the hits in the prompt; `notes` says what was cut or dropped. `timings_ms` has "cached" instead of
     "generate" if the reply came from the cache. `evidence_probability`, that the index holds an answer, is None if it
-    was not estimated; `abstained` tells whether it was too low. `kind` is what an open question asks for;
-    `short_answer` is "yes", "no" or "unclear" of a yes/no question; `items` are those of a list.
+    was not estimated; `certainty` tells which of three answers it makes, and `abstained` whether that is "nothing".
+    `kind` is what an open question asks for; `short_answer` is "yes" or "no" where a reader says so of a yes/no
+    question; `items` are those of a list.
     """
 
     question: Question
@@ -238,6 +259,7 @@ class Answer:
     timings_ms: Mapping[str, float] = field(default_factory=dict)
     answerer: str = GENERATE
     sentences: tuple[CheckedSentence, ...] = ()
+    certainty: Certainty | None = None
     abstained: bool = False
     evidence_probability: float | None = None
     kind: Kind | None = None
@@ -436,15 +458,54 @@ class Reranker(Protocol):
         """Return each query's scores of its candidates, shape (candidates,)."""
 
 
-class ClaimJudge(Protocol):
-    """Says how likely evidence supports a claim, contradicts it, or does neither."""
+class Reading(NamedTuple):
+    """What a reader says of each window of evidence.
+
+    Attributes
+    ----------
+    stances : probabilities (windows, 3), by `LABELS`, of a claim or a yes/no question
+    answers : probabilities (windows,) that a window answers a question; None from a reader that does not tell
+    quotes : the part of each window that decides; "" where it is not told
+    """
+
+    stances: Vectors
+    answers: Vectors | None = None
+    quotes: Sequence[str] = ()
+
+
+class Trust(NamedTuple):
+    """From which probabilities a reader's words count; above 1 never.
+
+    Attributes
+    ----------
+    supports, contradicts : of a claim
+    nearly : that a sentence of nearly the same words supports a claim
+    polar : "yes" or "no" of a question
+    precision : how often its verdicts were right from there on where it was measured; None where it was not
+    """
+
+    supports: float = 0.5
+    contradicts: float = 0.5
+    nearly: float = 0.5
+    polar: float = 0.5
+    precision: float | None = None
+
+
+class Reader(Protocol):
+    """Reads evidence beside a claim or a question."""
+
+    name: str
+    trust: Trust
+    reads_whole: bool  # whether a window may be a whole text; else it has a few sentences
+    tells_answers: bool  # whether it says which windows answer a question
+    reads_questions: bool  # whether it says "supports" for yes; else a question is put to it as a statement
 
     @property
     def sha256(self) -> str:
-        """The identity of its weights."""
+        """The identity of its weights, or of what else determines its words."""
 
-    def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
-        """Return probabilities (pairs, 3), supports, contradicts, neither, of pairs of evidence and claim."""
+    def read(self, query: str, windows: Sequence[str]) -> Reading:
+        """Read each window beside a claim or a question."""
 
 
 class Index(Protocol):

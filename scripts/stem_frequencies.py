@@ -14,7 +14,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from biorag.answering.verification.words import stems
+from biorag.answering.guards.words import stems
 from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sources import find_sources
 

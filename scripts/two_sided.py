@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from biorag.answering.verification.checker import Checker
+from biorag.answering.guards.checker import Checker
 from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sources import Source
 from biorag.engine import load_stance_reader

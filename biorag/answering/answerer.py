@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from biorag.answering.abstention.estimator import EvidenceEstimator
-from biorag.answering.extract import Extractor, extracted
+from biorag.answering.certainty import TELLING, certainty_features, certainty_model
+from biorag.answering.extract import SHORT, Extractor, ScoredSentences, extracted
+from biorag.answering.extract import chosen as chosen_sentences
+from biorag.answering.guards.checker import Checker
 from biorag.answering.kinds import kind_of
 from biorag.answering.options import by_evidence
+from biorag.answering.polar import POLAR, polar_evidence
 from biorag.answering.replies import chosen, fault_of, written
-from biorag.answering.subject import lacking, untold_groups
-from biorag.answering.verification.checker import Checker
+from biorag.answering.subject import missing_words
 from biorag.errors import BadInputError, UsageError, check_name
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template, schema_for
@@ -33,6 +35,7 @@ WITHOUT_GENERATOR = frozenset([EVIDENCE])
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
 CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
 NOTHING = "I found nothing that answers this."
+MAY = "This may answer it:"
 _UNKNOWN = re.compile(  # what a model says that finds no answer; "no evidence that …" is one
     r"\W*(?:i (?:do not|don['’]t) (?:know|have)\b|(?:this|it|the question|the answer) can(?:not|['’]t) be\b"
     r"|(?:there is )?(?:no (?:answer|information)|(?:not enough|insufficient) (?:information|evidence|data))\b"
@@ -41,9 +44,6 @@ _UNKNOWN = re.compile(  # what a model says that finds no answer; "no evidence t
     re.IGNORECASE,
 )
 _YES_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
-SURE = 0.8  # probability from which hits answer a question that lack a telling word of it
-NEVER = 2.0  # a probability that nothing reaches
-NEAR = 0.1  # probability of an answer from which a withheld one shows the nearest sentence
 OnText = Callable[[str], None]
 
 
@@ -64,14 +64,12 @@ class Answerer:
         settings: Settings,
         extractor: Extractor | None = None,
         checker: Checker | None = None,
-        estimator: EvidenceEstimator | None = None,
     ) -> None:
         self._retriever = retriever
         self._generator = generator
         self._settings = settings
         self._extractor = extractor or Extractor()
         self._checker = checker or Checker()
-        self._estimator = estimator
 
     def answer(
         self, question: Question, where: Where = (), method: str = "generate", on_text: OnText | None = None
@@ -83,41 +81,49 @@ class Answerer:
     def answer_or_withhold(
         self, question: Question, ranking: Ranking | None, method: str = "generate", on_text: OnText | None = None
     ) -> Answer:
-        """Answer as `answer_from` does, unless the index is too unlikely to hold an answer to an open question.
+        """Answer as `answer_from` does, unless the hits are too unlikely to hold an answer to an open question.
 
-        A withheld answer says so and has the nearest hits, and the nearest sentence unless that is surely beside the
-        point; nothing is generated. A question with options is always answered: the probability is that of short
-        questions, and these are often long case reports.
+        An answer is given as one, as what may be one, which is the nearest sentence alone, or withheld: then nothing is
+        generated. A question with options is always answered: a choice is demanded.
         """
-        if self._estimator is None or ranking is None or question.options:
+        settings = self._settings.abstention
+        if ranking is None or question.options or not ranking.hits or settings.answer_anyway:
             return self.answer_from(question, ranking, method, on_text)
-        probability = self._estimator.probability(ranking)
-        threshold, missed = self._estimator.threshold, lacking(question.text, ranking.hits)
-        untold = untold_groups(question.text, ranking.hits)
-        if self._settings.abstention.evidence_threshold is None and (missed or untold):
-            threshold = NEVER if untold else max(threshold, SURE)
-        if probability is None or self._settings.abstention.answer_anyway or probability >= threshold:
-            answer = self.answer_from(question, ranking, method, on_text)
-            return replace(answer, evidence_probability=probability)
-        kind = self._kind_of(question)
-        near = ranking.hits if probability >= NEAR else ()
-        nearest = self._extractor.extract(question.text, near, kind).rows[:1]
-        why = f"the evidence answers this with probability {probability:.2f}"
-        if untold:
-            why = f"no snippet on this subject speaks of: {', '.join(untold)}"
+        scored, probability = self._estimated(question.text, ranking)
+        certainty = certainty_model(len(scored.answers) > 0).certainty(probability, settings.evidence_threshold)
+        if certainty == "nothing":
+            return self._withheld(question, ranking, probability)
+        answer = self.answer_from(question, ranking, method, on_text, scored)
+        answer = replace(answer, evidence_probability=round(probability, 4), certainty=answer.certainty or certainty)
+        if answer.certainty == "may" and answer.answerer == EXTRACT and answer.sentences:
+            return _doubtful(answer)
+        return answer
+
+    def probability(self, question: str, ranking: Ranking) -> float:
+        """Return the probability that the hits of a ranking hold an answer to an open question."""
+        return self._estimated(question, ranking)[1]
+
+    def _estimated(self, question: str, ranking: Ranking) -> tuple[ScoredSentences, float]:
+        scored = self._extractor.scored(question, ranking.hits)
+        model = certainty_model(len(scored.answers) > 0)
+        return scored, model.probability(certainty_features(question, ranking.hits, scored))
+
+    def _withheld(self, question: Question, ranking: Ranking, probability: float) -> Answer:
+        missing = missing_words(question.text, [hit.snippet.contents for hit in ranking.hits])
+        named = sorted((word for word, rare in missing.items() if rare >= TELLING), key=lambda word: -missing[word])
         return Answer(
             question,
-            kind=kind,
-            text=" ".join([NOTHING, *(f"Nearest: {row.text} [{row.n}]" for row in nearest)]),
+            kind=self._kind_of(question),
+            text=f"I found nothing on {', '.join(named)}." if named else NOTHING,
             hits=ranking.hits,
             timings_ms=ranking.timings_ms,
             notes=(
-                *([f"no snippet that was found says anything of: {', '.join(missed)}"] if missed else []),
-                f"{why} (--answer-anyway shows what it says)",
+                f"the evidence answers this with probability {probability:.2f} (--answer-anyway shows what it says)",
             ),
             answerer="generate" if self._generator else EXTRACT,
+            certainty="nothing",
             abstained=True,
-            evidence_probability=probability,
+            evidence_probability=round(probability, 4),
         )
 
     def retrieve(self, questions: Sequence[Question], wheres: Sequence[Where]) -> Sequence[Ranking | None]:
@@ -128,19 +134,24 @@ class Answerer:
         return self._retriever.search_all(texts, wheres=wheres, retracted=self._settings.retrieval.include_retracted)
 
     def answer_from(
-        self, question: Question, ranking: Ranking | None, method: str = "generate", on_text: OnText | None = None
+        self,
+        question: Question,
+        ranking: Ranking | None,
+        method: str = "generate",
+        on_text: OnText | None = None,
+        scored: ScoredSentences | None = None,
     ) -> Answer:
         """Answer one question from its ranking; None asks the model alone. Threads may share a generator that can.
 
-        `method` is one of `METHODS`; `on_text` sees the raw reply as it grows. Raises `PromptTooLongError` if the
-        question alone does not fit the generator's window.
+        `method` is one of `METHODS`; `on_text` sees the raw reply as it grows; `scored` are the sentences of the hits,
+        if they are scored. Raises `PromptTooLongError` if the question alone does not fit the generator's window.
         """
         check_name("way to answer", method, METHODS)
         answer = Answer(question, kind=self._kind_of(question))
         if ranking:
             answer = replace(answer, hits=ranking.hits, timings_ms=ranking.timings_ms)
         start = time.perf_counter()
-        answer, stage = self._answered(answer, ranking is not None, method, on_text)
+        answer, stage = self._answered(answer, ranking is not None, method, on_text, scored)
         if not stage:
             return answer
         elapsed_ms, timings = (time.perf_counter() - start) * 1000, dict(answer.timings_ms)
@@ -150,7 +161,9 @@ class Answerer:
     def _kind_of(self, question: Question) -> Kind | None:
         return None if question.options else self._settings.generation.kind or kind_of(question.text)
 
-    def _answered(self, answer: Answer, searched: bool, method: str, on_text: OnText | None) -> tuple[Answer, str]:
+    def _answered(
+        self, answer: Answer, searched: bool, method: str, on_text: OnText | None, scored: ScoredSentences | None
+    ) -> tuple[Answer, str]:
         """Return the answer and the stage that made it; "" for none."""
         question, generator = answer.question, self._generator
         if question.options and (method == EVIDENCE or generator is None):
@@ -160,15 +173,29 @@ class Answerer:
         if searched and not answer.hits and not question.options:
             return _noted(answer, "no evidence was found, so there is no answer"), ""
         if generator is None:
-            return self._extract(answer), EXTRACT
+            return self._extract(answer, scored), EXTRACT
         if method == SCORE:
             answer, cached = self._score(generator, answer)
         else:
             answer, cached = self._generate(generator, answer, on_text)
         return (_noted(answer, CACHED_NOTE), "cached") if cached else (answer, "generate")
 
-    def _extract(self, answer: Answer) -> Answer:
-        return extracted(answer, self._extractor.extract(answer.question.text, answer.hits, answer.kind))
+    def _extract(self, answer: Answer, scored: ScoredSentences | None = None) -> Answer:
+        """Return the extract; of a yes/no question with "yes" or "no" where a trusted reader says so.
+
+        The sentence that speaks most for the likelier side comes first then, and one for the other side second.
+        """
+        question = answer.question.text
+        scored = scored or self._extractor.scored(question, answer.hits)
+        rows = chosen_sentences(question, scored, answer.kind)
+        said = polar_evidence(question, scored, self._checker.reader, self._extractor.reader)
+        if answer.kind != "yesno" or said is None:
+            return extracted(answer, rows)
+        leading = [said.deciding] if said.probability[said.side] >= said.trusted_from else []
+        sides = [scored.rows[index] for index in (*leading, said.other) if index is not None]
+        shown = [*(sides if leading else rows[:1]), *(row for row in (*rows, *sides) if row not in sides)]
+        answer = extracted(answer, list(dict.fromkeys([*shown, *sides]))[: SHORT.most])
+        return replace(answer, short_answer=POLAR[said.side] if leading else "")
 
     def _generate(self, generator: Generator, answer: Answer, on_text: OnText | None) -> tuple[Answer, bool]:
         """Return the answer, and whether its reply was cached."""
@@ -190,7 +217,7 @@ class Answerer:
             return chosen(answer, reply, template, self._checker)
         if _UNKNOWN.match(reply.text("answer")):
             answer = _noted(answer, f"the model found no answer in the evidence: {reply.text('answer').strip()}")
-            return replace(answer, text=NOTHING, abstained=True)
+            return replace(answer, text=NOTHING, certainty="nothing", abstained=True)
         titles = [hit.snippet.title for hit in answer.hits]
         if fault := fault_of(reply.text("answer"), answer.question, template, titles):
             note = f"the model's reply {fault}, so it is not shown: this is an extract of the evidence"
@@ -237,6 +264,19 @@ def _fitted(generator: Generator, answer: Answer, template: Template, output_tok
     if cut := len(snippets) - supplied:
         answer = _noted(answer, f"{cut} of {len(snippets)} documents did not fit the window of {window} tokens")
     return replace(answer, supplied=supplied), prompt
+
+
+def _doubtful(answer: Answer) -> Answer:
+    """Return an extract that may be an answer: its first sentence alone, called so, without "yes" or "no"."""
+    first, citation = answer.sentences[0], answer.citations[0]
+    return replace(
+        answer,
+        text=f"{MAY} {first.text} [{citation.n}]",
+        sentences=(first,),
+        citations=(citation,),
+        items=answer.items[:1],
+        short_answer="",
+    )
 
 
 def _noted(answer: Answer, note: str) -> Answer:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
+from biorag.answering.guards.checker import citation_of
+from biorag.answering.sections import labelled_sentences, pattern
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction
-from biorag.answering.subject import QuestionCue, asked_cues, elsewhere, extract_cues
-from biorag.answering.verification.checker import citation_of
-from biorag.answering.yes_no import yes_no_lead
-from biorag.corpus.sentences import sentence_spans, terms
+from biorag.answering.subject import elsewhere
+from biorag.corpus.sentences import terms
 from biorag.types import (
     EXTRACT,
     Answer,
@@ -23,27 +23,27 @@ from biorag.types import (
     EvidenceSpan,
     Hit,
     Kind,
+    Reader,
     SentenceEncoder,
     Vectors,
     Verdict,
 )
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
-_LABEL = re.compile(r"([A-Za-z][A-Za-z'’/&,\- ]{2,40}?)\s*:\s+(?=[\"'(\[]?[A-Z0-9])")
-
 _BACK = re.compile(r"\b(?:it|its|they|them|their|this|these|such)\b", re.IGNORECASE)
 _FRAGMENT = re.compile(r"[a-z]+[\s,.;:]")  # the rest of a sentence whose beginning is not there
 
 SHORTEST_SENTENCE = 4  # words
-REPEATED = 7  # words in sequence that no sentence says twice
-RAGGED = 2  # words, or the rest of them, between a sentence and its repetition
 COVERAGE = 0.35  # weight of the share of the question's words that a sentence holds, rare ones weighing more
 HIT = 0.8  # weight of the snippet's score as a share of the first hit's
-CONCLUSION, AIM, QUESTION, HEADING = 0.2, -0.1, -0.3, -0.3  # of sentences of such a kind
+CONCLUSION, AIM, QUESTION, HEADING = 0.1, -0.2, -0.3, -0.3  # of sentences of such a kind
 LEANING = -0.2  # of a sentence that points at something said before it
 TITLE = -0.3  # of a title, which is shown where nothing else is
 ELSEWHERE = -0.3  # of a sentence in a snippet without the question's subject
 COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that those before it lack
+READ = 12  # sentences that the reader reads
+ANSWERING = 0.5  # weight of the probability that a sentence answers
+WINDOW = 420  # characters of a window, of which a sentence may have all
 
 
 class Length(NamedTuple):
@@ -58,15 +58,27 @@ SHORT = Length(most=3, margin=0.12, redundancy=0.4)
 LIST = Length(most=6, margin=0.3, redundancy=0.55)  # the items of a list stand one to a snippet
 
 
-@cache
-def _sections() -> Mapping[str, str]:
-    return {label: section for section, labels in extract_cues()["sections"].items() for label in labels}
+class ScoredSentences(NamedTuple):
+    """The sentences of some hits, and what was found out about them.
 
+    Attributes
+    ----------
+    rows : the sentences, in the order of the hits
+    scores : (sentences,); larger is better
+    read : positions of the sentences that the reader read, those that seem nearest first
+    answers : probabilities (read,) that each answers the question; empty without a reader
+    stances : probabilities (read, 3) of yes, no and neither, by `LABELS`
+    """
 
-@cache
-def _pattern(name: str) -> re.Pattern[str]:
-    phrases = sorted(extract_cues()["phrases"][name], key=len, reverse=True)
-    return re.compile(rf"\b(?:{'|'.join(map(re.escape, phrases))})\b", re.IGNORECASE)
+    rows: Sequence[EvidenceSentence]
+    scores: Vectors
+    read: Sequence[int] = ()
+    answers: Vectors = np.zeros(0, np.float32)
+    stances: Vectors = np.zeros((0, 3), np.float32)
+
+    def windows(self) -> list[str]:
+        """Return what is read of each sentence in `read`."""
+        return [window_of(self.rows, index) for index in self.read]
 
 
 def candidates(hits: Sequence[Hit]) -> list[EvidenceSentence]:
@@ -82,40 +94,17 @@ def _of_hit(n: int, hit: Hit) -> list[EvidenceSentence]:
     contents = hit.snippet.contents
     body = hit.snippet.content or hit.snippet.title
     offset = len(contents) - len(body)
-    section, rows = "", []
-    for start, end in sentence_spans(body):
-        label = _LABEL.match(body[start:end])
-        if label and (named := _sections().get(label[1].strip().lower().replace("’", "'"))):
-            section, start = named, start + label.end()
-        start, end = _without_repetition(body, start, end)
-        text = body[start:end]
-        if text and not _is_instruction(text):
-            rows.append(EvidenceSentence(n, offset + start, offset + end, text, section, hit.snippet.title))
+    rows = [
+        EvidenceSentence(n, offset + row.start, offset + row.end, row.text, row.section, hit.snippet.title)
+        for row in labelled_sentences(body)
+        if not _is_instruction(row.text)
+    ]
     return [row for row in rows if not _FRAGMENT.match(row.text)] or rows
 
 
-def _without_repetition(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the span of a sentence, or of its part before or after a stretch of words that it says twice.
-
-    Records that were put together from overlapping passages say a stretch again, often from the middle of a word. If
-    neither part is a sentence, the span is empty.
-    """
-    words = list(_WORD.finditer(text, start, end))
-    first: dict[tuple[str, ...], int] = {}
-    for index in range(len(words) - REPEATED + 1):
-        stretch = tuple(word[0].lower() for word in words[index : index + REPEATED])
-        if first.setdefault(stretch, index) != index:
-            cut = words[index].start()
-            ends = [stop.end() for stop in re.finditer(r"[.!?](?=\s)", text[start:cut])]
-            if ends and len(text[start + ends[-1] : cut].split()) <= RAGGED:
-                return start, start + ends[-1]
-            return (cut, end) if text[cut].isupper() and text[end - 1] in ".!?" else (end, end)
-    return start, end
-
-
 def _is_instruction(text: str) -> bool:
-    order = _pattern("order").match(text)
-    return bool(order or _pattern("reply").search(text)) or text.startswith(("</", "<|"))
+    order = pattern("order").match(text)
+    return bool(order or pattern("reply").search(text)) or text.startswith(("</", "<|"))
 
 
 def held_words(question: str, texts: Sequence[str]) -> Vectors:
@@ -133,42 +122,46 @@ def held_words(question: str, texts: Sequence[str]) -> Vectors:
 
 
 def features(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> Vectors:
-    """Return the part of each sentence's score for which no encoder is needed, (sentences,)."""
+    """Return the part of each sentence's score for which no model is needed, (sentences,)."""
     top = max((hit.score for hit in hits), default=0.0)
     scores: Vectors = COVERAGE * held_words(question, [row.text for row in rows]).sum(axis=1)
-    wanted = asked_cues("wanted", question)
     for index, row in enumerate(rows):
         share = max(0.0, hits[row.n - 1].score / top) if top > 0 else 1.0 / row.n
-        scores[index] += HIT * share + _kind(wanted, row)
+        scores[index] += HIT * share + _kind(row)
         scores[index] += TITLE * (row.text == hits[row.n - 1].snippet.title)
-    return scores
+    return scores + ELSEWHERE * elsewhere(question, hits, rows)
 
 
-def _kind(wanted: Sequence[QuestionCue], row: EvidenceSentence) -> float:
-    """Return the weight of a sentence's kind, where its question wants this told."""
+def _kind(row: EvidenceSentence) -> float:
+    """Return the weight of a sentence's kind."""
     text = row.text
-    concludes = row.section in ("conclusions", "results") or _pattern("conclusion").search(text)
-    aims = row.section in ("objective", "methods", "background") or _pattern("aim").search(text)
     ends = text.endswith((".", "!", "?", ")", '"', "'", "]"))
-    told = [kind.weight for kind in wanted if kind.told.search(text)]
     weights = (
-        (CONCLUSION, concludes),
-        (AIM, aims and not told),
-        (LEANING, _pattern("opener").match(text)),
+        (CONCLUSION, row.section in ("conclusions", "results")),
+        (AIM, row.section in ("objective", "methods", "background") or pattern("aim").search(text)),
+        (LEANING, pattern("opener").match(text)),
         (QUESTION, text.rstrip("\"')").endswith("?")),
         (HEADING, not ends or len(_WORD.findall(text)) < SHORTEST_SENTENCE),
     )
-    return sum(weight for weight, applies in weights if applies) + max(told, default=0.0)
+    return sum(weight for weight, applies in weights if applies)
+
+
+def window_of(rows: Sequence[EvidenceSentence], index: int) -> str:
+    """Return a sentence as it is read: after the one before it, if it leans on that."""
+    text = rows[index].text
+    if _leans(rows, index) and len(rows[index - 1].text) + len(text) < WINDOW:
+        return f"{rows[index - 1].text} {text}"
+    return text
 
 
 def select(
     rows: Sequence[EvidenceSentence], scores: Vectors, held: Vectors, length: Length = SHORT
 ) -> list[EvidenceSentence]:
-    """Return the best sentence and a few more, the best first, but after the one before it that it points back to.
+    """Return the sentences of an extract in the order to be read.
 
-    A further sentence must score nearly as much, count words of the question still missing, and repeat nothing. One
-    that leans on the sentence before it ("It prevents …") brings that one along, and loses nothing by leaning on one
-    that is shown. `scores` are (sentences,), `held` is (sentences, words) of `held_words`.
+    The best comes first; further ones score nearly as much, or add missing words, and repeat nothing. One that leans on
+    the sentence before it ("It prevents …") brings that one along, and loses nothing by leaning on one that is shown.
+    `scores` are (sentences,), `held` is (sentences, words) of `held_words`.
     """
     if not rows:
         return []
@@ -202,7 +195,7 @@ def _points_back(rows: Sequence[EvidenceSentence], index: int) -> bool:
 
 
 def _leans(rows: Sequence[EvidenceSentence], index: int) -> bool:
-    opener = _pattern("opener").match(rows[index].text)
+    opener = pattern("opener").match(rows[index].text)
     return bool(opener) and index > 0 and rows[index - 1].n == rows[index].n
 
 
@@ -214,26 +207,38 @@ def _repeats(rows: Sequence[EvidenceSentence], index: int, chosen: Sequence[int]
     )
 
 
-class Extract(NamedTuple):
-    """The sentences that are shown, and of a yes/no question what they come to: "yes", "no" or "unclear"."""
-
-    rows: Sequence[EvidenceSentence]
-    short: str = ""
-
-
 class Extractor:
-    """Chooses the sentences of the hits that answer a question; without an encoder, by their words alone."""
+    """Chooses the sentences of the hits that answer a question; without an encoder and a reader, by their words alone.
 
-    def __init__(self, encoder: SentenceEncoder | None = None) -> None:
+    `load_reader` gives what tells whether a sentence answers; it is called at the first question.
+    """
+
+    def __init__(
+        self, encoder: SentenceEncoder | None = None, load_reader: Callable[[], Reader | None] = lambda: None
+    ) -> None:
         self._encoder = encoder
+        self._reader = cache(load_reader)
 
-    def scored(self, question: str, hits: Sequence[Hit]) -> tuple[list[EvidenceSentence], Vectors]:
-        """Return the sentences of the hits and their scores, (sentences,); larger is better."""
+    @property
+    def reader(self) -> Reader | None:
+        """What tells whether a sentence answers."""
+        return self._reader()
+
+    def scored(self, question: str, hits: Sequence[Hit]) -> ScoredSentences:
+        """Return the sentences of the hits with their scores, and what the reader says of the nearest."""
         rows = candidates(hits)
         scores = features(question, hits, rows)
         if self._encoder and rows:
             scores = scores + late_interaction(question, [hit.snippet for hit in hits], rows, self._encoder)
-        return rows, scores
+        reader = self._reader()
+        if reader is None or not rows:
+            return ScoredSentences(rows, scores)
+        read = np.argsort(-scores, kind="stable")[:READ].tolist()
+        reading = reader.read(question, [window_of(rows, index) for index in read])
+        if reading.answers is None:
+            return ScoredSentences(rows, scores, read, stances=reading.stances)
+        scores[read] += ANSWERING * reading.answers
+        return ScoredSentences(rows, scores, read, reading.answers, reading.stances)
 
     def similarities(self, texts: Sequence[str], rows: Sequence[EvidenceSentence]) -> Vectors:
         """Return the mean MaxSim of each text to each sentence alone, (texts, sentences); 0 without an encoder."""
@@ -244,31 +249,22 @@ class Extractor:
         tokens = [located.vectors for located in self._encoder.located_tokens([row.text for row in rows])]
         return np.stack([mean_maxsim(query, tokens) for query in self._encoder.query_tokens(texts)])
 
-    def extract(self, question: str, hits: Sequence[Hit], kind: Kind | None = None) -> Extract:
-        """Return the sentences that answer the question best: one to three, of a list up to six.
-
-        Those of a yes/no question begin with the one that decides it, and with one of another snippet that says the
-        opposite, if there is one.
-        """
-        rows, scores = self.scored(question, hits)
-        length = LIST if kind == "list" else SHORT
-        beside = elsewhere(question, hits, rows)
-        guarded = scores + ELSEWHERE * beside
-        chosen = select(rows, guarded, held_words(question, [row.text for row in rows]), length)
-        lead = yes_no_lead(question, rows, guarded) if kind == "yesno" else None
-        if lead is None:
-            return Extract(chosen)
-        about = [row for row, is_beside in zip(rows, beside, strict=True) if not is_beside]
-        deciding = [lead.deciding, *([lead.other] if lead.other in about else [])]
-        return Extract([*deciding, *(row for row in chosen if row not in deciding)][: SHORT.most], lead.answer)
+    def extract(self, question: str, hits: Sequence[Hit], kind: Kind | None = None) -> list[EvidenceSentence]:
+        """Return the sentences that answer the question best: one to three, of a list up to six."""
+        return chosen(question, self.scored(question, hits), kind)
 
 
-def extracted(answer: Answer, extract: Extract) -> Answer:
+def chosen(question: str, scored: ScoredSentences, kind: Kind | None = None) -> list[EvidenceSentence]:
+    """Return the sentences of an extract; see `Extractor.extract`."""
+    length = LIST if kind == "list" else SHORT
+    return select(scored.rows, scored.scores, held_words(question, [row.text for row in scored.rows]), length)
+
+
+def extracted(answer: Answer, rows: Sequence[EvidenceSentence]) -> Answer:
     """Return an answer whose text is sentences of its hits, each followed by the number of its hit.
 
     They need no check: each is its own evidence.
     """
-    rows = extract.rows
     snippets = [answer.hits[row.n - 1].snippet for row in rows]
     spans = [
         EvidenceSpan(row.n, snippet.id, snippet.pmid, row.text, Verdict.SUPPORTED)
@@ -277,9 +273,10 @@ def extracted(answer: Answer, extract: Extract) -> Answer:
     return replace(
         answer,
         answerer=EXTRACT,
-        short_answer=extract.short,
         items=tuple(AnswerItem(row.text, (row.n,)) for row in rows) if answer.kind == "list" else (),
         text=" ".join(f"{row.text} [{row.n}]" for row in rows),
-        sentences=tuple(CheckedSentence(span.quote, Verdict.SUPPORTED, (span.n,), (span,)) for span in spans),
+        sentences=tuple(
+            CheckedSentence(span.quote, Verdict.SUPPORTED, (span.n,), (span,), basis="quote") for span in spans
+        ),
         citations=tuple(citation_of(answer.hits[row.n - 1], row.n, row.text) for row in rows),
     )

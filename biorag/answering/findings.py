@@ -1,15 +1,13 @@
-"""What a study's sentence states of its finding, in its own words: the arms, the direction, the effect."""
+"""What a study's sentence states of its finding, in its own words: the arms and the effect."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from biorag.answering.reversal import LISTS, any_of, exclusive
 from biorag.references.facts import Participants, number_of, participants
 
 LONGEST = 4000  # characters of a sentence that are read
-BEFORE = 60  # characters before a word of direction, in which its adverbs and denial are looked for
 WORDS = 6  # of an arm's name at most
 _NUMBER = r"[-−–+]?\d{1,6}(?:[.·,]\d{1,6})?\s?%?"
 _SHARE = r"\d{1,3}(?:\.\d{1,3})?\s?%"
@@ -55,21 +53,6 @@ _END = frozenset(  # words that no arm's name goes beyond
         """
     )
 )
-_LEADING = re.compile(
-    r"(?:(?:did|does|do|was|were|is|are|has|have|had)\snot\s|no\s|not\s|without\s)?(?:(?:statistically|clinically)\s)?"
-    r"(?:\w{3,30}ly\s)?(?:significant\s|marked\s|more\s|less\s)?\Z",
-    re.IGNORECASE,
-)
-_COMPARATIVES = exclusive(LISTS["opposites"]["comparatives"] + LISTS["opposites"]["predicates"])
-_DIRECTIONS = [
-    any_of(exclusive(LISTS["opposites"]["verbs"])),
-    re.compile(
-        rf"{any_of(word for word in _COMPARATIVES if word not in ('positive', 'negative')).pattern}"
-        r"|\b(?:associat(?:ed|ion)|correlat(?:ed|ion|es?)|differ(?:s|ed|ences?)?)\b"
-        r"|\b(?<=no )(?:significant )?(?:effects?|benefits?|changes?)\b",
-        re.IGNORECASE,
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +60,13 @@ class Findings:
     """What a sentence states of its finding, verbatim; None for what it does not state."""
 
     arms: str | None = None
-    direction: str | None = None
     effect: str | None = None
 
 
 def findings_of(sentence: str) -> Findings:
-    """Return the arms that a sentence compares, the direction of its finding, and its effect with the interval."""
+    """Return the arms that a sentence compares, and its effect with the interval."""
     text = sentence[:LONGEST]
-    return Findings(_arms(text), _direction(text), _effect(text))
+    return Findings(_arms(text), _effect(text))
 
 
 def sample_size(sentence: str, abstract: str) -> Participants | None:
@@ -138,12 +120,3 @@ def _words_before(text: str, end: int) -> int:
             break
         start = word.start()
     return start if text[start].isalpha() else end
-
-
-def _direction(text: str) -> str | None:
-    """Return the first word that tells the finding, a verb if there is one, with its adverb and its denial."""
-    word = next(filter(None, (pattern.search(text) for pattern in _DIRECTIONS)), None)
-    if word is None:
-        return None
-    leading = _LEADING.search(text, max(0, word.start() - BEFORE), word.start())
-    return text[leading.start() if leading else word.start() : word.end()].strip()

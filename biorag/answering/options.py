@@ -9,16 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from biorag.answering.extract import Extractor
+from biorag.answering.extract import Extractor, ScoredSentences
+from biorag.answering.guards.checker import Checker, citation_of
+from biorag.answering.polar import POLAR, polar_evidence
 from biorag.answering.sentence_matching import EvidenceSentence
-from biorag.answering.verification.checker import Checker, asserted, citation_of
-from biorag.answering.verification.evidence import OPPOSITE
-from biorag.answering.yes_no import POLAR, deciding_sentence, judged
 from biorag.corpus.sentences import sentences, terms
-from biorag.types import EXTRACT, Answer, CheckedSentence, ClaimLabel, EvidenceSpan, Hit, Vectors, Verdict
+from biorag.types import EXTRACT, Answer, CheckedSentence, EvidenceSpan, Hit, Vectors, Verdict
 
 COVERAGE = 0.5  # weight of an option's words beside its MaxSim
 RELEVANCE = 0.3  # weight of a sentence's score for the question alone
+BIAS = np.array([1.0, 1.0, 0.1])  # of "yes", "no" and "maybe": sentences that say neither do not make it a maybe
+UNCONFIRMED = "chosen, not confirmed: the evidence comes nearest to this option, and does not state it"
 BONUS = {Verdict.SUPPORTED: 0.3, Verdict.CONTRADICTED: -0.3}  # of the check's verdict; of others none
 ChosenOption = tuple[str, EvidenceSentence, CheckedSentence]  # its letter, its evidence, and what the check says
 _ASKED = re.compile(
@@ -27,13 +28,10 @@ _ASKED = re.compile(
 
 
 def statements(question: str, option: str) -> list[str]:
-    """Return the statements that an option asserts, in several wordings; "maybe" asserts nothing.
+    """Return the statements that an option asserts, in several wordings.
 
     "Which vitamin prevents neuropathy?" with "Pyridoxine" gives "Pyridoxine prevents neuropathy."
     """
-    answer = _plain(option)
-    if answer in POLAR:
-        return [] if answer == "maybe" else [asserted(question, answer)]
     last = (sentences(question) or [""])[-1].rstrip("?:. ")
     rest = _ASKED.sub("", last).strip()
     without_noun = rest.partition(" ")[2]
@@ -45,7 +43,11 @@ def held(question: str, option: str, hits: Sequence[Hit], checker: Checker) -> C
     """Return the verdict on an option: the best of its statements', with the option as its text."""
     snippets = [hit.snippet for hit in hits]
     order = (Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.UNSURE, Verdict.UNSUPPORTED)
-    checked = [checker.check_claim(statement, snippets) for statement in statements(question, option)]
+    if (answer := _plain(option)) in POLAR:
+        unsaid = CheckedSentence(option, Verdict.UNSUPPORTED)
+        checked = [unsaid if answer == "maybe" else checker.check_question(question, answer, snippets)]
+    else:
+        checked = [checker.check_claim(statement, snippets) for statement in statements(question, option)]
     best = min(checked, key=lambda sentence: order.index(sentence.verdict), default=CheckedSentence("", order[-1]))
     supporting = tuple(span.n for span in best.evidence if span.verdict is Verdict.SUPPORTED)
     return replace(best, text=option, citations=supporting)
@@ -57,13 +59,13 @@ def by_evidence(answer: Answer, extractor: Extractor, checker: Checker) -> Answe
     Without a hit the answer has no choice.
     """
     question = answer.question
-    rows, relevance = extractor.scored(question.text, answer.hits)
-    if not rows:
+    scored = extractor.scored(question.text, answer.hits)
+    if not scored.rows:
         return replace(answer, answerer=EXTRACT, notes=(*answer.notes, "no evidence was found to choose an option by"))
     if all(_plain(text) in POLAR for text in question.options.values()):
-        choice, row, checked = _polar_choice(answer, rows, relevance, checker)
+        choice, row, checked = _polar_choice(answer, scored, extractor, checker)
     else:
-        choice, row, checked = _supported_choice(answer, rows, relevance, extractor, checker)
+        choice, row, checked = _supported_choice(answer, scored, extractor, checker)
     hit, option = answer.hits[row.n - 1], question.options[choice]
     span = EvidenceSpan(row.n, hit.snippet.id, hit.snippet.pmid, row.text, checked.verdict)
     cited = (row.n,) if checked.verdict is Verdict.SUPPORTED else ()
@@ -74,45 +76,31 @@ def by_evidence(answer: Answer, extractor: Extractor, checker: Checker) -> Answe
         choice=choice,
         parsed=True,
         reply=json.dumps({"answer_choice": choice}),
-        sentences=(CheckedSentence(option, checked.verdict, cited, (span,), checked.probability),),
+        sentences=(replace(checked, text=option, citations=cited, evidence=(span,)),),
         citations=(citation_of(hit, row.n, row.text),),
+        notes=(*answer.notes, *([] if checked.verdict is Verdict.SUPPORTED else [UNCONFIRMED])),
     )
 
 
-def _supported_choice(
-    answer: Answer, rows: Sequence[EvidenceSentence], relevance: Vectors, extractor: Extractor, checker: Checker
-) -> ChosenOption:
-    question, options = answer.question, answer.question.options
+def _supported_choice(answer: Answer, scored: ScoredSentences, extractor: Extractor, checker: Checker) -> ChosenOption:
+    question, options, rows = answer.question, answer.question.options, scored.rows
     checked = {letter: held(question.text, text, answer.hits, checker) for letter, text in options.items()}
-    scores = dict(
-        zip(options, option_scores(question.text, list(options.values()), rows, relevance, extractor), strict=True)
-    )
+    table = option_scores(question.text, list(options.values()), rows, scored.scores, extractor)
+    scores = dict(zip(options, table, strict=True))
     choice = max(
         options, key=lambda letter: (scores[letter].max() + BONUS.get(checked[letter].verdict, 0), -ord(letter))
     )
     return choice, rows[int(scores[choice].argmax())], checked[choice]
 
 
-def _polar_choice(
-    answer: Answer, rows: Sequence[EvidenceSentence], relevance: Vectors, checker: Checker
-) -> ChosenOption:
-    """Choose the likeliest of "yes", "no" and "maybe", and the sentence that speaks most for it."""
+def _polar_choice(answer: Answer, scored: ScoredSentences, extractor: Extractor, checker: Checker) -> ChosenOption:
+    """Choose the likeliest of "yes", "no" and "maybe", and the sentence that speaks most for it; "yes" unread."""
     question = answer.question
-    top, log_odds, weights = judged(question.text, rows, relevance)
-    scores = weights @ log_odds
-    choice = max(question.options, key=lambda letter: scores[POLAR.index(_plain(question.options[letter]))])
-    chosen = _plain(question.options[choice])
-    row = rows[top[deciding_sentence(log_odds, weights, POLAR.index(chosen))]]
-    stated = held(question.text, "yes", answer.hits, checker)
-    unsupported = CheckedSentence(question.options[choice], Verdict.UNSUPPORTED)
-    return choice, row, {"yes": stated, "no": _denied(stated)}.get(chosen, unsupported)
-
-
-def _denied(checked: CheckedSentence) -> CheckedSentence:
-    """Return what a verdict on a statement is on its denial."""
-    denial: dict[ClaimLabel, ClaimLabel] = {"supports": "contradicts", "contradicts": "supports"}
-    probability = {label: checked.probability[denial.get(label, label)] for label in checked.probability}
-    return replace(checked, verdict=OPPOSITE[checked.verdict], probability=probability)
+    said = polar_evidence(question.text, scored, checker.reader, extractor.reader)
+    chances = dict(zip(POLAR, BIAS if said is None else BIAS * said.probability, strict=True))
+    choice = max(question.options, key=lambda letter: chances[_plain(question.options[letter])])
+    row = scored.rows[said.deciding if said else int(scored.scores.argmax())]
+    return choice, row, held(question.text, question.options[choice], answer.hits, checker)
 
 
 def option_scores(

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from biorag.answering.guards.checker import CheckedAnswer, Checker, citation_of
 from biorag.answering.options import held
-from biorag.answering.verification.checker import CheckedAnswer, Checker, citation_of
 from biorag.corpus.sentences import first_sentences
 from biorag.prompts.marks import plain_marks, without_marks
 from biorag.prompts.parse import Reply, cited_numbers

@@ -1,17 +1,16 @@
-"""For and against: which of the studies that two searches found support a claim, and which oppose it."""
+"""For and against: which of the studies that a search found support a claim, and which oppose it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from biorag.answering.findings import Findings, findings_of, sample_size
-from biorag.answering.stance import Stance
 from biorag.corpus.sentences import terms
 from biorag.references.facts import Participants
 from biorag.references.reference import Reference, reference_of
-from biorag.types import Answer, CheckedSentence, Hit, Opposition, Snippet, Verdict
+from biorag.types import Answer, CheckedSentence, Hit, Opposition, Snippet, Stance, Verdict
 
 STUDIES = 50  # that are judged at most
 SURE = 0.9  # probability from which an answer says that a study says otherwise
@@ -48,11 +47,10 @@ class Study:
 class Weighing:
     """A claim and the studies on either side of it, the likeliest first, retracted ones last.
 
-    `turned` is the claim that was searched for besides, its reverse; `silent` counts the studies that say neither.
+    `silent` counts the studies that say neither.
     """
 
     claim: str
-    turned: str | None = None
     supporting: tuple[Study, ...] = ()
     opposing: tuple[Study, ...] = ()
     unsure: tuple[Study, ...] = ()
@@ -77,11 +75,9 @@ class Weighing:
         return {**counted, "silent": self.silent, "retracted": retracted}
 
 
-def weigh(
-    claim: str, turned: str | None, rankings: Sequence[Sequence[Hit]], judge: Judge, most: int = STUDIES
-) -> Weighing:
-    """Return the first studies of several rankings, at most so many, by what they do to a claim."""
-    studies = joined(rankings, most)
+def weigh(claim: str, hits: Sequence[Hit], judge: Judge, most: int = STUDIES) -> Weighing:
+    """Return the first studies of a ranking, at most so many, by what they do to a claim."""
+    studies = joined(hits, most)
     snippets = [snippet for parts in studies for snippet in parts]
     stances = iter(judge(claim, snippets))
     judged = [_of_study([Study(snippet, next(stances)) for snippet in parts]) for parts in studies]
@@ -89,15 +85,14 @@ def weigh(
         tuple(sorted((one for one in judged if one.stance.verdict is verdict), key=_order)) for verdict in COLUMNS
     )
     silent = sum(one.stance.verdict not in COLUMNS for one in judged)
-    return Weighing(claim, turned, supporting, opposing, unsure, silent)
+    return Weighing(claim, supporting, opposing, unsure, silent)
 
 
-def joined(rankings: Iterable[Sequence[Hit]], most: int) -> list[list[Snippet]]:
-    """Return the snippets of each study in several rankings, the studies by their best rank, the first ranking's first.
+def joined(hits: Sequence[Hit], most: int) -> list[list[Snippet]]:
+    """Return the snippets of each study of a ranking, the studies by their best rank.
 
-    A study is one PubMed record, else one DOI, else one document; two searches may find different blocks of it.
+    A study is one PubMed record, else one DOI, else one document, of which several blocks may be found.
     """
-    hits = sorted((hit for ranking in rankings for hit in ranking), key=lambda hit: hit.rank)
     studies: dict[object, dict[str, Snippet]] = {}
     for snippet in (hit.snippet for hit in hits):
         studies.setdefault(_study_of(snippet), {}).setdefault(snippet.content, snippet)

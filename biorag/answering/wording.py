@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from biorag.answering.verification.cues import rarity
-from biorag.answering.verification.words import stems
+from biorag.answering.guards.lexicon import rarity
+from biorag.answering.guards.words import stems
 from biorag.types import Hit
 from biorag.utils.parsing import packaged_toml
 

@@ -51,7 +51,7 @@ def _judging(
         checker = load_checker(settings)
         yield (
             lambda batch: [VerdictResult(checker.check_claim(row.claim, [row.text])) for row in batch if row.text],
-            {"verifier": checker.identity()},
+            {"reader": checker.identity()},
         )
         return
     with Session(settings) as session:

@@ -56,6 +56,7 @@ def answer_json(answer: Answer, models: Mapping[str, Any]) -> dict[str, Any]:
         "notes": list(answer.notes),
         "timings_ms": dict(answer.timings_ms),
         "answerer": answer.answerer,
+        "certainty": answer.certainty,
         "abstained": answer.abstained,
         "evidence_probability": None if probability is None else round(probability, DIGITS),
         "sentences": [_sentence_json(sentence) for sentence in answer.sentences],
@@ -66,7 +67,6 @@ def weighing_json(weighing: Weighing) -> dict[str, Any]:
     """Return the JSON of a weighing: the columns, and how many studies stand in each."""
     return {
         "claim": weighing.claim,
-        "reversed": weighing.turned,
         "searched": weighing.searched,
         "counts": weighing.counts,
         **{name: [study_json(study) for study in studies] for name, studies in weighing.columns.items()},
@@ -90,6 +90,7 @@ def study_json(study: Study) -> dict[str, Any]:
         "retracted": snippet.retracted,
         "quote": study.stance.quote,
         "probability": round(study.stance.probability, DIGITS),
+        "basis": study.stance.basis,
         "leaning": COLUMNS[study.stance.leaning] if study.stance.leaning else None,
         "location": snippet.location or None,
     }
@@ -111,10 +112,14 @@ def snippet_json(snippet: Snippet, facts: Facts, words: set[str]) -> dict[str, A
     }
 
 
-def probability_json(checked: CheckedSentence) -> dict[str, Any]:
-    """Return the judge's probability of each label; nothing where the rules decided alone."""
+def basis_json(checked: CheckedSentence) -> dict[str, Any]:
+    """Return what a verdict rests on, what differs, and a reader's probability of each label, if one was asked."""
     rounded = {label: round(value, DIGITS) for label, value in checked.probability.items()}
-    return {"probability": rounded} if rounded else {}
+    return {
+        "basis": checked.basis,
+        **({"difference": checked.difference} if checked.difference else {}),
+        **({"probability": rounded} if rounded else {}),
+    }
 
 
 def _sentence_json(sentence: CheckedSentence) -> dict[str, Any]:
@@ -123,7 +128,7 @@ def _sentence_json(sentence: CheckedSentence) -> dict[str, Any]:
         "verdict": sentence.verdict.value,
         "citations": list(sentence.citations),
         "evidence": [{"id": span.id, "quote": span.quote} for span in sentence.evidence],
-        **probability_json(sentence),
+        **basis_json(sentence),
         **({"otherwise": [_opposition_json(one) for one in sentence.otherwise]} if sentence.otherwise else {}),
     }
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from biorag.references.facts import Facts
 
 T = TypeVar("T")
-CERTAIN = 0.95  # a judge's probability of a verdict, from which on marks leave it out
+CERTAIN = 0.95  # a reader's probability of a verdict, from which on marks leave it out
 
 
 class Tone(StrEnum):
@@ -194,7 +194,7 @@ class SnippetResult(_Items[Snippet]):
 
 @dataclass(frozen=True, repr=False)
 class VerdictResult:
-    """The verdict of the evidence on a claim, and the spans that decided it, else the nearest sentence."""
+    """The verdict of the evidence on a claim, and the spans that it rests on, else the nearest sentence."""
 
     checked: CheckedSentence
     nearest: EvidenceSpan | None = None
@@ -216,13 +216,13 @@ class VerdictResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `biorag verify --json` prints."""
-        from biorag.api.json_views import probability_json
+        from biorag.api.json_views import basis_json
 
         evidence = [
             {"id": span.id, "pmid": span.pmid, "quote": span.quote, "verdict": span.verdict.value}
             for span in self.evidence
         ]
-        decided = probability_json(self.checked)
+        decided = basis_json(self.checked)
         near = {"nearest": {"id": self.nearest.id, "quote": self.nearest.quote}} if self.nearest else {}
         return {"claim": self.checked.text, "verdict": self.verdict, "evidence": evidence, **near, **decided}
 
@@ -273,36 +273,62 @@ def verdict_line(answer: Answer) -> VerdictLine | None:
     line, tone = _verdict_of(judged, by)
     if answer.answerer == EXTRACT:
         confirmed = judged[0].verdict is not Verdict.UNSUPPORTED
-        line = f"Chosen by the evidence alone: {line.lower() if confirmed else 'nearest to it, and not confirmed'}"
+        line = f"Chosen by the evidence alone: {line[0].lower() + line[1:]}" if confirmed else CHOSEN
     return VerdictLine(line, tone)
 
 
 def _verdict_of(sentences: Sequence[CheckedSentence], by: str) -> VerdictLine:
     counts = {kind: sum(sentence.verdict is kind for sentence in sentences) for kind in Verdict}
     total, supported, unsure = len(sentences), counts[Verdict.SUPPORTED], counts[Verdict.UNSURE]
+    by_reader = any(one.basis == "reader" for one in sentences if one.verdict is Verdict.SUPPORTED)
+    said = "supported" if by_reader else "stated"
     if counts[Verdict.CONTRADICTED]:
-        line = "Contradicted" if total == 1 else f"{counts[Verdict.CONTRADICTED]} of {total} sentences contradicted"
-        return VerdictLine(f"{line}, {supported} supported{by}" if supported else line, Tone.BAD)
+        first = next(sentence for sentence in sentences if sentence.verdict is Verdict.CONTRADICTED)
+        line = said_of(first).capitalize()
+        if total > 1:
+            line = f"{counts[Verdict.CONTRADICTED]} of {total} sentences {said_of(first)}"
+        return VerdictLine(f"{line}, {supported} {said}{by}" if supported else line, Tone.BAD)
     if supported == total:
-        return VerdictLine(f"Supported{by}", Tone.GOOD)
+        return VerdictLine(f"{said.capitalize()}{by}", Tone.GOOD)
     if supported:
-        line = f"{supported} of {total} sentences supported{by}"
+        line = f"{supported} of {total} sentences {said}{by}"
         return VerdictLine(f"{line}, {unsure} not sure" if unsure else line, Tone.DOUBTFUL)
     if unsure:
         this = "this" if total == 1 else f"{unsure} of {total} sentences"
         return VerdictLine(f"Not sure whether the evidence says {this}", Tone.DOUBTFUL)
-    return VerdictLine("Unsupported: no snippet at hand says this", Tone.DOUBTFUL)
+    return VerdictLine(said_of(sentences[0]).capitalize(), Tone.DOUBTFUL)
 
 
-LEADS = {"yes": "Yes.", "no": "No.", "unclear": "The evidence does not say plainly."}
+CHOSEN = "Chosen, not confirmed: no sentence states it"
+LEADS = {"yes": "Yes.", "no": "No."}
+MAY = "This may answer it:"
 
 
 def lead_of(answer: Answer) -> str:
-    """Return what an extract begins with: yes or no, or that neither is plain; "" of other questions.
+    """Return what an extract begins with: a trusted reader's yes or no, or that it may be an answer; else "".
 
     What a generator wrote begins with it already.
     """
-    return LEADS[answer.short_answer] if answer.answerer == EXTRACT and answer.short_answer else ""
+    if answer.answerer != EXTRACT or answer.choice:
+        return ""
+    return MAY if answer.certainty == "may" and answer.sentences else LEADS.get(answer.short_answer, "")
+
+
+def said_of(sentence: CheckedSentence) -> str:
+    """Return what is established of a sentence, by its words or by a reader: "stated", "differs", "contradicted"."""
+    if sentence.verdict is Verdict.UNSURE:
+        return "not sure"
+    if sentence.basis == "reader":
+        return sentence.verdict.value
+    if sentence.difference:
+        return "differs"
+    return "stated" if sentence.verdict is Verdict.SUPPORTED else "not stated in these words"
+
+
+def difference_line(sentence: CheckedSentence) -> str:
+    """Return "[2] says 12 %, not 21 %" of a sentence from which the evidence differs; "" of any other."""
+    numbers = ", ".join(f"[{n}]" for n in dict.fromkeys(span.n for span in sentence.evidence))
+    return f"{numbers or 'the evidence'} says {sentence.difference}" if sentence.difference else ""
 
 
 def paragraphs(answer: Answer) -> list[list[CheckedSentence]]:
@@ -313,12 +339,12 @@ def paragraphs(answer: Answer) -> list[list[CheckedSentence]]:
 
 
 def mark_of(sentence: CheckedSentence) -> str:
-    """Return the mark after a sentence: its verdict, unless it is supported, with a judge's probability if not certain.
+    """Return the mark after a sentence: its verdict, unless it is supported, and how sure a reader is of it.
 
-    Of a sentence that the judge is not sure of it is the probability of what it leans to.
+    Of a sentence that the reader is not sure of it is the probability of what it leans to.
     """
-    mark, label = sentence.verdict.shown, LABEL_OF[sentence.verdict]
-    probability = sentence.probability.get(label, 1.0)
+    mark, label = said_of(sentence), LABEL_OF[sentence.verdict]
+    probability = sentence.probability.get(label, 1.0) if sentence.basis == "reader" else 1.0
     if sentence.verdict is Verdict.UNSURE and sentence.probability:
         leaning = max((Verdict.SUPPORTED, Verdict.CONTRADICTED), key=lambda kind: sentence.probability[LABEL_OF[kind]])
         mark += f": {percent(sentence.probability[LABEL_OF[leaning]])} {leaning.shown}"

@@ -17,12 +17,11 @@ from weakref import WeakValueDictionary, finalize
 from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult, WeighResult
 from biorag.engine import (
     OpenIndex,
-    judged_by,
     load_checker,
     load_generator,
     load_models,
-    load_stance_reader,
     open_stored,
+    read_by,
 )
 from biorag.errors import MissingError, UsageError, check_name
 from biorag.indexes.reading import named_snippets
@@ -40,6 +39,7 @@ from biorag.types import (
     Progress,
     Question,
     Snippet,
+    Stance,
     Verdict,
     Where,
 )
@@ -47,9 +47,8 @@ from biorag.utils.progress import silent
 from biorag.utils.text import is_whole
 
 if TYPE_CHECKING:
+    from biorag.answering.guards.checker import Checker
     from biorag.answering.sentence_matching import WordMatch
-    from biorag.answering.stance import Stance, StanceReader
-    from biorag.answering.verification.checker import Checker
     from biorag.indexes.fields import FieldCount
     from biorag.indexes.overview import Overview
     from biorag.manuscripts.checking import CheckReport
@@ -202,7 +201,6 @@ class Session:
         `on_text` receives a generator's reply so far as it grows, before it is checked. Raises `UsageError` if the
         question is blank, or an option, a filter or a setting is wrong; `ServiceError` if the generator fails.
         """
-        from biorag.answering.stance import StanceReader
         from biorag.answering.weighing import opposed
 
         check_text(question)
@@ -216,15 +214,16 @@ class Session:
         with self._answering:
             searched = replace(asked, text=ranking.query)
             answer = answerer.answer_or_withhold(searched, ranking, on_text=on_text)
-        answer = opposed(answer, StanceReader(self._checker).stances)  # by the check alone: sure, and no model to load
+        answer = opposed(answer, self._checker.stances)
         if searched != asked:
             answer = replace(answer, question=asked, notes=(f"searched for: {searched.text}", *answer.notes))
         if where and not ranking.hits:
             answer = replace(answer, notes=("no snippet meets the filter: widen it, or leave it out",))
         if ranking.left_out:
             answer = replace(answer, notes=(*answer.notes, retracted_note(ranking.left_out)))
-        if any(sentence.probability for sentence in answer.sentences):
-            answer = replace(answer, notes=(*answer.notes, judged_by(self.settings)))
+        by_reader = any(one.basis == "reader" for one in answer.sentences) or (answer.short_answer and not generator)
+        if by_reader and (note := read_by(self.settings)):
+            answer = replace(answer, notes=(*answer.notes, note))
         return AnswerResult.of(answer, models.models_used(generator))
 
     def show(self, id: str | int) -> SnippetResult:
@@ -262,7 +261,7 @@ class Session:
             return VerdictResult(checked)
         extractor = Extractor(encoder if encoder and encoder.has_tokens else None)
         hits = [Hit(rank, snippet, 1.0) for rank, snippet in enumerate(snippets, 1)]
-        rows = extractor.extract(claim, hits).rows
+        rows = extractor.extract(claim, hits)
         if not rows:
             return VerdictResult(checked)
         snippet, text = snippets[rows[0].n - 1], rows[0].text
@@ -273,30 +272,27 @@ class Session:
     ) -> WeighResult:
         """Find the studies that support a claim and those that oppose it, as `biorag weigh` does.
 
-        The claim is searched for, and so is its reverse; the 50 studies that are found first, or `k` of them, are
-        judged. See `search` for the parameters. Raises `UsageError` if the claim is blank, or a filter or a setting is
-        wrong.
+        The claim is searched for; the 50 studies that are found first, or `k` of them, are read beside it. See `search`
+        for the parameters. Raises `UsageError` if the claim is blank, or a filter or a setting is wrong.
         """
-        from biorag.answering.reversal import reversed_claim
         from biorag.answering.weighing import STUDIES, weigh
 
         check_claim(claim)
-        where, models, turned = conditions(filter, exclude_pmid), self._models(**changes), reversed_claim(claim)
+        where, models = conditions(filter, exclude_pmid), self._models(**changes)
         retrieval = models.settings.retrieval
-        queries = [claim, turned] if turned else [claim]
         most = retrieval.k if "k" in retrieval.model_fields_set else STUDIES
         with self._opened_index():
-            rankings = models.retriever.search_all(queries, most, [models.checked(where)] * len(queries))
+            (ranking,) = models.retriever.search_all([claim], most, [models.checked(where)])
         watch = Stopwatch()
         with watch.stage("judge"):
-            weighing = weigh(claim, turned, [ranking.hits for ranking in rankings], self.stances, most)
-        searched = round(sum(ranking.timings_ms["total"] for ranking in rankings), 3)
+            weighing = weigh(claim, ranking.hits, self.stances, most)
+        searched = round(ranking.timings_ms["total"], 3)
         timings = {"search": searched, **watch.ms, "total": round(searched + watch.ms["judge"], 3)}
         return WeighResult(replace(weighing, excluded=tuple(exclude_pmid)), timings)
 
     def stances(self, claim: str, snippets: Sequence[Snippet]) -> list[Stance]:
         """Return whether each snippet supports or contradicts a claim, how surely, and by what quote."""
-        return self._stance_reader.stances(claim, snippets)
+        return self._checker.stances(claim, snippets, leaning=True)
 
     def verify_all(
         self,
@@ -356,7 +352,7 @@ class Session:
         return {
             "index": self._models().fingerprint(),
             "retrieval": self.settings.retrieval.identity(),
-            "verifier": self._checker.identity(),
+            "reader": self._checker.identity(),
         }
 
     def matches(self, question: str, hits: Sequence[Hit]) -> list[list[WordMatch]]:
@@ -396,12 +392,8 @@ class Session:
 
     @cached_property
     def _checker(self) -> Checker:
-        judge = self._beside._checker.judge if self._beside else None
-        return load_checker(self.settings, lambda: self._models().load_encoder(), judge)
-
-    @cached_property
-    def _stance_reader(self) -> StanceReader:
-        return load_stance_reader(self._checker, self.settings, lambda: self._models().load_encoder())
+        reader = self._beside._checker.reader if self._beside else None
+        return load_checker(self.settings, lambda: self._models().load_encoder(), reader)
 
     def _begin_generator(self) -> None:
         """Begin to load the generator in the background, if one is named, after the checks that take no time."""

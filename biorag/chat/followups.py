@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from biorag.answering.verification.cues import general, rarity, units
-from biorag.answering.verification.words import stems
+from biorag.answering.guards.lexicon import is_common, rarity, units
+from biorag.answering.guards.words import stems
 from biorag.api.results import AnswerResult, SearchResult
 from biorag.api.session import Filter, Session
 from biorag.corpus.sentences import terms
@@ -112,7 +112,7 @@ def standalone(
 def _held_together(question: str, combined: str, found: SearchResult) -> bool:
     """Return whether a hit holds a word of the topic and all that the question adds to it."""
     own = set(stems(question))
-    asked, topic = own - general(), set(stems(combined)) - own
+    asked, topic = {stem for stem in own if not is_common(stem)}, set(stems(combined)) - own
     held = [set(stems(hit.snippet.contents)) for hit in found.hits]
     return bool(asked) and any(asked <= words and not topic.isdisjoint(words) for words in held)
 
@@ -141,7 +141,7 @@ def is_follow_up(question: str) -> bool:
 def _names_nothing(text: str, count: int) -> bool:
     """Return whether a short question asks for something of a subject that it does not name: "how much a day?"."""
     words = (match[0] for match in _WORD.finditer(text) if match[0] not in units())  # "how much per kg?"
-    named = (stem for word in words for stem in stems(word) if stem not in general() and stem not in _attributes())
+    named = (stem for word in words for stem in stems(word) if stem not in _attributes())
     return count <= SHORT and all(rarity(stem) < SUBJECT for stem in named)
 
 
@@ -158,7 +158,7 @@ def with_topic_of(last: str, question: str) -> str:
 
 def _names(text: str) -> list[str]:
     """Return the rare words of a text, each once, which can be its subject; its content words if none is rare."""
-    common = general() | _attributes()
+    common = _attributes()
     by_terms: dict[frozenset[str], str] = {}
     for match in _WORD.finditer(text):
         if held := terms(match[0]):
@@ -179,14 +179,16 @@ def following(question: str, last: str, said: str, answer: AnswerResult) -> Answ
         text = f"I found no sentence on {', '.join(new)} that answers this."
     else:
         return answer
-    return replace(answer, text=text, short_answer="", items=(), sentences=(), citations=(), abstained=True)
+    return replace(
+        answer, text=text, short_answer="", items=(), sentences=(), citations=(), certainty="nothing", abstained=True
+    )
 
 
 def _added(question: str, last: str) -> list[str]:
     """Return the words that a follow-up adds to the last question and that say something."""
-    known = general() | set(stems(last))
+    known = set(stems(last))
     words = [match[0] for match in _WORD.finditer(question) if len(match[0]) > LEAST_LETTERS]
-    return [word for word in words if stems(word) and known.isdisjoint(stems(word))]
+    return [word for word in words if (own := stems(word)) and known.isdisjoint(own) and not all(map(is_common, own))]
 
 
 def _is_fragment(text: str, count: int) -> bool:

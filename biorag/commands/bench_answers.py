@@ -27,7 +27,7 @@ def answers(
         options.INDEX,
         options.RANKING,
         options.GENERATOR,
-        options.VERIFIER,
+        options.READER,
         Flags("max_tokens", "prompt", "evidence_threshold", "seed"),
     ],
     answer: Answering = "extract",
@@ -60,7 +60,7 @@ def print_report(report: Mapping[str, Any]) -> None:
     named = {**report["exact"], "ideal": report["ideal"], "sentences": report["sentences"]}
     parts = {**named, "abstention": report["abstention"]}
     rows = [(part, name, _shown(value)) for part, values in parts.items() for name, value in (values or {}).items()]
-    how = f"{report['answer']}, verifier {report['config']['verifier']}"
+    how = f"{report['answer']}, reader {report['config']['reader']}"
     title = f"{report['dataset']}: {report['questions']} questions, {how}"
     show.table(title, ["answers", "measure", "value"], [row for row in rows if row[2]])
 
@@ -80,7 +80,7 @@ def verification(
         Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz]; or JSONL files of labelled claims."),
     ],
     out: Annotated[Path, Option(help="Folder for claims.jsonl and report.json; an interrupted run resumes.")],
-    settings: Annotated[Settings, Flags("name", "qdrant", "seed", "verifier", "verifier_model", finds_index=True)],
+    settings: Annotated[Settings, Flags("name", "qdrant", "seed", "reader", "reader_model", finds_index=True)],
     half: Annotated[str, Option(help="all, development or test questions, by a hash of their ids.")] = "all",
     limit: Annotated[int | None, Option(min=1, help="Largest number of questions, or of claims of each file.")] = None,
     weighed: Annotated[

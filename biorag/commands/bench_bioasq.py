@@ -44,7 +44,7 @@ def bioasq(
         options.INDEX,
         Flags(RetrievalSettings, but=("precision", "include_retracted", "mode", "rerank", "k")),
         options.GENERATOR,
-        options.VERIFIER,
+        options.READER,
         Flags("max_tokens", "seed"),
     ],
     measured: _Measured,

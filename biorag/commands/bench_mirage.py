@@ -84,7 +84,7 @@ def mirage(
         options.INDEX,
         Flags(RetrievalSettings, but=("precision", "mode")),
         options.GENERATOR,
-        options.VERIFIER,
+        options.READER,
         Flags("max_tokens", "prompt", "concurrency", "seed"),
     ],
     filters: options.Filters,

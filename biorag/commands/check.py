@@ -65,7 +65,7 @@ def check(
     file: Annotated[
         Path, Argument(help="Manuscript (.docx, .md, .txt, .tex, .html, .pdf) or answers (.json, .jsonl).")
     ],
-    settings: Annotated[Settings, options.INDEX, options.VERIFIER, Flags("eutils", "crossref")],
+    settings: Annotated[Settings, options.INDEX, options.READER, Flags("eutils", "crossref")],
     output: CheckOutput,
     references: Annotated[
         list[Path] | None,

@@ -184,39 +184,6 @@ def queries(
     show.outcome("Generated questions", output.out, work, output.as_json)
 
 
-@expanded
-def claims(
-    output: GeneratedOutput,
-    settings: Annotated[Settings, Flags("name", "seed", "qdrant"), options.GENERATOR],
-    line: CommandLine,
-    corpus: SnippetSource = None,
-    per_snippet: Annotated[int, _rows(min=1, max=100, help="Sentences of a snippet, one after the other.")] = 1,
-    limit: Limit = None,
-    temperature: options.Temperature = TEMPERATURE,
-    claim_tokens: PassageTokens = PASSAGE,
-) -> None:
-    """Generate claims of snippets' sentences, true and false, each with its evidence, for 'biorag train verifier'.
-
-    The model rewords a sentence, makes a near miss of that (roles, comparator, population, unit, hedge, cause,
-    subgroup, time, class or negation), and changes the sentence so that the near miss is true. Then it is asked what
-    the snippet, with either sentence, does to either claim. Rows are kept if it repeats the label, with a quote
-    where it decides, and no rule of the check speaks against a true claim. A claim comes with two labels, so that it
-    does not give its label away.
-
-    OUT.written has what the model wrote, before the second question.
-
-    Examples:
-
-      biorag generate claims snippets.jsonl --llm http://localhost:8080 --limit 2000 --out claims.jsonl
-      biorag generate claims --name pubmed --llm model.gguf --per-snippet 3 --out claims.jsonl --json
-    """
-    from biorag.training.synthesis.claims import generate_claims
-
-    job = output.job(_with_source(settings, corpus), per_snippet, claim_tokens, temperature)
-    work = partial(generate_claims, job, corpus or (), line.value("name"), limit)
-    show.outcome("Generated claims", output.out, work, output.as_json)
-
-
 def _with_source(settings: Settings, corpus: list[str] | None) -> Settings:
     """Return the settings with the only index, if snippets are neither of a corpus nor of a named index."""
     return settings if corpus or is_named(settings) else with_index(settings)

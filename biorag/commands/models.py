@@ -37,7 +37,7 @@ def models(as_json: options.Json = False) -> None:
         "--encoder, --reranker: 'starter', 'minilm', a directory, or a Hugging Face id; --reranker cross:ID for a "
         "cross-encoder\n"
         "--llm: 'starter', a .gguf path, hf:OWNER/REPO/FILE.gguf, a server's URL, or 'none'\n"
-        "--verifier: a directory, a Hugging Face id, a server's URL, or 'none'"
+        "--reader: a directory, a Hugging Face id, a server's URL, or 'none'"
     )
 
 

@@ -39,9 +39,9 @@ RANKING = Flags(RetrievalSettings, but=("precision", "include_retracted"))
 RANKING_OF_ALL = Flags(RetrievalSettings, but=("precision", "include_retracted", "k"))
 GENERATOR = Flags("llm", "llm_model", "cache")
 ANSWER = Flags(
-    "include_retracted", "max_tokens", "prompt", AbstentionSettings, "verifier", "verifier_model"
+    "include_retracted", "max_tokens", "prompt", AbstentionSettings, "reader", "reader_model"
 )  # how one is made
-VERIFIER = Flags("verifier", "verifier_model")
+READER = Flags("reader", "reader_model")
 NAMED_INDEX = Flags("name")  # an index that takes part only if it is named
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]

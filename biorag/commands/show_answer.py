@@ -152,8 +152,9 @@ def _contradictions(answer: Answer) -> Iterator[Text]:
         for one in sentence.otherwise:
             yield Text.assemble(("  otherwise ", "yellow"), (f"[{one.n}] ", "bold"), f"“{showable(one.quote)}”")
         for span in sentence.evidence:
-            if sentence.verdict is Verdict.CONTRADICTED and span.verdict is Verdict.CONTRADICTED:
-                yield Text.assemble(("contradicted by ", "red"), (f"[{span.n}] ", "bold"), f"“{showable(span.quote)}”")
+            if sentence.difference or sentence.verdict is Verdict.CONTRADICTED:
+                said = "says " if sentence.basis == "quote" else "contradicts this: "
+                yield Text.assemble((f"[{span.n}] ", "bold"), (said, "red"), f"“{showable(span.quote)}”")
 
 
 def _sources(answer: Answer) -> Iterator[Text]:

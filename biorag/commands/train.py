@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,18 +13,15 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.completion import choices, choices_in
 from biorag.commands.groups import CommandLine, Flags, expanded
-from biorag.corpus.readers import read_snippets, refuse
-from biorag.corpus.sources import find_sources
 from biorag.engine import open_passages
 from biorag.errors import UsageError
 from biorag.models.finding import find_base, find_encoder
 from biorag.registries import own_negatives
 from biorag.settings.section import DATA, RUN
 from biorag.settings.settings import Settings
-from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER, RETRIEVER, VERIFIER, TrainingSettings
+from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, READER, RERANKER, RETRIEVER, TrainingSettings
 
 if TYPE_CHECKING:
-    from biorag.training.claims.preparation import ClaimSources
     from biorag.training.data import Split
     from biorag.training.loop import Training
     from biorag.training.preparation import Preparation
@@ -283,92 +279,50 @@ def question_generator(
     _run(QuestionGeneratorTraining(files, split, settings), facts, result)
 
 
-@dataclass(frozen=True, slots=True)
-class MadeClaims:
-    """Which claims are made besides those of people, and what of."""
-
-    snippets: Annotated[
-        list[Path] | None,
-        typer.Option(help="Corpus whose sentences, titles and conclusions claims are made of. Repeatable."),
-    ] = None
-    answers: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz], of --snippets. Repeatable."),
-    ] = None
-    made: Annotated[int, typer.Option(min=0, help="Maximum claims to make, also of the texts of CLAIMS.")] = 0
-    claim_only: Annotated[
-        bool, typer.Option("--claim-only", help="Leave out the evidence, to see how far claims give their label away.")
-    ] = False
-
-    def sources(self, claims: Sequence[Path], held_out: Sequence[Path]) -> ClaimSources:
-        """Return what the files have."""
-        from biorag.benchmarks.answers.questions import load_answers
-        from biorag.corpus.claims import read_claims
-        from biorag.training.claims.preparation import ClaimSources
-        from biorag.training.claims.rows import ExpertStatement
-
-        if self.answers and not self.snippets:
-            raise UsageError("--answers needs --snippets FILE: the corpus with the snippets of their qrels")
-        if self.snippets and not (self.answers or self.made):
-            raise UsageError("--snippets is what claims are made of: add --made N")
-        with TemporaryDirectory(prefix="biorag-") as spool:
-            sources = find_sources([str(path) for path in self.snippets or ()], Path(spool) / "standard-input")
-            snippets = [snippet for source in sources for snippet in read_snippets(source, refuse)]
-        by_id = {snippet.id: snippet for snippet in snippets}
-        statements = [
-            ExpertStatement(
-                asked.text,
-                asked.expert.decision,
-                asked.expert.ideal,
-                [by_id[id] for id in asked.relevant if id in by_id],
-            )
-            for folder in self.answers or ()
-            for asked in load_answers(folder).questions
-        ]
-        people = [(path.name.partition(".")[0], list(read_claims(path))) for path in claims]
-        return ClaimSources(people, snippets, statements, [row for path in held_out for row in read_claims(path)])
-
-
 @expanded
-def verifier(
+def reader(
+    rows: Annotated[
+        list[Path],
+        typer.Argument(
+            help="JSONL, gzipped or not: inference pairs, claims with text and label, judged sentences, or questions "
+            "with passages and answers.",
+            metavar="ROWS...",
+        ),
+    ],
     result: Result,
-    settings: Annotated[Machine, Flags(TrainingSettings, model=VERIFIER)],
+    settings: Annotated[Machine, Flags(TrainingSettings, model=READER)],
     contamination: Annotated[options.Contamination, DATA],
-    making: Annotated[MadeClaims, DATA],
-    claims: Annotated[
-        list[Path] | None,
-        typer.Argument(help="JSONL of claims with text and label, gzipped or not.", metavar="CLAIMS..."),
-    ] = None,
     base: Base = "starter",
-    validation_claims: Annotated[
+    held_out: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Claims to choose the best checkpoint by, kept out of training, in place of --validation. Repeatable.",
+            help="Rows to choose the best checkpoint by, kept out of training, in place of --validation. Repeatable.",
             rich_help_panel=DATA,
         ),
     ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Maximum rows of one file, drawn with --seed.", rich_help_panel=DATA)
+    ] = None,
+    claim_only: Annotated[
+        bool, typer.Option("--claim-only", help="Leave out the evidence, to see how far claims give their label away.")
+    ] = False,
 ) -> None:
-    """Train a judge, which says whether evidence supports a claim, contradicts it or neither; --verifier DIR loads it.
+    """Train a reader: it says what evidence does to a claim, and whether it answers a question; --reader DIR loads it.
 
-    It learns from claims that people labelled and from made ones: true sentences of snippets, and near misses of them.
-    Two phases are two runs: first many made claims, then people's with that model as the base.
+    A window of one to four sentences supports a claim, contradicts it or neither; yes/no questions are claims too.
 
     Examples:
 
-      biorag train verifier --snippets snippets.jsonl.gz --made 40000 --out models/first
-      biorag train verifier claims/train/*.jsonl.gz --base models/first --epochs 3 --out models/verifier
-      biorag train verifier claims/train/*.jsonl.gz --validation-claims claims/dev/scifact.jsonl --out models/judge
-      biorag train verifier claims/train/*.jsonl.gz --claim-only --out models/claim-only
+      biorag train reader nli/*.jsonl.gz claims/*.jsonl.gz qa/assel_*.jsonl.gz --base minilm --out models/reader
+      biorag train reader claims/*.jsonl.gz --base models/reader --epochs 2 --out models/claims
+      biorag train reader claims/*.jsonl.gz --claim-only --out models/claim-only
     """
-    from biorag.training.claims.preparation import ClaimPreparation
+    from biorag.training.cross_encoder import CrossEncoderTraining, reading
+    from biorag.training.reading import ReaderRows
 
     files = find_encoder(base)
-    sources = making.sources(claims or (), validation_claims or ())
-    prepare = ClaimPreparation(contamination.policy, settings, making.made, making.claim_only)
-    split, facts = prepare.read(sources)
-    from biorag.training.cross_encoder import CrossEncoderTraining, judging
-
-    _run(CrossEncoderTraining(files, settings, judging(split, files, settings, making.claim_only)), facts, result)
+    split, facts = ReaderRows(contamination.policy, settings, limit, claim_only).read(rows, held_out or ())
+    _run(CrossEncoderTraining(files, settings, reading(split, files, settings)), facts, result)
 
 
 def _shares(counts: Mapping[str, int], rows: int) -> str:

@@ -14,11 +14,9 @@ from biorag.commands import options, show
 from biorag.commands.completion import choices_in
 from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.engine import open_index
-from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.settings.sources import PREFIX, load_settings
 from biorag.utils.files import write_json
-from biorag.utils.outputs import begins_with_key, is_plot, results_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,53 +113,3 @@ class Fit:
     write: Annotated[
         bool, Option("--write/--no-write", help="Store the coefficients beside the index, where ask uses them.")
     ] = True
-
-
-@expanded
-def abstention(
-    dataset: Annotated[list[Path], Argument(help="Folders in BEIR layout, whose snippets the index holds.")],
-    out: Annotated[Path, Option(help="Folder of the coefficients, report.json and the curves.")],
-    settings: Annotated[
-        Settings,
-        options.INDEX,
-        Flags(RetrievalSettings, but=("precision", "mode", "k", "include_retracted")),
-        Flags("seed"),
-    ],
-    fit: Fit,
-    as_json: options.Json = False,
-) -> None:
-    """Fit when ask withholds an answer, on questions with their gold snippets in the index and out of it.
-
-    A logistic regression over the scores tells them apart, calibrated by isotonic regression. The threshold answers
-    90 % of the answerable questions. Measures are those of questions that were not fitted on.
-
-    Examples:
-
-      biorag tune abstention data/bioasq data/pubmedqa --name pubmed --out runs/abstention
-      biorag tune abstention data/bioasq --outside elsewhere.jsonl --out runs/abstention --no-write --json
-    """
-    from biorag.answering.abstention.estimator import FILE
-    from biorag.benchmarks.tuning import abstention as tuning
-    from biorag.corpus.datasets import load_dataset
-    from biorag.utils.plots import require_matplotlib
-
-    require_matplotlib()
-    outside = fit.outside or []
-    data = tuning.AbstentionData([load_dataset(path) for path in dataset], tuning.read_outside(outside))
-    files = {FILE: begins_with_key("format"), "report.json": begins_with_key("questions"), "curves.png": is_plot}
-    with results_folder(out, files, [*dataset, *outside]), open_index(settings.replace(mode="hybrid")) as opened:
-        report = tuning.tune_abstention(data, opened, fit.report_share, out, fit.write, show.progress)
-    show.result(report, as_json, _print_fit)
-
-
-def _print_fit(report: Mapping[str, Any]) -> None:
-    rows = [
-        (part, name, f"{measured['value']:.4f}", " to ".join(f"{end:.4f}" for end in measured["interval"] or ()))
-        for part, measures in report["measures"].items()
-        for name, measured in measures.items()
-    ]
-    show.table("Questions that were not fitted on", ["questions", "measure", "value", "95 % interval"], rows)
-    answered = [(name, f"{share:.1%}") for name, share in report["answered"].items()]
-    show.table(f"Answered at the threshold of {report['threshold']:.3f}", ["questions", "share"], answered)
-    if report["written"]:
-        show.err.print(f"the coefficients are written to {report['written']}", soft_wrap=True)

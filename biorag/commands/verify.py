@@ -53,16 +53,16 @@ class Claims:
 @expanded
 def verify(
     asked: Claims,
-    settings: Annotated[Settings, options.INDEX, options.RANKING, options.VERIFIER],
+    settings: Annotated[Settings, options.INDEX, options.RANKING, options.READER],
     filters: options.RecordFilters,
     fail_unsupported: Annotated[
         bool, Option("--fail-unsupported", help="Exit with code 7 unless every claim is supported.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Judge claims by the evidence: supported, contradicted, unsupported or not sure, and by which sentence.
+    """Say whether the evidence states a claim in these words, or, with a reader, supports or contradicts it.
 
-    Each claim is searched for, unless a snippet is named or its row has sentences. A supported claim need not be true.
+    Each claim is searched for, unless a snippet is named or its row has sentences. A stated claim need not be true.
 
     Examples:
 
@@ -73,7 +73,7 @@ def verify(
     from biorag.api.claims import judge_file
     from biorag.api.session import Session
     from biorag.corpus.claims import read_claims
-    from biorag.engine import judged_by
+    from biorag.engine import read_by
 
     asked.check()
     where = filters.arguments
@@ -90,19 +90,21 @@ def verify(
         supported = verdict.checked.verdict is Verdict.SUPPORTED
         show.result(verdict.to_json(), as_json, lambda _: _print(verdict))
         judged = bool(verdict.checked.probability)
-    if judged and not as_json and (judge := judged_by(settings)):
-        show.err.print(f"note: {judge}")
+    if judged and not as_json and (reader := read_by(settings)):
+        show.err.print(f"note: {reader}")
     if fail_unsupported and not supported:
         raise UnsupportedError("not every claim is supported by the evidence: read it with 'biorag search'")
 
 
 def _print(judged: VerdictResult) -> None:
-    from biorag.api.results import percent
+    from biorag.api.results import difference_line, percent, said_of
 
     checked, nearest = judged.checked, judged.nearest
-    decided = checked.verdict in (Verdict.SUPPORTED, Verdict.CONTRADICTED)
-    verdict = checked.verdict.shown.capitalize() + (" by the evidence" if decided else "")
-    show.out.print(Text(verdict, style=STYLES[checked.verdict]))
+    numbers = ", ".join(f"[{n}]" for n in dict.fromkeys(span.n for span in checked.evidence))
+    verdict = said_of(checked).capitalize() + (f" by {numbers}" if numbers and not checked.difference else "")
+    if line := difference_line(checked):
+        verdict += f": {line}"
+    show.out.print(Text(showable(verdict), style=STYLES[checked.verdict]))
     if checked.probability:
         shown = (f"{label} {percent(value)}" for label, value in checked.probability.items())
         show.out.print(Text(", ".join(shown), style="dim"))
@@ -111,4 +113,4 @@ def _print(judged: VerdictResult) -> None:
         source = f"PMID {span.pmid}" if span.pmid else span.id
         show.out.print(Text.assemble((head, "bold"), f"“{showable(span.quote)}” ", (showable(source), "dim")))
     if checked.verdict is Verdict.UNSUPPORTED:
-        show.err.print("No snippet at hand says so: read them with 'biorag search', or try other words.")
+        show.err.print("No snippet at hand has these words: read them with 'biorag search', or name a --reader.")

@@ -28,25 +28,26 @@ Output = Annotated[str, Option("--format", help=f"{WEIGHINGS.listed()}.", **choi
 @expanded
 def weigh(
     claim: Annotated[list[str], Argument(help="Claim, in quotes or not.")],
-    settings: Annotated[Settings, options.INDEX, options.RANKING, options.VERIFIER],
+    settings: Annotated[Settings, options.INDEX, options.RANKING, options.READER],
     filters: options.RecordFilters,
     output: Output = TERMINAL,
     as_json: options.Json = False,
 ) -> None:
     """Show the studies that support a claim beside those that oppose it, each with its quote.
 
-    The claim is searched for, and so is its reverse; of the first 50 studies, or -k of them, each is judged by its best
-    sentence. Studies are counted, never averaged; retracted ones are shown and not counted.
+    The claim is searched for; of the first 50 studies, or -k of them, each is read beside it. They are counted, never
+    averaged; retracted ones are shown and not counted. Without a trusted --reader, those that state the claim support
+    it, and those that a small model leans on are "not sure".
 
     Examples:
 
       biorag weigh "Pyridoxine prevents isoniazid neuropathy." --name demo
       biorag weigh "Vitamin D prevents falls." --name pubmed --filter 'type:"Randomized Controlled Trial"'
       biorag weigh "Vitamin D prevents falls." --name pubmed --format md > falls.md
-      biorag weigh "Vitamin D prevents falls." --name pubmed --verifier models/judge -k 100 --json
+      biorag weigh "Vitamin D prevents falls." --name pubmed --reader models/reader -k 100 --json
     """
     from biorag.api.session import Session
-    from biorag.engine import judged_by
+    from biorag.engine import read_by
 
     format = options.output_format(output, as_json, WEIGHINGS)
     with Session(settings) as session:
@@ -57,8 +58,8 @@ def weigh(
         show.out.file.write(result.to(format))
     else:
         _print(result.weighing)
-        if judge := judged_by(settings):
-            show.err.print(f"note: {judge}")
+        if reader := read_by(settings):
+            show.err.print(f"note: {reader}")
 
 
 def _print(weighing: Weighing) -> None:

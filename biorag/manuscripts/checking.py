@@ -9,20 +9,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from biorag.answering.stance import Stance
 from biorag.citation_graph.enriching import Find
 from biorag.errors import OfflineError, ServiceError
 from biorag.manuscripts.manuscript import CitedClaim, CitingSentence, ListedReference, Manuscript
 from biorag.manuscripts.matching import Difference, Match, differences, is_same, named
 from biorag.references.reference import has_concern, reference_of, texts
-from biorag.types import Progress, Snippet, Verdict
+from biorag.types import Progress, Snippet, Stance, Verdict
 
 logger = logging.getLogger(__name__)
 
 LEAST_WORDS = 3  # of a claim that is judged
-SURE_FROM = 0.8  # probability from which a record is said not to support a claim: right in 3 of 4, held out of training
-CONTRADICTS_FROM = 0.6  # probability from which a record is said to contradict one
-BY_RULES = 1.0  # probability of what the rules say alone, which find no support in other words
+SURE_FROM = 0.8  # a reader's probability of "neither" from which a record is said not to support a claim
 DIGITS = 4  # of probabilities
 
 
@@ -215,11 +212,11 @@ def _strength(judged: tuple[Stance, Snippet]) -> tuple[int, float]:
 
 def _of_claim(reference: ListedReference, stance: Stance, record: Snippet) -> Iterator[Finding]:
     """Yield what the evidence says against a claim, or that it does not decide it."""
-    if stance.verdict is Verdict.CONTRADICTED and stance.probability >= CONTRADICTS_FROM:
+    if stance.verdict is Verdict.CONTRADICTED:
         yield Finding(
             FindingKind.CONTRADICTED, reference, "the cited paper says otherwise", stance=stance, record=record
         )
-    elif stance.verdict is Verdict.UNSUPPORTED and SURE_FROM <= stance.probability < BY_RULES:
+    elif stance.verdict is Verdict.UNSUPPORTED and stance.basis == "reader" and stance.probability >= SURE_FROM:
         message = "the cited abstract does not say so"
         yield Finding(FindingKind.UNSUPPORTED, reference, message, stance=stance, record=record)
     elif stance.verdict is not Verdict.SUPPORTED:

@@ -16,7 +16,7 @@ from biorag.models.finding import ModelFiles, first_line
 from biorag.models.inference import Features, run
 from biorag.models.labels import check_head, label_columns
 from biorag.models.loading import load_for_inference
-from biorag.types import LABELS, Snippet, Vectors
+from biorag.types import LABELS, Reading, Snippet, Trust, Vectors
 
 
 class CrossEncoderReranker:
@@ -40,38 +40,51 @@ class CrossEncoderReranker:
         return [np.fromiter(islice(scores, len(snippets)), np.float32, len(snippets)) for snippets in candidates]
 
 
-class CrossEncoderJudge:
-    """Judges pairs of evidence and claim, by one output, or by three labels, as `biorag train verifier` trains them.
+class CrossEncoderReader:
+    """Reads windows beside a claim, by one output, or by three labels and "answers", as `biorag train reader` trains.
 
     Raises `MissingError` as `label_columns` does, or if the model does not load.
     """
 
-    def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
-        self._model, self._columns = load_judge_model(files, precision)
-        self.sha256 = files.sha256
+    reads_whole = False
+    trust = Trust()
 
-    def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
-        """Return probabilities (pairs, 3), supports, contradicts, neither; one output never says contradicts."""
-        rows = run(self._model, list(pairs), None, self._rows)
-        return np.array(rows, np.float32).reshape(-1, len(LABELS))
+    def __init__(self, files: ModelFiles, precision: str = "auto") -> None:
+        self._model, self._columns = load_reader_model(files, precision)
+        self.name, self.sha256 = files.id, files.sha256
+        self.reads_questions = self.tells_answers = len(self._columns) > len(LABELS)
+
+    def read(self, query: str, windows: Sequence[str]) -> Reading:
+        """Return probabilities (windows, 3), and that each answers; one output never says contradicts."""
+        pairs = [(window, query) for window in windows]
+        return reading_of(np.array(run(self._model, pairs, None, self._rows), np.float32))
 
     def _rows(self, features: Features) -> Sequence[Any]:
         return list(probabilities(features["scores"], self._columns).numpy(force=True))
 
 
-def load_judge_model(
+def reading_of(rows: Vectors) -> Reading:
+    """Return the reading of probabilities (windows, 3), by `LABELS`, or (windows, 4) with that it answers."""
+    rows = rows.reshape(-1, rows.shape[-1] if rows.ndim > 1 else len(LABELS))
+    return Reading(rows[:, : len(LABELS)], rows[:, -1] if rows.shape[1] > len(LABELS) else None)
+
+
+def load_reader_model(
     files: ModelFiles, precision: str, load: Callable[..., CrossEncoder] = load_for_inference
 ) -> tuple[CrossEncoder, tuple[int, ...]]:
-    """Return a judge of claims, and which of its outputs say what; see `label_columns`."""
+    """Return a reader, and which of its outputs say what; see `label_columns`."""
     columns = label_columns(files)
     return _load(files, precision, len(columns) or 1, load), columns
 
 
 def probabilities(scores: torch.Tensor, columns: Sequence[int]) -> torch.Tensor:
-    """Return probabilities (pairs, 3), by `LABELS`, of outputs (pairs, outputs); see `label_columns`."""
+    """Return probabilities (pairs, 3 or 4), by `LABELS` and "answers", of outputs (pairs, outputs)."""
+    scores = scores.float()
     if columns:
-        return scores.float().softmax(dim=1)[:, list(columns)]
-    supports = scores.float().reshape(-1, 1).sigmoid()
+        stances = scores[:, list(columns[: len(LABELS)])].softmax(dim=1)
+        answers = [scores[:, [column]].sigmoid() for column in columns[len(LABELS) :]]
+        return torch.cat([stances, *answers], dim=1)
+    supports = scores.reshape(-1, 1).sigmoid()
     return torch.cat([supports, torch.zeros_like(supports), 1 - supports], dim=1)
 
 
@@ -81,7 +94,7 @@ def _load(files: ModelFiles, precision: str, outputs: int, load: Callable[..., C
     if model.num_labels != outputs:
         raise MissingError(
             f"cross-encoder {files.id!r} has {model.num_labels} outputs: name one with "
-            f"{'a single score' if outputs == 1 else 'the three that its labels name'}"
+            f"{'a single score' if outputs == 1 else 'those that its labels name'}"
         )
     try:
         run(model, [("a", "b")], None, lambda features: list(features["scores"].float()))

@@ -1,7 +1,8 @@
-"""Exported encoders and judges, run by ONNX Runtime and `tokenizers`, so that a question does not import torch."""
+"""Exported encoders and readers, run by ONNX Runtime and `tokenizers`, so that a question does not import torch."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,15 +35,17 @@ from biorag.models.finding import ModelFiles, first_line
 from biorag.models.formats.directory import check_folder
 from biorag.models.text_encoder import TextEncoder
 from biorag.models.token_projection import unit
-from biorag.types import LABELS, ClaimJudge, Encoded, TokenEncoder, Vectors
+from biorag.types import LABELS, Encoded, Reader, Reading, TokenEncoder, Trust, Vectors
 from biorag.utils.cores import usable_cores
 from biorag.utils.panics import panics_raised
 
 logger = logging.getLogger(__name__)
 
 MANY = 200  # passages, from which torch in bfloat16 gains more than it takes to load
-# The outputs of a graph: of each token, and of the text; a judge's are the probabilities of its labels.
+# The outputs of a graph: of each token, and of the text; a reader's are the probabilities of its labels.
 TOKENS, VECTOR = "token_embeddings", "sentence_embedding"
+TRUST = "trust.json"  # of a reader: from which probabilities its words count, and how that was measured
+PACKAGED_READER = Path(__file__).with_name("reader")
 
 Matrix = NDArray[np.int64]
 
@@ -226,17 +229,24 @@ class ExportedColBERT:
         return [row.tokens for row in self._model.run(texts, task, self._model.files.format_of(task).prompt, True)]
 
 
-class ExportedJudge:
-    """An exported cross-encoder that judges claims, in float32 or in int8."""
+DEFAULT = Trust()
 
-    def __init__(self, model: ExportedModel, sha256: str) -> None:
+
+class ExportedReader:
+    """An exported reader, in float32 or in int8; `trust` says from where its words count."""
+
+    reads_whole = False
+
+    def __init__(self, model: ExportedModel, name: str, sha256: str, trust: Trust = DEFAULT) -> None:
         self._model = model
-        self.sha256 = sha256
+        self.name, self.sha256, self.trust = name, sha256, trust
+        self.reads_questions = self.tells_answers = model.files.dimension > len(LABELS)
 
-    def judge(self, pairs: Sequence[tuple[str, str]]) -> Vectors:
-        """Return probabilities (pairs, 3), supports, contradicts, neither, of pairs of evidence and claim."""
-        rows = self._model.run(list(pairs), "document", "", with_tokens=False)
-        return np.array([row.vector for row in rows], np.float32).reshape(-1, len(LABELS))
+    def read(self, query: str, windows: Sequence[str]) -> Reading:
+        """Return probabilities (windows, 3), by `LABELS`, and, of a fourth output, that each answers."""
+        rows = self._model.run([(window, query) for window in windows], "document", "", with_tokens=False)
+        table = np.array([row.vector for row in rows], np.float32).reshape(-1, self._model.files.dimension)
+        return Reading(table[:, : len(LABELS)], table[:, -1] if self.reads_questions else None)
 
 
 def load_bi_encoder(files: ModelFiles, similarity: str, precision: str, exports: Path | None) -> TextEncoder:
@@ -263,14 +273,14 @@ def load_colbert(files: ModelFiles, precision: str, exports: Path | None) -> Tok
     return ExportedColBERT(model, load_torch) if model else load_torch()
 
 
-def exported_judge(files: ModelFiles, precision: str, exports: Path | None) -> ClaimJudge:
-    """Return a judge of claims: its export in the folder `exports`, else by torch."""
-    model = open_export(files, "judge", precision, exports)
+def load_reader(files: ModelFiles, precision: str, exports: Path | None) -> Reader:
+    """Return a reader: its export in the folder `exports`, else by torch."""
+    model = open_export(files, "reader", precision, exports)
     if model:
-        return ExportedJudge(model, files.sha256)
-    from biorag.models.cross_encoder import CrossEncoderJudge
+        return ExportedReader(model, files.id, files.sha256)
+    from biorag.models.cross_encoder import CrossEncoderReader
 
-    return CrossEncoderJudge(files, precision)
+    return CrossEncoderReader(files, precision)
 
 
 def holds_export(folder: Path) -> bool:
@@ -278,21 +288,22 @@ def holds_export(folder: Path) -> bool:
     return (folder / RECORD).exists()
 
 
-def open_judge(folder: Path) -> ExportedJudge:
-    """Return the judge of a folder of its own that `write_export` made.
+def open_reader(folder: Path, name: str = "") -> ExportedReader:
+    """Return the reader of a folder of its own that `write_export` made, with the trust that its `TRUST` gives it.
 
-    Raises `MissingError` if a file is missing or damaged; or if it is no judge.
+    Raises `MissingError` if a file is missing or damaged; or if it is no reader.
     """
     check_folder(folder)
     record = read_record(folder)
     if record is None or record.files is None or not is_intact(folder, record.files):
-        raise MissingError(f"the verifier in {folder} is damaged: its files are not those of its {RECORD}; {FETCH}")
-    if record.files.dimension != len(LABELS):
-        raise MissingError(f"the model in {folder} is an exported encoder, not a judge of claims: name another")
+        raise MissingError(f"the reader in {folder} is damaged: its files are not those of its {RECORD}; {FETCH}")
+    if record.files.dimension not in (len(LABELS), len(LABELS) + 1):
+        raise MissingError(f"the model in {folder} is an exported encoder, not a reader: name another")
+    trust = Trust(**json.loads((folder / TRUST).read_bytes())["trust"]) if (folder / TRUST).is_file() else Trust()
     try:
-        return ExportedJudge(ExportedModel(folder, record.files), record.files.graph)
+        return ExportedReader(ExportedModel(folder, record.files), name or str(folder), record.files.graph, trust)
     except Exception as error:  # the runtime raises its own
-        raise MissingError(f"the verifier in {folder} cannot be opened ({first_line(error)}): {FETCH}") from error
+        raise MissingError(f"the reader in {folder} cannot be opened ({first_line(error)}): {FETCH}") from error
 
 
 def open_export(files: ModelFiles, role: Role, precision: str, exports: Path | None) -> ExportedModel | None:

@@ -18,7 +18,7 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
 from biorag.models.batches import Task, Text
 from biorag.models.colbert import read_long_queries
-from biorag.models.cross_encoder import load_judge_model, probabilities
+from biorag.models.cross_encoder import load_reader_model, probabilities
 from biorag.models.exported import TOKENS, VECTOR, ExportedModel, Row
 from biorag.models.exports import (
     GRAPH,
@@ -60,7 +60,7 @@ SAMPLE = (
     (SENTENCE * 4, "β-blockers, 5 mg?", "naïve T细胞 [MASK] 🩺", SENTENCE * 2, "?"),
     (SENTENCE * 9,),
 )
-Columns = tuple[int, ...] | None  # of a judge's labels among its outputs, see `label_columns`; None of an encoder
+Columns = tuple[int, ...] | None  # of a reader's labels among its outputs, see `label_columns`; None of an encoder
 
 
 class NotExportableError(Exception):
@@ -93,8 +93,8 @@ def _exported(files: ModelFiles, role: Role, folder: Path, int8: bool) -> Export
     """Write an export, and move it into its folder once the graph's results are torch's."""
     versions = installed_versions(PACKAGES)
     columns: Columns = None
-    if role == "judge":
-        model, columns = load_judge_model(files, "fp32", load_model)
+    if role == "reader":
+        model, columns = load_reader_model(files, "fp32", load_model)
     else:
         model = load_model(MultiVectorEncoder if role == "colbert" else SentenceTransformer, files, "fp32")
     model = model.to("cpu").eval()
@@ -146,7 +146,7 @@ def _checked(files: ModelFiles, model: Any, columns: Columns, folder: Path, int8
 
 
 def _inputs(texts: Sequence[str], columns: Columns) -> Sequence[Text]:
-    """Return texts as an encoder reads them, or of a judge each with the next one."""
+    """Return texts as an encoder reads them, or of a reader each with the next one."""
     return texts if columns is None else list(zip(texts, (*texts[1:], texts[0]), strict=True))
 
 
@@ -200,7 +200,7 @@ def _rope_types(parameters: Any) -> Iterator[str]:
 
 
 class _Pipeline(torch.nn.Module):
-    """A model's modules in a row, but for the one that leaves out tokens; of a judge its probabilities.
+    """A model's modules in a row, but for the one that leaves out tokens; of a reader its probabilities.
 
     Pooling has a mask of its own, which leaves out the prompt's tokens where they are not pooled.
     """
@@ -215,7 +215,7 @@ class _Pipeline(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return token vectors (texts, tokens, dim) and, where the model pools them, vectors (texts, dimension).
 
-        Of a judge probabilities (pairs, 3).
+        Of a reader probabilities (pairs, 3 or 4).
         """
         *inputs, pooling_mask = tensors
         transformer, *others = self._modules_in_order
@@ -245,7 +245,7 @@ def _trace(pipeline: _Pipeline, tensors: list[torch.Tensor], inputs: list[str], 
 def _draft(model: Any, columns: Columns, folder: Path) -> ExportedFiles:
     """Describe an export before the comparison."""
     tokenizer = model.tokenizer
-    dimension = int(model.get_embedding_dimension()) if columns is None else len(LABELS)
+    dimension = int(model.get_embedding_dimension()) if columns is None else max(len(LABELS), len(columns))
     return ExportedFiles(
         difference=0.0,
         graph=sha256_of(folder / GRAPH),

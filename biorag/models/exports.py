@@ -1,4 +1,4 @@
-"""Encoders and judges exported to ONNX, kept under the home: the folder of each, and its record."""
+"""Encoders and readers exported to ONNX, kept under the home: the folder of each, and its record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PACKAGES = ("torch", "transformers", "sentence-transformers", "onnx", "onnxrunti
 
 TokenCount: TypeAlias = Annotated[int, Field(ge=0, lt=2**31)]  # also a token's id
 
-Role = Literal["bi-encoder", "colbert", "judge"]
+Role = Literal["bi-encoder", "colbert", "reader"]
 Side = Literal["left", "right"]
 
 
@@ -71,7 +71,7 @@ class ExportedFiles:
     difference: float  # the largest to torch's vectors, of unit length, or probabilities, over a sample of texts
     graph: Sha256
     tokenizer: Sha256
-    dimension: Dimension  # of the model's vectors, or of its token vectors where it has no others; a judge's labels
+    dimension: Dimension  # of the model's vectors, or of its token vectors where it has no others; a reader's labels
     query: TextFormat
     document: TextFormat
     padding: Padding

@@ -1,4 +1,4 @@
-"""What the outputs of a judge of claims mean, read from its configuration before it is loaded."""
+"""What the outputs of a reader mean, told from its configuration before it is loaded."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ MEANINGS: dict[str, ClaimLabel] = {
     **dict.fromkeys(("refute", "refutes", "refuted"), "contradicts"),
     **dict.fromkeys(("neutral", "neither", "nei", "notenoughinfo", "notenoughinformation", "noinfo"), "neither"),
 }
+ANSWERS = "answers"  # a fourth output: the log-odds that the evidence answers a question
 
 
 def check_head(files: ModelFiles, role: str, made_by: str) -> None:
@@ -26,22 +27,25 @@ def check_head(files: ModelFiles, role: str, made_by: str) -> None:
 
 
 def label_columns(files: ModelFiles) -> tuple[int, ...]:
-    """Return which output of a judge says each of `LABELS`; empty if its one output is the log-odds of support.
+    """Return which output of a reader says each of `LABELS`, and, where it has one, which says `ANSWERS`.
 
-    Raises `MissingError` if it is not a cross-encoder, or its labels do not say so.
+    The columns are empty if its one output is the log-odds of support. Raises `MissingError` if it is not a
+    cross-encoder, or its labels do not say so.
     """
-    check_head(files, "verifier", "biorag train verifier")
+    check_head(files, "reader", "biorag train reader")
     config = files.settings("config.json")
     labels = config.get("id2label")
     labels = labels if isinstance(labels, dict) else {}
     outputs = len(labels) or config.get("num_labels")
     if outputs == 1:
         return ()
-    meanings = [MEANINGS.get(re.sub(r"[^a-z]", "", str(labels.get(str(n))).lower())) for n in range(len(labels))]
-    if sorted(map(str, meanings)) != sorted(LABELS):
+    plain = [re.sub(r"[^a-z]", "", str(labels.get(str(n))).lower()) for n in range(len(labels))]
+    meanings = [ANSWERS if label == ANSWERS else MEANINGS.get(label) for label in plain]
+    expected = (*LABELS, ANSWERS) if ANSWERS in meanings else LABELS
+    if sorted(map(str, meanings)) != sorted(expected):
         named = ", ".join(map(str, labels.values()))[:200]
         raise MissingError(
-            f"verifier {files.id!r} {f'has the labels {named}' if labels else 'names no labels'}: it needs one output, "
+            f"reader {files.id!r} {f'has the labels {named}' if labels else 'names no labels'}: it needs one output, "
             "or three that id2label in its config.json names entailment, contradiction and neutral"
         )
-    return tuple(meanings.index(label) for label in LABELS)
+    return tuple(meanings.index(label) for label in expected)

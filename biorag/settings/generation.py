@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import field_validator
 
-from biorag.registries import GENERATORS
+from biorag.registries import EVIDENCE_READERS, GENERATORS
 from biorag.settings.section import (
     GENERATION,
     RETRIEVAL,
@@ -20,8 +20,6 @@ from biorag.settings.section import (
     setting,
 )
 from biorag.types import Kind
-
-RULES_ALONE = "none"
 
 _generation = partial(option, panel=GENERATION)
 
@@ -45,14 +43,13 @@ class GenerationSettings(Section):
     max_tokens: int = _generation(256, "Maximum tokens of the model's text.", bounds=(1, 32_768))
     context_window: int = setting(8192, "Tokens of context, at most what the model supports.", bounds=(256, 16_777_216))
     prompt: Path | None = _generation(None, "Prompt template that replaces the built-in one.", effect=Effect.NAMES)
-    verifier: str = option(
-        RULES_ALONE,
-        "Judge of claims beside the rules: a cross-encoder (a directory, or an id of the Hugging Face hub), the URL of "
-        "an OpenAI-compatible server (its key: BIORAG_VERIFIER_API_KEY), or 'none'.",
+    reader: str = option(
+        STARTER,
+        f"Reads evidence beside claims and questions: {EVIDENCE_READERS.listed()}.",
         effect=Effect.NAMES,
     )
-    verifier_model: str | None = option(
-        None, "Model name on the verifier's server. Default: the server's first.", effect=Effect.NAMES
+    reader_model: str | None = option(
+        None, "Model name on the reader's server. Default: the server's first.", effect=Effect.NAMES
     )
     threads: int | None = setting(
         None, "CPU threads of the generator. Default: all cores.", bounds=(1, 1024), effect=Effect.NONE
@@ -62,7 +59,7 @@ class GenerationSettings(Section):
         True, "Keep the model's replies in cache/replies under BIORAG_HOME, and reuse them.", effect=Effect.NONE
     )
 
-    _plain = field_validator("llm", "verifier")(check_plain)
+    _plain = field_validator("llm", "reader")(check_plain)
 
     @property
     def generator(self) -> str:

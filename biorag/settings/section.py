@@ -95,7 +95,7 @@ def check_plain(value: str | None) -> str | None:
         if "?" in value or "#" in value:
             raise ValueError(
                 "leave out everything after the path; keys belong in QDRANT_API_KEY, BIORAG_LLM_API_KEY, "
-                "BIORAG_VERIFIER_API_KEY or NCBI_API_KEY"
+                "BIORAG_READER_API_KEY or NCBI_API_KEY"
             )
     return value
 

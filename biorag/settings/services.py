@@ -19,7 +19,7 @@ EUTILS = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
 SENT = {  # what goes to a server of each kind, and what names it
     "qdrant": "questions and snippets go to %s (the index's server)",
     "llm": "questions and evidence go to %s (--llm)",
-    "verifier": "claims and evidence go to %s (--verifier)",
+    "reader": "claims and evidence go to %s (--reader)",
     "eutils": "PubMed ids and queries go to %s (--eutils)",
     "crossref": "titles and DOIs of papers go to %s (--enrich crossref)",
 }
@@ -47,8 +47,8 @@ class ServiceSettings(Section):
     crossref: str = option(CROSSREF, "URL of Crossref's REST API.", effect=Effect.NONE)
     llm_api_key: SecretStr | None = _service(None, "Key of the generator's server.")
     llm_login: SecretStr | None = _service(None, LOGIN)
-    verifier_api_key: SecretStr | None = _service(None, "Key of the verifier's server.")
-    verifier_login: SecretStr | None = _service(None, LOGIN)
+    reader_api_key: SecretStr | None = _service(None, "Key of the reader's server.")
+    reader_login: SecretStr | None = _service(None, LOGIN)
     optimizing_timeout: float = _service(
         3600.0,
         "Seconds that a Qdrant server may build its graph without progress, after a bulk load.",
@@ -62,8 +62,8 @@ class ServiceSettings(Section):
     _urls = field_validator("qdrant", "eutils", "crossref")(check_url)
 
     @field_validator(
-        *("qdrant_api_key", "eutils_api_key", "llm_api_key", "verifier_api_key"),
-        *("qdrant_login", "eutils_login", "llm_login", "verifier_login"),
+        *("qdrant_api_key", "eutils_api_key", "llm_api_key", "reader_api_key"),
+        *("qdrant_login", "eutils_login", "llm_login", "reader_login"),
         mode="wrap",
     )
     @classmethod

@@ -38,7 +38,7 @@ from biorag.utils.registry import or_list
 INDEXES = "indexes"  # the folder of indexes in the home
 AN_OPTION = "an option"  # as messages name that source
 SHOWN = 200  # characters of a bad value that a message repeats
-URLS = ("qdrant", "llm", "verifier", "eutils", "crossref")
+URLS = ("qdrant", "llm", "reader", "eutils", "crossref")
 
 
 class Settings(Section):

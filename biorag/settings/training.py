@@ -9,8 +9,8 @@ from pydantic import ConfigDict
 
 from biorag.settings.section import DATA, LARGEST, RUN, Effect, Section, option
 
-TRAINED = ("retriever", "reranker", "cross-encoder", "verifier", "question-generator")
-RETRIEVER, RERANKER, CROSS_ENCODER, VERIFIER, QUESTION_GENERATOR = TRAINED
+TRAINED = ("retriever", "reranker", "cross-encoder", "reader", "question-generator")
+RETRIEVER, RERANKER, CROSS_ENCODER, READER, QUESTION_GENERATOR = TRAINED
 _run, _data = partial(option, panel=RUN), partial(option, panel=DATA)
 
 

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder
 from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.base.sampler import DefaultBatchSampler
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
 from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
-from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, CrossEntropyLoss
+from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+from sentence_transformers.util import batch_to_device
 
 from biorag.errors import BadInputError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
-from biorag.models.labels import HEAD, label_columns
+from biorag.models.labels import HEAD
 from biorag.models.loading import load_model
-from biorag.models.resources import ATTENTION_DROPOUTS, ModelShape
+from biorag.models.resources import ATTENTION_DROPOUTS, HIDDEN_DROPOUTS, ModelShape
 from biorag.registries import own_negatives
 from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import require_single_tower
-from biorag.training.claims.rows import LabelledPair
 from biorag.training.data import Split, check_negatives, labelled_pairs, usable
 from biorag.training.estimating import TrainingWork, texts_work
-from biorag.training.evaluators import MACRO_F1, METRIC, JudgingEvaluator, Validation, reranking_validation
+from biorag.training.evaluators import MACRO_F1, METRIC, ReadingEvaluator, Validation, reranking_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training, require_one_process
+from biorag.training.reading import ANSWERS, OUTPUTS, TARGETS, ReadingRow
 from biorag.training.run_directory import TrainingRun
 from biorag.types import LABELS
 
+SMOOTHING = 0.05  # of a reader's labels, of which some are wrong: people differ, and windows lack context
+POOL = 40  # batches within which rows are sorted by length
 MULTIPLE = 32  # tokens that batches are padded to a multiple of: oneDNN compiles its products for each new shape
-
-SMOOTHING = 0.05  # of a judge's labels, of which some are wrong: people differ, and evidence is cut to what fits
 
 
 class _Trainer(NoModelCard, CrossEncoderTrainer):  # type: ignore[misc]
@@ -75,29 +76,25 @@ def reranking(split: Split, settings: Settings, negatives: str) -> PairTask:
     )  # fmt: skip
 
 
-def judging(split: Split[LabelledPair], files: ModelFiles, settings: Settings, claim_only: bool = False) -> PairTask:
-    """Return the task of a judge of claims: one of three labels by softmax, measured by macro-F1.
+def reading(split: Split[ReadingRow], files: ModelFiles, settings: Settings) -> PairTask:
+    """Return the task of a reader: three labels by softmax, and whether the window answers by a logistic loss.
 
-    A base that is such a judge keeps its head, whatever its order of labels; another gets a new one. Scores of
-    attention are not dropped: on a CPU that alone makes a step 2.6 times as long. Raises `MissingError` or
-    `BadInputError` if the base has another head.
+    A base that is such a reader keeps its head; another gets a new one. Nothing is dropped out: on a CPU dropped scores
+    of attention alone make a step 2.6 times as long. Raises `BadInputError` if the base has another head.
     """
     base = files.settings("config.json")
     headed = any(str(name).endswith(HEAD) for name in base.get("architectures") or [])
-    columns = label_columns(files) if headed else tuple(range(len(LABELS)))
-    if not columns:
-        raise BadInputError(f"{files.id} is a cross-encoder of one output: name an encoder, or a judge of three labels")
-    outputs = dict(zip(LABELS, columns, strict=True))
+    if headed and sorted(map(str, (base.get("id2label") or {}).values())) != sorted(OUTPUTS):
+        raise BadInputError(f"{files.id} is another cross-encoder: name an encoder, or a reader to train further")
     pairs: dict[str, list[Any]] = {
-        "evidence": [pair.evidence for pair in split.training],
-        "claim": [pair.claim for pair in split.training],
-        "label": [outputs[pair.label] for pair in split.training],
+        "window": [row.window for row in split.training],
+        "query": [row.query for row in split.training],
+        "label": [TARGETS.index(row.target) for row in split.training],
     }
-    evaluator = JudgingEvaluator.of(split.validation, columns, settings.seed)
-    labels = sorted(LABELS, key=outputs.__getitem__)
+    evaluator = ReadingEvaluator.of(split.validation, settings.seed)
     return PairTask(
-        split, split.training, pairs, partial(CrossEntropyLoss, label_smoothing=SMOOTHING), evaluator, MACRO_F1, labels,
-        {"labels": labels, "claim_only": claim_only}, {name: 0.0 for name in ATTENTION_DROPOUTS if name in base},
+        split, split.training, pairs, ReadingLoss, evaluator, MACRO_F1, OUTPUTS,
+        {"labels": OUTPUTS}, {name: 0.0 for name in (*ATTENTION_DROPOUTS, *HIDDEN_DROPOUTS) if name in base},
     )  # fmt: skip
 
 
@@ -159,7 +156,10 @@ class CrossEncoderTraining(Training):
             evaluator=Validation.of(settings.retrieval.precision, [task.evaluator], task.metric),
             metric=task.metric,
             save=save,
-            extra_arguments={"batch_sampler": "batch_sampler", "prompts": prompt_of(model, None)},
+            extra_arguments={
+                "batch_sampler": SimilarLengths if task.labels else "batch_sampler",
+                "prompts": prompt_of(model, None),
+            },
         )
 
 
@@ -170,3 +170,56 @@ def logistic_loss(model: CrossEncoder, labels: Sequence[float]) -> BinaryCrossEn
     """
     positives = sum(labels)
     return BinaryCrossEntropyLoss(model, pos_weight=torch.tensor((len(labels) - positives) / positives))
+
+
+class ReadingLoss(torch.nn.Module):
+    """The loss of a reader over the outputs z of a batch, the mean over its rows.
+
+    `−log softmax(z[:3])[label]` of a claim, or `−log(1 − softmax(z[:3])[supports])` where only that it is not supported
+    is known; `−log σ(±z[3])` of a question. Labels are smoothed by `SMOOTHING`: some are wrong.
+    """
+
+    def __init__(self, model: CrossEncoder) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: list[list[str]], labels: torch.Tensor, **prompts: str | None) -> torch.Tensor:
+        """Return the loss of windows, queries and targets, (rows,)."""
+        tokens = self.model.preprocess(list(zip(*inputs, strict=True)), **prompts)
+        logits = self.model(batch_to_device(tokens, self.model.device))["scores"].float()
+        return reading_losses(logits, labels.view(-1)).mean()
+
+
+def reading_losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the losses of outputs (rows, 4) for targets (rows,), positions in `TARGETS`; see `ReadingLoss`."""
+    stances, asked = torch.log_softmax(logits[:, : len(LABELS)], dim=-1), logits[:, -1]
+    truth = torch.nn.functional.one_hot(targets.clamp(max=len(LABELS) - 1), len(LABELS))
+    smoothed = truth * (1 - SMOOTHING) + SMOOTHING / len(LABELS)
+    unsupported = -torch.log1p(-stances[:, 0].exp().clamp(max=1 - SMOOTHING / 10))
+    answers = (targets == TARGETS.index(ANSWERS)).float() * (1 - SMOOTHING) + SMOOTHING / 2
+    of_question = torch.nn.functional.binary_cross_entropy_with_logits(asked, answers, reduction="none")
+    of_claim = torch.where(targets < len(LABELS), -(smoothed * stances).sum(dim=-1), unsupported)
+    return torch.where(targets >= TARGETS.index(ANSWERS), of_question, of_claim)
+
+
+class SimilarLengths(DefaultBatchSampler):  # type: ignore[misc]
+    """Batches of rows of about one length, so that little of a batch is padding; their order is drawn anew each epoch.
+
+    Rows are drawn in pools of `POOL` batches, which are sorted by length and cut.
+    """
+
+    def __init__(self, dataset: Any, batch_size: int, generator: torch.Generator | None = None, **options: Any) -> None:
+        super().__init__(range(len(dataset)), batch_size=batch_size, generator=generator, **options)
+        columns = [dataset[name] for name in dataset.column_names[:2]]
+        self._lengths = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        order = torch.randperm(len(self._lengths), generator=generator).tolist()
+        size = self.batch_size * POOL
+        batches = []
+        for start in range(0, len(order), size):
+            pool = sorted(order[start : start + size], key=self._lengths.__getitem__)
+            batches += [pool[first : first + self.batch_size] for first in range(0, len(pool), self.batch_size)]
+        for index in torch.randperm(len(batches), generator=generator).tolist():
+            yield batches[index]

@@ -15,18 +15,18 @@ from sentence_transformers.multi_vector_encoder.evaluation import MultiVectorRer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 from biorag.models.loading import best_device, uses_bf16
-from biorag.training.claims.rows import LabelledPair
 from biorag.training.instructions import Instructions
 from biorag.training.losses import SIMILARITIES
+from biorag.training.reading import ANSWERS, BESIDE, TARGETS, ReadingRow
 from biorag.types import LABELS, TrainingRow
 from biorag.utils.confusion import class_scores, confusion
 
 METRIC = "ndcg@10"
 MACRO_F1 = "macro-f1"
-KEPT = (METRIC, MACRO_F1, "mrr@10", "map@100", "map", "accuracy@5", "recall@10", "accuracy", *LABELS)
+KEPT = (METRIC, MACRO_F1, "mrr@10", "map@100", "map", "accuracy@5", "recall@10", "accuracy", *LABELS, "auroc")
 QUESTIONS = 200  # an evaluation is a small part of a run: enough to choose a checkpoint by
 PASSAGES = 1000
-CLAIMS = 1000
+READINGS = 2000
 
 
 class Validation(BaseEvaluator):  # type: ignore[misc]
@@ -58,32 +58,41 @@ class Validation(BaseEvaluator):  # type: ignore[misc]
         return {name: fmean(metrics[name] for metrics in plain) for name in KEPT if name in plain[0]}
 
 
-class JudgingEvaluator(BaseEvaluator):  # type: ignore[misc]
-    """How well a cross-encoder of three outputs says what evidence does to claims: the F1 of each label, and the mean.
+class ReadingEvaluator(BaseEvaluator):  # type: ignore[misc]
+    """How well a reader says what windows do to claims, and which of them answer questions.
 
-    `columns` says which of its outputs is which of `LABELS`.
+    Macro-F1 over the labels of claims; AUROC of "answers".
     """
 
-    def __init__(self, pairs: Sequence[LabelledPair], columns: Sequence[int]) -> None:
+    def __init__(self, rows: Sequence[ReadingRow]) -> None:
         super().__init__()
-        self._pairs, self._columns = pairs, list(columns)
+        self._judged = [row for row in rows if row.target in LABELS]
+        self._asked = [row for row in rows if row.target in (ANSWERS, BESIDE)]
 
     @classmethod
-    def of(cls, pairs: Sequence[LabelledPair], columns: Sequence[int], seed: int) -> JudgingEvaluator | None:
-        """Return the evaluator of at most so many drawn pairs; None without any."""
-        drawn = random.Random(seed).sample(list(pairs), min(CLAIMS, len(pairs)))
-        return cls(drawn, columns) if drawn else None
+    def of(cls, rows: Sequence[ReadingRow], seed: int) -> ReadingEvaluator | None:
+        """Return the evaluator of at most so many drawn rows; None without any."""
+        drawn = random.Random(seed).sample(list(rows), min(READINGS, len(rows)))
+        return cls(drawn) if any(row.target in LABELS for row in drawn) else None
 
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Return macro-F1, accuracy, and F1 by label."""
-        scores = model.predict([(pair.evidence, pair.claim) for pair in self._pairs], show_progress_bar=False)
-        called = [LABELS[column] for column in np.asarray(scores)[:, self._columns].argmax(axis=1)]
-        table = confusion([pair.label for pair in self._pairs], called)
+        """Return macro-F1, accuracy, F1 by label, and the AUROC of answers."""
+        from sklearn.metrics import roc_auc_score
+
+        rows = [*self._judged, *self._asked]
+        scores = model.predict([(row.query, row.window) for row in rows], show_progress_bar=False)
+        stance, asked = np.asarray(scores)[: len(self._judged)], np.asarray(scores)[len(self._judged) :]
+        called = [LABELS[column] for column in stance[:, : len(LABELS)].argmax(axis=1)]
+        table = confusion([LABELS[TARGETS.index(row.target)] for row in self._judged], called)
         f1 = class_scores(table).f1
+        answers = [row.target == ANSWERS for row in self._asked]
+        auroc = float(roc_auc_score(answers, asked[:, -1])) if len(set(answers)) > 1 else 0.0
         by_label: dict[str, float] = dict(zip(LABELS, map(float, f1), strict=True))
-        return {MACRO_F1: float(f1.mean()), "accuracy": float(table.trace() / table.sum()), **by_label}
+        return {
+            MACRO_F1: float(f1.mean()), "accuracy": float(table.trace() / table.sum()), **by_label, "auroc": auroc,
+        }  # fmt: skip
 
 
 def retrieval_validation(

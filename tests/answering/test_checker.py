@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from biorag.answering.verification.checker import (
+from biorag.answering.guards.checker import (
     Checker,
     _checked,
     asserted,
@@ -18,8 +18,8 @@ from biorag.answering.verification.checker import (
     leading_answer,
     marked_sentences,
 )
-from biorag.answering.verification.evidence import CONTRADICTS_FROM, SUPPORTS_FROM, SnippetVerdict
-from biorag.answering.verification.quotes import find_quote
+from biorag.answering.guards.evidence import CONTRADICTS_FROM, SUPPORTS_FROM, SnippetVerdict
+from biorag.answering.guards.quotes import find_quote
 from biorag.corpus.sentences import sentences
 from biorag.corpus.sources import demo_file
 from biorag.prompts.parse import CitedNumber
@@ -305,7 +305,7 @@ def test_a_sentence_of_the_snippet_is_supported_by_it(text):
 
 
 def has_content(sentence: str) -> bool:
-    from biorag.answering.verification.analysis import analyse
+    from biorag.answering.guards.analysis import analyse
 
     return bool(analyse(sentence).content)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from biorag.answering.verification.generated import GeneratorJudge
+from biorag.answering.guards.generated import GeneratorJudge
 from biorag.engine import load_checker
 from biorag.errors import ServiceError
 from biorag.settings.settings import Settings

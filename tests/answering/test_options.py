@@ -6,7 +6,7 @@ import pytest
 
 from biorag.answering.extract import Extractor
 from biorag.answering.options import by_evidence, held, statements
-from biorag.answering.verification.checker import Checker
+from biorag.answering.guards.checker import Checker
 from biorag.types import Answer, CheckedSentence, Hit, Question, Snippet, Verdict
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from biorag.answering.verification.reading import CHARACTERS, LONGEST, MOST, EvidenceReader
+from biorag.answering.guards.reading import CHARACTERS, LONGEST, MOST, EvidenceReader
 from biorag.types import LocatedTokens, Snippet
 
 FILLER = "Nothing of interest was seen in any of the other animals of group {}."

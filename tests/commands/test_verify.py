@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from biorag.answering.verification.checker import Checker
+from biorag.answering.guards.checker import Checker
 from biorag.api.session import Session
 from biorag.mcp_server.tools import Tools
 from biorag.settings.settings import Settings

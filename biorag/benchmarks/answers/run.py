@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from typing_extensions import TypedDict
 
-from biorag.answering.abstention.estimator import EvidenceEstimator
 from biorag.answering.answerer import EVIDENCE, Answerer, PromptTooLongError
-from biorag.answering.verification.checker import Checker
+from biorag.answering.certainty import certainty_model
+from biorag.answering.guards.checker import Checker
 from biorag.benchmarks.answers.abstention import answered_share, measured
 from biorag.benchmarks.answers.measures import citation_score, factoid, listed, names, rouge_2, rouge_su4, yes_no
 from biorag.benchmarks.answers.questions import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
@@ -30,7 +30,7 @@ from biorag.utils.versions import installed_versions
 EXTRACT, GENERATE = METHODS = "extract", "generate"
 GOLD = 100  # snippets of relevant documents that are looked at
 OPTIONS = {"A": "yes", "B": "no"}  # of a yes/no question, which is asked with options too
-Evidence = tuple[Ranking, Sequence[Snippet], Ranking | None]  # the hits, the gold snippets, the hits without these
+Evidence = tuple[Ranking, Sequence[Snippet], Ranking]  # the hits, the gold snippets, the hits without these
 
 
 class AnswerSentence(TypedDict):
@@ -67,13 +67,12 @@ class AnswersRun(RunDirectory):
 def examine(data: AnswerDataset, opened: OpenIndex, method: str, out: Path, on_progress: OnProgress) -> dict[str, Any]:
     """Ask the questions of a dataset, resuming in `out`, and return the report."""
     settings = opened.settings
-    estimator = opened.estimator()
     checker = load_checker(settings, opened.load_encoder)
-    run = AnswersRun(out, _identity(opened, method, data) | {"verifier": checker.identity()})
+    run = AnswersRun(out, _identity(opened, method, data) | {"reader": checker.identity()})
     run.finished()  # refuses another run's folder before anything is loaded
     generator = require_generator(settings) if method == GENERATE else None
     decide = GENERATE if generator else EVIDENCE
-    examination = Examination(opened.answerer(generator, checker), decide, opened, estimator, checker)
+    examination = Examination(opened.answerer(generator, checker), decide, opened, checker)
 
     def work(left: Sequence[AnsweredQuestion]) -> Iterator[AnswerRow]:
         wanted = {question.id for question in left}
@@ -81,7 +80,11 @@ def examine(data: AnswerDataset, opened: OpenIndex, method: str, out: Path, on_p
             yield examination.row(question, *evidence)
 
     rows = run.fill("answers.jsonl", AnswerRow, data.questions, work, on_progress)
-    return {**report(data, rows, estimator, settings.seed), "answer": method, "config": settings.public()}
+    return {
+        **report(data, rows, checker.reader is not None, settings.seed),
+        "answer": method,
+        "config": settings.public(),
+    }
 
 
 def _identity(opened: OpenIndex, method: str, data: AnswerDataset) -> dict[str, Any]:
@@ -99,12 +102,11 @@ def _identity(opened: OpenIndex, method: str, data: AnswerDataset) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """An answerer over an index, the method that decides yes or no, an estimator of the evidence if any, the check."""
+    """An answerer over an index, the method that decides yes or no, and the check."""
 
     answerer: Answerer
     decide: str
     opened: OpenIndex
-    estimator: EvidenceEstimator | None
     checker: Checker
 
     def search(self, questions: Sequence[AnsweredQuestion]) -> list[Evidence]:
@@ -114,9 +116,7 @@ class Examination:
         hits = [self.opened.hits_of(Question(question.id, question.text)) for question in questions]
         found = self.opened.retriever.search_all(texts, max(hits, default=None))
         rankings = [replace(each, hits=each.hits[:most]) for each, most in zip(found, hits, strict=True)]
-        without: Sequence[Ranking | None] = [None] * len(questions)
-        if self.estimator:
-            without = self.opened.retriever.search_all(texts, wheres=[exclude_documents(own) for own in gold])
+        without = self.opened.retriever.search_all(texts, wheres=[exclude_documents(own) for own in gold])
         return list(zip(rankings, gold, without, strict=True))
 
     def _gold(self, question: AnsweredQuestion) -> list[Snippet]:
@@ -128,23 +128,20 @@ class Examination:
         ids = [*question.relevant, *(block_id(id, 0) for id in question.relevant)]
         return list(self.opened.index.fetch(ids).values())
 
-    def row(
-        self, question: AnsweredQuestion, ranking: Ranking, gold: Sequence[Snippet], without: Ranking | None
-    ) -> AnswerRow:
+    def row(self, question: AnsweredQuestion, ranking: Ranking, gold: Sequence[Snippet], without: Ranking) -> AnswerRow:
         """Ask one question."""
         start = time.perf_counter()
         sentences, decision = self._answered(question, ranking)
         elapsed_ms = round((time.perf_counter() - start) * 1000, 3)
-        estimate = self.estimator.probability if self.estimator else lambda ranking: None
         return {
             "id": question.id,
             "question": question.text,
-            "sentences": checked(sentences, ranking.hits, question.text, self.checker),
+            "sentences": checked(sentences, ranking.hits, self.checker),
             "decision": decision,
             "names": names(question.text, [sentence.text for sentence in sentences]),
             "gold_in_index": len(gold),
-            "evidence_probability": estimate(ranking),
-            "evidence_probability_without_gold": estimate(without) if without and gold else None,
+            "evidence_probability": self.answerer.probability(question.text, ranking),
+            "evidence_probability_without_gold": self.answerer.probability(question.text, without) if gold else None,
             "answer_ms": elapsed_ms,
         }
 
@@ -161,15 +158,13 @@ class Examination:
         return answer.sentences, decision
 
 
-def checked(
-    sentences: Sequence[CheckedSentence], hits: Sequence[Hit], question: str, checker: Checker
-) -> list[AnswerSentence]:
+def checked(sentences: Sequence[CheckedSentence], hits: Sequence[Hit], checker: Checker) -> list[AnswerSentence]:
     """Return an answer's sentences with the snippets they cite, their verdict over all hits, and ALCE's shares."""
     snippets = [hit.snippet for hit in hits]
 
     def supports(sentence: str, cited: Sequence[int]) -> bool:
         held = [snippets[n - 1] for n in cited if 1 <= n <= len(snippets)]
-        return checker.check_claim(sentence, held, question).verdict is Verdict.SUPPORTED
+        return checker.check_claim(sentence, held).verdict is Verdict.SUPPORTED
 
     rows: list[AnswerSentence] = []
     for sentence in sentences:
@@ -178,7 +173,7 @@ def checked(
         rows.append(
             {
                 "text": text,
-                "verdict": checker.check_claim(text, snippets, question).verdict,
+                "verdict": checker.check_claim(text, snippets).verdict,
                 "cited": [snippets[n - 1].id for n in cited if 1 <= n <= len(snippets)],
                 "citation_recall": score.recall,
                 "citation_precision": score.precision,
@@ -187,9 +182,7 @@ def checked(
     return rows
 
 
-def report(
-    data: AnswerDataset, rows: Sequence[AnswerRow], estimator: EvidenceEstimator | None, seed: int
-) -> dict[str, Any]:
+def report(data: AnswerDataset, rows: Sequence[AnswerRow], read: bool, seed: int) -> dict[str, Any]:
     """Return every measure of a dataset's rows, with 95 % bootstrap intervals of means over questions."""
     pairs = list(zip(data.questions, rows, strict=True))
     return {
@@ -198,7 +191,7 @@ def report(
         "exact": _exact(pairs, seed),
         "ideal": _ideal(pairs, seed),
         "sentences": _sentences(rows),
-        "abstention": _abstention(rows, estimator.threshold, seed) if estimator else None,
+        "abstention": _abstention(rows, certainty_model(read).answer, seed),
         "answer_ms": {"median": float(np.median([row["answer_ms"] for row in rows]))} if rows else None,
     }
 

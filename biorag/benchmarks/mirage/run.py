@@ -58,13 +58,13 @@ Scorings = Mapping[str, Sequence[Scoring]]  # by task, in the order of its quest
 class MirageMethod:
     """A method of answering, whether it sees the records that questions were made from, and filters of the evidence.
 
-    `verifier` is the identity of the check's judge, if it has one.
+    `reader` is the identity of the check's reader, if it has one.
     """
 
     name: str
     exclude_source: bool
     where: Where
-    verifier: str | None = None
+    reader: str | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def plan_run(
         "settings": {**settings.generation.identity(), **(retrieval.identity() if opened else {})},
         "answer": method.name,
         "exclude_source": method.exclude_source,
-        "verifier": method.verifier,
+        "reader": method.reader,
         "filter": [asdict(condition) for condition in method.where],
         "prompts": templates_hash(settings.generation.prompt),
         "generator": {"name": generator.name, "sha256": generator_source(chosen).sha256()} if generator else None,

@@ -9,7 +9,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from biorag.answering.verification.checker import Checker
+from biorag.answering.guards.checker import Checker
 from biorag.benchmarks.significance import bootstrap_interval
 from biorag.benchmarks.verification.claims import HALVES, TRUE_KINDS, Claim, read_claims
 from biorag.benchmarks.verification.falsification import KINDS
@@ -71,10 +71,10 @@ def examine(
     def work(left: Sequence[Claim]) -> Iterator[JudgedClaim]:
         return (judged(claim, checker) for claim in left)
 
-    run = VerificationRun(out, {**identity, "verifier": checker.identity()})
+    run = VerificationRun(out, {**identity, "reader": checker.identity()})
     with progress("Claims", len(claims)) as advance:
         rows = run.fill("claims.jsonl", JudgedClaim, claims, work, advance)
-    config["verifier"] = settings.generation.verifier
+    config["reader"] = settings.generation.reader
     if dataset:
         return report(rows, dataset.resolve().name, config, settings.seed)
     by_set = groupby(rows, key=lambda row: row["kind"])

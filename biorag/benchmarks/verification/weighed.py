@@ -14,30 +14,25 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from biorag.answering.reversal import reversed_claim
-from biorag.answering.stance import StanceReader
-from biorag.answering.verification.checker import Checker
-from biorag.answering.weighing import STUDIES, Judge, weigh
+from biorag.answering.weighing import STUDIES, weigh
 from biorag.benchmarks.verification.run import VerificationRun
 from biorag.benchmarks.verification.sets import DIGITS, named_sets
 from biorag.corpus.claims import read_claims
-from biorag.engine import load_checker, load_stance_reader, open_index
+from biorag.engine import load_checker, open_index
 from biorag.errors import BadInputError
 from biorag.settings.settings import Settings
-from biorag.types import ClaimLabel, Fetch, Hit, Progress
+from biorag.types import ClaimLabel, Fetch, Progress
 from biorag.utils.files import sha256_of
 
 MOST = 3  # studies of a column that are predictions
 SIDES: Mapping[str, ClaimLabel] = {"supporting": "supports", "opposing": "contradicts"}
-VARIANTS = ("both", "claim alone", "rules alone")  # searches with the claim and its reverse, ablations
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledEvidence:
-    """A claim and the documents that decide it, none perhaps, for one variant of weighing."""
+    """A claim and the documents that decide it, none perhaps."""
 
     id: str
-    variant: str
     text: str
     documents: Mapping[str, ClaimLabel]
 
@@ -54,7 +49,7 @@ class WeighedClaim(TypedDict):
 def examine_weighing(
     sources: Sequence[Path], settings: Settings, limit: int | None, out: Path, progress: Progress
 ) -> dict[str, Any]:
-    """Weigh the claims of files of labelled claims by what an index holds; return the report of each variant.
+    """Weigh the claims of files of labelled claims by what an index holds; return the report.
 
     A row's document is its field `snippet`, or the end of its id after "-". An interrupted run resumes in `out`.
     Raises `BadInputError` if the index lacks a document.
@@ -63,44 +58,32 @@ def examine_weighing(
     with open_index(settings) as opened:
         claims = [claim for path in sets.values() for claim in labelled_evidence(path, opened.index.fetch, limit)]
         checker = load_checker(settings, opened.load_encoder)
-        judge = load_stance_reader(checker, settings, opened.load_encoder).stances
-        judges: dict[str, Judge] = {"both": judge, "claim alone": judge, "rules alone": StanceReader(Checker()).stances}
-        found: dict[str, Sequence[Hit]] = {}
-
-        def hits_of(query: str) -> Sequence[Hit]:
-            if query not in found:
-                found[query] = opened.retriever.search_all([query], STUDIES)[0].hits
-            return found[query]
 
         def work(left: Sequence[LabelledEvidence]) -> Iterator[WeighedClaim]:
             for claim in left:
-                turned = reversed_claim(claim.text) if claim.variant != "claim alone" else None
-                rankings = [hits_of(query) for query in (claim.text, turned) if query]
-                weighing = weigh(claim.text, turned, rankings, judges[claim.variant])
-                columns = {name: [one.snippet.id for one in weighing.columns[name]] for name in SIDES}
-                reached = {hit.snippet.id for hits in rankings for hit in hits} & set(claim.documents)
+                hits = opened.retriever.search_all([claim.text], STUDIES)[0].hits
+                weighing = weigh(claim.text, hits, checker.stances)
                 yield {
                     "id": claim.id,
-                    "supporting": columns["supporting"],
-                    "opposing": columns["opposing"],
-                    "reached": sorted(reached),
+                    "supporting": [one.snippet.id for one in weighing.supporting],
+                    "opposing": [one.snippet.id for one in weighing.opposing],
+                    "reached": sorted({hit.snippet.id for hit in hits} & set(claim.documents)),
                 }
 
         identity = {
             "weighing": {name: sha256_of(path) for name, path in sets.items()},
             "index": opened.fingerprint(),
             "limit": limit,
-            "verifier": checker.identity(),
+            "reader": checker.identity(),
         }
         with progress("Claims", len(claims)) as advance:
             rows = VerificationRun(out, identity).fill("weighed.jsonl", WeighedClaim, claims, work, advance)
     pairs = list(zip(claims, rows, strict=True))
-    variants = {name: weighing_scores([pair for pair in pairs if pair[0].variant == name]) for name in VARIANTS}
-    return {"claims": len(claims) // len(VARIANTS), "config": {"limit": limit}, "weighing": variants}
+    return {"claims": len(claims), "config": {"limit": limit}, "weighing": weighing_scores(pairs)}
 
 
 def labelled_evidence(path: Path, fetch: Fetch, limit: int | None) -> list[LabelledEvidence]:
-    """Return the claims of a file, once for each variant, with the documents that are labelled to decide them."""
+    """Return the claims of a file with the documents that are labelled to decide them."""
     claims: dict[str, dict[str, ClaimLabel]] = {}
     for row in read_claims(path):
         document = row.snippet or row.id.rpartition("-")[2]
@@ -109,11 +92,9 @@ def labelled_evidence(path: Path, fetch: Fetch, limit: int | None) -> list[Label
         documents = claims.setdefault(row.claim, {})
         if row.label != "neither":
             documents[document] = row.label
-    chosen = list(claims.items())[:limit]
     return [
-        LabelledEvidence(f"{variant}:{path.name}:{number}", variant, text, documents)
-        for variant in VARIANTS
-        for number, (text, documents) in enumerate(chosen)
+        LabelledEvidence(f"{path.name}:{number}", text, documents)
+        for number, (text, documents) in enumerate(list(claims.items())[:limit])
     ]
 
 

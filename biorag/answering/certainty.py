@@ -1,0 +1,113 @@
+"""How sure it is that the hits hold an answer: an answer, what may be one, or nothing.
+
+The features are words, ranks and what a reader says, none a score of an encoder, so that one set of coefficients holds
+for all. `scripts/fit_certainty.py` fits `certainty.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biorag.answering.extract import ScoredSentences
+from biorag.answering.guards.lexicon import rarity
+from biorag.answering.guards.words import stems
+from biorag.answering.subject import missing_words
+from biorag.types import Certainty, Hit
+from biorag.utils.parsing import parsed
+
+HITS = 5  # hits that are looked at
+TELLING = 0.6  # rarity of a word without which hits are hardly an answer
+FEATURES = (
+    "answers_best",  # log-odds that the sentence which the reader thinks best answers
+    "answers_third",  # of the third best
+    "neither_least",  # log-odds that the most decided sentence says neither yes nor no
+    "rank_best",  # 1 / rank of the best sentence's hit
+    "coverage_sentence",  # the share of the question's words, weighted by rarity, in the best sentence
+    "coverage_hit",  # in its snippet
+    "coverage_all",  # in the first hits together
+    "missing_rarest",  # rarity of the rarest word that none of them holds
+    "missing_telling",  # how many words of at least `TELLING` none of them holds
+    "words",  # logarithm of the number of the question's words
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CertaintyModel:
+    """A logistic regression over `FEATURES`, and the probabilities from which there may be an answer, or is one."""
+
+    features: tuple[str, ...]
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+    weights: tuple[float, ...]
+    intercept: float
+    may: float
+    answer: float
+    fitted: dict[str, Any]
+
+    def probability(self, row: Sequence[float] | NDArray[np.float64]) -> float:
+        """Return the probability of an answer."""
+        log_odds = (np.asarray(row) - self.mean) / self.scale @ np.array(self.weights) + self.intercept
+        return float(1 / (1 + np.exp(-log_odds)))
+
+    def certainty(self, probability: float, threshold: float | None = None) -> Certainty:
+        """Return which of three answers a probability makes; `threshold` replaces that of an answer."""
+        if probability >= (self.answer if threshold is None else threshold):
+            return "answer"
+        return "may" if probability >= min(self.may, 1.0 if threshold is None else threshold) else "nothing"
+
+
+@cache
+def certainty_model(read: bool) -> CertaintyModel:
+    """Return the packaged model: of what a reader read, or of words and ranks alone."""
+    content = files("biorag.answering").joinpath("certainty.json").read_bytes()
+    models: dict[str, CertaintyModel] = parsed(dict[str, CertaintyModel], content)
+    return models["read" if read else "unread"]
+
+
+def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentences) -> list[float]:
+    """Return the values of `FEATURES` for the first hits of a question; all 0 without a sentence."""
+    if not scored.rows:
+        return [0.0] * len(FEATURES)
+    first = [hit.snippet.contents for hit in hits[:HITS]]
+    missing = missing_words(question, first)
+    asked = list(dict.fromkeys(stems(question)))
+    if len(scored.answers):
+        order = np.argsort(-scored.answers, kind="stable")
+        best = scored.read[int(order[0])]
+        said = [_log_odds(float(scored.answers[order[min(place, len(order) - 1)]])) for place in (0, 2)]
+        said.append(_log_odds(float(scored.stances[:, 2].min())))
+    else:
+        best, said = int(scored.scores.argmax()), [0.0, 0.0, 0.0]
+    row = scored.rows[best]
+    coverages = (
+        _coverage(asked, [row.text]),
+        _coverage(asked, [hits[row.n - 1].snippet.contents]),
+        _coverage(asked, first),
+    )
+    telling = sum(weight >= TELLING for weight in missing.values())
+    return [
+        *said,
+        1 / row.n,
+        *coverages,
+        max(missing.values(), default=0.0),
+        float(telling),
+        float(np.log1p(len(asked))),
+    ]
+
+
+def _log_odds(probability: float) -> float:
+    clipped = min(max(probability, 1e-3), 1 - 1e-3)
+    return float(np.log(clipped / (1 - clipped)))
+
+
+def _coverage(asked: Sequence[str], texts: Sequence[str]) -> float:
+    held = {stem for text in texts for stem in stems(text)}
+    total = sum(map(rarity, asked))
+    return sum(rarity(stem) for stem in asked if stem in held) / total if total else 1.0

@@ -1,0 +1,229 @@
+"""Whether a claim stands in a sentence in nearly these words, or differs in a number, a name or a negation.
+
+Words are compared as stems, in their order, without articles and auxiliaries; names and numbers in all their forms. A
+claim may be a part of its sentence, cut where the sentence itself joins its parts, but not where it restricts them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from biorag.answering.guards.aliases import Aliases, aliases_for, merged
+from biorag.answering.guards.lexicon import lexicon, rarity
+from biorag.answering.guards.words import Word, WordKind, words
+
+PLACE, NEGATION = "~", "¬"
+OPENING, CLOSING, PAUSES = frozenset("(["), frozenset(")]"), frozenset(",;:.()[]–—")
+NAMED = 0.6  # rarity from which a word is taken for a name
+SOFT = 3  # common words of a claim that its sentence may lack where a reader says that it supports it
+SHARED = 0.6  # of a claim's words that a sentence must have to be compared
+LEAD = 9  # words before "that" in "these results show that"
+LONGEST = 400  # words of a claim or sentence that are compared
+NEAREST = 3  # sentences of a snippet that are compared word by word
+
+
+class Relation(IntEnum):
+    """How a sentence relates to a claim; the larger, the nearer they are."""
+
+    APART = 0  # nothing is established
+    NEAR = 1  # the sentence has its numbers, names and negations, and all but `SOFT` of its other words
+    DIFFERS = 2  # in one number, name or negation, and in nothing else
+    STATED = 3  # in nearly these words
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A relation; where it differs, what the claim has, what the sentence has, and whether one denies the other."""
+
+    relation: Relation
+    ours: str = ""
+    theirs: str = ""
+    opposed: bool = False
+
+    @property
+    def difference(self) -> str:
+        """What differs, in words: "12 %, not 21 %"."""
+        if self.relation is not Relation.DIFFERS:
+            return ""
+        if not self.theirs or not self.ours:
+            return f"one has “{self.ours or self.theirs}”, the other has not"
+        return f"{self.theirs}, not {self.ours}"
+
+
+class _Token(NamedTuple):
+    key: str
+    word: Word
+    pause: bool  # whether a mark stands right before it
+    nested: bool  # whether it stands in brackets
+
+
+class _Edit(NamedTuple):
+    """Words of the claim and of the sentence in one place; either may be none."""
+
+    ours: Sequence[_Token]
+    theirs: Sequence[_Token]
+
+
+APART = Comparison(Relation.APART)
+
+
+def compared(claim: str, sentence: str, text: str = "") -> Comparison:
+    """Compare a claim with a sentence; abbreviations may be defined anywhere in `text`, that of the snippet."""
+    aliases = aliases_for(claim, text or sentence)
+    ours, theirs = _tokens(claim, aliases), _tokens(sentence, aliases)
+    if not ours or len(ours) > LONGEST or len(theirs) > LONGEST:
+        return APART
+    turned = [(other, theirs) for other in _turned(ours)] + [(ours, other) for other in _turned(theirs)]
+    best = max((_aligned(*pair) for pair in [(ours, theirs), *turned]), key=lambda comparison: comparison.relation)
+    return best if best.relation or not _is_near(ours, theirs) else Comparison(Relation.NEAR)
+
+
+def nearest(claim: str, sentences: Sequence[str], text: str) -> Iterator[int]:
+    """Yield the positions of the sentences that share most words with a claim, if they share enough."""
+    aliases = aliases_for(claim, text)
+    ours = {token.key for token in _tokens(claim, aliases)}
+    shares = []
+    for position, sentence in enumerate(sentences):
+        keys = {token.key for token in _tokens(sentence, aliases)}
+        shares.append((-len(ours & keys) / max(1, len(ours)), position))
+    yield from (position for share, position in sorted(shares)[:NEAREST] if -share >= SHARED)
+
+
+@lru_cache(maxsize=1 << 14)
+def _tokens(text: str, aliases: Aliases) -> tuple[_Token, ...]:
+    """Return the words that are compared, without a lead such as "these results show that"."""
+    tokens: list[_Token] = []
+    pause, depth, lead = False, 0, 0
+    for count, word in enumerate(merged(words(text), aliases)):
+        lower = word.text.lower().replace("’", "'")
+        if word.kind is WordKind.MARK and word.text not in "%<>≤≥=±+":
+            depth = max(0, depth + (word.text in OPENING) - (word.text in CLOSING))
+            pause = pause or word.text in PAUSES
+            if word.text == "," and tokens and _adverb(tokens):
+                tokens, pause = [], False  # "Notably, ..."
+        elif lower == "that" and 0 < count - lead <= LEAD and _reports(tokens):
+            tokens, pause, lead = [], False, count
+        elif lower in lexicon().negations or lower.endswith("n't") or lower == "non":
+            tokens.append(_Token(NEGATION, word, pause, depth > 0))
+            pause = False
+        elif lower not in lexicon().unread or lower in lexicon().joining:
+            key = PLACE if lower in lexicon().places else word.key
+            tokens.append(_Token(key, word, pause, depth > 0))
+            pause = False
+    return tuple(token for token in tokens if token.word.text.lower() not in ("and", "which", "who"))
+
+
+def _reports(tokens: Sequence[_Token]) -> bool:
+    """Whether words before "that" only report: none denies or doubts, and one is of reporting."""
+    said = [token.word.text.lower() for token in tokens]
+    known = lexicon().reporting
+    return any(word in known for word in said) and not any(
+        token.key == NEGATION or token.word.text.lower() in ("whether", "if", "may", "might", "could")
+        for token in tokens
+    )
+
+
+def _adverb(tokens: Sequence[_Token]) -> bool:
+    return len(tokens) == 1 and tokens[0].word.text.lower().endswith("ly")
+
+
+def _turned(tokens: tuple[_Token, ...]) -> Iterator[tuple[_Token, ...]]:
+    """Yield a sentence with the phrase that it begins or ends with at its other end: "in mice, A inhibits B"."""
+    starts = [n for n, token in enumerate(tokens) if token.key == PLACE]
+    if starts and starts[0] == 0:
+        for pause in (n for n, token in enumerate(tokens[1:], 1) if token.pause):
+            yield tokens[pause:] + tokens[:pause]
+            break
+    if starts and starts[-1] > 0:
+        yield tokens[starts[-1] :] + tokens[: starts[-1]]
+
+
+def _is_near(ours: Sequence[_Token], theirs: Sequence[_Token]) -> bool:
+    """Whether a sentence has the claim's numbers, names and negations, and nearly all of its other words."""
+    keys = Counter(token.key for token in theirs)
+    missing = [token for token in ours if token.key not in keys]
+    content = [token for token in ours if token.word.kind is not WordKind.FUNCTION]
+    denials = sum(token.key == NEGATION for token in ours)
+    return (
+        len(missing) <= min(SOFT, len(content) // 3)
+        and denials == keys[NEGATION]
+        and not any(token.word.kind is WordKind.NUMBER or _is_name(token) for token in missing)
+    )
+
+
+def _aligned(ours: Sequence[_Token], theirs: Sequence[_Token]) -> Comparison:
+    matcher = SequenceMatcher(None, [token.key for token in ours], [token.key for token in theirs], autojunk=False)
+    codes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
+    matched = sum(block.size for block in matcher.get_matching_blocks())
+    if matched < SHARED * len(ours):
+        return APART
+    edits = []
+    for _, begin, end, start, stop in codes:
+        before, after = begin == 0, end == len(ours)
+        if begin == end and (before or after):
+            if not (_cut_before(theirs[:stop], theirs[stop:]) if before else _cut_after(theirs[start:])):
+                return APART
+            continue
+        edits.append(_Edit(ours[begin:end], theirs[start:stop]))
+    edits = [edit for edit in edits if not _is_aside(edit)]
+    if not edits:
+        return Comparison(Relation.STATED)
+    if len(edits) == 1 and (difference := _difference(edits[0])):
+        return difference
+    return APART
+
+
+def _cut_before(left: Sequence[_Token], rest: Sequence[_Token]) -> bool:
+    """Whether a claim may begin after these words of its sentence: where the sentence pauses, or joins two parts.
+
+    They neither begin a condition or a place that the claim leaves out, nor deny.
+    """
+    first = left[0]
+    if first.key == PLACE or first.word.text.lower() in lexicon().restricting:
+        return False
+    joined = left[-1].word.text.lower() in lexicon().joining
+    return joined or (bool(rest) and rest[0].pause)
+
+
+def _cut_after(right: Sequence[_Token]) -> bool:
+    """Whether a claim may end before these words: where the sentence pauses or joins, and does not restrict."""
+    first = right[0]
+    lower = first.word.text.lower()
+    if lower in lexicon().joining:
+        return True
+    return (first.pause and first.key != PLACE and lower not in lexicon().restricting) or first.nested
+
+
+def _is_aside(edit: _Edit) -> bool:
+    """Whether only the sentence has these words, and they stand in brackets."""
+    return not edit.ours and all(token.nested for token in edit.theirs)
+
+
+def _difference(edit: _Edit) -> Comparison | None:
+    """Return how two texts differ that are alike but for this edit, if in a number, a name or a negation alone."""
+    ours, theirs = edit
+    said, says = _text(ours), _text(theirs)
+    if [token.key for token in (*ours, *theirs)] == [NEGATION]:
+        return Comparison(Relation.DIFFERS, said, says, opposed=True)
+    if len(ours) == len(theirs) == 1:
+        kinds = {ours[0].word.kind, theirs[0].word.kind}
+        if kinds == {WordKind.NUMBER}:
+            return Comparison(Relation.DIFFERS, said, says, opposed=True)
+        if all(map(_is_name, (ours[0], theirs[0]))):
+            return Comparison(Relation.DIFFERS, said, says)
+    return None
+
+
+def _text(tokens: Sequence[_Token]) -> str:
+    return " ".join(token.word.text for token in tokens)
+
+
+def _is_name(token: _Token) -> bool:
+    word = token.word
+    return word.kind is WordKind.NAME or (word.kind is WordKind.CONTENT and rarity(word.key) >= NAMED)

@@ -1,0 +1,242 @@
+"""Words of a text with their offsets and keys: stems, names as they are, numbers with their units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from functools import cache, lru_cache
+from typing import Any
+
+import Stemmer
+from tokenizers import Regex, pre_tokenizers
+
+from biorag.answering.guards.lexicon import Unit, lexicon, units
+from biorag.utils.spelling import one_spelling
+from biorag.utils.text import plain_form
+
+HYPHENS = "-\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{MINUS SIGN}"
+PREFIXES = frozenset(
+    {"up", "down", "over", "under", "anti", "pro", "re", "co", "pre", "post", "sub", "hyper", "hypo", "un"}
+)
+SHORTEST_PART = 4  # letters from which a part of a hyphenated word is a word of its own
+TEN, HUNDRED = 10, 100
+GROUP = 3  # figures between two separators of thousands
+DECIMALS = 4  # of a fraction in words
+DIGITS = 40  # no number of medicine is longer
+_SPLIT = re.compile(f"[{HYPHENS}]")
+_NUMBER = re.compile(r"\d+(?:[.,·]\d+)*")
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+COMPARATORS = frozenset("<>≤≥")
+NO_UNIT = Unit("", Decimal(1))
+_GROUP = re.compile(r"\d00(?:,\d{3})*")  # what follows a space as a thousands separator: "781 000"
+
+
+class WordKind(StrEnum):
+    """What a word is compared as."""
+
+    FUNCTION = "function"
+    CONTENT = "content"
+    NAME = "name"
+    NUMBER = "number"
+    MARK = "mark"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word, name, number or mark of a text; `end` is that of the unit, where a number has one.
+
+    Two words are the same where their keys are. `value` is that of a number, in the base unit of its dimension.
+    """
+
+    text: str
+    start: int
+    end: int
+    key: str
+    kind: WordKind
+    value: Decimal | None = None
+
+
+@cache
+def _tokenizer() -> Any:
+    glued = sorted((unit for unit in units() if len(unit) > 1 or unit in "ghd%"), key=len, reverse=True)
+    endings = "|".join(re.escape(unit) for unit in glued)
+    number = rf"\d+(?:[.,·]\d+)*(?:(?![\p{{L}}\p{{N}}])|(?=(?:{endings})(?![\p{{L}}\p{{N}}])))"
+    word = rf"[\p{{L}}\p{{N}}]+(?:[{HYPHENS}'’]+[\p{{L}}\p{{N}}]+)*"
+    return pre_tokenizers.Split(Regex(rf"{number}|{word}|[^\s\p{{L}}\p{{N}}]"), "removed", invert=True)
+
+
+@cache
+def _stemmer() -> Any:
+    return Stemmer.Stemmer("english")
+
+
+@lru_cache(maxsize=1 << 16)
+def stem(word: str) -> str:
+    """Return the Snowball stem of a lower-case word, the same for British and American spelling."""
+    return str(_stemmer().stemWord(one_spelling(word)))
+
+
+def stems(text: str) -> list[str]:
+    """Return the keys of the words and names of a text, for counting them."""
+    return [word.key for word in words(text) if word.kind in (WordKind.CONTENT, WordKind.NAME)]
+
+
+def words(text: str) -> list[Word]:
+    """Return the words, numbers and marks of a text in their order; they stand in its plain form."""
+    text = plain_form(text)
+    pieces = [part for piece, (start, _) in _tokenizer().pre_tokenize_str(text) for part in _parts(piece, start)]
+    return list(_with_quantities(text, pieces))
+
+
+def _parts(piece: str, start: int) -> Iterator[tuple[str, int]]:
+    """Split a hyphenated token where a part is a word: `placebo-controlled`, `IL-6-mediated`; `IL-6` stays."""
+    if not _SPLIT.search(piece) or not piece[0].isalnum():
+        yield piece, start
+        return
+    joined = ""
+    position = start
+    # "not-diploid" negates its other half alone, as "non-diploid" does.
+    for part in _SPLIT.split(re.sub("^not(?=\\W)", "non", piece, flags=re.IGNORECASE)):
+        is_word = len(part) >= SHORTEST_PART and part.isalpha() and (part.islower() or part.istitle())
+        if part.lower() in PREFIXES and not joined:
+            joined = part
+        elif is_word and joined.lower() in PREFIXES:
+            yield f"{joined}-{part}", position - len(joined) - 1
+            joined = ""
+        elif is_word or part.lower() in ("non", "in", "of", "to", "the", "and", "by"):
+            if joined:
+                yield joined, position - len(joined) - 1
+                joined = ""
+            yield part, position
+        else:
+            joined = f"{joined}-{part}" if joined else part
+        position += len(part) + 1
+    if joined:
+        yield joined, position - len(joined) - 1
+
+
+def _with_quantities(text: str, pieces: Sequence[tuple[str, int]]) -> Iterator[Word]:
+    position = 0
+    while position < len(pieces):
+        piece, start = pieces[position]
+        value, count = _number(pieces, position)
+        if value is None:
+            before = pieces[position - 1][0] if position else "."
+            yield _word(piece, start, first=before in ".?!:")
+            position += 1
+            continue
+        unit, taken = _unit(pieces, position + count)
+        if not taken and piece[0].isdigit():
+            unit = _unit_of_range(pieces, position + count)
+        last, last_start = pieces[position + count - 1 + taken]
+        key = f"#{_sign(text, pieces, position)}{_scaled(value, unit)}"
+        yield Word(piece, start, last_start + len(last), key, WordKind.NUMBER, value=value * unit.size)
+        position += count + taken
+
+
+def _number(pieces: Sequence[tuple[str, int]], position: int) -> tuple[Decimal | None, int]:
+    """Return the number that begins at a position, and how many pieces it takes: "two thirds", "25 thousand"."""
+    texts = [piece.lower() for piece, _ in pieces[position : position + 4]]
+    if share := _share(texts):
+        return share
+    value, taken = _value(texts[0]), 1
+    if value is None:
+        return None, 1
+    if _GROUP.fullmatch(texts[1] if len(texts) > 1 else "") and texts[0].isdigit() and len(texts[0]) <= GROUP:
+        return Decimal(texts[0] + texts[1].replace(",", "")), 2
+    for text in texts[1:]:
+        following = lexicon().numbers.get(text)
+        if following is not None and following >= HUNDRED:
+            value *= following
+        elif following is not None and texts[0].isalpha() and 0 < following < TEN <= value < HUNDRED and taken == 1:
+            value += following
+        else:
+            break
+        taken += 1
+    return value, taken
+
+
+def _share(texts: Sequence[str]) -> tuple[Decimal, int] | None:
+    """Return the value of a fraction in words, and how many it takes: "a third of", "two thirds", "three-quarters"."""
+    if len(texts) > 1 and (part := lexicon().fractions.get(texts[1].removesuffix("s"))):
+        count = Decimal(1) if texts[0] in ("a", "one") else _value(texts[0]) if texts[0].isalpha() else None
+        if count and (texts[0] != "a" or texts[2:3] == ["of"]) and (count == 1 or texts[1].endswith("s")):
+            return round(count / part, DECIMALS), 2
+    return None
+
+
+def _value(piece: str) -> Decimal | None:
+    """Return the value of a number in figures or in letters; None where the piece is none."""
+    if len(piece) > DIGITS:
+        return None
+    if _THOUSANDS.fullmatch(piece):
+        return Decimal(piece.replace(",", ""))
+    if _NUMBER.fullmatch(piece):
+        plain = piece.replace("·", ".")
+        return Decimal(plain) if plain.isascii() and plain.count(".") <= 1 and "," not in plain else None
+    lower = piece.lower()
+    return None if lower == "one" else lexicon().numbers.get(lower)
+
+
+def _unit(pieces: Sequence[tuple[str, int]], position: int) -> tuple[Unit, int]:
+    """Return the unit that begins at a position, with how many pieces it takes: `mg`, `-week`, `mg/kg per day`."""
+    taken = int(position + 1 < len(pieces) and pieces[position][0] in HYPHENS)
+    piece = pieces[position + taken][0] if position + taken < len(pieces) else ""
+    if piece.lower() == "per" and position + taken + 1 < len(pieces) and pieces[position + taken + 1][0] == "cent":
+        return units()["%"], taken + 2
+    unit = units().get(piece) or units().get(piece.lower().replace("μ", "µ"))
+    if unit is None:
+        return NO_UNIT, 0
+    dimension = unit.dimension
+    taken += 1
+    while position + taken + 1 < len(pieces) and pieces[position + taken][0].lower() in ("/", "per"):
+        divisor = pieces[position + taken + 1][0].lower()
+        dimension += f"/{divisor.removesuffix('s')}"
+        taken += 2
+    return Unit(dimension, unit.size), taken
+
+
+def _unit_of_range(pieces: Sequence[tuple[str, int]], position: int) -> Unit:
+    """Return the unit of the second number of a range, which is the first one's too: `20 to 30 mg`."""
+    joins = position + 1 < len(pieces) and pieces[position][0].lower() in (*HYPHENS, "to", "and", "or")
+    return _unit(pieces, position + 2)[0] if joins and _value(pieces[position + 1][0]) is not None else NO_UNIT
+
+
+def _sign(text: str, pieces: Sequence[tuple[str, int]], position: int) -> str:
+    """Return the comparator or the minus before a number."""
+    if position == 0:
+        return ""
+    before, start = pieces[position - 1]
+    if before in COMPARATORS:
+        return before
+    leads = start == 0 or text[start - 1] in " (=["
+    return "-" if before in HYPHENS and leads and pieces[position][1] == start + 1 else ""
+
+
+def _scaled(value: Decimal, unit: Unit) -> str:
+    scaled = (value * unit.size).normalize()
+    return f"{scaled:f}{unit.dimension}" if abs(scaled.adjusted()) <= DIGITS else f"{scaled}{unit.dimension}"
+
+
+def _word(piece: str, start: int, first: bool) -> Word:
+    end = start + len(piece)
+    if not piece[0].isalnum():
+        return Word(piece, start, end, piece, WordKind.MARK)
+    lower = piece.lower().replace("’", "'").removesuffix("'s")
+    if lower in lexicon().function and not (piece.isupper() and len(piece) > 1):
+        return Word(piece, start, end, lower, WordKind.FUNCTION)
+    key = "".join(lexicon().greek.get(letter, letter) for letter in lower)
+    if _SPLIT.split(key)[0] in PREFIXES:
+        key = _SPLIT.sub("", key)
+    if is_symbol(piece):
+        return Word(piece, start, end, re.sub(f"[{HYPHENS}']", "", key).removesuffix("s") or key, WordKind.NAME)
+    kind = WordKind.NAME if piece[0].isupper() and not first else WordKind.CONTENT
+    return Word(piece, start, end, stem(key), kind)
+
+
+def is_symbol(piece: str) -> bool:
+    """Return whether a word looks like a gene or an abbreviation: a figure in it, or capitals beyond the first."""
+    return any(letter.isdigit() for letter in piece) or sum(letter.isupper() for letter in piece) > 1

@@ -1,0 +1,67 @@
+"""A language model as a reader: one JSON verdict a window, whose quote must stand in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from biorag.answering.guards.quotes import find_quote
+from biorag.prompts.fence import defused
+from biorag.prompts.parse import parse_reply
+from biorag.prompts.template import Template, load_template, object_schema, render_documents
+from biorag.types import LABELS, ClaimLabel, GenerationRequest, Generator, Prompt, Reading, Snippet, Trust
+from biorag.utils.files import sha256_of_json
+from biorag.utils.http import asking_threads
+
+QUOTE_TOKENS = 256
+SCHEMA = object_schema({"quote": {"type": "string"}, "verdict": {"enum": list(LABELS)}})
+
+
+class GeneratorReader:
+    """Reads by a generator, which is asked `at_a_time`; its verdicts are certain: 1, or 0.
+
+    `identity` is what determines its replies. Raises `ServiceError` if the generator fails.
+    """
+
+    reads_whole = reads_questions = True
+    tells_answers = False
+    trust = Trust()
+
+    def __init__(self, generator: Generator, at_a_time: int, identity: Mapping[str, Any]) -> None:
+        self._generator, self._at_a_time = generator, at_a_time
+        self._template = judge_template()
+        self.name = generator.name
+        self.sha256 = sha256_of_json([dict(identity), self._template.sha256])
+
+    def read(self, query: str, windows: Sequence[str]) -> Reading:
+        """Return 1 for the verdict on each window beside a claim or question and 0 for the others, with its quote."""
+        with asking_threads(self._at_a_time) as (pool, _):
+            said = list(pool.map(lambda window: self._verdict(query, window), windows))
+        rows = [[verdict == label for label in LABELS] for verdict, _ in said]
+        return Reading(np.array(rows, np.float32).reshape(-1, len(LABELS)), None, [quote for _, quote in said])
+
+    def _verdict(self, query: str, window: str) -> tuple[ClaimLabel, str]:
+        prompt = judge_prompt(self._template, window, query, self._generator.controls)
+        reply = self._generator.generate(GenerationRequest(prompt, SCHEMA, QUOTE_TOKENS))
+        return verdict_of(reply.text, window)
+
+
+def judge_template() -> Template:
+    """Return the template that asks what a document does to a claim."""
+    return load_template("judge", needed="claim", known=("documents", "claim"))
+
+
+def judge_prompt(template: Template, evidence: str, claim: str, controls: Sequence[str]) -> Prompt:
+    """Return the prompt for a claim beside its evidence; `controls` are those of the `Generator`."""
+    documents = render_documents([Snippet("", "", evidence)], controls)
+    return template.fill(documents=documents, claim=defused(claim, tuple(controls)))
+
+
+def verdict_of(reply: str, evidence: str) -> tuple[ClaimLabel, str]:
+    """Return the verdict of a reply and its quote; "neither" where it decides without one that stands in the text."""
+    fields = parse_reply(reply)
+    verdict: ClaimLabel = next((label for label in LABELS if label == fields.text("verdict")), "neither")
+    span = find_quote(fields.text("quote"), evidence)
+    return (verdict, evidence[slice(*span)]) if span and verdict != "neither" else ("neither", "")

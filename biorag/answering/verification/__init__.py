@@ -1,1 +1,0 @@
-"""Verification of answers, sentence by sentence, against the snippets that they were made from."""

@@ -1,0 +1,227 @@
+"""What a reader learns from: inference pairs, claims with rationales, questions with evidence, judged sentences.
+
+Each becomes a claim or question, a window of a few sentences, and a target. Four shapes of rows are read, each told by
+its keys: `premise, hypothesis, label`; claims (`corpus/claims.py`); `question, sentence, label` (1: the sentence
+answers); and `question, passages, exact_answer`, whose passages answer, and whose "yes" or "no" is a stance.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from biorag.corpus.claims import ClaimRow, read_claims
+from biorag.corpus.sentences import sentences, terms
+from biorag.corpus.sources import Source, read_lines
+from biorag.errors import BadInputError, MissingError
+from biorag.settings.settings import Settings
+from biorag.training.contamination import ContaminationPolicy
+from biorag.training.data import Split
+from biorag.training.rows import is_held_out, normalised
+from biorag.types import LABELS
+
+# The outputs of a reader: the three labels of a claim, and the log-odds that the window answers a question.
+UNSUPPORTED, ANSWERS, BESIDE = "not_supports", "answers", "beside"
+TARGETS = (*LABELS, UNSUPPORTED, ANSWERS, BESIDE)
+OUTPUTS = (*LABELS, ANSWERS)
+LONGEST = 560  # characters of query and window; longer pairs are left out, for a reader reads windows
+WINDOW = 3  # sentences
+PASSAGES = 3  # of a question
+POSTINGS = 60  # passages of a word among which a near miss is looked for
+NEUTRALS = 2  # windows of a claim's own text that do not decide it
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingRow:
+    """A claim or question, a window of evidence, and one of `TARGETS`; rows of one `document` stay on one side."""
+
+    query: str
+    window: str
+    target: str
+    source: str
+    document: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderRows:
+    """Reads files as rows: at most `limit` of each file, without evidence if `claim_only`."""
+
+    contamination: ContaminationPolicy
+    settings: Settings
+    limit: int | None = None
+    claim_only: bool = False
+
+    def read(self, files: Sequence[Path], held_out: Sequence[Path] = ()) -> tuple[Split[ReadingRow], dict[str, Any]]:
+        """Return the rows to train on and those held out, and the facts of the manifest.
+
+        Raises `MissingError` if a file is not there; `BadInputError` naming file and line, or if no row is left.
+        """
+        rows = [row for file in files for row in self._drawn(file)]
+        validation = [row for file in held_out for row in self._drawn(file)]
+        unseen = {normalised(row.query) for row in validation}
+        rows = [row for row in rows if normalised(row.query) not in unseen]
+        rows, matches = self.contamination.apply(rows)
+        if not held_out:
+            fraction, seed = self.settings.training.validation, self.settings.seed
+            validation = [row for row in rows if is_held_out(row.document, fraction, seed)]
+            rows = [row for row in rows if not is_held_out(row.document, fraction, seed)]
+        if not rows:
+            raise BadInputError("no row is left to train a reader on: give inference pairs, claims or judged sentences")
+        facts = {"data": {"sources": counts_of(rows)}, **self.contamination.facts(matches)}
+        return Split(rows, validation), facts
+
+    def _drawn(self, file: Path) -> list[ReadingRow]:
+        rng = random.Random(f"{self.settings.seed} {file.name}")
+        rows = [row for row in dict.fromkeys(read_rows(file, rng)) if len(row.query) + len(row.window) <= LONGEST]
+        if self.limit and len(rows) > self.limit:
+            rows = rng.sample(rows, self.limit)
+        return [_without_evidence(row) for row in rows] if self.claim_only else rows
+
+
+def _without_evidence(row: ReadingRow) -> ReadingRow:
+    return ReadingRow(row.query, "", row.target, row.source, row.document)
+
+
+def read_rows(file: Path, rng: random.Random) -> Iterator[ReadingRow]:
+    """Yield the rows of a JSONL file, gzipped or not, of one of the four shapes.
+
+    Raises `MissingError` if it is not there; `BadInputError` naming file and line if a row has another shape.
+    """
+    if not file.is_file():
+        raise MissingError(f"{file} is not there: give JSONL of inference pairs, claims or judged sentences")
+    name = file.name.partition(".")[0]
+    records = [(number, json.loads(line)) for number, line in read_lines(Source(str(file), file))]
+    keys = set(records[0][1]) if records else set()
+    if "premise" in keys:
+        yield from (_pair(record, name, file, number) for number, record in records)
+    elif "sentence" in keys:
+        yield from (_judged(record, name) for _, record in records)
+    elif "passages" in keys:
+        yield from of_questions([record for _, record in records], name, rng)
+    else:
+        yield from of_claims(read_claims(file), name, rng)
+
+
+def _pair(record: Mapping[str, Any], name: str, file: Path, number: int) -> ReadingRow:
+    if (label := record.get("label")) not in TARGETS:
+        raise BadInputError(f"{file}, line {number}: label {label!r} is none of {', '.join(TARGETS)}")
+    premise = record["premise"]
+    return ReadingRow(record["hypothesis"], premise, label, name, normalised(premise[:80]))
+
+
+def _judged(record: Mapping[str, Any], name: str) -> ReadingRow:
+    target = ANSWERS if record["label"] else BESIDE
+    return ReadingRow(record["question"], record["sentence"], target, name, normalised(record["question"]))
+
+
+def of_claims(claims: Iterable[ClaimRow], name: str, rng: random.Random) -> Iterator[ReadingRow]:
+    """Yield each claim beside the sentences that decide it, and beside others of its text, which do not.
+
+    Half of the deciding windows have the sentence before them too. The others are those that share most words with the
+    claim; an aim or a background sentence is often among them.
+    """
+    for claim in claims:
+        texts = claim.sentences or ()
+        if not claim.label or not texts:
+            continue
+        document, words = normalised(claim.document or texts[0]), terms(claim.claim)
+        runs = [[place for _, place in run] for _, run in groupby(enumerate(sorted(claim.rationale)), _gap)]
+        if not runs and claim.label != "neither":
+            runs = [[max(range(len(texts)), key=lambda place: len(words & terms(texts[place])))]]
+        for run in runs:
+            start = max(0, run[0] - rng.randrange(2))
+            window = " ".join(texts[start : run[-1] + 1][-WINDOW - 1 :])
+            yield ReadingRow(claim.claim, window, claim.label, name, document)
+        if claim.rationale or claim.label == "neither":
+            near = {place + step for place in claim.rationale for step in (-1, 0, 1)}
+            others = sorted(set(range(len(texts))) - near, key=lambda place: -len(words & terms(texts[place])))
+            for place in others[:NEUTRALS]:
+                yield ReadingRow(claim.claim, texts[place], "neither", name, document)
+
+
+def _gap(pair: tuple[int, int]) -> int:
+    return pair[1] - pair[0]
+
+
+def of_questions(records: Sequence[Mapping[str, Any]], name: str, rng: random.Random) -> Iterator[ReadingRow]:
+    """Yield questions beside windows of their passages, and beside the nearest passages of other questions.
+
+    A window of a question that asks for a name or a list holds one of its answers; of "yes" or "no" it has that stance
+    too, and the near misses are "neither".
+    """
+    others = _NearMisses(records)
+    for number, record in enumerate(records):
+        if record.get("boilerplate"):
+            continue
+        question, exact = record["question"], record.get("exact_answer")
+        stance = {"yes": "supports", "no": "contradicts"}.get(exact if isinstance(exact, str) else "")
+        windows = list(_windows(record, _strings(exact) if not stance else []))
+        document = normalised(question)
+        drawn = rng.sample(windows, min(PASSAGES, len(windows)))
+        for window in drawn:
+            if stance:
+                yield ReadingRow(question, window, stance, name, document)
+            if not stance or rng.random() < 0.3:
+                yield ReadingRow(question, window, ANSWERS, name, document)
+        for window in others.of(number, len(drawn), rng):
+            yield ReadingRow(question, window, BESIDE, name, document)
+            if stance:
+                yield ReadingRow(question, window, "neither", name, document)
+
+
+def _strings(answer: Any) -> list[str]:
+    if isinstance(answer, str):
+        return [answer.lower()]
+    return [text for part in answer or () for text in _strings(part)]
+
+
+def _windows(record: Mapping[str, Any], exact: Sequence[str]) -> Iterator[str]:
+    """Yield the first window of each passage that holds an answer, where there are any to hold."""
+    for passage in record["passages"]:
+        texts = [text for text in sentences(passage["text"]) if len(text) <= LONGEST]
+        for start in range(0, len(texts), WINDOW - 1):
+            window = " ".join(texts[start : start + WINDOW - 1])
+            if not exact or any(answer in window.lower() for answer in exact):
+                yield window
+                break
+
+
+class _NearMisses:
+    """Passages by their rare words, to find those of other questions that share most words with one."""
+
+    def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
+        self._questions = [terms(record["question"]) for record in records]
+        self._passages = [
+            (number, window)
+            for number, record in enumerate(records)
+            for window in list(_windows(record, []))[:PASSAGES]
+        ]
+        self._postings: dict[str, list[int]] = defaultdict(list)
+        for place, (_, window) in enumerate(self._passages):
+            for word in terms(window):
+                self._postings[word].append(place)
+
+    def of(self, number: int, count: int, rng: random.Random) -> list[str]:
+        words = self._questions[number]
+        rare = sorted((word for word in words if self._postings.get(word)), key=lambda word: len(self._postings[word]))
+        scores: Counter[int] = Counter()
+        for word in rare[:4]:
+            places = self._postings[word]
+            for place in rng.sample(places, min(POSTINGS, len(places))):
+                if self._passages[place][0] != number:
+                    scores[place] += 1 + (len(places) < POSTINGS)
+        return [self._passages[place][1] for place, _ in scores.most_common(count)]
+
+
+def counts_of(rows: Iterable[ReadingRow]) -> dict[str, dict[str, int]]:
+    """Return how many rows of each source have each target."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        counts[row.source][row.target] += 1
+    return {source: dict(targets) for source, targets in counts.items()}

@@ -1,0 +1,147 @@
+"""Fit how sure it is that hits hold an answer, on questions searched with their gold documents and without them.
+
+    python -m scripts.fit_certainty INDEX:FOLDER[:no] ... --negatives FILE --out biorag/answering/certainty.json
+
+FOLDER is in BEIR layout, and INDEX holds its snippets, with whatever encoder: give several of each, for the coefficients
+are to hold for all. FILE has questions that no index answers. A fifth of the questions, by their text, is left out of
+the fit and reported on. The thresholds: "answer" from the probability at which `WRONG` of the reported unanswerable
+questions are answered or fewer, "may" from that above which `KEPT` of the answerable ones lie.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import StandardScaler
+
+from biorag.answering.certainty import FEATURES, certainty_features
+from biorag.answering.extract import Extractor, ScoredSentences
+from biorag.corpus.datasets import load_dataset, read_queries
+from biorag.engine import OpenIndex, load_chooser, load_reader, open_index
+from biorag.retrieval.filters import exclude_documents
+from biorag.settings.settings import Settings
+from biorag.settings.sources import load_settings
+from biorag.training.rows import is_held_out
+from biorag.types import block_id
+
+WRONG, KEPT = 0.05, 0.975
+REPORTED = 0.2
+C = 0.3  # inverse strength of the ridge penalty
+
+
+class Example(NamedTuple):
+    """A question searched once: whether the index held its gold documents then, and the features of its hits."""
+
+    text: str
+    set: str
+    answerable: bool
+    read: list[float]
+    unread: list[float]
+
+
+def examples(settings: Settings, folder: Path, negatives: list[str], most: int) -> Iterator[Example]:
+    """Yield the questions of a folder with and without their gold documents, and the negatives."""
+    data = load_dataset(folder)
+    asked = random.Random(1).sample(list(data.questions), min(most, len(data.questions)))
+    with open_index(settings) as opened:
+        extractor = extractor_of(opened)
+        for question in asked:
+            ids = sorted(data.qrels[question.id])
+            gold = list(opened.index.fetch([*ids, *(block_id(id, 0) for id in ids)]).values())
+            for answerable, where in ((True, ()), (False, exclude_documents(gold))) if gold else ():
+                yield example(opened, extractor, question.text, f"{settings.index.name} {folder.name}", answerable, where)
+        for text in negatives:
+            yield example(opened, extractor, text, f"{settings.index.name} negatives", False, ())
+
+
+def extractor_of(opened: OpenIndex) -> Extractor:
+    """Return the extractor of an index as questions are answered with it."""
+    reader = load_chooser(opened.settings, load_reader(opened.settings))
+    encoder = opened.load_encoder()
+    return Extractor(encoder if encoder.has_tokens else None, lambda: reader)
+
+
+def example(opened: OpenIndex, extractor: Extractor, text: str, name: str, answerable: bool, where: Any) -> Example:
+    """Search for a question, and return its features with and without what the reader says."""
+    hits = opened.retriever.search_all([text], wheres=[where])[0].hits
+    scored = extractor.scored(text, hits)
+    plain = ScoredSentences(scored.rows, scored.scores)
+    read, unread = (certainty_features(text, hits, each) for each in (scored, plain))
+    return Example(text, name, answerable, read, unread)
+
+
+def fitted(rows: list[Example], kind: str, described: dict[str, Any]) -> dict[str, Any]:
+    """Return a model of the features `kind`, with its thresholds and measures."""
+    table, answerable = np.array([getattr(row, kind) for row in rows]), np.array([row.answerable for row in rows])
+    held = np.array([is_held_out(row.text, REPORTED, 1) for row in rows])
+    scaler = StandardScaler().fit(table[~held])
+    scale = np.where(scaler.scale_ > 0, scaler.scale_, 1.0)
+    weights = np.array([1 / sum(row.set == other.set and row.answerable == other.answerable for other in rows) for row in rows])
+    model = LogisticRegression(C=C, max_iter=5000)
+    model.fit((table[~held] - scaler.mean_) / scale, answerable[~held], sample_weight=weights[~held] / weights.mean())
+    chances = model.predict_proba((table - scaler.mean_) / scale)[:, 1]
+    answer = float(np.quantile(chances[~held & ~answerable], 1 - WRONG))
+    may = float(np.quantile(chances[~held & answerable], 1 - KEPT))
+    sets = {}
+    for name in sorted({row.set for row in rows}):
+        part = held & np.array([row.set == name for row in rows])
+        sets[name] = {
+            "answerable": shares(chances[part & answerable], may, answer),
+            "unanswerable": shares(chances[part & ~answerable], may, answer),
+        }
+    auroc = float(roc_auc_score(answerable[held], chances[held]))
+    return {
+        "features": FEATURES,
+        "mean": np.round(scaler.mean_, 5).tolist(),
+        "scale": np.round(scale, 5).tolist(),
+        "weights": np.round(model.coef_[0], 5).tolist(),
+        "intercept": round(float(model.intercept_[0]), 5),
+        "may": round(min(may, answer), 4),
+        "answer": round(answer, 4),
+        "fitted": {**described, "auroc": round(auroc, 4), "held_out": sets},
+    }
+
+
+def shares(chances: Any, may: float, answer: float) -> dict[str, Any]:
+    """Return how many there are, and the shares of the three answers."""
+    if not len(chances):
+        return {"n": 0}
+    low = min(may, answer)
+    return {
+        "n": len(chances),
+        "answer": round(float((chances >= answer).mean()), 3),
+        "may": round(float(((chances >= low) & (chances < answer)).mean()), 3),
+        "nothing": round(float((chances < low).mean()), 3),
+    }
+
+
+def main() -> None:
+    """Run the program."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="+", help="INDEX:FOLDER")
+    parser.add_argument("--negatives", type=Path, action="append", default=[])
+    parser.add_argument("--most", type=int, default=400, help="Questions of a folder.")
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    negatives = [question.text for path in asked.negatives for question in read_queries(path)]
+    rows: list[Example] = []
+    for named in asked.sets:
+        index, _, folder = named.partition(":")
+        rows += examples(load_settings({"name": index}), Path(folder), negatives, asked.most)
+        print(named, len(rows), flush=True)
+    described = {"sets": [Path(named).name for named in asked.sets], "questions": len({row.text for row in rows})}
+    document = {kind: fitted(rows, kind, described) for kind in ("read", "unread")}
+    asked.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps({kind: model["fitted"] for kind, model in document.items()}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
