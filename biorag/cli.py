@@ -96,7 +96,6 @@ PROGRAM = Registry(
         """
         bench           | .registries:BENCHMARKS | Measure retrieval and answers.
         tune            | tune:tune              | Choose a setting of retrieval on your questions.
-        tune abstention | tune:abstention        | Fit when 'ask' withholds an answer.
         tune prompt     | tune_prompt:prompt     | Optimise the instruction before a query.
         ablate          | reproduce:ablate       | Train and measure every cell of a grid.
         reproduce       | reproduce:reproduce    | Run a paper's recipe beside its own figures.

@@ -150,11 +150,6 @@ class Verdict(StrEnum):
     CONTRADICTED = "contradicted"
     UNSURE = "unsure"
 
-    @property
-    def shown(self) -> str:
-        """The verdict as people read it."""
-        return "not sure" if self is Verdict.UNSURE else self.value
-
 
 Kind: TypeAlias = Literal["yesno", "factoid", "list", "summary"]  # of answer
 ClaimLabel: TypeAlias = Literal["supports", "contradicts", "neither"]  # what evidence does to a claim

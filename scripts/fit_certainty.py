@@ -1,11 +1,11 @@
 """Fit how sure it is that hits hold an answer, on questions searched with their gold documents and without them.
 
-    python -m scripts.fit_certainty INDEX:FOLDER[:no] ... --negatives FILE --out biorag/answering/certainty.json
+    python -m scripts.fit_certainty INDEX:FOLDER... --negatives FILE --out biorag/answering/certainty.json
 
-FOLDER is in BEIR layout, and INDEX holds its snippets, with whatever encoder: give several of each, for the coefficients
-are to hold for all. FILE has questions that no index answers. A fifth of the questions, by their text, is left out of
-the fit and reported on. The thresholds: "answer" from the probability at which `WRONG` of the reported unanswerable
-questions are answered or fewer, "may" from that above which `KEPT` of the answerable ones lie.
+FOLDER is in BEIR layout, and INDEX holds its snippets, with whatever encoder: give several of each, for the
+coefficients are to hold for all. FILE has questions that no index answers. A fifth of the questions, by their text, is
+left out of the fit and reported on. The thresholds: "answer" from the probability that `WRONG` of the unanswerable
+questions reach, "may" from that which `KEPT` of the answerable ones do.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +48,12 @@ class Example(NamedTuple):
     unread: list[float]
 
 
+def say(*parts: object) -> None:
+    """Write a line."""
+    sys.stdout.write(" ".join(map(str, parts)) + "\n")
+    sys.stdout.flush()
+
+
 def examples(settings: Settings, folder: Path, negatives: list[str], most: int) -> Iterator[Example]:
     """Yield the questions of a folder with and without their gold documents, and the negatives."""
     data = load_dataset(folder)
@@ -57,7 +64,9 @@ def examples(settings: Settings, folder: Path, negatives: list[str], most: int) 
             ids = sorted(data.qrels[question.id])
             gold = list(opened.index.fetch([*ids, *(block_id(id, 0) for id in ids)]).values())
             for answerable, where in ((True, ()), (False, exclude_documents(gold))) if gold else ():
-                yield example(opened, extractor, question.text, f"{settings.index.name} {folder.name}", answerable, where)
+                yield example(
+                    opened, extractor, question.text, f"{settings.index.name} {folder.name}", answerable, where
+                )
         for text in negatives:
             yield example(opened, extractor, text, f"{settings.index.name} negatives", False, ())
 
@@ -84,7 +93,9 @@ def fitted(rows: list[Example], kind: str, described: dict[str, Any]) -> dict[st
     held = np.array([is_held_out(row.text, REPORTED, 1) for row in rows])
     scaler = StandardScaler().fit(table[~held])
     scale = np.where(scaler.scale_ > 0, scaler.scale_, 1.0)
-    weights = np.array([1 / sum(row.set == other.set and row.answerable == other.answerable for other in rows) for row in rows])
+    weights = np.array(
+        [1 / sum(row.set == other.set and row.answerable == other.answerable for other in rows) for row in rows]
+    )
     model = LogisticRegression(C=C, max_iter=5000)
     model.fit((table[~held] - scaler.mean_) / scale, answerable[~held], sample_weight=weights[~held] / weights.mean())
     chances = model.predict_proba((table - scaler.mean_) / scale)[:, 1]
@@ -136,11 +147,11 @@ def main() -> None:
     for named in asked.sets:
         index, _, folder = named.partition(":")
         rows += examples(load_settings({"name": index}), Path(folder), negatives, asked.most)
-        print(named, len(rows), flush=True)
+        say(named, len(rows))
     described = {"sets": [Path(named).name for named in asked.sets], "questions": len({row.text for row in rows})}
     document = {kind: fitted(rows, kind, described) for kind in ("read", "unread")}
     asked.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps({kind: model["fitted"] for kind, model in document.items()}, indent=1))
+    say(json.dumps({kind: model["fitted"] for kind, model in document.items()}, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Counts in how many texts of a corpus each stem stands: the table of rarity that verification weighs words by.
+"""Counts in how many texts of a corpus each stem stands: the table of rarity that the guards weigh words by.
 
-    python scripts/stem_frequencies.py CORPUS biorag/answering/verification/data/frequencies.tsv.gz
+    python scripts/stem_frequencies.py CORPUS biorag/answering/guards/data/frequencies.tsv.gz
 
 CORPUS is what `biorag index` takes. The table holds counts alone: a first line with the number of texts, then
 `stem<TAB>texts`, commonest first, of stems in at least MINIMUM texts.

@@ -10,10 +10,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from biorag.answering.guards.checker import Checker
 from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sources import Source
-from biorag.engine import load_stance_reader
+from biorag.engine import load_checker
 from biorag.settings.settings import Settings
 from biorag.types import Verdict
 
@@ -25,12 +24,12 @@ def main() -> None:
     """Print a line for each side and verdict, and of how many claims both sides are found."""
     corpus = Path(sys.argv[1])
     snippets = {snippet.id: snippet for snippet in read_snippets(Source(str(corpus), corpus), refuse)}
-    reader, counts, both = load_stance_reader(Checker(), Settings()), Counter[tuple[str, str]](), 0
+    checker, counts, both = load_checker(Settings()), Counter[tuple[str, str]](), 0
     claims = [json.loads(line) for line in CLAIMS.read_text("utf-8").splitlines()]
     for claim in claims:
         found = 0
         for side, verdict in SIDES.items():
-            stances = reader.stances(claim["claim"], [snippets[id] for id in claim[side]])
+            stances = checker.stances(claim["claim"], [snippets[id] for id in claim[side]], leaning=True)
             counts.update((side, stance.verdict.value) for stance in stances)
             found += any(stance.verdict is verdict for stance in stances)
         both += found == len(SIDES)

@@ -188,8 +188,10 @@ class Answerer:
         question = answer.question.text
         scored = scored or self._extractor.scored(question, answer.hits)
         rows = chosen_sentences(question, scored, answer.kind)
+        if answer.kind != "yesno":
+            return extracted(answer, rows)
         said = polar_evidence(question, scored, self._checker.reader, self._extractor.reader)
-        if answer.kind != "yesno" or said is None:
+        if said is None:
             return extracted(answer, rows)
         leading = [said.deciding] if said.probability[said.side] >= said.trusted_from else []
         sides = [scored.rows[index] for index in (*leading, said.other) if index is not None]

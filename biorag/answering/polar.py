@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from biorag.answering.extract import ScoredSentences
-from biorag.answering.guards.checker import asserted
+from biorag.answering.guards.checker import statement_of
 from biorag.types import Reader, Vectors
 
 POLAR = ("yes", "no", "maybe")  # in the order of the stances of a claim
@@ -53,7 +53,7 @@ def polar_evidence(
         stances = scored.stances[top]
     else:
         windows = scored.windows()
-        asked = question if reader.reads_questions else asserted(question, "yes")
+        asked = question if reader.reads_questions else statement_of(question)
         stances = reader.read(asked, [windows[place] for place in top]).stances
     rows = [scored.read[place] for place in top]
     relevance = scored.scores[rows]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from biorag.answering.findings import Findings, findings_of, sample_size
+from biorag.answering.findings import effect_of, sample_size
 from biorag.corpus.sentences import terms
 from biorag.references.facts import Participants
 from biorag.references.reference import Reference, reference_of
@@ -28,9 +28,9 @@ class Study:
     stance: Stance
 
     @property
-    def findings(self) -> Findings:
-        """What the sentence states of its finding."""
-        return findings_of(self.stance.quote)
+    def effect(self) -> str | None:
+        """The effect that the sentence states, with its interval."""
+        return effect_of(self.stance.quote)
 
     @property
     def participants(self) -> Participants | None:

@@ -38,7 +38,7 @@ def plainly_worded(question: str) -> str:
     opening, closing = _chat()
     kept = opening.sub("", question, count=1) if opening.match(question) else question
     kept = closing.sub("?" if "?" in question else "", kept)
-    shorthand = _lists()["shorthand"]
+    shorthand = dict(_lists()["shorthand"])
     return re.sub(r"[^\W_]+", lambda word: shorthand.get(word[0].lower(), word[0]), kept).strip() or question
 
 

@@ -86,7 +86,7 @@ def study_json(study: Study) -> dict[str, Any]:
         "year": reference.date[0] if reference.date else None,
         "type": ", ".join(study_types(reference.types)) or None,
         "participants": people._asdict() if people else None,
-        **asdict(study.findings),
+        "effect": study.effect,
         "retracted": snippet.retracted,
         "quote": study.stance.quote,
         "probability": round(study.stance.probability, DIGITS),

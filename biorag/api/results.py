@@ -347,7 +347,7 @@ def mark_of(sentence: CheckedSentence) -> str:
     probability = sentence.probability.get(label, 1.0) if sentence.basis == "reader" else 1.0
     if sentence.verdict is Verdict.UNSURE and sentence.probability:
         leaning = max((Verdict.SUPPORTED, Verdict.CONTRADICTED), key=lambda kind: sentence.probability[LABEL_OF[kind]])
-        mark += f": {percent(sentence.probability[LABEL_OF[leaning]])} {leaning.shown}"
+        mark += f": {percent(sentence.probability[LABEL_OF[leaning]])} {leaning.value}"
     elif probability < CERTAIN:
         mark += f", {percent(probability)}"
     elif sentence.verdict is Verdict.SUPPORTED:

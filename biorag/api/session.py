@@ -48,7 +48,7 @@ from biorag.utils.text import is_whole
 
 if TYPE_CHECKING:
     from biorag.answering.guards.checker import Checker
-    from biorag.answering.sentence_matching import WordMatch
+    from biorag.api.word_matching import WordMatch
     from biorag.indexes.fields import FieldCount
     from biorag.indexes.overview import Overview
     from biorag.manuscripts.checking import CheckReport
@@ -360,7 +360,7 @@ class Session:
 
         There are none where another reranker than the bi-encoder's late interaction is used.
         """
-        from biorag.answering.sentence_matching import word_matches
+        from biorag.api.word_matching import word_matches
 
         retrieval, encoder = self.settings.retrieval, self._models().encoder
         is_compared = retrieval.rerank and any(stage.kind.uses_encoder for stage in retrieval.stages)

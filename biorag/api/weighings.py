@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NOT_STATED = "not stated"
 MOST_CITED = 3  # PMIDs of either side in the track's runs
 FIELDS = (
-    *("id", "pmid", "title", "author", "year", "type", "participants", "arms", "effect", "retracted"),
+    *("id", "pmid", "title", "author", "year", "type", "participants", "effect", "retracted"),
     *("quote", "probability", "basis", "leaning", "location"),
 )
 HEADINGS = {"supporting": "Supporting", "opposing": "Opposing", "unsure": "Not sure"}
@@ -37,12 +37,11 @@ def probability_line(study: Study) -> str:
 
 
 def stated_line(study: Study) -> str:
-    """Return what a study states of its participants, arms and effect, in its own words."""
-    people, findings = study.participants, study.findings
+    """Return what a study states of its participants and effect, in its own words."""
+    people = study.participants
     stated = {
         "n": f"{people.number:,}" if people else None,
-        "arms": findings.arms,
-        "effect": findings.effect,
+        "effect": study.effect,
     }
     return " · ".join(f"{name}: {value or NOT_STATED}" for name, value in stated.items())
 

@@ -98,18 +98,3 @@ def _print(report: Mapping[str, Any]) -> None:
         show.err.print(f"{report['param']} = {best:g} is written to {report['written']}")
         if os.environ.get(variable := PREFIX + report["param"].upper()):
             show.err.print(f"note: the variable {variable} is set, and takes precedence over the file")
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """What to fit and report on, and where to store the coefficients."""
-
-    outside: Annotated[
-        list[Path] | None, Option(help="JSONL file of questions (_id, text) that the index cannot answer. Repeatable.")
-    ] = None
-    report_share: Annotated[
-        float, Option(min=0.05, max=0.95, help="Share of the questions to report on; the rest is fitted on.")
-    ] = 0.5
-    write: Annotated[
-        bool, Option("--write/--no-write", help="Store the coefficients beside the index, where ask uses them.")
-    ] = True

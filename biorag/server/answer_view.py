@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from biorag.answering.sentence_matching import WordMatch
 from biorag.api.results import VerdictLine, verdict_line
+from biorag.api.word_matching import WordMatch
 from biorag.references.facts import participants
 from biorag.references.reference import Reference, reference_of, source_line
 from biorag.references.vancouver import citation

@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import BaseRoute, Route
 
 from biorag.answering.weighing import Weighing
-from biorag.api.results import AnswerResult, lead_of, mark_of, otherwise_line, paragraphs
+from biorag.api.results import AnswerResult, lead_of, mark_of, otherwise_line, paragraphs, said_of
 from biorag.api.session import Session
 from biorag.api.weighings import HEADINGS, counts_line, probability_line, stated_line
 from biorag.errors import BioragError, MissingError, UsageError, without_commands
@@ -107,6 +107,7 @@ TEMPLATES.globals |= {
     "probability_line": probability_line,
     "stated_line": stated_line,
     "lead_of": lead_of,
+    "said_of": said_of,
     "paragraphs": paragraphs,
     "without_commands": without_commands,
 }

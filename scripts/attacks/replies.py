@@ -18,7 +18,7 @@ from typing import Any
 
 from scripts.attacks.harness import Case, copy_home, damaged, draws, hostile, index_of, main, mutated
 
-ASK = ("ask", "Which drug treats asthma?", "--mode", "bm25", "--no-rerank", "--no-cache", "--json")
+ASK = ("ask", "Which drug treats asthma?", "--mode", "bm25", "--no-rerank", "--no-cache", "--answer-anyway", "--json")
 COMMANDS = (
     *(ASK, (*ASK, "-o", "A=drug 1", "-o", "B=drug 2")),
     ("generate", "queries", "corpus.jsonl", "--limit", "2", "--no-cache", "--out", "rows.jsonl", "--json"),

@@ -24,11 +24,6 @@ _LEAD = re.compile(
 _ANSWER = re.compile(
     r"^\s*(yes|no)\b\s*(?:[,.;:!–—-]+\s*|$)(?:it (?:is|does|has|can|will)(?: not)?\s*[.,;]\s*)?", re.IGNORECASE
 )
-_BOUNDARY = re.compile(
-    r"\s(?=(?:\w+(?:ed|ing|ive|ible|able|ous|ful)|an?|the|effective|part|more|less|better|worse|higher|lower|safe|"
-    r"due|present|known|useful|sufficient|necessary|caused|involved)\b)",
-    re.IGNORECASE,
-)
 SHORTEST_QUOTE = 3  # words
 SPANS = 2  # spans of evidence that a sentence is given at most
 MARGIN = 0.1  # by how much stronger a contradiction must be than a support to outweigh it
@@ -72,12 +67,12 @@ class Checker:
         return _checked(claim, snippets, snippet_verdicts(claim, snippets, self._reading))
 
     def stances(self, claim: str, snippets: Sequence[Snippet], leaning: bool = False) -> list[Stance]:
-        """Return what each snippet does to a claim; with `leaning` also what an untrusted reader leans to."""
-        return [_stance(item) for item in snippet_verdicts(claim, snippets, self._reading, leaning)]
+        """Return what each snippet, retracted or not, does to a claim; with `leaning` also what a reader leans to."""
+        return [_stance(item) for item in snippet_verdicts(claim, snippets, self._reading, leaning, retracted=True)]
 
     def check_question(self, question: str, answer: str, snippets: Sequence[Snippet]) -> CheckedSentence:
         """Judge "yes" or "no" as the answer to a question; nothing is established without a reader."""
-        stated = question if self.reader and self.reader.reads_questions else asserted(question, "yes")
+        stated = question if self.reader and self.reader.reads_questions else statement_of(question)
         verdicts = snippet_verdicts(stated, snippets, self._reading)
         if answer == "no":
             verdicts = [item and item.opposite() for item in verdicts]
@@ -164,24 +159,9 @@ def marked_sentences(text: str, snippets: Sequence[Snippet] = ()) -> list[tuple[
     ]
 
 
-def asserted(question: str, answer: str) -> str:
-    """Return the statement that answering a question asserts, for a comparison of words, not for a reader.
-
-    A yes/no question loses its auxiliary and its mark, so that "Does aspirin prevent colds?" becomes "aspirin prevent
-    colds."; for "no" it gets "not" before what is likely to be its predicate. Any other answer, such as the text of an
-    option, stands after the question's words.
-    """
-    words = question.strip().rstrip("?").strip()
-    verdict = answer.strip().lower().rstrip(".")
-    if verdict not in ("yes", "no"):
-        return f"{words} {answer.strip()}".strip()
-    statement = _LEAD.sub("", words)
-    if verdict == "yes" or not statement:
-        return f"{statement}."
-    boundary = _BOUNDARY.search(statement, min(len(statement), len(statement.split()[0])))
-    if boundary is None:
-        return f"it is not the case that {statement}."
-    return f"{statement[: boundary.start()]} not{statement[boundary.start() :]}."
+def statement_of(question: str) -> str:
+    """Return the statement that "yes" to a question asserts, for a reader of claims alone: without its auxiliary."""
+    return f"{_LEAD.sub('', question.strip().rstrip('?').strip())}."
 
 
 def is_polar(question: str) -> bool:

@@ -85,14 +85,19 @@ def compared(claim: str, sentence: str, text: str = "") -> Comparison:
 
 
 def nearest(claim: str, sentences: Sequence[str], text: str) -> Iterator[int]:
-    """Yield the positions of the sentences that share most words with a claim, if they share enough."""
+    """Yield the positions of the sentences that share most words with a claim, if they share enough.
+
+    Of equals those of about its length come first.
+    """
     aliases = aliases_for(claim, text)
-    ours = {token.key for token in _tokens(claim, aliases)}
+    claimed = _tokens(claim, aliases)
+    ours = {token.key for token in claimed}
     shares = []
     for position, sentence in enumerate(sentences):
-        keys = {token.key for token in _tokens(sentence, aliases)}
-        shares.append((-len(ours & keys) / max(1, len(ours)), position))
-    yield from (position for share, position in sorted(shares)[:NEAREST] if -share >= SHARED)
+        tokens = _tokens(sentence, aliases)
+        shared = ours & {token.key for token in tokens}
+        shares.append((-len(shared) / max(1, len(ours)), abs(len(tokens) - len(claimed)), position))
+    yield from (position for share, _, position in sorted(shares)[:NEAREST] if -share >= SHARED)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -112,20 +117,23 @@ def _tokens(text: str, aliases: Aliases) -> tuple[_Token, ...]:
         elif lower in lexicon().negations or lower.endswith("n't") or lower == "non":
             tokens.append(_Token(NEGATION, word, pause, depth > 0))
             pause = False
-        elif lower not in lexicon().unread or lower in lexicon().joining:
+        elif lower not in lexicon().unread:
             key = PLACE if lower in lexicon().places else word.key
             tokens.append(_Token(key, word, pause, depth > 0))
             pause = False
-    return tuple(token for token in tokens if token.word.text.lower() not in ("and", "which", "who"))
+    return tuple(tokens)
 
 
 def _reports(tokens: Sequence[_Token]) -> bool:
     """Whether words before "that" only report: none denies or doubts, and one is of reporting."""
-    said = [token.word.text.lower() for token in tokens]
-    known = lexicon().reporting
-    return any(word in known for word in said) and not any(
-        token.key == NEGATION or token.word.text.lower() in ("whether", "if", "may", "might", "could")
-        for token in tokens
+    content = [token.word.text.lower() for token in tokens if token.word.kind is not WordKind.FUNCTION]
+    return (
+        bool(content)
+        and lexicon().reporting.issuperset(content)
+        and not any(
+            token.key == NEGATION or token.word.text.lower() in ("whether", "if", "may", "might", "could")
+            for token in tokens
+        )
     )
 
 
@@ -184,8 +192,7 @@ def _cut_before(left: Sequence[_Token], rest: Sequence[_Token]) -> bool:
 
     They neither begin a condition or a place that the claim leaves out, nor deny.
     """
-    first = left[0]
-    if first.key == PLACE or first.word.text.lower() in lexicon().restricting:
+    if _restricts(left[0]):
         return False
     joined = left[-1].word.text.lower() in lexicon().joining
     return joined or (bool(rest) and rest[0].pause)
@@ -194,15 +201,18 @@ def _cut_before(left: Sequence[_Token], rest: Sequence[_Token]) -> bool:
 def _cut_after(right: Sequence[_Token]) -> bool:
     """Whether a claim may end before these words: where the sentence pauses or joins, and does not restrict."""
     first = right[0]
-    lower = first.word.text.lower()
-    if lower in lexicon().joining:
-        return True
-    return (first.pause and first.key != PLACE and lower not in lexicon().restricting) or first.nested
+    if first.word.text.lower() in lexicon().joining:
+        return len(right) == 1 or right[1].key != NEGATION  # "A helps, but not in women"
+    return (first.pause or first.nested) and not _restricts(first)
+
+
+def _restricts(first: _Token) -> bool:
+    return first.key == PLACE or first.word.text.lower() in lexicon().restricting
 
 
 def _is_aside(edit: _Edit) -> bool:
     """Whether only the sentence has these words, and they stand in brackets."""
-    return not edit.ours and all(token.nested for token in edit.theirs)
+    return not edit.ours and all(token.nested for token in edit.theirs) and not _restricts(edit.theirs[0])
 
 
 def _difference(edit: _Edit) -> Comparison | None:

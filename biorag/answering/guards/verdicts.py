@@ -54,22 +54,26 @@ class Reading(NamedTuple):
 
 
 def snippet_verdicts(
-    claim: str, snippets: Sequence[Snippet], reading: Reading | None = None, leaning: bool = False
+    claim: str,
+    snippets: Sequence[Snippet],
+    reading: Reading | None = None,
+    leaning: bool = False,
+    retracted: bool = False,
 ) -> list[SnippetVerdict | None]:
     """Return what each snippet does to a claim; None where nothing of it is established.
 
-    Titles, aims, questions and background are no evidence, and neither is a retracted article. A reader is asked where
-    the words establish nothing; one that is never trusted with a verdict is asked of nearly the same words alone, or,
-    with `leaning`, of all, and its verdict is unsure.
+    Titles, aims, questions and background are no evidence, and neither is a retracted article, unless `retracted`. A
+    reader is asked where the words establish nothing; one that is never trusted with a verdict is asked of nearly the
+    same words alone, or, with `leaning`, of all, and its verdict is unsure.
     """
     verdicts: list[SnippetVerdict | None] = []
     for snippet in snippets:
         comparison, sentence = APART, ""
-        retracted = snippet.retracted or bool(_RETRACTED.match(snippet.title))
-        if not retracted:
+        counts = retracted or not (snippet.retracted or _RETRACTED.match(snippet.title))
+        if counts:
             comparison, sentence = by_words(claim, snippet.content)
         verdicts.append(_of_words(comparison, sentence))
-        if verdicts[-1] is None and reading and not retracted:
+        if verdicts[-1] is None and reading and counts:
             verdicts[-1] = _read(claim, snippet, comparison.relation, sentence, reading, leaning)
     return verdicts
 

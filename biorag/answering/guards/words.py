@@ -133,7 +133,8 @@ def _with_quantities(text: str, pieces: Sequence[tuple[str, int]]) -> Iterator[W
             unit = _unit_of_range(pieces, position + count)
         last, last_start = pieces[position + count - 1 + taken]
         key = f"#{_sign(text, pieces, position)}{_scaled(value, unit)}"
-        yield Word(piece, start, last_start + len(last), key, WordKind.NUMBER, value=value * unit.size)
+        end = last_start + len(last)
+        yield Word(text[start:end], start, end, key, WordKind.NUMBER, value=value * unit.size)
         position += count + taken
 
 

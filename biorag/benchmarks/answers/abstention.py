@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.utils.plots import PlotPanel
-
 Values = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 SAMPLES = 1000  # redrawn sets of questions
@@ -102,13 +100,3 @@ def measured(probabilities: Values, answerable: Flags, questions: NDArray[Any], 
         name: {"value": measure(probabilities, answerable), "interval": intervals.get(name)}
         for name, measure in MEASURES.items()
     }
-
-
-def risk_panel(probabilities: Values, answerable: Flags) -> PlotPanel:
-    """Return the plot of the risk-coverage curve, with that of a perfect estimate."""
-    curves = {
-        "estimate": risk_coverage(probabilities, answerable),
-        "perfect": risk_coverage(answerable.astype(np.float64), answerable),
-    }
-    lines = {name: list(zip(*(axis.tolist() for axis in curve), strict=True)) for name, curve in curves.items()}
-    return PlotPanel("Risk and coverage", "questions answered", "unanswerable among the answered", lines)

@@ -93,7 +93,7 @@ def _article(row: QuestionRow) -> str:
         f"<li{' class=gold' if letter == row['gold'] else ''}>{_text(letter)}: {_text(text)}</li>"
         for letter, text in row["options"].items()
     )
-    verdicts = "".join(f"<li>{judged['verdict'].shown}: {_text(judged['text'])}</li>" for judged in row["verdicts"])
+    verdicts = "".join(f"<li>{judged['verdict'].value}: {_text(judged['text'])}</li>" for judged in row["verdicts"])
     return f"""<article class="{result}" data-task="{_text(row["task"])}">
 <p class="meta">{_text(row["task"])}, {_text(row["id"])}: {result}</p>
 <h2>{_text(row["question"])}</h2>

@@ -1,0 +1,216 @@
+"""Make the packaged reader of a trained one: its int8 export, and from which probabilities its words count.
+
+    python -m scripts.fit_reader MODEL --data ../shared/data --out biorag/models/reader
+
+MODEL is a folder of `biorag train reader`; the command of the packaged one stands in docs/readers.md. The thresholds
+are the lowest from which on at least `PRECISION` of the verdicts are right on development claims and questions, by the
+lower end of Wilson's interval; above 1, which is never, where there are none. Half of the claims choose;
+the report has the other half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from biorag.answering.guards.stated import Relation
+from biorag.answering.guards.verdicts import by_words, pooled
+from biorag.answering.readers.windows import EvidenceWindows
+from biorag.corpus.claims import read_claims
+from biorag.engine import load_encoder
+from biorag.models.exported import TRUST, ExportedReader, open_reader
+from biorag.models.exporting import write_export
+from biorag.models.finding import find_encoder
+from biorag.training.reading import read_rows
+from biorag.training.rows import is_held_out
+from biorag.types import LABELS
+from biorag.utils.confusion import class_scores, confusion
+
+PRECISION = 0.95
+LEAST = 30  # verdicts from which a threshold is believed
+NEVER = 2.0
+FALSE = 0.03  # share of other claims called supported, at which the recall of support is told
+SETS = ("scifact", "check_covid", "citation_integrity", "healthver_no_training")
+PAIRS = ("mnli_matched_dev", "snli_test", "scitail_test")
+
+
+class Called(NamedTuple):
+    """A claim or question: its label, the probability of the side that is asked for, and whether it chooses."""
+
+    label: str
+    probability: tuple[float, ...]
+    chooses: bool
+
+
+def say(*parts: object) -> None:
+    """Write a line."""
+    sys.stdout.write(" ".join(map(str, parts)) + "\n")
+    sys.stdout.flush()
+
+
+def claims(reader: ExportedReader, path: Path, windows: EvidenceWindows, most: int) -> list[Called]:
+    """Return what the reader says of labelled claims by their own texts."""
+    rows = [row for row in read_claims(path) if row.label and row.text]
+    called = []
+    for row in random.Random(1).sample(rows, min(most, len(rows))):
+        assert row.text is not None and row.label is not None, "chosen so"
+        read = windows.read(row.claim, row.text)
+        probability = pooled(reader.read(row.claim, read).stances)[0] if read else (0.0, 0.0, 1.0)
+        called.append(Called(row.label, probability, is_held_out(row.claim, 0.5, 1)))
+    return called
+
+
+def pairs(reader: ExportedReader, path: Path, most: int) -> list[Called]:
+    """Return what the reader says of inference pairs."""
+    rows = [row for row in read_rows(path, random.Random(1)) if row.target in LABELS]
+    drawn = random.Random(1).sample(rows, min(most, len(rows)))
+    return [
+        Called(row.target, tuple(map(float, reader.read(row.query, [row.window]).stances[0])), False) for row in drawn
+    ]
+
+
+def macro_f1(called: Sequence[Called]) -> float:
+    """Return the mean of the labels' F1."""
+    labels = [LABELS.index(one.label) for one in called]  # type: ignore[arg-type]
+    said = [int(np.argmax(one.probability)) for one in called]
+    table = confusion([LABELS[label] for label in labels], [LABELS[label] for label in said])
+    return float(class_scores(table).f1[sorted(set(labels))].mean())
+
+
+def support_recall(called: Sequence[Called]) -> float:
+    """Return the share of supported claims above the threshold that `FALSE` of the others reach."""
+    others = sorted((one.probability[0] for one in called if one.label != "supports"), reverse=True)
+    threshold = others[int(FALSE * len(others))]
+    mine = [one.probability[0] > threshold for one in called if one.label == "supports"]
+    return sum(mine) / max(1, len(mine))
+
+
+def threshold(scores: Sequence[float], right: Sequence[bool]) -> float:
+    """Return the lowest threshold from which at least `PRECISION` are right by the lower end of Wilson's interval."""
+    order = np.argsort(-np.asarray(scores), kind="stable")
+    hits = np.cumsum(np.asarray(right)[order])
+    best = NEVER
+    for place in range(LEAST - 1, len(order)):
+        n, p, z = place + 1, hits[place] / (place + 1), 1.64
+        low = (p + z * z / (2 * n) - z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))) / (1 + z * z / n)
+        if low >= PRECISION:
+            best = float(scores[order[place]])
+    return best
+
+
+def nearly(reader: ExportedReader, rows: Sequence[tuple[str, str, bool]]) -> tuple[list[float], list[bool]]:
+    """Return the probability of support and the truth of claims that nearly stand in a sentence of their text."""
+    scores, right = [], []
+    for claim, text, true in rows:
+        comparison, sentence = by_words(claim, text)
+        if comparison.relation is Relation.NEAR:
+            scores.append(float(reader.read(claim, [sentence]).stances[0, 0]))
+            right.append(true)
+    return scores, right
+
+
+def made_claims(name: str, dataset: Path, half: str, limit: int) -> list[tuple[str, str, bool]]:
+    """Return the benchmark's reworded and falsified claims, each with its text and whether it is true."""
+    from biorag.benchmarks.verification.claims import TRUE_KINDS, read_claims
+    from biorag.engine import open_stored
+    from biorag.settings.sources import load_settings
+
+    with open_stored(load_settings({"name": name})) as (_, index):
+        made = read_claims(dataset, index.fetch, half, 1, limit)
+    return [
+        (one.text, " ".join(snippet.content for snippet in one.snippets), one.kind in TRUE_KINDS)
+        for one in made
+        if one.kind != "as written"
+    ]
+
+
+def polar(reader: ExportedReader, data: Path, most: int) -> list[Called]:
+    """Return what the reader says of BioASQ's development yes/no questions, by the first snippets of an index."""
+    from biorag.answering.extract import Extractor
+    from biorag.answering.polar import polar_evidence
+    from biorag.benchmarks.answers.questions import load_answers
+    from biorag.engine import open_index
+    from biorag.settings.sources import load_settings
+
+    called = []
+    with open_index(load_settings({"name": "pubmed"})) as opened:
+        extractor = Extractor(opened.load_encoder(), lambda: reader)
+        asked = [one for one in load_answers(data / "bioasq").questions if one.expert.decision in ("yes", "no")]
+        for question in random.Random(1).sample(asked, min(most, len(asked))):
+            hits = opened.retriever.search_all([question.text])[0].hits
+            said = polar_evidence(question.text, extractor.scored(question.text, hits), None, reader)
+            if said:
+                label = "supports" if question.expert.decision == "yes" else "contradicts"
+                chooses = is_held_out(question.text, 0.5, 1)
+                called.append(Called(label, tuple(map(float, said.probability)), chooses))
+    return called
+
+
+def main() -> None:
+    """Run the program."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--most", type=int, default=600, help="Claims of a set.")
+    asked = parser.parse_args()
+    shutil.rmtree(asked.out, ignore_errors=True)
+    record = write_export(find_encoder(asked.model), "reader", asked.out, int8=True)
+    say("export:", record.reason or f"differs by {record.files.difference:.4f}" if record.files else record.reason)
+    for lock in asked.out.glob("*lock*"):
+        lock.unlink()
+    reader = open_reader(asked.out)
+    encoder = load_encoder(find_encoder("starter"), "cosine", "auto")
+    windows = EvidenceWindows(lambda: encoder)
+    measured: dict[str, Any] = {}
+    all_claims: list[Called] = []
+    for name in SETS:
+        called = claims(reader, asked.data / f"claims/dev/{name}.jsonl.gz", windows, asked.most)
+        all_claims += called
+        scores = {"macro_f1": macro_f1(called), "support_recall": support_recall(called)}
+        measured[name] = {"n": len(called), **{key: round(value, 3) for key, value in scores.items()}}
+        say(name, measured[name])
+    for name in PAIRS:
+        called = pairs(reader, asked.data / f"nli/measure/{name}.jsonl.gz", 1000)
+        accuracy = np.mean([LABELS[int(np.argmax(one.probability))] == one.label for one in called])
+        measured[name] = {"n": len(called), "accuracy": round(float(accuracy), 3)}
+        say(name, measured[name])
+    trust, report = {}, {}
+    for place, side in enumerate(("supports", "contradicts")):
+        choosing = [one for one in all_claims if one.chooses and int(np.argmax(one.probability)) == place]
+        trust[side] = threshold([one.probability[place] for one in choosing], [one.label == side for one in choosing])
+        given = [one for one in all_claims if not one.chooses and one.probability[place] >= trust[side]]
+        report[side] = {"n": len(given), "right": sum(one.label == side for one in given)}
+    questions = polar(reader, asked.data, 400)
+    sides = [(max(one.probability[:2]), LABELS[int(one.probability[1] > one.probability[0])]) for one in questions]
+    judged = [(score, side == one.label, one.chooses) for (score, side), one in zip(sides, questions, strict=True)]
+    chooses = [(score, ok) for score, ok, chooses in judged if chooses]
+    trust["polar"] = threshold([score for score, _ in chooses], [ok for _, ok in chooses])
+    given_questions = [ok for score, ok, chooses in judged if not chooses and score >= trust["polar"]]
+    report["polar"] = {"n": len(given_questions), "right": sum(given_questions), "of": len(questions) // 2}
+    accuracy = np.mean([ok for _, ok, _ in judged])
+    say("polar accuracy", round(float(accuracy), 3), "of", len(questions), Counter(one.label for one in questions))
+    rows = made_claims("pubmed", asked.data / "bioasq", "development", 400)
+    scores, right = nearly(reader, rows)
+    trust["nearly"] = threshold(scores, right)
+    above = [ok for score, ok in zip(scores, right, strict=True) if score >= trust["nearly"]]
+    report["nearly"] = {"n": len(above), "right": sum(above), "of": sum(right)}
+    verdicts = [report[side] for side in ("supports", "contradicts") if report[side]["n"]]
+    total = sum(one["n"] for one in verdicts)
+    precision = round(sum(one["right"] for one in verdicts) / total, 3) if total else None
+    document = {"trust": {**trust, "precision": precision}, "held_out": report, "measured": measured}
+    (asked.out / TRUST).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    say(json.dumps(document["trust"]), json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
