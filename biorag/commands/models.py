@@ -57,11 +57,8 @@ def recommend(as_json: options.Json = False) -> None:
     if as_json:
         show.print_json([model.model_dump() for model in recommended()])
         return
-    rows = [
-        (model.name, f"{model.parameters} M", "-" if model.beir is None else f"{model.beir:.2f}", model.needs)
-        for model in recommended()
-    ]
-    show.table("Published models", ["model", "parameters", "BEIR, published", "needs"], rows)
+    rows = [(model.name, f"{model.parameters} M", model.published, model.needs) for model in recommended()]
+    show.table("Published models", ["model", "parameters", "published", "needs"], rows)
     for model in recommended():
         show.out.print(f"\n{model.name} ({model.source})\n  {model.command}", soft_wrap=True)
 

@@ -12,13 +12,13 @@ FILE = Path(__file__).with_name("recommended.toml")
 
 
 class RecommendedModel(BaseModel):
-    """A model: millions of parameters, its published mean nDCG@10 on BEIR where one was found, and what it takes."""
+    """A model: millions of parameters, a published figure where one was found, and what it takes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     parameters: int
-    beir: float | None = None
+    published: str = "-"
     source: str
     needs: str
     command: str
