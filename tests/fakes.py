@@ -17,10 +17,12 @@ from biorag.types import (
     Generation,
     GenerationRequest,
     Prompt,
+    Reading,
     Reranker,
     Sampling,
     Scores,
     Snippet,
+    Trust,
     Vectors,
 )
 
@@ -95,6 +97,27 @@ class ScriptedGenerator:
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         self.prompts.append(prompt)
         return Scores({choice: self.logprobs.get(choice, -1.0 - place) for place, choice in enumerate(choices)})
+
+
+@dataclass
+class ScriptedReader:
+    """Says what a function of query and window says: (supports, contradicts), or (…, answers); keeps what it read."""
+
+    says: Callable[[str, str], Sequence[float]]
+    trust: Trust = field(default_factory=Trust)
+    tells_answers: bool = False
+    reads_questions: bool = False
+    reads_whole: bool = False
+    name: str = "scripted"
+    sha256: str = "5" * 64
+    read_windows: list[tuple[str, list[str]]] = field(default_factory=list)
+
+    def read(self, query: str, windows: Sequence[str]) -> Reading:
+        self.read_windows.append((query, list(windows)))
+        said = [self.says(query, window) for window in windows]
+        stances = [[one[0], one[1], 1 - one[0] - one[1]] for one in said]
+        answers = np.array([one[2] for one in said], np.float32) if self.tells_answers else None
+        return Reading(np.array(stances, np.float32).reshape(-1, 3), answers)
 
 
 def _first_values(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,9 @@
-"""The check of claims and answers, by hand: what each rule accepts and refuses."""
+"""The check of claims and answers: by the words of the evidence, and by readers of known words."""
 
 import json
 import unicodedata
-from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -13,19 +11,21 @@ from hypothesis import strategies as st
 from biorag.answering.guards.checker import (
     Checker,
     _checked,
-    asserted,
     is_polar,
     leading_answer,
     marked_sentences,
+    statement_of,
 )
-from biorag.answering.guards.evidence import CONTRADICTS_FROM, SUPPORTS_FROM, SnippetVerdict
 from biorag.answering.guards.quotes import find_quote
-from biorag.corpus.sentences import sentences
+from biorag.answering.guards.stated import compared
+from biorag.answering.guards.verdicts import SnippetVerdict
+from biorag.answering.sections import is_evidence, labelled_sentences
 from biorag.corpus.sources import demo_file
 from biorag.prompts.parse import CitedNumber
-from biorag.types import LABELS, Hit, Snippet, Verdict
+from biorag.types import Hit, Snippet, Stance, Trust, Verdict
 from biorag.utils.text import comparable
 from tests.corpus.test_sentences import ANY_TEXT
+from tests.fakes import ScriptedReader
 
 TEXT = (
     "Metformin lowers blood glucose in adults with diabetes. TNF and IL-6 rose. "
@@ -62,104 +62,16 @@ TEXTS = [
 HITS = [Hit(n, Snippet(f"s{n}", title, content, 100 + n), 1.0) for n, (title, content) in enumerate(TEXTS, 1)]
 
 
-def verdict(claim: str, text: str = TEXT, question: str = "") -> Verdict:
-    return Checker().check_claim(claim, [Snippet("s", "", text)], question).verdict
-
-
 def check(text: str, question: str = "", *cited: tuple[int, str]):
     return Checker().check_answer(text, HITS, question, [CitedNumber(*item) for item in cited])
 
 
-@pytest.mark.parametrize(
-    ("claim", "expected"),
-    [
-        ("Metformin lowers blood glucose.", "supported"),
-        ("Metformin does not lower blood glucose.", "contradicted"),
-        ("Metformin raises blood glucose.", "contradicted"),
-        ("IL-6 lowers blood glucose.", "unsupported"),
-        ("Metformin lowers blood glucose in children with diabetes.", "unsupported"),
-        ("COX-1 inhibits aspirin in platelets.", "unsupported"),
-        ("COX-1 is inhibited by aspirin in platelets.", "supported"),
-        ("Aspirin is inhibited by COX-1 in platelets.", "unsupported"),
-        ("Aspirin inhibits COX-1 in platelets at 810 mg/day.", "unsupported"),
-        ("Aspirin inhibits COX-1 in platelets at 81 g/day.", "unsupported"),
-        ("Aspirin inhibits COX-1 in platelets at 0.081 g per day.", "supported"),
-        ("Only metformin lowers blood glucose.", "unsupported"),
-        ("No, metformin lowers blood glucose.", "supported"),
-        ("Bananas are yellow.", "unsupported"),
-        ("", "unsupported"),
-    ],
-)
-def test_a_claim_against_one_snippet(claim, expected):
-    assert verdict(claim) == expected
-
-
-@pytest.mark.parametrize(
-    ("claim", "evidence", "expected"),
-    [
-        ("The drug failed to reduce pain.", "The drug reduced pain.", "contradicted"),
-        ("The drug reduced pain.", "The drug failed to reduce pain.", "contradicted"),
-        ("The drug did not reduce pain.", "The drug failed to reduce pain.", "supported"),
-        ("Relapse occurred without treatment.", "Relapse occurred with treatment.", "contradicted"),
-        ("Neither zinc nor iron reduced pain.", "Zinc and iron reduced pain.", "contradicted"),
-        ("Neither zinc nor iron reduced pain.", "Neither zinc nor iron reduced pain in adults.", "supported"),
-        ("Bleeding was absent.", "There was no bleeding.", "supported"),
-        ("The test was nonsignificant.", "The test was not significant.", "supported"),
-        ("The test was significant.", "The test was non-significant.", "contradicted"),
-        (
-            "The drug not only reduced pain but improved sleep.",
-            "The drug reduced pain and improved sleep.",
-            "supported",
-        ),
-        ("Serum TNF was elevated in sepsis.", "Serum TNF was increased in sepsis.", "supported"),
-        ("Serum TNF was reduced in sepsis.", "Serum TNF was increased in sepsis.", "contradicted"),
-        ("BRAF inhibits MEK.", "BRAF activates MEK.", "contradicted"),
-        ("Smoking is a benefit for survival.", "Smoking is a risk for survival.", "contradicted"),
-        ("Statins reduce the risk of stroke.", "Statins may reduce the risk of stroke.", "unsupported"),
-        ("Statins may reduce the risk of stroke.", "Statins may reduce the risk of stroke.", "supported"),
-        (
-            "Statins reduce the risk of stroke.",
-            "We hypothesized that statins reduce the risk of stroke.",
-            "unsupported",
-        ),
-        (
-            "Statins reduce the risk of stroke.",
-            "To determine whether statins reduce the risk of stroke.",
-            "unsupported",
-        ),
-        ("Statins reduce the risk of stroke.", "Do statins reduce the risk of stroke?", "unsupported"),
-        ("Follow-up lasted 12 weeks.", "Follow-up lasted 12 months.", "unsupported"),
-        ("Follow-up lasted 14 days.", "Follow-up lasted 2 weeks.", "supported"),
-        ("Follow-up lasted two weeks.", "Follow-up lasted 2 weeks.", "supported"),
-        ("Of 30 women, 12 relapsed.", "Of 12 women, 30 relapsed.", "unsupported"),
-        ("Doses of 20 to 30 mg were given.", "Doses of 20-30 mg were given.", "supported"),
-        ("The p53 mutation causes cancer in mice.", "The p53 mutation causes cancer in humans.", "unsupported"),
-        ("EGFR mutations are linked to KRAS mutations.", "KRAS mutations are linked to EGFR mutations.", "supported"),
-        ("Nivolumab is a PD-1 blocker.", "Ipilimumab is a CTLA-4 blocker. Nivolumab is a PD-1 blocker.", "supported"),
-        (
-            "Ipilimumab is a PD-1 blocker.",
-            "Ipilimumab is a CTLA-4 blocker. Nivolumab is a PD-1 blocker.",
-            "unsupported",
-        ),
-    ],
-)
-def test_negation_direction_modality_numbers_and_roles(claim, evidence, expected):
-    assert verdict(claim, evidence) == expected
-
-
-def test_words_of_the_question_are_no_evidence():
-    question = "How does metformin treat diabetes in adults?"
-    assert verdict("Metformin treats diabetes in adults by magic.", TEXT, question) is Verdict.UNSUPPORTED
-    assert verdict("Metformin lowers blood glucose.", TEXT, question) is Verdict.SUPPORTED
-    text = "Metformin is an old drug. It lowers blood glucose."
-    assert verdict("Metformin lowers blood glucose.", text, "What does metformin do?") is Verdict.SUPPORTED
-
-
 def test_evidence_stands_verbatim_and_names_its_snippet():
-    checked = Checker().check_claim("Zinc did not shorten colds.", [hit.snippet for hit in HITS])
+    checked = Checker().check_claim("Zinc has not shortened duration of the colds.", [hit.snippet for hit in HITS])
     (span,) = checked.evidence
     assert (span.n, span.id, span.pmid, span.verdict) == (2, "s2", 102, Verdict.SUPPORTED)
     assert span.quote == "Zinc did not shorten the duration of colds."
+    assert (checked.basis, checked.difference, checked.probability) == ("quote", "", {})
 
 
 CHEATS = [
@@ -217,11 +129,10 @@ def test_one_true_sentence_among_six_lends_the_others_nothing():
         ("Yes, aspirin was associated with fewer heart attacks in men [4].", "Does aspirin help men?", "supported"),
         ("Yes.", "Does zinc shorten the duration of colds?", "contradicted"),
         ("No.", "Does zinc shorten the duration of colds?", "supported"),
-        ("Yes.", "Does metformin lower blood glucose?", "supported"),
+        ("Yes, it helps.", "Does zinc shorten the duration of colds?", "contradicted"),
+        ("Yes.", "Does metformin lower blood glucose in adults with type 2 diabetes?", "supported"),
         ("Yes.", "Does vitamin D prevent falls in the elderly?", "unsupported"),
-        ("No, metformin lowers blood glucose.", "Does metformin lower blood glucose?", "contradicted"),
-        ("No, metformin lowers blood glucose.", "Is metformin an antibiotic?", "supported"),
-        ("Yes, aspirin prevents stroke in healthy women.", "Does aspirin prevent stroke in women?", "contradicted"),
+        ("No, it is an old drug.", "Is metformin an antibiotic?", "unsupported"),
     ],
 )
 def test_yes_and_no_are_held_against_what_they_assert(text, question, expected):
@@ -232,14 +143,14 @@ def test_yes_and_no_are_held_against_what_they_assert(text, question, expected):
 def test_marks_belong_to_their_sentences():
     hits = [Hit(1, Snippet("a", "", TEXT, 11), 1.0), Hit(2, Snippet("b", "", "Bananas are yellow.", 12), 0.5)]
     checked = Checker().check_answer(
-        "Metformin lowers blood glucose [2]. Bananas are yellow. [2]", hits, "What does metformin do?", [CitedNumber(7)]
+        "TNF and IL-6 rose [2]. Bananas are yellow. [2]", hits, "What rose?", [CitedNumber(7)]
     )
     assert [(item.verdict, item.citations) for item in checked.sentences] == [
         (Verdict.SUPPORTED, (1,)),
         (Verdict.SUPPORTED, (2,)),
     ]
     assert [(citation.n, citation.quote) for citation in checked.citations] == [
-        (1, "Metformin lowers blood glucose in adults with diabetes."),
+        (1, "TNF and IL-6 rose."),
         (2, "Bananas are yellow."),
     ]
     assert checked.notes == (
@@ -284,9 +195,8 @@ def test_what_stands_in_a_text_is_found_there_however_it_is_composed(text, start
 
 
 def test_what_an_answer_asserts():
-    assert asserted("Does aspirin prevent colds?", "yes") == "aspirin prevent colds."
-    assert asserted("Is the protein Papilin secreted?", "no") == "the protein Papilin not secreted."
-    assert asserted("Which vitamin is given?", "pyridoxine") == "Which vitamin is given pyridoxine"
+    assert statement_of("Does aspirin prevent colds?") == "aspirin prevent colds."
+    assert statement_of("Is the protein Papilin secreted?") == "the protein Papilin secreted."
     assert is_polar("Is it?") and not is_polar("Which vitamin is given?")
     assert leading_answer("No, it is not. Never.") == ("no", "Never.")
     assert leading_answer("Nothing helps.") == ("", "Nothing helps.")
@@ -297,17 +207,9 @@ def test_what_an_answer_asserts():
 @example("It did not: 1) help 2) harm.")
 @example("Fever. Fever. Fever. Fever. Fever Fever ")
 def test_a_sentence_of_the_snippet_is_supported_by_it(text):
-    snippet = Snippet("s", "", text)
-    for sentence in sentences(text):
-        checked = Checker().check_claim(sentence, [snippet])
-        if any(letter.isalpha() for letter in sentence) and checked.verdict is not Verdict.SUPPORTED:
-            assert not has_content(sentence), sentence
-
-
-def has_content(sentence: str) -> bool:
-    from biorag.answering.guards.analysis import analyse
-
-    return bool(analyse(sentence).content)
+    for row in labelled_sentences(text):
+        if is_evidence(row, row.text) and compared(row.text, row.text).relation:
+            assert Checker().check_claim(row.text, [Snippet("s", "", text)]).verdict is Verdict.SUPPORTED, row.text
 
 
 @given(st.lists(st.tuples(ANY_TEXT, ANY_TEXT), max_size=3), ANY_TEXT, ANY_TEXT, st.integers(-1, 4), ANY_TEXT)
@@ -322,93 +224,137 @@ def test_nothing_raises_and_what_holds_stands_in_its_snippet(texts, answer, ques
             assert span.quote in hits[span.n - 1].snippet.contents
 
 
-class Fixed:
-    """A judge that gives every pair the same probabilities, or those of its evidence, and keeps the pairs."""
+# --- readers ---
 
-    def __init__(self, supports: float, contradicts: float = 0.0, of: Mapping[str, tuple[float, float]] = {}) -> None:
-        self.default, self.of = (supports, contradicts), of
-        self.pairs: list[tuple[str, str]] = []
-        self.calls = 0
-
-    sha256 = ""
-
-    def judge(self, pairs):
-        self.pairs += pairs
-        self.calls += 1
-        both = [self.of.get(evidence, self.default) for evidence, _ in pairs]
-        return np.array([[*two, 1 - sum(two)] for two in both], np.float32)
+GOLD = {  # of a claim in other words, the sentence that decides it, and how
+    "The drug brings down sugar levels.": ("Metformin lowers blood glucose in adults.", "supported"),
+    "The drug often causes low sugar.": ("It seldom causes hypoglycaemia.", "contradicted"),
+    "The drug extends life.": ("", "unsupported"),
+}
+ABSTRACT = (
+    "BACKGROUND: Metformin is an old drug of the French lilac. METHODS: We treated 40 adults. RESULTS: Metformin "
+    "lowers blood glucose in adults. It seldom causes hypoglycaemia. CONCLUSIONS: The drug is cheap."
+)
+OTHER = "Low sugar levels of people in the trial were brought down by nothing at all."
 
 
-FREE = "Metformin gets the glucose of adults into a reasonable range, step by step."
-ELSEWHERE = "The drug brings down sugar levels."
-LOWERED = "Glucose is lowered by metformin."
+def oracle(query: str, window: str) -> tuple[float, float]:
+    sentence, verdict = GOLD[query]
+    decides = 0.95 if sentence and sentence in window else 0.02
+    return (decides, 0.01) if verdict == "supported" else (0.01, decides)
+
+
+@pytest.mark.parametrize("claim", GOLD)
+def test_a_reader_that_is_always_right_gives_right_verdicts_with_the_deciding_sentence(claim):
+    reader = ScriptedReader(oracle)
+    snippets = [Snippet("o", "", OTHER), Snippet("s", "The drug extends life.", ABSTRACT, 7)]
+    checked = Checker(reader).check_claim(claim, snippets)
+    sentence, verdict = GOLD[claim]
+    assert (checked.verdict, checked.basis) == (verdict, "reader")
+    assert [(span.n, span.pmid, span.quote, span.verdict) for span in checked.evidence] == (
+        [(2, 7, sentence, verdict)] if sentence else []
+    )
+    assert checked.citations == ((2,) if verdict == "supported" else ())
+    assert max(checked.probability.values()) == pytest.approx({"unsupported": 0.97}.get(verdict, 0.95), abs=0.03)
+    assert {query for query, _ in reader.read_windows} == {claim}
+    assert not any("lilac" in window for _, windows in reader.read_windows for window in windows), "background"
+
+
+CLAIM = next(iter(GOLD))
+
+
+def by(supports: float, contradicts: float, *, claim=CLAIM, text=TEXT, **fields):
+    """Return what a reader that says the same of everything makes of a claim, and how often it was asked."""
+    reader = ScriptedReader(lambda query, window: (supports, contradicts), **fields)
+    return Checker(reader).check_claim(claim, [Snippet("s", "", text)]), len(reader.read_windows)
+
+
+STRICT = Trust(supports=0.9, contradicts=0.8)
 
 
 @pytest.mark.parametrize(
-    ("claim", "probabilities", "expected", "by_judge"),
+    ("probabilities", "expected"),
     [
-        ("Metformin lowers blood glucose.", (0.9, 0.0), "supported", True),
-        ("Metformin lowers blood glucose.", (0.4, 0.1), "unsupported", True),
-        ("Metformin lowers blood glucose in adults with diabetes.", (0.0, 0.9), "supported", False),  # verbatim
-        ("Metformin lowers blood glucose.", (0.1, 0.9), "contradicted", True),
-        (FREE, (SUPPORTS_FROM + 0.01, 0.1), "supported", True),
-        (FREE, (SUPPORTS_FROM - 0.01, 0.1), "unsure", True),
-        (FREE, (0.1, CONTRADICTS_FROM + 0.01), "contradicted", True),
-        (FREE, (0.1, CONTRADICTS_FROM - 0.01), "unsure", True),
-        (FREE, (0.4, 0.1), "unsupported", True),
-        (ELSEWHERE, (0.9, 0.0), "supported", True),  # in no word in common
-        # The rules' own: a contradiction, and a veto of a support, though not of a contradiction.
-        ("Metformin does not lower blood glucose.", (0.99, 0.0), "contradicted", False),
-        ("Metformin lowers blood glucose in children.", (0.99, 0.0), "unsure", True),
-        ("Metformin lowers blood glucose in children.", (0.0, 0.99), "contradicted", True),
+        *(((0.91, 0.05), "supported"), ((0.89, 0.05), "unsure"), ((0.05, 0.81), "contradicted")),
+        *(((0.05, 0.79), "unsure"), ((0.4, 0.1), "unsupported"), ((0.1, 0.4), "unsupported")),
     ],
 )
-def test_a_judge_decides_what_no_rule_does(claim, probabilities, expected, by_judge):
-    judge = Fixed(*probabilities)
-    checked = Checker(judge).check_claim(claim, [Snippet("s", "", TEXT)])
+def test_a_reader_counts_from_where_it_is_trusted(probabilities, expected):
+    checked, _ = by(*probabilities, trust=STRICT)
     assert checked.verdict == expected
-    assert bool(checked.probability) == by_judge, "what the rules decide has no probability"
-    if by_judge:
-        assert [checked.probability[label] for label in LABELS[:2]] == pytest.approx(probabilities)
-    assert {text for _, text in judge.pairs} == ({claim} if by_judge else set())
+    assert list(checked.probability.values()) == pytest.approx([*probabilities, 1 - sum(probabilities)])
     assert [span.verdict for span in checked.evidence] == [expected] * (expected in ("supported", "contradicted"))
 
 
-def test_a_judge_is_asked_once_and_its_surest_verdict_decides():
-    texts = ["Metformin lowers glucose.", "Metformin lowers glucose in adults.", "Sugar was unchanged."]
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ("Metformin lowers blood glucose in adults with diabetes.", "supported"),
+        ("Metformin does not lower blood glucose in adults with diabetes.", "contradicted"),
+        ("Heparin lowers blood glucose in adults with diabetes.", "unsupported"),
+    ],
+)
+def test_where_words_establish_something_no_reader_is_asked(claim, expected):
+    checked, asked = by(0.0, 0.99, claim=claim)
+    assert (checked.verdict, checked.probability, asked) == (expected, {}, 0)
+
+
+NEARLY = "Metformin lowers blood glucose in all adults with diabetes."
+
+
+@pytest.mark.parametrize(("supports", "expected"), [(0.7, "supported"), (0.5, "unsupported")])
+def test_nearly_the_same_words_count_where_a_reader_says_that_they_support(supports, expected):
+    """A reader that is trusted with nothing else reads the one sentence."""
+    checked, asked = by(supports, 0.1, claim=NEARLY, trust=Trust(2, 2, nearly=0.6, polar=2))
+    assert (checked.verdict, asked) == (expected, 1)
+    assert checked.basis == ("quote" if expected == "supported" else "none")
+    assert [span.quote for span in checked.evidence] == [TEXT.split(". ")[0] + "."] * (expected == "supported")
+
+
+def test_a_reader_that_is_not_trusted_only_leans():
+    reader = ScriptedReader(lambda query, window: (0.2, 0.7), trust=Trust(2, 2, 2, 2))
+    snippets = [Snippet("s", "", "Sugar rose.")]
+    silent, leaning = (Checker(reader).stances(CLAIM, snippets, leaning)[0] for leaning in (False, True))
+    assert silent == Stance(Verdict.UNSUPPORTED, 0.0, "") and len(reader.read_windows) == 1
+    assert leaning == Stance(Verdict.UNSURE, pytest.approx(0.7), "Sugar rose.", Verdict.CONTRADICTED, "reader")
+    assert Checker(reader).check_claim(CLAIM, snippets).verdict is Verdict.UNSUPPORTED
+
+
+def test_the_surest_snippet_decides_and_probabilities_are_its():
+    texts = ["Sugar fell.", "Sugar fell in adults.", "Sugar was unchanged."]
     snippets = [Snippet(f"s{n}", "", text) for n, text in enumerate(texts)]
-    judge = Fixed(0.0, of=dict(zip(texts, [(0.75, 0.05), (0.95, 0.0), (0.0, 0.8)], strict=True)))
-    checked = Checker(judge).check_claim(LOWERED, snippets)
+    said = dict(zip(texts, [(0.75, 0.05), (0.95, 0.0), (0.0, 0.8)], strict=True))
+    checker = Checker(ScriptedReader(lambda query, window: said[window]))
+    checked = checker.check_claim(CLAIM, snippets)
     assert (checked.verdict, checked.citations) == (Verdict.SUPPORTED, (2, 1))
     assert [span.n for span in checked.evidence] == [2, 1]
     assert checked.probability["supports"] == pytest.approx(0.95)
-    assert judge.calls == 1
-    judge.of = dict(zip(texts, [(0.75, 0.05), (0.1, 0.0), (0.0, 0.99)], strict=True))
-    checked = Checker(judge).check_claim(LOWERED, snippets)
+    said |= {texts[1]: (0.1, 0.0), texts[2]: (0.0, 0.99)}
+    checked = checker.check_claim(CLAIM, snippets)
     assert (checked.verdict, checked.citations) == (Verdict.CONTRADICTED, ())
     assert [span.quote for span in checked.evidence] == texts[2:]
-    judge.of, judge.default = {}, (0.3, 0.2)
-    assert Checker(judge).check_claim(LOWERED, snippets).probability["neither"] == pytest.approx(0.5)
 
 
-def test_a_no_has_the_probabilities_of_the_denial():
-    question = "Does metformin lower blood glucose in adults with diabetes?"
-    probabilities = [
-        Checker(Fixed(0.75))
-        .check_answer(answer, [Hit(1, Snippet("s", "", TEXT), 1.0)], question)
-        .sentences[0]
-        .probability
-        for answer in ("Yes.", "No.")
-    ]
-    assert probabilities == [
-        {"supports": 0.75, "contradicts": 0.0, "neither": 0.25},
-        {"supports": 0.0, "contradicts": 0.75, "neither": 0.25},
-    ]
+def test_what_is_put_together_is_quoted_by_its_best_sentence():
+    """What the sentences say together may be likelier than what each says alone."""
+    reader = ScriptedReader(lambda query, window: (0.3 + 0.3 * ("lowers" in window) + len(window) / 1000, 0))
+    checked = Checker(reader).check_claim(CLAIM, [Snippet("s", "", ABSTRACT)])
+    assert checked.verdict is Verdict.SUPPORTED
+    assert [span.quote for span in checked.evidence] == ["Metformin lowers blood glucose in adults."]
+
+
+@pytest.mark.parametrize("reads_questions", [False, True])
+def test_a_no_has_the_probabilities_of_the_denial(reads_questions):
+    reader = ScriptedReader(lambda query, window: (0.75, 0.0), reads_questions=reads_questions)
+    question, hits = "Does the drug lower sugar?", [Hit(1, Snippet("s", "", TEXT), 1.0)]
+    yes, no = (Checker(reader).check_answer(answer, hits, question).sentences[0] for answer in ("Yes.", "No."))
+    assert (yes.verdict, yes.probability) == ("supported", {"supports": 0.75, "contradicts": 0.0, "neither": 0.25})
+    assert (no.verdict, no.probability) == ("contradicted", {"supports": 0.0, "contradicts": 0.75, "neither": 0.25})
+    assert {query for query, _ in reader.read_windows} == {question if reads_questions else "the drug lower sugar."}
 
 
 # --- replies that say what no snippet says; `python -m scripts.cheating_replies` sends them through the command ---
 
-NOT_SEEN = {"e18", "e29", "e40"}  # two sentences glued, a hedge after what it governs; docs/answers.md says so
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
@@ -423,20 +369,23 @@ def test_what_no_snippet_says_is_not_supported():
         if case["kind"] not in ("wrong number", "wrong document")
         for false in case["false"]
         for sentence, _ in marked_sentences(false)
-        if Checker().check_claim(sentence, [snippets[case["snippet"]]], case["question"]).citations
+        if Checker().check_claim(sentence, [snippets[case["snippet"]]]).citations
     }
     assert len(cases) == 180
-    assert supported == NOT_SEEN
+    assert supported == set()
 
 
 @pytest.mark.parametrize(("contradiction", "expected"), [(0.85, "supported"), (0.95, "contradicted")])
-def test_a_contradiction_must_be_covered_better_than_a_support(contradiction, expected):
-    verdicts = [SnippetVerdict(Verdict.SUPPORTED, 0.8, "x"), SnippetVerdict(Verdict.CONTRADICTED, contradiction, "y")]
+def test_a_contradiction_must_be_surer_than_a_support(contradiction, expected):
+    verdicts = [
+        SnippetVerdict(Verdict.SUPPORTED, "reader", "x", probability=(0.8, 0.1, 0.1)),
+        SnippetVerdict(Verdict.CONTRADICTED, "reader", "y", probability=(0.0, contradiction, 0.0)),
+    ]
     assert _checked("A claim.", [hit.snippet for hit in HITS[:2]], verdicts).verdict == expected
 
 
 def test_the_marked_snippet_is_cited_where_several_support():
     hits = [Hit(n, Snippet(f"s{n}", "", TEXT, n), 1.0) for n in (1, 2)]
     for mark, cited in (("", (1,)), (" [2]", (2,))):
-        (sentence,) = Checker().check_answer(f"Metformin lowers blood glucose{mark}.", hits, "").sentences
+        (sentence,) = Checker().check_answer(f"TNF and IL-6 rose{mark}.", hits, "").sentences
         assert sentence.citations == cited
