@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CROSS_PREFIX = "cross:"
-NO_READER = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,15 +293,13 @@ def load_chooser(settings: Settings, reader: Reader | None) -> Reader | None:
     return packaged_reader(STARTER, settings)
 
 
-def read_by(settings: Settings) -> str:
-    """Return whose words verdicts of a reader are, for people; empty where no reader is trusted with any."""
-    generation = settings.generation
-    reader = load_reader(settings) if generation.reader == STARTER else None
-    if generation.reader == NO_READER or (reader and min(reader.trust[:2]) > 1):
+def read_by(reader: Reader | None) -> str:
+    """Return whose words a reader's verdicts are, how often they were right, and their cost; "" where none count."""
+    if reader is None or min(reader.trust.supports, reader.trust.contradicts, reader.trust.polar) > 1:
         return ""
-    name = generation.reader_model or generation.reader
-    measured = reader and reader.trust.precision
-    return f"read by {name}" + (f", right {measured:.0%} of the time where it was measured" if measured else "")
+    measured = reader.trust.precision
+    right = f", right {measured:.0%} of the time where it was measured" if measured else ""
+    return f"read by {reader.name}{right}" + (f" ({reader.spent})" if reader.spent else "")
 
 
 def no_reader(spec: str, settings: Settings) -> None:

@@ -499,6 +499,10 @@ class Reader(Protocol):
     def sha256(self) -> str:
         """The identity of its weights, or of what else determines its words."""
 
+    @property
+    def spent(self) -> str:
+        """What its reading has cost so far, for people; "" for one that costs nothing but time here."""
+
     def read(self, query: str, windows: Sequence[str]) -> Reading:
         """Read each window beside a claim or a question."""
 

@@ -11,9 +11,9 @@ from typing import Any
 from biorag.api.results import VerdictResult
 from biorag.api.session import Session, conditions
 from biorag.corpus.claims import ClaimRow
-from biorag.engine import load_checker
+from biorag.engine import load_checker, read_by
 from biorag.settings.settings import Settings
-from biorag.types import OnProgress, Verdict
+from biorag.types import OnProgress, Reader, Verdict
 from biorag.utils.files import sha256_of
 from biorag.utils.progress import batched
 from biorag.utils.runs import Rows
@@ -24,13 +24,13 @@ Judge = Callable[[Sequence[ClaimRow]], list[VerdictResult]]
 
 def judge_file(
     settings: Settings, claims: Sequence[ClaimRow], file: Path, out: Path, where: Mapping[str, Any], advance: OnProgress
-) -> dict[str, int]:
-    """Write a verdict for each claim of a file to `out`; return how many there are of each.
+) -> tuple[dict[str, int], str]:
+    """Write a verdict for each claim of a file to `out`; return the counts of each, and a note on the reader.
 
     `where` has the filters, as the session's methods take them.
     """
     filters = [str(condition) for condition in conditions(**where)]
-    with _judging(settings, claims, where) as (judge, identity):
+    with _judging(settings, claims, where) as (judge, identity, reader):
 
         def rows(rest: Sequence[ClaimRow]) -> Iterator[dict[str, Any]]:
             for batch in batched(rest, BATCH):
@@ -39,25 +39,31 @@ def judge_file(
 
         verdicts = Rows(out, {"claims": sha256_of(file), "filter": filters, **identity}, tally=_tally)
         filled = verdicts.fill(claims, rows, advance, BATCH)
-    return {verdict.value: filled.counts.get(verdict.value, 0) for verdict in Verdict}
+        note = read_by(reader)
+    return {verdict.value: filled.counts.get(verdict.value, 0) for verdict in Verdict}, note
 
 
 @contextmanager
 def _judging(
     settings: Settings, claims: Sequence[ClaimRow], where: Mapping[str, Any]
-) -> Iterator[tuple[Judge, dict[str, Any]]]:
-    """Yield what judges a batch of claims, and its identity; an index is opened only if a claim comes without text."""
+) -> Iterator[tuple[Judge, dict[str, Any], Reader | None]]:
+    """Yield what judges a batch of claims, its identity, and the reader that it asks.
+
+    An index is opened only if a claim comes without text.
+    """
     if all(row.text for row in claims):
         checker = load_checker(settings)
         yield (
             lambda batch: [VerdictResult(checker.check_claim(row.claim, [row.text])) for row in batch if row.text],
             {"reader": checker.identity()},
+            checker.reader,
         )
         return
     with Session(settings) as session:
         yield (
             lambda batch: session.verify_all([(row.claim, row.text or row.snippet) for row in batch], **where),
             session.identity(),
+            session.reader,
         )
 
 

@@ -38,6 +38,7 @@ from biorag.types import (
     Hit,
     Progress,
     Question,
+    Reader,
     Snippet,
     Stance,
     Verdict,
@@ -222,9 +223,19 @@ class Session:
         if ranking.left_out:
             answer = replace(answer, notes=(*answer.notes, retracted_note(ranking.left_out)))
         by_reader = any(one.basis == "reader" for one in answer.sentences) or (answer.short_answer and not generator)
-        if by_reader and (note := read_by(self.settings)):
+        if by_reader and (note := self.read_by):
             answer = replace(answer, notes=(*answer.notes, note))
         return AnswerResult.of(answer, models.models_used(generator))
+
+    @property
+    def read_by(self) -> str:
+        """Whose words a reader's verdicts are, and what they have cost so far; "" where none count."""
+        return read_by(self.reader)
+
+    @property
+    def reader(self) -> Reader | None:
+        """The reader of evidence, if one is configured."""
+        return self._checker.reader
 
     def show(self, id: str | int) -> SnippetResult:
         """Return the snippets of an id or a PMID, with how many papers of the local graph cite each.

@@ -73,25 +73,23 @@ def verify(
     from biorag.api.claims import judge_file
     from biorag.api.session import Session
     from biorag.corpus.claims import read_claims
-    from biorag.engine import read_by
 
     asked.check()
     where = filters.arguments
     if asked.claims and asked.out:
         claims = list(read_claims(asked.claims))
         with show.progress("Claims", len(claims)) as advance:
-            counts = judge_file(settings, claims, asked.claims, asked.out, where, advance)
+            counts, note = judge_file(settings, claims, asked.claims, asked.out, where, advance)
         supported = counts[Verdict.SUPPORTED] == len(claims)
         show.report("Verdicts", {"out": str(asked.out), "claims": len(claims), **counts}, as_json)
-        judged = True
     else:
         with Session(settings) as session:
             verdict = session.verify(asked.claim or "", snippet=asked.snippet, **where)
+            note = session.read_by if verdict.checked.basis == "reader" else ""
         supported = verdict.checked.verdict is Verdict.SUPPORTED
         show.result(verdict.to_json(), as_json, lambda _: _print(verdict))
-        judged = bool(verdict.checked.probability)
-    if judged and not as_json and (reader := read_by(settings)):
-        show.err.print(f"note: {reader}")
+    if note and not as_json:
+        show.err.print(f"note: {note}")
     if fail_unsupported and not supported:
         raise UnsupportedError("not every claim is supported by the evidence: read it with 'biorag search'")
 

@@ -47,19 +47,19 @@ def weigh(
       biorag weigh "Vitamin D prevents falls." --name pubmed --reader models/reader -k 100 --json
     """
     from biorag.api.session import Session
-    from biorag.engine import read_by
 
     format = options.output_format(output, as_json, WEIGHINGS)
     with Session(settings) as session:
         result = session.weigh(" ".join(claim), **filters.arguments)
+        note = session.read_by
     if as_json:
         show.print_json(result.to_json())
     elif format:
         show.out.file.write(result.to(format))
     else:
         _print(result.weighing)
-        if reader := read_by(settings):
-            show.err.print(f"note: {reader}")
+        if note:
+            show.err.print(f"note: {note}")
 
 
 def _print(weighing: Weighing) -> None:

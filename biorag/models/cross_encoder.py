@@ -46,7 +46,7 @@ class CrossEncoderReader:
     Raises `MissingError` as `label_columns` does, or if the model does not load.
     """
 
-    reads_whole = False
+    reads_whole, spent = False, ""
     trust = Trust()
 
     def __init__(self, files: ModelFiles, precision: str = "auto") -> None:

@@ -235,7 +235,7 @@ DEFAULT = Trust()
 class ExportedReader:
     """An exported reader, in float32 or in int8; `trust` says from where its words count."""
 
-    reads_whole = False
+    reads_whole, spent = False, ""
 
     def __init__(self, model: ExportedModel, name: str, sha256: str, trust: Trust = DEFAULT) -> None:
         self._model = model

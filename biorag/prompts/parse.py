@@ -12,6 +12,7 @@ from typing import Any
 from biorag.prompts.marks import numbers_in
 from biorag.utils.text import whole
 
+THOUGHT = "</think>"  # ends what a model writes before its answer
 MOST_OBJECTS = 1000  # places where a reply's JSON object is looked for
 MOST_CITED = 200  # citations that are read of a reply
 LARGEST_NUMBER = 10**9  # of a citation; a larger one is that
@@ -36,7 +37,8 @@ class Reply:
 
 
 def parse_reply(text: str) -> Reply:
-    """Read a reply; never raises."""
+    """Read a reply, without what a model thinks aloud before it; never raises."""
+    text = text.rpartition(THOUGHT)[2]
     try:
         value = json.loads(text, parse_constant=_no_json)
     except (ValueError, RecursionError):

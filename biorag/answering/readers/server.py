@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from biorag.types import LABELS, ClaimLabel, GenerationRequest, Generator, Promp
 from biorag.utils.files import sha256_of_json
 from biorag.utils.http import asking_threads
 
-QUOTE_TOKENS = 256
+MOST_TOKENS = 2048  # of a reply: a quote and a verdict, and what a model thinks before them
 SCHEMA = object_schema({"quote": {"type": "string"}, "verdict": {"enum": list(LABELS)}})
 
 
@@ -33,18 +34,30 @@ class GeneratorReader:
         self._generator, self._at_a_time = generator, at_a_time
         self._template = judge_template()
         self.name = generator.name
+        self._asked, self._tokens, self._seconds = 0, 0, 0.0
         self.sha256 = sha256_of_json([dict(identity), self._template.sha256])
 
     def read(self, query: str, windows: Sequence[str]) -> Reading:
         """Return 1 for the verdict on each window beside a claim or question and 0 for the others, with its quote."""
+        started = time.monotonic()
         with asking_threads(self._at_a_time) as (pool, _):
             said = list(pool.map(lambda window: self._verdict(query, window), windows))
+        self._seconds += time.monotonic() - started
         rows = [[verdict == label for label in LABELS] for verdict, _ in said]
         return Reading(np.array(rows, np.float32).reshape(-1, len(LABELS)), None, [quote for _, quote in said])
 
+    @property
+    def spent(self) -> str:
+        """What was asked so far: requests, tokens where the server counts them, and seconds."""
+        tokens = f", {self._tokens:,} tokens" if self._tokens else ""
+        return f"{self._asked} requests{tokens}, {self._seconds:.0f} s" if self._asked else ""
+
     def _verdict(self, query: str, window: str) -> tuple[ClaimLabel, str]:
         prompt = judge_prompt(self._template, window, query, self._generator.controls)
-        reply = self._generator.generate(GenerationRequest(prompt, SCHEMA, QUOTE_TOKENS))
+        reply = self._generator.generate(GenerationRequest(prompt, SCHEMA, MOST_TOKENS))
+        if not reply.cached:
+            self._asked += 1
+            self._tokens += reply.prompt_tokens + reply.completion_tokens
         return verdict_of(reply.text, window)
 
 
