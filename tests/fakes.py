@@ -110,6 +110,7 @@ class ScriptedReader:
     reads_whole: bool = False
     name: str = "scripted"
     sha256: str = "5" * 64
+    spent: str = ""
     read_windows: list[tuple[str, list[str]]] = field(default_factory=list)
 
     def read(self, query: str, windows: Sequence[str]) -> Reading:
