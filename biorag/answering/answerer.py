@@ -183,7 +183,8 @@ class Answerer:
     def _extract(self, answer: Answer, scored: ScoredSentences | None = None) -> Answer:
         """Return the extract; of a yes/no question with "yes" or "no" where a trusted reader says so.
 
-        The sentence that speaks most for the likelier side comes first then, and one for the other side second.
+        Then, and where sentences are on both sides, the one that says most for the likelier side comes first, and one
+        for the other side second.
         """
         question = answer.question.text
         scored = scored or self._extractor.scored(question, answer.hits)
@@ -193,11 +194,11 @@ class Answerer:
         said = polar_evidence(question, scored, self._checker.reader, self._extractor.reader)
         if said is None:
             return extracted(answer, rows)
-        leading = [said.deciding] if said.probability[said.side] >= said.trusted_from else []
-        sides = [scored.rows[index] for index in (*leading, said.other) if index is not None]
-        shown = [*(sides if leading else rows[:1]), *(row for row in (*rows, *sides) if row not in sides)]
-        answer = extracted(answer, list(dict.fromkeys([*shown, *sides]))[: SHORT.most])
-        return replace(answer, short_answer=POLAR[said.side] if leading else "")
+        trusted = said.probability[said.side] >= said.trusted_from
+        sides = [said.deciding, said.other] if trusted or said.other is not None else []
+        shown = [scored.rows[index] for index in sides if index is not None]
+        answer = extracted(answer, list(dict.fromkeys([*shown, *rows]))[: SHORT.most])
+        return replace(answer, short_answer=POLAR[said.side] if trusted else "")
 
     def _generate(self, generator: Generator, answer: Answer, on_text: OnText | None) -> tuple[Answer, bool]:
         """Return the answer, and whether its reply was cached."""

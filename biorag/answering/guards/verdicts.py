@@ -13,8 +13,9 @@ from biorag.answering.guards.quotes import find_quote
 from biorag.answering.guards.stated import APART, Comparison, Relation, compared, nearest
 from biorag.answering.readers.windows import EvidenceWindows
 from biorag.answering.sections import is_evidence, labelled_sentences
-from biorag.types import LABEL_OF, LABELS, Basis, Reader, Snippet, Vectors, Verdict
+from biorag.types import LABEL_OF, LABELS, Basis, Reader, Snippet, Trust, Vectors, Verdict
 
+LEANS = 0.5  # probability from which a reader leans to a verdict
 MOST_SENTENCES = 2000  # of a snippet; a book is better split into blocks
 OPPOSITE = {
     Verdict.SUPPORTED: Verdict.CONTRADICTED,
@@ -63,19 +64,33 @@ def snippet_verdicts(
     """Return what each snippet does to a claim; None where nothing of it is established.
 
     Titles, aims, questions and background are no evidence, and neither is a retracted article, unless `retracted`. A
-    reader is asked where the words establish nothing; one that is never trusted with a verdict is asked of nearly the
-    same words alone, or, with `leaning`, of all, and its verdict is unsure.
+    reader is asked where the words establish nothing, or only that a name differs; one that is never trusted with a
+    verdict is asked of nearly the same words alone, or, with `leaning`, of all, and its verdict is unsure.
     """
-    verdicts: list[SnippetVerdict | None] = []
-    for snippet in snippets:
-        comparison, sentence = APART, ""
-        counts = retracted or not (snippet.retracted or _RETRACTED.match(snippet.title))
-        if counts:
-            comparison, sentence = by_words(claim, snippet.content)
-        verdicts.append(_of_words(comparison, sentence))
-        if verdicts[-1] is None and reading and counts:
-            verdicts[-1] = _read(claim, snippet, comparison.relation, sentence, reading, leaning)
+    counts = [retracted or not (one.retracted or _RETRACTED.match(one.title)) for one in snippets]
+    compared = [by_words(claim, one.content) if ok else (APART, "") for one, ok in zip(snippets, counts, strict=True)]
+    verdicts = [_of_words(*pair) for pair in compared]
+    if reading is None:
+        return verdicts
+    trust = reading.reader.trust
+    near = [n for n, (comparison, _) in enumerate(compared) if comparison.relation is Relation.NEAR]
+    if near and trust.nearly <= 1:
+        stances = reading.reader.read(claim, [compared[n][1] for n in near]).stances
+        for n, row in zip(near, stances, strict=True):
+            if row[0] >= trust.nearly:
+                probability = tuple(map(float, row))
+                verdicts[n] = SnippetVerdict(Verdict.SUPPORTED, "quote", compared[n][1], probability=probability)
+    if min(trust.supports, trust.contradicts) <= 1 or leaning:
+        open_ = [n for n, ok in enumerate(counts) if ok and (verdicts[n] is None or _names_differ(verdicts[n]))]
+        said = _read(claim, [snippets[n] for n in open_], reading)
+        for n, verdict in zip(open_, said, strict=True):
+            if verdict and (verdicts[n] is None or verdict.verdict is Verdict.SUPPORTED):
+                verdicts[n] = verdict
     return verdicts
+
+
+def _names_differ(verdict: SnippetVerdict | None) -> bool:
+    return verdict is not None and verdict.verdict is Verdict.UNSUPPORTED
 
 
 @lru_cache(maxsize=1 << 10)
@@ -97,31 +112,35 @@ def _of_words(comparison: Comparison, sentence: str) -> SnippetVerdict | None:
     return SnippetVerdict(verdict, "quote", sentence, comparison.difference)
 
 
-def _read(
-    claim: str, snippet: Snippet, relation: Relation, sentence: str, reading: Reading, leaning: bool
-) -> SnippetVerdict | None:
-    reader, trust = reading.reader, reading.reader.trust
-    if relation is Relation.NEAR and trust.nearly <= 1:
-        stances = reader.read(claim, [sentence]).stances
-        if stances[0, 0] >= trust.nearly:
-            return SnippetVerdict(Verdict.SUPPORTED, "quote", sentence, probability=tuple(map(float, stances[0])))
-    if min(trust.supports, trust.contradicts) > 1 and not leaning:
-        return None
-    windows = reading.windows.read(claim, snippet)
-    if not windows:
-        return None
-    said = reader.read(claim, windows)
-    probability, best = pooled(said.stances)
-    quote = (said.quotes[best] if said.quotes else "") or _quotable(windows, said.stances, best, snippet)
+def _read(claim: str, snippets: Sequence[Snippet], reading: Reading) -> list[SnippetVerdict | None]:
+    """Return what a reader says of a claim by each snippet; None where it has nothing to read. All are read at once."""
+    windows_of = [reading.windows.read(claim, snippet) for snippet in snippets]
+    if not any(windows_of):
+        return [None] * len(snippets)
+    said = reading.reader.read(claim, [window for windows in windows_of for window in windows])
+    verdicts: list[SnippetVerdict | None] = []
+    start = 0
+    for snippet, windows in zip(snippets, windows_of, strict=True):
+        part = slice(start, start + len(windows))
+        start = part.stop
+        if not windows:
+            verdicts.append(None)
+            continue
+        stances = said.stances[part]
+        probability, best = pooled(stances)
+        quote = (said.quotes[part][best] if said.quotes else "") or _quotable(windows, stances, best, snippet)
+        verdict = _verdict_of(probability, reading.reader.trust)
+        verdicts.append(SnippetVerdict(verdict, "reader", quote, probability=probability))
+    return verdicts
+
+
+def _verdict_of(probability: tuple[float, ...], trust: Trust) -> Verdict:
     supports, contradicts, _ = probability
-    verdict = Verdict.UNSUPPORTED
     if contradicts >= max(trust.contradicts, supports):
-        verdict = Verdict.CONTRADICTED
-    elif supports >= trust.supports:
-        verdict = Verdict.SUPPORTED
-    elif max(supports, contradicts) > 0.5:  # it leans to one
-        verdict = Verdict.UNSURE
-    return SnippetVerdict(verdict, "reader", quote, probability=probability)
+        return Verdict.CONTRADICTED
+    if supports >= trust.supports:
+        return Verdict.SUPPORTED
+    return Verdict.UNSURE if max(supports, contradicts) > LEANS else Verdict.UNSUPPORTED
 
 
 def _quotable(windows: Sequence[str], stances: Vectors, best: int, snippet: Snippet) -> str:
