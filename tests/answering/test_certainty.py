@@ -1,0 +1,167 @@
+"""An answer, what may be one, or nothing: features by hand, thresholds, and what an answerer makes of them."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from biorag.answering import answerer as module
+from biorag.answering.answerer import MAY, NOTHING, Answerer
+from biorag.answering.certainty import FEATURES, CertaintyModel, certainty_features, certainty_model
+from biorag.answering.extract import Extractor, ScoredSentences, candidates
+from biorag.answering.guards.lexicon import rarity
+from biorag.retrieval.retriever import Ranking
+from biorag.settings.settings import Settings
+from biorag.types import Hit, Question, Snippet
+from tests.fakes import ScriptedGenerator, ScriptedReader
+
+QUESTIONS = Path(__file__).parent / "questions"
+TEXTS = ("Warfarin thins blood. Teclistamab helps.", "Football is played.")
+HITS = tuple(Hit(n, Snippet(f"s{n}", "", text), 1.0 / n) for n, text in enumerate(TEXTS, 1))
+QUESTION = "Does warfarin or tinnitus prevent football?"
+ROWS = candidates(HITS)
+
+
+def values(scored: ScoredSentences, question: str = QUESTION) -> dict[str, float]:
+    return dict(zip(FEATURES, certainty_features(question, HITS, scored), strict=True))
+
+
+def test_features_without_a_reader_are_words_and_ranks():
+    found = values(ScoredSentences(ROWS, np.array([0.1, 0.3, 0.9], np.float32)))
+    weights = {word: rarity(word) for word in ("warfarin", "tinnitus", "prevent", "footbal")}
+    total = sum(weights.values())
+    assert found["rank_best"] == 0.5, "the best sentence is of the second hit"
+    assert found["coverage_sentence"] == found["coverage_hit"] == pytest.approx(weights["footbal"] / total)
+    assert found["coverage_all"] == pytest.approx((weights["footbal"] + weights["warfarin"]) / total)
+    assert found["missing_rarest"] == pytest.approx(weights["tinnitus"])
+    assert (found["missing_telling"], found["words"]) == (1, pytest.approx(math.log1p(4)))
+    assert [found[name] for name in FEATURES[:3]] == [0, 0, 0]
+
+
+def test_features_of_a_reader_are_log_odds_of_its_best_and_third_best():
+    answers = np.array([0.2, 0.9, 0.6], np.float32)  # of the third, the first and the second sentence
+    stances = np.array([[0.1, 0.2, 0.7], [0.5, 0.1, 0.4], [0, 0, 1]], np.float32)
+    found = values(ScoredSentences(ROWS, np.zeros(3, np.float32), [2, 0, 1], answers, stances))
+    expected = [math.log(p / (1 - p)) for p in (0.9, 0.2, 0.4)]
+    assert [found[name] for name in FEATURES[:3]] == pytest.approx(expected, abs=1e-5)
+    assert found["rank_best"] == 1
+    assert (
+        found["coverage_hit"]
+        == found["coverage_sentence"]
+        == pytest.approx(rarity("warfarin") / sum(map(rarity, ("warfarin", "tinnitus", "prevent", "footbal"))))
+    )
+    assert set(values(ScoredSentences([], np.zeros(0, np.float32))).values()) == {0.0}
+
+
+def model(**changes) -> CertaintyModel:
+    """Return a model whose log-odds are twice what `rank_best` lies above a half."""
+    count = len(FEATURES)
+    weights = tuple(1.0 * (name == "rank_best") for name in FEATURES)
+    fields = {"may": 0.3, "answer": 0.6, "intercept": 0.0, **changes}
+    return CertaintyModel(FEATURES, (0.5,) * count, (0.5,) * count, weights, fitted={}, **fields)
+
+
+def test_a_probability_by_hand_and_the_answer_it_makes():
+    row = [0.5] * len(FEATURES)
+    assert model().probability(row) == pytest.approx(0.5)
+    row[FEATURES.index("rank_best")] = 1.0
+    assert model(intercept=1.0).probability(row) == pytest.approx(1 / (1 + math.exp(-2)))
+    assert [model().certainty(p) for p in (0.29, 0.3, 0.59, 0.6)] == ["nothing", "may", "may", "answer"]
+    assert [model().certainty(p, 0.9) for p in (0.29, 0.3, 0.89, 0.9)] == ["nothing", "may", "may", "answer"]
+    assert [model().certainty(p, 0.1) for p in (0.09, 0.1)] == ["nothing", "answer"]
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_packaged_coefficients_are_of_these_features(read):
+    packaged = certainty_model(read)
+    assert packaged.features == FEATURES
+    assert len(packaged.mean) == len(packaged.scale) == len(packaged.weights) == len(FEATURES)
+    assert all(scale > 0 for scale in packaged.scale)
+    assert 0 < packaged.may < packaged.answer < 1
+
+
+# --- what an answerer makes of it ---
+
+ASKED = Question("q", "What blocks vitamin K?")
+ANSWERING = Snippet("s1", "Warfarin", "Warfarin blocks the recycling of vitamin K. It thins the blood of adults.")
+RANKING = Ranking(ASKED.text, (Hit(1, ANSWERING, 1.0),), {"total": 1.0})
+
+
+@pytest.fixture
+def probability(monkeypatch):
+    """Set the probability of an answer by the evidence."""
+    chance = {"is": 0.5}
+    monkeypatch.setattr(CertaintyModel, "probability", lambda model, row: chance["is"])
+    monkeypatch.setattr(module, "certainty_model", lambda read: model())
+    return lambda value: chance.update({"is": value})
+
+
+def withheld_or_given(question=ASKED, generator=None, **settings):
+    return Answerer(None, generator, Settings.of(**settings)).answer_or_withhold(question, RANKING)
+
+
+def test_an_answer_is_given_as_one_as_what_may_be_one_or_withheld(probability):
+    probability(0.6)
+    given = withheld_or_given()
+    assert (given.certainty, given.abstained, given.evidence_probability) == ("answer", False, 0.6)
+    assert given.text.startswith("Warfarin blocks the recycling of vitamin K. [1]")
+    probability(0.59)
+    doubtful = withheld_or_given()
+    assert (doubtful.certainty, doubtful.abstained) == ("may", False)
+    assert doubtful.text == f"{MAY} Warfarin blocks the recycling of vitamin K. [1]"
+    assert len(doubtful.sentences) == len(doubtful.citations) == 1
+    probability(0.29)
+    withheld = withheld_or_given()
+    assert (withheld.certainty, withheld.abstained, withheld.text) == ("nothing", True, NOTHING)
+    assert (withheld.sentences, withheld.citations, len(withheld.hits)) == ((), (), 1)
+    assert "with probability 0.29 (--answer-anyway" in withheld.notes[0]
+
+
+def test_what_is_withheld_names_the_telling_words_that_no_hit_holds(probability):
+    probability(0.1)
+    withheld = withheld_or_given(Question("q", "Does warfarin cause tinnitus or ototoxicity?"))
+    assert withheld.text in (
+        "I found nothing on tinnitus, ototoxicity.", "I found nothing on ototoxicity, tinnitus."
+    )  # fmt: skip
+
+
+def test_a_withheld_question_is_not_generated_and_choices_and_overrides_are_answered(probability):
+    probability(0.1)
+    generator = ScriptedGenerator(
+        [json.dumps({"answer": "Warfarin blocks the recycling of vitamin K.", "citations": [1]})]
+    )
+    assert withheld_or_given(generator=generator).abstained and generator.prompts == []
+    anyway = withheld_or_given(generator=generator, answer_anyway=True)
+    assert (anyway.abstained, anyway.certainty, anyway.evidence_probability) == (False, None, None)
+    assert withheld_or_given(evidence_threshold=0.1).certainty == "answer"
+    chosen = withheld_or_given(Question("q", ASKED.text, {"A": "warfarin", "B": "zinc"}))
+    assert (chosen.choice, chosen.abstained) == ("A", False)
+
+
+def test_the_model_of_readers_is_used_where_a_reader_tells_answers(monkeypatch):
+    reads = []
+    monkeypatch.setattr(module, "certainty_model", lambda read: reads.append(read) or model())
+    for tells in (True, False):
+        reader = ScriptedReader(lambda query, window: (0.1, 0.1, 0.9), tells_answers=tells)
+        Answerer(None, None, Settings(), Extractor(None, lambda: reader)).probability(ASKED.text, RANKING)  # noqa: B023
+    assert reads == [True, False]
+
+
+@pytest.mark.slow
+def test_what_the_demonstration_corpus_lacks_is_withheld_and_what_it_covers_is_answered(demo_home):
+    from biorag.engine import open_index
+
+    covered = (QUESTIONS.parent / "demo_questions.jsonl").read_text(encoding="utf-8").splitlines()
+    with open_index(Settings.of(home=demo_home)) as opened:
+        answerer = opened.answerer(None)
+
+        def abstains(text):
+            return answerer.answer(Question("q", text)).abstained
+
+        assert abstains("Who won the 1998 football world cup?")
+        assert not any(abstains(json.loads(line)["question"]) for line in covered[:8])
+        for name in ("outside-medicine", "uncovered-medicine"):
+            lines = (QUESTIONS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+            assert all(abstains(json.loads(line)["text"]) for line in lines[:3])
