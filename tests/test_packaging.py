@@ -83,7 +83,7 @@ def package_files() -> set[str]:
 def test_wheel_and_sdist_have_every_file_of_the_package(sdist, wheel):
     files = package_files()
     assert files >= {
-        "biorag/answering/verification/data/words.toml",
+        "biorag/answering/guards/data/words.toml",
         "biorag/corpus/demo/benchmark.json",
         "biorag/corpus/demo/snippets.jsonl",
         "biorag/prompts/open.txt",

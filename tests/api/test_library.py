@@ -208,10 +208,10 @@ def test_an_answer_shows_its_marks():
     sentences = (
         CheckedSentence("It does.", Verdict.SUPPORTED, (1, 2)),
         CheckedSentence(HOSTILE, Verdict.UNSUPPORTED),
-        CheckedSentence("It does not.", Verdict.CONTRADICTED),
+        CheckedSentence("It does not.", Verdict.CONTRADICTED, basis="reader"),
     )
     answer = AnswerResult(Question("ask", HOSTILE), text="It does.", sentences=sentences, hits=HITS)
-    assert str(answer) == f"It does. [1, 2] {HOSTILE} [unsupported] It does not. [contradicted]"
+    assert str(answer) == f"It does. [1, 2] {HOSTILE} [not stated in these words] It does not. [contradicted]"
     assert not answer.supported
     assert HOSTILE not in answer._repr_markdown_() and "\\[contradicted\\]" in answer._repr_markdown_()
     chosen = AnswerResult(Question("ask", "?", {"A": "yes", "B": "no"}), text="no", choice="B", sentences=sentences[:1])
@@ -219,24 +219,44 @@ def test_an_answer_shows_its_marks():
 
 
 @pytest.mark.parametrize(
-    ("verdict", "probabilities", "mark", "line"),
+    ("verdict", "basis", "probabilities", "mark", "line"),
     [
-        ("supported", (0.96, 0.01, 0.03), "", "Supported"),
-        ("supported", (0.83, 0.02, 0.15), " [supported, 83 %]", "Supported"),
-        ("unsupported", (0.2, 0.18, 0.62), " [unsupported, 62 %]", "Unsupported: no snippet at hand says this"),
-        ("contradicted", (0, 0.7, 0.3), " [contradicted, 70 %]", "Contradicted"),
-        ("unsure", (0.55, 0.05, 0.4), " [not sure: 55 % supported]", "Not sure whether the evidence says this"),
-        ("unsure", (0.05, 0.55, 0.4), " [not sure: 55 % contradicted]", "Not sure whether the evidence says this"),
-        ("unsure", (), " [not sure]", "Not sure whether the evidence says this"),
+        ("supported", "reader", (0.96, 0.01, 0.03), "", "Supported"),
+        ("supported", "reader", (0.83, 0.02, 0.15), " [supported, 83 %]", "Supported"),
+        ("supported", "quote", (0.83, 0.02, 0.15), "", "Stated"),
+        ("supported", "quote", (), "", "Stated"),
+        ("unsupported", "reader", (0.2, 0.18, 0.62), " [unsupported, 62 %]", "Unsupported"),
+        ("unsupported", "none", (), " [not stated in these words]", "Not stated in these words"),
+        ("contradicted", "reader", (0, 0.7, 0.3), " [contradicted, 70 %]", "Contradicted"),
+        ("contradicted", "quote", (), " [differs]", "Differs"),
+        (
+            "unsure",
+            "reader",
+            (0.55, 0.05, 0.4),
+            " [not sure: 55 % supported]",
+            "Not sure whether the evidence says this",
+        ),
+        (
+            "unsure",
+            "reader",
+            (0.05, 0.55, 0.4),
+            " [not sure: 55 % contradicted]",
+            "Not sure whether the evidence says this",
+        ),
+        ("unsure", "reader", (), " [not sure]", "Not sure whether the evidence says this"),
     ],
 )
-def test_a_mark_says_how_likely_a_verdict_is_where_the_judge_is_not_certain(verdict, probabilities, mark, line):
+def test_a_mark_says_what_is_established_and_how_likely_a_reader_thinks_it(verdict, basis, probabilities, mark, line):
     probability = dict(zip(LABELS, probabilities, strict=False))
-    sentence = CheckedSentence("It does.", Verdict(verdict), probability=probability)
+    difference = {"difference": "12 %, not 21 %"} if mark == " [differs]" else {}
+    sentence = CheckedSentence("It does.", Verdict(verdict), probability=probability, basis=basis, **difference)
     answer = AnswerResult(Question("ask", "?"), text="It does.", sentences=(sentence,))
     assert str(answer) == f"It does.{mark}"
     assert verdict_line(answer).text == line
-    assert answer.to_json()["sentences"][0]["verdict"] == verdict
+    (written,) = answer.to_json()["sentences"]
+    assert written == {"text": "It does.", "verdict": verdict, "citations": [], "evidence": [], "basis": basis} | (
+        difference | ({"probability": probability} if probability else {})
+    )
     both = replace(answer, sentences=(sentence, CheckedSentence("So.", Verdict.SUPPORTED, (1,))))
     assert (", 1 not sure" in verdict_line(both).text) == (verdict == "unsure")
 
@@ -272,10 +292,10 @@ def test_what_is_exported_is_documented(name):
 
 
 def test_a_session_loads_models_when_it_needs_them_and_verifies_by_id_and_pmid(small_home, monkeypatch):
-    settings, loaded = Settings.of(home=small_home, name="default", mode="bm25", rerank=False, verifier="none"), []
+    settings, loaded = Settings.of(home=small_home, name="default", mode="bm25", rerank=False, reader="none"), []
     load = session.load_models
     monkeypatch.setattr(session, "load_models", lambda *parts: loaded.append(parts) or load(*parts))
-    claim = "Warfarin blocks vitamin K recycling."
+    claim = "Warfarin blocks vitamin K recycling and thins the blood."
     with Session(settings) as opened:
         assert opened.show(1001)[0].id == "s1"
         assert [opened.verify(claim, snippet=name).verdict for name in ("s1", "1001", "s2")] == [
@@ -292,7 +312,7 @@ def test_a_session_loads_models_when_it_needs_them_and_verifies_by_id_and_pmid(s
 def test_sessions_beside_one_another_load_no_model_twice(small_home, tmp_path, tiny_encoder):
     home = tmp_path / "home"
     shutil.copytree(small_home, home)
-    settings = Settings.of(home=home, name="default", verifier="none")
+    settings = Settings.of(home=home, name="default", reader="none")
     rename_index(Settings.of(home=shutil.copytree(small_home, tmp_path / "copy"), name="default"), "second")
     (tmp_path / "copy" / "indexes" / "second").rename(home / "indexes" / "second")
     with Session(settings, eager=True) as first:

@@ -142,7 +142,7 @@ def test_the_command_measures_resumes_and_refuses_another_run(dataset, tmp_path,
         "".join(json.dumps({"id": s.id, "title": "", "content": s.content}) + "\n" for s in SNIPPETS.values())
     )
     succeeded(invoke("index", corpus, "--encoder", tiny_encoder, "--name", "small", home=home))
-    arguments = ("bench", "verification", dataset, "--name", "small", "--out", out, "--json")
+    arguments = ("bench", "verification", dataset, "--name", "small", "--reader", "none", "--out", out, "--json")
     report = done(invoke(*arguments, home=home))
     assert report["kinds"]["verbatim"] == {
         "claims": 2, "true": True, "supported": 1.0, "unsupported": 0.0, "contradicted": 0.0, "unsure": 0.0,
@@ -160,7 +160,7 @@ def test_the_command_measures_resumes_and_refuses_another_run(dataset, tmp_path,
 
 
 LABELLED = [
-    ("Serum TNF rose in children.", "supports"),
+    ("Serum TNF rises in children.", "supports"),
     ("Serum TNF did not rise in children.", "contradicts"),
     ("Walking improves the mood of everyone.", "supports"),
     ("IL-6 predicts death.", "neither"),
@@ -168,7 +168,7 @@ LABELLED = [
 
 
 def labelled(path, rows=LABELLED):
-    text = {"title": "", "sentences": ["Serum TNF rose in children.", "Walking improves mood."]}
+    text = {"title": "", "sentences": ["Serum TNF rises in children.", "Walking improves mood."]}
     path.write_text(
         "".join(
             json.dumps({"id": str(number), "claim": claim, "label": label, **text}) + "\n"
@@ -181,7 +181,7 @@ def labelled(path, rows=LABELLED):
 def test_files_of_labelled_claims_are_measured_without_an_index_and_resume(tmp_path):
     home, out = tmp_path / "home", tmp_path / "run"
     first, second = labelled(tmp_path / "one.jsonl"), labelled(tmp_path / "two.jsonl", LABELLED[:2])
-    arguments = ("bench", "verification", first, second, "--out", out, "--json")
+    arguments = ("bench", "verification", first, second, "--reader", "none", "--out", out, "--json")
     report = done(invoke(*arguments, home=home))
     assert (report["claims"], list(report["sets"])) == (6, ["one", "two"])
     labels = report["sets"]["one"]["labels"]
@@ -219,45 +219,45 @@ def test_sources_that_cannot_be_measured_are_refused(dataset, tmp_path):
     refused(4, "index", tmp_path / "none")
 
 
-def test_a_verifier_is_trained_and_judges(dataset, tmp_path, tiny_encoder, tiny_cross_encoder):
-    home, corpus, model = tmp_path / "home", tmp_path / "corpus.jsonl", tmp_path / "verifier"
+def test_a_reader_is_trained_and_reads(dataset, tmp_path, tiny_encoder, tiny_cross_encoder):
+    home, corpus, model = tmp_path / "home", tmp_path / "corpus.jsonl", tmp_path / "reader"
     corpus.write_text(
         "".join(json.dumps({"id": s.id, "title": "", "content": s.content}) + "\n" for s in SNIPPETS.values())
     )
     succeeded(invoke("index", corpus, "--encoder", tiny_encoder, "--name", "small", home=home))
     fast = ("--precision", "fp32", "--batch-size", 4, "--max-tokens", 32, "--evaluations", 1, "--validation", 0)
-    training = ("train", "verifier", labelled(tmp_path / "people.jsonl"), "--base", tiny_encoder, *fast)
+    training = ("train", "reader", labelled(tmp_path / "people.jsonl"), "--base", tiny_encoder, *fast)
     manifest = done(invoke(*training, "--out", model, "--json", home=home))
     assert manifest["data"]["sources"]["people"] == {"supports": 2, "contradicts": 1, "neither": 2}
     claim = ("verify", ANSWERS["q1"][0], "--name", "small", "--snippet", "a", "--json")
-    assert done(invoke(*claim, "--verifier", f"cross:{model}", home=home))["verdict"] != "contradicted"
+    assert done(invoke(*claim, "--reader", f"cross:{model}", home=home))["verdict"] != "contradicted"
     report = done(
-        invoke("bench", "verification", dataset, "--name", "small", "--verifier", model, "--out", tmp_path / "run",
+        invoke("bench", "verification", dataset, "--name", "small", "--reader", model, "--out", tmp_path / "run",
                "--json", home=home)
     )  # fmt: skip
-    assert report["config"]["verifier"] == str(model)
-    people = ("bench", "verification", tmp_path / "people.jsonl", "--verifier", model)
+    assert report["config"]["reader"] == str(model)
+    people = ("bench", "verification", tmp_path / "people.jsonl", "--reader", model)
     measured = done(invoke(*people, "--out", tmp_path / "labelled", "--json", home=home))["sets"]["people"]
     judged = [json.loads(row) for row in (tmp_path / "labelled" / "claims.jsonl").read_bytes().splitlines()]
-    assert not any("probability" in row for row in judged[:2]), "the rules alone see a copy, and deny"
+    assert not any("probability" in row for row in judged[:2]), "words alone state, and deny"
     assert set(judged[2]["probability"]) == {"supports", "contradicts", "neither"}
     assert measured["calibration"]["claims"] == sum("probability" in row for row in judged)
     assert "calibration error" in succeeded(invoke(*people, "--out", tmp_path / "labelled", home=home)).stdout
-    failed(invoke(*claim, "--verifier", tiny_encoder, home=home), 4, "biorag train verifier")
-    asked = ("ask", QUESTIONS[0].text, "--name", "small", "--answer-anyway", "--json", "--verifier")
+    failed(invoke(*claim, "--reader", tiny_encoder, home=home), 4, "biorag train reader")
+    asked = ("ask", QUESTIONS[0].text, "--name", "small", "--answer-anyway", "--json", "--reader")
     assert done(invoke(*asked, model, home=home))["answer"]
-    failed(invoke(*asked, tiny_encoder, home=home), 4, "biorag train verifier")
+    failed(invoke(*asked, tiny_encoder, home=home), 4, "biorag train reader")
     claims_file, out = tmp_path / "some.jsonl", tmp_path / "verdicts.jsonl"
     claims_file.write_text(json.dumps({"id": "q1", "claim": ANSWERS["q1"][0]}) + "\n")
-    many = ("verify", "--claims", claims_file, "--out", out, "--name", "small", "--verifier", model, "--json")
+    many = ("verify", "--claims", claims_file, "--out", out, "--name", "small", "--reader", model, "--json")
     assert done(invoke(*many, home=home))["claims"] == 1
     shutil.copytree(tiny_cross_encoder, model, dirs_exist_ok=True)  # other weights at the same path
-    failed(invoke(*many, home=home), 5, out, "verifier")
+    failed(invoke(*many, home=home), 5, out, "reader")
 
 
 def test_weighing_is_scored_by_the_first_three_of_each_column():
-    claim = weighed.LabelledEvidence("both:x:0", "both", "C.", {"a": "supports", "b": "supports", "c": "contradicts"})
-    silent = weighed.LabelledEvidence("both:x:1", "both", "D.", {})
+    claim = weighed.LabelledEvidence("x:0", "C.", {"a": "supports", "b": "supports", "c": "contradicts"})
+    silent = weighed.LabelledEvidence("x:1", "D.", {})
     rows = [
         {"id": claim.id, "supporting": ["x", "a", "c", "b"], "opposing": ["b", "c"], "reached": ["a", "b", "c"]},
         {"id": silent.id, "supporting": ["z"], "opposing": [], "reached": []},
@@ -272,8 +272,8 @@ def test_weighing_is_scored_by_the_first_three_of_each_column():
 
 def test_weighing_an_index_of_both_sides(tmp_path, tiny_encoder):
     home = tmp_path / "home"
-    texts = {"1": "Aspirin reduced mortality after stroke.", "2": "Aspirin increased mortality after stroke."}
-    corpus = write_medrag(tmp_path / "c.jsonl", [Snippet(*pair, "") for pair in texts.items()])
+    texts = {"1": "Aspirin reduced mortality after stroke.", "2": "Aspirin did not reduce mortality after stroke."}
+    corpus = write_medrag(tmp_path / "c.jsonl", [Snippet(id, "", text) for id, text in texts.items()])
     succeeded(invoke("index", corpus, "--encoder", tiny_encoder, home=home))
     rows = [
         {"id": f"set-0-{id}", "claim": texts["1"], "title": text, "sentences": [], "label": label}
@@ -281,10 +281,9 @@ def test_weighing_an_index_of_both_sides(tmp_path, tiny_encoder):
     ]
     path = tmp_path / "claims.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = ("bench", "verification", path, "--weigh", "--out", tmp_path / "out")
+    words = ("bench", "verification", path, "--weigh", "--reader", "none", "--out", tmp_path / "out")
     report = done(invoke(*words, "--json", home=home))
-    assert report["claims"] == 1
-    assert {name: measured["f1"] for name, measured in report["weighing"].items()} == dict.fromkeys(weighed.VARIANTS, 1)
-    assert "both" in succeeded(invoke(*words, home=home)).stdout
+    assert (report["claims"], report["weighing"]["f1"], report["weighing"]["reached"]) == (1, 1, 1)
+    assert "1 claims, weighed\nprecision\trecall\tF1\t" in succeeded(invoke(*words, home=home)).stdout
     path.write_text(json.dumps({**rows[0], "id": "set-0-3"}))
     failed(invoke(*words[:-1], tmp_path / "other", home=home), 3, "the index its document '3'")

@@ -1,4 +1,4 @@
-"""`biorag bench answers`, `bench bioasq --phase b` and `biorag tune abstention` from the command line."""
+"""`biorag bench answers` and `bench bioasq --phase b` from the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from biorag.answering.abstention.estimator import FILE, read_coefficients
+from biorag.answering.certainty import certainty_model
 from tests import cli
 from tests.cli import done, failed, succeeded
 from tests.conftest import write_judged, write_medrag
@@ -41,9 +41,10 @@ def invoke(place, tmp_path, monkeypatch):
 
 
 def test_extracts_are_scored_against_the_ideal_answers_and_a_run_resumes(invoke, place, tmp_path):
-    run = partial(invoke, "bench", "answers", place / "asked", "--out", "out", "--json")
+    run = partial(invoke, "bench", "answers", place / "asked", "--reader", "none", "--out", "out", "--json")
     report = done(run())
-    assert (report["questions"], report["answer"], report["abstention"]) == (9, "extract", None)
+    assert (report["questions"], report["answer"]) == (9, "extract")
+    assert (report["abstention"]["n"], report["abstention"]["threshold"]) == (9, certainty_model(read=False).answer)
     assert report["ideal"]["n"] == 9
     assert report["ideal"]["ROUGE-2 F1"]["mean"] > 0.3  # eight ideal answers stand in the index
     assert report["exact"]["factoid"]["n"] == 1
@@ -55,7 +56,7 @@ def test_extracts_are_scored_against_the_ideal_answers_and_a_run_resumes(invoke,
     again = done(run())
     assert {**again, "answer_ms": None} == {**report, "answer_ms": None}
     assert "other answer" in failed(
-        invoke("bench", "answers", place / "asked", "--answer", "generate", "--out", "out"), 5
+        invoke("bench", "answers", place / "asked", "--answer", "generate", "--reader", "none", "--out", "out"), 5
     )
 
 
@@ -77,27 +78,3 @@ def test_phase_b_of_a_golden_file(invoke, tmp_path):
     (batch,) = report["batches"]
     assert (batch["dataset"], batch["ideal"]["ROUGE-2 F1"]["mean"]) == ("1B", 1.0)
     assert batch["exact"]["factoid"]["lenient"]["mean"] == 1.0
-
-
-def test_coefficients_are_fitted_stored_used_and_refused_for_another_encoder(invoke, place, tmp_path):
-    outside = [{"_id": f"o{n}", "text": f"Who won match number {n}?"} for n in range(8)]
-    (tmp_path / "elsewhere.jsonl").write_text("\n".join(map(json.dumps, outside)))
-    tune = partial(invoke, "tune", "abstention", place / "asked", "--outside", "elsewhere.jsonl", "--out", "out")
-    assert failed(tune("--report-share", "0.9"), 3).startswith("error: there are too few questions to fit on")
-    report = done(tune("--report-share", "0.4", "--no-write", "--json"))
-    assert report["written"] is None
-    assert set(report["answered"]) == {"asked, gold in", "asked, gold out", "elsewhere"}
-    assert set(report["measures"]) == {"all", "asked"}
-    found = read_coefficients(tmp_path / "out" / FILE)
-    assert (found.data, found.snippets) == (("asked", "elsewhere"), 12)
-    assert (tmp_path / "out" / "curves.png").is_file()
-    assert done(invoke("ask", "What is malaria?", "--json"))["evidence_probability"] is None  # none for this encoder
-    own = place / "home" / "indexes" / "default" / FILE
-    try:
-        found.save(own)
-        answer = done(invoke("ask", "What is malaria?", "--evidence-threshold", "1", "--json"))
-        assert (answer["abstained"], len(answer["hits"])) == (answer["evidence_probability"] < 1, 5)
-        own.write_text(own.read_text().replace(found.encoder.sha256, "0" * 64))
-        assert "was fitted for encoder" in failed(invoke("ask", "What is malaria?"), 5)
-    finally:
-        own.unlink()

@@ -22,6 +22,13 @@ PROMPT = "biorag> "
 ASPIRIN = "Does aspirin lower fever?"
 
 
+@pytest.fixture(autouse=True)
+def answered_by_words(monkeypatch):
+    """No answer is withheld, and nothing reads the evidence."""
+    monkeypatch.setenv("BIORAG_ANSWER_ANYWAY", "true")
+    monkeypatch.setenv("BIORAG_READER", "none")
+
+
 @pytest.fixture(scope="module")
 def home(small_home):
     return small_home
@@ -75,13 +82,13 @@ def test_a_generator_makes_a_follow_up_stand_alone(chat, script):
             return 200, {"data": [{"id": "m"}]}
         if "Follow-up:" in body["messages"][-1]["content"]:
             return json.dumps({"question": "Does aspirin relieve pain?"})
-        return answer("Aspirin lowers fever and relieves pain.")
+        return answer("Aspirin lowers fever and relieves pain by blocking cyclooxygenase.")
 
     script.rule = reply
     result = chat(ASPIRIN, "and pain?", options=("--llm", script.url, "--no-cache"))
     assert "searched: Does aspirin relieve pain?" in result.stderr
     assert "Does aspirin relieve pain?" in script.bodies[-1]["messages"][-1]["content"]
-    assert result.stdout.count("Supported by [1]") == 2
+    assert result.stdout.count("Stated by [1]") == 2
 
 
 def test_hits_are_shown_and_cited_by_their_numbers(chat, home):
@@ -259,7 +266,7 @@ def test_ctrl_c_stops_an_answer_and_the_next_question_is_answered(terminal, scri
         if not body:
             return 200, {"data": [{"id": "m"}]}
         if "warfarin" in body["messages"][-1]["content"].rpartition("## Question")[2]:
-            return answer("Warfarin blocks vitamin K recycling.")
+            return answer("Warfarin blocks vitamin K recycling and thins the blood.")
         asked.set()
         threading.Event().wait()  # as long as the tests run
 
@@ -270,6 +277,6 @@ def test_ctrl_c_stops_an_answer_and_the_next_question_is_answered(terminal, scri
     talk.process.sendintr()
     assert "stopped" in talk.read()
     assert "nothing was asked yet" in talk.type("/cite")
-    assert "Warfarin blocks vitamin K recycling. [1]" in talk.type("What does warfarin block?")
+    assert "Warfarin blocks vitamin K recycling and thins the blood. [1]" in talk.type("What does warfarin block?")
     talk.process.sendline("/quit")
     assert talk.ended() == 0

@@ -5,9 +5,9 @@ import json
 import pytest
 from docx import Document
 
-from biorag.answering.stance import StanceReader
 from biorag.types import Snippet
 from tests.cli import done, failed, invoke, succeeded
+from tests.fakes import ScriptedReader
 
 RECORDS = [
     ("Isoniazid neuropathy and pyridoxine in adults", "Isoniazid causes neuropathy. It is old.", 11, 2011, {}),
@@ -30,9 +30,9 @@ KINDS = ["not_found", "wrong_identifier", "retracted", "contradicted", "wrong_me
 
 
 @pytest.fixture(autouse=True)
-def rules_alone(monkeypatch):
-    """No test depends on the starter's model of stances."""
-    monkeypatch.setattr("biorag.api.session.load_stance_reader", lambda checker, *_: StanceReader(checker))
+def words_alone(monkeypatch):
+    """No test depends on the packaged reader."""
+    monkeypatch.setenv("BIORAG_READER", "none")
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +81,15 @@ def test_findings_in_the_order_of_their_harm_and_what_is_not_sure_apart(home, tm
         "supported": 1,
         "not_judged": 1,
     }
+
+
+def test_what_a_sure_reader_does_not_find_is_unsupported(home, tmp_path, monkeypatch):
+    monkeypatch.setattr("biorag.engine.load_reader", lambda settings: ScriptedReader(lambda claim, window: (0.1, 0.05)))
+    report = done(invoke("check", write_docx(tmp_path / "paper.docx"), "--json", home=home))
+    assert [finding["kind"] for finding in report["findings"]] == [*KINDS, "unsupported"]
+    last = report["findings"][-1]
+    assert (last["key"], last["message"], last["probability"]) == ("3", "the cited abstract does not say so", 0.85)
+    assert report["not_sure"] == []
 
 
 def test_exit_codes_and_what_a_terminal_shows(home, tmp_path):

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from rich.console import Console
 
+from biorag.answering.certainty import certainty_model
+from biorag.types import Trust
 from tests.cli import done, failed, invoke, succeeded
-from tests.fakes import ScriptedGenerator
+from tests.fakes import ScriptedGenerator, ScriptedReader
 
 HIT_KEYS = ["rank", "id", "pmid", "title", "content", "score", "metadata", "facts"]
 ANSWER_KEYS = {"question", "options", "answer", "choice", "reasoning", "relevant_context", "citations", "hits"}
 CHECKED_KEYS = {
-    "kind",
-    "short_answer",
-    "items",
-    "models",
-    "answerer",
-    "abstained",
-    "evidence_probability",
-    "sentences",
-    "timings_ms",
+    *("kind", "short_answer", "items", "models", "answerer", "certainty", "abstained", "evidence_probability"),
+    *("sentences", "timings_ms"),
 }
+BM25 = ("--mode", "bm25", "--no-rerank")
+BLOCKED, BLOCKS = "What blocks vitamin K?", "Warfarin blocks vitamin K recycling and thins the blood."
 
 
 @pytest.fixture
@@ -43,6 +41,13 @@ def search_small(run, small_home):
 
 def ids(found):
     return [hit["id"] for hit in found["hits"]]
+
+
+@pytest.fixture
+def ask(run, small_home):
+    """Ask a question of which no answer is withheld, by the words of the evidence alone."""
+    words = ("ask", *BM25, "--answer-anyway", "--reader", "none")
+    return lambda *more: succeeded(run(*words, *more, home=small_home))
 
 
 @pytest.fixture
@@ -175,18 +180,17 @@ def test_in_a_terminal_pmids_are_links_and_matched_words_stand_out(monkeypatch, 
 # --- ask ---
 
 
-def test_ask_json_has_the_documented_shape(run, small_home, scripted):
-    reply = {"answer": "Warfarin blocks vitamin K recycling.", "citations": [1]}
-    scripted.replies = [json.dumps(reply)]
-    found = done(run("ask", "What blocks vitamin K?", "--mode", "bm25", "--json", home=small_home))
+def test_ask_json_has_the_documented_shape(ask, scripted):
+    scripted.replies = [json.dumps({"answer": BLOCKS, "citations": [1]})]
+    found = done(ask(BLOCKED, "--json"))
     assert set(found) == ANSWER_KEYS | {"notes", "parsed", "option_logprobs", "supplied"} | CHECKED_KEYS
-    assert (found["question"], found["options"], found["choice"]) == ("What blocks vitamin K?", {}, None)
-    assert found["answer"] == "Warfarin blocks vitamin K recycling."
+    assert (found["question"], found["options"], found["choice"]) == (BLOCKED, {}, None)
+    assert found["answer"] == BLOCKS
     (citation,) = found["citations"]
     assert list(citation) == ["n", "id", "pmid", "title", "quote", "score", "metadata"]
-    assert (citation["n"], citation["id"], citation["pmid"]) == (1, "s1", 1001)
+    assert (citation["n"], citation["id"], citation["pmid"], citation["quote"]) == (1, "s1", 1001, BLOCKS)
     assert (found["kind"], found["short_answer"], found["items"]) == ("factoid", "", [])
-    assert citation["quote"] == "Warfarin blocks vitamin K recycling and thins the blood."
+    assert (found["certainty"], found["evidence_probability"]) == (None, None), "what is answered anyway"
     assert ids(found)[0] == "s1"
     assert [list(hit) for hit in found["hits"]] == [HIT_KEYS] * len(found["hits"])
     assert found["models"]["generator"] == "scripted"
@@ -201,30 +205,33 @@ def test_ask_with_options_gives_a_choice(run, small_home, scripted):
     found = done(run("ask", "What blocks vitamin K?", *options, "--mode", "bm25", "--json", home=small_home))
     assert found["options"] == {"A": "thiamine", "B": "warfarin = coumarin", "C": "folate"}
     assert (found["choice"], found["answer"], found["relevant_context"]) == ("B", "warfarin = coumarin", "YES")
-    assert found["reasoning"] == "Document."  # a mark that no sentence of the evidence bears out
+    assert found["reasoning"] == "Document."  # a mark that no sentence of the evidence supports
     assert scripted.schemas[0]["properties"]["answer_choice"]["enum"] == ["A", "B", "C"]
 
 
-def test_ask_without_json_shows_the_answer_then_the_evidence(run, small_home, scripted):
-    scripted.replies = [
-        json.dumps({"answer": "Warfarin blocks vitamin K recycling. It cures [bold]colds[/bold].", "citations": [1, 9]})
-    ]
-    result = run("ask", "What blocks vitamin K?", "--mode", "bm25", home=small_home)
-    assert result.exit_code == 0
+def test_ask_without_json_shows_the_answer_then_the_evidence(ask, scripted):
+    scripted.replies = [json.dumps({"answer": f"{BLOCKS} It cures [bold]colds[/bold].", "citations": [1, 9]})]
+    result = ask(BLOCKED)
     answer, _, evidence = result.stdout.partition("Evidence")
-    assert "1 of 2 sentences supported by [1]" in answer
-    assert "Warfarin blocks vitamin K recycling. [1] It cures [bold]colds[/bold]. [unsupported]" in answer
-    assert "[1] “Warfarin blocks vitamin K recycling and thins the blood.” PMID 1001" in answer
+    assert "1 of 2 sentences stated by [1]" in answer
+    assert f"{BLOCKS} [1] It cures [bold]colds[/bold]. [not stated in these words]" in answer
+    assert f"[1] “{BLOCKS}” PMID 1001" in answer
     assert "1*" in evidence, "a cited snippet is marked"
     assert "note: citation [9] was dropped: there is no document of that number" in result.stderr
 
 
-def test_a_generated_answer_to_a_yes_no_question_says_which(run, small_home, scripted):
-    scripted.replies = [json.dumps({"answer": "Yes, warfarin blocks vitamin K recycling.", "citations": [1]})]
-    found = done(run("ask", "Does warfarin block vitamin K?", "--mode", "bm25", "--json", home=small_home))
+def test_what_differs_from_the_evidence_is_marked_with_the_sentence_that_has_it(ask, scripted):
+    denied = BLOCKS.replace("blocks", "does not block")
+    scripted.replies = [json.dumps({"answer": denied, "citations": []})]
+    assert ask(BLOCKED).stdout.splitlines()[:3] == ["Differs", f"{denied} [differs]", f"[1] says “{BLOCKS}”"]
+
+
+def test_a_generated_answer_to_a_yes_no_question_says_which(ask, scripted):
+    question, reply = "Does warfarin block vitamin K?", json.dumps({"answer": f"Yes, {BLOCKS}", "citations": [1]})
+    scripted.replies = [reply, reply]
+    found = done(ask(question, "--json"))
     assert (found["kind"], found["short_answer"]) == ("yesno", "yes")
-    shown = run("ask", "Does warfarin block vitamin K?", "--mode", "bm25", home=small_home)
-    assert "Yes. Yes" not in shown.stdout
+    assert "Yes. Yes" not in ask(question).stdout
 
 
 @pytest.mark.parametrize(
@@ -239,26 +246,51 @@ def test_a_generated_answer_to_a_yes_no_question_says_which(run, small_home, scr
         ("No evidence supports this; warfarin thins the blood. It does so by vitamin K.", False),
     ],
 )
-def test_a_model_that_does_not_know_withholds_the_answer(run, small_home, scripted, text, withheld):
+def test_a_model_that_does_not_know_withholds_the_answer(ask, scripted, text, withheld):
     scripted.replies = [json.dumps({"answer": text, "citations": [1]})]
-    found = done(run("ask", "What blocks vitamin K?", "--mode", "bm25", "--json", home=small_home))
-    assert found["abstained"] == withheld
+    found = done(ask(BLOCKED, "--json"))
+    assert (found["abstained"], found["certainty"]) == (withheld, "nothing" if withheld else None)
     assert ("nothing that answers" in found["answer"]) == withheld
 
 
-def test_ask_extracts_where_no_generator_is_named(run, small_home):
-    found = done(run("ask", "What blocks vitamin K?", "--mode", "bm25", "--no-rerank", "--json", home=small_home))
-    assert found["answer"] == "Warfarin blocks vitamin K recycling and thins the blood. [1]"
+def test_ask_extracts_where_no_generator_is_named(ask):
+    found = done(ask(BLOCKED, "--json"))
+    assert found["answer"] == f"{BLOCKS} [1]"
     assert (found["answerer"], found["abstained"], found["models"]["generator"]) == ("extract", False, None)
-    quote = "Warfarin blocks vitamin K recycling and thins the blood."
+    evidence = [{"id": "s1", "quote": BLOCKS}]
     assert found["sentences"] == [
-        {"text": quote, "verdict": "supported", "citations": [1], "evidence": [{"id": "s1", "quote": quote}]}
+        {"text": BLOCKS, "verdict": "supported", "citations": [1], "evidence": evidence, "basis": "quote"}
     ]
-    result = run("ask", "What blocks vitamin K?", "--mode", "bm25", "--no-rerank", home=small_home)
-    assert result.stdout.splitlines()[:2] == [
-        "Extract: 1 sentence of the evidence, verbatim",
-        "Warfarin blocks vitamin K recycling and thins the blood. [1]",
-    ]
+    shown = ask(BLOCKED).stdout.splitlines()
+    assert shown[:2] == ["Extract: 1 sentence of the evidence, verbatim", f"{BLOCKS} [1]"]
+
+
+@pytest.mark.parametrize(
+    ("certainty", "answer"),
+    [("answer", f"{BLOCKS} [1]"), ("may", f"This may answer it: {BLOCKS} [1]"), ("nothing", "")],
+)
+def test_how_sure_an_answer_is(run, small_home, monkeypatch, certainty, answer):
+    """The bounds of the three answers are set around the probability, whatever it is."""
+    bounds = {"answer": (0.0, 0.0), "may": (0.0, 1.0), "nothing": (1.0, 1.0)}[certainty]
+    model = replace(certainty_model(read=False), may=bounds[0], answer=bounds[1])
+    monkeypatch.setattr("biorag.answering.answerer.certainty_model", lambda read: model)
+    words = ("ask", BLOCKED, *BM25, "--reader", "none")
+    found = done(run(*words, "--json", home=small_home))
+    assert (found["certainty"], found["abstained"]) == (certainty, certainty == "nothing")
+    assert 0 < found["evidence_probability"] < 1
+    assert found["answer"] == answer or found["answer"].startswith("I found nothing") and not found["sentences"]
+    assert answer in succeeded(run(*words, home=small_home)).stdout
+
+
+def test_no_yes_or_no_is_said_without_a_trusted_reader(run, small_home, monkeypatch):
+    words = ("ask", "Does warfarin block vitamin K recycling?", *BM25, "--answer-anyway")
+    for trusted_from, lead in ((2.0, ""), (0.5, "Yes. ")):
+        reader = ScriptedReader(lambda claim, window: (0.9, 0.05, 0.9), Trust(polar=trusted_from), tells_answers=True)
+        monkeypatch.setattr("biorag.engine.load_reader", lambda settings, reader=reader: reader)
+        found = done(run(*words, "--json", home=small_home))
+        assert (found["kind"], found["short_answer"]) == ("yesno", lead.lower().rstrip(". "))
+        assert f"\n{lead}{BLOCKS} [1]\n" in succeeded(run(*words, home=small_home)).stdout
+        assert ("read by scripted" in found["notes"]) == bool(lead)
 
 
 @pytest.mark.slow
@@ -351,7 +383,7 @@ def test_a_retracted_article_that_held_the_answer_is_named(run, tiny_encoder, tm
     ]
     corpus.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     done(run("index", str(corpus), "--name", "mine", "--encoder", tiny_encoder, "--json"))
-    asked = "ask", "Does curcumol cure gout?", "--name", "mine", "--json"
+    asked = "ask", "Does curcumol cure gout?", "--name", "mine", "--answer-anyway", "--json"
     notes = done(run(*asked))["notes"]
     assert (
         "left out, since retracted: Curcumol cures gout (PMID 77) (--include-retracted takes them as evidence)" in notes

@@ -23,7 +23,7 @@ def bm25(demo_home):
 
 
 def verify(home, *arguments):
-    return invoke("verify", *arguments, "--mode", "bm25", "--no-rerank", home=home)
+    return invoke("verify", *arguments, "--mode", "bm25", "--no-rerank", "--reader", "none", home=home)
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +36,10 @@ def sentence_of(snippet) -> str:
     return snippet["content"].split(". ")[0].rstrip(".") + "."
 
 
-def test_a_sentence_of_the_index_is_supported_by_its_snippet(bm25, snippet):
+def test_a_sentence_of_the_index_is_stated_by_its_snippet(bm25, snippet):
     claim = sentence_of(snippet)
     report = done(verify(bm25, claim, "--json"))
-    assert (report["claim"], report["verdict"]) == (claim, "supported")
+    assert (report["claim"], report["verdict"], report["basis"]) == (claim, "supported", "quote")
     (first, *_) = report["evidence"]
     assert set(first) == {"id", "pmid", "quote", "verdict"}
     assert first["id"] == snippet["id"]
@@ -48,9 +48,10 @@ def test_a_sentence_of_the_index_is_supported_by_its_snippet(bm25, snippet):
 
 def test_a_claim_by_one_snippet_and_what_a_terminal_shows(bm25, snippet):
     shown = succeeded(verify(bm25, sentence_of(snippet), "--snippet", snippet["id"])).stdout
-    assert shown.startswith("Supported by the evidence")
+    assert shown.startswith(f"Stated by [1]\n[1] “{sentence_of(snippet)}” ")
     unsupported = succeeded(verify(bm25, "Bananas ripen in the dark.", "--snippet", snippet["id"]))
-    assert unsupported.stdout.startswith("Unsupported\nNearest: “")
+    assert unsupported.stdout.startswith("Not stated in these words\nNearest: “")
+    assert "or name a --reader" in unsupported.stderr
 
 
 def test_fail_unsupported_exits_with_seven(bm25, snippet):
@@ -79,9 +80,7 @@ def test_a_file_of_claims_resumes_and_gives_the_verdicts_of_single_claims(bm25, 
         ("c", "supported"),
         ("d", "unsupported"),
     ]
-    assert {key: verdicts[0][key] for key in ("claim", "verdict", "evidence")} == done(
-        verify(bm25, rows[0]["claim"], "--json")
-    )
+    assert verdicts[0] == {"id": "a"} | done(verify(bm25, rows[0]["claim"], "--json"))
     assert done(verify(bm25, *arguments)) == counts, "a finished file is left as it is"
     # As a kill leaves it: an incomplete manifest and a torn line.
     manifest = out.with_name("verdicts.jsonl.manifest.json")
@@ -113,8 +112,13 @@ def test_claims_beside_their_texts_need_no_index(bm25, snippet, tmp_path):
         "claim": "Isoniazid causes neuropathy.",
         "verdict": "supported",
         "evidence": [{"id": "a", "pmid": None, "quote": "Isoniazid causes neuropathy.", "verdict": "supported"}],
+        "basis": "quote",
     }
-    assert [row["verdict"] for row in verdicts[1:]] == ["unsupported", "contradicted"]
+    assert [(row["verdict"], row["basis"]) for row in verdicts[1:]] == [
+        ("unsupported", "none"),
+        ("contradicted", "quote"),
+    ]
+    assert verdicts[2]["difference"] == "one has “not”, the other has not"
     with claims.open("a") as stream:  # one without a text: the others are judged as before, beside an index
         stream.write(json.dumps({"id": "d", "claim": sentence_of(snippet)}) + "\n")
     mixed = tmp_path / "mixed.jsonl"
@@ -146,13 +150,19 @@ def test_a_bad_line_is_named(bm25, line, tmp_path):
     failed(verify(bm25, "--claims", claims, "--out", tmp_path / "out.jsonl"), 3, str(claims), "line 2")
 
 
-def test_what_a_judge_is_not_sure_of_is_shown_as_such(bm25, monkeypatch, server, tmp_path):
-    class Leaning(Checker):
-        def check_claim(self, claim, snippets, question=""):
-            probability = {"supports": 0.55, "contradicts": 0.05, "neither": 0.4}
-            return CheckedSentence(claim, Verdict.UNSURE, probability=probability)
+def test_a_difference_is_named_with_the_sentence_that_has_it(bm25):
+    said = "Hepatitis is the other major toxicity, and slow acetylators reach higher drug levels."
+    shown = succeeded(verify(bm25, said.replace(" is ", " is not "), "--snippet", "demo_044")).stdout
+    assert shown.startswith(f"Differs: [1] says one has “not”, the other has not\n[1] “{said}” ")
 
-    monkeypatch.setattr("biorag.api.session.load_checker", lambda settings, load, judge: Leaning())
+
+def test_what_a_reader_is_not_sure_of_is_shown_as_such(bm25, monkeypatch, server, tmp_path):
+    class Leaning(Checker):
+        def check_claim(self, claim, snippets):
+            probability = {"supports": 0.55, "contradicts": 0.05, "neither": 0.4}
+            return CheckedSentence(claim, Verdict.UNSURE, probability=probability, basis="reader")
+
+    monkeypatch.setattr("biorag.api.session.load_checker", lambda settings, load, reader: Leaning())
     shown = succeeded(verify(bm25, CLAIM))
     assert shown.stdout == "Not sure\nsupports 55 %, contradicts 5 %, neither 40 %\n"
     assert done(verify(bm25, CLAIM, "--json"))["verdict"] == "unsure"
@@ -164,24 +174,28 @@ def test_what_a_judge_is_not_sure_of_is_shown_as_such(bm25, monkeypatch, server,
         assert Tools(session).verify_claim(CLAIM)["verdict"] == "unsure"
     server.rule = lambda body: json.dumps({"answer": CLAIM, "citations": [1]})
     asking = ("--mode", "bm25", "--no-rerank", "--llm", server.url, "--llm-model", "writer", "--no-cache")
+    asking += ("--answer-anyway",)
     expected = f"Not sure whether the evidence says this\n{CLAIM} [not sure: 55 % supported]\n"
     assert succeeded(invoke("ask", "Which vitamin?", *asking, home=bm25)).stdout.startswith(expected)
     assert expected in succeeded(invoke("chat", *asking, home=bm25, input="Which vitamin?")).stdout
 
 
 @pytest.mark.parametrize("offline", [(), ("--offline",)])
-def test_a_server_judges_and_its_probabilities_are_in_the_json(bm25, snippet, offline):
+def test_a_server_reads_and_its_probabilities_are_in_the_json(bm25, snippet, offline):
     quote = sentence_of(snippet)
     script = Script()
     written = {"judge": {"quote": quote, "verdict": "supports"}, "writer": {"answer": CLAIM, "citations": [1]}}
     script.rule = lambda body: json.dumps(written[body["model"]])
-    options = ("--verifier", script.url, "--verifier-model", "judge", "--mode", "bm25", "--no-rerank", "--json")
+    options = ("--reader", script.url, "--reader-model", "judge", "--mode", "bm25", "--no-rerank", "--json")
     try:
         report = done(invoke(*offline, "verify", CLAIM, "--snippet", snippet["id"], *options, home=bm25))
-        writer = ("--llm", script.url, "--llm-model", "writer", "-k", 1)
+        writer = ("--llm", script.url, "--llm-model", "writer", "-k", 1, "--answer-anyway")
         answer = done(invoke(*offline, "ask", quote, *writer, *options, home=bm25))
     finally:
         script.close()
-    assert [report["verdict"], *(sentence["verdict"] for sentence in answer["sentences"])] == ["supported"] * 2
+    (sentence,) = answer["sentences"]
+    assert [(one["verdict"], one["basis"]) for one in (report, sentence)] == [("supported", "reader")] * 2
+    (note,) = answer["notes"]
+    assert note.startswith("read by judge")
     certain = {"supports": 1.0, "contradicts": 0.0, "neither": 0.0}
-    assert report["probability"] == answer["sentences"][0]["probability"] == certain
+    assert report["probability"] == sentence["probability"] == certain

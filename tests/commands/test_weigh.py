@@ -9,9 +9,10 @@ import pytest
 from biorag.api.session import Session
 from biorag.api.weighings import FIELDS
 from biorag.settings.settings import Settings
-from biorag.types import Snippet
+from biorag.types import Snippet, Trust
 from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_medrag
+from tests.fakes import ScriptedReader
 
 CLAIM = "Aspirin reduces mortality after stroke."
 ARTICLE = {"authors": ["Okafor, Paula M", "Moreau, Anne"], "year": 2018, "type": ["Randomized Controlled Trial"]}
@@ -19,7 +20,7 @@ STUDIES = [
     Snippet(
         "for", "Trial A", "We randomly assigned 3849 patients. Aspirin reduced mortality after stroke.", 11, ARTICLE
     ),
-    Snippet("against", "Trial B", "Aspirin increased mortality after stroke (HR 1.2, 95% CI 1.1-1.4).", 12),
+    Snippet("against", "Trial B", "Aspirin did not reduce mortality after stroke (HR 1.2, 95% CI 1.1-1.4).", 12),
     Snippet("withdrawn", "Trial C", "Aspirin reduces mortality after stroke.", 13, {"retracted": True}),
     Snippet("other", "Trial D", "Heparin is given under the skin.", 14),
 ]
@@ -34,24 +35,22 @@ def home(tmp_path_factory, tiny_encoder):
 
 
 def weighed(home, *words):
-    return invoke("weigh", CLAIM, "--mode", "bm25", "--no-rerank", *words, home=home)
+    return invoke("weigh", CLAIM, "--mode", "bm25", "--no-rerank", "--reader", "none", *words, home=home)
 
 
 def test_both_sides_are_shown_with_what_they_state(home):
     report = done(weighed(home, "--json"))
-    assert list(report) == [
-        *("claim", "reversed", "searched", "counts", "supporting", "opposing", "unsure", "timings_ms"),
-    ]
-    assert report["reversed"] == "Aspirin increases mortality after stroke."
+    assert list(report) == ["claim", "searched", "counts", "supporting", "opposing", "unsure", "timings_ms"]
     assert report["counts"] == {"supporting": 1, "opposing": 1, "unsure": 0, "silent": 0, "retracted": 1}
     first, withdrawn = report["supporting"]
     assert tuple(first) == FIELDS
     assert (first["author"], first["year"], first["type"]) == ("Okafor PM", 2018, "RCT")
     assert first["participants"]["number"] == 3849
-    assert (first["quote"], first["retracted"]) == ("Aspirin reduced mortality after stroke.", False)
+    assert (first["quote"], first["basis"]) == ("Aspirin reduced mortality after stroke.", "quote")
+    assert (first["probability"], first["retracted"]) == (1.0, False)
     assert (withdrawn["id"], withdrawn["retracted"]) == ("withdrawn", True)
     (against,) = report["opposing"]
-    assert (against["pmid"], against["effect"], against["arms"]) == (12, "HR 1.2, 95% CI 1.1-1.4", None)
+    assert (against["pmid"], against["effect"]) == (12, "HR 1.2, 95% CI 1.1-1.4")
 
 
 def test_a_terminal_shows_counts_and_quotes_and_says_what_is_not_stated(home):
@@ -59,12 +58,12 @@ def test_a_terminal_shows_counts_and_quotes_and_says_what_is_not_stated(home):
     assert shown.startswith("1 supporting, 1 opposing, 0 not sure; 0 say neither; 1 retracted, not counted\n")
     assert shown.index("Supporting: 1") < shown.index("Opposing: 1")
     assert "RETRACTED ARTICLE" in shown
-    assert "n: 3,849 · arms: not stated · direction: reduced · effect: not stated" in shown
+    assert "n: 3,849 · effect: not stated" in shown
 
 
 def test_the_formats_of_a_weighing(home):
     markdown = succeeded(weighed(home, "--format", "md")).stdout
-    assert "## Opposing\n\n- “Aspirin increased mortality after stroke" in markdown
+    assert "## Opposing\n\n- “Aspirin did not reduce mortality after stroke" in markdown
     rows = list(csv.DictReader(io.StringIO(succeeded(weighed(home, "--format", "csv")).stdout)))
     assert [(row["column"], row["pmid"], row["retracted"]) for row in rows] == [
         *(("supporting", "11", ""), ("supporting", "13", "yes"), ("opposing", "12", "")),
@@ -84,20 +83,39 @@ def test_filters_and_what_cannot_be_weighed(home):
 
 
 def test_python_gives_what_the_command_prints(home):
-    with Session(Settings.of(home=home, name="default", mode="bm25", rerank=False)) as session:
+    with Session(Settings.of(home=home, name="default", mode="bm25", rerank=False, reader="none")) as session:
         result = session.weigh(CLAIM)
     assert {**result.to_json(), "timings_ms": {}} == {**done(weighed(home, "--json")), "timings_ms": {}}
     assert result.to("csv") == succeeded(weighed(home, "--format", "csv")).stdout
     assert [study.snippet.id for study in result.weighing.opposing] == ["against"]
 
 
+def test_what_an_untrusted_reader_leans_to_is_not_sure(home, monkeypatch):
+    reader = ScriptedReader(lambda claim, window: (0.7, 0.1) if "Heparin" in window else (0.0, 0.9), Trust(2, 2, 2, 2))
+    monkeypatch.setattr("biorag.engine.load_reader", lambda settings: reader)
+    claim = "Heparin is better given by mouth."
+    report = done(invoke("weigh", claim, "--mode", "bm25", "--no-rerank", "--json", home=home))
+    assert report["counts"] == {"supporting": 0, "opposing": 0, "unsure": 1, "silent": 0, "retracted": 0}
+    (study,) = report["unsure"]
+    assert (study["id"], study["leaning"], study["probability"], study["basis"]) == (
+        "other",
+        "supporting",
+        0.7,
+        "reader",
+    )
+    shown = succeeded(invoke("weigh", claim, "--mode", "bm25", "--no-rerank", home=home))
+    assert "“Heparin is given under the skin.” 0.70, leans supporting\n" in shown.stdout
+    assert "read by" not in shown.stderr, "nobody trusts it"
+
+
 def test_an_answer_names_the_study_that_says_otherwise(home):
     words = ("ask", "Does aspirin reduce mortality after stroke?", "--mode", "bm25", "--no-rerank", "--answer-anyway")
+    words += ("--reader", "none")
     first, *_ = done(invoke(*words, "--json", "--exclude-pmid", 13, home=home))["sentences"]
     assert first["text"].endswith("Aspirin reduced mortality after stroke.")
     (opposition,) = first["otherwise"]
     assert (opposition["id"], opposition["pmid"]) == ("against", 12)
-    assert opposition["quote"].startswith("Aspirin increased mortality")
+    assert opposition["quote"].startswith("Aspirin did not reduce mortality")
     shown = succeeded(invoke(*words, "--exclude-pmid", 13, home=home)).stdout
     assert "1 study says otherwise than “Aspirin reduced mortality after stroke.”" in shown
     agreeing = done(invoke(*words, "--json", "--exclude-pmid", 12, home=home))["sentences"]

@@ -67,7 +67,7 @@ def test_a_finished_run_is_not_run_again(home, tmp_path):
     for name in ("verdicts.jsonl", "verdicts.jsonl.manifest.json"):
         shutil.copy(FILES / name, tmp_path)
     out = tmp_path / "verdicts.jsonl"
-    retrieval = ("--name", "today", "--mode", "bm25", "--no-rerank")
+    retrieval = ("--name", "today", "--mode", "bm25", "--no-rerank", "--reader", "none")
     counts = report(home, "verify", "--claims", FILES / "claims.jsonl", *retrieval, "--out", out)
     assert counts == {"out": str(out), "claims": 2, "supported": 1, "unsupported": 1, "contradicted": 0, "unsure": 0}
     assert out.read_bytes() == (FILES / "verdicts.jsonl").read_bytes()

@@ -35,7 +35,7 @@ def home(small_home):
 @pytest.fixture(scope="module")
 def session(home):
     """An open index, shared."""
-    with Session(Settings.of(home=home, name="default", verifier="none")) as session:
+    with Session(Settings.of(home=home, name="default", reader="none")) as session:
         yield session
 
 
@@ -226,7 +226,7 @@ def test_a_tool_at_work_does_not_hold_up_the_server(home):
             release.set()
         return results
 
-    with Session(Settings.of(home=home, name="default", llm=script.url, cache=False, verifier="none")) as session:
+    with Session(Settings.of(home=home, name="default", llm=script.url, cache=False, reader="none")) as session:
         searched, answered = anyio.run(meanwhile, build_server(session))
     assert value(searched)["query"] == "aspirin"
     assert value(answered)["answer"] == "Aspirin lowers fever."

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.answering.sentence_matching import WordMatch
+from biorag.api.word_matching import WordMatch
 from biorag.errors import MissingError, UsageError, without_commands
 from biorag.server.answer_view import AnswerView, Piece, Quote, answer_view, passages, pieces, quoted_spans
 from biorag.server.bodies import ask_body
@@ -47,7 +47,7 @@ def test_a_title_that_is_all_of_the_text_is_shown_once():
 
 
 def supported(text: str, quote: str) -> CheckedSentence:
-    return CheckedSentence(text, Verdict.SUPPORTED, (1,), (span(quote, Verdict.SUPPORTED),))
+    return CheckedSentence(text, Verdict.SUPPORTED, (1,), (span(quote, Verdict.SUPPORTED),), basis="quote")
 
 
 def span(quote: str, verdict: Verdict) -> EvidenceSpan:
@@ -61,18 +61,24 @@ def test_a_sentence_has_its_verdict_and_its_mark_on_the_page():
     mark = '<strong class="mark-unsure"> [not sure: 55 % supported]</strong>'
     assert f'<span id="s1" class="unsure">It may.</span>{mark}' in page
     assert '<span id="s2" class="supported">It is.</span>\n' in page
-    assert "1 of 2 sentences supported by [1], 1 not sure" in page
+    assert "1 of 2 sentences stated by [1], 1 not sure" in page
     assert "The verdict of each sentence" not in page, "no sentence has a quote"
 
 
 def test_each_sentence_has_its_verdict_with_its_quote_which_citations_light():
     zinc, iron = "Zinc shortens colds.", "Iron does not."
-    against = CheckedSentence("Iron helps.", Verdict.CONTRADICTED, (), (span(iron, Verdict.CONTRADICTED),))
+    against = CheckedSentence(
+        "Iron helps.", Verdict.CONTRADICTED, (), (span(iron, Verdict.CONTRADICTED),), basis="reader"
+    )
     tin = CheckedSentence("Tin is dear.", Verdict.UNSUPPORTED)
     page = rendered("answer.html", view=shown(supported("Colds pass sooner with zinc.", zinc), against, tin))
     checks = page[page.index('<details class="checks" open>') : page.index("</ol>")]
-    for verdict, text in (("supported", f"“{zinc}”"), ("contradicted", f"“{iron}”"), ("unsupported", "No sentence of")):
-        assert text in checks[checks.index(f'<strong class="mark-{verdict}">{verdict}') :]
+    for mark, text in (
+        ('supported">stated<', f"“{zinc}”"),
+        ('contradicted">contradicted<', f"“{iron}”"),
+        ('unsupported">not stated in these words<', "No sentence of"),
+    ):
+        assert text in checks[checks.index(f'<strong class="mark-{mark}') :]
     assert """data-lights="#hit-1, #s1, #hit-1 [data-by~='1']">[1]</a>""" in page
     assert (
         f'<mark data-by="1" data-lights="#s1">{zinc}</mark> <mark data-by="2" data-lights="#s2">{iron}</mark> C' in page

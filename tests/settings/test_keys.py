@@ -13,7 +13,7 @@ from biorag.settings.settings import Settings
 from biorag.settings.sources import for_children, load_settings
 
 A, B = "https://a.example/v1", "https://b.example/v1"
-KINDS = ("llm", "qdrant", "verifier", "eutils")
+KINDS = ("llm", "qdrant", "reader", "eutils")
 
 
 def named(folder: Path, **settings: str) -> Path:
