@@ -12,6 +12,7 @@ import typer
 
 from biorag.registries import (
     BENCHMARKS,
+    EVIDENCE_READERS,
     FORMATS,
     FUSIONS,
     GENERATORS,
@@ -22,11 +23,11 @@ from biorag.registries import (
     STORES,
     FormatKind,
     FusionKind,
-    GeneratorKind,
     NegativesKind,
     OutputKind,
     ReaderKind,
     RerankerKind,
+    SourceKind,
     StoreKind,
 )
 from biorag.types import Hit, ScoredDoc, Snippet, TrainingRow, Vectors
@@ -38,9 +39,11 @@ if TYPE_CHECKING:
     from biorag.engine import OpenIndex
     from biorag.retrieval.rerankers import RerankerParts
     from biorag.training.negatives.mining import Miner, MiningPlan
-    from tests.fakes import ScriptedGenerator
+    from tests.fakes import ScriptedGenerator, ScriptedReader
 
-REGISTRIES = (BENCHMARKS, FORMATS, FUSIONS, GENERATORS, NEGATIVES, OUTPUTS, READERS, RERANKERS, STORES)
+REGISTRIES = (
+    *(BENCHMARKS, EVIDENCE_READERS, FORMATS, FUSIONS, GENERATORS, NEGATIVES, OUTPUTS, READERS, RERANKERS, STORES),
+)
 
 
 def register() -> None:
@@ -55,9 +58,12 @@ def register() -> None:
     READERS.register(ReaderKind(name="tabs", target=here + "Tabs", summary="id and text", suffixes=(".tabs",)))
     STORES.register(StoreKind(name="numpy", target="biorag.indexes.edge:EdgeIndex", summary="another name for edge"))
     GENERATORS.register(
-        GeneratorKind(
+        SourceKind(
             name="parrot", target=here + "Parrot", summary="the same each time", written="'parrot'", words=("parrot",)
         )
+    )
+    EVIDENCE_READERS.register(
+        SourceKind(name="nodder", target=here + "nodder", summary="agrees", written="'nodder'", words=("nodder",))
     )
     NEGATIVES.register(NegativesKind(name="last", target=here + "last", summary="the last of the top 9", per_row=2))
     FORMATS.register(FormatKind(name="tabs", target=here + "tabs", summary="id and text", splits=("train", "test")))
@@ -136,6 +142,13 @@ class Parrot:
         from tests.fakes import ScriptedGenerator
 
         return ScriptedGenerator()
+
+
+def nodder(spec: str, settings: object) -> ScriptedReader:
+    """Open a reader that says that everything supports everything."""
+    from tests.fakes import ScriptedReader
+
+    return ScriptedReader(lambda query, window: (0.99, 0.0), name=spec)
 
 
 def last(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -> Miner:

@@ -88,6 +88,13 @@ def test_a_generator_answers(home):
     assert reply["models"]["generator"] == "scripted"
 
 
+def test_a_reader_reads(home):
+    words = ["verify", "Fish swim.", "--mode", "bm25", "--no-rerank", "--snippet", "s2", "--json"]
+    verdict = done(invoke(*words, "--reader", "nodder"))
+    assert (verdict["verdict"], verdict["basis"]) == ("supported", "reader")
+    assert done(invoke(*words, "--reader", "none"))["verdict"] == "unsupported"
+
+
 def test_negatives_are_mined(home):
     pairs = home / "pairs.jsonl"
     pairs.write_text(json.dumps({"query": "isoniazid blood nerves", "positive": TEXTS[0]}) + "\n")
@@ -125,6 +132,7 @@ def test_a_sweep_takes_the_negatives(registered, tmp_path):
     [
         (("search",), ["highest (the better score)", "short:ID (by length)", "ids (an id a line)"]),
         (("data", "convert"), ["tabs (id and text)"]),
+        (("verify",), ["'nodder' (agrees)"]),
     ],
 )
 def test_help_shows_what_was_registered_before_the_command_line_was_made(words, shown):
