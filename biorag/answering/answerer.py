@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from biorag.answering.certainty import TELLING, certainty_features, certainty_model
+from biorag.answering.certainty import certainty_features, certainty_model
 from biorag.answering.extract import SHORT, Extractor, ScoredSentences, extracted
 from biorag.answering.extract import chosen as chosen_sentences
 from biorag.answering.guards.checker import Checker
@@ -35,6 +35,7 @@ WITHOUT_GENERATOR = frozenset([EVIDENCE])
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
 CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
 NOTHING = "I found nothing that answers this."
+NAMING, MOST_NAMED = 0.85, 3  # rarity of a word that names what nothing was found on; how many are named
 MAY = "This may answer it:"
 _UNKNOWN = re.compile(  # what a model says that finds no answer; "no evidence that …" is one
     r"\W*(?:i (?:do not|don['’]t) (?:know|have)\b|(?:this|it|the question|the answer) can(?:not|['’]t) be\b"
@@ -110,7 +111,7 @@ class Answerer:
 
     def _withheld(self, question: Question, ranking: Ranking, probability: float) -> Answer:
         missing = missing_words(question.text, [hit.snippet.contents for hit in ranking.hits])
-        named = sorted((word for word, rare in missing.items() if rare >= TELLING), key=lambda word: -missing[word])
+        named = [word for word, rare in missing.items() if rare >= NAMING][:MOST_NAMED]
         return Answer(
             question,
             kind=self._kind_of(question),

@@ -128,12 +128,11 @@ def _print_verdicts(report: Mapping[str, Any]) -> None:
 
 def _print_weighed(report: Mapping[str, Any]) -> None:
     columns = {
-        **{"searches": "searches", "precision": "{precision:.3f}", "recall": "{recall:.3f}", "F1": "{f1:.3f}"},
+        **{"precision": "{precision:.3f}", "recall": "{recall:.3f}", "F1": "{f1:.3f}"},
         **{f"{side} recall@3": f"{{{side}[recall@3]:.3f}}" for side in ("supporting", "opposing")},
         "weighted MRR": "{weighted_MRR:.3f}",
     }
-    rows = [{"searches": name, **measured} for name, measured in report["weighing"].items()]
-    show.listing(f"{report['claims']} claims, weighed", columns, rows)
+    show.listing(f"{report['claims']} claims, weighed", columns, [report["weighing"]])
 
 
 def _print_set(name: str, measured: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`biorag tune` and `biorag tune abstention`."""
+"""`biorag tune`: a setting of retrieval, chosen on questions."""
 
 from __future__ import annotations
 

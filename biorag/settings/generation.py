@@ -77,8 +77,7 @@ class AbstentionSettings(Section):
 
     evidence_threshold: float | None = option(
         None,
-        "Withhold the answer if the probability that the index holds one is lower. Default: the threshold that "
-        "'biorag tune abstention' chose.",
+        "Call an answer one only from this probability on that the hits hold it. Default: the packaged threshold.",
         panel=RETRIEVAL,
         bounds=(0, 1),
     )

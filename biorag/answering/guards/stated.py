@@ -17,6 +17,7 @@ from typing import NamedTuple
 from biorag.answering.guards.aliases import Aliases, aliases_for, merged
 from biorag.answering.guards.lexicon import lexicon, rarity
 from biorag.answering.guards.words import Word, WordKind, words
+from biorag.utils.text import plain_form
 
 PLACE, NEGATION = "~", "¬"
 OPENING, CLOSING, PAUSES = frozenset("(["), frozenset(")]"), frozenset(",;:.()[]–—")
@@ -52,13 +53,14 @@ class Comparison:
         if self.relation is not Relation.DIFFERS:
             return ""
         if not self.theirs or not self.ours:
-            return f"one has “{self.ours or self.theirs}”, the other has not"
+            return f"this {'with' if self.theirs else 'without'} “{self.ours or self.theirs}”"
         return f"{self.theirs}, not {self.ours}"
 
 
 class _Token(NamedTuple):
     key: str
     word: Word
+    shown: str  # as it is written, with its sign and unit
     pause: bool  # whether a mark stands right before it
     nested: bool  # whether it stands in brackets
 
@@ -105,7 +107,9 @@ def _tokens(text: str, aliases: Aliases) -> tuple[_Token, ...]:
     """Return the words that are compared, without a lead such as "these results show that"."""
     tokens: list[_Token] = []
     pause, depth, lead = False, 0, 0
+    plain = plain_form(text)
     for count, word in enumerate(merged(words(text), aliases)):
+        shown = word.key[1] * (word.key[0] == "#" and word.key[1] in "-<>≤≥") + plain[word.start : word.end]
         lower = word.text.lower().replace("’", "'")
         if word.kind is WordKind.MARK and word.text not in "%<>≤≥=±+":
             depth = max(0, depth + (word.text in OPENING) - (word.text in CLOSING))
@@ -115,11 +119,11 @@ def _tokens(text: str, aliases: Aliases) -> tuple[_Token, ...]:
         elif lower == "that" and 0 < count - lead <= LEAD and _reports(tokens):
             tokens, pause, lead = [], False, count
         elif lower in lexicon().negations or lower.endswith("n't") or lower == "non":
-            tokens.append(_Token(NEGATION, word, pause, depth > 0))
+            tokens.append(_Token(NEGATION, word, shown, pause, depth > 0))
             pause = False
         elif lower not in lexicon().unread:
             key = PLACE if lower in lexicon().places else word.key
-            tokens.append(_Token(key, word, pause, depth > 0))
+            tokens.append(_Token(key, word, shown, pause, depth > 0))
             pause = False
     return tuple(tokens)
 
@@ -231,7 +235,7 @@ def _difference(edit: _Edit) -> Comparison | None:
 
 
 def _text(tokens: Sequence[_Token]) -> str:
-    return " ".join(token.word.text for token in tokens)
+    return " ".join(token.shown for token in tokens)
 
 
 def _is_name(token: _Token) -> bool:

@@ -39,7 +39,7 @@ class SnippetVerdict(NamedTuple):
     @property
     def strength(self) -> float:
         """How surely it says so; 1 by its words."""
-        return self.probability[LABELS.index(LABEL_OF[self.verdict])] if self.basis == "reader" else 1.0
+        return 1.0 if self.basis == "quote" else self.probability[LABELS.index(LABEL_OF[self.verdict])]
 
     def opposite(self) -> SnippetVerdict:
         """Return what the snippet does to the claim's denial."""
@@ -119,7 +119,7 @@ def _read(claim: str, snippets: Sequence[Snippet], reading: Reading) -> list[Sni
         return [None] * len(snippets)
     said = reading.reader.read(claim, [window for windows in windows_of for window in windows])
     verdicts: list[SnippetVerdict | None] = []
-    start = 0
+    trust, start = reading.reader.trust, 0
     for snippet, windows in zip(snippets, windows_of, strict=True):
         part = slice(start, start + len(windows))
         start = part.stop
@@ -129,8 +129,9 @@ def _read(claim: str, snippets: Sequence[Snippet], reading: Reading) -> list[Sni
         stances = said.stances[part]
         probability, best = pooled(stances)
         quote = (said.quotes[part][best] if said.quotes else "") or _quotable(windows, stances, best, snippet)
-        verdict = _verdict_of(probability, reading.reader.trust)
-        verdicts.append(SnippetVerdict(verdict, "reader", quote, probability=probability))
+        verdict = _verdict_of(probability, trust)
+        basis: Basis = "reader" if min(trust.supports, trust.contradicts) <= 1 else "none"
+        verdicts.append(SnippetVerdict(verdict, basis, quote, probability=probability))
     return verdicts
 
 
