@@ -109,7 +109,8 @@ def _tokens(text: str, aliases: Aliases) -> tuple[_Token, ...]:
     pause, depth, lead = False, 0, 0
     plain = plain_form(text)
     for count, word in enumerate(merged(words(text), aliases)):
-        shown = word.key[1] * (word.key[0] == "#" and word.key[1] in "-<>≤≥") + plain[word.start : word.end]
+        sign = word.key[1:2] if word.kind is WordKind.NUMBER and word.key[1:2] in "-<>≤≥" else ""
+        shown = sign + plain[word.start : word.end]
         lower = word.text.lower().replace("’", "'")
         if word.kind is WordKind.MARK and word.text not in "%<>≤≥=±+":
             depth = max(0, depth + (word.text in OPENING) - (word.text in CLOSING))
