@@ -291,12 +291,24 @@ def test_a_reader_counts_from_where_it_is_trusted(probabilities, expected):
     [
         ("Metformin lowers blood glucose in adults with diabetes.", "supported"),
         ("Metformin does not lower blood glucose in adults with diabetes.", "contradicted"),
-        ("Heparin lowers blood glucose in adults with diabetes.", "unsupported"),
     ],
 )
 def test_where_words_establish_something_no_reader_is_asked(claim, expected):
     checked, asked = by(0.0, 0.99, claim=claim)
     assert (checked.verdict, checked.probability, asked) == (expected, {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "expected", "difference"),
+    [
+        ((0.9, 0.0), "supported", ""),
+        ((0.0, 0.9), "unsupported", "Metformin, not Heparin"),
+        ((0.1, 0.1), "unsupported", "Metformin, not Heparin"),
+    ],
+)
+def test_another_name_may_be_another_word_for_it_where_a_reader_says_so(probabilities, expected, difference):
+    checked, _ = by(*probabilities, claim="Heparin lowers blood glucose in adults with diabetes.")
+    assert (checked.verdict, checked.difference) == (expected, difference)
 
 
 NEARLY = "Metformin lowers blood glucose in all adults with diabetes."
@@ -316,7 +328,7 @@ def test_a_reader_that_is_not_trusted_only_leans():
     snippets = [Snippet("s", "", "Sugar rose.")]
     silent, leaning = (Checker(reader).stances(CLAIM, snippets, leaning)[0] for leaning in (False, True))
     assert silent == Stance(Verdict.UNSUPPORTED, 0.0, "") and len(reader.read_windows) == 1
-    assert leaning == Stance(Verdict.UNSURE, pytest.approx(0.7), "Sugar rose.", Verdict.CONTRADICTED, "reader")
+    assert leaning == Stance(Verdict.UNSURE, pytest.approx(0.7), "Sugar rose.", Verdict.CONTRADICTED)
     assert Checker(reader).check_claim(CLAIM, snippets).verdict is Verdict.UNSUPPORTED
 
 

@@ -61,11 +61,12 @@ DIFFERS = [  # and the words of the difference
     ("Adults took 500 mg daily.", "Adults took 50 mg daily.", "50 mg, not 500 mg"),
     ("Follow-up lasted 12 weeks.", "Follow-up lasted 12 months.", "12 months, not 12 weeks"),
     ("A third of the adults died.", "A quarter of the adults died.", "A quarter, not A third"),
+    ("Scores changed by -3 points.", "Scores changed by 3 points.", "3, not -3"),
     ("IL-6 inhibits TNF.", "IL-10 inhibits TNF.", "IL-10, not IL-6"),
     ("Warfarin inhibits its recycling.", "Heparin inhibits its recycling.", "Heparin, not Warfarin"),
-    ("Metformin does not lower glucose.", "Metformin lowers glucose.", "one has “not”, the other has not"),
-    ("Metformin lowers glucose.", "Metformin does not lower glucose.", "one has “not”, the other has not"),
-    ("The test was significant.", "The test was non-significant.", "one has “non”, the other has not"),
+    ("Metformin does not lower glucose.", "Metformin lowers glucose.", "this without “not”"),
+    ("Metformin lowers glucose.", "Metformin does not lower glucose.", "this with “not”"),
+    ("The test was significant.", "The test was non-significant.", "this with “non”"),
 ]
 
 
@@ -88,7 +89,7 @@ def test_one_difference_is_named(claim, sentence, difference):
 
 
 @pytest.mark.parametrize(
-    ("claim", "sentence", "opposed"), [(*DIFFERS[4][:2], False), *((*case[:2], True) for case in DIFFERS[-3:])]
+    ("claim", "sentence", "opposed"), [(*DIFFERS[5][:2], False), *((*case[:2], True) for case in DIFFERS[-3:])]
 )
 def test_a_negation_denies_and_another_name_does_not(claim, sentence, opposed):
     assert compared(claim, sentence).opposed == opposed
@@ -123,7 +124,7 @@ def test_a_verdict_by_words_rests_on_its_sentence():
     stated = of(f"BACKGROUND: Strokes are common. RESULTS: {SHOWN}")
     assert stated == SnippetVerdict("supported", "quote", SHOWN) and stated.strength == 1.0
     denied = "Aspirin does not prevent stroke."
-    assert of(denied) == ("contradicted", "quote", denied, "one has “not”, the other has not", ())
+    assert of(denied) == ("contradicted", "quote", denied, "this with “not”", ())
     other = of("IL-10 inhibits TNF.", claim="IL-6 inhibits TNF.")
     assert other == ("unsupported", "quote", "IL-10 inhibits TNF.", "IL-10, not IL-6", ())
 

@@ -26,10 +26,10 @@ from biorag.corpus.sentences import terms
 from biorag.errors import UsageError
 from biorag.types import Answer, Generation, GenerationRequest, Hit, Question, Snippet
 
-LAST = "Why is pyridoxine given together with isoniazid?"
+LAST = "Why is pyridoxine used with isoniazid?"
 ANSWER = "Pyridoxine prevents the neuropathy that isoniazid causes."
 BY_RULE = "and in children? (pyridoxine isoniazid)"
-REWRITE = "Is pyridoxine given together with isoniazid in children?"
+REWRITE = "Is pyridoxine used with isoniazid in children?"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_what_no_hit_holds_is_said_instead_of_the_last_answer_again():
     assert (withheld.text, withheld.abstained) == ("I found no snippet on children here.", True)
     assert withheld.hits == answer.hits
     assert following("and in women?", last, "", answer) is answer
-    assert following("how often does that happen?", last, "", answer) is answer
+    assert following("does that increase?", last, "", answer) is answer
 
 
 def test_what_was_said_before_is_not_said_again_unless_it_answers():
