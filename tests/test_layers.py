@@ -46,7 +46,7 @@ OWNERS = {
     "peft": ("biorag.training",),
     "gguf": ("biorag.training", "biorag.models", "biorag.generators"),
     "gepa": ("biorag.benchmarks.tuning",),
-    "sklearn": ("biorag.benchmarks",),
+    "sklearn": ("biorag.benchmarks", "biorag.training.evaluators"),
     "scipy": ("biorag.benchmarks",),
     "pyarrow": ("biorag.scale",),
     "ray": ("biorag.scale",),

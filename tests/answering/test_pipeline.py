@@ -345,8 +345,8 @@ def library() -> MemoryIndex:
 
 @pytest.fixture
 def plain(settings) -> Settings:
-    """Settings under which the hits are d3, d2, d1 in this order; see the first test below."""
-    return settings.replace(rerank=False, mode="bm25", k=3, max_tokens=50)
+    """Settings under which the hits are d3, d2, d1 in this order, see the first test below, and all is answered."""
+    return settings.replace(rerank=False, mode="bm25", k=3, max_tokens=50, answer_anyway=True)
 
 
 @pytest.fixture
@@ -422,10 +422,10 @@ def test_what_cannot_be_read_has_no_choice_and_is_not_parsed(answerer, text, cho
 
 
 def test_an_open_reply_is_read_and_its_citations_are_verified(answerer):
-    generator = ScriptedGenerator([reply(answer="Pyridoxine prevents neuropathy in adults.", citations=[2, 9, 3])])
+    generator = ScriptedGenerator([reply(answer="Pyridoxine prevents isoniazid neuropathy in the adults.", citations=[2, 9, 3])])
     answer = answerer(generator).answer(OPEN)
     assert (answer.choice, answer.parsed) == (None, True)
-    assert answer.text == "Pyridoxine prevents neuropathy in adults."
+    assert answer.text == "Pyridoxine prevents isoniazid neuropathy in the adults."
     assert [(citation.n, citation.id) for citation in answer.citations] == [(2, "d2")]
     assert not answerer(ScriptedGenerator([f"Reply: {answer.reply}"])).answer(OPEN).parsed, "not JSON alone"
     assert answer.citations[0].quote == "Pyridoxine prevents isoniazid neuropathy in adults."
@@ -449,7 +449,7 @@ def test_a_reply_that_is_no_answer_is_not_shown_and_the_extract_is(answerer, tex
 
 
 def test_a_letter_is_held_against_its_option(answerer):
-    question = Question("q9", "Which vitamin prevents isoniazid neuropathy?", OPTIONS)
+    question = Question("q9", "Which vitamin prevents isoniazid neuropathy in adults?", OPTIONS)
     supported = answerer(ScriptedGenerator([reply(step_by_step_thinking="", answer_choice="B")])).answer(question)
     assert [(s.text, s.verdict, s.citations) for s in supported.sentences] == [
         ("Pyridoxine", "supported", (supported.citations[0].n,))
