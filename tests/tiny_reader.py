@@ -1,4 +1,4 @@
-"""Tiny judges of claims, of random weights."""
+"""Tiny readers of claims, of random weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from biorag.models.finding import ModelFiles, find_encoder
 LABELS = ("entailment", "neutral", "contradiction")
 
 
-def save_judge(base: Path, folder: Path, labels: tuple[str, ...] = LABELS, scale=6, head=6) -> ModelFiles:
+def save_reader(base: Path, folder: Path, labels: tuple[str, ...] = LABELS, scale=6, head=6) -> ModelFiles:
     """Save a cross-encoder over a base with a random head; larger weights than libraries draw spread its scores."""
     import torch
     from sentence_transformers import CrossEncoder

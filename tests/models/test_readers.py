@@ -1,6 +1,7 @@
-"""Judges of claims: what their labels mean, torch against a slow reference, and exports against torch."""
+"""Readers of claims: what their labels mean, torch against a slow reference, and exports against torch."""
 
 import json
+import math
 import shutil
 import statistics
 import subprocess
@@ -10,32 +11,37 @@ import time
 import numpy as np
 import pytest
 
-from biorag.engine import load_checker, load_judge
+from biorag import engine
+from biorag.engine import load_checker, load_chooser, load_reader
 from biorag.errors import MissingError
-from biorag.models.cross_encoder import CrossEncoderJudge
-from biorag.models.exported import ExportedJudge, exported_judge, open_judge
+from biorag.models.cross_encoder import CrossEncoderReader
+from biorag.models.exported import TRUST, ExportedReader, open_reader
+from biorag.models.exported import load_reader as load_exported
 from biorag.models.exporting import LARGEST_DIFFERENCE, export_model, write_export
 from biorag.models.exports import GRAPH, RECORD
 from biorag.models.finding import STARTER_ENCODER, find_encoder
 from biorag.models.labels import label_columns
 from biorag.settings.settings import Settings
+from biorag.types import Trust
 from tests.conftest import WORDS
-from tests.tiny_judge import save_judge
+from tests.fakes import ScriptedReader
+from tests.tiny_reader import save_reader
 
 pytestmark = pytest.mark.models
 
-PAIRS = [
+PAIRS = [  # window, claim
     ("aspirin lowers fever.", "aspirin lowers pain"),
     ("heparin, liver; kidney", ""),
     ("pain " * 300, "fever"),  # longer than the model's window
     ("fever", "gene " * 300),
     ("naïve T细胞 [MASK] 🩺", "5 mg?"),
 ]
-# Other words and another order for each architecture: columns of supports, contradicts, neither.
+# Other words and another order for each architecture: columns of supports, contradicts, neither, and answers.
 LABELLED = {
     "bert": (("entailment", "neutral", "contradiction"), (0, 2, 1)),
     "deberta-v2": (("REFUTES", "SUPPORTS", "NOT ENOUGH INFO"), (1, 0, 2)),
     "modernbert": (("NEI", "Contradicts", "Support"), (2, 1, 0)),
+    "answers": (("answers", "neither", "supports", "contradicts"), (2, 3, 1, 0)),
 }
 
 
@@ -67,90 +73,106 @@ def save_deberta(folder):
 
 
 @pytest.fixture(scope="module", params=LABELLED)
-def judge(request, tiny_encoder, tiny_modernbert, tmp_path_factory):
-    """The files of a judge of three labels, and the outputs that are supports, contradicts and neither."""
-    folder = tmp_path_factory.mktemp("judge")
+def reader(request, tiny_encoder, tiny_modernbert, tmp_path_factory):
+    """The files of a reader, and the outputs that are supports, contradicts, neither and, of one, answers."""
+    folder = tmp_path_factory.mktemp("reader")
     if request.param == "deberta-v2":
         save_deberta(folder / "base")
-    bases = {"bert": tiny_encoder, "modernbert": tiny_modernbert, "deberta-v2": folder / "base"}
+    bases = {"modernbert": tiny_modernbert, "deberta-v2": folder / "base"}
     labels, columns = LABELLED[request.param]
-    return save_judge(bases[request.param], folder / "model", labels), columns
+    return save_reader(bases.get(request.param, tiny_encoder), folder / "model", labels), columns
 
 
-def predicted(files, pair):
-    """Return the probabilities of one pair alone, by sentence-transformers, in the order of the model's outputs."""
+def read_each(reader, pairs=PAIRS):
+    """Return what a reader says of each pair alone, (pairs, 3), or (pairs, 4) with the answers."""
+    readings = [reader.read(claim, [window]) for window, claim in pairs]
+    stances = np.concatenate([reading.stances for reading in readings])
+    answers = [reading.answers for reading in readings]
+    return stances if answers[0] is None else np.column_stack([stances, np.concatenate(answers)])
+
+
+def predicted(files, columns, pair):
+    """Return the probabilities of a pair by the library's own outputs, in loops."""
     from sentence_transformers import CrossEncoder
+    from torch import nn
 
-    return CrossEncoder(str(files.path), device="cpu").predict([pair], apply_softmax=True)[0]
+    model = CrossEncoder(str(files.path), device="cpu")
+    outputs = [float(output) for output in np.ravel(model.predict([pair], activation_fn=nn.Identity()))]
+    if not columns:
+        support = 1 / (1 + math.exp(-outputs[0]))
+        return [support, 0.0, 1 - support]
+    stances = [math.exp(outputs[column]) for column in columns[:3]]
+    return [each / sum(stances) for each in stances] + [1 / (1 + math.exp(-outputs[n])) for n in columns[3:]]
 
 
-def test_probabilities_are_those_that_the_library_predicts_in_our_order(judge):
-    files, columns = judge
+def test_probabilities_are_those_of_the_library_in_our_order(reader):
+    files, columns = reader
     assert label_columns(files) == columns
-    rows = CrossEncoderJudge(files, "fp32").judge(PAIRS)
-    assert rows.shape == (5, 3) and rows.dtype == np.float32
+    loaded = CrossEncoderReader(files, "fp32")
+    assert loaded.tells_answers == loaded.reads_questions == (len(columns) == 4)
+    rows = read_each(loaded)
+    assert rows.shape == (5, len(columns)) and rows.dtype == np.float32
     for pair, row in zip(PAIRS, rows, strict=True):
-        np.testing.assert_allclose(row, predicted(files, pair)[list(columns)], atol=1e-5)
+        np.testing.assert_allclose(row, predicted(files, columns, pair), atol=1e-5)
     assert rows.std(axis=0).max() > 0.01, "the pairs are told apart"
-    assert CrossEncoderJudge(files, "fp32").judge([]).shape == (0, 3)
+    together = loaded.read("fever", [window for window, _ in PAIRS])
+    alone = read_each(loaded, [(window, "fever") for window, _ in PAIRS])
+    np.testing.assert_allclose(together.stances, alone[:, :3], atol=1e-5)
+    assert loaded.read("fever", []).stances.shape == (0, 3)
 
 
-def test_one_output_is_the_log_odds_of_support(tiny_cross_encoder):
+def test_one_output_is_the_log_odds_of_support(tiny_cross_encoder, tmp_path):
     files = find_encoder(str(tiny_cross_encoder))
-    rows = CrossEncoderJudge(files, "fp32").judge(PAIRS[:2])
-    for pair, row in zip(PAIRS, rows, strict=False):
-        support = predicted(files, pair)  # through the model's own sigmoid
-        np.testing.assert_allclose(row, [support, 0, 1 - support], atol=1e-5)
+    theirs = CrossEncoderReader(files, "fp32")
+    rows = read_each(theirs)
+    for pair, row in zip(PAIRS, rows, strict=True):
+        np.testing.assert_allclose(row, predicted(files, (), pair), atol=1e-5)
+    export_model(files, "reader", tmp_path)
+    ours = load_exported(files, "fp32", tmp_path)
+    assert isinstance(ours, ExportedReader) and not ours.tells_answers
+    np.testing.assert_allclose(read_each(ours), rows, atol=LARGEST_DIFFERENCE)
 
 
-def test_an_export_gives_the_probabilities_of_torch(judge, tmp_path):
-    files, _ = judge
-    record = export_model(files, "judge", tmp_path)
+def test_an_export_gives_the_probabilities_of_torch(reader, tmp_path):
+    files, columns = reader
+    record = export_model(files, "reader", tmp_path)
     assert record.files is not None, record.reason
     assert record.files.difference <= LARGEST_DIFFERENCE
-    ours, theirs = exported_judge(files, "auto", tmp_path), CrossEncoderJudge(files, "fp32")
-    assert isinstance(ours, ExportedJudge)
-    assert ours.sha256 == theirs.sha256
-    np.testing.assert_allclose(ours.judge(PAIRS), theirs.judge(PAIRS), atol=LARGEST_DIFFERENCE)
-    assert ours.judge([]).shape == (0, 3)
-    assert isinstance(exported_judge(files, "bf16", tmp_path), CrossEncoderJudge)
+    ours, theirs = load_exported(files, "auto", tmp_path), CrossEncoderReader(files, "fp32")
+    assert isinstance(ours, ExportedReader)
+    assert (ours.name, ours.sha256) == (theirs.name, theirs.sha256)
+    assert ours.tells_answers == ours.reads_questions == (len(columns) == 4)
+    np.testing.assert_allclose(read_each(ours), read_each(theirs), atol=LARGEST_DIFFERENCE)
+    assert ours.read("fever", []).stances.shape == (0, 3)
+    assert isinstance(load_exported(files, "bf16", tmp_path), CrossEncoderReader)
 
 
-def test_one_output_is_exported_too(tiny_cross_encoder, tmp_path):
-    files = find_encoder(str(tiny_cross_encoder))
-    export_model(files, "judge", tmp_path)
-    ours = exported_judge(files, "fp32", tmp_path)
-    assert isinstance(ours, ExportedJudge)
-    theirs = CrossEncoderJudge(files, "fp32")
-    np.testing.assert_allclose(ours.judge(PAIRS), theirs.judge(PAIRS), atol=LARGEST_DIFFERENCE)
-
-
-def test_an_int8_export_stands_alone_and_says_how_much_it_differs(judge, tmp_path):
-    files, _ = judge
-    record = write_export(files, "judge", tmp_path / "small", int8=True)
-    write_export(files, "judge", tmp_path / "whole")
+def test_an_int8_export_stands_alone_and_says_how_much_it_differs(reader, tmp_path):
+    files, columns = reader
+    record = write_export(files, "reader", tmp_path / "small", int8=True)
+    write_export(files, "reader", tmp_path / "whole")
     assert 0 < record.files.difference < 0.25
-    small, whole = (open_judge(tmp_path / name) for name in ("small", "whole"))
+    small, whole = (open_reader(tmp_path / name) for name in ("small", "whole"))
     assert small.sha256 != whole.sha256
-    difference = np.abs(small.judge(PAIRS) - whole.judge(PAIRS)).max()
-    assert 0 < difference < 0.25
-    settings = Settings.of(home=tmp_path, verifier=str(tmp_path / "small"))
+    difference = np.abs(read_each(small) - read_each(whole)).max()
+    assert 0 < difference < 0.25 and read_each(small).shape == (5, len(columns))
+    settings = Settings.of(home=tmp_path, reader=str(tmp_path / "small"))
     assert load_checker(settings).identity() == small.sha256 == record.files.graph
 
 
-def test_the_first_use_exports_and_the_second_imports_no_torch(judge, tmp_path):
-    files, _ = judge
-    settings = Settings.of(home=tmp_path / "home", verifier=str(files.path))
-    first = load_judge(settings.generation.verifier, settings)
-    assert isinstance(first, ExportedJudge)
+def test_the_first_use_exports_and_the_second_imports_no_torch(reader, tmp_path):
+    files, _ = reader
+    settings = Settings.of(home=tmp_path / "home", reader=str(files.path))
+    first = load_reader(settings)
+    assert isinstance(first, ExportedReader)
     code = (
-        "import sys; from pathlib import Path; from biorag.models.exported import exported_judge as load\n"
+        "import sys; from pathlib import Path; from biorag.models.exported import load_reader\n"
         "from biorag.models.finding import find_encoder\n"
-        f"judge = load(find_encoder({str(files.path)!r}), 'auto', Path({str(settings.exports)!r}))\n"
-        f"print(judge.judge({PAIRS[:2]!r}).tolist(), 'torch' in sys.modules, 'transformers' in sys.modules)"
+        f"reader = load_reader(find_encoder({str(files.path)!r}), 'auto', Path({str(settings.exports)!r}))\n"
+        f"print(reader.read('pain', ['aspirin']).stances.tolist(), {{'torch', 'transformers'}} & set(sys.modules))"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed == f"{first.judge(PAIRS[:2]).tolist()} False False\n"
+    assert printed == f"{first.read('pain', ['aspirin']).stances.tolist()} set()\n"
 
 
 @pytest.mark.parametrize(
@@ -160,12 +182,13 @@ def test_the_first_use_exports_and_the_second_imports_no_torch(judge, tmp_path):
         (("entailment", "not_entailment"), "entailment, not_entailment"),
         (("entailment", "neutral", "supports"), "entailment, neutral, supports"),
         (("entailment", "neutral", "contradiction", "other"), "other"),
+        (("entailment", "neutral", "answers"), "entailment, neutral, answers"),
     ],
 )
 def test_other_labels_are_refused_before_anything_loads(tiny_encoder, tmp_path, labels, shown):
-    files = save_judge(tiny_encoder, tmp_path / "model", labels)
+    files = save_reader(tiny_encoder, tmp_path / "model", labels)
     with pytest.raises(MissingError, match=shown) as caught:
-        load_checker(Settings.of(home=tmp_path / "home", verifier=str(files.path))).identity()
+        load_checker(Settings.of(home=tmp_path / "home", reader=str(files.path))).identity()
     assert "entailment, contradiction and neutral" in str(caught.value)
     assert not (tmp_path / "home").exists()
 
@@ -178,20 +201,20 @@ def damaged(path):
 
 @pytest.fixture(scope="module")
 def alone(tiny_encoder, tmp_path_factory):
-    """A folder with an exported judge."""
+    """A folder with an exported reader."""
     folder = tmp_path_factory.mktemp("alone")
-    files = save_judge(tiny_encoder, folder / "model", LABELLED["bert"][0])
-    write_export(files, "judge", folder / "export")
+    files = save_reader(tiny_encoder, folder / "model", LABELLED["bert"][0])
+    write_export(files, "reader", folder / "export")
     return folder / "export"
 
 
 @pytest.mark.parametrize("name", [GRAPH, "tokenizer.json", RECORD])
 @pytest.mark.parametrize("damage", [damaged, lambda path: path.write_text("{}")])
-def test_a_damaged_file_of_an_exported_judge_is_one_sentence(alone, tmp_path, name, damage):
+def test_a_damaged_file_of_an_exported_reader_is_one_sentence(alone, tmp_path, name, damage):
     folder = shutil.copytree(alone, tmp_path / "export")
     damage(folder / name)
     with pytest.raises(MissingError, match=r"damaged|not JSON"):
-        load_checker(Settings.of(home=tmp_path / "home", verifier=str(folder))).identity()
+        load_checker(Settings.of(home=tmp_path / "home", reader=str(folder))).identity()
 
 
 def test_other_models_and_missing_folders_are_one_sentence(alone, tiny_encoder, tmp_path):
@@ -202,40 +225,65 @@ def test_other_models_and_missing_folders_are_one_sentence(alone, tiny_encoder, 
     unlabelled = shutil.copytree(alone.parent / "model", tmp_path / "unlabelled")
     config = json.loads((unlabelled / "config.json").read_text())
     (unlabelled / "config.json").write_text(json.dumps({**config, "id2label": None}))
-    for verifier, message in [
-        (tmp_path / "encoder", "an exported encoder, not a judge"),
+    for reader, message in [
+        (tmp_path / "encoder", "an exported encoder, not a reader"),
         (tmp_path / "nowhere", "not a directory"),
         (torn, "fetch it again"),
         (unlabelled, "names no labels"),
-        (tiny_encoder, "biorag train verifier"),
+        (tiny_encoder, "biorag train reader"),
     ]:
         with pytest.raises(MissingError, match=message) as caught:
-            load_checker(Settings.of(home=tmp_path / "home", verifier=str(verifier))).identity()
+            load_checker(Settings.of(home=tmp_path / "home", reader=str(reader))).identity()
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_folder_says_from_where_its_reader_is_trusted(alone, tmp_path, trusted):
+    folder = shutil.copytree(alone, tmp_path / "export")
+    trust = Trust(0.9, 0.8, 0.7, 2.0, 0.95)
+    if trusted:
+        (folder / TRUST).write_text(json.dumps({"trust": trust._asdict(), "measured": "by hand"}))
+    assert open_reader(folder).trust == (trust if trusted else Trust())
+
+
+@pytest.mark.parametrize("packaged", [True, False])
+def test_the_packaged_reader_is_used_where_it_is_there(alone, tmp_path, monkeypatch, packaged):
+    monkeypatch.setattr("biorag.models.exported.PACKAGED_READER", alone if packaged else tmp_path / "none")
+    engine.packaged_reader.cache_clear()
+    settings = Settings.of(home=tmp_path / "home")
+    reader = load_reader(settings)
+    assert (reader and reader.name) == ("biorag-reader" if packaged else None)
+    assert load_reader(settings.replace(reader="none")) is None
+    assert load_chooser(settings, None) is None
+    whole = ScriptedReader(lambda query, window: (0, 0, 0), tells_answers=True)
+    assert load_chooser(settings, whole) is whole
+    whole.reads_whole = True
+    assert load_chooser(settings, whole) is reader, "one that is slow or costs money does not choose sentences"
+    engine.packaged_reader.cache_clear()
+
+
 @pytest.mark.long
-def test_a_judge_of_the_starters_size_fits_25_megabytes_in_int8(tmp_path):
+def test_a_reader_of_the_starters_size_fits_25_megabytes_in_int8(tmp_path):
     """With -s it prints the table of docs/answers.md: the milliseconds of one core are the median of 200 pairs."""
     labels = LABELLED["bert"][0]
-    files = save_judge(STARTER_ENCODER.path().parent, tmp_path / "model", labels, scale=1, head=30)
+    files = save_reader(STARTER_ENCODER.path().parent, tmp_path / "model", labels, scale=1, head=30)
     pair = (
         "aspirin lowers fever and pain, " * 14,
         "aspirin lowers the fever of adults at any usual dose given",
     )  # 128 tokens
     bytes_of = {}
     for name, int8, most in (("float32", False, LARGEST_DIFFERENCE), ("int8", True, 0.1)):
-        record = write_export(files, "judge", tmp_path / name, int8)
+        record = write_export(files, "reader", tmp_path / name, int8)
         assert record.files.difference < most
-        judge = open_judge(tmp_path / name)
-        seconds = [_processor_seconds(judge, pair) for _ in range(210)]
+        reader = open_reader(tmp_path / name)
+        seconds = [_processor_seconds(reader, *pair) for _ in range(210)]
         bytes_of[name] = sum(path.stat().st_size for path in (tmp_path / name).iterdir())
         sizes = f"{bytes_of[name] / 1e6:.1f} MB, {record.files.difference:.2g}"
         sys.stdout.write(f"{name}: {sizes}, {1e3 * statistics.median(seconds[10:]):.1f} ms\n")
     assert bytes_of["int8"] <= 25_000_000 < bytes_of["float32"]
 
 
-def _processor_seconds(judge, pair):
+def _processor_seconds(reader, window, claim):
     begun = time.process_time()
-    judge.judge([pair])
+    reader.read(claim, [window])
     return time.process_time() - begun
