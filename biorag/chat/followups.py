@@ -61,7 +61,8 @@ _DEFINITION = re.compile(r"(?:what|who)\s+(?:is|are|was|were|does|do|causes?)\b|
 _ATTRIBUTES = (
     "antidote dose dosage contraindication half-life onset duration interaction prognosis incidence prevalence "
     "mortality mechanism complication monitoring toxicity overdose pregnancy breastfeeding lactation alternative "
-    "symptom sign cause diagnosis treatment prevention cost evidence adverse safety efficacy elderly reversal"
+    "symptom sign cause diagnosis treatment prevention cost evidence adverse safety efficacy elderly reversal "
+    "side effect amount much day"
 )
 SUBJECT = 0.47  # rarity of a word from which it can be a subject
 SHORT = 8  # words of a question that may leave out its subject unsaid

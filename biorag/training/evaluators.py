@@ -82,7 +82,7 @@ class ReadingEvaluator(BaseEvaluator):  # type: ignore[misc]
         from sklearn.metrics import roc_auc_score
 
         rows = [*self._judged, *self._asked]
-        scores = model.predict([(row.query, row.window) for row in rows], show_progress_bar=False)
+        scores = model.predict([(row.window, row.query) for row in rows], show_progress_bar=False)
         stance, asked = np.asarray(scores)[: len(self._judged)], np.asarray(scores)[len(self._judged) :]
         called = [LABELS[column] for column in stance[:, : len(LABELS)].argmax(axis=1)]
         table = confusion([LABELS[TARGETS.index(row.target)] for row in self._judged], called)

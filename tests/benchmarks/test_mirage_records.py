@@ -134,9 +134,9 @@ def read(page: str) -> Reader:
     return reader
 
 
-def test_a_page_has_verdicts_in_a_readers_words():
+def test_a_page_has_the_verdict_of_each_sentence():
     unsure = row(verdict="So it is.") | {"verdicts": [{"text": "So it is.", "verdict": Verdict.UNSURE}]}
-    assert "<li>not sure: So it is.</li>" in html_page("Run", [unsure])
+    assert "<li>unsure: So it is.</li>" in html_page("Run", [unsure])
 
 
 def test_a_script_in_a_question_or_a_title_is_shown_as_text():

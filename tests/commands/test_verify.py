@@ -118,7 +118,7 @@ def test_claims_beside_their_texts_need_no_index(bm25, snippet, tmp_path):
         ("unsupported", "none"),
         ("contradicted", "quote"),
     ]
-    assert verdicts[2]["difference"] == "one has “not”, the other has not"
+    assert verdicts[2]["difference"] == "this without “not”"
     with claims.open("a") as stream:  # one without a text: the others are judged as before, beside an index
         stream.write(json.dumps({"id": "d", "claim": sentence_of(snippet)}) + "\n")
     mixed = tmp_path / "mixed.jsonl"
@@ -153,7 +153,7 @@ def test_a_bad_line_is_named(bm25, line, tmp_path):
 def test_a_difference_is_named_with_the_sentence_that_has_it(bm25):
     said = "Hepatitis is the other major toxicity, and slow acetylators reach higher drug levels."
     shown = succeeded(verify(bm25, said.replace(" is ", " is not "), "--snippet", "demo_044")).stdout
-    assert shown.startswith(f"Differs: [1] says one has “not”, the other has not\n[1] “{said}” ")
+    assert shown.startswith(f"Differs: [1] says this without “not”\n[1] “{said}” ")
 
 
 def test_what_a_reader_is_not_sure_of_is_shown_as_such(bm25, monkeypatch, server, tmp_path):
