@@ -24,16 +24,14 @@ NOTE = "note: read by some/reader, right 92% of the time where it was measured"
 
 @pytest.fixture
 def reader(monkeypatch):
-    """A reader that supports everything; none is packaged."""
-    trust = Trust(0.8, 0.8, 0.8, 0.8, 0.92)
+    """A reader that supports everything, beside a packaged one, which chooses sentences."""
+    trust = Trust(0.8, 0.8, 2.0, 0.8, 0.92)
     scripted = ScriptedReader(lambda query, window: (0.83, 0.02), trust=trust, name="some/reader")
     load = engine.load_reader
-    monkeypatch.setattr(
-        engine,
-        "load_reader",
-        lambda settings: scripted if settings.generation.reader == "some/reader" else load(settings),
-    )
-    monkeypatch.setattr(engine, "packaged_reader", lambda spec, settings=None: None)
+    opened = lambda settings: scripted if settings.generation.reader == scripted.name else load(settings)  # noqa: E731
+    monkeypatch.setattr(engine, "load_reader", opened)
+    chooser = ScriptedReader(lambda query, window: (0.1, 0.1, 0.5), tells_answers=True, reads_questions=True)
+    monkeypatch.setattr(engine, "packaged_reader", lambda spec, settings=None: chooser)
     monkeypatch.setenv("BIORAG_READER", "some/reader")
     return scripted
 
