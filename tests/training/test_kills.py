@@ -19,9 +19,11 @@ from tests.cli import SECONDS, forked
 from tests.tiny_t5 import write_tiny_t5
 from tests.training.trainers import (
     QUIET,
+    READING_ROWS,
     ROWS,
     train_cross_encoder,
     train_question_generator,
+    train_reader,
     train_retriever,
 )
 
@@ -124,7 +126,9 @@ class Killed(BaseException):
 KINDS = {  # beside those of test_training and, with LoRA, of test_decoder
     "cross-encoder": lambda *given: train_cross_encoder(*given, "bm25"),
     "question generator": train_question_generator,
+    "reader": lambda files, split, *given: train_reader(files, READING, *given),
 }
+READING = Split(READING_ROWS[:60], READING_ROWS[60:80])
 
 
 @pytest.mark.parametrize("kind", KINDS)

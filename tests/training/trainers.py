@@ -1,8 +1,9 @@
 """The kinds of training as plain functions, and rows for them."""
 
 from biorag.training.bi_encoder import EncoderForm
-from biorag.training.cross_encoder import CrossEncoderTraining, reranking
+from biorag.training.cross_encoder import CrossEncoderTraining, reading, reranking
 from biorag.training.question_generator import QuestionGeneratorTraining
+from biorag.training.reading import ReadingRow
 from biorag.training.reranker import RerankerTraining
 from biorag.training.retriever import RetrieverTraining
 from biorag.types import TrainingRow
@@ -13,6 +14,15 @@ ROWS = [
     for one in WORDS
     for other in WORDS
     if one != other
+]
+
+# A window's first word tells what it does: one of the target's own.
+SAYS = {"supports": "aspirin", "contradicts": "warfarin", "neither": "heparin", "answers": "gene", "beside": "lung"}
+READING_ROWS = [
+    ReadingRow(f"{one} pain", f"{SAYS[target]} {one} {other}", target, "toy", f"{one} {other} {target}")
+    for one in WORDS[4:]
+    for other in WORDS
+    for target in SAYS
 ]
 
 
@@ -29,6 +39,10 @@ def train_reranker(files, split, settings, out, facts, on_progress, negatives="i
 
 def train_cross_encoder(files, split, settings, out, facts, on_progress, negatives):
     return CrossEncoderTraining(files, settings, reranking(split, settings, negatives)).run(out, facts, on_progress)
+
+
+def train_reader(files, split, settings, out, facts, on_progress):
+    return CrossEncoderTraining(files, settings, reading(split, files, settings)).run(out, facts, on_progress)
 
 
 def train_question_generator(files, split, settings, out, facts, on_progress):
