@@ -422,10 +422,12 @@ def test_what_cannot_be_read_has_no_choice_and_is_not_parsed(answerer, text, cho
 
 
 def test_an_open_reply_is_read_and_its_citations_are_verified(answerer):
-    generator = ScriptedGenerator([reply(answer="Pyridoxine prevents isoniazid neuropathy in the adults.", citations=[2, 9, 3])])
+    generator = ScriptedGenerator(
+        [reply(answer="Pyridoxine prevents isoniazid neuropathy in the adults.", citations=[2, 9, 3])]
+    )
     answer = answerer(generator).answer(OPEN)
     assert (answer.choice, answer.parsed) == (None, True)
-    assert answer.text == "Pyridoxine prevents isoniazid neuropathy in the adults."
+    assert answer.text == said
     assert [(citation.n, citation.id) for citation in answer.citations] == [(2, "d2")]
     assert not answerer(ScriptedGenerator([f"Reply: {answer.reply}"])).answer(OPEN).parsed, "not JSON alone"
     assert answer.citations[0].quote == "Pyridoxine prevents isoniazid neuropathy in adults."

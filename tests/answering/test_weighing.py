@@ -1,14 +1,12 @@
-"""A claim turned round, what a sentence states, and the columns of studies for and against a claim."""
+"""The effect that a sentence states, and the columns of studies for and against a claim."""
 
 import time
 
 import pytest
 
-from biorag.answering.findings import Findings, findings_of, sample_size
-from biorag.answering.reversal import reversed_claim
-from biorag.answering.stance import Stance
+from biorag.answering.findings import effect_of, sample_size
 from biorag.answering.weighing import joined, opposed, weigh
-from biorag.types import Answer, CheckedSentence, Hit, Opposition, Question, Snippet, Verdict
+from biorag.types import Answer, CheckedSentence, Hit, Opposition, Question, Snippet, Stance, Verdict
 
 YES, NO, UNSURE, SILENT = Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.UNSURE, Verdict.UNSUPPORTED
 HOSTILE = (
@@ -18,54 +16,23 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize(
-    ("claim", "turned"),
-    [
-        ("Statins reduce mortality.", "Statins increase mortality."),
-        ("High doses of statins improve survival.", "High doses of statins worsen survival."),
-        ("Acute leukaemia is more common in boys.", "Acute leukaemia is less common in boys."),
-        ("Vitamin D did not reduce falls.", "Vitamin D did reduce falls."),
-        ("Aspirin has no effect on survival.", "Aspirin has an effect on survival."),
-        ("Zinc fails to prevent colds.", "Zinc does prevent colds."),
-        ("Obesity is associated with asthma.", "Obesity is not associated with asthma."),
-        ("Medications are effective.", "Medications are ineffective."),
-        ("Natriuretic peptides protect against diabetes.", "Natriuretic peptides do not protect against diabetes."),
-        ("MVP regulates the sorting of miR-193a.", "MVP does not regulate the sorting of miR-193a."),
-        (
-            "Visceral fat has brown cells, not only white ones.",
-            "Visceral fat does not have brown cells, not only white ones.",
-        ),
-        ("Nothing of the kind", None),
-        ("", None),
-    ],
-)
-def test_a_claim_is_turned_round(claim, turned):
-    assert reversed_claim(claim) == turned
-
-
-@pytest.mark.parametrize(
-    ("sentence", "stated"),
+    ("sentence", "effect"),
     [
         (
             "Fewer died with aspirin than with placebo (hazard ratio (HR) 0.82, 95% CI 0.70 to 0.96; P=0.01).",
-            Findings("than with placebo", "Fewer", "hazard ratio (HR) 0.82, 95% CI 0.70 to 0.96; P=0.01"),
+            "hazard ratio (HR) 0.82, 95% CI 0.70 to 0.96; P=0.01",
         ),
-        (
-            "There was no significant difference between the metformin and placebo groups (p = 0.34).",
-            Findings("between the metformin and placebo groups", "no significant difference", "p = 0.34"),
-        ),
-        (
-            "Budesonide versus terbutaline did not reduce visits.",
-            Findings("Budesonide versus terbutaline", "did not reduce"),
-        ),
-        ("Relapse fell from 12 or 14 patients; 49% vs 32% responded.", Findings(None, None, "49% vs 32%")),
-        ("Of 15.5 vs. 9.5 points nothing is said.", Findings()),
-        ("RRR=8.213; 95% CI=1.04, 64.75", Findings(None, None, "8.213; 95% CI=1.04, 64.75")),
-        ("", Findings()),
+        ("There was no significant difference between the groups (p = 0.34).", "p = 0.34"),
+        ("Budesonide versus terbutaline did not reduce visits.", None),
+        ("Relapse fell from 12 or 14 patients; 49% vs 32% responded.", "49% vs 32%"),
+        ("Of 15.5 vs. 9.5 points nothing is said.", None),
+        ("RRR=8.213; 95% CI=1.04, 64.75", "8.213; 95% CI=1.04, 64.75"),
+        ("", None),
     ],
 )
-def test_what_a_sentence_states_is_verbatim_or_nothing(sentence, stated):
-    assert findings_of(sentence) == stated
-    assert all(part is None or part in sentence for part in (stated.arms, stated.direction, stated.effect))
+def test_the_effect_that_a_sentence_states_is_verbatim_or_none(sentence, effect):
+    assert effect_of(sentence) == effect
+    assert effect is None or effect in sentence
 
 
 def test_participants_are_the_abstract_s_else_the_sentence_s_only_sample():
@@ -78,7 +45,7 @@ def test_participants_are_the_abstract_s_else_the_sentence_s_only_sample():
 def test_hostile_sentences_of_100_000_characters_take_no_time(part):
     text = part * (100_000 // len(part))
     start = time.process_time()
-    findings_of(text), reversed_claim(text), sample_size(text, text)
+    effect_of(text), sample_size(text, text)
     assert time.process_time() - start < 2
 
 
@@ -95,11 +62,11 @@ def judge_of(verdicts: dict[str, tuple[Verdict, float]]):
     return lambda claim, snippets: [Stance(*verdicts[one.id], one.content) for one in snippets]
 
 
-def test_rankings_are_joined_by_best_rank_and_a_study_stands_once():
+def test_studies_are_in_the_order_of_their_best_rank_and_each_stands_once():
     a, b, c, same = study("a", 1), study("b", doi="10.1/X"), study("c"), study("b-copy", doi="https://doi.org/10.1/x")
-    parts = joined([hits(a, b), hits(c, a, same)], 10)
-    assert [[one.id for one in snippets] for snippets in parts] == [["a"], ["c"], ["b", "b-copy"]]
-    assert len(joined([hits(a, b), hits(c)], 2)) == 2
+    parts = joined(hits(a, b, c, a, same), 10)
+    assert [[one.id for one in snippets] for snippets in parts] == [["a"], ["b", "b-copy"], ["c"]]
+    assert len(joined(hits(a, b, c), 2)) == 2
 
 
 def test_columns_are_ordered_and_retracted_studies_are_marked_and_not_counted():
@@ -112,7 +79,7 @@ def test_columns_are_ordered_and_retracted_studies_are_marked_and_not_counted():
         "f": (SILENT, 1),
     }
     snippets = [study(name, n, retracted=name == "c") for n, name in enumerate(verdicts, 1)]
-    weighed = weigh("x", None, [hits(*snippets)], judge_of(verdicts))
+    weighed = weigh("x", hits(*snippets), judge_of(verdicts))
     assert [one.snippet.id for one in weighed.supporting] == ["b", "a", "c"]
     assert [one.snippet.id for one in weighed.opposing] == ["d"]
     assert weighed.counts == {"supporting": 2, "opposing": 1, "unsure": 1, "silent": 1, "retracted": 1}
@@ -122,7 +89,7 @@ def test_columns_are_ordered_and_retracted_studies_are_marked_and_not_counted():
 @pytest.mark.parametrize(("support", "column"), [(0.95, "supporting"), (0.85, "unsure"), (0.7, "opposing")])
 def test_no_study_stands_in_both_columns(support, column):
     parts = [Snippet("p", "", "One block.", 7), Snippet("q", "", "Another block.", 7)]
-    weighed = weigh("x", None, [hits(*parts)], judge_of({"p": (YES, support), "q": (NO, 0.82)}))
+    weighed = weigh("x", hits(*parts), judge_of({"p": (YES, support), "q": (NO, 0.82)}))
     assert {name: len(studies) for name, studies in weighed.columns.items() if studies} == {column: 1}
 
 
