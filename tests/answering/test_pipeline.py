@@ -422,9 +422,8 @@ def test_what_cannot_be_read_has_no_choice_and_is_not_parsed(answerer, text, cho
 
 
 def test_an_open_reply_is_read_and_its_citations_are_verified(answerer):
-    generator = ScriptedGenerator(
-        [reply(answer="Pyridoxine prevents isoniazid neuropathy in the adults.", citations=[2, 9, 3])]
-    )
+    said = "Pyridoxine prevents isoniazid neuropathy in the adults."
+    generator = ScriptedGenerator([reply(answer=said, citations=[2, 9, 3])])
     answer = answerer(generator).answer(OPEN)
     assert (answer.choice, answer.parsed) == (None, True)
     assert answer.text == said
