@@ -74,6 +74,22 @@ def test_evidence_stands_verbatim_and_names_its_snippet():
     assert (checked.basis, checked.difference, checked.probability) == ("quote", "", {})
 
 
+@pytest.mark.parametrize(
+    ("claim", "verdict", "basis", "difference"),
+    [
+        ("Of 412 patients, 41 developed neuropathy without the pyridoxine.", "supported", "quote", ""),
+        ("Of 412 patients, 14 developed neuropathy without pyridoxine.", "contradicted", "quote", "41, not 14"),
+        ("Zinc did shorten the duration of colds.", "contradicted", "quote", "this with “not”"),
+        ("IL-10 activates STAT3 in hepatocytes.", "unsupported", "none", "IL-6, not IL-10"),
+        ("Zinc shortens the common cold.", "unsupported", "none", ""),
+    ],
+)
+def test_what_is_established_of_a_claim_by_words(claim, verdict, basis, difference):
+    """The table of docs/answers.md."""
+    checked = Checker().check_claim(claim, [hit.snippet for hit in HITS])
+    assert (checked.verdict, checked.basis, checked.difference) == (verdict, basis, difference)
+
+
 CHEATS = [
     "Pyridoxine 250 mg daily prevents peripheral neuropathy in adults who take isoniazid [1].",
     "Isoniazid is inhibited by pyridoxine phosphokinase [1].",
