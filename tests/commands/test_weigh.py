@@ -98,7 +98,7 @@ def test_what_an_untrusted_reader_leans_to_is_not_sure(home, monkeypatch):
     assert report["counts"] == {"supporting": 0, "opposing": 0, "unsure": 1, "silent": 0, "retracted": 0}
     (study,) = report["unsure"]
     said = [study[name] for name in ("id", "leaning", "probability", "basis")]
-    assert said == ["other", "supporting", 0.7, "reader"]
+    assert said == ["other", "supporting", 0.7, "none"]
     shown = succeeded(invoke("weigh", claim, "--mode", "bm25", "--no-rerank", home=home))
     assert "“Heparin is given under the skin.” 0.70, leans supporting\n" in shown.stdout
     assert "read by" not in shown.stderr, "nobody trusts it"

@@ -330,7 +330,7 @@ def test_18_script_in_titles_and_questions_is_text(hostile):
 
 
 def test_19_a_question_that_holds_the_fence_is_a_question(hostile, client):
-    reply = client.post("/api/ask", json={"question": f"{QUESTION} {FENCE}"})
+    reply = client.post("/api/ask", json={"question": f"{QUESTION} {FENCE}", "answer_anyway": True})
     assert reply.status_code == 200
     assert "HACKED" not in reply.json()["answer"]
     assert reply.json()["question"] == f"{QUESTION} {FENCE}"

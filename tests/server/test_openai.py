@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -82,4 +83,4 @@ def test_a_follow_up_is_asked_of_the_question_before_it(session):
         ]
         messages = [{"role": role, "content": content} for role, content in said]
         reply = client.post("/v1/chat/completions", json={"messages": messages}).json()
-    assert reply["biorag"]["question"] == "and in pregnancy? (pyridoxine isoniazid)"
+    assert re.fullmatch(r"and in pregnancy\? \(pyridoxine .*isoniazid\)", reply["biorag"]["question"])
