@@ -474,14 +474,12 @@ class Trust(NamedTuple):
     Attributes
     ----------
     supports, contradicts : of a claim
-    nearly : that a sentence of nearly the same words supports a claim
     polar : "yes" or "no" of a question
     precision : how often its verdicts were right from there on where it was measured; None where it was not
     """
 
     supports: float = 0.5
     contradicts: float = 0.5
-    nearly: float = 0.5
     polar: float = 0.5
     precision: float | None = None
 

@@ -1,11 +1,11 @@
 """Fit how sure it is that hits hold an answer, on questions searched with their gold documents and without them.
 
-    python -m scripts.fit_certainty INDEX:FOLDER... --negatives FILE --out biorag/answering/certainty.json
+    python -m scripts.fit_certainty INDEX:FOLDER[:MOST[:FILE]] ... --out biorag/answering/certainty.json
 
-FOLDER is in BEIR layout, and INDEX holds its snippets, with whatever encoder: give several of each, for the
-coefficients are to hold for all. FILE has questions that no index answers. A fifth of the questions, by their text, is
-left out of the fit and reported on. The thresholds: "answer" from the probability that `WRONG` of the unanswerable
-questions reach, "may" from that which `KEPT` of the answerable ones do.
+FOLDER is in BEIR layout, of which MOST questions are drawn, and INDEX holds its snippets, with whatever encoder. FILE
+has questions that the index does not answer. A fifth of the questions, by their text, is left out of the fit and
+reported on. The thresholds: "answer" from the probability that `WRONG` of the unanswerable questions of files reach, "may" from
+that which `KEPT` of the answerable ones do.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from biorag.types import block_id
 
 WRONG, KEPT = 0.05, 0.975
 REPORTED = 0.2
+MOST = 400  # questions of a folder
 C = 0.3  # inverse strength of the ridge penalty
 
 
@@ -44,6 +45,7 @@ class Example(NamedTuple):
     text: str
     set: str
     answerable: bool
+    written: bool  # whether the question was written as it is, and not made unanswerable
     read: list[float]
     unread: list[float]
 
@@ -57,6 +59,7 @@ def say(*parts: object) -> None:
 def examples(settings: Settings, folder: Path, negatives: list[str], most: int) -> Iterator[Example]:
     """Yield the questions of a folder with and without their gold documents, and the negatives."""
     data = load_dataset(folder)
+    name = f"{settings.index.name} {folder.name}"
     asked = random.Random(1).sample(list(data.questions), min(most, len(data.questions)))
     with open_index(settings) as opened:
         extractor = extractor_of(opened)
@@ -64,9 +67,8 @@ def examples(settings: Settings, folder: Path, negatives: list[str], most: int) 
             ids = sorted(data.qrels[question.id])
             gold = list(opened.index.fetch([*ids, *(block_id(id, 0) for id in ids)]).values())
             for answerable, where in ((True, ()), (False, exclude_documents(gold))) if gold else ():
-                yield example(
-                    opened, extractor, question.text, f"{settings.index.name} {folder.name}", answerable, where
-                )
+                searched = example(opened, extractor, question.text, name, answerable, where)
+                yield searched._replace(written=answerable)
         for text in negatives:
             yield example(opened, extractor, text, f"{settings.index.name} negatives", False, ())
 
@@ -84,7 +86,7 @@ def example(opened: OpenIndex, extractor: Extractor, text: str, name: str, answe
     scored = extractor.scored(text, hits)
     plain = ScoredSentences(scored.rows, scored.scores)
     read, unread = (certainty_features(text, hits, each) for each in (scored, plain))
-    return Example(text, name, answerable, read, unread)
+    return Example(text, name, answerable, True, read, unread)
 
 
 def fitted(rows: list[Example], kind: str, described: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +101,8 @@ def fitted(rows: list[Example], kind: str, described: dict[str, Any]) -> dict[st
     model = LogisticRegression(C=C, max_iter=5000)
     model.fit((table[~held] - scaler.mean_) / scale, answerable[~held], sample_weight=weights[~held] / weights.mean())
     chances = model.predict_proba((table - scaler.mean_) / scale)[:, 1]
-    answer = float(np.quantile(chances[~held & ~answerable], 1 - WRONG))
+    written = np.array([row.written for row in rows])
+    answer = float(np.quantile(chances[~held & ~answerable & written], 1 - WRONG))
     may = float(np.quantile(chances[~held & answerable], 1 - KEPT))
     sets = {}
     for name in sorted({row.set for row in rows}):
@@ -137,16 +140,14 @@ def shares(chances: Any, may: float, answer: float) -> dict[str, Any]:
 def main() -> None:
     """Run the program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="+", help="INDEX:FOLDER")
-    parser.add_argument("--negatives", type=Path, action="append", default=[])
-    parser.add_argument("--most", type=int, default=400, help="Questions of a folder.")
+    parser.add_argument("sets", nargs="+", help="INDEX:FOLDER[:MOST[:FILE]]")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
-    negatives = [question.text for path in asked.negatives for question in read_queries(path)]
     rows: list[Example] = []
     for named in asked.sets:
-        index, _, folder = named.partition(":")
-        rows += examples(load_settings({"name": index}), Path(folder), negatives, asked.most)
+        index, folder, *more = named.split(":")
+        own = [question.text for file in more[1:] for question in read_queries(Path(file))]
+        rows += examples(load_settings({"name": index}), Path(folder), own, int(more[0]) if more else MOST)
         say(named, len(rows))
     described = {"sets": [Path(named).name for named in asked.sets], "questions": len({row.text for row in rows})}
     document = {kind: fitted(rows, kind, described) for kind in ("read", "unread")}

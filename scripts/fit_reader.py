@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from biorag.answering.guards.stated import Relation
-from biorag.answering.guards.verdicts import by_words, pooled
+from biorag.answering.guards.verdicts import pooled
 from biorag.answering.readers.windows import EvidenceWindows
 from biorag.corpus.claims import read_claims
 from biorag.engine import load_encoder
@@ -107,32 +106,6 @@ def threshold(scores: Sequence[float], right: Sequence[bool]) -> float:
     return best
 
 
-def nearly(reader: ExportedReader, rows: Sequence[tuple[str, str, bool]]) -> tuple[list[float], list[bool]]:
-    """Return the probability of support and the truth of claims that nearly stand in a sentence of their text."""
-    scores, right = [], []
-    for claim, text, true in rows:
-        comparison, sentence = by_words(claim, text)
-        if comparison.relation is Relation.NEAR:
-            scores.append(float(reader.read(claim, [sentence]).stances[0, 0]))
-            right.append(true)
-    return scores, right
-
-
-def made_claims(name: str, dataset: Path, half: str, limit: int) -> list[tuple[str, str, bool]]:
-    """Return the benchmark's reworded and falsified claims, each with its text and whether it is true."""
-    from biorag.benchmarks.verification.claims import TRUE_KINDS, read_claims
-    from biorag.engine import open_stored
-    from biorag.settings.sources import load_settings
-
-    with open_stored(load_settings({"name": name})) as (_, index):
-        made = read_claims(dataset, index.fetch, half, 1, limit)
-    return [
-        (one.text, " ".join(snippet.content for snippet in one.snippets), one.kind in TRUE_KINDS)
-        for one in made
-        if one.kind != "as written"
-    ]
-
-
 def polar(reader: ExportedReader, data: Path, most: int) -> list[Called]:
     """Return what the reader says of BioASQ's development yes/no questions, by the first snippets of an index."""
     from biorag.answering.extract import Extractor
@@ -199,11 +172,6 @@ def main() -> None:
     report["polar"] = {"n": len(given_questions), "right": sum(given_questions), "of": len(questions) // 2}
     accuracy = np.mean([ok for _, ok, _ in judged])
     say("polar accuracy", round(float(accuracy), 3), "of", len(questions), Counter(one.label for one in questions))
-    rows = made_claims("pubmed", asked.data / "bioasq", "development", 400)
-    scores, right = nearly(reader, rows)
-    trust["nearly"] = threshold(scores, right)
-    above = [ok for score, ok in zip(scores, right, strict=True) if score >= trust["nearly"]]
-    report["nearly"] = {"n": len(above), "right": sum(above), "of": sum(right)}
     verdicts = [report[side] for side in ("supports", "contradicts") if report[side]["n"]]
     total = sum(one["n"] for one in verdicts)
     precision = round(sum(one["right"] for one in verdicts) / total, 3) if total else None

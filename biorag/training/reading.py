@@ -7,7 +7,6 @@ answers); and `question, passages, exact_answer`, whose passages answer, and who
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from biorag.training.contamination import ContaminationPolicy
 from biorag.training.data import Split
 from biorag.training.rows import is_held_out, normalised
 from biorag.types import LABELS
+from biorag.utils.parsing import parsed
 
 # The outputs of a reader: the three labels of a claim, and the log-odds that the window answers a question.
 UNSUPPORTED, ANSWERS, BESIDE = "not_supports", "answers", "beside"
@@ -34,6 +34,12 @@ LONGEST = 560  # characters of query and window; longer pairs are left out, for 
 WINDOW = 3  # sentences
 PASSAGES = 3  # of a question
 POSTINGS = 60  # passages of a word among which a near miss is looked for
+# The keys of each shape but that of claims; the first tells it.
+SHAPES: Sequence[Sequence[str]] = (
+    ("premise", "hypothesis", "label"),
+    ("sentence", "question", "label"),
+    ("passages", "question"),
+)
 NEUTRALS = 2  # windows of a claim's own text that do not decide it
 
 
@@ -96,8 +102,11 @@ def read_rows(file: Path, rng: random.Random) -> Iterator[ReadingRow]:
     if not file.is_file():
         raise MissingError(f"{file} is not there: give JSONL of inference pairs, claims or judged sentences")
     name = file.name.partition(".")[0]
-    records = [(number, json.loads(line)) for number, line in read_lines(Source(str(file), file))]
-    keys = set(records[0][1]) if records else set()
+    records = [(number, _record(file, number, line)) for number, line in read_lines(Source(str(file), file))]
+    keys: Sequence[str] = next((shape for shape in SHAPES if records and shape[0] in records[0][1]), ())
+    for number, record in records:
+        if missing := [key for key in keys if key not in record]:
+            raise BadInputError(f"{file}, line {number}: it has no {missing[0]!r}, which a row with {keys[0]!r} needs")
     if "premise" in keys:
         yield from (_pair(record, name, file, number) for number, record in records)
     elif "sentence" in keys:
@@ -106,6 +115,14 @@ def read_rows(file: Path, rng: random.Random) -> Iterator[ReadingRow]:
         yield from of_questions([record for _, record in records], name, rng)
     else:
         yield from of_claims(read_claims(file), name, rng)
+
+
+def _record(file: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = parsed(dict[str, Any], line)
+    except ValueError as error:
+        raise BadInputError(f"{file}, line {number}: it is not a JSON object ({error})") from None
+    return record
 
 
 def _pair(record: Mapping[str, Any], name: str, file: Path, number: int) -> ReadingRow:

@@ -6,7 +6,7 @@ claim may be a part of its sentence, cut where the sentence itself joins its par
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -16,15 +16,17 @@ from typing import NamedTuple
 
 from biorag.answering.guards.aliases import Aliases, aliases_for, merged
 from biorag.answering.guards.lexicon import lexicon, rarity
+from biorag.answering.guards.quotes import find_quote
 from biorag.answering.guards.words import Word, WordKind, words
 from biorag.utils.text import plain_form
 
 PLACE, NEGATION = "~", "¬"
 OPENING, CLOSING, PAUSES = frozenset("(["), frozenset(")]"), frozenset(",;:.()[]–—")
 NAMED = 0.6  # rarity from which a word is taken for a name
-SOFT = 3  # common words of a claim that its sentence may lack where a reader says that it supports it
 SHARED = 0.6  # of a claim's words that a sentence must have to be compared
 LEAD = 9  # words before "that" in "these results show that"
+WHOLE = 6  # words of a claim that stands as it is
+_BEGUN, _ENDED = re.compile(r"(?:^|[.!?:>\n]\s*)$"), re.compile(r"\s*(?:$|[.!?;<\n]|[A-Z])")
 LONGEST = 400  # words of a claim or sentence that are compared
 NEAREST = 3  # sentences of a snippet that are compared word by word
 
@@ -33,9 +35,8 @@ class Relation(IntEnum):
     """How a sentence relates to a claim; the larger, the nearer they are."""
 
     APART = 0  # nothing is established
-    NEAR = 1  # the sentence has its numbers, names and negations, and all but `SOFT` of its other words
-    DIFFERS = 2  # in one number, name or negation, and in nothing else
-    STATED = 3  # in nearly these words
+    DIFFERS = 1  # in one number, name or negation, and in nothing else
+    STATED = 2  # in nearly these words
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,18 @@ def compared(claim: str, sentence: str, text: str = "") -> Comparison:
     if not ours or len(ours) > LONGEST or len(theirs) > LONGEST:
         return APART
     turned = [(other, theirs) for other in _turned(ours)] + [(ours, other) for other in _turned(theirs)]
-    best = max((_aligned(*pair) for pair in [(ours, theirs), *turned]), key=lambda comparison: comparison.relation)
-    return best if best.relation or not _is_near(ours, theirs) else Comparison(Relation.NEAR)
+    return max((_aligned(*pair) for pair in [(ours, theirs), *turned]), key=lambda comparison: comparison.relation)
+
+
+def stated_whole(claim: str, content: str) -> str:
+    """Return a claim as it stands in a text letter by letter, from where a sentence begins to where one ends, or "".
+
+    Records that lack full stops begin the next sentence with a capital.
+    """
+    span = find_quote(claim, content) if len(claim.split()) >= WHOLE and not claim.rstrip().endswith("?") else None
+    if span is None or not _ENDED.match(content[span[1] :]) or not _BEGUN.search(content[: span[0]]):
+        return ""
+    return content[slice(*span)]
 
 
 def nearest(claim: str, sentences: Sequence[str], text: str) -> Iterator[int]:
@@ -157,19 +168,6 @@ def _turned(tokens: tuple[_Token, ...]) -> Iterator[tuple[_Token, ...]]:
         yield tokens[starts[-1] :] + tokens[: starts[-1]]
 
 
-def _is_near(ours: Sequence[_Token], theirs: Sequence[_Token]) -> bool:
-    """Whether a sentence has the claim's numbers, names and negations, and nearly all of its other words."""
-    keys = Counter(token.key for token in theirs)
-    missing = [token for token in ours if token.key not in keys]
-    content = [token for token in ours if token.word.kind is not WordKind.FUNCTION]
-    denials = sum(token.key == NEGATION for token in ours)
-    return (
-        len(missing) <= min(SOFT, len(content) // 3)
-        and denials == keys[NEGATION]
-        and not any(token.word.kind is WordKind.NUMBER or _is_name(token) for token in missing)
-    )
-
-
 def _aligned(ours: Sequence[_Token], theirs: Sequence[_Token]) -> Comparison:
     matcher = SequenceMatcher(None, [token.key for token in ours], [token.key for token in theirs], autojunk=False)
     codes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
@@ -229,7 +227,7 @@ def _difference(edit: _Edit) -> Comparison | None:
     if len(ours) == len(theirs) == 1:
         kinds = {ours[0].word.kind, theirs[0].word.kind}
         if kinds == {WordKind.NUMBER}:
-            return Comparison(Relation.DIFFERS, said, says, opposed=True)
+            return Comparison(Relation.DIFFERS, said, says)
         if all(map(_is_name, (ours[0], theirs[0]))):
             return Comparison(Relation.DIFFERS, said, says)
     return None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from biorag.answering.guards.quotes import find_quote
-from biorag.answering.guards.stated import APART, Comparison, Relation, compared, nearest
+from biorag.answering.guards.stated import APART, Comparison, Relation, compared, nearest, stated_whole
 from biorag.answering.readers.windows import EvidenceWindows
 from biorag.answering.sections import is_evidence, labelled_sentences
 from biorag.types import LABEL_OF, LABELS, Basis, Reader, Snippet, Trust, Vectors, Verdict
@@ -64,8 +64,8 @@ def snippet_verdicts(
     """Return what each snippet does to a claim; None where nothing of it is established.
 
     Titles, aims, questions and background are no evidence, and neither is a retracted article, unless `retracted`. A
-    reader is asked where the words establish nothing, or only that a name differs; one that is never trusted with a
-    verdict is asked of nearly the same words alone, or, with `leaning`, of all, and its verdict is unsure.
+    reader is asked where the words establish nothing, or only that something differs; one that is never trusted with a
+    verdict is asked with `leaning` alone, and its verdict is unsure.
     """
     counts = [retracted or not (one.retracted or _RETRACTED.match(one.title)) for one in snippets]
     compared = [by_words(claim, one.content) if ok else (APART, "") for one, ok in zip(snippets, counts, strict=True)]
@@ -73,13 +73,6 @@ def snippet_verdicts(
     if reading is None:
         return verdicts
     trust = reading.reader.trust
-    near = [n for n, (comparison, _) in enumerate(compared) if comparison.relation is Relation.NEAR]
-    if near and trust.nearly <= 1:
-        stances = reading.reader.read(claim, [compared[n][1] for n in near]).stances
-        for n, row in zip(near, stances, strict=True):
-            if row[0] >= trust.nearly:
-                probability = tuple(map(float, row))
-                verdicts[n] = SnippetVerdict(Verdict.SUPPORTED, "quote", compared[n][1], probability=probability)
     if min(trust.supports, trust.contradicts) <= 1 or leaning:
         open_ = [n for n, ok in enumerate(counts) if ok and (verdicts[n] is None or _names_differ(verdicts[n]))]
         said = _read(claim, [snippets[n] for n in open_], reading)
@@ -96,9 +89,11 @@ def _names_differ(verdict: SnippetVerdict | None) -> bool:
 @lru_cache(maxsize=1 << 10)
 def by_words(claim: str, content: str) -> tuple[Comparison, str]:
     """Return how the sentence of a text that is nearest to a claim relates to it, and the sentence."""
-    rows = [row for row in labelled_sentences(content)[:MOST_SENTENCES] if is_evidence(row, claim)]
+    rows = [row for row in labelled_sentences(content)[:MOST_SENTENCES] if is_evidence(row, claim, background=True)]
     texts = [row.text for row in rows]
     best = (APART, "")
+    if whole := stated_whole(claim, content):
+        return Comparison(Relation.STATED), whole
     for position in nearest(claim, texts, content):
         comparison = compared(claim, texts[position], content)
         best = max(best, (comparison, texts[position]), key=lambda pair: pair[0].relation)
