@@ -42,7 +42,7 @@ def session(home):
 @pytest.fixture
 def run(home):
     """Run a command in the home; return the JSON that it prints."""
-    return lambda *words: done(invoke(*words, "--json", home=home))
+    return lambda *words: done(invoke(*words, "--json", home=home, BIORAG_READER="none"))
 
 
 def called(server, *calls, mode="auto"):
