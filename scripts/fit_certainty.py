@@ -3,9 +3,9 @@
     python -m scripts.fit_certainty INDEX:FOLDER[:MOST[:FILE]] ... --out biorag/answering/certainty.json
 
 FOLDER is in BEIR layout, of which MOST questions are drawn, and INDEX holds its snippets, with whatever encoder. FILE
-has questions that the index does not answer. A fifth of the questions, by their text, is left out of the fit and
-reported on. The thresholds: "answer" from the probability that `WRONG` of the unanswerable questions of files reach, "may" from
-that which `KEPT` of the answerable ones do.
+has questions that the index does not answer. A fifth of the questions is left out of the fit and reported on. The
+thresholds: "answer" from the probability that `WRONG` of the unanswerable questions of files reach, "may" from that
+which `KEPT` of the answerable ones do.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class CertaintyModel:
     intercept: float
     may: float
     answer: float
-    fitted: dict[str, Any]
+    fitted: dict[str, Any]  # questions, AUROC on those kept out, command
 
     def probability(self, row: Sequence[float] | NDArray[np.float64]) -> float:
         """Return the probability of an answer."""
