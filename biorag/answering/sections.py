@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from biorag.corpus.sentences import sentence_spans
 from biorag.utils.parsing import packaged_toml
 
+UNFOUND = frozenset({"objective", "background"})  # sections that tell no finding
 _LABEL = re.compile(r"([A-Za-z][A-Za-z'’/&,\- ]{2,40}?)\s*:\s+(?=[\"'(\[]?[A-Z0-9])")
 
 
@@ -54,15 +55,11 @@ def labelled_sentences(content: str) -> tuple[LabelledSentence, ...]:
     return tuple(rows)
 
 
-def is_evidence(row: LabelledSentence, claim: str = "", background: bool = False) -> bool:
+def is_evidence(row: LabelledSentence, claim: str = "") -> bool:
     """Return whether a sentence tells a finding: it neither asks, nor plans, nor stands in a background section.
 
-    With `background` what that states counts too. An aim is evidence of a claim that tells the aim.
+    An aim is evidence of a claim that tells the aim.
     """
-    if (
-        row.section == "objective"
-        or (row.section == "background" and not background)
-        or row.text.rstrip("\"')").endswith("?")
-    ):
+    if row.section in UNFOUND or row.text.rstrip("\"')").endswith("?"):
         return False
     return not pattern("aim").search(row.text) or bool(pattern("aim").search(claim))

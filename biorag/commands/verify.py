@@ -28,6 +28,9 @@ STYLES = {
 }
 
 
+UNSTATED = "No snippet at hand has these words: read them with 'biorag search', or name a --reader."
+
+
 @dataclass(frozen=True, slots=True)
 class Claims:
     """The claims to judge: one, or those of a file."""
@@ -97,18 +100,19 @@ def verify(
 def _print(judged: VerdictResult) -> None:
     from biorag.api.results import difference_line, percent, said_of
 
-    checked, nearest = judged.checked, judged.nearest
+    checked, nearest, wraps = judged.checked, judged.nearest, not show.out.is_terminal
     numbers = ", ".join(f"[{n}]" for n in dict.fromkeys(span.n for span in checked.evidence))
     verdict = said_of(checked).capitalize() + (f" by {numbers}" if numbers and not checked.difference else "")
-    if line := difference_line(checked):
-        verdict += f": {line}"
-    show.out.print(Text(showable(verdict), style=STYLES[checked.verdict]))
+    if differs := difference_line(checked):
+        verdict += f": {differs}"
+    show.out.print(Text(showable(verdict), style=STYLES[checked.verdict]), soft_wrap=wraps)
     if checked.probability:
         shown = (f"{label} {percent(value)}" for label, value in checked.probability.items())
         show.out.print(Text(", ".join(shown), style="dim"))
     for span in (*checked.evidence, *([nearest] if nearest else [])):
         head = "Nearest: " if span is nearest else f"[{span.n}] "
         source = f"PMID {span.pmid}" if span.pmid else span.id
-        show.out.print(Text.assemble((head, "bold"), f"“{showable(span.quote)}” ", (showable(source), "dim")))
+        line = Text.assemble((head, "bold"), f"“{showable(span.quote)}” ", (showable(source), "dim"))
+        show.out.print(line, soft_wrap=wraps)
     if checked.verdict is Verdict.UNSUPPORTED:
-        show.err.print("No snippet at hand has these words: read them with 'biorag search', or name a --reader.")
+        show.err.print(UNSTATED, soft_wrap=True)

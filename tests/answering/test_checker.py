@@ -78,9 +78,9 @@ def test_evidence_stands_verbatim_and_names_its_snippet():
     ("claim", "verdict", "basis", "difference"),
     [
         ("Of 412 patients, 41 developed neuropathy without the pyridoxine.", "supported", "quote", ""),
-        ("Of 412 patients, 14 developed neuropathy without pyridoxine.", "contradicted", "quote", "41, not 14"),
+        ("Of 412 patients, 14 developed neuropathy without pyridoxine.", "unsupported", "quote", "41, not 14"),
         ("Zinc did shorten the duration of colds.", "contradicted", "quote", "this with “not”"),
-        ("IL-10 activates STAT3 in hepatocytes.", "unsupported", "none", "IL-6, not IL-10"),
+        ("IL-10 activates STAT3 in hepatocytes.", "unsupported", "quote", "IL-6, not IL-10"),
         ("Zinc shortens the common cold.", "unsupported", "none", ""),
     ],
 )
@@ -327,20 +327,8 @@ def test_another_name_may_be_another_word_for_it_where_a_reader_says_so(probabil
     assert (checked.verdict, checked.difference) == (expected, difference)
 
 
-NEARLY = "Metformin lowers blood glucose in all adults with diabetes."
-
-
-@pytest.mark.parametrize(("supports", "expected"), [(0.7, "supported"), (0.5, "unsupported")])
-def test_nearly_the_same_words_count_where_a_reader_says_that_they_support(supports, expected):
-    """A reader that is trusted with nothing else reads the one sentence."""
-    checked, asked = by(supports, 0.1, claim=NEARLY, trust=Trust(2, 2, nearly=0.6, polar=2))
-    assert (checked.verdict, asked) == (expected, 1)
-    assert checked.basis == ("quote" if expected == "supported" else "none")
-    assert [span.quote for span in checked.evidence] == [TEXT.split(". ")[0] + "."] * (expected == "supported")
-
-
 def test_a_reader_that_is_not_trusted_only_leans():
-    reader = ScriptedReader(lambda query, window: (0.2, 0.7), trust=Trust(2, 2, 2, 2))
+    reader = ScriptedReader(lambda query, window: (0.2, 0.7), trust=Trust(2, 2, 2))
     snippets = [Snippet("s", "", "Sugar rose.")]
     silent, leaning = (Checker(reader).stances(CLAIM, snippets, leaning)[0] for leaning in (False, True))
     assert silent == Stance(Verdict.UNSUPPORTED, 0.0, "") and len(reader.read_windows) == 1

@@ -25,7 +25,7 @@ NOTE = "note: read by some/reader, right 92% of the time where it was measured"
 @pytest.fixture
 def reader(monkeypatch):
     """A reader that supports everything, beside a packaged one, which chooses sentences."""
-    trust = Trust(0.8, 0.8, 2.0, 0.8, 0.92)
+    trust = Trust(0.8, 0.8, 0.8, 0.92)
     scripted = ScriptedReader(lambda query, window: (0.83, 0.02), trust=trust, name="some/reader")
     load = engine.load_reader
     opened = lambda settings: scripted if settings.generation.reader == scripted.name else load(settings)  # noqa: E731

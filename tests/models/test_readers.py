@@ -240,7 +240,7 @@ def test_other_models_and_missing_folders_are_one_sentence(alone, tiny_encoder, 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_folder_says_from_where_its_reader_is_trusted(alone, tmp_path, trusted):
     folder = shutil.copytree(alone, tmp_path / "export")
-    trust = Trust(0.9, 0.8, 0.7, 2.0, 0.95)
+    trust = Trust(0.9, 0.8, 2.0, 0.95)
     if trusted:
         (folder / TRUST).write_text(json.dumps({"trust": trust._asdict(), "measured": "by hand"}))
     assert open_reader(folder).trust == (trust if trusted else Trust())

@@ -338,7 +338,7 @@ def test_the_shared_questions_with_the_shared_snippets(shared_data, tmp_path):
         return {id: stored[id] for id in ids if id in stored}
 
     rows, cleaning = read_rows([shared_data / "bioasq", shared_data / "pubmedqa"], fetch)
-    assert cleaning == counted(8659, 1990, duplicates=42)
+    assert cleaning == counted(8658, 1990, duplicates=43)
     written(tmp_path / "rows.jsonl", rows)
     assert read_rows([tmp_path / "rows.jsonl"]) == (rows, {**cleaning, "duplicates": 0})
 

@@ -14,7 +14,7 @@ from biorag.answering.readers.windows import EvidenceWindows
 from biorag.corpus.sentences import sentence_starts, sentences
 from biorag.prompts.marks import MARK, numbers_in, plain_marks
 from biorag.prompts.parse import CitedNumber
-from biorag.types import LABELS, CheckedSentence, Citation, EvidenceSpan, Hit, Reader, Snippet, Stance, Verdict
+from biorag.types import LABELS, Basis, CheckedSentence, Citation, EvidenceSpan, Hit, Reader, Snippet, Stance, Verdict
 
 QUOTED = re.compile(r"“([^“”]+)”|«([^«»]+)»|\"([^\"]+)\"")
 _AFTER_STOP = re.compile(r"([.!?])((?:\s*\[\d{1,9}(?:, \d{1,9})*\])+)(?![^\W\d_])")
@@ -210,13 +210,14 @@ def _checked(claim: str, snippets: Sequence[Snippet], verdicts: Sequence[Snippet
     else:
         unsure = any(item.verdict is Verdict.UNSURE for _, item in ranked)
         verdict, decisive = Verdict.UNSURE if unsure else Verdict.UNSUPPORTED, []
+    shown = decisive or [(n, item) for n, item in ranked if item.difference]
     evidence = tuple(
-        EvidenceSpan(n, snippets[n - 1].id, snippets[n - 1].pmid, item.quote, verdict) for n, item in decisive[:SPANS]
+        EvidenceSpan(n, snippets[n - 1].id, snippets[n - 1].pmid, item.quote, verdict) for n, item in shown[:SPANS]
     )
-    first = next((item for _, item in decisive or ranked), None)
+    first = next((item for _, item in shown or ranked), None)
     probability = dict(zip(LABELS, first.probability, strict=True)) if first and first.probability else {}
     citations = tuple(n for n, _ in supports) if decisive is supports else ()
-    basis = first.basis if first and (decisive or first.probability) else "none"
+    basis: Basis = first.basis if first and (shown or first.probability) else "none"
     return CheckedSentence(
         claim, verdict, citations, evidence, probability, basis=basis, difference=first.difference if first else ""
     )

@@ -86,15 +86,15 @@ def compared(claim: str, sentence: str, text: str = "") -> Comparison:
     return max((_aligned(*pair) for pair in [(ours, theirs), *turned]), key=lambda comparison: comparison.relation)
 
 
-def stated_whole(claim: str, content: str) -> str:
-    """Return a claim as it stands in a text letter by letter, from where a sentence begins to where one ends, or "".
+def stated_whole(claim: str, content: str) -> tuple[int, int] | None:
+    """Return where a claim stands in a text letter by letter, from where a sentence begins to where one ends.
 
-    Records that lack full stops begin the next sentence with a capital.
+    Records that lack full stops begin the next sentence with a capital. None where it does not stand so.
     """
     span = find_quote(claim, content) if len(claim.split()) >= WHOLE and not claim.rstrip().endswith("?") else None
     if span is None or not _ENDED.match(content[span[1] :]) or not _BEGUN.search(content[: span[0]]):
-        return ""
-    return content[slice(*span)]
+        return None
+    return span[0], span[1] + (content[span[1] : span[1] + 1] in (".", "!", "?"))
 
 
 def nearest(claim: str, sentences: Sequence[str], text: str) -> Iterator[int]:

@@ -89,11 +89,13 @@ def _names_differ(verdict: SnippetVerdict | None) -> bool:
 @lru_cache(maxsize=1 << 10)
 def by_words(claim: str, content: str) -> tuple[Comparison, str]:
     """Return how the sentence of a text that is nearest to a claim relates to it, and the sentence."""
-    rows = [row for row in labelled_sentences(content)[:MOST_SENTENCES] if is_evidence(row, claim, background=True)]
+    sentences = labelled_sentences(content)[:MOST_SENTENCES]
+    rows = [row for row in sentences if is_evidence(row, claim)]
     texts = [row.text for row in rows]
     best = (APART, "")
-    if whole := stated_whole(claim, content):
-        return Comparison(Relation.STATED), whole
+    span = stated_whole(claim, content)
+    if span and all(row in rows for row in sentences if row.start <= span[0] < row.end):
+        return Comparison(Relation.STATED), content[slice(*span)]
     for position in nearest(claim, texts, content):
         comparison = compared(claim, texts[position], content)
         best = max(best, (comparison, texts[position]), key=lambda pair: pair[0].relation)
