@@ -137,6 +137,7 @@ class Citation:
 
 
 EXTRACT, GENERATE = "extract", "generate"  # what makes an answer
+MAY = "This may answer it:"  # before what may be one
 
 
 class Verdict(StrEnum):

@@ -22,7 +22,7 @@ from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template, schema_for
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.settings import Settings
-from biorag.types import EXTRACT, Answer, GenerationRequest, Generator, Kind, Prompt, Question, Where
+from biorag.types import EXTRACT, MAY, Answer, GenerationRequest, Generator, Kind, Prompt, Question, Where
 
 EVIDENCE = "evidence"
 SCORE = "score"
@@ -36,7 +36,6 @@ ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the cha
 CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
 NOTHING = "I found nothing that answers this."
 NAMING, MOST_NAMED = 0.85, 3  # rarity of a word that names what nothing was found on; how many are named
-MAY = "This may answer it:"
 _UNKNOWN = re.compile(  # what a model says that finds no answer; "no evidence that …" is one
     r"\W*(?:i (?:do not|don['’]t) (?:know|have)\b|(?:this|it|the question|the answer) can(?:not|['’]t) be\b"
     r"|(?:there is )?(?:no (?:answer|information)|(?:not enough|insufficient) (?:information|evidence|data))\b"

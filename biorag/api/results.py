@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, over
 from biorag.errors import MissingError, unknown_name
 from biorag.references.tables import plain
 from biorag.registries import OUTPUTS, TERMINAL, WEIGHINGS, OutputKind
-from biorag.types import EXTRACT, LABEL_OF, Answer, CheckedSentence, EvidenceSpan, Hit, Snippet, Verdict
+from biorag.types import EXTRACT, LABEL_OF, MAY, Answer, CheckedSentence, EvidenceSpan, Hit, Snippet, Verdict
 from biorag.utils.registry import Registry
 from biorag.utils.text import showable
 
@@ -301,7 +301,6 @@ def _verdict_of(sentences: Sequence[CheckedSentence], by: str) -> VerdictLine:
 
 CHOSEN = "Chosen, not confirmed: no sentence states it"
 LEADS = {"yes": "Yes.", "no": "No."}
-MAY = "This may answer it:"
 
 
 def lead_of(answer: Answer) -> str:
