@@ -15,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from biorag.answering.readers.windows import EvidenceWindows
 from biorag.corpus.claims import ClaimRow, read_claims
 from biorag.corpus.sentences import sentences, terms
 from biorag.corpus.sources import Source, read_lines
@@ -40,7 +41,6 @@ SHAPES: Sequence[Sequence[str]] = (
     ("sentence", "question", "label"),
     ("passages", "question"),
 )
-NEUTRALS = 2  # windows of a claim's own text that do not decide it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ReaderRows:
 
         Raises `MissingError` if a file is not there; `BadInputError` naming file and line, or if no row is left.
         """
-        rows = [row for file in files for row in self._drawn(file)]
+        rows = [row for number, file in enumerate(files) for row in self._drawn(file, number)]
         validation = [row for file in held_out for row in self._drawn(file)]
         unseen = {normalised(row.query) for row in validation}
         rows = [row for row in rows if normalised(row.query) not in unseen]
@@ -82,8 +82,9 @@ class ReaderRows:
         facts = {"data": {"sources": counts_of(rows)}, **self.contamination.facts(matches)}
         return Split(rows, validation), facts
 
-    def _drawn(self, file: Path) -> list[ReadingRow]:
-        rng = random.Random(f"{self.settings.seed} {file.name}")
+    def _drawn(self, file: Path, number: int = 0) -> list[ReadingRow]:
+        """Return the rows of a file; its place draws the windows, so that one named twice has others."""
+        rng = random.Random(f"{self.settings.seed} {number} {file.name}")
         rows = [row for row in dict.fromkeys(read_rows(file, rng)) if len(row.query) + len(row.window) <= LONGEST]
         if self.limit and len(rows) > self.limit:
             rows = rng.sample(rows, self.limit)
@@ -138,28 +139,35 @@ def _judged(record: Mapping[str, Any], name: str) -> ReadingRow:
 
 
 def of_claims(claims: Iterable[ClaimRow], name: str, rng: random.Random) -> Iterator[ReadingRow]:
-    """Yield each claim beside the sentences that decide it, and beside others of its text, which do not.
+    """Yield each claim beside the sentences that decide it, and beside what a reader reads of its text.
 
-    Half of the deciding windows have the sentence before them too. The others are those that share most words with the
-    claim; an aim or a background sentence is often among them.
+    Half of the deciding windows have the sentence before them too. A window that is read has the label of the claim if
+    it holds a deciding sentence, or if it is all that fits of a text without rationale; others are "neither".
     """
+    windows = EvidenceWindows()
     for claim in claims:
-        texts = claim.sentences or ()
-        if not claim.label or not texts:
+        if not claim.label or not claim.sentences or claim.text is None:
             continue
-        document, words = normalised(claim.document or texts[0]), terms(claim.claim)
+        texts, document = claim.sentences, normalised(claim.document or claim.sentences[0])
         runs = [[place for _, place in run] for _, run in groupby(enumerate(sorted(claim.rationale)), _gap)]
-        if not runs and claim.label != "neither":
-            runs = [[max(range(len(texts)), key=lambda place: len(words & terms(texts[place])))]]
+        deciding = set()
         for run in runs:
             start = max(0, run[0] - rng.randrange(2))
-            window = " ".join(texts[start : run[-1] + 1][-WINDOW - 1 :])
-            yield ReadingRow(claim.claim, window, claim.label, name, document)
-        if claim.rationale or claim.label == "neither":
-            near = {place + step for place in claim.rationale for step in (-1, 0, 1)}
-            others = sorted(set(range(len(texts))) - near, key=lambda place: -len(words & terms(texts[place])))
-            for place in others[:NEUTRALS]:
-                yield ReadingRow(claim.claim, texts[place], "neither", name, document)
+            deciding.add(" ".join(texts[start : run[-1] + 1][-WINDOW - 1 :]))
+        rows = {(window, claim.label) for window in deciding}
+        *alone, fitting = windows.read(claim.claim, claim.text) or ("",)
+        for window in alone if runs or claim.label == "neither" else ():
+            rows.add((window, claim.label if _holds(window, claim) else "neither"))
+        if fitting and fitting not in deciding:
+            rows.add((fitting, claim.label if not runs or _holds(fitting, claim) else "neither"))
+        for window, label in sorted(rows):
+            yield ReadingRow(claim.claim, window, label, name, document)
+
+
+def _holds(window: str, claim: ClaimRow) -> bool:
+    """Tell whether a window has a deciding sentence; one of the window may be cut where the text's is not."""
+    deciding = [(claim.sentences or ())[place] for place in claim.rationale]
+    return any(text in window or window in text for text in deciding)
 
 
 def _gap(pair: tuple[int, int]) -> int:

@@ -12,7 +12,7 @@ from biorag.models.cross_encoder import CrossEncoderReader
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training.contamination import ContaminationError, ContaminationPolicy
-from biorag.training.reading import LONGEST, NEUTRALS, TARGETS, ReaderRows, counts_of, read_rows
+from biorag.training.reading import LONGEST, TARGETS, ReaderRows, counts_of, read_rows
 from biorag.types import LABELS
 from tests.cli import done, failed, invoke
 from tests.training.trainers import READING_ROWS
@@ -48,16 +48,18 @@ def test_inference_pairs_and_judged_sentences_are_rows_as_they_are(tmp_path):
     assert rows_of(tmp_path, *judged) == [("Zinc?", TEXTS[0], "answers"), ("Zinc?", TEXTS[0], "beside")]
 
 
-def test_windows_of_a_claim_decide_it_or_are_the_nearest_others(tmp_path):
-    deciding = {window for seed in range(9) for _, window, target in rows_of(tmp_path, CLAIM | {"rationale": [1, 2, 4]},
-                seed=seed) if target == "supports"}  # fmt: skip
-    assert deciding == {" ".join(TEXTS[1:3]), " ".join(TEXTS[:3]), TEXTS[4], " ".join(TEXTS[3:])}
-    others = [row for row in rows_of(tmp_path, CLAIM | {"rationale": [4]}) if row[2] == "neither"]
-    assert [window for _, window, _ in others] == [TEXTS[1], TEXTS[0]], "not the neighbours of what decides"
+def test_a_claim_stands_beside_what_decides_it_and_what_a_reader_reads(tmp_path):
+    whole, sides = " ".join(TEXTS), [set(), set()]
+    for seed in range(9):
+        for _, window, target in rows_of(tmp_path, CLAIM | {"rationale": [1, 2, 4]}, seed=seed):
+            sides[target == "neither"].add(window)
+    longer = {" ".join(TEXTS[1:3]), " ".join(TEXTS[:3]), " ".join(TEXTS[3:])}
+    assert sides == [{*longer, TEXTS[4], whole, *TEXTS[1:3]}, {TEXTS[0]}], "what is read alone decides, too"
+    beside = {window for _, window, target in rows_of(tmp_path, CLAIM | {"rationale": [4]}) if target == "neither"}
+    assert beside == set(TEXTS[:3]), "the three nearest, none of which decides"
+    assert {row[1:] for row in rows_of(tmp_path, CLAIM)} == {(whole, "supports")}, "which decides is not marked"
     undecided = rows_of(tmp_path, CLAIM | {"label": "neither"})
-    assert [row[1:] for row in undecided] == [(TEXTS[1], "neither"), (TEXTS[0], "neither")] and NEUTRALS == 2
-    unmarked = {row for seed in range(9) for row in rows_of(tmp_path, CLAIM, seed=seed)}
-    assert {row[1:] for row in unmarked} == {(TEXTS[1], "supports"), (" ".join(TEXTS[:2]), "supports")}
+    assert {row[1:] for row in undecided} == {(text, "neither") for text in (*TEXTS[:3], whole)}
 
 
 def test_passages_answer_their_questions_and_the_nearest_of_others_do_not(tmp_path):
