@@ -101,6 +101,7 @@ def _parts(piece: str, start: int) -> Iterator[tuple[str, int]]:
     # "not-diploid" negates its other half alone, as "non-diploid" does.
     for part in _SPLIT.split(re.sub("^not(?=\\W)", "non", piece, flags=re.IGNORECASE)):
         is_word = len(part) >= SHORTEST_PART and part.isalpha() and (part.islower() or part.istitle())
+        is_word = is_word and not (joined and part in lexicon().greek.values())  # "TNF-alpha"
         if part.lower() in PREFIXES and not joined:
             joined = part
         elif is_word and joined.lower() in PREFIXES:

@@ -18,7 +18,7 @@ from biorag.benchmarks.answers.abstention import answered_share, measured
 from biorag.benchmarks.answers.measures import citation_score, factoid, listed, names, rouge_2, rouge_su4, yes_no
 from biorag.benchmarks.answers.questions import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
 from biorag.benchmarks.significance import bootstrap_interval
-from biorag.engine import OpenIndex, load_checker, require_generator
+from biorag.engine import OpenIndex, load_checker, load_chooser, require_generator
 from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_documents
 from biorag.retrieval.retriever import Ranking
@@ -81,7 +81,7 @@ def examine(data: AnswerDataset, opened: OpenIndex, method: str, out: Path, on_p
 
     rows = run.fill("answers.jsonl", AnswerRow, data.questions, work, on_progress)
     return {
-        **report(data, rows, checker.reader is not None, settings.seed),
+        **report(data, rows, load_chooser(settings, checker.reader) is not None, settings.seed),
         "answer": method,
         "config": settings.public(),
     }
