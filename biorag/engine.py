@@ -77,6 +77,15 @@ class OpenIndex:
         files = encoder_files(self.settings, self.manifest)
         return load_encoder(files, self.manifest.similarity, self.settings.retrieval.precision, self.settings.exports)
 
+    def load_gauge(self) -> TextEncoder:
+        """Return the packaged encoder, which tells of every index alike how near hits come; it may be the index's."""
+        from biorag.models.finding import find_encoder
+
+        own, packaged = self.encoder, find_encoder(STARTER)
+        if own and own.identity.sha256 == packaged.sha256 and self.manifest.similarity == "cosine":
+            return own
+        return packaged_encoder(self.settings.retrieval.precision, self.settings.exports)
+
     @property
     def folder(self) -> Path:
         """The index's folder under the home."""
@@ -136,7 +145,7 @@ class OpenIndex:
         encoder = self.encoder if self.encoder and self.encoder.has_tokens else None
         checker = checker or load_checker(self.settings, self.load_encoder)
         reader = checker.reader
-        extractor = Extractor(encoder, lambda: load_chooser(self.settings, reader))
+        extractor = Extractor(encoder, lambda: load_chooser(self.settings, reader), self.load_gauge)
         return Answerer(self.retriever, generator, self.settings, extractor, checker)
 
 
@@ -263,10 +272,7 @@ def load_checker(
     from biorag.answering.readers.windows import EvidenceWindows
 
     def encoder() -> TextEncoder | None:
-        from biorag.models.finding import find_encoder
-
-        precision, exports = settings.retrieval.precision, settings.exports
-        loaded = load() if load else load_encoder(find_encoder(STARTER), "cosine", precision, exports)
+        loaded = load() if load else packaged_encoder(settings.retrieval.precision, settings.exports)
         return loaded if loaded.has_tokens else None
 
     reader = reader or load_reader(settings)  # now: whatever the claim, a wrong one is told at once
@@ -304,6 +310,14 @@ def read_by(reader: Reader | None) -> str:
 
 def no_reader(spec: str, settings: Settings) -> None:
     """Return that there is no reader."""
+
+
+@cache
+def packaged_encoder(precision: str, exports: Path) -> TextEncoder:
+    """Load the encoder that biorag packages, as it compares texts by default."""
+    from biorag.models.finding import find_encoder
+
+    return load_encoder(find_encoder(STARTER), "cosine", precision, exports)
 
 
 @cache

@@ -22,7 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-from biorag.answering.certainty import FEATURES, certainty_features
+from biorag.answering.certainty import FEATURES, KNOWN, certainty_features
 from biorag.answering.extract import Extractor, ScoredSentences
 from biorag.corpus.datasets import load_dataset, read_queries
 from biorag.engine import OpenIndex, load_chooser, load_reader, open_index
@@ -46,8 +46,7 @@ class Example(NamedTuple):
     set: str
     answerable: bool
     written: bool  # whether the question was written as it is, and not made unanswerable
-    read: list[float]
-    unread: list[float]
+    features: dict[str, list[float]]  # by what is known, one of `KNOWN`
 
 
 def say(*parts: object) -> None:
@@ -77,21 +76,24 @@ def extractor_of(opened: OpenIndex) -> Extractor:
     """Return the extractor of an index as questions are answered with it."""
     reader = load_chooser(opened.settings, load_reader(opened.settings))
     encoder = opened.load_encoder()
-    return Extractor(encoder if encoder.has_tokens else None, lambda: reader)
+    return Extractor(encoder if encoder.has_tokens else None, lambda: reader, opened.load_gauge)
 
 
 def example(opened: OpenIndex, extractor: Extractor, text: str, name: str, answerable: bool, where: Any) -> Example:
-    """Search for a question, and return its features with and without what the reader says."""
+    """Search for a question, and return its features with and without what the reader and the matches say."""
     hits = opened.retriever.search_all([text], wheres=[where])[0].hits
     scored = extractor.scored(text, hits)
-    plain = ScoredSentences(scored.rows, scored.scores)
-    read, unread = (certainty_features(text, hits, each) for each in (scored, plain))
-    return Example(text, name, answerable, True, read, unread)
+    unread = ScoredSentences(scored.rows, scored.scores, matches=scored.matches)
+    features = {}
+    for (read, matched), known in KNOWN.items():
+        each = scored if read else unread
+        features[known] = certainty_features(text, hits, each if matched else each._replace(matches=each.matches[:0]))
+    return Example(text, name, answerable, True, features)
 
 
 def fitted(rows: list[Example], kind: str, described: dict[str, Any]) -> dict[str, Any]:
     """Return a model of the features `kind`, with its thresholds and measures."""
-    table, answerable = np.array([getattr(row, kind) for row in rows]), np.array([row.answerable for row in rows])
+    table, answerable = np.array([row.features[kind] for row in rows]), np.array([row.answerable for row in rows])
     held = np.array([is_held_out(row.text, REPORTED, 1) for row in rows])
     scaler = StandardScaler().fit(table[~held])
     scale = np.where(scaler.scale_ > 0, scaler.scale_, 1.0)
@@ -149,7 +151,7 @@ def main() -> None:
         rows += examples(load_settings({"name": index}), Path(folder), own, int(more[0]) if more else MOST)
         say(named, len(rows))
     described = {"sets": [Path(named).name for named in asked.sets], "questions": len({row.text for row in rows})}
-    document = {kind: fitted(rows, kind, described) for kind in ("read", "unread")}
+    document = {known: fitted(rows, known, described) for known in KNOWN.values()}
     asked.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     say(json.dumps({kind: model["fitted"] for kind, model in document.items()}, indent=1))
 

@@ -1,7 +1,7 @@
 """How sure it is that the hits hold an answer: an answer, what may be one, or nothing.
 
-The features are words, ranks and what a reader says, none a score of an encoder, so that one set of coefficients holds
-for all. `scripts/fit_certainty.py` fits `certainty.json`.
+The features are words, ranks, what a reader says, and how near the hits come by the packaged encoder, whatever encoder
+the index has, so that one set of coefficients holds for all. `scripts/fit_certainty.py` fits `certainty.json`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from biorag.answering.extract import ScoredSentences
 from biorag.answering.guards.lexicon import rarity
-from biorag.answering.guards.words import stems
+from biorag.answering.guards.words import has_number, stems
+from biorag.answering.kinds import asks_number
 from biorag.answering.subject import missing_words
 from biorag.types import Certainty, Hit
 from biorag.utils.parsing import parsed
 
 HITS = 5  # hits that are looked at
 TELLING = 0.6  # rarity of a word without which hits are hardly an answer
+KNOWN = {(True, True): "read, matched", (True, False): "read", (False, True): "matched", (False, False): "words"}
 FEATURES = (
     "answers_best",  # log-odds that the sentence which the reader thinks best answers
     "answers_third",  # of the third best
@@ -35,6 +37,9 @@ FEATURES = (
     "missing_rarest",  # rarity of the rarest word that none of them holds
     "missing_telling",  # how many words of at least `TELLING` none of them holds
     "words",  # logarithm of the number of the question's words
+    "number_missing",  # whether the question asks for a number, and the best sentence has none
+    "match_best",  # the largest mean MaxSim of the question to a hit
+    "match_ahead",  # by how much it exceeds the median of the hits
 )
 
 
@@ -64,11 +69,14 @@ class CertaintyModel:
 
 
 @cache
-def certainty_model(read: bool) -> CertaintyModel:
-    """Return the packaged model: of what a reader read, or of words and ranks alone."""
+def _models() -> dict[str, CertaintyModel]:
     content = files("biorag.answering").joinpath("certainty.json").read_bytes()
-    models: dict[str, CertaintyModel] = parsed(dict[str, CertaintyModel], content)
-    return models["read" if read else "unread"]
+    return parsed(dict[str, CertaintyModel], content)
+
+
+def certainty_model(read: bool, matched: bool) -> CertaintyModel:
+    """Return the packaged model where a reader told what answers, where hits were matched, for both, or neither."""
+    return _models()[KNOWN[read, matched]]
 
 
 def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentences) -> list[float]:
@@ -86,6 +94,7 @@ def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentenc
     else:
         best, said = int(scored.scores.argmax()), [0.0, 0.0, 0.0]
     row = scored.rows[best]
+    matches = scored.matches[:HITS] if len(scored.matches) else np.zeros(1, np.float32)
     coverages = (
         _coverage(asked, [row.text]),
         _coverage(asked, [hits[row.n - 1].snippet.contents]),
@@ -99,6 +108,9 @@ def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentenc
         max(missing.values(), default=0.0),
         float(telling),
         float(np.log1p(len(asked))),
+        float(asks_number(question) and not has_number(row.text)),
+        float(matches.max()),
+        float(matches.max() - np.median(matches)),
     ]
 
 

@@ -68,6 +68,7 @@ class ScoredSentences(NamedTuple):
     read : positions of the sentences that the reader read, those that seem nearest first
     answers : probabilities (read,) that each answers the question; empty without a reader
     stances : probabilities (read, 3) of yes, no and neither, by `LABELS`
+    matches : how near each hit comes to the question by the packaged encoder, (hits,); empty without an encoder
     """
 
     rows: Sequence[EvidenceSentence]
@@ -75,6 +76,7 @@ class ScoredSentences(NamedTuple):
     read: Sequence[int] = ()
     answers: Vectors = np.zeros(0, np.float32)
     stances: Vectors = np.zeros((0, 3), np.float32)
+    matches: Vectors = np.zeros(0, np.float32)
 
     def windows(self) -> list[str]:
         """Return what is read of each sentence in `read`."""
@@ -210,35 +212,52 @@ def _repeats(rows: Sequence[EvidenceSentence], index: int, chosen: Sequence[int]
 class Extractor:
     """Chooses the sentences of the hits that answer a question; without an encoder and a reader, by their words alone.
 
-    `load_reader` gives what tells whether a sentence answers; it is called at the first question.
+    `load_reader` gives what tells whether a sentence answers, `load_gauge` the encoder whose matches tell how near hits
+    come, which is the same one for all indexes; both are called at the first question.
     """
 
     def __init__(
-        self, encoder: SentenceEncoder | None = None, load_reader: Callable[[], Reader | None] = lambda: None
+        self,
+        encoder: SentenceEncoder | None = None,
+        load_reader: Callable[[], Reader | None] = lambda: None,
+        load_gauge: Callable[[], SentenceEncoder | None] = lambda: None,
     ) -> None:
         self._encoder = encoder
         self._reader = cache(load_reader)
+        self._gauge = cache(load_gauge)
 
     @property
     def reader(self) -> Reader | None:
         """What tells whether a sentence answers."""
         return self._reader()
 
+    @property
+    def matches(self) -> bool:
+        """Whether it tells how near hits come."""
+        return self._encoder is not None and self._gauge() is not None
+
     def scored(self, question: str, hits: Sequence[Hit]) -> ScoredSentences:
         """Return the sentences of the hits with their scores, and what the reader says of the nearest."""
         rows = candidates(hits)
-        scores = features(question, hits, rows)
-        if self._encoder and rows:
-            scores = scores + late_interaction(question, [hit.snippet for hit in hits], rows, self._encoder)
-        reader = self._reader()
-        if reader is None or not rows:
-            return ScoredSentences(rows, scores)
-        read = np.argsort(-scores, kind="stable")[:READ].tolist()
+        scored = ScoredSentences(rows, features(question, hits, rows))
+        if not rows:
+            return scored
+        snippets = [hit.snippet for hit in hits]
+        if self._encoder:
+            matched = late_interaction(question, snippets, rows, self._encoder)
+            scored = scored._replace(scores=scored.scores + matched.sentences)
+            if gauge := self._gauge():
+                gauged = matched if gauge is self._encoder else late_interaction(question, snippets, [], gauge)
+                scored = scored._replace(matches=gauged.snippets)
+        if (reader := self._reader()) is None:
+            return scored
+        read = np.argsort(-scored.scores, kind="stable")[:READ].tolist()
         reading = reader.read(question, [window_of(rows, index) for index in read])
+        scored = scored._replace(read=read, stances=reading.stances)
         if reading.answers is None:
-            return ScoredSentences(rows, scores, read, stances=reading.stances)
-        scores[read] += ANSWERING * reading.answers
-        return ScoredSentences(rows, scores, read, reading.answers, reading.stances)
+            return scored
+        scored.scores[read] += ANSWERING * reading.answers
+        return scored._replace(answers=reading.answers)
 
     def similarities(self, texts: Sequence[str], rows: Sequence[EvidenceSentence]) -> Vectors:
         """Return the mean MaxSim of each text to each sentence alone, (texts, sentences); 0 without an encoder."""

@@ -40,6 +40,19 @@ _SUMMARY = re.compile(
 )
 
 
+_NUMBER = re.compile(
+    r"\bhow (?:many|much|often|long|old|common|large|big|high|tall|far|soon|fast)\b|%|\bmg\b|\bone in\b|\bsince when\b"
+    r"|\b(?:dos(?:e|es|age|ing)|percent\w*|proportion|share|prevalence|incidence|frequency|half-life|survival|rates?"
+    r"|cost|price)\b|\b(?:what|which) (?:\w+ )?(?:year|age|date)\b",
+    re.IGNORECASE,
+)
+
+
+def asks_number(question: str) -> bool:
+    """Return whether a question seems to ask for a number: a dose, a share, a time."""
+    return bool(_NUMBER.search(question))
+
+
 def kind_of(question: str) -> Kind:
     """Return the kind of answer that a question asks for, as BioASQ has it: yesno, factoid, list or summary."""
     if _YES_OR_NO.search(question) or (_YES_NO.match(question) and not _WHICH.search(question)):

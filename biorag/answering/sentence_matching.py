@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,17 +58,27 @@ def sentence_matches(
     return matches
 
 
+class Matches(NamedTuple):
+    """The mean MaxSim of a question or claim to each sentence, (sentences,), and to each snippet, (snippets,)."""
+
+    sentences: Vectors
+    snippets: Vectors
+
+
 def late_interaction(
     query: str, snippets: Sequence[Snippet], rows: Sequence[EvidenceSentence], encoder: SentenceEncoder
-) -> Vectors:
-    """Return each sentence's mean MaxSim to a question or claim, (sentences,); tokens have seen the whole snippet.
+) -> Matches:
+    """Return how near sentences and snippets come to a question or claim; tokens have seen the whole snippet.
 
     A sentence that the encoder's window cuts off or does not reach is encoded apart, after its title.
     """
     (matched,) = encoder.query_tokens([query])
     scores = np.full(len(rows), np.nan, np.float32)
+    wholes = np.zeros(len(snippets), np.float32)
     located = encoder.located_tokens([snippet.contents for snippet in snippets])
     for n, (vectors, spans) in enumerate(located, 1):
+        if len(vectors):
+            wholes[n - 1] = (matched @ vectors.T).max(axis=1).mean()
         limit = spans[len(vectors) - 1][0] if len(spans) > len(vectors) > 0 else len(snippets[n - 1].contents)
         whole = [index for index, row in enumerate(rows) if row.n == n and row.end <= limit]
         if whole and len(vectors):
@@ -79,4 +90,4 @@ def late_interaction(
     for index, text, (vectors, spans) in zip(beyond, texts, located, strict=True):
         bounds = [(len(text) - len(rows[index].text), len(text))]
         scores[index] = sentence_matches(matched, vectors, spans, bounds)[0].mean()
-    return np.nan_to_num(scores)
+    return Matches(np.nan_to_num(scores), wholes)

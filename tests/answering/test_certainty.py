@@ -9,9 +9,10 @@ import pytest
 
 from biorag.answering import answerer as module
 from biorag.answering.answerer import MAY, NOTHING, Answerer
-from biorag.answering.certainty import FEATURES, CertaintyModel, certainty_features, certainty_model
+from biorag.answering.certainty import FEATURES, KNOWN, CertaintyModel, certainty_features, certainty_model
 from biorag.answering.extract import Extractor, ScoredSentences, candidates
 from biorag.answering.guards.lexicon import rarity
+from biorag.answering.kinds import asks_number
 from biorag.retrieval.retriever import Ranking
 from biorag.settings.settings import Settings
 from biorag.types import Hit, Question, Snippet
@@ -37,7 +38,32 @@ def test_features_without_a_reader_are_words_and_ranks():
     assert found["coverage_all"] == pytest.approx((weights["footbal"] + weights["warfarin"]) / total)
     assert found["missing_rarest"] == pytest.approx(weights["tinnitus"])
     assert (found["missing_telling"], found["words"]) == (1, pytest.approx(math.log1p(4)))
-    assert [found[name] for name in FEATURES[:3]] == [0, 0, 0]
+    assert [found[name] for name in (*FEATURES[:3], *FEATURES[-3:])] == [0] * 6
+
+
+def test_numbers_that_are_asked_for_and_how_near_hits_come():
+    scored = ScoredSentences(ROWS, np.array([0.9, 0, 0], np.float32), matches=np.array([0.2, 0.8, 0.5], np.float32))
+    found = values(scored, "How much warfarin thins blood?")
+    assert found["number_missing"] == 1
+    assert (found["match_best"], found["match_ahead"]) == pytest.approx((0.8, 0.3))
+    numbered = candidates((Hit(1, Snippet("s", "", "Adults took five tablets of IL-6."), 1.0),))
+    for question, rows in (("How is warfarin taken?", ROWS), ("How much warfarin is taken?", numbered)):
+        assert values(ScoredSentences(rows, np.ones(len(rows), np.float32)), question)["number_missing"] == 0
+
+
+@pytest.mark.parametrize(
+    ("question", "asks"),
+    [
+        ("What dose of colchicine is given?", True),
+        ("caplacizumab: % with epistaxis", True),
+        ("In what year was it found?", True),
+        ("How long do patients live?", True),
+        ("How does colchicine work?", False),
+        ("Which years are meant?", False),
+    ],
+)
+def test_questions_for_numbers(question, asks):
+    assert asks_number(question) is asks
 
 
 def test_features_of_a_reader_are_log_odds_of_its_best_and_third_best():
@@ -73,9 +99,9 @@ def test_a_probability_by_hand_and_the_answer_it_makes():
     assert [model().certainty(p, 0.1) for p in (0.09, 0.1)] == ["nothing", "answer"]
 
 
-@pytest.mark.parametrize("read", [False, True])
-def test_packaged_coefficients_are_of_these_features(read):
-    packaged = certainty_model(read)
+@pytest.mark.parametrize(("read", "matched"), KNOWN)
+def test_packaged_coefficients_are_of_these_features(read, matched):
+    packaged = certainty_model(read, matched)
     assert packaged.features == FEATURES
     assert len(packaged.mean) == len(packaged.scale) == len(packaged.weights) == len(FEATURES)
     assert all(scale > 0 for scale in packaged.scale)
@@ -94,7 +120,7 @@ def probability(monkeypatch):
     """Set the probability of an answer by the evidence."""
     chance = {"is": 0.5}
     monkeypatch.setattr(CertaintyModel, "probability", lambda model, row: chance["is"])
-    monkeypatch.setattr(module, "certainty_model", lambda read: model())
+    monkeypatch.setattr(module, "certainty_model", lambda read, matched: model())
     return lambda value: chance.update({"is": value})
 
 
@@ -140,7 +166,7 @@ def test_a_withheld_question_is_not_generated_and_choices_and_overrides_are_answ
 
 def test_the_model_of_readers_is_used_where_a_reader_tells_answers(monkeypatch):
     reads = []
-    monkeypatch.setattr(module, "certainty_model", lambda read: reads.append(read) or model())
+    monkeypatch.setattr(module, "certainty_model", lambda read, matched: reads.append(read) or model())
     for tells in (True, False):
         reader = ScriptedReader(lambda query, window: (0.1, 0.1, 0.9), tells_answers=tells)
         Answerer(None, None, Settings(), Extractor(None, lambda: reader)).probability(ASKED.text, RANKING)  # noqa: B023

@@ -95,8 +95,17 @@ class WindowedEncoder:
 def test_each_sentence_is_scored_by_its_own_tokens_beyond_the_window_too(window):
     hits = hits_of("Aspirin lowers fever. Zinc shortens colds.", title="Drugs")
     rows = candidates(hits)
-    scores = late_interaction("Zinc lowers colds", [hit.snippet for hit in hits], rows, WindowedEncoder(window))
-    assert scores == pytest.approx([1 / 3, 2 / 3])
+    encoder = WindowedEncoder(window)
+    matches = late_interaction("Zinc lowers colds", [hit.snippet for hit in hits], rows, encoder)
+    assert matches.sentences == pytest.approx([1 / 3, 2 / 3])
+    assert matches.snippets == pytest.approx([1.0 if window > 6 else 2 / 3]), "of what the window holds"
+    other = WindowedEncoder(99)
+    for gauge, length in ((None, 0), (encoder, 1), (other, 1)):
+        extractor = Extractor(encoder, load_gauge=lambda gauge=gauge: gauge)
+        scored = extractor.scored("Zinc lowers colds", hits)
+        assert len(scored.matches) == length and extractor.matches == bool(length)
+    assert scored.matches == pytest.approx([1.0])
+    assert not Extractor(None, load_gauge=lambda: other).matches
 
 
 def test_words_of_the_question_weigh_by_how_few_sentences_hold_them():

@@ -65,7 +65,7 @@ class EvidenceWindows:
             kept = np.sort(np.argsort(-shared, kind="stable")[:MOST])
             rows, shared = [rows[index] for index in kept], shared[kept]
         encoder = self._encoder()
-        return rows, late_interaction(claim, [snippet], rows, encoder) if encoder else shared
+        return rows, late_interaction(claim, [snippet], rows, encoder).sentences if encoder else shared
 
 
 def fitting(rows: Sequence[EvidenceSentence], scores: Vectors, characters: int) -> list[EvidenceSentence]:

@@ -12,13 +12,12 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from biorag.answering.answerer import EVIDENCE, Answerer, PromptTooLongError
-from biorag.answering.certainty import certainty_model
 from biorag.answering.guards.checker import Checker
 from biorag.benchmarks.answers.abstention import answered_share, measured
 from biorag.benchmarks.answers.measures import citation_score, factoid, listed, names, rouge_2, rouge_su4, yes_no
 from biorag.benchmarks.answers.questions import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
 from biorag.benchmarks.significance import bootstrap_interval
-from biorag.engine import OpenIndex, load_checker, load_chooser, require_generator
+from biorag.engine import OpenIndex, load_checker, require_generator
 from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_documents
 from biorag.retrieval.retriever import Ranking
@@ -81,7 +80,7 @@ def examine(data: AnswerDataset, opened: OpenIndex, method: str, out: Path, on_p
 
     rows = run.fill("answers.jsonl", AnswerRow, data.questions, work, on_progress)
     return {
-        **report(data, rows, load_chooser(settings, checker.reader) is not None, settings.seed),
+        **report(data, rows, examination.answerer.threshold, settings.seed),
         "answer": method,
         "config": settings.public(),
     }
@@ -182,7 +181,7 @@ def checked(sentences: Sequence[CheckedSentence], hits: Sequence[Hit], checker: 
     return rows
 
 
-def report(data: AnswerDataset, rows: Sequence[AnswerRow], read: bool, seed: int) -> dict[str, Any]:
+def report(data: AnswerDataset, rows: Sequence[AnswerRow], threshold: float, seed: int) -> dict[str, Any]:
     """Return every measure of a dataset's rows, with 95 % bootstrap intervals of means over questions."""
     pairs = list(zip(data.questions, rows, strict=True))
     return {
@@ -191,7 +190,7 @@ def report(data: AnswerDataset, rows: Sequence[AnswerRow], read: bool, seed: int
         "exact": _exact(pairs, seed),
         "ideal": _ideal(pairs, seed),
         "sentences": _sentences(rows),
-        "abstention": _abstention(rows, certainty_model(read).answer, seed),
+        "abstention": _abstention(rows, threshold, seed),
         "answer_ms": {"median": float(np.median([row["answer_ms"] for row in rows]))} if rows else None,
     }
 
