@@ -1,9 +1,11 @@
 """Measure what answers say, on sets that people wrote who had not seen the program; see docs/answers.md.
 
-    python -m scripts.measure_answers SETS [--only yesno,claims,…] [--index-a pubmed] [--index-b qa]
+    biorag index DATA/pubmed/snippets.jsonl.gz --name pubmed
+    biorag index DATA/qa/{med1250,ncbi_disease,evidence_inference}_docs.jsonl.gz --name qa
+    python -m scripts.measure_answers [SETS] [--only yesno,claims,…] [--index-a pubmed] [--index-b qa]
 
-SETS is a folder with `yesno/`, `claims/` and `withholding/`. Index A holds data/pubmed, B the whole abstracts of
-data/qa, and `yesno` the documents of `yesno/docs.jsonl`. Each share comes with its Wilson interval.
+SETS is a folder like `scripts/question_sets`. The documents of `yesno` are indexed the first time. Each share comes
+with its Wilson interval.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ import argparse
 import gzip
 import json
 import random
+import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +31,9 @@ from biorag.answering.readers.windows import EvidenceWindows
 from biorag.api.session import Session
 from biorag.corpus.claims import read_claims
 from biorag.engine import load_checker
+from biorag.indexes.store import Store
 from biorag.settings.sources import load_settings
-from biorag.types import LABELS, Reading, Snippet, Trust, Verdict
+from biorag.types import LABELS, Hit, Reading, Snippet, Trust, Verdict
 
 DATA = Path("../shared/data")
 
@@ -44,6 +50,34 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+@cache
+def records_of(file: str) -> dict[str, dict[str, Any]]:
+    """Return the records of a file of data by their ids."""
+    return {str(row.get("id") or row["_id"]): row for row in rows_of(DATA / file)}
+
+
+def with_text(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with title and content, its own or those of its `record`."""
+    if "record" not in row:
+        return dict(row)
+    record = records_of(row["record"].split("#")[0])[row["record"].split("#")[1]]
+    return {**row, "title": record["title"], "content": record.get("content") or record["text"]}
+
+
+def texts_of(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file with their texts."""
+    return [with_text(row) for row in rows_of(path)]
+
+
+def index_documents(sets: Path) -> None:
+    """Make the index `yesno`, unless it is there."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "docs.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in texts_of(sets / "yesno/docs.jsonl")))
+        if Store(load_settings({"name": "yesno"})).manifest() is None:
+            subprocess.run([sys.executable, "-m", "biorag", "index", str(file), "--name", "yesno"], check=True)
+
+
 def share(count: int, total: int) -> str:
     """Return "3 of 150, 2.0 % (0.7 to 5.7)", with Wilson's interval."""
     if not total:
@@ -58,6 +92,7 @@ def polar(sets: Path) -> None:
     """Yes/no questions: how many get a verdict, and how many a wrong one."""
     table: Counter[tuple[str, str]] = Counter()
     certain: Counter[str] = Counter()
+    index_documents(sets)
     with Session(load_settings({"name": "yesno"})) as session:
         asked = rows_of(sets / "yesno/questions.jsonl")
         for row in asked:
@@ -74,10 +109,10 @@ def polar(sets: Path) -> None:
 def claims(sets: Path) -> None:
     """Claims: how many of each kind are called stated or supported, or contradicted."""
     checker = load_checker(load_settings({}))
-    docs = {row["id"]: row for row in rows_of(sets / "yesno/docs.jsonl")}
+    docs = {row["id"]: row for row in texts_of(sets / "yesno/docs.jsonl")}
     for name in ("yesno/claims", "yesno/claims_spare", "claims/verbatim", "claims/paraphrases"):
         table: dict[str, Counter[str]] = {}
-        for row in rows_of(sets / f"{name}.jsonl"):
+        for row in texts_of(sets / f"{name}.jsonl"):
             text = docs[row["doc"]] if "content" not in row else row
             checked = checker.check_claim(row["claim"], [Snippet("x", text["title"], text["content"])])
             group = kind_of(row) if row["gold"] == "supports" else "opposed"
@@ -100,9 +135,8 @@ def replies(sets: Path) -> None:
     checker = load_checker(load_settings({}))
     flagged = total = held = true = 0
     for row in rows_of(sets / "claims/replies.jsonl"):
-        from biorag.types import Hit
-
-        hits = [Hit(one["n"], Snippet(str(one["n"]), one["title"], one["content"]), 1.0) for one in row["snippets"]]
+        snippets = [(one["n"], with_text(one)) for one in row["snippets"]]
+        hits = [Hit(n, Snippet(str(n), one["title"], one["content"]), 1.0) for n, one in snippets]
         checked = checker.check_answer(row["reply"], hits, row["question"])
         false = row["false_sentence"].split(" [")[0].rstrip(". ")
         for sentence in checked.sentences:
@@ -203,7 +237,7 @@ def oracle() -> None:
 def main() -> None:
     """Run the program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", type=Path)
+    parser.add_argument("sets", type=Path, nargs="?", default=Path("scripts/question_sets"))
     parser.add_argument("--only", default="yesno,claims,replies,certainty,exact,oracle")
     parser.add_argument("--index-a", default="pubmed")
     parser.add_argument("--index-b", default="qa")

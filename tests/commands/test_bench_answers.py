@@ -44,7 +44,10 @@ def test_extracts_are_scored_against_the_ideal_answers_and_a_run_resumes(invoke,
     run = partial(invoke, "bench", "answers", place / "asked", "--reader", "none", "--out", "out", "--json")
     report = done(run())
     assert (report["questions"], report["answer"]) == (9, "extract")
-    assert (report["abstention"]["n"], report["abstention"]["threshold"]) == (9, certainty_model(read=False, matched=True).answer)
+    assert (report["abstention"]["n"], report["abstention"]["threshold"]) == (
+        9,
+        certainty_model(read=False, matched=True).answer,
+    )
     assert report["ideal"]["n"] == 9
     assert report["ideal"]["ROUGE-2 F1"]["mean"] > 0.3  # eight ideal answers stand in the index
     assert report["exact"]["factoid"]["n"] == 1
