@@ -24,6 +24,7 @@ import numpy as np
 
 from biorag.answering.guards.verdicts import pooled
 from biorag.answering.readers.windows import EvidenceWindows
+from biorag.benchmarks.significance import wilson
 from biorag.corpus.claims import read_claims
 from biorag.engine import load_encoder
 from biorag.models.exported import TRUST, ExportedReader, open_reader
@@ -99,9 +100,7 @@ def threshold(scores: Sequence[float], right: Sequence[bool]) -> float:
     hits = np.cumsum(np.asarray(right)[order])
     best = NEVER
     for place in range(LEAST - 1, len(order)):
-        n, p, z = place + 1, hits[place] / (place + 1), 1.64
-        low = (p + z * z / (2 * n) - z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))) / (1 + z * z / n)
-        if low >= PRECISION:
+        if wilson(int(hits[place]), place + 1, 1.64)[0] >= PRECISION:
             best = float(scores[order[place]])
     return best
 

@@ -29,6 +29,7 @@ import numpy as np
 from biorag.answering.guards.checker import Checker
 from biorag.answering.readers.windows import EvidenceWindows
 from biorag.api.session import Session
+from biorag.benchmarks.significance import wilson
 from biorag.corpus.claims import read_claims
 from biorag.engine import load_checker
 from biorag.indexes.store import Store
@@ -82,10 +83,8 @@ def share(count: int, total: int) -> str:
     """Return "3 of 150, 2.0 % (0.7 to 5.7)", with Wilson's interval."""
     if not total:
         return "none"
-    z, p = 1.96, count / total
-    middle, half = p + z * z / (2 * total), z * np.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
-    low, high = ((middle + sign * half) / (1 + z * z / total) for sign in (-1, 1))
-    return f"{count} of {total}, {p:.1%} ({low:.1%} to {high:.1%})"
+    low, high = wilson(count, total)
+    return f"{count} of {total}, {count / total:.1%} ({low:.1%} to {high:.1%})"
 
 
 def polar(sets: Path) -> None:

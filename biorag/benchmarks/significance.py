@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,18 @@ class Paired:
     wins: int
     losses: int
     ties: int
+
+
+def wilson(count: int, total: int, z: float = 1.96) -> tuple[float, float]:
+    """Return Wilson's interval of a share `count` of `total`; `z`, the normal quantile, is that of 95 % by default.
+
+    Wilson (1927), Probable Inference, the Law of Succession, and Statistical Inference.
+    """
+    share = count / total
+    middle = share + z * z / (2 * total)
+    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    scale = 1 + z * z / total
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
 
 def bootstrap_interval(

@@ -23,7 +23,13 @@ from biorag.types import Question
 from biorag.utils.files import check_replaceable, write_text
 
 NO_RETRIEVAL = "none"
-COLUMNS = {"task": "task", "n": "n", "accuracy": "{accuracy:.4f}", "± std": "{std:.4f}"} | {
+COLUMNS = {
+    "task": "task",
+    "n": "n",
+    "accuracy": "{accuracy:.4f}",
+    "95 %": "{interval[0]:.3f} to {interval[1]:.3f}",
+    "chance": "{chance:.3f}",
+    "letters": "shares",
     "strict accuracy": "{strict_accuracy:.4f}",
     "parsed": "{parsed:.1%}",
     "forced A": "forced_A",
@@ -133,7 +139,7 @@ def _answered(
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    scores = [{"task": task, **score} for task, score in report["tasks"].items()]
+    scores = [{"task": task, **score, "shares": _shares(score)} for task, score in report["tasks"].items()]
     show.listing(f"MIRAGE, average accuracy {report['average']:.4f}", COLUMNS, scores)
     work = report["manifest"]
     counts = f"{work['answered']} answered now, {work['resumed']} before, {work['cached']} of them from the cache"
@@ -141,6 +147,10 @@ def _print(report: Mapping[str, Any]) -> None:
     if comparison := report.get("comparison"):
         test = "{difference:+.4f} (95 % interval {low:+.4f} to {high:+.4f}, p = {p_value:.3f})".format_map(comparison)
         show.out.print(f"Against the other run: {test}")
+
+
+def _shares(score: Mapping[str, Any]) -> str:
+    return ", ".join(f"{letter} {count / score['n']:.0%}" for letter, count in score["letters"].items())
 
 
 @expanded

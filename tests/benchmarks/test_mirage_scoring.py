@@ -7,9 +7,11 @@ import math
 import random
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from biorag.benchmarks.mirage.questions import load_benchmark
 from biorag.benchmarks.mirage.scoring import (
@@ -136,7 +138,7 @@ def test_score_reply(reply, correct, strict, forced):
     expected_letter, expected_forced = mirage_letter(reply)
     scoring = score_reply(ASKED, reply)
     assert (scoring.correct, scoring.forced) == (expected_letter == "B", expected_forced)
-    assert scoring == Scoring(correct, strict, forced)
+    assert scoring == Scoring(correct, strict, forced, expected_letter, len(ASKED.options))
 
 
 def test_a_run_without_one_readable_reply_scores_40_13_percent_on_the_real_benchmark(shared_data):
@@ -152,7 +154,10 @@ def test_a_run_without_one_readable_reply_scores_40_13_percent_on_the_real_bench
         assert scores[task].parsed == scores[task].strict_accuracy == 0
 
 
-@given(st.lists(st.builds(Scoring, st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=40))
+SCORINGS = st.builds(Scoring, *[st.booleans()] * 3, st.sampled_from("ABCD"), st.integers(2, 4))
+
+
+@given(st.lists(SCORINGS, min_size=1, max_size=40))
 def test_task_score_by_counting(scorings):
     right = [scoring for scoring in scorings if scoring.correct]
     score = task_score(scorings)
@@ -163,12 +168,17 @@ def test_task_score_by_counting(scorings):
     assert score.strict_accuracy == pytest.approx(len([s for s in right if s.strict]) / len(scorings))
     assert score.parsed == pytest.approx(len([s for s in scorings if s.strict]) / len(scorings))
     assert score.forced_A == len([s for s in scorings if s.forced])
+    assert score.letters == {letter: n for letter in "ABCD" if (n := [s.letter for s in scorings].count(letter))}
+    assert score.chance == pytest.approx(np.mean([1 / s.options for s in scorings]))
+    assert score.interval == pytest.approx(
+        tuple(binomtest(len(right), len(scorings)).proportion_ci(method="wilson")), abs=1e-4
+    )
 
 
 def test_the_average_weighs_tasks_alike():
     scores = {
-        "small": task_score([Scoring(True, True, False)]),
-        "large": task_score([Scoring(False, True, False)] * 99),
+        "small": task_score([Scoring(True, True, False, "B", 4)]),
+        "large": task_score([Scoring(False, True, False, "A", 4)] * 99),
     }
     assert average(scores) == 0.5
 

@@ -42,7 +42,8 @@ def test_bench_mirage_writes_files_and_reports(mirage, scripted, tmp_path):
     assert set(found) == {"tasks", "average", "config", "manifest"}
     assert list(found["tasks"]) == ["mmlu", "medmcqa"]
     for score in found["tasks"].values():
-        assert set(score) == {"n", "accuracy", "std", "strict_accuracy", "parsed", "forced_A"}
+        told = {"n", "accuracy", "std", "interval", "chance", "letters", "strict_accuracy", "parsed", "forced_A"}
+        assert set(score) == told and (score["chance"], sum(score["letters"].values())) == (0.25, 2)
         assert (score["n"], score["parsed"], score["forced_A"]) == (2, 1.0, 0)
     assert found["average"] == sum(score["accuracy"] for score in found["tasks"].values()) / 2
     assert (found["config"]["mode"], found["config"]["answer"], found["config"]["k"]) == ("bm25", "generate", 5)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from biorag.benchmarks.significance import bootstrap_means
+from biorag.benchmarks.significance import bootstrap_means, wilson
 from biorag.prompts.parse import parse_reply
 from biorag.types import Question
 
@@ -55,6 +56,8 @@ class Scoring(NamedTuple):
     correct: bool
     strict: bool
     forced: bool
+    letter: str
+    options: int  # among which it was chosen
 
 
 def score_reply(question: Question, reply: str) -> Scoring:
@@ -62,7 +65,7 @@ def score_reply(question: Question, reply: str) -> Scoring:
     located = locate(reply)
     parsed = parse_reply(reply)
     strict = parsed.strict and parsed.fields.get("answer_choice") in list(question.options)
-    return Scoring(located.letter == question.answer, strict, located.forced)
+    return Scoring(located.letter == question.answer, strict, located.forced, located.letter, len(question.options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +73,36 @@ class TaskScore:
     """One task's figures.
 
     `accuracy` is MIRAGE's, forced "A" answers included; `strict_accuracy` counts only strictly parsed
-    replies as answers. `std` is sqrt(p(1−p)/n), `parsed` the share of strictly parsed replies.
+    replies as answers. `std` is sqrt(p(1−p)/n), `interval` Wilson's of 95 %, `chance` the accuracy that guessing has,
+    `parsed` the share of strictly parsed replies, and `letters` how often each was chosen.
     """
 
     n: int
     accuracy: float
     std: float
+    interval: tuple[float, float]
+    chance: float
     strict_accuracy: float
     parsed: float
     forced_A: int  # noqa: N815  the report's key
+    letters: dict[str, int]
 
 
 def task_score(scorings: Sequence[Scoring]) -> TaskScore:
     """Return one task's figures from its scored questions, at least one."""
     n = len(scorings)
-    accuracy = sum(scoring.correct for scoring in scorings) / n
+    right = sum(scoring.correct for scoring in scorings)
+    accuracy = right / n
     return TaskScore(
         n=n,
         accuracy=accuracy,
         std=float(np.sqrt(accuracy * (1 - accuracy) / n)),
+        interval=wilson(right, n),
+        chance=sum(1 / scoring.options for scoring in scorings) / n,
         strict_accuracy=sum(scoring.correct and scoring.strict for scoring in scorings) / n,
         parsed=sum(scoring.strict for scoring in scorings) / n,
         forced_A=sum(scoring.forced for scoring in scorings),
+        letters=dict(sorted(Counter(scoring.letter for scoring in scorings).items())),
     )
 
 
