@@ -40,6 +40,7 @@ BLANK = re.compile(r"\{([^{}\"]+)\}")  # no object of JSON
 NAMED = re.compile(r"(?P<name>[\w-]+)(?:\((?P<at>[^()]*)\))?(?P<title>\.name)?(?::(?P<figure>[\w.@+-]+))?")
 EVERY = "*"  # value of an axis
 BATCH = "train_batch_size"
+EXTRAS = {"train": "train", "tune prompt": "prompts", "bench mteb": "mteb", "--baseline": "bench", "--lora": "decoders"}
 SHARED = (("train", "retriever"), ("train", "reranker"))  # the trainings that several processes may share
 
 
@@ -116,6 +117,14 @@ class RecipePlan:
     def steps(self) -> list[Step]:
         """The steps in the recipe's order, one for each point of a template; equal commands are one and the same."""
         return [instance.step for instance in self.instances]
+
+    @property
+    def extras(self) -> list[str]:
+        """The extras of biorag that the steps need, by their commands and options."""
+        said: set[str] = set()
+        for arguments in (step.arguments for step in self.steps):
+            said |= {arguments[0], " ".join(arguments[:2]), *(word for word in arguments if word.startswith("--"))}
+        return sorted({extra for word, extra in EXTRAS.items() if word in said})
 
     def missing(self) -> dict[str, str]:
         """Return the missing inputs of the scale: name to path."""

@@ -27,10 +27,10 @@ def check(plan: RecipePlan, estimates: Mapping[str, StepEstimate]) -> None:
     """
     if listed := ", ".join(plan.lacking()):
         raise MissingError(f"inputs are not there: {listed}: put them there, or name their folder by --data")
-    if packages := sorted({package for extra in plan.scale.extras for package in lacking(extra)}):
-        raise MissingError(
-            f"these steps need {', '.join(packages)}: run pip install 'biorag[{','.join(plan.scale.extras)}]'"
-        )
+    extras = {extra: packages for extra in plan.extras if (packages := lacking(extra))}
+    if extras:
+        packages = ", ".join(sorted({package for packages in extras.values() for package in packages}))
+        raise MissingError(f"these steps need {packages}: run pip install 'biorag[{','.join(extras)}]'")
     for id in (id for id, loaded in plan.gated.items() if loaded):
         require_access(id)
     too_large = [(step.name, estimates[step.key].fault) for step in plan.steps if estimates[step.key].fault]

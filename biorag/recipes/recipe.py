@@ -150,7 +150,6 @@ class Scale(_Part):
     values: Mapping[str, Value] = {}
     axes: Mapping[str, tuple[AxisValue, ...]] = {}
     settings: SharedSettings = {}
-    extras: tuple[str, ...] = Field(("train",), description="Extras of biorag with the packages that its steps need.")
 
 
 class StepWork(_Part):
