@@ -229,6 +229,30 @@ class PaperTable(_Part):
         return self
 
 
+class PlotColumn(_Part):
+    """A column of a table, by their titles."""
+
+    table: str
+    title: str
+
+
+class RecipePlot(_Part):
+    """A plot of tables: bars or dots of columns of one, a colour each, or points, whose x and y are two columns."""
+
+    title: str
+    kind: Literal["bars", "dots", "points"] = "bars"
+    columns: tuple[PlotColumn, ...] = Field(min_length=1)
+    log_x: bool = False
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> RecipePlot:
+        if self.kind == "points" and len(self.columns) != 2:
+            raise ValueError(f"plot {self.title!r}: points have two columns, x and y")
+        if self.kind != "points" and len({column.table for column in self.columns}) > 1:
+            raise ValueError(f"plot {self.title!r}: its columns are of several tables")
+        return self
+
+
 class Finding(_Part):
     """A comparison that the paper draws: `higher` is the larger figure in it.
 
@@ -266,6 +290,7 @@ class ExperimentRecipe(_Part):
     steps: tuple[StepTemplate, ...] = Field(min_length=1)
     tables: tuple[PaperTable, ...] = ()
     findings: tuple[Finding, ...] = ()
+    plots: tuple[RecipePlot, ...] = ()
 
     @model_validator(mode="after")
     def _names_are_known(self) -> ExperimentRecipe:
@@ -298,6 +323,9 @@ class ExperimentRecipe(_Part):
             _check_known(f"scale {name!r}", "input", scale.inputs, self.inputs)
         for finding in self.findings:
             _check_known(f"finding {finding.text!r}", "scale", finding.not_tested, self.scales)
+        columns = {(table.title, column.title) for table in self.tables for column in table.columns}
+        for plot in self.plots:
+            _check_known(f"plot {plot.title!r}", "column", [(one.table, one.title) for one in plot.columns], columns)
         return self
 
     def profile_for(self, scale: str, memory: float = math.inf) -> str | None:
@@ -318,7 +346,7 @@ class ExperimentRecipe(_Part):
             yield from ((f"finding {finding.text!r}", figure) for figure in finding.both)
 
 
-def _check_known(where: str, kind: str, names: Iterable[str], known: Container[str]) -> None:
+def _check_known(where: str, kind: str, names: Iterable[object], known: Container[object]) -> None:
     for name in names:
         if name not in known:
             raise ValueError(f"{where}: there is no {kind} {name!r}")

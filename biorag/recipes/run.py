@@ -10,6 +10,8 @@ from typing import Any
 from biorag.errors import UsageError
 from biorag.recipes import PAPERS, SUFFIX, papers, sweep
 from biorag.recipes.estimates import Estimator, totals
+from biorag.recipes.page import html_report
+from biorag.recipes.pictures import write_pictures
 from biorag.recipes.plan import Choices, RecipePlan
 from biorag.recipes.steps import Shared, Workshop
 from biorag.recipes.tables import Figures, findings_markdown, markdown
@@ -59,7 +61,7 @@ def workshop_of(plan: RecipePlan, out: Path, jobs: int = 1) -> Workshop:
 
 
 def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> dict[str, Any]:
-    """Run the steps that have not finished, and write `report.json` and `report.md` into `out`.
+    """Run the steps that have not finished, and write `report.json`, `report.md`, `report.html` and plots into `out`.
 
     Raises the BioragError of the first step that fails.
     """
@@ -69,8 +71,10 @@ def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> di
             announce(url, plan.servers[name].option.removeprefix("--"))  # which the steps say in their logs alone
         times = workshop.run(plan.steps, progress)
         report = _report(plan, workshop, times)
+        report["plots"] = write_pictures(report, plan.recipe.plots, out)
         write_json(out / f"{REPORT}.json", report)
         write_text(out / f"{REPORT}.md", report_markdown(report))
+        write_text(out / f"{REPORT}.html", html_report(report, report_head(report), out))
     return report
 
 
@@ -90,23 +94,40 @@ def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> d
         "steps": [{key: record[key] for key in ("name", "command", "seconds")} for record in records],
         "tables": [table for table in tables if table["rows"]],
         "findings": figures.findings(plan.recipe.findings),
+        "questions": {step.name: count for step in plan.steps if (count := figures.questions(step))},
     }
 
 
 def report_markdown(report: Mapping[str, Any]) -> str:
-    """Return a report as Markdown: ours / the paper's."""
+    """Return a report as Markdown."""
+    first, *others = report_head(report)
     head = [
         f"# {report['title']}",
         "",
-        f"Scale {report['scale']}: {report['about']} Encoder {report['backbone']}. {len(report['steps'])} steps, "
-        f"{report['seconds_of_steps'] / 60:.1f} minutes on {report['cpus']} cores.",
+        first,
         "",
         *_deviations(report),
-        "Each cell: our figure (95 % interval over questions) / the paper's.",
-        "",
+        *(line for one in others for line in (one, "")),
     ]
+    plots = [f"![{plot['title']}]({plot['name']}.png)\n" for plot in report["plots"]]
     findings = [findings_markdown(report["findings"])] if report["findings"] else []
-    return "\n".join([*head, *map(markdown, report["tables"]), *findings])
+    return "\n".join([*head, *plots, *map(markdown, report["tables"]), *findings])
+
+
+def report_head(report: Mapping[str, Any]) -> list[str]:
+    """Return what is said before the tables: what was run, how many questions were measured, and what a cell has."""
+    measured = {count: name for name, count in reversed(report["questions"].items())}
+    counts = "; ".join(f"{count:,} in {name!r}" for count, name in sorted(measured.items()))
+    published = any(
+        cell["paper"] is not None for table in report["tables"] for row in table["rows"] for cell in row["cells"]
+    )
+    cell = "our figure (95 % interval over questions)" + (" / the paper's" if published else "")
+    return [
+        f"Scale {report['scale']}: {report['about']} Encoder {report['backbone']}. {len(report['steps'])} steps, "
+        f"{report['seconds_of_steps'] / 60:.1f} minutes on {report['cpus']} cores.",
+        *([f"Questions measured: {counts}."] if counts else []),
+        f"Each cell: {cell}.",
+    ]
 
 
 def _deviations(report: Mapping[str, Any]) -> list[str]:

@@ -159,6 +159,7 @@ def recipe_of(sweep: Sweep) -> ExperimentRecipe:
             "steps": (*_made(sweep), *_measured(sweep)),
             "tables": [_table(sweep, dataset) for dataset in datasets],
             "findings": list(_findings(sweep)),
+            "plots": [plot for dataset in datasets for plot in _plots(dataset)],
         }
     )
 
@@ -242,6 +243,14 @@ def _table(sweep: Sweep, dataset: str) -> dict[str, Any]:
             for cell in cells(sweep)
         ],
     }
+
+
+def _plots(dataset: str) -> Iterator[dict[str, Any]]:
+    """Yield what is found by each cell, and how much better for how much longer."""
+    success = [{"table": dataset, "title": name} for name in SHOWN[:-1]]
+    yield {"title": f"{dataset}: share of questions with a relevant snippet", "columns": success}
+    both = [{"table": dataset, "title": name} for name in ("ms/query", SHOWN[-1])]
+    yield {"title": f"{dataset}: {SHOWN[-1]} against time", "kind": "points", "columns": both, "log_x": True}
 
 
 def _findings(sweep: Sweep) -> Iterator[dict[str, Any]]:

@@ -64,6 +64,10 @@ class Figures:
             for finding, pair, reason in zip(findings, pairs, reasons, strict=True)
         ]
 
+    def questions(self, step: Step) -> int:
+        """Return how many questions a step measured one by one; 0 where it keeps none."""
+        return len(self._rows_of(step))
+
     def _untested(self, finding: Finding, pair: Paired | None) -> str:
         """Return why a finding cannot be tested, whatever its figures; empty if it can."""
         if not self._steps(finding.higher) or not self._steps(finding.lower):

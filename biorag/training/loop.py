@@ -50,7 +50,7 @@ from biorag.training.run_directory import (
 from biorag.types import OnProgress
 from biorag.utils.files import write_text
 from biorag.utils.network import command_line
-from biorag.utils.plots import PlotPanel, require_matplotlib, write_plot
+from biorag.utils.plots import LinePanel, require_matplotlib, write_plot
 from biorag.utils.versions import installed_versions
 
 logger = logging.getLogger(__name__)
@@ -447,9 +447,9 @@ def write_curves(folder: Path, history: Sequence[Mapping[str, Any]], metric: str
     write_text(folder / "curves.csv", text.getvalue())
     if not drawn:
         return
-    panels = [PlotPanel("Training", "step", "loss", {"loss": points(rows, "loss")})]
+    panels = [LinePanel("Training", "step", "loss", {"loss": points(rows, "loss")})]
     if metric:
-        panels.append(PlotPanel("Validation", "step", metric.removeprefix("eval_"), {metric: points(rows, metric)}))
+        panels.append(LinePanel("Validation", "step", metric.removeprefix("eval_"), {metric: points(rows, metric)}))
     write_plot(folder / "curves.png", panels)
 
 

@@ -1,46 +1,228 @@
-"""Line plots as PNG files; matplotlib's only home."""
+"""Plots in one style, as PNG or SVG files; matplotlib's only home."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from biorag.errors import MissingError
 from biorag.utils.files import replacing
 
+# Okabe and Ito's colours, which people of every colour vision tell apart, without yellow; markers for print in grey.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = "osD^vPX"
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "svg.hashsalt": "biorag",
+    "svg.fonttype": "none",
+}
+LEGEND = 6  # names up to which a legend stands for them; more stand beside what they name
+ROW = 0.26  # inches of a row of dots or bars
+
+
+class Panel(Protocol):
+    """One set of axes: its size in inches, and how it is drawn."""
+
+    title: str
+    x: str
+    y: str
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+
+    def draw(self, axes: Any) -> None:
+        """Draw it on axes of matplotlib."""
+
 
 @dataclass(frozen=True, slots=True)
-class PlotPanel:
-    """One set of axes: named lines of (x, y) points."""
+class LinePanel:
+    """Named lines of (x, y) points."""
 
     title: str
     x: str
     y: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
     log_x: bool = False
+    diagonal: bool = False  # where both axes are alike: of probabilities
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        return 5.5, 4.0
+
+    def draw(self, axes: Any) -> None:
+        """Draw the lines; more than `LEGEND` are named at their ends."""
+        axes.set(xscale="log" if self.log_x else "linear")
+        if self.diagonal:
+            axes.plot([0, 1], [0, 1], color="0.7", linewidth=1, linestyle="--")
+        for number, (name, points) in enumerate(self.lines.items()):
+            marker = MARKERS[number % len(MARKERS)] if len(points) < 20 else None
+            xs, ys = [x for x, _ in points], [y for _, y in points]
+            colour = COLOURS[number % len(COLOURS)]
+            axes.plot(xs, ys, label=name, marker=marker, markersize=3.5, linewidth=1.3, color=colour)
+            if len(self.lines) > LEGEND and points:
+                axes.annotate(name, (xs[-1], ys[-1]), (4, 0), textcoords="offset points", fontsize=7, color=colour)
+        if 1 < len(self.lines) <= LEGEND:
+            axes.legend(fontsize="small", frameon=False)
 
 
-def write_plot(path: Path, panels: Sequence[PlotPanel]) -> None:
-    """Draw the panels side by side, replacing the file atomically; raise `MissingError` without matplotlib."""
+class Interval(NamedTuple):
+    """A figure, its interval, and a published one; None where there is none."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    paper: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalPanel:
+    """Rows of one figure of each series: dots with intervals, or bars with whiskers; published ones are hollow.
+
+    `line` is where a line stands for what they are compared with, such as no difference.
+    """
+
+    title: str
+    x: str
+    rows: Sequence[str]
+    series: Mapping[str, Sequence[Interval]]
+    bars: bool = False
+    line: float | None = None
+    y: str = ""
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        each = ROW * max(1.0, (0.75 if self.bars else 0.45) * len(self.series))
+        return 4.6 + 0.06 * max(map(len, self.rows), default=0), 1.2 + each * len(self.rows)
+
+    def draw(self, axes: Any) -> None:
+        """Draw the rows from top to bottom."""
+        if self.line is not None:
+            axes.axvline(self.line, color="0.5", linewidth=1)
+        height = 0.8 / max(1, len(self.series))
+        for number, (name, figures) in enumerate(self.series.items()):
+            colour, offset = COLOURS[number % len(COLOURS)], (number + 0.5) * height - 0.4
+            known = [(row + offset, figure) for row, figure in enumerate(figures) if figure.value is not None]
+            values, places = [figure.value for _, figure in known], [place for place, _ in known]
+            if self.bars:
+                axes.barh(places, values, height * 0.9, color=colour, label=name, alpha=0.85)
+            else:
+                axes.plot(values, places, MARKERS[number % len(MARKERS)], color=colour, label=name, markersize=4.5)
+            for place, figure in known:
+                if figure.low is not None and figure.high is not None:
+                    shade = "0.25" if self.bars else colour
+                    axes.plot([figure.low, figure.high], [place, place], color=shade, linewidth=1.2)
+            published = [(f.paper, row + offset) for row, f in enumerate(figures) if f.paper is not None]
+            if published:
+                shade = "black" if self.bars else colour
+                axes.plot(*zip(*published, strict=True), "o", color=shade, fillstyle="none", markersize=5)
+        axes.set_yticks(range(len(self.rows)), self.rows)
+        axes.set_ylim(len(self.rows) - 0.5, -0.5)
+        axes.grid(visible=False, axis="y")
+        if len(self.series) > 1:
+            axes.legend(
+                fontsize="small", frameon=False, ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class PointPanel:
+    """Named points, each labelled where it stands: what one figure costs in another."""
+
+    title: str
+    x: str
+    y: str
+    points: Mapping[str, tuple[float, float]]
+    log_x: bool = False
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        return 6.0, 4.2
+
+    def draw(self, axes: Any) -> None:
+        """Draw the points; a label that would stand on another is moved up."""
+        axes.set(xscale="log" if self.log_x else "linear")
+        axes.margins(0.1, 0.12)
+        for number, (x, y) in enumerate(self.points.values()):
+            colour = COLOURS[number % len(COLOURS)]
+            axes.plot([x], [y], MARKERS[number % len(MARKERS)], color=colour, markersize=6)
+        if self.log_x:
+            for ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+                ticks("{x:g}")
+        axes.figure.draw_without_rendering()  # now it is known where they stand
+        placed: list[tuple[float, float]] = []
+        for number, (name, point) in enumerate(self.points.items()):
+            x, y = axes.transAxes.inverted().transform(axes.transData.transform(point))
+            height = y
+            while any(abs(x - other) < 0.35 and abs(height - taken) < 0.045 for other, taken in placed):
+                height += 0.045
+            placed.append((x, height))
+            side, gap = ("right", -0.015) if x > 0.6 else ("left", 0.015)
+            place = {"xycoords": axes.transAxes, "ha": side, "va": "center"}
+            axes.annotate(name, (x + gap, height), fontsize=8, color=COLOURS[number % len(COLOURS)], **place)
+
+
+@dataclass(frozen=True, slots=True)
+class StackPanel:
+    """Rows of parts that add up, such as the stages of a search."""
+
+    title: str
+    x: str
+    rows: Sequence[str]
+    parts: Mapping[str, Sequence[float]]
+    y: str = ""
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        return 6.5, 1.4 + 1.6 * ROW * len(self.rows)
+
+    def draw(self, axes: Any) -> None:
+        """Draw the rows from top to bottom, and the sum at the end of each."""
+        sums = [0.0] * len(self.rows)
+        for number, (name, values) in enumerate(self.parts.items()):
+            axes.barh(range(len(self.rows)), values, 0.6, sums, color=COLOURS[number % len(COLOURS)], label=name)
+            sums = [before + value for before, value in zip(sums, values, strict=True)]
+        for row, total in enumerate(sums):
+            axes.annotate(f"{total:.3g}", (total, row), (3, 0), textcoords="offset points", va="center", fontsize=8)
+        axes.set_yticks(range(len(self.rows)), self.rows)
+        axes.set_ylim(len(self.rows) - 0.5, -0.5)
+        axes.grid(visible=False, axis="y")
+        axes.legend(fontsize="small", frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1.0))
+
+
+def write_plot(path: Path, panels: Sequence[Panel]) -> None:
+    """Draw the panels side by side, replacing the file atomically, as PNG or SVG by its name.
+
+    Raises `MissingError` without matplotlib.
+    """
     require_matplotlib()
+    from matplotlib import rc_context
     from matplotlib.figure import Figure  # not through pyplot, which would look for a display
 
-    figure = Figure(figsize=(6 * len(panels), 4.5))
-    for number, panel in enumerate(panels, 1):
-        axes = figure.add_subplot(1, len(panels), number)
-        for name, points in panel.lines.items():
-            marker = "o" if len(points) < 20 else None
-            xs, ys = [x for x, _ in points], [y for _, y in points]
-            axes.plot(xs, ys, label=name, marker=marker, markersize=3, linewidth=1.3)
-        axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
-        axes.set(xscale="log" if panel.log_x else "linear")
-        axes.grid(alpha=0.3)
-        if len(panel.lines) > 1:
-            axes.legend(fontsize="x-small")
-    figure.tight_layout()
-    with replacing(path) as stream:
-        figure.savefig(stream, format="png", dpi=110)
+    with rc_context(STYLE):
+        widths, heights = zip(*(panel.size for panel in panels), strict=True)
+        figure = Figure(figsize=(sum(widths), max(heights)), layout="constrained")
+        for axes, panel in zip(
+            figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0], panels, strict=True
+        ):
+            panel.draw(axes)
+            axes.set(xlabel=panel.x, ylabel=panel.y)
+            above = 18 if axes.get_legend() is not None and isinstance(panel, IntervalPanel | StackPanel) else 6
+            axes.set_title(panel.title, loc="left", pad=above, fontweight="bold")
+        kind = path.suffix.removeprefix(".") or "png"
+        with replacing(path) as stream:
+            figure.savefig(stream, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
 
 
 def require_matplotlib() -> None:

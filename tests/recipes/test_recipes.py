@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import textwrap
 from dataclasses import replace
@@ -381,11 +382,15 @@ name = "index"
 run = "index {texts} --encoder ENCODER --store-tokens none --name {name}"
 [[steps]]
 name = "measured"
-run = "bench retrieval {titles} --name {index.name} --mode bm25 --no-rerank"
+run = "bench retrieval {titles} --name {index.name} --mode bm25 --no-rerank --per-question {out}/per-question.jsonl"
 [[tables]]
 title = "Titles"
 columns = [{title = "nDCG", value = "metrics.nDCG@10"}]
 rows = [{title = "BM25", step = "measured", paper = [0.9]}]
+
+[[plots]]
+title = "Found"
+columns = [{table = "Titles", title = "nDCG"}]
 """
 
 
@@ -406,7 +411,13 @@ def test_a_run_resumes_and_reports(short, tmp_path):
     assert [step["command"][3] for step in report["steps"]] == ["data", "index", "bench"]
     written = json.loads((tmp_path / "out" / "report.json").read_text())
     assert written == report
-    assert "| BM25 | 1.000" in (tmp_path / "out" / "report.md").read_text()
+    told = (tmp_path / "out" / "report.md").read_text()
+    assert "| BM25 | 1.000" in told and "![Found](plots/plot-1.png)" in told
+    assert f"Questions measured: {report['questions']['measured']} in 'measured'." in told
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<td>1.000 (1.000 – 1.000) / 0.9</td>" in page and page.count("<svg") == 1
+    assert not re.search(r"(?:src|href)=.https?:", page), "it asks no host for anything"
+    assert {path.name for path in (tmp_path / "out" / "plots").iterdir()} == {"plot-1.png", "plot-1.svg"}
     again = done(invoke(*asked))
     assert again["steps"] == report["steps"], "nothing runs twice, the seconds are the first ones"
 

@@ -8,16 +8,16 @@ import matplotlib.figure
 import pytest
 
 from biorag.errors import MissingError
-from biorag.utils.plots import PlotPanel, write_plot
+from biorag.utils.plots import LEGEND, Interval, IntervalPanel, LinePanel, PointPanel, StackPanel, write_plot
 
 PNG = b"\x89PNG\r\n\x1a\n"
-FIRST = PlotPanel(
+FIRST = LinePanel(
     "Quality",
     "k_init",
     "nDCG@10",
     {"trained": [(20, 0.5), (100, 0.625)], "base": [(20, 0.25), (100, 0.375)]},
 )
-SECOND = PlotPanel("Latency", "k_init", "ms", {"trained": [(20, 10.0), (100, 40.0)]})
+SECOND = LinePanel("Latency", "k_init", "ms", {"trained": [(20, 10.0), (100, 40.0)]})
 
 
 @pytest.fixture
@@ -41,11 +41,55 @@ def test_lines_go_through_their_points(figures, tmp_path):
     write_plot(tmp_path / "plot.png", [FIRST, SECOND])
     ((first, second),) = [figure.axes for figure in figures]
     for axes, panel in ((first, FIRST), (second, SECOND)):
-        assert (axes.get_title(), axes.get_xlabel(), axes.get_ylabel()) == (panel.title, panel.x, panel.y)
+        assert (axes.get_title(loc="left"), axes.get_xlabel(), axes.get_ylabel()) == (panel.title, panel.x, panel.y)
         drawn = {line.get_label(): [tuple(point) for point in line.get_xydata()] for line in axes.lines}
         assert drawn == dict(panel.lines)
     assert legend(first) == ["trained", "base"]
     assert legend(second) is None, "one line needs no legend"
+
+
+def test_many_lines_are_named_where_they_end(figures, tmp_path):
+    lines = {f"line {n}": [(0, n), (1, 2 * n)] for n in range(LEGEND + 1)}
+    write_plot(tmp_path / "plot.svg", [LinePanel("Many", "x", "y", lines)])
+    (axes,) = figures[0].axes
+    assert legend(axes) is None
+    assert {text.get_text(): text.xy for text in axes.texts} == {name: points[-1] for name, points in lines.items()}
+    first = (tmp_path / "plot.svg").read_bytes()
+    assert first.startswith(b"<?xml") and b"line 3" in first, "words stay words"
+    write_plot(tmp_path / "plot.svg", [LinePanel("Many", "x", "y", lines)])
+    assert (tmp_path / "plot.svg").read_bytes() == first, "the same figures give the same file"
+
+
+@pytest.mark.parametrize("bars", [True, False])
+def test_rows_have_dots_or_bars_with_intervals_from_top_to_bottom(figures, tmp_path, bars):
+    series = {"a": [Interval(0.5, 0.4, 0.6, 0.7), Interval(None)], "b": [Interval(0.2), Interval(0.3, 0.1, 0.4)]}
+    write_plot(tmp_path / "plot.png", [IntervalPanel("Cells", "share", ["one", "two"], series, bars=bars, line=0.0)])
+    (axes,) = figures[0].axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["one", "two"]
+    assert axes.get_ylim() == (1.5, -0.5) and legend(axes) == ["a", "b"]
+    drawn = [[tuple(point) for point in line.get_xydata()] for line in axes.lines]
+    above, below = -0.2, 0.2  # where the dots of a and b stand beside a row
+    for interval in ([(0.4, above), (0.6, above)], [(0.1, 1 + below), (0.4, 1 + below)], [(0.7, above)]):
+        assert any(line == [pytest.approx(point) for point in interval] for line in drawn), interval
+    widths = [patch.get_width() for patch in axes.patches]
+    assert widths == (pytest.approx([0.5, 0.2, 0.3]) if bars else [])
+
+
+def test_points_are_labelled_and_no_label_stands_on_another(figures, tmp_path):
+    points = {"M": (10.0, 0.5), "M + C": (10.1, 0.5), "BM25": (100.0, 0.4)}
+    write_plot(tmp_path / "plot.png", [PointPanel("Cost", "ms", "accuracy", points, log_x=True)])
+    (axes,) = figures[0].axes
+    assert sorted(tuple(line.get_xydata()[0]) for line in axes.lines) == sorted(points.values())
+    heights = {text.get_text(): text.xyann[1] for text in axes.texts}
+    assert heights.keys() == points.keys() and heights["M + C"] - heights["M"] > 0.04
+
+
+def test_parts_add_up(figures, tmp_path):
+    parts = {"search": [1.0, 2.0], "rerank": [0.0, 3.5]}
+    write_plot(tmp_path / "plot.png", [StackPanel("Latency", "ms", ["M", "M + C"], parts)])
+    (axes,) = figures[0].axes
+    assert [(patch.get_x(), patch.get_width()) for patch in axes.patches] == [(0, 1), (0, 2), (1, 0), (2, 3.5)]
+    assert [text.get_text() for text in axes.texts] == ["1", "5.5"]
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from biorag.settings.sources import write_setting
 from biorag.training.held_out import ALL, HeldOutSplit
 from biorag.types import Progress, Where
 from biorag.utils.files import sha256_of_json
-from biorag.utils.plots import PlotPanel, write_plot
+from biorag.utils.plots import LinePanel, write_plot
 from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
 
@@ -172,7 +172,7 @@ def write_curve(path: Path, parameter: Parameter, points: Points, name: str) -> 
     if len(datasets) > 1:
         lines["mean"] = [(value, mean_of(points[value], name)) for value in values]
     logarithmic = parameter.logarithmic and values[0] > 0
-    write_plot(path, [PlotPanel(parameter.name, parameter.name, name, lines, log_x=logarithmic)])
+    write_plot(path, [LinePanel(parameter.name, parameter.name, name, lines, log_x=logarithmic)])
 
 
 def write_best(path: Path, report: Mapping[str, Any]) -> None:
