@@ -77,11 +77,17 @@ class OpenIndex:
         files = encoder_files(self.settings, self.manifest)
         return load_encoder(files, self.manifest.similarity, self.settings.retrieval.precision, self.settings.exports)
 
-    def load_gauge(self) -> TextEncoder:
-        """Return the packaged encoder, which tells of every index alike how near hits come; it may be the index's."""
+    def load_gauge(self) -> TextEncoder | None:
+        """Return the packaged encoder, which tells of every index alike how near hits come; None where it is not there.
+
+        It may be the index's own.
+        """
         from biorag.models.finding import find_encoder
 
-        own, packaged = self.encoder, find_encoder(STARTER)
+        try:
+            own, packaged = self.encoder, find_encoder(STARTER)
+        except MissingError:
+            return None
         if own and own.identity.sha256 == packaged.sha256 and self.manifest.similarity == "cosine":
             return own
         return packaged_encoder(self.settings.retrieval.precision, self.settings.exports)

@@ -71,7 +71,8 @@ class CertaintyModel:
 @cache
 def _models() -> dict[str, CertaintyModel]:
     content = files("biorag.answering").joinpath("certainty.json").read_bytes()
-    return parsed(dict[str, CertaintyModel], content)
+    models: dict[str, CertaintyModel] = parsed(dict[str, CertaintyModel], content)
+    return models
 
 
 def certainty_model(read: bool, matched: bool) -> CertaintyModel:

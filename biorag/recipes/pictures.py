@@ -37,8 +37,8 @@ def _panel(plot: RecipePlot, report: Mapping[str, Any]) -> Panel | None:
         xs, ys = columns
         both = {row: (x.value, ys[row].value) for row, x in xs.items() if row in ys}
         points = {row: (x, y) for row, (x, y) in both.items() if x is not None and y is not None}
-        names = [plot.columns[0].title, plot.columns[1].title]
-        return PointPanel(plot.title, *names, points, log_x=plot.log_x) if points else None
+        x_title, y_title = (column.title for column in plot.columns)
+        return PointPanel(plot.title, x_title, y_title, points, log_x=plot.log_x) if points else None
     rows = [row for row in columns[0] if any(column[row].value is not None for column in columns)]
     series = {named.title: [column[row] for row in rows] for named, column in zip(plot.columns, columns, strict=True)}
     return IntervalPanel(plot.title, "", rows, series, bars=plot.kind == "bars") if rows else None

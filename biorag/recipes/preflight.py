@@ -29,8 +29,8 @@ def check(plan: RecipePlan, estimates: Mapping[str, StepEstimate]) -> None:
         raise MissingError(f"inputs are not there: {listed}: put them there, or name their folder by --data")
     extras = {extra: packages for extra in plan.extras if (packages := lacking(extra))}
     if extras:
-        packages = ", ".join(sorted({package for packages in extras.values() for package in packages}))
-        raise MissingError(f"these steps need {packages}: run pip install 'biorag[{','.join(extras)}]'")
+        listed = ", ".join(sorted({package for packages in extras.values() for package in packages}))
+        raise MissingError(f"these steps need {listed}: run pip install 'biorag[{','.join(extras)}]'")
     for id in (id for id, loaded in plan.gated.items() if loaded):
         require_access(id)
     too_large = [(step.name, estimates[step.key].fault) for step in plan.steps if estimates[step.key].fault]

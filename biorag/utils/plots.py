@@ -28,11 +28,19 @@ ROW = 0.26  # inches of a row of dots or bars
 
 
 class Panel(Protocol):
-    """One set of axes: its size in inches, and how it is drawn."""
+    """One set of axes: its size in inches, its words, and how it is drawn."""
 
-    title: str
-    x: str
-    y: str
+    @property
+    def title(self) -> str:
+        """What stands above it."""
+
+    @property
+    def x(self) -> str:
+        """What the horizontal axis has."""
+
+    @property
+    def y(self) -> str:
+        """What the vertical axis has."""
 
     @property
     def size(self) -> tuple[float, float]:
