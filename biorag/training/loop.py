@@ -37,6 +37,7 @@ from biorag.training.estimating import (
     this_machine,
 )
 from biorag.training.instructions import Instructions
+from biorag.training.model_card import model_card
 from biorag.training.run_directory import (
     CHECKPOINTS,
     ROWS,
@@ -59,6 +60,7 @@ FULL = ("allocate memory", "out of memory", "ALLOC_FAILED")  # how the CPU, MPS 
 LOGGED = 100  # points on a loss curve
 MAX_GRAD_NORM = 1.0
 WEIGHT_DECAY = 0.01
+CURVES = "curves.png"
 UNPLOTTED = ("runtime", "per_second", "total_flos", "train_loss", "num_tokens")  # parts of names in a trainer's log
 FIRST_COLUMNS = ("step", "epoch", "loss", "learning_rate", "grad_norm")
 
@@ -149,7 +151,10 @@ class Training(ABC):
         with folder.locked():
             job = self.job(folder, facts)
             figures = _run(job, self, folder, facts, on_progress)
-            figures |= job.save(out) if is_first_process() else {}
+            if is_first_process():
+                figures |= job.save(out)
+                card = model_card(out.name, identity, figures, (out / CURVES).is_file())
+                write_text(out / "README.md", card)
             return folder.finish(figures)
 
 
@@ -450,7 +455,7 @@ def write_curves(folder: Path, history: Sequence[Mapping[str, Any]], metric: str
     panels = [LinePanel("Training", "step", "loss", {"loss": points(rows, "loss")})]
     if metric:
         panels.append(LinePanel("Validation", "step", metric.removeprefix("eval_"), {metric: points(rows, metric)}))
-    write_plot(folder / "curves.png", panels)
+    write_plot(folder / CURVES, panels)
 
 
 def points(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,11 @@ def test_json_is_the_manifest_and_nothing_else(models, stage, mined, tiny_encode
     settings = identity["settings"]
     assert (settings["train_batch_size"], settings["train_max_tokens"], settings["precision"]) == (8, 32, "fp32")
     assert {"curves.csv", "curves.png", "model.safetensors", "training.json"} <= {path.name for path in out.iterdir()}
-    assert "README.md" not in {path.name for path in out.iterdir()}, "a model card would quote the questions"
+    card = (out / "README.md").read_text()
+    assert card.startswith(f"---\nlibrary_name: sentence-transformers\nbase_model: {found['base']}\n")
+    assert f"A {stage} that " in card and found["identity"]["data"]["training_sha256"] in card
+    assert shlex.join(found["command"]) in card and "(curves.png)" in card
+    assert not any(row.query in card or row.positive in card for row in rows), "no training text, which may be private"
 
 
 def beir(path: Path, corpus: bool) -> Path:
