@@ -32,6 +32,7 @@ def answers(
     ],
     answer: Answering = "extract",
     limit: Annotated[int | None, Option(min=1, help="Number of questions, drawn with --seed.")] = None,
+    plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure answers on questions that experts answered: BioASQ's measures, citations, abstention.
@@ -53,6 +54,7 @@ def answers(
         report = run.examine(data, opened, answer, out, advance)
     write_json(out / "report.json", report)
     show.result(report, as_json, print_report)
+    show.pictures("answers", report, plot)
 
 
 def print_report(report: Mapping[str, Any]) -> None:

@@ -62,6 +62,7 @@ def latency(
     ],
     measured: _Measured,
     out: Annotated[Path | None, Option(help="Folder for latency.json.")] = None,
+    plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure each stage on this machine: indexing, encoding, search, reranking, generation, memory.
@@ -81,6 +82,7 @@ def latency(
         if out:
             write_json(out / NAME, report)
     show.result(report, as_json, _print)
+    show.pictures("latency", report, plot)
     if out:
         show.err.print(f"{NAME}: {out}")
 

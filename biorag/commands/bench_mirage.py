@@ -95,6 +95,7 @@ def mirage(
     ],
     filters: options.Filters,
     how: HowAnswered,
+    plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
     """Answer MIRAGE's questions, zero-shot, and score them as MIRAGE's own script does.
@@ -111,6 +112,7 @@ def mirage(
     mode = None if how.mode == NO_RETRIEVAL else how.mode
     report = _answered(asked, out, overridden(settings, mode=mode, llm=settings.generation.generator), filters, how)
     show.result(report, as_json, _print)
+    show.pictures("mirage", report, plot)
 
 
 def _answered(

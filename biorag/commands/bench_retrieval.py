@@ -51,6 +51,7 @@ def retrieval(
     development: options.Development,
     filters: options.Filters,
     files: _Files,
+    plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure retrieval on judged questions: nDCG@10, nDCG@20, MAP@10, MRR@10, success@k, Recall@k.
@@ -88,6 +89,7 @@ def retrieval(
     if other:
         report["comparison"] = {"run": str(files.compare), **bench.compare(measured, other, settings.seed)}
     show.result(report, as_json, _print)
+    show.pictures("retrieval", report, plot)
 
 
 def _check_nothing_is_searched(line: CommandLine, filters: options.Filters, files: _Files) -> None:

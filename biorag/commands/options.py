@@ -46,6 +46,21 @@ NAMED_INDEX = Flags("name")  # an index that takes part only if it is named
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Output = Annotated[str, typer.Option("--format", help=f"{OUTPUTS.listed()}.", **choices(OUTPUTS))]
+
+
+def _drawable(folder: Path | None) -> Path | None:
+    """Return the folder of plots; a missing package is told before hours of measuring, not after."""
+    if folder:
+        from biorag.utils.plots import require_matplotlib
+
+        require_matplotlib()
+    return folder
+
+
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", help="Folder for a plot of the figures, as PNG and SVG.", callback=_drawable),
+]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace a file that biorag did not write; never one that is read.")
 ]

@@ -110,6 +110,15 @@ def result(values: Mapping[str, Any], as_json: bool, print_values: Callable[[Any
         print_values(values)
 
 
+def pictures(bench: str, report: Mapping[str, Any], folder: Path | None) -> None:
+    """Draw the report of a benchmark into a folder, if one is named."""
+    if folder:
+        from biorag.benchmarks.pictures import write_pictures
+
+        for file in write_pictures(bench, report, folder):
+            err.print(f"plot: {file}", soft_wrap=True)
+
+
 def report(title: str, values: Mapping[str, Any], as_json: bool = False, hidden: Collection[str] = ()) -> None:
     """Print a report as JSON, or, without `hidden` keys, as a table of its values and one of each list of objects."""
     if as_json:

@@ -206,7 +206,7 @@ class StackPanel:
         axes.set_yticks(range(len(self.rows)), self.rows)
         axes.set_ylim(len(self.rows) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
-        axes.legend(fontsize="small", frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1.0))
+        axes.legend(fontsize="small", frameon=False, ncols=5, loc="lower left", bbox_to_anchor=(0, 1.0))
 
 
 def write_plot(path: Path, panels: Sequence[Panel]) -> None:

@@ -38,7 +38,9 @@ def mirage(run, small_home, scripted, tmp_path):
 
 
 def test_bench_mirage_writes_files_and_reports(mirage, scripted, tmp_path):
-    found = done(mirage("--limit", "2", "--task", "mmlu", "--task", "medmcqa", "--mode", "bm25", "--json"))
+    asked = ("--limit", "2", "--task", "mmlu", "--task", "medmcqa", "--mode", "bm25", "--plot", tmp_path / "plots")
+    found = done(mirage(*asked, "--json"))
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"mirage.png", "mirage.svg"}
     assert set(found) == {"tasks", "average", "config", "manifest"}
     assert list(found["tasks"]) == ["mmlu", "medmcqa"]
     for score in found["tasks"].values():

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from biorag.answering.answerer import EVIDENCE, Answerer, PromptTooLongError
 from biorag.answering.guards.checker import Checker
-from biorag.benchmarks.answers.abstention import answered_share, measured
+from biorag.benchmarks.answers.abstention import answered_share, measured, reliability, risk_coverage_curve
 from biorag.benchmarks.answers.measures import citation_score, factoid, listed, names, rouge_2, rouge_su4, yes_no
 from biorag.benchmarks.answers.questions import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
 from biorag.benchmarks.significance import bootstrap_interval
@@ -281,4 +281,6 @@ def _abstention(rows: Sequence[AnswerRow], threshold: float, seed: int) -> dict[
         "answered": answered_share(probabilities[answerable], threshold),
         "answered_without_gold": answered_share(probabilities[~answerable], threshold),
         **measured(probabilities, answerable, np.array([row["id"] for row in asked] * 2), seed),
+        "risk_coverage": risk_coverage_curve(probabilities, answerable),
+        "reliability": reliability(probabilities, answerable),
     }

@@ -1,0 +1,84 @@
+"""Plots of the reports of `biorag bench`, for `--plot`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from biorag.utils.plots import Interval, IntervalPanel, LinePanel, Panel, StackPanel, write_plot
+
+KINDS = (".png", ".svg")
+Report = Mapping[str, Any]
+
+
+def accuracies(report: Report) -> list[Panel]:
+    """Return MIRAGE's accuracies by task with their intervals, and beside each what guessing has."""
+    tasks = report["tasks"]
+    right = [Interval(score["accuracy"], *score["interval"]) for score in tasks.values()]
+    guessed = [Interval(score["chance"]) for score in tasks.values()]
+    return [IntervalPanel("MIRAGE", "accuracy", list(tasks), {"accuracy": right, "by chance": guessed})]
+
+
+def measures(report: Report) -> list[Panel]:
+    """Return the measures of retrieval, and how far each is from another run's, where there is one to compare with."""
+    values = {name: [Interval(value)] for name, value in report["metrics"].items()}
+    rows, series = list(values), {"": [figures[0] for figures in values.values()]}
+    panels: list[Panel] = [IntervalPanel(report["dataset"], "mean over questions", rows, series, bars=True)]
+    if comparison := report.get("comparison"):
+        tests = comparison["measures"]
+        gains = [Interval(test["difference"], test["low"], test["high"]) for test in tests.values()]
+        panels.append(IntervalPanel(f"Against {comparison['run']}", "difference", list(tests), {"": gains}, line=0.0))
+    return panels
+
+
+def stages(report: Report) -> list[Panel]:
+    """Return the milliseconds of one question, by stage, of biorag and of the baselines that were timed."""
+    timed, mode = report["stages"], report["settings"]["mode"]
+    parts = {
+        "encode": timed["encode_queries"].get("1", {}).get("mean", 0.0) * (mode != "bm25"),
+        "first stage": timed["first_stage"][mode].get("1", {}).get("mean", 0.0),
+        "rerank": (timed["rerank"] or {}).get("mean", 0.0),
+        "fetch": timed["fetch"]["mean"],
+        "generate": ((timed["generation"] or {}).get("generate") or {}).get("mean", 0.0),
+    }
+    shown = {name: value for name, value in parts.items() if value}
+    rows, table = [f"biorag, {mode}"], {name: [value] for name, value in shown.items()}
+    for name, kind, timing in (
+        ("rank_bm25", "first stage", timed["first_stage"].get("rank_bm25", {}).get("1")),
+        ("colbert-ai", "rerank", timed["rerank_colbert_ai"]),
+    ):
+        if timing:
+            rows.append(name)
+            table = {part: [*values, timing["mean"] if part == kind else 0.0] for part, values in table.items()}
+    return [StackPanel("One question", "milliseconds", rows, table)]
+
+
+def certainty(report: Report) -> list[Panel]:
+    """Return risk by coverage, and how often evidence of a probability answers; none without questions to withhold."""
+    if not (told := report["abstention"]):
+        return []
+    risk = {"in the order of the estimate": told["risk_coverage"]}
+    reliable = {"questions": told["reliability"]}
+    return [
+        LinePanel("Risk and coverage", "share answered", "share of these without evidence", risk),
+        LinePanel("Reliability", "probability of an answer", "share with evidence", reliable, diagonal=True),
+    ]
+
+
+PICTURES: Mapping[str, Callable[[Report], Sequence[Panel]]] = {
+    "mirage": accuracies,
+    "retrieval": measures,
+    "latency": stages,
+    "answers": certainty,
+}
+
+
+def write_pictures(bench: str, report: Report, folder: Path) -> list[Path]:
+    """Draw a report of `biorag bench NAME` into a folder, as PNG and SVG, and return the files."""
+    panels = PICTURES[bench](report)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{bench}{kind}" for kind in KINDS if panels]
+    for file in files:
+        write_plot(file, panels)
+    return files
