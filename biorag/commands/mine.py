@@ -120,6 +120,11 @@ def _kind(name: str, mode: str | None, parameters: Collection[str]) -> Negatives
 
     Raises UsageError if it is not known, does not search in the mode, or parameters belong to another kind.
     """
+    if name in NEGATIVES and NEGATIVES[name].in_batch:
+        raise UsageError(
+            f"{name} negatives are the passages of the other rows of a batch, so none are mined: give the pairs "
+            f"themselves to 'biorag train retriever PAIRS --negatives {name}'"
+        )
     check_name("kind of negatives", name, mined_negatives())
     kind = NEGATIVES[name]
     for owner in NEGATIVES.values():

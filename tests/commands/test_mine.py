@@ -114,6 +114,7 @@ def test_bm25_negatives_are_those_that_search_finds(mine, invoke, beir, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
+        (["--negatives", "in-batch"], ["none are mined", "train retriever PAIRS --negatives in-batch"]),
         (["--negatives", "hard"], ["'hard'", "bm25, bm25-hits, citation, random, retriever"]),
         (["--negatives", "bm25", "--ranks", "1-5"], ["--ranks", "retriever"]),
         (["--negatives", "retriever", "--mode", "bm25"], ["'bm25'", "dense, hybrid"]),
