@@ -477,12 +477,14 @@ class Trust(NamedTuple):
     supports, contradicts : of a claim
     polar : "yes" or "no" of a question
     precision : how often its verdicts were right from there on where it was measured; None where it was not
+    no : weight of the probability of "no" to a question, of a reader that finds it too seldom
     """
 
     supports: float = 0.5
     contradicts: float = 0.5
     polar: float = 0.5
     precision: float | None = None
+    no: float = 1.0
 
 
 class Reader(Protocol):

@@ -4,8 +4,8 @@
 
 MODEL is a folder of `biorag train reader`; the command of the packaged one stands in docs/readers.md. The thresholds
 are the lowest from which on at least `PRECISION` of the verdicts are right on development claims and questions, by the
-lower end of Wilson's interval; above 1, which is never, where there are none. Half of the claims choose;
-the report has the other half.
+lower end of Wilson's interval; above 1, which is never, where there are none. "No" weighs so much that most yes/no
+questions are answered right. Half of the claims and questions choose; the report has the other half.
 """
 
 from __future__ import annotations
@@ -105,6 +105,24 @@ def threshold(scores: Sequence[float], right: Sequence[bool]) -> float:
     return best
 
 
+def weighted(probability: Sequence[float], no: float) -> tuple[float, ...]:
+    """Return the probabilities of yes, no and neither with another weight of "no"."""
+    values = np.asarray(probability) * (1, no, 1)
+    return tuple(map(float, values / values.sum()))
+
+
+def weight_of_no(called: Sequence[Called]) -> float:
+    """Return the weight of "no" with which most of these questions are answered right; of equals the middle one."""
+
+    def right(no: float) -> int:
+        said = [LABELS[int(no * one.probability[1] > one.probability[0])] for one in called]
+        return sum(label == one.label for label, one in zip(said, called, strict=True))
+
+    grid = np.round(np.exp(np.arange(-1.0, 2.01, 0.1)), 2)
+    best = max(map(right, grid))
+    return float(np.median([no for no in grid if right(no) == best]))
+
+
 def polar(reader: ExportedReader, data: Path, most: int) -> list[Called]:
     """Return what the reader says of BioASQ's development yes/no questions, by the first snippets of an index."""
     from biorag.answering.extract import Extractor
@@ -163,14 +181,21 @@ def main() -> None:
         given = [one for one in all_claims if not one.chooses and one.probability[place] >= trust[side]]
         report[side] = {"n": len(given), "right": sum(one.label == side for one in given)}
     questions = polar(reader, asked.data, 400)
+    trust["no"] = weight_of_no([one for one in questions if one.chooses])
+    questions = [one._replace(probability=weighted(one.probability, trust["no"])) for one in questions]
     sides = [(max(one.probability[:2]), LABELS[int(one.probability[1] > one.probability[0])]) for one in questions]
     judged = [(score, side == one.label, one.chooses) for (score, side), one in zip(sides, questions, strict=True)]
     chooses = [(score, ok) for score, ok, chooses in judged if chooses]
     trust["polar"] = threshold([score for score, _ in chooses], [ok for _, ok in chooses])
     given_questions = [ok for score, ok, chooses in judged if not chooses and score >= trust["polar"]]
     report["polar"] = {"n": len(given_questions), "right": sum(given_questions), "of": len(questions) // 2}
-    accuracy = np.mean([ok for _, ok, _ in judged])
-    say("polar accuracy", round(float(accuracy), 3), "of", len(questions), Counter(one.label for one in questions))
+    for half in (True, False):
+        right = [ok for _, ok, chooses in judged if chooses is half]
+        measured[f"yes_no_{'chosen_by' if half else 'held_out'}"] = {
+            "n": len(right),
+            "accuracy": round(np.mean(right), 3),
+        }
+    say("yes or no", measured["yes_no_held_out"], trust["no"], Counter(one.label for one in questions))
     verdicts = [report[side] for side in ("supports", "contradicts") if report[side]["n"]]
     total = sum(one["n"] for one in verdicts)
     precision = round(sum(one["right"] for one in verdicts) / total, 3) if total else None

@@ -12,7 +12,7 @@ from biorag.answering.certainty import certainty_features, certainty_model
 from biorag.answering.extract import SHORT, Extractor, ScoredSentences, extracted
 from biorag.answering.extract import chosen as chosen_sentences
 from biorag.answering.guards.checker import Checker
-from biorag.answering.kinds import kind_of
+from biorag.answering.kinds import kind_of, lacks_number
 from biorag.answering.options import by_evidence
 from biorag.answering.polar import POLAR, polar_evidence
 from biorag.answering.replies import chosen, fault_of, written
@@ -95,6 +95,8 @@ class Answerer:
         if certainty == "nothing":
             return self._withheld(question, ranking, probability)
         answer = self.answer_from(question, ranking, method, on_text, scored)
+        if certainty == "answer" and lacks_number(question.text, " ".join(each.text for each in answer.sentences)):
+            certainty = "may"
         answer = replace(answer, evidence_probability=round(probability, 4), certainty=answer.certainty or certainty)
         if answer.certainty == "may" and answer.answerer == EXTRACT and answer.sentences:
             return _doubtful(answer)

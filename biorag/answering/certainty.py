@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from biorag.answering.extract import ScoredSentences
 from biorag.answering.guards.lexicon import rarity
-from biorag.answering.guards.words import has_number, stems
-from biorag.answering.kinds import asks_number
+from biorag.answering.guards.words import stems
+from biorag.answering.kinds import lacks_number
 from biorag.answering.subject import missing_words
 from biorag.types import Certainty, Hit
 from biorag.utils.parsing import parsed
@@ -109,7 +109,7 @@ def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentenc
         max(missing.values(), default=0.0),
         float(telling),
         float(np.log1p(len(asked))),
-        float(asks_number(question) and not has_number(row.text)),
+        float(lacks_number(question, row.text)),
         float(matches.max()),
         float(matches.max() - np.median(matches)),
     ]

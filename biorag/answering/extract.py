@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from biorag.answering.guards.checker import citation_of
+from biorag.answering.kinds import lacks_number
 from biorag.answering.sections import labelled_sentences, pattern
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction
 from biorag.answering.subject import elsewhere
@@ -39,6 +40,7 @@ HIT = 0.8  # weight of the snippet's score as a share of the first hit's
 CONCLUSION, AIM, QUESTION, HEADING = 0.1, -0.2, -0.3, -0.3  # of sentences of such a kind
 LEANING = -0.2  # of a sentence that points at something said before it
 TITLE = -0.3  # of a title, which is shown where nothing else is
+NUMBERLESS = -0.2  # of a sentence without a number where one is asked for
 ELSEWHERE = -0.3  # of a sentence in a snippet without the question's subject
 COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that those before it lack
 READ = 12  # sentences that the reader reads
@@ -131,6 +133,7 @@ def features(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence
         share = max(0.0, hits[row.n - 1].score / top) if top > 0 else 1.0 / row.n
         scores[index] += HIT * share + _kind(row)
         scores[index] += TITLE * (row.text == hits[row.n - 1].snippet.title)
+        scores[index] += NUMBERLESS * lacks_number(question, row.text)
     return scores + ELSEWHERE * elsewhere(question, hits, rows)
 
 

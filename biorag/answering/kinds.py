@@ -40,17 +40,39 @@ _SUMMARY = re.compile(
 )
 
 
-_NUMBER = re.compile(
-    r"\bhow (?:many|much|often|long|old|common|large|big|high|tall|far|soon|fast)\b|%|\bmg\b|\bone in\b|\bsince when\b"
-    r"|\b(?:dos(?:e|es|age|ing)|percent\w*|proportion|share|prevalence|incidence|frequency|half-life|survival|rates?"
-    r"|cost|price)\b|\b(?:what|which) (?:\w+ )?(?:year|age|date)\b",
-    re.IGNORECASE,
+# What a question asks for, and what a text that answers it has: a dose, a share, a time, a date, or any number.
+_NUMBER = r"(?:\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|twelve|half|third|quarter|once|twice)\b)"
+_NUMBERS = tuple(
+    (re.compile(asked, re.IGNORECASE), re.compile(held, re.IGNORECASE))
+    for asked, held in (
+        (
+            r"\bdos(?:e|es|age|ing)\b|\bmg\b|\bmilligrams?\b",
+            rf"{_NUMBER}[\s-]?(?:k?g|mg|[µmu]c?g|ng|ml|l|iu|units?|m?mol|gy)\b",
+        ),
+        (
+            r"\b(?:percent\w*|proportion|share|prevalence|incidence|rates?|how (?:common|frequent))\b|%",
+            rf"{_NUMBER}\s?(?:%|per\s?cent)|{_NUMBER}(?: out)? (?:of|in) (?:the )?{_NUMBER}|\d/\d|\bper [\d,]+",
+        ),
+        (
+            r"\bhow (?:long|soon|fast)\b|\bhalf-life\b|\bhow many (?:hour|day|week|month|year)s\b",
+            rf"{_NUMBER}[\s-]?(?:s|sec\w*|min\w*|h|hr?s?|hours?|d|days?|w|wks?|weeks?|mo|months?|y|yrs?|years?)\b",
+        ),
+        (
+            r"\b(?:what|which) (?:\w+ )?(?:year|date)\b|\bsince when\b|\bwhen (?:was|were|did)\b",
+            r"\b(?:1[789]|20)\d\d\b",
+        ),
+        (
+            r"\bhow (?:many|much|often|old|large|big|high|tall|far)\b|\bone in\b|\bsurvival\b|\bcost\b|\bprice\b"
+            r"|\b(?:what|which) (?:\w+ )?age\b",
+            _NUMBER,
+        ),
+    )
 )
 
 
-def asks_number(question: str) -> bool:
-    """Return whether a question seems to ask for a number: a dose, a share, a time."""
-    return bool(_NUMBER.search(question))
+def lacks_number(question: str, text: str) -> bool:
+    """Return whether a question asks for a dose, a share, a time, a date or another number, and a text has none."""
+    return any(asked.search(question) and not held.search(text) for asked, held in _NUMBERS)
 
 
 def kind_of(question: str) -> Kind:

@@ -58,7 +58,8 @@ def polar_evidence(
     rows = [scored.read[place] for place in top]
     relevance = scored.scores[rows]
     weights = np.exp((relevance - relevance.max()) / TEMPERATURE)
-    probability = (weights / weights.sum()) @ stances
+    probability = (weights / weights.sum()) @ stances * (1, reader.trust.no, 1)
+    probability /= probability.sum()
     side = int(probability[1] > probability[0])
     deciding = int((weights * stances[:, side]).argmax())
     others = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from biorag.answering.kinds import kind_of
+from biorag.answering.kinds import kind_of, lacks_number
 
 ANSWERS = Path(__file__).parents[2].parent / "shared/data/bioasq/answers.jsonl.gz"
 
@@ -43,3 +43,20 @@ def test_the_kinds_are_mostly_those_that_experts_named():
         rows = [json.loads(line) for line in lines]
     right = sum(kind_of(row["question"]) == row["type"] for row in rows)
     assert right / len(rows) > 0.83  # a logistic regression on n-grams: 0.838 by cross-validation
+
+
+@pytest.mark.parametrize(
+    ("question", "held", "lacking"),
+    [
+        ("What dose of colchicine is given?", "It was given at 0.5 mg twice.", "It was given to 12 adults."),
+        ("caplacizumab: % with epistaxis", "Epistaxis occurred in 29 of 71.", "Epistaxis occurred in the 1990s."),
+        ("How common is it?", "It occurs in one per 100,000.", "It is rarer than in 2010."),
+        ("In what year was it found?", "It was found in 1969.", "It was found 40 years ago."),
+        ("How long do patients live?", "They live for two years.", "Of 30 patients 12 lived."),
+        ("How many patients took part?", "Twelve took part.", "Patients took part."),
+        ("At what age does it begin?", "It begins at 40.", "It begins late."),
+    ],
+)
+def test_a_text_lacks_the_number_that_is_asked_for(question, held, lacking):
+    assert not lacks_number(question, held) and lacks_number(question, lacking)
+    assert not lacks_number("How does colchicine work?", lacking)

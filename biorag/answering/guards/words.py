@@ -84,11 +84,6 @@ def stems(text: str) -> list[str]:
     return [word.key for word in words(text) if word.kind in (WordKind.CONTENT, WordKind.NAME)]
 
 
-def has_number(text: str) -> bool:
-    """Return whether a text has a number, in figures or in letters."""
-    return any(word.kind is WordKind.NUMBER for word in words(text))
-
-
 def words(text: str) -> list[Word]:
     """Return the words, numbers and marks of a text in their order; they stand in its plain form."""
     text = plain_form(text)
