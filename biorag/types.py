@@ -478,6 +478,7 @@ class Trust(NamedTuple):
     polar : "yes" or "no" of a question
     precision : how often its verdicts were right from there on where it was measured; None where it was not
     no : weight of the probability of "no" to a question, of a reader that finds it too seldom
+    answers : weight of the probability that a sentence answers, where sentences are chosen; 0 does not ask for it
     """
 
     supports: float = 0.5
@@ -485,6 +486,7 @@ class Trust(NamedTuple):
     polar: float = 0.5
     precision: float | None = None
     no: float = 1.0
+    answers: float = 0.5
 
 
 class Reader(Protocol):

@@ -23,9 +23,9 @@ from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
 from biorag.answering.certainty import FEATURES, KNOWN, certainty_features
-from biorag.answering.extract import Extractor, ScoredSentences
+from biorag.answering.extract import Extractor
 from biorag.corpus.datasets import load_dataset, read_queries
-from biorag.engine import OpenIndex, load_chooser, load_reader, open_index
+from biorag.engine import OpenIndex, open_index
 from biorag.retrieval.filters import exclude_documents
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
@@ -74,20 +74,16 @@ def examples(settings: Settings, folder: Path, negatives: list[str], most: int) 
 
 def extractor_of(opened: OpenIndex) -> Extractor:
     """Return the extractor of an index as questions are answered with it."""
-    reader = load_chooser(opened.settings, load_reader(opened.settings))
     encoder = opened.load_encoder()
-    return Extractor(encoder if encoder.has_tokens else None, lambda: reader, opened.load_gauge)
+    return Extractor(encoder if encoder.has_tokens else None, load_gauge=opened.load_gauge)
 
 
 def example(opened: OpenIndex, extractor: Extractor, text: str, name: str, answerable: bool, where: Any) -> Example:
-    """Search for a question, and return its features with and without what the reader and the matches say."""
+    """Search for a question, and return its features with the matches and without."""
     hits = opened.retriever.search_all([text], wheres=[where])[0].hits
     scored = extractor.scored(text, hits)
-    unread = ScoredSentences(scored.rows, scored.scores, matches=scored.matches)
-    features = {}
-    for (read, matched), known in KNOWN.items():
-        each = scored if read else unread
-        features[known] = certainty_features(text, hits, each if matched else each._replace(matches=each.matches[:0]))
+    unmatched = scored._replace(matches=scored.matches[:0])
+    features = {KNOWN[bool(len(each.matches))]: certainty_features(text, hits, each) for each in (scored, unmatched)}
     return Example(text, name, answerable, True, features)
 
 

@@ -38,6 +38,7 @@ from biorag.utils.confusion import class_scores, confusion
 PRECISION = 0.95
 LEAST = 30  # verdicts from which a threshold is believed
 NEVER = 2.0
+ANSWERS = 0.0  # each weight above brings fewer right items of lists and factoids: docs/readers.md
 FALSE = 0.03  # share of other claims called supported, at which the recall of support is told
 SETS = ("scifact", "check_covid", "citation_integrity", "healthver_no_training")
 PAIRS = ("mnli_matched_dev", "snli_test", "scitail_test")
@@ -133,11 +134,11 @@ def polar(reader: ExportedReader, data: Path, most: int) -> list[Called]:
 
     called = []
     with open_index(load_settings({"name": "pubmed"})) as opened:
-        extractor = Extractor(opened.load_encoder(), lambda: reader)
+        extractor = Extractor(opened.load_encoder())
         asked = [one for one in load_answers(data / "bioasq").questions if one.expert.decision in ("yes", "no")]
         for question in random.Random(1).sample(asked, min(most, len(asked))):
             hits = opened.retriever.search_all([question.text])[0].hits
-            said = polar_evidence(question.text, extractor.scored(question.text, hits), None, reader)
+            said = polar_evidence(question.text, extractor.scored(question.text, hits), reader, None)
             if said:
                 label = "supports" if question.expert.decision == "yes" else "contradicts"
                 chooses = is_held_out(question.text, 0.5, 1)
@@ -181,6 +182,7 @@ def main() -> None:
         given = [one for one in all_claims if not one.chooses and one.probability[place] >= trust[side]]
         report[side] = {"n": len(given), "right": sum(one.label == side for one in given)}
     questions = polar(reader, asked.data, 400)
+    trust["answers"] = ANSWERS
     trust["no"] = weight_of_no([one for one in questions if one.chooses])
     questions = [one._replace(probability=weighted(one.probability, trust["no"])) for one in questions]
     sides = [(max(one.probability[:2]), LABELS[int(one.probability[1] > one.probability[0])]) for one in questions]

@@ -90,7 +90,7 @@ class Answerer:
         if ranking is None or question.options or not ranking.hits or settings.answer_anyway:
             return self.answer_from(question, ranking, method, on_text)
         scored, probability = self._estimated(question.text, ranking)
-        model = certainty_model(len(scored.answers) > 0, len(scored.matches) > 0)
+        model = certainty_model(len(scored.matches) > 0)
         certainty = model.certainty(probability, settings.evidence_threshold)
         if certainty == "nothing":
             return self._withheld(question, ranking, probability)
@@ -105,7 +105,7 @@ class Answerer:
     @property
     def threshold(self) -> float:
         """The probability from which an open question has an answer."""
-        packaged = certainty_model(self._extractor.reader is not None, self._extractor.matches).answer
+        packaged = certainty_model(self._extractor.matches).answer
         return self._settings.abstention.evidence_threshold or packaged
 
     def probability(self, question: str, ranking: Ranking) -> float:
@@ -114,7 +114,7 @@ class Answerer:
 
     def _estimated(self, question: str, ranking: Ranking) -> tuple[ScoredSentences, float]:
         scored = self._extractor.scored(question, ranking.hits)
-        model = certainty_model(len(scored.answers) > 0, len(scored.matches) > 0)
+        model = certainty_model(len(scored.matches) > 0)
         return scored, model.probability(certainty_features(question, ranking.hits, scored))
 
     def _withheld(self, question: Question, ranking: Ranking, probability: float) -> Answer:

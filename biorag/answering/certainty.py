@@ -1,7 +1,7 @@
 """How sure it is that the hits hold an answer: an answer, what may be one, or nothing.
 
-The features are words, ranks, what a reader says, and how near the hits come by the packaged encoder, whatever encoder
-the index has, so that one set of coefficients holds for all. `scripts/fit_certainty.py` fits `certainty.json`.
+The features are words, ranks, and how near the hits come by the packaged encoder, whatever encoder the index has, so
+that one set of coefficients holds for all. `scripts/fit_certainty.py` fits `certainty.json`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,8 @@ from biorag.utils.parsing import parsed
 
 HITS = 5  # hits that are looked at
 TELLING = 0.6  # rarity of a word without which hits are hardly an answer
-KNOWN = {(True, True): "read, matched", (True, False): "read", (False, True): "matched", (False, False): "words"}
+KNOWN = {True: "matched", False: "words"}  # what is known of hits: how near they come, or their words alone
 FEATURES = (
-    "answers_best",  # log-odds that the sentence which the reader thinks best answers
-    "answers_third",  # of the third best
-    "neither_least",  # log-odds that the most decided sentence says neither yes nor no
     "rank_best",  # 1 / rank of the best sentence's hit
     "coverage_sentence",  # the share of the question's words, weighted by rarity, in the best sentence
     "coverage_hit",  # in its snippet
@@ -75,9 +72,9 @@ def _models() -> dict[str, CertaintyModel]:
     return models
 
 
-def certainty_model(read: bool, matched: bool) -> CertaintyModel:
-    """Return the packaged model where a reader told what answers, where hits were matched, for both, or neither."""
-    return _models()[KNOWN[read, matched]]
+def certainty_model(matched: bool) -> CertaintyModel:
+    """Return the packaged model where hits were matched, or of their words alone."""
+    return _models()[KNOWN[matched]]
 
 
 def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentences) -> list[float]:
@@ -87,13 +84,7 @@ def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentenc
     first = [hit.snippet.contents for hit in hits[:HITS]]
     missing = missing_words(question, first)
     asked = list(dict.fromkeys(stems(question)))
-    if len(scored.answers):
-        order = np.argsort(-scored.answers, kind="stable")
-        best = scored.read[int(order[0])]
-        said = [_log_odds(float(scored.answers[order[min(place, len(order) - 1)]])) for place in (0, 2)]
-        said.append(_log_odds(float(scored.stances[:, 2].min())))
-    else:
-        best, said = int(scored.scores.argmax()), [0.0, 0.0, 0.0]
+    best = int(scored.scores.argmax())
     row = scored.rows[best]
     matches = scored.matches[:HITS] if len(scored.matches) else np.zeros(1, np.float32)
     coverages = (
@@ -103,7 +94,6 @@ def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentenc
     )
     telling = sum(weight >= TELLING for weight in missing.values())
     return [
-        *said,
         1 / row.n,
         *coverages,
         max(missing.values(), default=0.0),
@@ -113,11 +103,6 @@ def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentenc
         float(matches.max()),
         float(matches.max() - np.median(matches)),
     ]
-
-
-def _log_odds(probability: float) -> float:
-    clipped = min(max(probability, 1e-3), 1 - 1e-3)
-    return float(np.log(clipped / (1 - clipped)))
 
 
 def _coverage(asked: Sequence[str], texts: Sequence[str]) -> float:

@@ -44,7 +44,6 @@ NUMBERLESS = -0.2  # of a sentence without a number where one is asked for
 ELSEWHERE = -0.3  # of a sentence in a snippet without the question's subject
 COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that those before it lack
 READ = 12  # sentences that the reader reads
-ANSWERING = 0.5  # weight of the probability that a sentence answers
 WINDOW = 420  # characters of a window, of which a sentence may have all
 
 
@@ -56,7 +55,7 @@ class Length(NamedTuple):
     redundancy: float  # share of its words that a further sentence may have in common with those before it
 
 
-SHORT = Length(most=3, margin=0.12, redundancy=0.4)
+SHORT = Length(most=3, margin=0.2, redundancy=0.5)
 LIST = Length(most=6, margin=0.3, redundancy=0.55)  # the items of a list stand one to a snippet
 
 
@@ -79,10 +78,6 @@ class ScoredSentences(NamedTuple):
     answers: Vectors = np.zeros(0, np.float32)
     stances: Vectors = np.zeros((0, 3), np.float32)
     matches: Vectors = np.zeros(0, np.float32)
-
-    def windows(self) -> list[str]:
-        """Return what is read of each sentence in `read`."""
-        return [window_of(self.rows, index) for index in self.read]
 
 
 def candidates(hits: Sequence[Hit]) -> list[EvidenceSentence]:
@@ -252,14 +247,15 @@ class Extractor:
             if gauge := self._gauge():
                 gauged = matched if gauge is self._encoder else late_interaction(question, snippets, [], gauge)
                 scored = scored._replace(matches=gauged.snippets)
-        if (reader := self._reader()) is None:
+        reader = self._reader()
+        if reader is None or not reader.trust.answers:
             return scored
         read = np.argsort(-scored.scores, kind="stable")[:READ].tolist()
         reading = reader.read(question, [window_of(rows, index) for index in read])
         scored = scored._replace(read=read, stances=reading.stances)
         if reading.answers is None:
             return scored
-        scored.scores[read] += ANSWERING * reading.answers
+        scored.scores[read] += reader.trust.answers * reading.answers
         return scored._replace(answers=reading.answers)
 
     def similarities(self, texts: Sequence[str], rows: Sequence[EvidenceSentence]) -> Vectors:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biorag.answering.extract import ScoredSentences
+from biorag.answering.extract import ScoredSentences, window_of
 from biorag.answering.guards.checker import statement_of
 from biorag.types import Reader, Vectors
 
@@ -43,19 +43,17 @@ def polar_evidence(
 ) -> PolarEvidence | None:
     """Return what a reader says of a yes/no question; None without one, or without evidence.
 
-    `scored` has what the `chooser` of sentences said of them; another reader is asked of the same windows.
+    `scored` may have what the `chooser` of sentences said of them; another reader is asked.
     """
     reader = reader or chooser
-    if reader is None or not scored.read:
+    if reader is None or not scored.rows:
         return None
-    top = sorted(range(len(scored.read)), key=lambda place: -scored.scores[scored.read[place]])[:TOP]
-    if reader is chooser:
-        stances = scored.stances[top]
+    rows = np.argsort(-scored.scores, kind="stable")[:TOP].tolist()
+    if reader is chooser and set(rows) <= set(scored.read):
+        stances = scored.stances[[scored.read.index(row) for row in rows]]
     else:
-        windows = scored.windows()
         asked = question if reader.reads_questions else statement_of(question)
-        stances = reader.read(asked, [windows[place] for place in top]).stances
-    rows = [scored.read[place] for place in top]
+        stances = reader.read(asked, [window_of(scored.rows, row) for row in rows]).stances
     relevance = scored.scores[rows]
     weights = np.exp((relevance - relevance.max()) / TEMPERATURE)
     probability = (weights / weights.sum()) @ stances * (1, reader.trust.no, 1)

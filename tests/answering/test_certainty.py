@@ -10,12 +10,12 @@ import pytest
 from biorag.answering import answerer as module
 from biorag.answering.answerer import MAY, NOTHING, Answerer
 from biorag.answering.certainty import FEATURES, KNOWN, CertaintyModel, certainty_features, certainty_model
-from biorag.answering.extract import Extractor, ScoredSentences, candidates
+from biorag.answering.extract import ScoredSentences, candidates
 from biorag.answering.guards.lexicon import rarity
 from biorag.retrieval.retriever import Ranking
 from biorag.settings.settings import Settings
 from biorag.types import Hit, Question, Snippet
-from tests.fakes import ScriptedGenerator, ScriptedReader
+from tests.fakes import ScriptedGenerator
 
 QUESTIONS = Path(__file__).parent / "questions"
 TEXTS = ("Warfarin thins blood. Teclistamab helps.", "Football is played.")
@@ -37,7 +37,8 @@ def test_features_without_a_reader_are_words_and_ranks():
     assert found["coverage_all"] == pytest.approx((weights["footbal"] + weights["warfarin"]) / total)
     assert found["missing_rarest"] == pytest.approx(weights["tinnitus"])
     assert (found["missing_telling"], found["words"]) == (1, pytest.approx(math.log1p(4)))
-    assert [found[name] for name in (*FEATURES[:3], *FEATURES[-3:])] == [0] * 6
+    assert [found[name] for name in FEATURES[-3:]] == [0] * 3
+    assert set(values(ScoredSentences([], np.zeros(0, np.float32))).values()) == {0.0}
 
 
 def test_numbers_that_are_asked_for_and_how_near_hits_come():
@@ -48,21 +49,6 @@ def test_numbers_that_are_asked_for_and_how_near_hits_come():
     numbered = candidates((Hit(1, Snippet("s", "", "Adults took five tablets."), 1.0),))
     for question, rows in (("How is warfarin taken?", ROWS), ("How much warfarin is taken?", numbered)):
         assert values(ScoredSentences(rows, np.ones(len(rows), np.float32)), question)["number_missing"] == 0
-
-
-def test_features_of_a_reader_are_log_odds_of_its_best_and_third_best():
-    answers = np.array([0.2, 0.9, 0.6], np.float32)  # of the third, the first and the second sentence
-    stances = np.array([[0.1, 0.2, 0.7], [0.5, 0.1, 0.4], [0, 0, 1]], np.float32)
-    found = values(ScoredSentences(ROWS, np.zeros(3, np.float32), [2, 0, 1], answers, stances))
-    expected = [math.log(p / (1 - p)) for p in (0.9, 0.2, 0.4)]
-    assert [found[name] for name in FEATURES[:3]] == pytest.approx(expected, abs=1e-5)
-    assert found["rank_best"] == 1
-    assert (
-        found["coverage_hit"]
-        == found["coverage_sentence"]
-        == pytest.approx(rarity("warfarin") / sum(map(rarity, ("warfarin", "tinnitus", "prevent", "footbal"))))
-    )
-    assert set(values(ScoredSentences([], np.zeros(0, np.float32))).values()) == {0.0}
 
 
 def model(**changes) -> CertaintyModel:
@@ -83,9 +69,9 @@ def test_a_probability_by_hand_and_the_answer_it_makes():
     assert [model().certainty(p, 0.1) for p in (0.09, 0.1)] == ["nothing", "answer"]
 
 
-@pytest.mark.parametrize(("read", "matched"), KNOWN)
-def test_packaged_coefficients_are_of_these_features(read, matched):
-    packaged = certainty_model(read, matched)
+@pytest.mark.parametrize("matched", KNOWN)
+def test_packaged_coefficients_are_of_these_features(matched):
+    packaged = certainty_model(matched)
     assert packaged.features == FEATURES
     assert len(packaged.mean) == len(packaged.scale) == len(packaged.weights) == len(FEATURES)
     assert all(scale > 0 for scale in packaged.scale)
@@ -104,7 +90,7 @@ def probability(monkeypatch):
     """Set the probability of an answer by the evidence."""
     chance = {"is": 0.5}
     monkeypatch.setattr(CertaintyModel, "probability", lambda model, row: chance["is"])
-    monkeypatch.setattr(module, "certainty_model", lambda read, matched: model())
+    monkeypatch.setattr(module, "certainty_model", lambda matched: model())
     return lambda value: chance.update({"is": value})
 
 
@@ -146,15 +132,6 @@ def test_a_withheld_question_is_not_generated_and_choices_and_overrides_are_answ
     assert withheld_or_given(evidence_threshold=0.1).certainty == "answer"
     chosen = withheld_or_given(Question("q", ASKED.text, {"A": "warfarin", "B": "zinc"}))
     assert (chosen.choice, chosen.abstained) == ("A", False)
-
-
-def test_the_model_of_readers_is_used_where_a_reader_tells_answers(monkeypatch):
-    reads = []
-    monkeypatch.setattr(module, "certainty_model", lambda read, matched: reads.append(read) or model())
-    for tells in (True, False):
-        reader = ScriptedReader(lambda query, window: (0.1, 0.1, 0.9), tells_answers=tells)
-        Answerer(None, None, Settings(), Extractor(None, lambda: reader)).probability(ASKED.text, RANKING)  # noqa: B023
-    assert reads == [True, False]
 
 
 @pytest.mark.slow

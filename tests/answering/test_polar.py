@@ -66,7 +66,17 @@ def test_a_configured_reader_is_asked_of_the_windows_that_another_chose(reads_qu
 def test_without_a_reader_or_evidence_nothing_is_said():
     scored = scored_of([(0.9, 0.1)], [1.0])
     assert polar_evidence(QUESTION, scored, None, None) is None
-    assert polar_evidence(QUESTION, scored._replace(read=[]), reader(), None) is None
+    assert polar_evidence(QUESTION, ScoredSentences([], np.zeros(0, np.float32)), reader(), None) is None
+
+
+def test_what_was_not_read_is_read_and_no_may_weigh_more():
+    texts = [EvidenceSentence(1, 0, 1, NO), EvidenceSentence(2, 0, 1, YES)]
+    unread = ScoredSentences(texts, np.array([1.0, 1.0], np.float32))
+    plain = polar_evidence(QUESTION, unread, reader(), None)
+    assert plain.probability == pytest.approx([0.475, 0.475, 0.05])
+    weighing = polar_evidence(QUESTION, unread, reader(trust=Trust(no=2.0)), None)
+    assert weighing.probability == pytest.approx(np.array([0.475, 0.95, 0.05]) / 1.475)
+    assert (plain.side, weighing.side) == (0, 1)
 
 
 # --- the extract of a yes/no question ---

@@ -122,13 +122,12 @@ def test_what_no_text_names_is_not_answered(texts):
 )
 def test_neither_title_nor_aim_nor_what_says_otherwise_supports(texts, claim):
     assert texts.verify(claim).verdict is not Verdict.SUPPORTED
-    assert not any(row.verdict is Verdict.SUPPORTED for row in texts.weigh(claim).records)
+    assert texts.weigh(claim).weighing.supporting == ()
 
 
 def test_a_true_paraphrase_is_not_called_contradicted(texts):
     checked = texts.verify("Allgrove syndrome combines achalasia, lack of tears and adrenal failure.")
     assert checked.verdict in (Verdict.UNSUPPORTED, Verdict.UNSURE, Verdict.SUPPORTED)
-    assert texts.weigh("Intravenous iron causes low phosphate.").to_json().get("also_searched") is None
 
 
 def test_the_demonstration_answers_what_it_holds(demo_home, monkeypatch):
@@ -136,4 +135,4 @@ def test_the_demonstration_answers_what_it_holds(demo_home, monkeypatch):
     with biorag.open("default") as index:
         aspirin, scurvy = index.ask("Does aspirin inhibit platelets?"), index.ask("What causes scurvy?")
     assert aspirin.short_answer in ("", "yes") and "cyclooxygenase" in aspirin.text
-    assert not scurvy.abstained and "vitamin C" in scurvy.text
+    assert not scurvy.abstained and "Its lack causes scurvy" in scurvy.text

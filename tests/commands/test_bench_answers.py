@@ -46,7 +46,7 @@ def test_extracts_are_scored_against_the_ideal_answers_and_a_run_resumes(invoke,
     assert (report["questions"], report["answer"]) == (9, "extract")
     assert (report["abstention"]["n"], report["abstention"]["threshold"]) == (
         9,
-        certainty_model(read=False, matched=True).answer,
+        certainty_model(matched=True).answer,
     )
     assert report["ideal"]["n"] == 9
     assert report["ideal"]["ROUGE-2 F1"]["mean"] > 0.3  # eight ideal answers stand in the index

@@ -275,8 +275,8 @@ def test_ask_extracts_where_no_generator_is_named(ask):
 )
 def test_how_sure_an_answer_is(run, small_home, monkeypatch, certainty, bounds, answer):
     """The bounds of the three answers are set around the probability, whatever it is."""
-    model = replace(certainty_model(read=False, matched=False), may=bounds[0], answer=bounds[1])
-    monkeypatch.setattr("biorag.answering.answerer.certainty_model", lambda read, matched: model)
+    model = replace(certainty_model(matched=False), may=bounds[0], answer=bounds[1])
+    monkeypatch.setattr("biorag.answering.answerer.certainty_model", lambda matched: model)
     words = ("ask", BLOCKED, *BM25, "--reader", "none")
     found = done(run(*words, "--json", home=small_home))
     assert (found["certainty"], found["abstained"]) == (certainty, certainty == "nothing")
