@@ -90,6 +90,7 @@ class OpenIndex:
             return None
         if own and own.identity.sha256 == packaged.sha256 and self.manifest.similarity == "cosine":
             return own
+        _export(lambda: packaged, "bi-encoder", self.settings.exports)
         return packaged_encoder(self.settings.retrieval.precision, self.settings.exports)
 
     @property
@@ -619,10 +620,14 @@ def index_corpus(
 
 
 def export_models(settings: Settings) -> None:
-    """Export the models that encode questions to the configured index; torch does it where that fails."""
+    """Export the models that encode questions to the configured index, and what tells how near its hits come.
+
+    Torch runs them where that fails.
+    """
     from biorag.models.finding import find_encoder
 
     _export(lambda: encoder_files(settings, Store(settings).manifest()), "bi-encoder", settings.exports)
+    _export(partial(find_encoder, STARTER), "bi-encoder", settings.exports)
     for stage in settings.retrieval.stages:
         if stage.kind.token_model:
             _export(partial(find_encoder, stage.name, fetch=False), "colbert", settings.exports)

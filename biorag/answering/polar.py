@@ -12,6 +12,8 @@ from biorag.types import Reader, Vectors
 
 POLAR = ("yes", "no", "maybe")  # in the order of the stances of a claim
 TOP = 5  # sentences that count
+READ = 12  # sentences that are read by a reader that tells what answers, to find these
+ANSWERING = 0.5  # weight of the probability that a sentence answers
 TEMPERATURE = 0.3  # of the weights of these sentences, in units of their scores
 SIDED = 0.5  # probability from which a sentence is on a side
 
@@ -48,13 +50,17 @@ def polar_evidence(
     reader = reader or chooser
     if reader is None or not scored.rows:
         return None
-    rows = np.argsort(-scored.scores, kind="stable")[:TOP].tolist()
-    if reader is chooser and set(rows) <= set(scored.read):
-        stances = scored.stances[[scored.read.index(row) for row in rows]]
+    if reader is chooser and scored.read:
+        rows, stances = np.array(scored.read), scored.stances
+        relevance = scored.scores[rows]
     else:
+        rows = np.argsort(-scored.scores, kind="stable")[: READ if reader.tells_answers else TOP]
         asked = question if reader.reads_questions else statement_of(question)
-        stances = reader.read(asked, [window_of(scored.rows, row) for row in rows]).stances
-    relevance = scored.scores[rows]
+        reading = reader.read(asked, [window_of(scored.rows, row) for row in rows.tolist()])
+        stances, answers = reading.stances, reading.answers
+        relevance = scored.scores[rows] + (0 if answers is None else ANSWERING * answers)
+    top = np.argsort(-relevance, kind="stable")[:TOP]
+    rows, stances, relevance = rows[top], stances[top], relevance[top]
     weights = np.exp((relevance - relevance.max()) / TEMPERATURE)
     probability = (weights / weights.sum()) @ stances * (1, reader.trust.no, 1)
     probability /= probability.sum()
@@ -66,4 +72,6 @@ def polar_evidence(
         if stances[place, 1 - side] > SIDED and scored.rows[row].n != scored.rows[rows[deciding]].n
     ]
     other = max(others, key=lambda place: stances[place, 1 - side], default=None)
-    return PolarEvidence(probability, rows[deciding], reader.trust.polar, None if other is None else rows[other])
+    return PolarEvidence(
+        probability, int(rows[deciding]), reader.trust.polar, None if other is None else int(rows[other])
+    )

@@ -55,9 +55,9 @@ class Checker:
         """What decides where the words do not, if anything."""
         return self._reading.reader if self._reading else None
 
-    def identity(self) -> str:
-        """Return what determines verdicts: the hash of the reader's weights, or that words alone do."""
-        return self.reader.sha256 if self.reader else "words"
+    def identity(self) -> str | None:
+        """Return what determines verdicts besides the guards: the hash of the reader's weights, if there is one."""
+        return self.reader.sha256 if self.reader else None
 
     def check_claim(self, claim: str, snippets: Sequence[Snippet]) -> CheckedSentence:
         """Judge one claim by all snippets, whose numbers are their positions from 1.
