@@ -72,11 +72,12 @@ def texts_of(path: Path) -> list[dict[str, Any]]:
 
 def index_documents(sets: Path) -> None:
     """Make the index `yesno`, unless it is there."""
+    if Store(load_settings({"name": "yesno"})).manifest():
+        return
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "docs.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in texts_of(sets / "yesno/docs.jsonl")))
-        if Store(load_settings({"name": "yesno"})).manifest() is None:
-            subprocess.run([sys.executable, "-m", "biorag", "index", str(file), "--name", "yesno"], check=True)
+        subprocess.run([sys.executable, "-m", "biorag", "index", str(file), "--name", "yesno"], check=True)
 
 
 def share(count: int, total: int) -> str:

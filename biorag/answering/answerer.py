@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from biorag.answering.certainty import certainty_features, certainty_model
+from biorag.answering.certainty import CertaintyModel, certainty_features, certainty_model
 from biorag.answering.extract import SHORT, Extractor, ScoredSentences, extracted
 from biorag.answering.extract import chosen as chosen_sentences
 from biorag.answering.guards.checker import Checker
@@ -89,8 +89,7 @@ class Answerer:
         settings = self._settings.abstention
         if ranking is None or question.options or not ranking.hits or settings.answer_anyway:
             return self.answer_from(question, ranking, method, on_text)
-        scored, probability = self._estimated(question.text, ranking)
-        model = certainty_model(len(scored.matches) > 0)
+        scored, model, probability = self._estimated(question.text, ranking)
         certainty = model.certainty(probability, settings.evidence_threshold)
         if certainty == "nothing":
             return self._withheld(question, ranking, probability)
@@ -105,17 +104,17 @@ class Answerer:
     @property
     def threshold(self) -> float:
         """The probability from which an open question has an answer."""
-        packaged = certainty_model(self._extractor.matches).answer
-        return self._settings.abstention.evidence_threshold or packaged
+        given = self._settings.abstention.evidence_threshold
+        return certainty_model(self._extractor.matches).answer if given is None else given
 
     def probability(self, question: str, ranking: Ranking) -> float:
         """Return the probability that the hits of a ranking hold an answer to an open question."""
-        return self._estimated(question, ranking)[1]
+        return self._estimated(question, ranking)[-1]
 
-    def _estimated(self, question: str, ranking: Ranking) -> tuple[ScoredSentences, float]:
+    def _estimated(self, question: str, ranking: Ranking) -> tuple[ScoredSentences, CertaintyModel, float]:
         scored = self._extractor.scored(question, ranking.hits)
         model = certainty_model(len(scored.matches) > 0)
-        return scored, model.probability(certainty_features(question, ranking.hits, scored))
+        return scored, model, model.probability(certainty_features(question, ranking.hits, scored))
 
     def _withheld(self, question: Question, ranking: Ranking, probability: float) -> Answer:
         missing = missing_words(question.text, [hit.snippet.contents for hit in ranking.hits])

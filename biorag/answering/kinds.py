@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from biorag.types import Kind
 
@@ -72,7 +73,13 @@ _NUMBERS = tuple(
 
 def lacks_number(question: str, text: str) -> bool:
     """Return whether a question asks for a dose, a share, a time, a date or another number, and a text has none."""
-    return any(asked.search(question) and not held.search(text) for asked, held in _NUMBERS)
+    return any(not held.search(text) for held in _numbers_asked(question))
+
+
+@lru_cache(maxsize=1 << 8)
+def _numbers_asked(question: str) -> tuple[re.Pattern[str], ...]:
+    """Return what the numbers look like that a question asks for; it is put to many sentences."""
+    return tuple(held for asked, held in _NUMBERS if asked.search(question))
 
 
 def kind_of(question: str) -> Kind:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biorag.utils.plots import Interval, IntervalPanel, LinePanel, Panel, StackPanel, write_plot
+from biorag.utils.plots import Interval, IntervalPanel, LinePanel, Panel, StackPanel, write_both
 
-KINDS = (".png", ".svg")
 Report = Mapping[str, Any]
 
 
@@ -22,9 +21,9 @@ def accuracies(report: Report) -> list[Panel]:
 
 def measures(report: Report) -> list[Panel]:
     """Return the measures of retrieval, and how far each is from another run's, where there is one to compare with."""
-    values = {name: [Interval(value)] for name, value in report["metrics"].items()}
-    rows, series = list(values), {"": [figures[0] for figures in values.values()]}
-    panels: list[Panel] = [IntervalPanel(report["dataset"], "mean over questions", rows, series, bars=True)]
+    metrics = report["metrics"]
+    means = {"": [Interval(value) for value in metrics.values()]}
+    panels: list[Panel] = [IntervalPanel(report["dataset"], "mean over questions", list(metrics), means, bars=True)]
     if comparison := report.get("comparison"):
         tests = comparison["measures"]
         gains = [Interval(test["difference"], test["low"], test["high"]) for test in tests.values()]
@@ -76,9 +75,4 @@ PICTURES: Mapping[str, Callable[[Report], Sequence[Panel]]] = {
 
 def write_pictures(bench: str, report: Report, folder: Path) -> list[Path]:
     """Draw a report of `biorag bench NAME` into a folder, as PNG and SVG, and return the files."""
-    panels = PICTURES[bench](report)
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / f"{bench}{kind}" for kind in KINDS if panels]
-    for file in files:
-        write_plot(file, panels)
-    return files
+    return write_both(folder, bench, PICTURES[bench](report))

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from biorag.recipes.recipe import RecipePlot
-from biorag.utils.plots import Interval, IntervalPanel, Panel, PointPanel, write_plot
+from biorag.utils.plots import Interval, IntervalPanel, Panel, PointPanel, write_both
 
 FOLDER = "plots"
-KINDS = (".svg", ".png")
 
 
 def write_pictures(report: Mapping[str, Any], plots: Sequence[RecipePlot], out: Path) -> list[dict[str, str]]:
@@ -20,9 +19,7 @@ def write_pictures(report: Mapping[str, Any], plots: Sequence[RecipePlot], out: 
         panels.append(findings)
     names = []
     for number, panel in enumerate(panels, 1):
-        (out / FOLDER).mkdir(exist_ok=True)
-        for kind in KINDS:
-            write_plot(out / FOLDER / f"plot-{number}{kind}", [panel])
+        write_both(out / FOLDER, f"plot-{number}", [panel])
         names.append({"name": f"{FOLDER}/plot-{number}", "title": panel.title})
     return names
 

@@ -27,15 +27,9 @@ def model_card(name: str, identity: Mapping[str, Any], manifest: Mapping[str, An
     kind = "reader" if identity.get("labels") else identity["kind"]
     does, command = USES[kind]
     best, settings = manifest["best"], identity["settings"]
-    head = [
-        "---",
-        "library_name: sentence-transformers",
-        f"base_model: {manifest['base']}",
-        "tags: [biorag, biomedical]",
-        "---",
-    ]
+    keys = f"library_name: sentence-transformers\nbase_model: {manifest['base']}\ntags: [biorag, biomedical]"
     parts = [
-        *head,
+        f"---\n{keys}\n---",
         f"# {name}",
         f"A {kind} that {does}. Trained by biorag {manifest['versions'].get('biorag', '')} from `{manifest['base']}`, "
         f"whose files have the SHA-256 `{identity['base_sha256']}`.",
@@ -54,7 +48,7 @@ def model_card(name: str, identity: Mapping[str, Any], manifest: Mapping[str, An
         _table({**{key: value for key, value in identity.items() if key not in LEFT_OUT}, **settings}),
         "Versions: " + ", ".join(f"{package} {version}" for package, version in manifest["versions"].items()) + ".",
     ]
-    return "\n\n".join(["\n".join(parts[: len(head)]), *parts[len(head) :]]) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 LEFT_OUT = ("kind", "base_sha256", "settings", "data")

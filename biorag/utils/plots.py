@@ -233,6 +233,15 @@ def write_plot(path: Path, panels: Sequence[Panel]) -> None:
             figure.savefig(stream, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
 
 
+def write_both(folder: Path, name: str, panels: Sequence[Panel]) -> list[Path]:
+    """Draw the panels as `name.png` and `name.svg` into a folder, and return the files; none without a panel."""
+    files = [folder / f"{name}{kind}" for kind in (".png", ".svg")] if panels else []
+    for file in files:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_plot(file, panels)
+    return files
+
+
 def require_matplotlib() -> None:
     """Raise `MissingError` naming the extra to install if matplotlib is not installed."""
     try:
