@@ -84,6 +84,21 @@ def values_of(rows: Sequence[QuestionFigures], paths: Sequence[str]) -> Question
     )
 
 
+def averaged(runs: Sequence[QuestionValues]) -> QuestionValues:
+    """Return the mean by question of several runs of the same questions, such as those of several seeds."""
+    sets = zip(*(run.values for run in runs), strict=True)
+    return QuestionValues(runs[0].ids, tuple(np.mean(values, axis=0) for values in sets), runs[0].weights)
+
+
+def together(parts: Sequence[QuestionValues]) -> QuestionValues:
+    """Return the values of several data sets as one figure, their unweighted mean."""
+    return QuestionValues(
+        tuple(ids for part in parts for ids in part.ids),
+        tuple(values for part in parts for values in part.values),
+        tuple(weight for part in parts for weight in part.weights),
+    )
+
+
 def nested_weights(names: Sequence[str]) -> list[float]:
     """Return each set's weight in the mean of means: at every level of the names, siblings count alike."""
     parts = [name.split(NESTED) for name in names]

@@ -195,10 +195,11 @@ class Figure(_Part):
 
 
 class Column(_Part):
-    """A column of a table, and where its figure is in a report."""
+    """A column of a table, and where its figure is in a report; `scales` restricts it to those that measure it."""
 
     title: str
     value: FigurePath
+    scales: tuple[str, ...] = ()
 
 
 class TableRow(Figure):
@@ -209,13 +210,18 @@ class TableRow(Figure):
 
 
 class PaperTable(_Part):
-    """A table of the paper, to be filled; `against` is the title of the row that the others are compared with."""
+    """A table of the paper, to be filled; `against` is the title of the row that the others are compared with.
+
+    `at` concerns all rows. `rows_of` is the title of a table before it whose rows it has, without the paper's figures.
+    """
 
     title: str
     note: str = ""
     against: str = ""
+    at: Mapping[str, AxisValue] = {}
     columns: tuple[Column, ...] = Field(min_length=1)
-    rows: tuple[TableRow, ...] = Field(min_length=1)
+    rows: tuple[TableRow, ...] = ()
+    rows_of: str = ""
 
     @model_validator(mode="after")
     def _rows_fit(self) -> PaperTable:
@@ -295,6 +301,11 @@ class ExperimentRecipe(_Part):
     @model_validator(mode="after")
     def _names_are_known(self) -> ExperimentRecipe:
         names = {step.name for step in self.steps}
+        for number, table in enumerate(self.tables):
+            if table.rows_of:
+                _check_known(
+                    f"table {table.title!r}", "table", [table.rows_of], [one.title for one in self.tables[:number]]
+                )
         for where, figure in self._figures():
             _check_known(where, "step", [figure.step], names)
             _check_known(where, "axis", figure.at, self.axes)
@@ -339,9 +350,16 @@ class ExperimentRecipe(_Part):
         }
         return fitting[max(fitting)] if fitting else None
 
+    def rows(self, table: PaperTable) -> list[TableRow]:
+        """Return a table's rows, at its own points, or those that it has of another."""
+        if table.rows_of:
+            others = next(self.rows(other) for other in self.tables if other.title == table.rows_of)
+            return [row.model_copy(update={"at": {**row.at, **table.at}, "paper": ()}) for row in others]
+        return [row.model_copy(update={"at": {**table.at, **row.at}}) for row in table.rows]
+
     def _figures(self) -> Iterator[tuple[str, Figure]]:
         for table in self.tables:
-            yield from ((f"table {table.title!r}", row) for row in table.rows)
+            yield from ((f"table {table.title!r}", row) for row in self.rows(table))
         for finding in self.findings:
             yield from ((f"finding {finding.text!r}", figure) for figure in finding.both)
 

@@ -7,12 +7,18 @@ from itertools import chain
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
-from biorag.benchmarks.per_question import PER_QUESTION, QuestionFigures, QuestionValues, read_figures, values_of
+from biorag.benchmarks.per_question import (
+    PER_QUESTION,
+    QuestionFigures,
+    QuestionValues,
+    averaged,
+    read_figures,
+    together,
+    values_of,
+)
 from biorag.benchmarks.significance import Paired, holm
 from biorag.recipes.plan import RecipePlan
-from biorag.recipes.recipe import Figure, FigurePath, Finding, Known, PaperTable, TableRow
+from biorag.recipes.recipe import Column, Figure, FigurePath, Finding, Known, PaperTable, TableRow
 from biorag.recipes.steps import METRICS, Step, Workshop
 
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested"
@@ -32,18 +38,24 @@ class Figures:
 
         Raises BadInputError if a report does not have a figure.
         """
-        reference = next((row for row in table.rows if row.title == table.against), None)
-        rows: list[dict[str, Any]] = [{"title": row.title, "cells": self._cells(table, row)} for row in table.rows]
+        figures = self._plan.recipe.rows(table)
+        columns = [one for one in table.columns if not one.scales or self._plan.scale_name in one.scales]
+        places = [table.columns.index(column) for column in columns]
+        reference = next((row for row in figures if row.title == table.against), None)
+        rows: list[dict[str, Any]] = [
+            {"title": row.title, "cells": self._cells(columns, [row.paper[place] for place in places if row.paper], row)}
+            for row in figures
+        ]
         if reference:
             beside = next(row["cells"] for row in rows if row["title"] == reference.title)
-            for row, shown in zip(table.rows, rows, strict=True):
-                for column, cell, other in zip(table.columns, shown["cells"], beside, strict=True):
+            for row, shown in zip(figures, rows, strict=True):
+                for column, cell, other in zip(columns, shown["cells"], beside, strict=True):
                     if row is not reference:
                         cell["difference"] = self._difference(row, reference, column.value, cell, other)
         known = [row for row in rows if any(cell["runs"] or cell["paper"] is not None for cell in row["cells"])]
         return {
             **table.model_dump(include={"title", "note", "against"}),
-            "columns": [column.title for column in table.columns],
+            "columns": [column.title for column in columns],
             "rows": known,
         }
 
@@ -100,11 +112,10 @@ class Figures:
         sides = [self._by_question(figure, figure.value) for figure in (finding.higher, finding.lower)]
         return sides[0].against(sides[1], self._seed) if sides[0] and sides[1] else None
 
-    def _cells(self, table: PaperTable, row: TableRow) -> list[dict[str, Any]]:
+    def _cells(self, columns: Sequence[Column], published: Sequence[Known], row: TableRow) -> list[dict[str, Any]]:
         """Return our figures, averaged over `runs` steps, their 95 % intervals over questions, and the paper's."""
-        papers: Sequence[Known] = row.paper or [""] * len(table.columns)
         cells = []
-        for column, paper in zip(table.columns, papers, strict=True):
+        for column, paper in zip(columns, published or [""] * len(columns), strict=True):
             values = self._by_question(row, column.value)
             low, high = values.interval(self._seed) if values else (None, None)
             known = None if paper == "" else paper
@@ -139,17 +150,19 @@ class Figures:
         return fmean(self._workshop.reported(step, one) for step in steps for one in _paths(path)) if steps else None
 
     def _by_question(self, figure: Figure, path: FigurePath) -> QuestionValues | None:
-        """Return a figure by question, averaged over the steps.
+        """Return a figure by question, averaged over the steps that measured the same questions.
 
-        None where they do not keep it, or searched different questions.
+        Those of steps with other questions are sets of their own, which count alike. None where steps keep no figures
+        of questions.
         """
         names = [one.removeprefix(METRICS) for one in _paths(path)]
         each = [values_of(self._rows_of(step), names) for step in self._steps(figure)]
-        first = each[0] if each else None
-        if first is None or any(values is None or values.ids != first.ids for values in each):
-            return None
-        sets = zip(*(values.values for values in each if values), strict=True)
-        return QuestionValues(first.ids, tuple(np.mean(values, axis=0) for values in sets), first.weights)
+        same: dict[tuple[tuple[str, ...], ...], list[QuestionValues]] = {}
+        for values in each:
+            if values is None:
+                return None
+            same.setdefault(values.ids, []).append(values)
+        return together([averaged(runs) for runs in same.values()]) if same else None
 
 
 def _paths(path: FigurePath) -> tuple[str, ...]:
