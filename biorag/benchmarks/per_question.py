@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
-from biorag.benchmarks.significance import Paired, bootstrap_means, paired_tasks
+from biorag.benchmarks.significance import Paired, bootstrap_means, paired_tasks, wilson
 from biorag.utils.files import json_line, replacing
 from biorag.utils.runs import whole_rows
 
@@ -51,9 +51,22 @@ class QuestionValues:
     weights: tuple[float, ...]
 
     def interval(self, seed: int) -> tuple[float, float]:
-        """Return the 95 % bootstrap interval of the figure."""
+        """Return the 95 % interval of the figure: by bootstrap, or of shares of questions by Wilson's interval.
+
+        The bootstrap of a share of 0 or 1 has no width. Intervals of several sets' shares are combined as Zou and Donner
+        do (2008, Construction of confidence limits about effect measures, MOVER).
+        """
+        if all(np.isin(values, (0.0, 1.0)).all() for values in self.values):
+            return self._of_shares()
         low, high = np.quantile(bootstrap_means(self.values, seed, weights=self.weights), [0.025, 0.975])
         return float(low), float(high)
+
+    def _of_shares(self) -> tuple[float, float]:
+        shares = np.array([values.mean() for values in self.values])
+        ends = np.array([wilson(int(values.sum()), len(values)) for values in self.values])  # (sets, 2)
+        weights = np.asarray(self.weights) / sum(self.weights)
+        middle, apart = weights @ shares, np.sqrt(weights**2 @ (ends - shares[:, None]) ** 2)
+        return float(middle - apart[0]), float(middle + apart[1])
 
     def against(self, other: QuestionValues, seed: int) -> Paired | None:
         """Compare with another system; None if it answered other questions."""
