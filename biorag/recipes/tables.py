@@ -39,11 +39,14 @@ class Figures:
         Raises BadInputError if a report does not have a figure.
         """
         figures = self._plan.recipe.rows(table)
-        columns = [one for one in table.columns if not one.scales or self._plan.scale_name in one.scales]
-        places = [table.columns.index(column) for column in columns]
+        places = [at for at, one in enumerate(table.columns) if not one.scales or self._plan.scale_name in one.scales]
+        columns = [table.columns[place] for place in places]
         reference = next((row for row in figures if row.title == table.against), None)
         rows: list[dict[str, Any]] = [
-            {"title": row.title, "cells": self._cells(columns, [row.paper[place] for place in places if row.paper], row)}
+            {
+                "title": row.title,
+                "cells": self._cells(columns, [row.paper[place] for place in places if row.paper], row),
+            }
             for row in figures
         ]
         if reference:

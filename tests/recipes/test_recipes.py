@@ -13,9 +13,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from typer.main import get_command
 
-from biorag.benchmarks.significance import bootstrap_interval, paired
+from biorag.benchmarks.per_question import QuestionValues, averaged, together
+from biorag.benchmarks.significance import bootstrap_interval, paired, wilson
 from biorag.cli import app
 from biorag.commands.reproduce import read_line
 from biorag.errors import BadInputError, UsageError
@@ -23,7 +25,7 @@ from biorag.recipes import papers
 from biorag.recipes.changes import Change
 from biorag.recipes.estimates import Estimator, StepEstimate, elapsed
 from biorag.recipes.plan import Choices, RecipePlan
-from biorag.recipes.recipe import load_recipe
+from biorag.recipes.recipe import ExperimentRecipe, load_recipe
 from biorag.recipes.run import recipe_of
 from biorag.recipes.steps import Workshop
 from biorag.recipes.tables import Figures, markdown
@@ -279,6 +281,41 @@ def test_cells_are_means_with_intervals_beside_the_papers(figures):
     assert unknown == [(None, 0, None), (None, 0, 3)]
 
 
+def test_a_table_can_have_anothers_rows_at_other_points(figures):
+    _, made, _ = figures
+    table = made.recipe.tables[0]
+    other = table.model_copy(update={"title": "other", "rows": (), "rows_of": table.title})
+    recipe = made.recipe.model_copy(update={"tables": (table, other)})
+    assert [row.at for row in recipe.rows(other)] == [row.at for row in table.rows]
+    assert {row.paper for row in recipe.rows(other)} == {()}, "the paper's figures are those of its own table"
+    at = table.model_copy(update={"at": {"seed": 1}})
+    assert all(row.at["seed"] == 1 for row in recipe.rows(at) if "seed" not in row.at)
+    data = {**made.recipe.model_dump(), "tables": [{**other.model_dump(), "rows_of": "unknown"}]}
+    with pytest.raises(ValidationError, match="there is no table 'unknown'"):
+        ExperimentRecipe.model_validate(data)
+
+
+def test_figures_of_several_data_sets_are_their_mean_with_sets_that_count_alike():
+    first, second = (
+        QuestionValues(((name,) * 2,), (np.array(values),), (1.0,))
+        for name, values in (("a", [1.0, 0.0]), ("b", [1.0, 1.0]))
+    )
+    both = together([averaged([first, first]), second])
+    assert both.interval(0) == pytest.approx(mover([(1, 2), (2, 2)]))
+    compared = both.against(together([second, first]), 0)
+    assert compared is None, "other questions, in another order"
+
+
+def mover(shares: list[tuple[int, int]]) -> tuple[float, float]:
+    """Return the interval of the mean of shares, by Zou and Donner's formula."""
+    middle = sum(count / total for count, total in shares) / len(shares)
+    sides = [
+        sum((count / total - wilson(count, total)[side]) ** 2 for count, total in shares) ** 0.5 / len(shares)
+        for side in (0, 1)
+    ]
+    return middle - sides[0], middle + sides[1]
+
+
 def test_findings_are_decided_by_paired_intervals(figures):
     found, made, values = figures
     near, slower, absent = found.findings(made.recipe.findings)
@@ -415,7 +452,8 @@ def test_a_run_resumes_and_reports(short, tmp_path):
     assert "| BM25 | 1.000" in told and "![Found](plots/plot-1.png)" in told
     assert f"Questions measured: {report['questions']['measured']} in 'measured'." in told
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "<td>1.000 (1.000 – 1.000) / 0.9</td>" in page and page.count("<svg") == 1
+    low, _ = wilson(report["questions"]["measured"], report["questions"]["measured"])
+    assert f"<td>1.000 ({low:.3f} – 1.000) / 0.9</td>" in page and page.count("<svg") == 1
     assert not re.search(r"(?:src|href)=.https?:", page), "it asks no host for anything"
     assert {path.name for path in (tmp_path / "out" / "plots").iterdir()} == {"plot-1.png", "plot-1.svg"}
     again = done(invoke(*asked))
