@@ -56,6 +56,7 @@ GENERATE = Registry(
 TRAIN = Registry(
     "command",
     *_commands("""
+        pipeline           | reproduce:pipeline       | Train a retriever and its reranker.
         retriever          | train:retriever          | Train a bi-encoder.
         reranker           | train:reranker           | Train a late-interaction reranker (ColBERT).
         cross-encoder      | train:cross_encoder      | Train a cross-encoder.

@@ -11,7 +11,7 @@ import pytest
 
 from biorag.benchmarks.tuning.parameters import PARAMETERS
 from biorag.errors import MissingError, UsageError
-from biorag.recipes.sweep import load_sweep
+from biorag.recipes.grid import load_sweep
 from biorag.settings.settings import Settings
 from biorag.utils.registry import Kind, Registry
 from tests import plugin

@@ -1,11 +1,11 @@
-"""`biorag reproduce`, `biorag run` and `biorag ablate`."""
+"""`biorag reproduce`, `biorag run`, `biorag ablate` and `biorag train pipeline`."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -260,23 +260,114 @@ def _print_preview(planned: Mapping[str, Any]) -> None:
 
 def ablate(
     ctx: Context,
-    sweep: Annotated[Path, Argument(help="TOML file of the grid; docs/ablation.md has one to start from.")],
-    out: Annotated[Path, Option(help="Folder of models, indexes and results; finished steps are reused.")],
+    sweep: Annotated[Path, Argument(help="TOML file of the grid; --init writes one to start from.")],
+    out: Annotated[
+        Path | None, Option(help="Folder of models, indexes and results; finished steps are reused. [required]")
+    ] = None,
     jobs: Annotated[int, Option(min=1, help="Steps that run in parallel, each in its own process, on one GPU.")] = 1,
+    init: Annotated[
+        Path | None, Option(help="Write the file, for the data sets and corpora of this folder, and run nothing.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Train, index and measure every cell of a grid: negatives, similarity, reranker, k_init.
+    """Train, index and measure every cell of a grid: negatives, similarity, reranker, k_init, and more.
 
     Every step is a command of biorag; report.json lists them. The same sweep resumes where it stopped.
 
     Examples:
 
+      biorag ablate sweep.toml --init data/
       biorag ablate sweep.toml --out runs/ablation
       biorag ablate sweep.toml --out runs/ablation --jobs 4 --json
     """
     from biorag.recipes.plan import Choices
     from biorag.recipes.run import sweep_plan
 
+    if init:
+        _write_sweep(sweep, init)
+        return
+    if out is None:
+        raise UsageError("a sweep needs a folder for its models and report: give --out")
     plan = sweep_plan(sweep, Choices(read=partial(read_line, ctx.find_root())))
     _check(plan, jobs, yes=True)
     _report(plan, out, jobs, as_json)
+
+
+def _write_sweep(path: Path, data: Path) -> None:
+    from biorag.recipes.grid import sweep_text
+    from biorag.utils.files import write_text
+
+    if path.exists():
+        raise UsageError(f"{path} is there already: name another file, or remove it")
+    write_text(path, sweep_text(data))
+    show.err.print(f"{path}: read it, then run `biorag ablate {path} --out runs/ablation`", soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineData:
+    """What a pipeline reads and measures."""
+
+    corpus: Annotated[list[str], Option(help="Corpus to search and mine from, or demo. Repeatable.")]
+    pretraining: Annotated[
+        str, Option(help="Corpus whose titles and abstracts the retriever reads first, or none.")
+    ] = "none"
+    evaluate: Annotated[
+        list[Path] | None, Option(help="BEIR folder whose held-out questions are measured. Repeatable.")
+    ] = None
+    mirage: Annotated[Path | None, Option(help="MIRAGE's benchmark.json, to answer from the evidence found.")] = None
+    guard: Annotated[
+        list[Path] | None, Option(help="Benchmark whose questions must not be trained on. Repeatable.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineForm:
+    """What a pipeline trains."""
+
+    base: Annotated[str, Option(help="Encoder to start from, of retriever and reranker.")] = "starter"
+    reranker_base: Annotated[str | None, Option(help="A ColBERT for the reranker to start from.")] = None
+    negatives: Annotated[str, Option(help="The retriever's: in-batch, bm25, bm25-hits or random.")] = "in-batch"
+    similarity: Annotated[str, Option(help="cosine or dot.")] = "cosine"
+    hard_negatives: Annotated[int, Option(min=1, max=64, help="Mistakes of the retriever for each row.")] = 4
+    max_positives: Annotated[int | None, Option(min=1, help="Maximum training rows of one question.")] = None
+
+
+@expanded
+def pipeline(
+    train: Annotated[list[Path], Argument(help="Rows of query and positive, or BEIR folders.", metavar="TRAIN...")],
+    data: PipelineData,
+    form: PipelineForm,
+    ctx: Context,
+    out: Annotated[Path, Option("--out", help="Folder of models and report; finished steps are reused.")],
+    name: Annotated[str, Option("--name", help="Index to make, with the reranker's token vectors.")],
+    set_: Annotated[
+        list[str] | None, Option("--set", help="NAME=VALUE of a setting, as in biorag.toml. Repeatable.")
+    ] = None,
+    jobs: Annotated[int, Option(min=1, help="Steps that run in parallel.")] = 1,
+    as_json: options.Json = False,
+) -> None:
+    """Train a retriever and a reranker fitted to it: retriever, index, its mistakes, reranker, index with tokens.
+
+    Its parts are commands, which report.json lists; the same command resumes where it stopped. 'biorag ablate'
+    compares such pipelines.
+
+    Examples:
+
+      biorag train pipeline data/bioasq --corpus pubmed/ --name pubmed --out runs/pipeline
+      biorag train pipeline rows.jsonl --corpus pubmed/ --evaluate data/bioasq --name pubmed --out runs/pipeline
+    """
+    from biorag.recipes.changes import Change
+    from biorag.recipes.plan import Choices
+    from biorag.recipes.run import made, pipeline_plan
+
+    asked = {**asdict(data), **asdict(form), "train": train, "reranker": ("none", "aligned"), "k_init": 20}
+    for axis in ("negatives", "similarity"):
+        asked[axis] = (asked[axis],)
+    changes = tuple(map(Change.parsed, set_ or ()))
+    plan = pipeline_plan(asked, name, Choices(changes=changes, read=partial(read_line, ctx.find_root())))
+    _check(plan, jobs, yes=True)
+    _report(plan, out, jobs, as_json)
+    for kind, folder in made(plan, out).items():
+        show.err.print(f"{kind}: {folder}", soft_wrap=True)
+    ask = f'biorag ask "..." --name {name} --reranker {made(plan, out)["reranker"]}'
+    show.err.print(f"index: {name}; {ask}", soft_wrap=True)

@@ -10,6 +10,7 @@ from typing import Any
 from biorag.errors import UsageError
 from biorag.recipes import PAPERS, SUFFIX, papers, sweep
 from biorag.recipes.estimates import Estimator, totals
+from biorag.recipes.grid import Sweep, load_sweep
 from biorag.recipes.page import html_report
 from biorag.recipes.pictures import write_pictures
 from biorag.recipes.plan import Choices, RecipePlan
@@ -23,6 +24,7 @@ from biorag.utils.files import write_json, write_text
 from biorag.utils.registry import or_list
 
 REPORT = "report"
+MADE = {"retriever": "retriever", "reranker": "aligned"}  # by a pipeline: what, and the step
 
 
 def recipe_of(paper: str) -> Path:
@@ -37,7 +39,22 @@ def recipe_of(paper: str) -> Path:
 
 def sweep_plan(path: Path, choices: Choices) -> RecipePlan:
     """Read a sweep and return the plan of its grid; raises as `load_sweep` does."""
-    return RecipePlan(sweep.recipe_of(sweep.load_sweep(path)), sweep.SCALE, choices)
+    return RecipePlan(sweep.recipe_of(load_sweep(path)), sweep.SCALE, choices)
+
+
+def pipeline_plan(values: Mapping[str, Any], name: str, choices: Choices) -> RecipePlan:
+    """Return the plan of a training pipeline, a sweep of one cell by its values, whose last step makes an index.
+
+    Raises UsageError for a value that a sweep may not have.
+    """
+    asked = {key: value for key, value in values.items() if value is not None}
+    return RecipePlan(sweep.pipeline_of(Sweep.of(asked), name), sweep.SCALE, choices)
+
+
+def made(plan: RecipePlan, out: Path) -> dict[str, str]:
+    """Return the folders of a pipeline's retriever and reranker."""
+    workshop = workshop_of(plan, out)
+    return {kind: str(workshop.out(plan.at(step, {})[0].step)) for kind, step in MADE.items()}
 
 
 def preview(plan: RecipePlan, out: Path, machine: MachineKind | None = None, jobs: int = 1) -> dict[str, Any]:

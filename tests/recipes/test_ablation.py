@@ -14,9 +14,10 @@ import pytest
 from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.recipes import steps
+from biorag.recipes.grid import cells, load_sweep
 from biorag.recipes.plan import RecipePlan
 from biorag.recipes.steps import Shared, Step, Workshop
-from biorag.recipes.sweep import SCALE, cells, load_sweep, recipe_of
+from biorag.recipes.sweep import SCALE, recipe_of
 from tests import cli
 from tests.cli import done, invoke, options_of
 from tests.conftest import write_judged
@@ -71,7 +72,7 @@ def test_a_sweep_of_paths_alone_is_the_papers_grid(sweep):
     names = [cell.name for cell in cells(asked)]
     assert len(names) == len(set(names)) == 44
     assert set(names) == expected
-    assert (asked.base, asked.reranker_base, asked.held_out) == ("starter", None, True)
+    assert (asked.base, asked.reranker_base, asked.held_out) == (("starter",), None, True)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_what_a_sweep_may_not_say(sweep, place, values, parts):
 def test_a_path_that_is_not_there(sweep, place):
     with pytest.raises(MissingError, match=r"sweep\.toml names absent, which is not there"):
         sweep(guard=["absent"])
-    with pytest.raises(MissingError, match=r"absent\.toml is not there: docs/ablation\.md"):
+    with pytest.raises(MissingError, match=r"absent\.toml is not there: `biorag ablate .* --init DATA` writes one"):
         load_sweep(place / "absent.toml")
 
 
