@@ -237,7 +237,7 @@ class Answer:
     "generate" if the reply came from the cache. `evidence_probability`, that the index holds an answer, is None if it
     was not estimated; `certainty` tells which of three answers it makes, and `abstained` whether that is "nothing".
     `kind` is what an open question asks for; `short_answer` is "yes" or "no" where a reader says so of a yes/no
-    question; `items` are those of a list.
+    question; `items` are those of a list. `retries` counts how often a free reply was asked for again.
     """
 
     question: Question
@@ -251,6 +251,7 @@ class Answer:
     citations: tuple[Citation, ...] = ()
     hits: tuple[Hit, ...] = ()
     supplied: int = 0
+    retries: int = 0
     notes: tuple[str, ...] = ()
     timings_ms: Mapping[str, float] = field(default_factory=dict)
     answerer: str = GENERATE
@@ -393,12 +394,16 @@ GREEDY = Sampling()
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A request for a JSON object of the schema; `max_tokens` caps each free text that the object begins with."""
+    """A request for a JSON object of the schema; `max_tokens` caps each free text that the object begins with.
+
+    A reply that is not `constrained` is asked for by the prompt alone, and `max_tokens` caps all of it.
+    """
 
     prompt: Prompt
     schema: Mapping[str, Any]
     max_tokens: int
     sampling: Sampling = GREEDY
+    constrained: bool = True
 
 
 class Generation(NamedTuple):
@@ -569,7 +574,7 @@ class Index(Protocol):
 
 
 class Generator(Protocol):
-    """A language model that answers prompts under a JSON schema."""
+    """A language model that answers prompts, under a JSON schema or freely."""
 
     name: str
     context_window: int
@@ -582,7 +587,7 @@ class Generator(Protocol):
         """Return the number of tokens the prompt takes in the context window."""
 
     def generate(self, request: GenerationRequest, on_text: Callable[[str], None] | None = None) -> Generation:
-        """Reply with a JSON object of the schema; `on_text` sees the reply so far as it grows."""
+        """Reply as the request says; `on_text` sees the reply so far as it grows."""
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply; unseen ones are left out."""

@@ -59,8 +59,9 @@ class CachedGenerator:
         return self._generator.count_tokens(prompt)
 
     def generate(self, request: GenerationRequest, on_text: Callable[[str], None] | None = None) -> Generation:
-        """Reply with a JSON object of the schema; `on_text` sees a cached reply at once."""
-        entry = self._entry("generate", request.prompt, request.schema, request.max_tokens, request.sampling)
+        """Reply as the request says; `on_text` sees a cached reply at once."""
+        free = () if request.constrained else ("free",)
+        entry = self._entry("generate", request.prompt, request.schema, request.max_tokens, request.sampling, *free)
         if cached := _read(entry, _CachedReply):
             if on_text:
                 on_text(cached.text)

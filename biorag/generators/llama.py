@@ -102,17 +102,22 @@ class LlamaGenerator:
         return sum(map(len, self._tokens(prompt)))
 
     def generate(self, request: GenerationRequest, on_text: Callable[[str], None] | None = None) -> Generation:
-        """Reply with a JSON object of the schema; a free text, which alone is sampled, ends after `max_tokens`."""
+        """Reply with a JSON object of the schema, whose free texts alone are sampled, or freely."""
         schema = request.schema
         prefix, rest = self._tokens(request.prompt)
         tokens = prefix + rest
         asked = len(tokens)
         self._return_to(prefix)
         text, capped = "", False
+        if not request.constrained:
+            text, capped = self._write_text(text, tokens, request, on_text)
+            return Generation(text, capped, prompt_tokens=asked, completion_tokens=len(tokens) - asked)
         for opening in free_text_openings(schema):
             tokens += self._llama.tokenize(opening.encode(), add_bos=False)
             text, cut = self._write_text(text + opening, tokens, request, on_text)
-            capped = capped or cut
+            if cut:
+                tokens += self._llama.tokenize(b'"', add_bos=False)
+                text, capped = close_text(text), True
         rest = [token for token in self._decode(tokens, rest_grammar(schema), REST_TOKENS) if token is not None]
         text += self._llama.detokenize(rest, special=False).decode("utf-8", "ignore")
         if on_text:
@@ -122,9 +127,10 @@ class LlamaGenerator:
     def _write_text(
         self, text: str, tokens: list[int], request: GenerationRequest, on_text: Callable[[str], None] | None
     ) -> tuple[str, bool]:
-        """Return a reply with its next free text, closed, and whether that was cut; `tokens` grow with it."""
+        """Return a reply with its next free text, and whether that was cut; `tokens` grow with it."""
         written, opened = b"", text
-        for token in self._decode(tokens, FREE_TEXT_GRAMMAR, request.max_tokens, request.sampling):
+        grammar = FREE_TEXT_GRAMMAR if request.constrained else None
+        for token in self._decode(tokens, grammar, request.max_tokens, request.sampling):
             if token is None:
                 return text, False
             tokens.append(token)
@@ -132,8 +138,7 @@ class LlamaGenerator:
             text = opened + written.decode("utf-8", "ignore")
             if on_text:
                 on_text(text)
-        tokens += self._llama.tokenize(b'"', add_bos=False)
-        return close_text(text), True
+        return text, True
 
     def score(self, prompt: Prompt, choices: Sequence[str]) -> Scores:
         """Return each choice's log-probability as the first text of the reply: that of the token where they differ."""
@@ -160,9 +165,11 @@ class LlamaGenerator:
             self._evaluated = prefix
         self._llama.n_tokens = len(prefix)
 
-    def _decode(self, tokens: list[int], grammar: str, limit: int, sampling: Sampling = GREEDY) -> Iterator[int | None]:
-        """Yield at most `limit` tokens that follow the grammar, and None where it was completed."""
-        compiled = llama_cpp.LlamaGrammar.from_string(grammar, verbose=False)
+    def _decode(
+        self, tokens: list[int], grammar: str | None, limit: int, sampling: Sampling = GREEDY
+    ) -> Iterator[int | None]:
+        """Yield at most `limit` tokens that follow the grammar, if there is one, and None where the text ends."""
+        compiled = llama_cpp.LlamaGrammar.from_string(grammar, verbose=False) if grammar else None
         room = min(limit, self.context_window - len(tokens) - 1)
         self._llama.set_seed(sampling.seed)
         stream = self._llama.generate(

@@ -74,7 +74,7 @@ class ServerSource(GeneratorSource):
 
 
 class ServerGenerator:
-    """Asks a chat-completion endpoint for JSON under a schema; several threads may ask at a time.
+    """Asks a chat-completion endpoint for JSON, under a schema or freely; several threads may ask at a time.
 
     The server's URL may or may not end in `/v1`. Tokens are estimated from bytes, since such servers have no
     common way to count them.
@@ -117,15 +117,15 @@ class ServerGenerator:
         return int(len((prompt.system + prompt.user).encode()) / BYTES_PER_TOKEN) + ENVELOPE_TOKENS
 
     def generate(self, request: GenerationRequest, on_text: Callable[[str], None] | None = None) -> Generation:
-        """Reply with a JSON object of the schema.
+        """Reply with a JSON object of the schema, or freely.
 
         A reply that the server cuts at the cap is completed by a second request for the fields after the free text; a
-        reply of several texts, which share their caps, stays cut.
+        reply of several texts, which share their caps, stays cut, and so does a free one.
         """
-        messages, schema = _messages(request.prompt), request.schema
-        texts = len(free_text_openings(schema))
+        messages, schema = _messages(request.prompt), request.schema if request.constrained else None
+        texts = len(free_text_openings(schema)) if schema else 1
         reply = self._complete(messages, schema, texts * request.max_tokens, request.sampling)
-        if reply.capped and texts == 1:
+        if schema and reply.capped and texts == 1:
             reply = self._finish(messages, reply, schema)
         if on_text:
             on_text(reply.text)
@@ -145,23 +145,22 @@ class ServerGenerator:
         return Scores({choice: logprobs[choice] for choice in choices if choice in logprobs})
 
     def _complete(
-        self, messages: list[dict[str, str]], schema: Mapping[str, Any], max_tokens: int, sampling: Sampling = GREEDY
+        self,
+        messages: list[dict[str, str]],
+        schema: Mapping[str, Any] | None,
+        max_tokens: int,
+        sampling: Sampling = GREEDY,
     ) -> Generation:
-        """Ask under the schema, in the style this server takes: OpenAI's, llama.cpp's, or none."""
-        styles: list[dict[str, Any]] = [
-            {
-                "response_format": {
-                    "type": "json_schema",
-                    "json_schema": {"name": "reply", "schema": schema, "strict": True},
-                }
-            },
-            {"response_format": {"type": "json_object", "schema": schema}},
-            {},
+        """Ask under the schema, if there is one, in the style this server takes: OpenAI's, llama.cpp's, or none."""
+        formats = [
+            {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}},
+            {"type": "json_object", "schema": schema},
         ]
+        styles = [*({"response_format": form} for form in formats if schema), {}]
         body = {"messages": messages, "max_tokens": max_tokens, "temperature": sampling.temperature}
         if sampling.temperature:
             body["seed"] = sampling.seed
-        for style in range(self._schema_style, len(styles)):
+        for style in range(min(self._schema_style, len(styles) - 1), len(styles)):
             reply = self._request(
                 "POST", "/chat/completions", {**body, **styles[style]}, may_refuse=bool(styles[style])
             )

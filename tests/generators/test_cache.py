@@ -68,6 +68,7 @@ ASKED = {
     "order of fields": lambda cached: cached.generate(GenerationRequest(PROMPT, REORDERED, 9)),
     "cap": lambda cached: cached.generate(GenerationRequest(PROMPT, SCHEMA, 10)),
     "temperature": lambda cached: cached.generate(GenerationRequest(PROMPT, SCHEMA, 9, Sampling(0.5))),
+    "free": lambda cached: cached.generate(GenerationRequest(PROMPT, SCHEMA, 9, constrained=False)),
     "seed": lambda cached: cached.generate(GenerationRequest(PROMPT, SCHEMA, 9, Sampling(0.5, 1))),
     "method": lambda cached: cached.score(PROMPT, ["A", "B"]),
     "choices": lambda cached: cached.score(PROMPT, ["A", "C"]),

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,10 +17,10 @@ from biorag.errors import MissingError
 from biorag.models.finding import find_gguf
 from biorag.prompts.grammar import growing_text
 from biorag.prompts.template import schema_for
-from biorag.types import GenerationRequest, Prompt, Question
+from biorag.types import GenerationRequest, Prompt, Question, Sampling
 
 llama_cpp = pytest.importorskip("llama_cpp")
-from biorag.generators.llama import LlamaGenerator  # noqa: E402
+from biorag.generators.llama import REPEAT_PENALTY, LlamaGenerator  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -165,6 +166,37 @@ def test_greedy_decoding_follows_the_models_own_distribution(generator, plain):
             best = piece.decode()
             break
     assert json.loads(generation.text)["answer"] == best
+
+
+# --- free replies ---
+
+
+@pytest.mark.parametrize("cap", [5, 60])
+def test_a_free_reply_is_what_the_model_writes_until_it_ends_or_the_cap(generator, plain, cap):
+    """Against the library's own completion of the chat format."""
+    prompt, seen = Prompt("You help.", "What is the capital of France? Answer in one sentence."), []
+    request = GenerationRequest(prompt, schema_for(OPEN, 0), cap, constrained=False)
+    generation = generator.generate(request, seen.append)
+    tokens = plain.tokenize(chat(prompt).encode(), add_bos=False, special=True)
+    (expected,) = plain.create_completion(tokens, max_tokens=cap, temperature=0, repeat_penalty=REPEAT_PENALTY)[
+        "choices"
+    ]
+    assert generation.text == expected["text"] == seen[-1]
+    assert generation.capped == (expected["finish_reason"] == "length") == (cap == 5)
+    assert generation.prompt_tokens == len(tokens)
+    assert generation.completion_tokens == len(seen) <= cap
+
+
+def test_a_free_reply_is_sampled_by_its_seed_and_leaves_constrained_ones_as_they_were(generator):
+    schema = schema_for(CHOICE, 2)
+    constrained = generator.generate(GenerationRequest(PROMPT, schema, 8))
+    free = GenerationRequest(OTHER, schema, 12, constrained=False)
+    texts = [
+        generator.generate(replace(free, sampling=Sampling(temperature, seed))).text
+        for temperature, seed in [(0.7, 1), (0.7, 1), (0.7, 2), (0.0, 1)]
+    ]
+    assert texts[0] == texts[1] and len(set(texts)) == 3
+    assert generator.generate(GenerationRequest(PROMPT, schema, 8)) == constrained
 
 
 # --- scores ---

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -16,7 +17,7 @@ from biorag.errors import ServiceError
 from biorag.generators.server import ServerGenerator
 from biorag.prompts.grammar import growing_text
 from biorag.prompts.template import load_template, schema_for
-from biorag.types import Generation, GenerationRequest, Prompt, Question, Snippet
+from biorag.types import Generation, GenerationRequest, Prompt, Question, Sampling, Snippet
 from biorag.utils.network import Server
 from tests.loopback import completion
 
@@ -171,6 +172,32 @@ def test_several_threads_find_the_servers_way_together(server):
     before = len(server.asked)
     generator.generate(GenerationRequest(PROMPT, SCHEMA, 10))
     assert len(server.asked) == before + 1, "the refused way is not tried again"
+
+
+# --- free replies ---
+
+
+def test_a_free_reply_is_asked_for_without_a_format_and_returned_as_it_is(server):
+    """The cap is that of the request, and what it cuts is not completed by a second request."""
+    server.will("Aspirin lowers fever.", (200, completion('{"step_by_step_thinking": "It', "length")), REPLY)
+    generator = server.generator()
+    free = GenerationRequest(PROMPT, SCHEMA, 77, constrained=False)
+    assert generator.generate(free) == Generation("Aspirin lowers fever.", False)
+    sampled = generator.generate(replace(free, sampling=Sampling(0.7, 2)))
+    assert sampled == Generation('{"step_by_step_thinking": "It', True)
+    plain = {"model": "m", "messages": MESSAGES, "max_tokens": 77}
+    assert server.bodies == [{**plain, "temperature": 0}, {**plain, "temperature": 0.7, "seed": 2}]
+    generator.generate(GenerationRequest(PROMPT, SCHEMA, 77))
+    assert server.bodies[2]["response_format"]["type"] == "json_schema", "as before"
+
+
+def test_a_free_reply_is_asked_for_of_a_server_that_takes_no_format(server):
+    server.will((400, b"no"), (400, b"no"), REPLY, "Aspirin.", REPLY)
+    generator = server.generator()
+    generator.generate(GenerationRequest(PROMPT, SCHEMA, 10))
+    assert generator.generate(GenerationRequest(PROMPT, SCHEMA, 10, constrained=False)).text == "Aspirin."
+    generator.generate(GenerationRequest(PROMPT, SCHEMA, 10))
+    assert ["response_format" in body for body in server.bodies] == [True, True, False, False, False]
 
 
 # --- tokens ---
