@@ -22,7 +22,20 @@ from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template, schema_for
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.settings import Settings
-from biorag.types import EXTRACT, MAY, Answer, GenerationRequest, Generator, Kind, Prompt, Question, Where
+from biorag.types import (
+    EXTRACT,
+    GREEDY,
+    MAY,
+    Answer,
+    Generation,
+    GenerationRequest,
+    Generator,
+    Kind,
+    Prompt,
+    Question,
+    Sampling,
+    Where,
+)
 
 EVIDENCE = "evidence"
 SCORE = "score"
@@ -33,6 +46,7 @@ METHODS = {  # the ways to answer a multiple-choice question
 }
 WITHOUT_GENERATOR = frozenset([EVIDENCE])
 ANSWER_MARGIN = 64  # tokens kept for the fields after the free text and the chat format
+RETRIES = tuple(Sampling(0.7, seed) for seed in (1, 2))  # of a free reply; a greedy one would repeat itself
 CACHED_NOTE = "the model was not asked: its reply was cached (--no-cache asks it)"
 NOTHING = "I found nothing that answers this."
 NAMING, MOST_NAMED = 0.85, 3  # rarity of a word that names what nothing was found on; how many are named
@@ -210,13 +224,15 @@ class Answerer:
 
     def _generate(self, generator: Generator, answer: Answer, on_text: OnText | None) -> tuple[Answer, bool]:
         """Return the answer, and whether its reply was cached."""
-        question, max_tokens = answer.question, self._settings.generation.max_tokens
+        question, settings = answer.question, self._settings.generation
         name = "open" if not question.options else "choice" if answer.hits else "closed_book"
-        template = load_template(name, self._settings.generation.prompt)
-        answer, prompt = _fitted(generator, answer, template, max_tokens)
-        request = GenerationRequest(prompt, schema_for(question, answer.supplied), max_tokens)
-        generation = generator.generate(request, on_text)
-        answer = replace(answer, reply=generation.text)
+        template = load_template(name, settings.prompt)
+        answer, prompt = _fitted(generator, answer, template, settings.max_tokens)
+        constrained = settings.json_mode == "constrained"
+        max_tokens = settings.max_tokens + (0 if constrained else ANSWER_MARGIN)
+        request = GenerationRequest(prompt, schema_for(question, answer.supplied), max_tokens, constrained=constrained)
+        generation, retries = _replied(generator, request, tuple(question.options), on_text)
+        answer = replace(answer, reply=generation.text, retries=retries)
         if generation.capped:
             answer = _noted(answer, f"the model's text was cut at {max_tokens} tokens (--max-tokens)")
         return self._read(answer, template), generation.cached
@@ -257,6 +273,22 @@ class Answerer:
             option_logprobs=logprobs,
         )
         return answer, scores.cached
+
+
+def _replied(
+    generator: Generator, request: GenerationRequest, letters: Sequence[str], on_text: OnText | None
+) -> tuple[Generation, int]:
+    """Return a reply and its number of retries: a free one is retried until it is what was asked, else the first stays.
+
+    It is called cached if all of them were.
+    """
+    replies: list[Generation] = []
+    for sampling in (GREEDY,) if request.constrained else (GREEDY, *RETRIES):
+        replies.append(generator.generate(replace(request, sampling=sampling), on_text))
+        if is_asked := parse_reply(replies[-1].text).is_asked(letters):
+            break
+    kept = replies[-1 if is_asked else 0]
+    return kept._replace(cached=all(reply.cached for reply in replies)), len(replies) - 1
 
 
 def _fitted(generator: Generator, answer: Answer, template: Template, output_tokens: int) -> tuple[Answer, Prompt]:

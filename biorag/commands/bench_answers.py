@@ -28,7 +28,7 @@ def answers(
         options.RANKING,
         options.GENERATOR,
         options.READER,
-        Flags("max_tokens", "prompt", "evidence_threshold", "seed"),
+        Flags("max_tokens", "json_mode", "prompt", "evidence_threshold", "seed"),
     ],
     answer: Answering = "extract",
     limit: Annotated[int | None, Option(min=1, help="Number of questions, drawn with --seed.")] = None,

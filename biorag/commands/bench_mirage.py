@@ -34,6 +34,7 @@ COLUMNS = {
     "parsed": "{parsed:.1%}",
     "forced A": "forced_A",
 }
+OF_FREE_REPLIES = {"retries": "retries", "malformed": "malformed"}  # columns where replies were retried
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def mirage(
         Flags(RetrievalSettings, but=("precision", "mode")),
         options.GENERATOR,
         options.READER,
-        Flags("max_tokens", "prompt", "concurrency", "seed"),
+        Flags("max_tokens", "json_mode", "prompt", "concurrency", "seed"),
     ],
     filters: options.Filters,
     how: HowAnswered,
@@ -142,7 +143,8 @@ def _answered(
 
 def _print(report: Mapping[str, Any]) -> None:
     scores = [{"task": task, **score, "shares": _shares(score)} for task, score in report["tasks"].items()]
-    show.listing(f"MIRAGE, average accuracy {report['average']:.4f}", COLUMNS, scores)
+    columns = COLUMNS | OF_FREE_REPLIES if any(score["retries"] for score in scores) else COLUMNS
+    show.listing(f"MIRAGE, average accuracy {report['average']:.4f}", columns, scores)
     work = report["manifest"]
     counts = f"{work['answered']} answered now, {work['resumed']} before, {work['cached']} of them from the cache"
     show.err.print(f"{counts}; seconds: {work['seconds']}")

@@ -39,7 +39,7 @@ RANKING = Flags(RetrievalSettings, but=("precision", "include_retracted"))
 RANKING_OF_ALL = Flags(RetrievalSettings, but=("precision", "include_retracted", "k"))
 GENERATOR = Flags("llm", "llm_model", "cache")
 ANSWER = Flags(
-    "include_retracted", "max_tokens", "prompt", AbstentionSettings, "reader", "reader_model"
+    "include_retracted", "max_tokens", "json_mode", "prompt", AbstentionSettings, "reader", "reader_model"
 )  # how one is made
 READER = Flags("reader", "reader_model")
 NAMED_INDEX = Flags("name")  # an index that takes part only if it is named

@@ -35,6 +35,10 @@ class Reply:
         value = self.text("answer_choice").strip(" .:)(").upper()
         return value if value in letters else None
 
+    def is_asked(self, letters: Sequence[str]) -> bool:
+        """Return whether it is strictly the JSON asked for, with one of `letters`, or with a text if there are none."""
+        return self.strict and bool(self.choice(letters) if letters else self.text("answer"))
+
 
 def parse_reply(text: str) -> Reply:
     """Read a reply, without what a model thinks aloud before it; never raises."""

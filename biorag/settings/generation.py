@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from pydantic import field_validator
 
@@ -41,6 +42,9 @@ class GenerationSettings(Section):
         effect=Effect.NAMES,
     )
     max_tokens: int = _generation(256, "Maximum tokens of the model's text.", bounds=(1, 32_768))
+    json_mode: Literal["constrained", "free"] = _generation(
+        "constrained", "constrained: decoding follows the JSON schema; free: the prompt alone asks for JSON."
+    )
     context_window: int = setting(8192, "Tokens of context, at most what the model supports.", bounds=(256, 16_777_216))
     prompt: Path | None = _generation(None, "Prompt template that replaces the built-in one.", effect=Effect.NAMES)
     reader: str = option(

@@ -11,13 +11,13 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from biorag.answering.answerer import ANSWER_MARGIN, CACHED_NOTE, Answerer, PromptTooLongError
+from biorag.answering.answerer import ANSWER_MARGIN, CACHED_NOTE, RETRIES, Answerer, PromptTooLongError
 from biorag.generators.cache import CachedGenerator
 from biorag.prompts.template import load_template
 from biorag.retrieval.filters import exclude_pmids, parse_filter
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
-from biorag.types import Question, ScoredDoc, Snippet
+from biorag.types import GREEDY, Question, ScoredDoc, Snippet
 from tests.fakes import HashEncoder, OverlapReranker, ScriptedGenerator
 
 # Words that Qdrant's tokenizer and stemmer keep apart, so that BM25 can be computed from the words themselves.
@@ -447,6 +447,25 @@ def test_a_reply_that_is_no_answer_is_not_shown_and_the_extract_is(answerer, tex
     assert (answer.reply, answer.parsed, answer.answerer) == (text, False, "extract")
     assert answer.sentences[0].text in answer.hits[answer.citations[0].n - 1].snippet.contents
     assert "is not shown: this is an extract" in answer.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("replies", "kept", "retries"),
+    [
+        ([reply(answer="Aspirin lowers fever.")], 0, 0),
+        (["Aspirin.", reply(answer="Aspirin lowers fever.")], 1, 1),
+        (["Aspirin.", reply(answer=""), reply(answer="Aspirin lowers fever.")], 2, 2),
+        (["Aspirin.", "[]", "{"], 0, 2),
+    ],
+)
+def test_a_free_reply_to_an_open_question_is_sampled_again_until_it_is_json_with_a_text(
+    answerer, replies, kept, retries
+):
+    generator = ScriptedGenerator(list(replies))
+    answer = answerer(generator, json_mode="free").answer(OPEN)
+    assert (answer.reply, answer.retries) == (replies[kept], retries)
+    assert generator.samplings == [GREEDY, *RETRIES][: retries + 1]
+    assert all(sampling.temperature > 0 for sampling in RETRIES) and len(set(RETRIES)) == 2
 
 
 def test_a_letter_is_held_against_its_option(answerer):

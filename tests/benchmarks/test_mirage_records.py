@@ -39,6 +39,7 @@ def test_a_row_says_what_was_asked_found_and_answered():
         "choice": "B",
         "right": True,
         "reply": REPLY,
+        "retries": 0,
         "evidence": [
             {"rank": 1, "id": "s1", "pmid": 7, "title": f"Title {SCRIPT}", "score": 0.5, "text": f"Text {SCRIPT}"},
             {"rank": 2, "id": "s2", "pmid": None, "title": "", "score": 0.25, "text": "Untitled text."},

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from biorag.answering.answerer import Answerer
+from biorag.answering.answerer import ANSWER_MARGIN, Answerer
 from biorag.benchmarks.mirage import run
 from biorag.benchmarks.mirage.records import Layout, read_questions, read_result
 from biorag.benchmarks.mirage.run import MirageMethod, MirageRun, answer_all
@@ -60,11 +60,11 @@ def answerer_of(small_index, settings):
     """An answerer over the twelve snippets with the given generator."""
     settings = settings.replace(k=3, k_init=6)
 
-    def build(generator, closed_book=False):
+    def build(generator, closed_book=False, **changes):
         retriever = (
             None if closed_book else Retriever(small_index, HashEncoder(), [OverlapReranker()], settings.retrieval)
         )
-        return Answerer(retriever, generator, settings)
+        return Answerer(retriever, generator, settings.replace(**changes))
 
     return build
 
@@ -309,6 +309,59 @@ def test_an_unreadable_reply_is_stored_raw_and_counted_as_mirage_counts_it(tmp_p
     assert (scores["medqa"].forced_A, scores["medqa"].accuracy) == (2, 0.0)
     medmcqa = scores["medmcqa"]
     assert (medmcqa.forced_A, medmcqa.accuracy, medmcqa.strict_accuracy, medmcqa.parsed) == (1, 0.5, 0.0, 0.5)
+
+
+def test_a_free_reply_that_is_not_the_json_asked_for_is_sampled_again_and_counted(tmp_path, answerer_of, server):
+    """By question: malformed once, well at once, malformed always, and an option that is none."""
+    said = {
+        "recycling": ["It is B.", f"```json\n{chosen('A')}\n```", chosen("B")],
+        "antithrombin": [chosen("C")],
+        "fever": [f"```json\n{chosen('A')}\n```", "I think A", "It may be C"],
+        "metformin": [chosen("C"), chosen("a.")],
+    }
+
+    def rule(body):
+        asked = next(word for word in said if word in body["messages"][1]["content"].rpartition("## Question")[2])
+        return said[asked].pop(0)
+
+    server.rule = rule
+    planned = plan_in(tmp_path)
+    work = answer_all(BENCHMARK, answerer_of(server.generator(), json_mode="free"), planned, nothing)
+    assert not any("response_format" in body for body in server.bodies)
+    assert {body["max_tokens"] for body in server.bodies} == {256 + ANSWER_MARGIN}
+    drawn = [(body["temperature"], body.get("seed")) for body in server.bodies]
+    greedy, first, second = (0, None), (0.7, 1), (0.7, 2)
+    assert drawn == [greedy, first, second, greedy, greedy, first, second, greedy, first]
+    rows = {(row["task"], row["id"]): row for row in read_questions(tmp_path)}
+    retries = {("medqa", "q1"): 2, ("medqa", "q2"): 0, ("medmcqa", "q1"): 2, ("medmcqa", "q3"): 1}
+    assert {key: row["retries"] for key, row in rows.items()} == retries
+    assert rows["medmcqa", "q1"]["reply"].startswith("```json"), "the greedy one, as none is well formed"
+    assert json.loads(rows["medmcqa", "q3"]["reply"])["answer_choice"] == "A"
+    for more in (0, 4):  # also when nothing is left to answer
+        report = run.write_report(BENCHMARK, planned, {"seed": 0}, work, None)
+        tasks = report["tasks"]
+        assert {task: (score["retries"], score["malformed"]) for task, score in tasks.items()} == {
+            "medqa": (2, 0),
+            "medmcqa": (3, 1),
+        }
+        assert (work["resumed"], [score["accuracy"] for score in tasks.values()]) == (more, [1.0, 1.0])
+        assert "retries" not in report["manifest"]
+        work = answer_all(BENCHMARK, answerer_of(None), planned, nothing)
+
+
+def test_constrained_replies_are_asked_for_once(tmp_path, answerer_of):
+    generator = ScriptedGenerator(replies=["It is B.", "no", "no", "no"])
+    work = answer_all(BENCHMARK, answerer_of(generator), plan_in(tmp_path), nothing)
+    assert (len(generator.prompts), work["retries"]) == (4, {"medqa": 0, "medmcqa": 0})
+
+
+def test_rows_of_a_run_before_free_replies_have_no_retries(tmp_path, answerer_of):
+    answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)
+    path = tmp_path / "questions.jsonl"
+    path.write_text(path.read_text().replace('"retries": 0, ', ""))
+    assert not any("retries" in row for row in read_questions(tmp_path))
+    work = answer_all(BENCHMARK, answerer_of(None), plan_in(tmp_path), nothing)
+    assert work["retries"] == {"medqa": 0, "medmcqa": 0}
 
 
 def test_a_question_too_long_for_the_window_is_answered_with_that_and_counted(tmp_path, answerer_of):

@@ -38,6 +38,20 @@ def test_golden_replies(case):
     assert reply.choice(LETTERS) == case["choice"]
 
 
+@pytest.mark.parametrize(
+    ("text", "of_letters", "of_text"),
+    [
+        ('{"answer_choice": "b.", "answer": "yes"}', True, True),
+        ('{"answer_choice": "E", "answer": " "}', False, False),
+        ('{"answer": "yes"}', False, True),
+        ('```json\n{"answer_choice": "B", "answer": "yes"}\n```', False, False),
+        ("B", False, False),
+    ],
+)
+def test_a_reply_is_what_was_asked_for_if_it_is_json_alone_with_a_choice_or_a_text(text, of_letters, of_text):
+    assert (parse_reply(text).is_asked(LETTERS), parse_reply(text).is_asked(())) == (of_letters, of_text)
+
+
 @given(REPLIES)
 def test_any_reply_is_read_without_an_error(text):
     reply = parse_reply(text)

@@ -219,7 +219,9 @@ def test_a_ranking_is_identified_by_retrieval_and_a_cross_encoder_s_weight_by_it
 
 def test_models_and_prompts_are_identified_elsewhere_by_their_hashes():
     settings = Settings.of(llm="none", prompt="p.txt", threads=3, cache=False, max_tokens=9)
-    assert settings.generation.identity() == {"max_tokens": 9, "context_window": 8192}
+    identity = {"max_tokens": 9, "json_mode": "constrained", "context_window": 8192}
+    assert settings.generation.identity() == identity
+    assert settings.replace(json_mode="free").generation.identity() == {**identity, "json_mode": "free"}
 
 
 def test_training_is_identified_by_its_section_precision_and_seed_and_unset_options_do_not_count():

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -99,7 +99,7 @@ class QuestionRow(TypedDict):
 
     `choice` is the letter that MIRAGE's scorer reads, null where it finds none and takes "A"; `right` is as it scores.
     `evidence` is null without retrieval; `gold_retrieved` tells whether a record that the question was made from is
-    among it, null where the question names none.
+    among it, null where the question names none. `retries` counts how often a free reply was asked for again.
     """
 
     task: str
@@ -110,6 +110,7 @@ class QuestionRow(TypedDict):
     choice: str | None
     right: bool
     reply: str
+    retries: NotRequired[int]  # which runs of before lack
     evidence: list[RetrievedHit] | None
     gold_pmids: list[int]
     gold_retrieved: bool | None
@@ -133,6 +134,7 @@ def question_row(
         choice=None if located.forced else located.letter,
         right=score_reply(question, reply).correct,
         reply=whole(reply),
+        retries=answer.retries if answer else 0,
         evidence=evidence,
         gold_pmids=list(question.pmids),
         gold_retrieved=any(hit["pmid"] in question.pmids for hit in evidence or ()) if known else None,

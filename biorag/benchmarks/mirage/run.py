@@ -125,7 +125,8 @@ def answer_all(benchmark: Benchmark, answerer: Answerer, run: MirageRun, on_prog
     an error nothing new is asked, and the answers under way are kept.
 
     Returns the numbers of questions answered now, before, and of all these by kept replies; how many were asked at a
-    time; and the seconds of each stage, earlier runs included, which with several at a time exceed those of the run.
+    time; and, earlier runs included, the retries of each task and the seconds of each stage, which with several at a
+    time exceed those of the run.
     """
     run.finished()
     with run.locked():
@@ -146,6 +147,7 @@ def answer_all(benchmark: Benchmark, answerer: Answerer, run: MirageRun, on_prog
         "resumed": resumed,
         "cached": sum("cached" in row["timings_ms"] for row in rows),
         "concurrency": run.at_a_time,
+        "retries": {task: sum(row.get("retries", 0) for row in rows if row["task"] == task) for task in benchmark},
         "seconds": _seconds(rows),
     }
 
@@ -260,13 +262,14 @@ def write_report(
 
     `work` is as `answer_all` returns it; `others` are the same questions of a run to compare with.
     """
-    scorings = score_all(benchmark, run.path, run.layout)
-    scores = {task: task_score(scored) for task, scored in scorings.items() if scored}
+    scorings, facts = score_all(benchmark, run.path, run.layout), dict(work)
+    retries = facts.pop("retries")
+    scores = {task: task_score(scored, retries[task]) for task, scored in scorings.items() if scored}
     report: dict[str, Any] = {
         "tasks": {task: asdict(score) for task, score in scores.items()},
         "average": average(scores),
         "config": {**config, "answer": run.method.name, "exclude_source": run.method.exclude_source},
-        "manifest": {**run.identity, "layout": asdict(run.layout), **work},
+        "manifest": {**run.identity, "layout": asdict(run.layout), **facts},
     }
     write_figures(run.path / PER_QUESTION, question_rows(benchmark, scorings))
     if others:

@@ -74,7 +74,8 @@ class TaskScore:
 
     `accuracy` is MIRAGE's, forced "A" answers included; `strict_accuracy` counts only strictly parsed
     replies as answers. `std` is sqrt(p(1−p)/n), `interval` Wilson's of 95 %, `chance` the accuracy that guessing has,
-    `parsed` the share of strictly parsed replies, and `letters` how often each was chosen.
+    `parsed` the share of strictly parsed replies, `malformed` the number of the others, `retries` how often free
+    replies were asked for again, and `letters` how often each was chosen.
     """
 
     n: int
@@ -84,12 +85,14 @@ class TaskScore:
     chance: float
     strict_accuracy: float
     parsed: float
+    malformed: int
+    retries: int
     forced_A: int  # noqa: N815  the report's key
     letters: dict[str, int]
 
 
-def task_score(scorings: Sequence[Scoring]) -> TaskScore:
-    """Return one task's figures from its scored questions, at least one."""
+def task_score(scorings: Sequence[Scoring], retries: int = 0) -> TaskScore:
+    """Return one task's figures from its scored questions, at least one, and the retries of their replies."""
     n = len(scorings)
     right = sum(scoring.correct for scoring in scorings)
     accuracy = right / n
@@ -101,6 +104,8 @@ def task_score(scorings: Sequence[Scoring]) -> TaskScore:
         chance=sum(1 / scoring.options for scoring in scorings) / n,
         strict_accuracy=sum(scoring.correct and scoring.strict for scoring in scorings) / n,
         parsed=sum(scoring.strict for scoring in scorings) / n,
+        malformed=sum(not scoring.strict for scoring in scorings),
+        retries=retries,
         forced_A=sum(scoring.forced for scoring in scorings),
         letters=dict(sorted(Counter(scoring.letter for scoring in scorings).items())),
     )
