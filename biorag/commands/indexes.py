@@ -1,4 +1,4 @@
-"""`biorag indexes`: list, show, rename, delete, export and import; `biorag snapshot`, the old name of the last two."""
+"""`biorag indexes`: list, show, rename, delete, clean, export, import; `biorag snapshot`, the last two's old name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from biorag.utils.progress import reported
 
 FIRST = ("snippets", "documents", "created", "updated", "complete", "similarity", "blocks")  # what a reader asks first
 
-app = Application(help="List, show, rename, delete, export and import indexes.", no_args_is_help=False)
+app = Application(help="List, show, rename, delete, clean, export and import indexes.", no_args_is_help=False)
 Name = Annotated[str, typer.Argument(help="Name of an index.")]
 File = Annotated[Path, typer.Argument(help="The file of an exported index.")]
 
@@ -34,6 +34,7 @@ def indexes(ctx: typer.Context, as_json: options.Json = False) -> None:
       biorag indexes show demo
       biorag indexes rename pubmed pubmed-2025
       biorag indexes delete demo
+      biorag indexes clean --dry-run
       biorag indexes export pubmed.tar.gz --name pubmed
       biorag indexes import pubmed.tar.gz --name restored
     """
@@ -202,6 +203,41 @@ def rename(
     rename_index(settings, new)
     told = f"Index {index!r} is {new!r} now"
     show.result({"name": new, "renamed_from": index}, as_json, lambda _: show.err.print(told, soft_wrap=True))
+
+
+@app.command()
+@expanded
+def clean(
+    settings: Annotated[Settings, Flags()],
+    run: Annotated[
+        Path | None, typer.Option(help="--out of a sweep or recipe, whose indexes and models go too; the report stays.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go.")] = False,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+) -> None:
+    """Remove exported models that no index uses, and what the steps of a sweep or recipe made.
+
+    Exports only save time: a reader's is made again when it is next used.
+
+    Examples:
+
+      biorag indexes clean --dry-run
+      biorag indexes clean --run runs/ablation
+    """
+    from biorag.recipes.cleaning import leftovers, remove
+
+    found = leftovers(settings, run)
+    size, removes = sum(leftover.bytes for leftover in found), bool(found) and not dry_run
+    if not as_json:
+        rows = [(leftover.kind, f"{leftover.bytes / 1e6:,.1f}", leftover.path) for leftover in found]
+        show.table(f"Left over: {size / 1e6:,.1f} MB", ["kind", "MB", "folder"], rows)
+    if removes:
+        options.confirm(f"Remove these {size / 1e6:,.1f} MB?", yes)
+        remove(settings, found, run)
+    if as_json:
+        folders = [asdict(leftover) | {"path": str(leftover.path)} for leftover in found]
+        show.print_json({"home": str(settings.home), "folders": folders, "bytes": size, "removed": removes})
 
 
 @app.command("export")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,13 +15,13 @@ from biorag.recipes.grid import Sweep, load_sweep
 from biorag.recipes.page import html_report
 from biorag.recipes.pictures import write_pictures
 from biorag.recipes.plan import Choices, RecipePlan
-from biorag.recipes.steps import Shared, Workshop
+from biorag.recipes.steps import HOME, Shared, Workshop
 from biorag.recipes.tables import Figures, findings_markdown, markdown
 from biorag.scale.planning import MachineKind
 from biorag.settings.services import announce
 from biorag.settings.settings import checked
 from biorag.types import Progress
-from biorag.utils.files import write_json, write_text
+from biorag.utils.files import disk_bytes, write_json, write_text
 from biorag.utils.registry import or_list
 
 REPORT = "report"
@@ -108,6 +109,8 @@ def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> d
         "hardware": plan.choices.hardware,
         "deviations": plan.changes.deviations(),
         **times,
+        "disk": {"out": disk_bytes(workshop.folder), "indexes": disk_bytes(workshop.folder / HOME)},
+        "freed_by": shlex.join(["biorag", "indexes", "clean", "--run", str(workshop.folder)]),
         "steps": [{key: record[key] for key in ("name", "command", "seconds")} for record in records],
         "tables": [table for table in tables if table["rows"]],
         "findings": figures.findings(plan.recipe.findings),
@@ -132,7 +135,7 @@ def report_markdown(report: Mapping[str, Any]) -> str:
 
 
 def report_head(report: Mapping[str, Any]) -> list[str]:
-    """Return what is said before the tables: what was run, how many questions were measured, and what a cell has."""
+    """Return what is said before the tables: what was run, the questions measured, what a cell has, and disk used."""
     measured = {count: name for name, count in reversed(report["questions"].items())}
     counts = "; ".join(f"{count:,} in {name!r}" for count, name in sorted(measured.items()))
     published = any(
@@ -144,6 +147,8 @@ def report_head(report: Mapping[str, Any]) -> list[str]:
         f"{report['seconds_of_steps'] / 60:.1f} minutes on {report['cpus']} cores.",
         *([f"Questions measured: {counts}."] if counts else []),
         f"Each cell: {cell}.",
+        f"Disk: {report['disk']['out'] / 1e6:,.1f} MB, {report['disk']['indexes'] / 1e6:,.1f} of them for indexes and "
+        f"their encoders; '{report['freed_by']}' removes indexes and models.",
     ]
 
 

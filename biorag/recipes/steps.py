@@ -32,6 +32,7 @@ from biorag.utils.runs import RunDirectory
 logger = logging.getLogger(__name__)
 
 SETTINGS = "biorag.toml"
+HOME, WORK = "home", "work"  # where the indexes of steps are, and what else they make
 TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node")
 METRICS = "metrics."  # before a measure's name, in the path of its figure in a report
 # In a step's arguments: its own folder, the folder of files that are written for it, the name of the index it makes.
@@ -121,8 +122,8 @@ class Shared:
 class Workshop:
     """Runs steps in a folder; finished ones are found again by their key.
 
-    A step's result is `steps/KEY.json`, what it makes lies in `work/KEY/`, what is written for it in `files/KEY/`, its
-    messages in `logs/KEY.txt`. All steps read the shared settings, which stand in `biorag.toml`.
+    A step's result is `steps/KEY.json`, what it makes lies in `work/KEY/`, its index in `home/`, what is written for it
+    in `files/KEY/`, its messages in `logs/KEY.txt`. All steps read the shared settings, which stand in `biorag.toml`.
     """
 
     def __init__(self, folder: Path, shared: Shared = Shared()) -> None:
@@ -134,7 +135,7 @@ class Workshop:
         for job in range(shared.jobs):
             self._places.put(self._gpus[job % len(self._gpus)] if self._gpus else "")
         # Settings are the run's alone: a variable of the user's would change results behind a step's key.
-        self.environment = {**for_children(os.environ, shared.settings), f"{PREFIX}HOME": str(self.folder / "home")}
+        self.environment = {**for_children(os.environ, shared.settings), f"{PREFIX}HOME": str(self.folder / HOME)}
         if shared.jobs > 1:
             threads = max(1, usable_cores() // shared.jobs)
             self.environment |= {"OMP_NUM_THREADS": str(threads), "BIORAG_THREADS": str(threads)}
@@ -164,7 +165,7 @@ class Workshop:
 
     def out(self, step: Step) -> Path:
         """Return the folder of a step's files."""
-        return self.folder / "work" / self.standing(step).key
+        return self.folder / WORK / self.standing(step).key
 
     def finished(self, step: Step) -> StepRecord | None:
         """Return the record of a finished step; None if it has not finished.
