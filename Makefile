@@ -26,7 +26,7 @@ $(VENV)/dev.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/starter.stamp
 
-# The encoder alone: the first answer, an extract, comes before llama-cpp-python is built.
+# Without llama-cpp-python, which takes minutes to build: answers are sentences of the evidence.
 $(VENV)/encoder.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Installing biorag[encoder] ..."
 	$(PIP) -e '.[encoder]'
@@ -35,9 +35,11 @@ $(VENV)/encoder.stamp: $(VENV)/bin/python pyproject.toml constraints.txt
 demo: $(VENV)/encoder.stamp
 	$(BIN)/biorag index demo --name demo
 	$(BIN)/biorag ask "How does metformin lower blood glucose?" --name demo
-	$(MAKE) --no-print-directory $(VENV)/starter.stamp
-	$(BIN)/biorag ask "Which vitamin is given with isoniazid?" --name demo --llm starter \
-		-o A=thiamine -o B=pyridoxine -o C=folate
+	$(BIN)/biorag ask "Which vitamin is given with isoniazid?" --name demo -o A=thiamine -o B=pyridoxine -o C=folate
+	$(BIN)/biorag ask "Why is pyridoxine given with isoniazid?" --name demo
+	@echo
+	@echo "biorag chose B by the snippet nearest to it, and said that no sentence confirms the choice. The last answer is"
+	@echo "two sentences of that snippet, word for word; [1] names it. Next: 'biorag index FOLDER' with papers of yours."
 
 # Two to four processes of one thread each; a file of tests stays in one, for the models that its tests share.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder

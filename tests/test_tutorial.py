@@ -46,3 +46,12 @@ def test_every_command_of_the_tutorial_prints_what_the_page_shows(tmp_path, monk
             before, shown, printed = printed.partition(passage)
             assert shown, (words, passage, before)
     entrez.close()
+
+
+def test_the_demonstration_ends_with_an_answer_that_is_right():
+    makefile = (Path(__file__).resolve().parents[1] / "Makefile").read_text(encoding="utf-8")
+    commands = re.findall(r"^\t\$\(BIN\)/biorag (.*)$", makefile, re.MULTILINE)
+    replies = [on_one_line(succeeded(invoke(*shlex.split(command))).stdout) for command in commands]
+    assert [command.partition(" ")[0] for command in commands] == ["index", "ask", "ask", "ask"]
+    assert "Answer: B. pyridoxine" in replies[2]
+    assert "peripheral neuropathy" in replies[3] and "[1] Pyridoxine supplements prevent it" in replies[3]
