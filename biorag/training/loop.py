@@ -24,11 +24,12 @@ from biorag.errors import BadInputError, MissingError, ServiceError, UsageError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.loading import best_device, uses_bf16
-from biorag.models.resources import ModelShape, model_shape
+from biorag.models.resources import ModelShape, duration, model_shape
 from biorag.settings.settings import Settings
 from biorag.settings.training import TrainingSettings
 from biorag.training.data import LABEL, Split, write_columns
 from biorag.training.estimating import (
+    Pace,
     TrainingEstimate,
     TrainingWork,
     columns_work,
@@ -58,6 +59,8 @@ logger = logging.getLogger(__name__)
 
 FULL = ("allocate memory", "out of memory", "ALLOC_FAILED")  # how the CPU, MPS and cuBLAS word it
 LOGGED = 100  # points on a loss curve
+FIRST = 10  # steps whose pace tells how long the run takes
+SHORT = 10  # seconds below which that is not told: saving the model and drawing the curves, not counted, take as long
 MAX_GRAD_NORM = 1.0
 WEIGHT_DECAY = 0.01
 CURVES = "curves.png"
@@ -375,7 +378,7 @@ def _datasets() -> Any:
 
 
 class _Watcher(TrainerCallback):  # type: ignore[misc]
-    """Shows progress, writes the curves at each checkpoint, evaluates and saves after the last step.
+    """Shows progress and the time to go, writes the curves at each checkpoint, evaluates and saves after the last step.
 
     It saves too when `checkpoint_minutes` have gone by. With `patience` it stops the run after that many evaluations in
     a row without a better metric, by the trainer's log, which each checkpoint keeps.
@@ -388,10 +391,12 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         self._patience = settings.patience
         self._interval = 60 * settings.checkpoint_minutes
         self._saved = time.monotonic()
+        self._pace = Pace()
         self.first_step = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.first_step = state.global_step
+        self._pace = Pace()
         self._saved = time.monotonic()
         self._on_progress(state.global_step)
 
@@ -403,13 +408,26 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         if hasattr(sampler, "set_epoch"):  # that of a plain job is told by its library
             sampler.set_epoch(int(state.epoch or 0))
 
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._pace.step_begins()
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._on_progress(1)
+        self._pace.step_ends()
+        if self._pace.steps == max(2, min(FIRST, (state.max_steps - self.first_step) // 2)) and is_first_process():
+            self._tell_time(state.max_steps, state.global_step, args.eval_steps if self._metric else 0)
         ends = state.global_step >= state.max_steps
         if ends or first_decides(time.monotonic() - self._saved >= self._interval):
             control.should_log = control.should_save = True  # what is not logged before a checkpoint is lost
         if ends:
             control.should_evaluate = self._metric is not None
+
+    def _tell_time(self, steps: int, done: int, every: int) -> None:
+        """Log how long the rest of the run takes, with an evaluation `every` so many steps and at the end."""
+        pace, evaluations = self._pace, math.ceil(steps / every) - (done - 1) // every if every else 0
+        measured = f"{pace.steps} steps" + (" and an evaluation" if pace.evaluation else "")
+        if (seconds := pace.seconds(steps - done, evaluations)) >= SHORT:
+            logger.info("about %s to go, by the pace of %s", duration(seconds), measured)
 
     def gives_up(self, state: TrainerState) -> bool:
         """Return whether the last evaluations were no better than one before them; the base's own does not count."""
@@ -417,6 +435,7 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         return bool(self._patience and values) and len(values) - 1 - values.index(max(values)) >= (self._patience or 0)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._pace.evaluated = True
         if self.gives_up(state):
             control.should_training_stop = True
 

@@ -89,6 +89,7 @@ def models(tiny_encoder, mined, tmp_path_factory):
 def test_json_is_the_manifest_and_nothing_else(models, stage, mined, tiny_encoder):
     out, result = models[stage]
     found = done(result)
+    assert "the first steps will tell the time" in " ".join(result.stderr.split())
     rows, _ = read_rows([mined])
     training, validation = split(rows, 0.2, 0)
     assert found.keys() == REPORTED | ({"difference_from_colbert_ai"} if stage == "reranker" else set())

@@ -71,6 +71,16 @@ def test_the_learning_rate_rises_in_the_warmup_and_falls_to_the_last_step(base, 
     assert (manifest["steps"], manifest["stopped_by"], manifest["batch_size"]) == (12, "max_steps", 8)
 
 
+@pytest.mark.parametrize(("validation", "measured"), [(8, "6 steps and an evaluation"), (0, "6 steps")])
+def test_half_of_a_short_run_tells_the_time_to_go(base, tmp_path, monkeypatch, caplog, validation, measured):
+    monkeypatch.setattr(loop, "SHORT", 0)
+    caplog.set_level("INFO", "biorag.training.loop")
+    split = Split(ROWS[:40], ROWS[40 : 40 + validation])
+    train_retriever(base, split, settings_of(train_max_steps=12, train_eval_steps=5), tmp_path / "m", {}, QUIET)
+    (told,) = (message for message in caplog.messages if "to go" in message)
+    assert told.startswith("about ") and told.endswith(f" to go, by the pace of {measured}")
+
+
 @pytest.mark.parametrize(
     ("negatives", "options"),
     [
