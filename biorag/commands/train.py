@@ -37,7 +37,10 @@ Rows = Annotated[
         show_default=False,
     ),
 ]
-Base = Annotated[str, typer.Option("--base", help="'starter', 'minilm', a directory, or a Hugging Face id.")]
+PACKAGED = (
+    "'starter' (a retriever trained on biomedical questions), 'minilm' (all-MiniLM-L6-v2, which it was made of), "
+)
+Base = Annotated[str, typer.Option("--base", help=f"{PACKAGED}a directory, or a Hugging Face id.")]
 Negatives = Annotated[
     str,
     typer.Option(
@@ -171,9 +174,7 @@ def retriever(
     rows: RowKind,
     base: Annotated[
         str,
-        typer.Option(
-            "--base", help="'starter', 'minilm', 'starter-llm', a directory, a Hugging Face id, or a decoder's .gguf."
-        ),
+        typer.Option("--base", help=f"{PACKAGED}'starter-llm', a directory, a Hugging Face id, or a decoder's .gguf."),
     ] = "starter",
 ) -> None:
     """Train a bi-encoder, which 'biorag index --encoder DIR' and sentence-transformers load.
@@ -332,13 +333,14 @@ def _shares(counts: Mapping[str, int], rows: int) -> str:
 
 
 def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
-    """Print the estimate, train, and report; only the first of several processes prints."""
+    """Print what the run starts from and takes, train, and report; only the first of several processes prints."""
+    from biorag.training.bases import described
     from biorag.training.run_directory import is_first_process
 
     if not is_first_process():
         training.run(result.out, facts, lambda _: None)
         return
-    show.err.print(training.estimate().sentence())
+    show.err.print(f"from {described(training.files)}: {training.estimate().sentence()}", soft_wrap=True)
     with show.progress("Steps", training.steps) as advance:
         manifest = training.run(result.out, facts, advance)
     if result.as_json:
