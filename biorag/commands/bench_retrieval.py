@@ -72,7 +72,8 @@ def retrieval(
     files.check([path for path in dataset.rglob("*") if path.is_file()])
     if files.run:
         _check_nothing_is_searched(line, filters, files)
-    data = development.split(settings, line).select(load_dataset(dataset))
+    whole = load_dataset(dataset)
+    data = development.split(settings, line).select(whole)
     if files.run_file:  # before hours of searching
         bench.check_run_ids(id for question, judged_ids in data.qrels.items() for id in (question, *judged_ids))
     other = bench.score_run(data, files.compare) if files.compare else None
@@ -85,7 +86,7 @@ def retrieval(
         bench.write_per_question(files.per_question, measured)
     if files.run_file:
         bench.write_run(files.run_file, measured.run)
-    report = bench.report(measured, how)
+    report = {**bench.report(measured, how), "of": len(whole.questions), "part": development.part}
     if other:
         report["comparison"] = {"run": str(files.compare), **bench.compare(measured, other, settings.seed)}
     show.result(report, as_json, _print)
@@ -106,7 +107,8 @@ def _print(report: Mapping[str, Any]) -> None:
 
     metrics = [{"measure": name, "value": value} for name, value in report["metrics"].items()]
     columns = {"measure": "measure", "value": "{value:.4f}"}
-    show.listing(f"{report['dataset']}: {report['questions']} questions", columns, metrics)
+    selected = "" if report["questions"] == report["of"] else f" of {report['of']}, {report['part']}"
+    show.listing(f"{report['dataset']}: {report['questions']} questions{selected}", columns, metrics)
     if times := report["timings_ms"]:
         columns = {"stage": "stage", **{name: f"{{{name}:.1f}}" for name in ("mean", "p50", "p95")}}
         stages = [{"stage": stage, **values} for stage, values in times.items()]

@@ -247,6 +247,8 @@ def _print_preview(planned: Mapping[str, Any]) -> None:
         show.out.print(f"  {shlex.join([*words[: place + 1], *words[place + 3 : -1]])}", soft_wrap=True)
         if step["fault"]:
             show.out.print(f"  does not fit: {step['fault']}", soft_wrap=True)
+    for departure in planned["departures"]:
+        show.err.print(f"departs from the paper: {departure}", soft_wrap=True)
     for server in planned["servers"]:
         calls = f", {server['calls']:,} calls" if server["calls"] else ""
         cost = f", about ${server['cost']:,.0f}" if server["cost"] else ""

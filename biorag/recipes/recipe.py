@@ -142,9 +142,13 @@ class Rehearsal(_Part):
 
 
 class Scale(_Part):
-    """A size to run the recipe at: paths of the inputs, values, settings, and the axes that differ."""
+    """A size to run the recipe at: paths of the inputs, values, settings, and the axes that differ.
+
+    `departures` say where it departs from the paper.
+    """
 
     about: str
+    departures: tuple[str, ...] = ()
     backbone: str
     inputs: Mapping[str, str] = {}
     values: Mapping[str, Value] = {}

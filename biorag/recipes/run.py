@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ def preview(plan: RecipePlan, out: Path, machine: MachineKind | None = None, job
     steps = [{"name": step.name, **asdict(found[step.key]), "command": workshop.command(step)} for step in plan.steps]
     return {
         "scale": plan.scale_name,
+        "departures": list(plan.scale.departures),
         "hardware": plan.choices.hardware,
         "machine": machine.name if machine else None,
         "steps": steps,
@@ -100,11 +101,16 @@ def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> d
     figures = Figures(plan, workshop, checked(plan.scale.settings).seed)
     records = [workshop.record(step) for step in plan.steps]
     tables = map(figures.table, plan.recipe.tables)
+    told = (
+        _measured(step.name, record["report"], figures.questions(step))
+        for step, record in zip(plan.steps, records, strict=True)
+    )
     return {
         "title": plan.recipe.title,
         "paper": plan.recipe.paper,
         "scale": plan.scale_name,
         "about": plan.scale.about,
+        "departures": list(plan.scale.departures),
         "backbone": plan.backbone.model,
         "hardware": plan.choices.hardware,
         "deviations": plan.changes.deviations(),
@@ -114,8 +120,22 @@ def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> d
         "steps": [{key: record[key] for key in ("name", "command", "seconds")} for record in records],
         "tables": [table for table in tables if table["rows"]],
         "findings": figures.findings(plan.recipe.findings),
-        "questions": {step.name: count for step in plan.steps if (count := figures.questions(step))},
+        "questions": {step.name: figures.questions(step) for step in plan.steps if figures.questions(step)},
+        "measured": list(dict.fromkeys(filter(None, told))),
     }
+
+
+def _measured(name: str, report: Mapping[str, Any], count: int) -> str:
+    """Return what questions a step measured, of which data set, and what of it no search could find; "" for none."""
+    if not count:
+        return ""
+    if "part" in report:
+        lacks = (report["judged"] or {}).get("missing", 0)
+        selected = f"{count:,}" if count == report["of"] else f"{count:,} of {report['of']:,} ({report['part']})"
+        missing = f", {lacks:,} of whose judged snippets are not indexed" if lacks else ""
+        return f"{selected} in {report['dataset']}{missing}"
+    counts = {task: values.get("n") for task, values in report.get("tasks", {}).items() if isinstance(values, dict)}
+    return ", ".join(f"{total:,} of {task}" for task, total in counts.items() if total) or f"{count:,} in {name!r}"
 
 
 def report_markdown(report: Mapping[str, Any]) -> str:
@@ -126,7 +146,8 @@ def report_markdown(report: Mapping[str, Any]) -> str:
         "",
         first,
         "",
-        *_deviations(report),
+        *listed("Where this scale departs from the paper:", report["departures"]),
+        *listed("Deviations from the recipe:", list(map(_deviation, report["deviations"]))),
         *(line for one in others for line in (one, "")),
     ]
     plots = [f"![{plot['title']}]({plot['name']}.png)\n" for plot in report["plots"]]
@@ -136,8 +157,6 @@ def report_markdown(report: Mapping[str, Any]) -> str:
 
 def report_head(report: Mapping[str, Any]) -> list[str]:
     """Return what is said before the tables: what was run, the questions measured, what a cell has, and disk used."""
-    measured = {count: name for name, count in reversed(report["questions"].items())}
-    counts = "; ".join(f"{count:,} in {name!r}" for count, name in sorted(measured.items()))
     published = any(
         cell["paper"] is not None for table in report["tables"] for row in table["rows"] for cell in row["cells"]
     )
@@ -145,18 +164,17 @@ def report_head(report: Mapping[str, Any]) -> list[str]:
     return [
         f"Scale {report['scale']}: {report['about']} Encoder {report['backbone']}. {len(report['steps'])} steps, "
         f"{report['seconds_of_steps'] / 60:.1f} minutes on {report['cpus']} cores.",
-        *([f"Questions measured: {counts}."] if counts else []),
+        *([f"Questions measured: {'; '.join(report['measured'])}."] if report["measured"] else []),
         f"Each cell: {cell}.",
         f"Disk: {report['disk']['out'] / 1e6:,.1f} MB, {report['disk']['indexes'] / 1e6:,.1f} of them for indexes and "
         f"their encoders; '{report['freed_by']}' removes indexes and models.",
     ]
 
 
-def _deviations(report: Mapping[str, Any]) -> list[str]:
-    """Return the lines on what was changed of the recipe."""
-    if not report["deviations"]:
-        return []
-    changes = [
-        f"- {one['step']}: `{one['name']}` = {one['value']} (recipe: {one['was']})" for one in report["deviations"]
-    ]
-    return ["Deviations from the recipe:", "", *changes, ""]
+def listed(title: str, items: Sequence[str]) -> list[str]:
+    """Return the lines of a list in Markdown under its title; none without items."""
+    return [title, "", *(f"- {item}" for item in items), ""] if items else []
+
+
+def _deviation(one: Mapping[str, Any]) -> str:
+    return f"{one['step']}: `{one['name']}` = {one['value']} (recipe: {one['was']})"
