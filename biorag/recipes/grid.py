@@ -21,6 +21,7 @@ from pydantic import (
 
 from biorag.conversion.run import QUERIES
 from biorag.conversion.sampling import qrels_of
+from biorag.corpus.sources import DEMO
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.recipes.recipe import Point, SharedSettings, check_no_secrets, read_toml
 from biorag.registries import NEGATIVES, swept_negatives
@@ -153,7 +154,7 @@ def load_sweep(path: Path) -> Sweep:
     if not sweep.evaluate and not sweep.mirage:
         raise BadInputError(f"{path} measures nothing: give `evaluate`, folders in BEIR's layout, or `mirage`")
     for file in sweep.files:
-        if not file.exists():
+        if not file.exists() and str(file) != DEMO:
             raise MissingError(f"{path} names {file}, which is not there")
     return sweep
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from biorag.corpus.sources import demo_file
-from biorag.errors import BadInputError, MismatchError, MissingError
+from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.recipes import steps
-from biorag.recipes.grid import cells, load_sweep
+from biorag.recipes.grid import Sweep, cells, load_sweep
 from biorag.recipes.plan import RecipePlan
 from biorag.recipes.steps import Shared, Step, Workshop
-from biorag.recipes.sweep import SCALE, recipe_of
+from biorag.recipes.sweep import SCALE, pipeline_of, recipe_of
 from tests import cli
-from tests.cli import done, invoke, options_of
+from tests.cli import done, failed, invoke, options_of, succeeded
 from tests.conftest import write_judged
 
 PATHS = {"train": ["train"], "corpus": ["corpus.jsonl"], "evaluate": ["test"]}
@@ -181,9 +181,100 @@ def test_the_papers_rerankers_learn_from_their_own_kind_and_in_batch_ones_alone_
     assert not any("--hard-negatives" in command for name, command in commands.items() if "retriever in-b" in name)
 
 
+def test_dimensions_of_several_values_are_axes_and_name_cells(sweep):
+    asked = sweep(
+        **{**SMALL, "negatives": ["in-batch"], "reranker": ["none"]},
+        base=["base", "starter"],
+        pretraining=["none", "corpus.jsonl"],
+    )
+    assert [cell.name for cell in cells(asked)][:4] == [
+        "BM25",
+        "base, base encoder",
+        "starter, base encoder",
+        "base, none, in-batch cosine",
+    ]
+    commands = {name: words(step) for name, step in steps_of(asked).items()}
+    first = "train retriever corpus.jsonl --pairs title-abstract --base starter --similarity cosine --out {out}"
+    assert commands["pretrained starter, corpus.jsonl, cosine"] == first
+    after = "retriever starter, corpus.jsonl, in-batch, cosine"
+    assert "--base <pretrained starter, corpus.jsonl, cosine>" in commands[after]
+    assert "--base starter " in commands["retriever starter, none, in-batch, cosine"]
+    assert [name for name in commands if name.startswith("retrieval-bm25")] == ["retrieval-bm25 base, test"]
+
+
+def test_answers_are_dimensions_too(sweep):
+    asked = sweep(
+        **{**SMALL, "negatives": ["in-batch"], "reranker": ["none"]},
+        mirage="benchmark.json",
+        mirage_tasks=["bioasq"],
+        mirage_limit=9,
+        k=[5, 10],
+        generator=["evidence", "base"],
+    )
+    commands = {name: words(step) for name, step in steps_of(asked).items()}
+    start = (
+        "bench mirage --benchmark benchmark.json --task bioasq --limit 9 --name <index in-batch, cosine> --no-rerank"
+    )
+    assert commands["answers-none in-batch, cosine, 10, evidence"] == f"{start} --k 10 --answer evidence --out {{out}}"
+    assert (
+        commands["answers-none in-batch, cosine, 5, base"]
+        == f"{start} --k 5 --answer generate --llm base --out {{out}}"
+    )
+    (_, table) = recipe_of(asked).tables
+    assert [column.title for column in table.columns] == ["average", "bioasq"]
+    assert [row.title for row in table.rows[-2:]] == ["in-batch cosine, k 10, evidence", "in-batch cosine, k 10, base"]
+
+
+def test_contrasts_are_of_one_dimension_over_all_others(sweep):
+    asked = sweep(
+        **{**SMALL, "k_init": [5, 50], "similarity": ["cosine", "dot"]}, aligned=["in-batch"], mirage="benchmark.json"
+    )
+    found = {one.text: (one.higher, one.lower) for one in recipe_of(asked).findings if "base encoder" not in one.text}
+    assert list(found) == [
+        f"{where}: {text}"
+        for where in ("test", "MIRAGE")
+        for text in (
+            *(f"aligned above {other} (in-batch)" for other in ("none", "untrained", "independent")),
+            *("in-batch above bm25", "cosine above dot", "k_init 50 above 5"),
+        )
+    ]
+    higher, lower = found["test: aligned above none (in-batch)"]
+    assert (higher.step, higher.at) == ("retrieval-aligned", {"dataset": "test", "negatives": "in-batch"})
+    assert (lower.step, lower.at) == ("retrieval-none", {"dataset": "test", "negatives": "in-batch"})
+    higher, lower = found["MIRAGE: k_init 50 above 5"]
+    assert (higher.step, higher.at, lower.at) == ("answers-aligned", {"k_init": 50}, {"k_init": 5})
+
+
+def test_a_sweep_of_a_folder_of_data(tmp_path):
+    write_judged(tmp_path / "data" / "asked", {"q1": "one?"}, [("q1", "s1", 1)])
+    (tmp_path / "data" / "mirage").mkdir()
+    (tmp_path / "data" / "mirage" / "benchmark.json").write_text("{}")
+    failed(ablate(tmp_path / "sweep.toml", "--init", tmp_path / "data"), "has no corpus")
+    (tmp_path / "data" / "snippets.jsonl").write_text("{}")
+    succeeded(ablate(tmp_path / "sweep.toml", "--init", tmp_path / "data"))
+    written = load_sweep(tmp_path / "sweep.toml")
+    assert (written.train, written.corpus) == ((tmp_path / "data" / "asked",), (tmp_path / "data" / "snippets.jsonl",))
+    assert written.guard == (written.mirage,) == (tmp_path / "data" / "mirage" / "benchmark.json",)
+    failed(ablate(tmp_path / "sweep.toml", "--init", tmp_path / "data"), "is there already")
+    failed(ablate(tmp_path / "sweep.toml"), "give --out")
+
+
+def test_a_pipeline_is_a_sweep_of_one_cell_that_ends_in_an_index_with_tokens(place):
+    asked = {"train": ["train"], "corpus": ["demo"], "negatives": ["bm25"], "similarity": ["dot"], "k_init": 20}
+    pipeline = pipeline_of(Sweep.of({**asked, "reranker": ["none", "aligned"]}), "mine")
+    listed = {step.name: words(step) for step in RecipePlan(pipeline, SCALE).steps}
+    names = ("base-index", "mined bm25", "retriever bm25, dot", "index bm25, dot", "mistakes bm25, dot")
+    assert list(listed) == [*names, "aligned bm25, dot", "tokens bm25, dot"], "nothing is measured without questions"
+    assert listed["tokens bm25, dot"] == (
+        "index demo --encoder <retriever bm25, dot> --similarity dot --reranker <aligned bm25, dot> --name mine"
+    )
+    with pytest.raises(UsageError, match=r"--hard-negatives: .* less than or equal to 64"):
+        Sweep.of({**asked, "hard_negatives": 65})
+
+
 def test_every_option_is_one_that_the_command_has(sweep):
     """The words are not checked elsewhere but by running them."""
-    for step in steps_of(sweep(**SMALL, guard=["benchmark.json"], max_positives=1)).values():
+    for step in steps_of(sweep(**SMALL, guard=["benchmark.json"], max_positives=1, mirage="benchmark.json")).values():
         assert {word for word in (*step.arguments, "--json") if word.startswith("--")} <= options_of(step.arguments)
 
 
@@ -423,7 +514,8 @@ def test_a_whole_sweep_and_again(tiny_encoder, tmp_path, monkeypatch):
     assert list(rows) == ["BM25", "base encoder", "in-batch cosine", "in-batch cosine, aligned, k_init 5"]
     assert len(found["steps"]) == len(list((tmp_path / "out" / "steps").iterdir())) == 9
     assert json.loads((tmp_path / "out" / "report.json").read_text()) == found
-    for finding in found["findings"]:
+    assert [finding["text"] for finding in found["findings"][:1]] == ["ds: aligned above none"]
+    for finding in found["findings"][1:]:
         name = finding["text"].removeprefix("ds: ").removesuffix(" above the base encoder")
         gain = rows[name]["nDCG@10"]["value"] - rows["base encoder"]["nDCG@10"]["value"]
         assert finding["low"] <= finding["difference"] <= finding["high"]
