@@ -49,9 +49,9 @@ class Loopback:
                 for name, value in {**headers, "Content-Length": str(len(body))}.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(body)
+                self.wfile.write(b"" if self.command == "HEAD" else body)
 
-            do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815
+            do_HEAD = do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815
 
         return Handler
 

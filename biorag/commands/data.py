@@ -1,20 +1,25 @@
-"""`biorag data convert` and `sample`."""
+"""`biorag data get`, `convert` and `sample`."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.application import Application
 from biorag.commands.groups import Flags, expanded
+from biorag.recipes import SUFFIX, papers
 from biorag.registries import FORMATS
 from biorag.settings.settings import Settings
+from biorag.utils.registry import or_list
+
+if TYPE_CHECKING:
+    from biorag.recipes.getting import WantedInput
 
 app = Application(help="Published data sets as the files that the other commands read.")
 
@@ -31,6 +36,68 @@ class Parts:
     test_ids: Annotated[Path | None, Option(help="pubmedqa: test_ground_truth.json, PMIDs of the test set.")] = None
     last: Annotated[int | None, Option(min=1, help="bioasq: last questions to keep for development.")] = None
     id_prefix: Annotated[str, Option(help="pubmedqa, bioasq: prefix of a PMID in ids of snippets.")] = ""
+
+
+@app.command()
+@expanded
+def get(
+    recipe: Annotated[str, Argument(help=f"Recipe: {or_list(papers())}, or a TOML file of yours.")],
+    settings: Annotated[Settings, Flags()],
+    inputs: Annotated[
+        list[str] | None, Argument(metavar="[INPUT]...", help="Inputs, by name. Default: all that are missing.")
+    ] = None,
+    scale: Annotated[str, Option(help="Size of the recipe whose inputs are got.")] = "full",
+    data: Annotated[Path, Option(help="Folder of the inputs, {data} in recipes.")] = Path("data"),
+    dry_run: Annotated[bool, Option("--dry-run", help="Only list what is missing.")] = False,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+) -> None:
+    """Get the missing inputs of a recipe: list them with size and licence, ask, and download.
+
+    Files and data sets of the Hugging Face hub are downloaded, and an interrupted download resumes. For the others
+    it prints the page that a person opens.
+
+    Examples:
+
+      biorag data get modernbert-colbert --dry-run
+      biorag data get modernbert-colbert mirage --data data
+      biorag data get bmretriever --scale full --yes --json
+    """
+    from biorag.recipes.getting import get_input, require_room_for, wanted_inputs
+    from biorag.recipes.recipe import load_recipe
+    from biorag.recipes.run import recipe_of
+
+    started = time.perf_counter()
+    loaded = load_recipe(Path(recipe) if recipe.endswith(SUFFIX) else recipe_of(recipe))
+    wanted = wanted_inputs(loaded, scale, data, inputs or ())
+    ours = [one for one in wanted if one.way != "by hand"]
+    if not as_json:
+        _print_wanted(wanted, f"Missing inputs of {recipe} at {scale}")
+    if ours and not dry_run:
+        require_room_for(ours, data)
+        options.confirm(f"Get {', '.join(one.name for one in ours)}, {sum(one.gigabytes for one in ours):g} GB?", yes)
+        for one in ours:
+            get_input(one, settings.services, show.progress)
+            show.err.print(f"{one.name}: {one.path}", soft_wrap=True)
+    if as_json:
+        listed = [{**asdict(one), "got": one in ours and not dry_run} for one in wanted]
+        seconds = round(time.perf_counter() - started, 3)
+        show.print_json({"recipe": recipe, "scale": scale, "inputs": listed, "seconds": seconds})
+
+
+def _print_wanted(wanted: Sequence[WantedInput], title: str) -> None:
+    """Print missing inputs, and on stderr what a person has to do."""
+    if not wanted:
+        show.err.print("no input is missing")
+        return
+    sizes = [f"{one.gigabytes:g}" if one.gigabytes else "unknown" for one in wanted]
+    rows = [(one.name, size, one.licence, one.way, one.path, one.what) for one, size in zip(wanted, sizes, strict=True)]
+    show.table(title, ["input", "GB", "licence", "way", "path", "what"], rows)
+    for one in wanted:
+        if one.way == "by hand":
+            show.err.print(
+                f"{one.name}, by hand: put it at {one.path}; {one.get or 'no page is known'}", soft_wrap=True
+            )
 
 
 @app.command()

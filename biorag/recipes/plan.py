@@ -29,7 +29,7 @@ from biorag.recipes.recipe import (
 )
 from biorag.recipes.steps import FIGURE, FILES, OUT, TITLE, Step
 from biorag.settings.settings import FIELDS, checked
-from biorag.utils.files import sha256_of
+from biorag.utils.files import is_there, sha256_of
 from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
 
@@ -89,7 +89,7 @@ class RecipePlan:
         self.hardware = _of(recipe.hardware, choices.hardware, "hardware profile") if choices.hardware else None
         self.axes: Mapping[str, tuple[AxisValue, ...]] = {**recipe.axes, **self.scale.axes}
         data = str(choices.data)
-        self.inputs = {name: path.replace("{data}", data) for name, path in self.scale.inputs.items()}
+        self.inputs = self.scale.paths(choices.data)
         optional = {name: recipe.inputs[name].option for name in self.inputs if recipe.inputs[name].option}
         self._absent = {name for name in optional if not Path(self.inputs[name]).exists()}
         given = {name: (option, self.inputs[name]) for name, option in optional.items()}
@@ -129,7 +129,7 @@ class RecipePlan:
     def missing(self) -> dict[str, str]:
         """Return the missing inputs of the scale: name to path."""
         there = (DEMO, *(self.inputs[name] for name in self._absent))
-        return {name: path for name, path in self.inputs.items() if path not in there and not Path(path).exists()}
+        return {name: path for name, path in self.inputs.items() if path not in there and not is_there(Path(path))}
 
     def lacking(self) -> list[str]:
         """Return missing inputs in words: the path, the data set, and where to get it."""

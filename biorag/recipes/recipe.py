@@ -76,7 +76,7 @@ class Input(_Part):
     """
 
     what: str
-    get: str = Field("", description="The command that fetches it, or the page that a person opens.")
+    get: str = Field("", description="A file's URL, `hf download …`, or what a person does.")
     licence: str = ""
     sha256: str = Field("", description="As published; empty where the publisher gives none.")
     gigabytes: float = Field(0, ge=0, description="To download.")
@@ -154,6 +154,10 @@ class Scale(_Part):
     values: Mapping[str, Value] = {}
     axes: Mapping[str, tuple[AxisValue, ...]] = {}
     settings: SharedSettings = {}
+
+    def paths(self, data: Path) -> dict[str, str]:
+        """Return the paths of the inputs in a folder of data, by name."""
+        return {name: path.replace("{data}", str(data)) for name, path in self.inputs.items()}
 
 
 class StepWork(_Part):
