@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from biorag.corpus.blocks import Splitter
     from biorag.corpus.rejects import RejectsFile
     from biorag.indexes.bm25 import LengthCounter
-    from biorag.indexes.writing import IndexReport, SurveyedCorpus
+    from biorag.indexes.writing import IndexReport, SnippetEncoding, SurveyedCorpus
     from biorag.models.exports import Role
     from biorag.models.finding import ModelFiles
     from biorag.models.text_encoder import TextEncoder
@@ -520,12 +520,14 @@ def open_generator(settings: Settings) -> OpenGenerator:
 class CorpusReading:
     """How a corpus is read: columns of tables, and whether what files no longer hold stays.
 
-    `enrich` is the service that is asked for records of papers; "" for none.
+    `enrich` is the service that is asked for records of papers; "" for none. `vectors` are published ones, which
+    snippets are given in place of encoding them.
     """
 
     columns: Columns = ()
     keep_missing: bool = False
     enrich: str = ""
+    vectors: Path | None = None
 
 
 @contextmanager
@@ -546,6 +548,7 @@ def survey_corpus(
     settings, `MissingError` if a file or model is missing, `OfflineError` if records are asked for in offline mode.
     """
     from biorag.indexes.holdings import Holdings, read_holdings
+    from biorag.indexes.published import PublishedEncoding, with_published
     from biorag.indexes.surveying import survey
     from biorag.indexes.token_vectors import token_files
     from biorag.indexes.writing import FileSync, SurveyedCorpus
@@ -555,6 +558,7 @@ def survey_corpus(
     store.check_layout(manifest)
     if manifest:
         check_settings(manifest, settings)
+    settings, published = with_published(settings, manifest, reading.vectors, progress)
     files = encoder_files(settings, manifest)
     token_model = token_files(settings, manifest, files)
     if manifest is None and settings.index.similarity is None:
@@ -562,8 +566,9 @@ def survey_corpus(
     similarity = similarity_of(settings, manifest)
 
     @cache
-    def encoding() -> SnippetEncoders:
-        return snippet_encoders(settings, files, token_model, similarity, manifest, surveyed.sample)
+    def encoding() -> SnippetEncoding:
+        encoders = snippet_encoders(settings, files, token_model, similarity, manifest, surveyed.sample)
+        return PublishedEncoding(published, encoders, encoders.encoder, similarity) if published else encoders
 
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
         corpus_files = find_files(corpus, Path(spool) / STDIN_FILE, settings.home, reading.columns)
@@ -579,7 +584,8 @@ def survey_corpus(
             if sync.is_shared:
                 surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_of)
                 sync = FileSync.of(holdings, corpus_files, surveyed, reading.keep_missing)
-        yield SurveyedCorpus(Store(settings), manifest, corpus_files, surveyed, split, encoding, rejects, sync)
+        parts = corpus_files, surveyed, split, encoding, rejects, sync, published
+        yield SurveyedCorpus(Store(settings), manifest, *parts)
 
 
 def enriched(settings: Settings, sources: list[Source], service: str, progress: Progress) -> list[Source]:

@@ -72,7 +72,8 @@ class IndexingRun(options.EncodingCluster):
     vectors: Annotated[
         Path | None,
         typer.Option(
-            help="Folder that 'biorag embed' wrote: load its vectors. CORPUS is the export then, if it has moved.",
+            help="Folder that 'biorag embed' wrote: load its vectors. CORPUS is the export then, if it has moved. Or "
+            "published embeddings of CORPUS, joined by id or PMID: a .npy file beside its ids, or a folder of them.",
             rich_help_panel=options.WORKERS,
         ),
     ] = None
@@ -88,6 +89,13 @@ class IndexingRun(options.EncodingCluster):
         bool, typer.Option("--estimate", help="Estimate time, disk and memory of a new index; write nothing.")
     ] = False
 
+    @property
+    def published(self) -> Path | None:
+        """Published vectors of the corpus, if they are named."""
+        from biorag.indexes.published import holds_arrays
+
+        return self.vectors if self.vectors and holds_arrays(self.vectors) else None
+
     def check(self, corpus: Sequence[str], line: CommandLine) -> None:
         """Hold that what is given fits together.
 
@@ -97,13 +105,13 @@ class IndexingRun(options.EncodingCluster):
             raise UsageError("--enrich is of a run that reads files here and writes: leave it out, or the other way")
         if self.estimate and (self.vectors or self.ray):
             raise UsageError("--estimate is of a run without --ray and --vectors: leave them out, or --estimate")
-        if self.vectors is None:
+        if self.vectors and (self.ray or self.stages):
+            raise UsageError("--vectors are encoded already, and --ray and --stages encode: leave one of them out")
+        if self.vectors is None or self.published:
             if not corpus:
                 raise UsageError("nothing says what to index: name CORPUS, as in 'biorag index demo'")
             if self.ray is None and (self.stages or self.workers or self.gpus):
                 raise UsageError("--stages, --workers and --gpus are for --ray: add it, or leave them out")
-        elif self.ray or self.stages:
-            raise UsageError("--vectors are encoded already, and --ray and --stages encode: leave one of them out")
         elif exported := set(line.parameters) & {"columns", "on_bad_line"}:
             option = "--" + min(exported).replace("_", "-")
             raise UsageError(f"{option} is for reading files, and --vectors were read before: leave it out")
@@ -163,12 +171,17 @@ def index(
       zcat corpus.jsonl.gz | biorag index - --name mine --json
       biorag index baseline/ updatefiles/ --ray auto --gpus 8 --stages /shared/pubmed --qdrant http://qdrant:6333
       biorag index --vectors vectors --name pubmed
+      biorag index baseline/ --name medcpt --vectors embeddings/ --encoder models/medcpt --similarity dot
     """
     corpus = corpus or []
     run.check(corpus, line)
     if not is_named(settings):
         settings = settings.replace(name=name_for(corpus, settings))
         show.err.print(f"Index {settings.index.name!r} (choose another with --name)", soft_wrap=True)
+    if run.published:
+        from biorag.indexes.published import without_tokens
+
+        settings = without_tokens(settings)
     settings = models.chosen(settings, line)
     named = parse_columns(columns) if columns is not None else ()
     folder = None if run.estimate else Store(settings).folder
@@ -177,7 +190,7 @@ def index(
         with survey_corpus(settings, corpus, rejected, show.progress, reading=CorpusReading(named)) as surveyed:
             estimate = surveyed.estimate()
         show.report(f"Index {estimate.name}, by a sample", asdict(estimate), as_json)
-    elif run.vectors:
+    elif run.vectors and not run.published:
         require("parquet")
         from biorag.scale.stages import load
 
@@ -194,7 +207,7 @@ def index(
             corpus,
             rejected,
             show.progress,
-            reading=CorpusReading(named, keep_missing, enrich or ""),
+            reading=CorpusReading(named, keep_missing, enrich or "", run.published),
             confirm=lambda question: options.confirm(question, yes),
         )
         _print_report(report, as_json)
@@ -205,6 +218,8 @@ def index(
 
 def _print_report(report: IndexReport, as_json: bool) -> None:
     values = asdict(report)
+    if not report.vectors:
+        del values["vectors"]
     if not as_json:
         values = {name: value for name, value in values.items() if name not in ("torn", "renamed") or value}
         values |= {f"files {part}": in_words(counts) for part, counts in values.pop("files").items() if counts}

@@ -106,7 +106,8 @@ class Manifest:
     `complete` is False from the first write of a run to its end, and after it while documents are torn that an earlier
     run, which was killed, was writing.
     `seconds` adds up the indexing runs. `checksums` is the SHA-256 of `checksums.json`, by which damage to the
-    shard's files is noticed; None while a run is under way, and for an index on a server.
+    shard's files is noticed; None while a run is under way, and for an index on a server. `vectors` is the hash of
+    the published vectors that snippets were given in place of encoding them.
     """
 
     name: Label
@@ -125,6 +126,7 @@ class Manifest:
     tokens: TokenParameters | None = None
     blocks: BlockParameters | None = None
     checksums: Sha256 | None = None
+    vectors: Sha256 | None = None
     format: int = FORMAT
 
     def to_json(self) -> dict[str, Any]:
@@ -147,6 +149,7 @@ class Manifest:
             "blocks": asdict(self.blocks) if self.blocks else None,
             "snippets": self.snippets,
             "sources": sorted(source.sha256 for source in self.sources),
+            **({"vectors": self.vectors} if self.vectors else {}),
         }
 
     @classmethod

@@ -21,6 +21,7 @@ from biorag.indexes.estimating import IndexEstimate, estimate
 from biorag.indexes.holdings import Holdings, is_held, key_of, write_holdings
 from biorag.indexes.manifest import Manifest, SourceRecord, TokenParameters
 from biorag.indexes.progress import IndexingProgress, clear_progress, read_progress, torn_note, write_progress
+from biorag.indexes.published import PublishedVectors
 from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import BlockSplit, EncodeSnippets, Updater, Winner
@@ -39,7 +40,8 @@ class IndexReport:
     All but `snippets`, the size of the index in the end, count documents. An interrupted run may have left those of
     `torn` half written. `files` counts those that were taken, and of folders those that were left, by kind. Documents
     of files that were `renamed` or moved are neither added nor deleted. `lacking` are papers that were read
-    and have no authors or year.
+    and have no authors or year. `vectors` counts snippets whose vectors were published, and that were encoded, where
+    published ones are named.
     """
 
     name: str
@@ -56,6 +58,7 @@ class IndexReport:
     files: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     renamed: int = 0
     lacking: tuple[str, ...] = ()
+    vectors: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
         return planned
     encoder = planned.encoder
     check_encoder(current, encoder.sha256, encoder.id, encoder.configuration)
-    fixed = attrgetter("tokens", "blocks", "similarity", "quantized", "bm25")
+    fixed = attrgetter("tokens", "blocks", "similarity", "quantized", "bm25", "vectors")
     if fixed(current) != fixed(planned):
         raise MismatchError(f"index {current.name!r} was made meanwhile, with other settings: run the command again")
     return replace(current, encoder=replace(current.encoder, configuration=encoder.configuration))
@@ -300,13 +303,15 @@ class SurveyedCorpus:
     load_encoding: Callable[[], SnippetEncoding]
     rejects: RejectsFile | None
     sync: FileSync
+    published: PublishedVectors | None = None
 
     def _planned(self) -> Manifest:
         """Return the manifest of the index, or of the one to be made."""
         if self.manifest is not None:
             return self.manifest
         encoding = self.load_encoding()
-        return self.store.new_manifest(encoding.encoder.identity, self.survey.avg_len, encoding.parameters)
+        new = self.store.new_manifest(encoding.encoder.identity, self.survey.avg_len, encoding.parameters)
+        return replace(new, vectors=self.published.sha256 if self.published else None)
 
     def estimate(self) -> IndexEstimate:
         """Return an estimate of indexing it; nothing is written."""
@@ -331,4 +336,5 @@ class SurveyedCorpus:
         files = {"taken": self.files.taken, "left": self.files.left}
         renamed = min(report.added, report.deleted, self.sync.renamed)
         added, deleted, lacking = report.added - renamed, report.deleted - renamed, tuple(self.sync.lacking)
-        return replace(report, files=files, added=added, deleted=deleted, renamed=renamed, lacking=lacking)
+        report = replace(report, files=files, added=added, deleted=deleted, renamed=renamed, lacking=lacking)
+        return replace(report, vectors=self.published.counts) if self.published else report

@@ -57,6 +57,7 @@ def test_the_file_says_what_design_asks_for(tmp_path):
         "tokens": None,
         "blocks": {"tokens": 300, "overlap": 60},
         "checksums": None,
+        "vectors": None,
         "format": FORMAT,
     }
     assert set(values) == {field.name for field in fields(Manifest)}
