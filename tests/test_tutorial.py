@@ -1,4 +1,4 @@
-"""Every command of docs/tutorial.md is run in order, and prints what the page shows."""
+"""Every command of docs/tutorial.md and docs/paper.md is run in order, and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ from tests.tutorial import RECORDS, pubmed, write_papers
 
 pytestmark = pytest.mark.slow
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "tutorial.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
-def transcript() -> Iterator[tuple[list[str], list[str]]]:
+def blocks(page: str, kind: str) -> list[str]:
+    """Return the fenced blocks of a kind in a page of the documentation."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def transcript(page: str) -> Iterator[tuple[list[str], list[str]]]:
     """Yield the words of each command, and the passages of output shown below it; `...` stands between passages."""
-    for block in re.findall(r"^```console\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
+    for block in blocks(page, "console"):
         for turn in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, output = turn.partition("\n")
             passages = re.split(r"^\.\.\.$", output, flags=re.MULTILINE)
@@ -37,19 +43,33 @@ def test_every_command_of_the_tutorial_prints_what_the_page_shows(tmp_path, monk
     write_papers(Path("papers"))
     entrez = Entrez()
     entrez.found, entrez.records = list(RECORDS), pubmed
-    turns = list(transcript())
-    assert len(turns) > 7
-    for (program, *words), passages in turns:
-        assert program == "biorag"
-        printed = on_one_line(succeeded(invoke(*words, BIORAG_EUTILS=entrez.url)).output)
-        for passage in passages:
-            before, shown, printed = printed.partition(passage)
-            assert shown, (words, passage, before)
+    assert follow("tutorial.md", BIORAG_EUTILS=entrez.url) > 7
     entrez.close()
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_main_paper_in_ten_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (sweep,) = blocks("paper.md", "toml")
+    Path("sweep.toml").write_text(sweep, encoding="utf-8")
+    assert follow("paper.md", BIORAG_HOME=str(tmp_path / "home")) == 11, "ten, and one that makes the questions"
+
+
+def follow(page: str, **environment: str) -> int:
+    """Run a page's commands, hold that each prints what is shown below it, and return how many there are."""
+    turns = list(transcript(page))
+    for (program, *words), passages in turns:
+        assert program == "biorag"
+        printed = on_one_line(succeeded(invoke(*words, **environment)).output)
+        for passage in passages:
+            before, shown, printed = printed.partition(passage)
+            assert shown, (words, passage, before)
+    return len(turns)
+
+
 def test_the_demonstration_ends_with_an_answer_that_is_right():
-    makefile = (Path(__file__).resolve().parents[1] / "Makefile").read_text(encoding="utf-8")
+    makefile = (DOCS.parent / "Makefile").read_text(encoding="utf-8")
     commands = re.findall(r"^\t\$\(BIN\)/biorag (.*)$", makefile, re.MULTILINE)
     replies = [on_one_line(succeeded(invoke(*shlex.split(command))).stdout) for command in commands]
     assert [command.partition(" ")[0] for command in commands] == ["index", "ask", "ask", "ask"]

@@ -249,14 +249,14 @@ def test_a_sweep_of_a_folder_of_data(tmp_path):
     write_judged(tmp_path / "data" / "asked", {"q1": "one?"}, [("q1", "s1", 1)])
     (tmp_path / "data" / "mirage").mkdir()
     (tmp_path / "data" / "mirage" / "benchmark.json").write_text("{}")
-    failed(ablate(tmp_path / "sweep.toml", "--init", tmp_path / "data"), "has no corpus")
+    failed(ablate(tmp_path / "sweep.toml", "--init", tmp_path / "data"), 4, "has no corpus")
     (tmp_path / "data" / "snippets.jsonl").write_text("{}")
     succeeded(ablate(tmp_path / "sweep.toml", "--init", tmp_path / "data"))
     written = load_sweep(tmp_path / "sweep.toml")
     assert (written.train, written.corpus) == ((tmp_path / "data" / "asked",), (tmp_path / "data" / "snippets.jsonl",))
     assert written.guard == (written.mirage,) == (tmp_path / "data" / "mirage" / "benchmark.json",)
-    failed(ablate(tmp_path / "sweep.toml", "--init", tmp_path / "data"), "is there already")
-    failed(ablate(tmp_path / "sweep.toml"), "give --out")
+    failed(ablate(tmp_path / "sweep.toml", "--init", tmp_path / "data"), 2, "is there already")
+    failed(ablate(tmp_path / "sweep.toml"), 2, "give --out")
 
 
 def test_a_pipeline_is_a_sweep_of_one_cell_that_ends_in_an_index_with_tokens(place):
