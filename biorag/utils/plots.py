@@ -165,8 +165,9 @@ class PointPanel:
             colour = COLOURS[number % len(COLOURS)]
             axes.plot([x], [y], MARKERS[number % len(MARKERS)], color=colour, markersize=6)
         if self.log_x:
-            for ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-                ticks("{x:g}")
+            axes.xaxis.set_major_formatter("{x:g}")
+            lowest, highest = axes.get_xlim()
+            axes.xaxis.set_minor_formatter("{x:g}" if highest < 10 * lowest else "")
         axes.figure.draw_without_rendering()  # now it is known where they stand
         placed: list[tuple[float, float]] = []
         for number, (name, point) in enumerate(self.points.items()):
