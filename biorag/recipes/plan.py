@@ -40,7 +40,15 @@ BLANK = re.compile(r"\{([^{}\"]+)\}")  # no object of JSON
 NAMED = re.compile(r"(?P<name>[\w-]+)(?:\((?P<at>[^()]*)\))?(?P<title>\.name)?(?::(?P<figure>[\w.@+-]+))?")
 EVERY = "*"  # value of an axis
 BATCH = "train_batch_size"
-EXTRAS = {"train": "train", "tune prompt": "prompts", "bench mteb": "mteb", "--baseline": "bench", "--lora": "decoders"}
+COLBERT = "a reranker timed beside colbert-ai"
+EXTRAS = {
+    COLBERT: "colbert",
+    "train": "train",
+    "tune prompt": "prompts",
+    "bench mteb": "mteb",
+    "--baseline": "bench",
+    "--lora": "decoders",
+}
 SHARED = (("train", "retriever"), ("train", "reranker"))  # the trainings that several processes may share
 
 
@@ -124,6 +132,8 @@ class RecipePlan:
         said: set[str] = set()
         for arguments in (step.arguments for step in self.steps):
             said |= {arguments[0], " ".join(arguments[:2]), *(word for word in arguments if word.startswith("--"))}
+            if {"--baseline", "--reranker"} <= set(arguments):
+                said.add(COLBERT)
         return sorted({extra for word, extra in EXTRAS.items() if word in said})
 
     def missing(self) -> dict[str, str]:
