@@ -54,7 +54,7 @@ class QuestionValues:
         """Return the 95 % interval of the figure: by bootstrap, or of shares of questions by Wilson's interval.
 
         The bootstrap of a share of 0 or 1 has no width. Intervals of several sets are combined as Zou and Donner do
-        do (2008, Construction of confidence limits about effect measures, MOVER).
+        (2008, Construction of confidence limits about effect measures, MOVER).
         """
         if all(np.isin(values, (0.0, 1.0)).all() for values in self.values):
             return self._of_shares()

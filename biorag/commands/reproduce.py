@@ -369,7 +369,8 @@ def pipeline(
     plan = pipeline_plan(asked, name, Choices(changes=changes, read=partial(read_line, ctx.find_root())))
     _check(plan, jobs, yes=True)
     _report(plan, out, jobs, as_json)
-    for kind, folder in made(plan, out).items():
+    models = made(plan, out)
+    for kind, folder in models.items():
         show.err.print(f"{kind}: {folder}", soft_wrap=True)
-    ask = f'biorag ask "..." --name {name} --reranker {made(plan, out)["reranker"]}'
+    ask = f'biorag ask "..." --name {name} --reranker {models["reranker"]}'
     show.err.print(f"index: {name}; {ask}", soft_wrap=True)

@@ -101,10 +101,8 @@ def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> d
     figures = Figures(plan, workshop, checked(plan.scale.settings).seed)
     records = [workshop.record(step) for step in plan.steps]
     tables = map(figures.table, plan.recipe.tables)
-    told = (
-        _measured(step.name, record["report"], figures.questions(step))
-        for step, record in zip(plan.steps, records, strict=True)
-    )
+    questions = {step.name: count for step in plan.steps if (count := figures.questions(step))}
+    told = (_measured(record["name"], record["report"], questions.get(record["name"], 0)) for record in records)
     return {
         "title": plan.recipe.title,
         "paper": plan.recipe.paper,
@@ -120,7 +118,7 @@ def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> d
         "steps": [{key: record[key] for key in ("name", "command", "seconds")} for record in records],
         "tables": [table for table in tables if table["rows"]],
         "findings": figures.findings(plan.recipe.findings),
-        "questions": {step.name: figures.questions(step) for step in plan.steps if figures.questions(step)},
+        "questions": questions,
         "measured": list(dict.fromkeys(filter(None, told))),
     }
 
