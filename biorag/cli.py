@@ -62,6 +62,7 @@ TRAIN = Registry(
         cross-encoder      | train:cross_encoder      | Train a cross-encoder.
         question-generator | train:question_generator | Train a question generator.
         reader             | train:reader             | Train a reader of claims and answers.
+        generator          | train:generator          | Train a generator that reads evidence.
     """),
 )
 PROGRAM = Registry(

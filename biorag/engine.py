@@ -6,7 +6,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
@@ -117,20 +117,22 @@ class OpenIndex:
     def search(self, question: Question, where: Where) -> Ranking:
         """Return the evidence for a question among the snippets that fulfil `where`.
 
-        An open question is searched in plain words; if the hits spell one of them otherwise, once more as they do.
+        An open question is searched in plain words, with what the literature writes for them, and once more if the hits
+        spell a word otherwise. The ranking's query is the question as the hits word and spell it.
         """
+        from biorag.answering.vocabulary import load_vocabulary
         from biorag.answering.wording import plainly_worded, respelled
 
-        limit, wheres, retracted = (
-            self.hits_of(question),
-            [self.checked(where)],
-            self.settings.retrieval.include_retracted,
-        )
-        text = question.text if question.options else plainly_worded(question.text)
-        ranking = self.retriever.search_all([text], limit, wheres, retracted)[0]
-        if question.options or (spelled := respelled(text, ranking.hits)) == text:
-            return ranking
-        return self.retriever.search_all([spelled], limit, wheres, retracted)[0]
+        wheres, retracted = [self.checked(where)], self.settings.retrieval.include_retracted
+        search = partial(self.retriever.search_all, limit=self.hits_of(question), wheres=wheres, retracted=retracted)
+        if question.options:
+            return search([question.text])[0]
+        vocabulary = load_vocabulary(self.settings.abstention.vocabulary)
+        text = plainly_worded(question.text)
+        ranking = search([vocabulary.expanded(text)])[0]
+        if (spelled := respelled(text, ranking.hits)) != text:
+            ranking = search([vocabulary.expanded(spelled)])[0]
+        return replace(ranking, query=vocabulary.reworded(spelled, ranking.hits))
 
     def models_used(self, generator: Generator | None) -> dict[str, Any]:
         """Return the names of the models that answer."""
@@ -336,20 +338,36 @@ def packaged_reader(spec: str, settings: Settings | None = None) -> Reader | Non
 
 
 def model_reader(spec: str, settings: Settings) -> Reader:
-    """Open a cross-encoder; it is exported the first time."""
+    """Open a cross-encoder, which is exported the first time, or a language model that was taught to read."""
     from biorag.models.exported import holds_export, load_reader, open_reader
     from biorag.models.exports import PRECISIONS
-    from biorag.models.finding import find_encoder
+    from biorag.models.finding import GGUF_ADAPTER, find_encoder
     from biorag.models.labels import label_columns
 
     spec, precision = spec.removeprefix(CROSS_PREFIX), settings.retrieval.precision
     if holds_export(Path(spec)):
         return open_reader(Path(spec))
+    if (Path(spec) / GGUF_ADAPTER).is_file():
+        return llama_reader(spec, settings)
     files = find_encoder(spec)
     label_columns(files)  # which torch need not be loaded for
     if precision in PRECISIONS:
         _export(lambda: files, "reader", settings.exports)
     return load_reader(files, precision, settings.exports)
+
+
+def llama_reader(folder: str, settings: Settings) -> Reader:
+    """Open a language model in this process with the adapter of a folder of `biorag train generator`."""
+    from biorag.answering.readers.likelihood import LikelihoodReader
+    from biorag.generators.source import generator_source
+    from biorag.models.labels import read_trust
+
+    source = generator_source(folder)
+    generator = source.open(settings, 1)
+    assert generator is not None, "a folder is a model's"
+    return LikelihoodReader(
+        _cached(generator, settings.replace(llm=folder)), read_trust(Path(folder)), source.identity()
+    )
 
 
 def server_reader(url: str, settings: Settings) -> Reader:

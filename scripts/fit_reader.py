@@ -27,9 +27,10 @@ from biorag.answering.readers.windows import EvidenceWindows
 from biorag.benchmarks.significance import wilson
 from biorag.corpus.claims import read_claims
 from biorag.engine import load_encoder
-from biorag.models.exported import TRUST, ExportedReader, open_reader
+from biorag.models.exported import ExportedReader, open_reader
 from biorag.models.exporting import write_export
 from biorag.models.finding import find_encoder
+from biorag.models.labels import TRUST
 from biorag.training.reading import read_rows
 from biorag.training.rows import is_held_out
 from biorag.types import LABELS

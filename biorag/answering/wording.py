@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -15,7 +14,7 @@ from biorag.utils.parsing import packaged_toml
 
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 SHORTEST = 5  # letters of a word that is corrected
-ALIKE = 0.84  # ratio of `difflib` from which two spellings are of one word
+LONG = 8  # letters from which two may be wrong, not one
 UNSEEN = 1.0  # rarity of a word that no snippet held of those that words were counted in
 
 
@@ -45,7 +44,8 @@ def plainly_worded(question: str) -> str:
 def respelled(question: str, hits: Sequence[Hit]) -> str:
     """Return a question with words that no snippet is known to hold spelt as the hits spell the nearest word.
 
-    What the hits hold stays, and so do names with digits, which differ in one character from other names.
+    A letter may be wrong, missing, too many, or change places with the next; in a long word two. What the hits hold
+    stays, and so do names with digits, which differ in one character from other names.
     """
     words = (word for hit in hits for word in _WORD.findall(hit.snippet.contents))
     held = {word.lower(): word for word in words if len(word) >= SHORTEST}
@@ -54,10 +54,27 @@ def respelled(question: str, hits: Sequence[Hit]) -> str:
         word = match[0].lower()
         if len(word) < SHORTEST or word in held or _joined(question, match) or _known(word):
             return match[0]
-        nearest = difflib.get_close_matches(word, [other for other in held if other[0] == word[0]], 1, ALIKE)
-        return held[nearest[0]] if nearest else match[0]
+        faults = {other: _faults(word, other) for other in held if other[0] == word[0]}
+        nearest = min(faults, key=lambda other: faults[other], default=word)
+        return held[nearest] if faults.get(nearest, LONG) <= 1 + (len(word) >= LONG) else match[0]
 
     return _WORD.sub(spelt, question)
+
+
+def _faults(word: str, other: str) -> int:
+    """Return by how many letters two words differ: their optimal string alignment distance."""
+    if abs(len(word) - len(other)) > 2:
+        return LONG
+    before: list[int] = []
+    last = list(range(len(other) + 1))
+    for row, letter in enumerate(word, 1):
+        line = [row]
+        for column, theirs in enumerate(other, 1):
+            line.append(min(last[column] + 1, line[-1] + 1, last[column - 1] + (letter != theirs)))
+            if row > 1 < column and (letter, word[row - 2]) == (other[column - 2], theirs):
+                line[-1] = min(line[-1], before[column - 2] + 1)
+        before, last = last, line
+    return last[-1]
 
 
 def _known(word: str) -> bool:

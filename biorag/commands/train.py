@@ -19,7 +19,15 @@ from biorag.models.finding import find_base, find_encoder
 from biorag.registries import own_negatives
 from biorag.settings.section import DATA, RUN
 from biorag.settings.settings import Settings
-from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, READER, RERANKER, RETRIEVER, TrainingSettings
+from biorag.settings.training import (
+    CROSS_ENCODER,
+    GENERATOR,
+    QUESTION_GENERATOR,
+    READER,
+    RERANKER,
+    RETRIEVER,
+    TrainingSettings,
+)
 
 if TYPE_CHECKING:
     from biorag.training.data import Split
@@ -324,6 +332,45 @@ def reader(
     files = find_encoder(base)
     split, facts = ReaderRows(contamination.policy, settings, limit, claim_only).read(rows, held_out or ())
     _run(CrossEncoderTraining(files, settings, reading(split, files, settings)), facts, result)
+
+
+@expanded
+def generator(
+    rows: Annotated[
+        list[Path],
+        typer.Argument(
+            help="JSONL, gzipped or not: inference pairs, claims with text and label, or questions with passages and "
+            "answers.",
+            metavar="ROWS...",
+        ),
+    ],
+    result: Result,
+    settings: Annotated[Machine, Flags(TrainingSettings, model=GENERATOR)],
+    contamination: Annotated[options.Contamination, DATA],
+    base: Annotated[
+        str,
+        typer.Option("--base", help="'starter-llm' (SmolLM2-135M), a GGUF file, a directory, or a Hugging Face id."),
+    ] = "starter-llm",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Maximum claims and yes/no questions of a file.", rich_help_panel=DATA)
+    ] = None,
+    answers: Annotated[
+        int, typer.Option(min=0, help="Maximum open questions of a file, with their answers.", rich_help_panel=DATA)
+    ] = 0,
+) -> None:
+    """Train a generator: a small adapter of a Llama that reads evidence and answers by it; --llm and --reader load it.
+
+    It learns in the prompts of 'ask' and 'verify': yes, no or maybe beside evidence, and answers with citations.
+
+    Examples:
+
+      biorag train generator nli/*.jsonl.gz claims/*.jsonl.gz --out models/generator
+      biorag train generator qa/bioasq_1_6.jsonl.gz --answers 2000 --max-tokens 1024 --out models/generator
+    """
+    from biorag.training.generator import Exchanges, GeneratorTraining
+
+    split, facts = Exchanges(contamination.policy, settings, limit, answers).read(rows)
+    _run(GeneratorTraining(find_base(base), split, settings), facts, result)
 
 
 def _shares(counts: Mapping[str, int], rows: int) -> str:

@@ -57,12 +57,14 @@ class LlamaGenerator:
     The tokens before the user's text are evaluated once for all prompts that share them, and always in a batch of their
     own: a prompt's logits are the same to the last bit whether its prefix was evaluated before or not.
 
-    `threads` defaults to all cores. Raises `MissingError` if llama.cpp cannot load the file, or render its chat
-    template.
+    `threads` defaults to all cores; `adapter` is a GGUF file of LoRA matrices that are put on the model. Raises
+    `MissingError` if llama.cpp cannot load a file, or render its chat template.
     """
 
-    def __init__(self, path: Path, context_window: int, threads: int | None = None) -> None:
-        self.name = path.stem
+    def __init__(
+        self, path: Path, context_window: int, threads: int | None = None, adapter: Path | None = None
+    ) -> None:
+        self.name = adapter.parent.name if adapter else path.stem
         self.context_window = min(context_window, _trained_window(path))
         cores = threads or usable_cores()
         try:
@@ -72,6 +74,7 @@ class LlamaGenerator:
                 n_threads=cores,
                 n_threads_batch=cores,
                 n_gpu_layers=-1,
+                lora_path=str(adapter) if adapter else None,
                 verbose=False,
             )
         except (ValueError, RuntimeError, OSError, AssertionError) as error:

@@ -29,27 +29,28 @@ PROMPT = Prompt("You answer in JSON.", "Is fever a symptom?")
 QUESTION = Question("trial", PROMPT.user, {"A": "yes", "B": "no"})
 
 
-def try_out(path: Path, records: Path) -> None:
-    """Load a model, score and write a few tokens in a child process; once, until the file changes.
+def try_out(path: Path, records: Path, adapter: Path | None = None) -> None:
+    """Load a model, score and write a few tokens in a child process; once, until a file changes.
 
-    `records` is the folder of the files that passed. Raises `MissingError` if the model does not load, or its process
-    fails.
+    `adapter` is put on the model; `records` is the folder of the files that passed. Raises `MissingError` if the model
+    does not load, or its process fails.
     """
-    state = path.stat()
-    record = records / f"{state.st_dev}-{state.st_ino}-{state.st_size}-{state.st_mtime_ns}"
-    tried = f"{path.resolve()}\n{version('llama-cpp-python')}\n"
+    files = [path, adapter] if adapter else [path]
+    states = [file.stat() for file in files]
+    record = records / "+".join(f"{one.st_dev}-{one.st_ino}-{one.st_size}-{one.st_mtime_ns}" for one in states)
+    tried = "".join(f"{file.resolve()}\n" for file in files) + f"{version('llama-cpp-python')}\n"
     if record.is_file() and record.read_text(encoding="utf-8") == tried:
         return
-    _run(path)
+    _run(path, adapter)
     try:
         write_text(record, tried)
     except OSError as error:
         logger.warning("that %s loads cannot be recorded (%s): it is tried again next time", path, error)
 
 
-def _run(path: Path) -> None:
+def _run(path: Path, adapter: Path | None) -> None:
     try:
-        fault = reply_apart(_trial, (path,), TRIAL_SECONDS)
+        fault = reply_apart(_trial, (path, adapter), TRIAL_SECONDS)
     except ApartError as error:
         if error.slow:
             raise MissingError(f"{path} did not load within {TRIAL_SECONDS} seconds: name another GGUF file") from None
@@ -58,13 +59,13 @@ def _run(path: Path) -> None:
         raise MissingError(fault)
 
 
-def _trial(path: Path) -> str:
+def _trial(path: Path, adapter: Path | None) -> str:
     """Return an empty text if the model loads and writes, else the reason; runs in the child process."""
     from biorag.generators.llama import LlamaGenerator
 
     try:
         _render(path)
-        generator = LlamaGenerator(path, WINDOW)
+        generator = LlamaGenerator(path, WINDOW, adapter=adapter)
         generator.score(PROMPT, tuple(QUESTION.options))
         generator.generate(GenerationRequest(PROMPT, schema_for(QUESTION, 0), 4))
     except BioragError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +32,7 @@ from biorag.models.exports import (
 )
 from biorag.models.finding import ModelFiles, first_line
 from biorag.models.formats.directory import check_folder
+from biorag.models.labels import read_trust
 from biorag.models.text_encoder import TextEncoder
 from biorag.models.token_projection import unit
 from biorag.types import LABELS, Encoded, Reader, Reading, TokenEncoder, Trust, Vectors
@@ -44,7 +44,6 @@ logger = logging.getLogger(__name__)
 MANY = 200  # passages, from which torch in bfloat16 gains more than it takes to load
 # The outputs of a graph: of each token, and of the text; a reader's are the probabilities of its labels.
 TOKENS, VECTOR = "token_embeddings", "sentence_embedding"
-TRUST = "trust.json"  # of a reader: from which probabilities its words count, and how that was measured
 PACKAGED_READER = Path(__file__).with_name("reader")
 
 Matrix = NDArray[np.int64]
@@ -299,9 +298,9 @@ def open_reader(folder: Path, name: str = "") -> ExportedReader:
         raise MissingError(f"the reader in {folder} is damaged: its files are not those of its {RECORD}; {FETCH}")
     if record.files.dimension not in (len(LABELS), len(LABELS) + 1):
         raise MissingError(f"the model in {folder} is an exported encoder, not a reader: name another")
-    trust = Trust(**json.loads((folder / TRUST).read_bytes())["trust"]) if (folder / TRUST).is_file() else Trust()
     try:
-        return ExportedReader(ExportedModel(folder, record.files), name or str(folder), record.files.graph, trust)
+        model = ExportedModel(folder, record.files)
+        return ExportedReader(model, name or str(folder), record.files.graph, read_trust(folder))
     except Exception as error:  # the runtime raises its own
         raise MissingError(f"the reader in {folder} cannot be opened ({first_line(error)}): {FETCH}") from error
 

@@ -26,6 +26,7 @@ LARGEST_LIST = 16 << 20  # bytes of the hub's answer that lists a model's files
 WEIGHTS = "model.safetensors"
 ADAPTED = "adapted.json"  # beside weights that an adapter was added to: their hash, and the identity of both parts
 ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
+GGUF_ADAPTER = "adapter.gguf"  # of a language model, in a folder of `biorag train generator`
 STARTER_LLM = "starter-llm"  # the starter generator as a base to train
 PLAIN_STARTER = "minilm"  # the starter encoder without what biorag adds to it
 # Weights as safetensors only: a pickled checkpoint can run code when it is loaded.
@@ -229,6 +230,26 @@ def find_gguf(spec: str) -> Path:
             f"{suggestion(spec, (STARTER, 'none'))}"
         )
     return path
+
+
+def find_llama(spec: str) -> tuple[Path, Path | None]:
+    """Return a generator's GGUF file, and the adapter for it where a folder of `biorag train generator` is named.
+
+    Raises `MissingError` if one cannot be found, or the adapter's base is no GGUF file.
+    """
+    adapter = Path(spec) / GGUF_ADAPTER
+    if not adapter.is_file():
+        return find_gguf(spec), None
+    manifest = parse_json(read_regular(adapter.with_name("training.json")))
+    if manifest.get("base") == STARTER_GENERATOR.title:
+        return STARTER_GENERATOR.path(), adapter
+    base = Path(str(manifest.get("base_file")))
+    if not base.is_file() or base.suffix != ".gguf":
+        raise MissingError(
+            f"{spec} is an adapter for {base}, which is no GGUF file here: put it there, or load "
+            f"the adapter with llama-server --lora {adapter} and name its URL"
+        )
+    return base, adapter
 
 
 def weights_hash(folder: Path, name: str = "") -> str:

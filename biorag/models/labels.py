@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 from biorag.errors import MissingError
 from biorag.models.finding import ModelFiles
-from biorag.types import LABELS, ClaimLabel
+from biorag.types import LABELS, ClaimLabel, Trust
 
+TRUST = "trust.json"  # in a reader's folder: from which probabilities its words count, and how that was measured
 HEAD = "ForSequenceClassification"
 MEANINGS: dict[str, ClaimLabel] = {
     **dict.fromkeys(("entailment", "entails", "entailed", "support", "supports", "supported"), "supports"),
@@ -49,3 +52,9 @@ def label_columns(files: ModelFiles) -> tuple[int, ...]:
             "or three that id2label in its config.json names entailment, contradiction and neutral"
         )
     return tuple(meanings.index(label) for label in expected)
+
+
+def read_trust(folder: Path) -> Trust:
+    """Return from which probabilities a reader's words count, by its folder's `TRUST`, if there is one."""
+    file = folder / TRUST
+    return Trust(**json.loads(file.read_bytes())["trust"]) if file.is_file() else Trust()

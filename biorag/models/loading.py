@@ -119,21 +119,26 @@ def _check_encodes(model: Any, files: ModelFiles) -> None:
 
 
 def load_seq2seq(files: ModelFiles, precision: str) -> tuple[Any, Any]:
-    """Load a sequence-to-sequence model and its tokenizer from local safetensors, never running a model's own code.
+    """Load a sequence-to-sequence model and its tokenizer; see `load_language_model`."""
+    return load_language_model(
+        AutoModelForSeq2SeqLM, files, precision, "a sequence-to-sequence model such as doc2query-T5"
+    )
 
-    Raises `MissingError` if the files are not such a model; `ServiceError` if it does not fit into memory.
+
+def load_language_model(kind: Any, files: ModelFiles, precision: str, what: str) -> tuple[Any, Any]:
+    """Load a model of a class of transformers and its tokenizer from local safetensors, never running its own code.
+
+    Raises `MissingError` if the files are not `what`; `ServiceError` if it does not fit into memory.
     """
     device, dtype = _admitted(files, precision)
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         with panics_raised():
             tokenizer = AutoTokenizer.from_pretrained(str(files.path), **local)
-        model = AutoModelForSeq2SeqLM.from_pretrained(str(files.path), dtype=dtype, use_safetensors=True, **local)
+        model = kind.from_pretrained(str(files.path), dtype=dtype, use_safetensors=True, **local)
     except Exception as error:  # as above
-        raise MissingError(
-            f"model {files.id!r} cannot be loaded from {files.path} as a sequence-to-sequence model such as "
-            f"doc2query-T5: {first_line(error)}"
-        ) from error
+        fault = first_line(error)
+        raise MissingError(f"model {files.id!r} cannot be loaded from {files.path} as {what}: {fault}") from error
     # Where the tokenizer's files are missing, transformers makes up a vocabulary of special tokens and a space.
     if len(tokenizer) - len(tokenizer.added_tokens_decoder) <= 1 or tokenizer.eos_token_id is None:
         raise MissingError(f"model {files.id!r} cannot be loaded from {files.path}: it has no tokenizer")

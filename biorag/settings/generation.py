@@ -77,8 +77,13 @@ class GenerationSettings(Section):
 
 
 class AbstentionSettings(Section):
-    """When `ask` says that the index holds nothing that answers a question."""
+    """In which words an open question is asked, and when `ask` says that the index holds nothing that answers it."""
 
+    vocabulary: str = option(
+        "packaged",
+        "What the literature calls everyday words and brands: packaged, a FILE of 'phrase<TAB>names' to add, or none.",
+        panel=RETRIEVAL,
+    )
     evidence_threshold: float | None = option(
         None,
         "Call an answer one only from this probability on that the hits hold it. Default: the packaged threshold.",

@@ -9,8 +9,8 @@ from pydantic import ConfigDict
 
 from biorag.settings.section import DATA, LARGEST, RUN, Effect, Section, option
 
-TRAINED = ("retriever", "reranker", "cross-encoder", "reader", "question-generator")
-RETRIEVER, RERANKER, CROSS_ENCODER, READER, QUESTION_GENERATOR = TRAINED
+TRAINED = ("retriever", "reranker", "cross-encoder", "reader", "question-generator", "generator")
+RETRIEVER, RERANKER, CROSS_ENCODER, READER, QUESTION_GENERATOR, GENERATOR = TRAINED
 _run, _data = partial(option, panel=RUN), partial(option, panel=DATA)
 
 
@@ -65,9 +65,9 @@ class TrainingSettings(Section):
     gradient_checkpointing: bool = _run(
         False, "Recompute activations: less memory, a third more time.", effect=Effect.NONE
     )
-    lora_rank: int = _run(16, "Rank of the matrices that --lora trains.", models=(RETRIEVER,), bounds=(1, 1024))
+    lora_rank: int = _run(16, "Rank of LoRA's matrices.", models=(RETRIEVER, GENERATOR), bounds=(1, 1024))
     lora_alpha: float = _run(
-        32.0, "LoRA's α: the matrices' product counts α / rank times.", models=(RETRIEVER,), gt=0, le=LARGEST
+        32.0, "LoRA's α: the matrices' product counts α / rank times.", models=(RETRIEVER, GENERATOR), gt=0, le=LARGEST
     )
     evaluations: int = _run(4, "Evaluations (and checkpoints) of a run.", bounds=(1, 1000))
     eval_steps: int | None = _run(

@@ -111,12 +111,11 @@ class LoraLayers:
     Raises `MissingError` if peft is not installed.
     """
 
-    def __init__(self, model: SentenceTransformer, settings: Settings) -> None:
+    def __init__(self, backbone: Any, settings: Settings) -> None:
         try:
             from peft import LoraConfig, get_peft_model
         except ImportError:
-            raise MissingError("--lora needs peft: run pip install 'biorag[decoders]'") from None
-        backbone = model[0].auto_model
+            raise MissingError("LoRA needs peft: run pip install 'biorag[decoders]'") from None
         matrices = LoraConfig(
             r=settings.training.lora_rank,
             lora_alpha=settings.training.lora_alpha,

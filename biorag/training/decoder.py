@@ -28,8 +28,10 @@ MAX_TOKENS = 512
 LAST_TOKEN = "lasttoken"
 
 
-def write_base(files: ModelFiles, bases: Path) -> ModelFiles:
+def write_base(files: ModelFiles, bases: Path, kind: Any = AutoModel) -> ModelFiles:
     """Write a GGUF file's weights (as float32) and tokenizer into a folder of `bases`, once; return it as the base.
+
+    `kind` is the class of transformers that reads it: AutoModel has no head.
 
     Raises MissingError if the package gguf is not installed, or transformers reads no model of its architecture.
     """
@@ -49,7 +51,7 @@ def write_base(files: ModelFiles, bases: Path) -> ModelFiles:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder_name, **source)
         plain = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True)}
-        model = AutoModel.from_pretrained(folder_name, **plain, **source)
+        model = kind.from_pretrained(folder_name, **plain, **source)
     except Exception as error:  # transformers raises many kinds; all say that it does not read this file
         raise MissingError(f"{files.path} cannot be read as a base: {first_line(error)}") from error
     model.save_pretrained(unfinished)

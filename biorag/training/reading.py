@@ -180,7 +180,7 @@ def of_questions(records: Sequence[Mapping[str, Any]], name: str, rng: random.Ra
     A window of a question that asks for a name or a list holds one of its answers; of "yes" or "no" it has that stance
     too, and the near misses are "neither".
     """
-    others = _NearMisses(records)
+    others = NearMisses(records)
     for number, record in enumerate(records):
         if record.get("boilerplate"):
             continue
@@ -217,7 +217,7 @@ def _windows(record: Mapping[str, Any], exact: Sequence[str]) -> Iterator[str]:
                 break
 
 
-class _NearMisses:
+class NearMisses:
     """Passages by their rare words, to find those of other questions that share most words with one."""
 
     def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
@@ -233,6 +233,7 @@ class _NearMisses:
                 self._postings[word].append(place)
 
     def of(self, number: int, count: int, rng: random.Random) -> list[str]:
+        """Return the `count` passages of others that share most rare words with a record's question."""
         words = self._questions[number]
         rare = sorted((word for word in words if self._postings.get(word)), key=lambda word: len(self._postings[word]))
         scores: Counter[int] = Counter()

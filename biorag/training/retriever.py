@@ -103,7 +103,7 @@ class RetrieverTraining(Training):
             for module in model.modules():  # attention without padding has no dropout
                 if isinstance(module, nn.Dropout):
                     module.p = 0.0
-        adapter = LoraLayers(model, self.settings) if self.form.lora else None
+        adapter = LoraLayers(model[0].auto_model, self.settings) if self.form.lora else None
         longest = {module: module.max_seq_length for module in input_modules(model)}
         for module, length in longest.items():
             module.max_seq_length = min(self.settings.training.max_tokens, length or self.settings.training.max_tokens)

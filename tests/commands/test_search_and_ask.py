@@ -265,6 +265,19 @@ def test_ask_extracts_where_no_generator_is_named(ask):
     assert shown[:2] == ["Extract: 1 sentence of the evidence, verbatim", f"{BLOCKS} [1]"]
 
 
+def test_a_question_is_asked_in_the_words_of_the_evidence(ask, tmp_path):
+    typed = "What does Coumadin do to vitamin K recycling?"
+    found = done(ask(typed, "--json"))
+    assert found["question"] == typed and found["answer"] == f"{BLOCKS} [1]"
+    assert "searched for: What does warfarin do to vitamin K recycling?" in found["notes"]
+    plain = done(ask(typed, "--json", "--vocabulary", "none"))
+    assert not any("searched for" in note for note in plain["notes"])
+    table = tmp_path / "words.tsv"
+    table.write_text("my blood medicine\twarfarin\n", encoding="utf-8")
+    found = done(ask("How does my blood medicine act on vitamin K?", "--json", "--vocabulary", str(table)))
+    assert "searched for: How does warfarin act on vitamin K?" in found["notes"]
+
+
 @pytest.mark.parametrize(
     ("certainty", "bounds", "answer"),
     [

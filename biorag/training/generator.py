@@ -1,0 +1,263 @@
+"""Training a generator: a LoRA adapter of a causal language model, which learns to read evidence and to answer by it.
+
+The prompts are the product's own, so that what is learnt is what is asked: a claim or a yes/no question beside a window
+(`answering/readers/likelihood.py`), and an open question beside documents (`prompts/open.txt`).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+from biorag.answering.readers.likelihood import WORDS, reading_prompt, reading_template
+from biorag.corpus.sentences import sentences
+from biorag.corpus.sources import Source, read_lines
+from biorag.errors import BadInputError
+from biorag.models.finding import GGUF_ADAPTER, ModelFiles
+from biorag.models.loading import load_language_model
+from biorag.prompts.template import load_template
+from biorag.settings.settings import Settings
+from biorag.training.bi_encoder import LoraLayers
+from biorag.training.contamination import ContaminationPolicy
+from biorag.training.data import Split
+from biorag.training.decoder import write_base
+from biorag.training.estimating import TrainingWork, texts_work
+from biorag.training.loop import TrainerJob, Training, require_one_process
+from biorag.training.lora_gguf import write_adapter
+from biorag.training.reading import NearMisses, read_rows
+from biorag.training.rows import is_held_out, normalised
+from biorag.training.run_directory import TrainingRun
+from biorag.types import LABELS, Question, Snippet
+
+METRIC = "log_likelihood"
+MULTIPLE = 32  # tokens that batches are padded to a multiple of: oneDNN compiles its products for each new shape
+DOCUMENTS = 3  # of a question that is answered, at most
+UNANSWERED = 0.2  # share of the questions beside documents of others alone
+UNKNOWN = "The documents do not answer the question."
+LONGEST_ANSWER = 400  # characters
+GROUNDED = 0.6  # share of an answer's pairs of words that its documents have, from which it is one by them
+IGNORED = -100  # of tokens that are read and not learnt
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A prompt and the reply to learn; `query` is what the guard compares, rows of one `document` stay together."""
+
+    query: str
+    system: str
+    user: str
+    reply: str
+    source: str
+    document: str
+
+    @property
+    def text(self) -> str:
+        """All of it, to estimate its length by."""
+        return f"{self.system} {self.user} {self.reply}"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanges:
+    """Reads files, of the shapes that a reader learns from, as exchanges: at most `limit` of each file."""
+
+    contamination: ContaminationPolicy
+    settings: Settings
+    limit: int | None = None
+    answers: int = 0  # of each file of questions with answers
+
+    def read(self, files: Sequence[Path]) -> tuple[Split[Exchange], dict[str, Any]]:
+        """Return the exchanges to train on and those held out, and the facts of the manifest.
+
+        Raises `MissingError` if a file is not there; `BadInputError` naming file and line, or if no row is left.
+        """
+        rows, matches = self.contamination.apply([one for n, file in enumerate(files) for one in self._drawn(file, n)])
+        fraction, seed = self.settings.training.validation, self.settings.seed
+        validation = [row for row in rows if is_held_out(row.document, fraction, seed)]
+        rows = [row for row in rows if not is_held_out(row.document, fraction, seed)]
+        if not rows:
+            raise BadInputError("no row is left to train a generator on: give inference pairs, claims or questions")
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for row in rows:
+            counts[row.source][row.reply if row.reply in WORDS else "answer"] += 1
+        facts = {"data": {"sources": {source: dict(replies) for source, replies in counts.items()}}}
+        return Split(rows, validation), {**facts, **self.contamination.facts(matches)}
+
+    def _drawn(self, file: Path, number: int) -> list[Exchange]:
+        rng = random.Random(f"{self.settings.seed} {number} {file.name}")
+        read = list(dict.fromkeys(_read(file, rng)))
+        read = rng.sample(read, min(len(read), self.limit or len(read)))
+        answered = list(_answered(file, rng)) if self.answers else []
+        return read + rng.sample(answered, min(len(answered), self.answers))
+
+
+def _read(file: Path, rng: random.Random) -> Iterator[Exchange]:
+    """Yield claims and yes/no questions beside windows, and the word that is right."""
+    template = reading_template()
+    for row in read_rows(file, rng):
+        if row.target in LABELS:
+            prompt = reading_prompt(template, row.window, row.query)
+            word = WORDS[LABELS.index(row.target)]
+            yield Exchange(row.query, prompt.system, prompt.user, word, row.source, row.document)
+
+
+def _answered(file: Path, rng: random.Random) -> Iterator[Exchange]:
+    """Yield open questions beside documents, right ones and near misses mixed, with JSON that answers by the right.
+
+    The answer is an expert's where the documents have most of its words, or else their nearest sentence.
+    """
+    records = [json.loads(line) for _, line in read_lines(Source(str(file), file))]
+    if not records or "passages" not in records[0]:
+        return
+    records = [one for one in records if one["passages"] and not one.get("boilerplate") and one.get("ideal_answer")]
+    template, misses = load_template("open"), NearMisses(records)
+    for number, record in enumerate(records):
+        right = [one["text"] for one in record["passages"][:DOCUMENTS]]
+        right = [] if rng.random() < UNANSWERED else rng.sample(right, rng.randint(1, len(right)))
+        wrong = [text for text in misses.of(number, DOCUMENTS - len(right), rng) if text not in right]
+        texts = right + wrong
+        rng.shuffle(texts)
+        cited = sorted(texts.index(text) + 1 for text in right)
+        answer = _answer(record, right) if right else UNKNOWN
+        reply = json.dumps({"answer": answer, "citations": cited or [1]}, ensure_ascii=False)
+        snippets = [Snippet(str(n), "", text) for n, text in enumerate(texts)]
+        prompt = template.render(Question("", record["question"], {}), snippets)
+        name = file.name.partition(".")[0]
+        yield Exchange(record["question"], prompt.system, prompt.user, reply, name, normalised(record["question"]))
+
+
+def _answer(record: Mapping[str, Any], documents: Sequence[str]) -> str:
+    ideal = record["ideal_answer"]
+    text = ideal if isinstance(ideal, str) else ideal[0]
+    pairs = _pairs(text)
+    held = pairs & _pairs(" ".join(documents))
+    if pairs and len(text) <= LONGEST_ANSWER and len(held) >= GROUNDED * len(pairs):
+        return str(text)
+    asked = set(normalised(f"{record['question']} {text}").split())
+    rows = [row for one in documents for row in sentences(one)]
+    return max(rows, key=lambda row: len(asked & set(normalised(row).split())))[:LONGEST_ANSWER]
+
+
+def _pairs(text: str) -> set[tuple[str, str]]:
+    words = normalised(text).split()
+    return set(pairwise(words))
+
+
+class GeneratorTraining(Training):
+    """LoRA matrices on the linear layers of a causal language model, saved for peft and, as `adapter.gguf`, llama.cpp.
+
+    The loss is the mean cross-entropy of the replies' tokens; logits are made for these alone. The best checkpoint is
+    that of the largest log-likelihood of the held-out replies. `max_tokens` are those of prompt and reply; longer
+    exchanges are left out.
+    """
+
+    kind = "generator"
+
+    def __init__(self, files: ModelFiles, split: Split[Exchange], settings: Settings) -> None:
+        require_one_process(self.kind)
+        super().__init__(files, split, settings, split.training)
+        self.facts = {"rows": len(self.rows)}
+
+    def work(self) -> TrainingWork:
+        """Return each exchange."""
+        work = texts_work([row.text for row in self.rows], self.settings.training, MULTIPLE)
+        return replace(work, lora=True)
+
+    def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
+        """Load the base, and return its job."""
+        causal = AutoModelForCausalLM
+        files = write_base(self.files, folder.base, causal) if self.files.path.is_file() else self.files
+        model, tokenizer = load_language_model(causal, files, "fp32", "a causal language model")
+        adapter = LoraLayers(model, self.settings)
+        encode = ExchangeEncoder(tokenizer, self.settings.training.max_tokens)
+        held_out = encode.columns(self.split.validation)
+
+        def save(out: Path) -> dict[str, Any]:
+            adapter.save(out, self.files.id)
+            write_adapter(model, self.settings.training.lora_alpha, out / GGUF_ADAPTER)
+            return {"base_file": str(self.files.path)}
+
+        return TrainerJob(
+            trainer=_trainer(adapter, self.files.id),
+            arguments=TrainingArguments,
+            model=model,
+            loss=None,
+            columns=encode.columns(self.rows),
+            evaluator=held_out if held_out["input_ids"] else None,
+            metric=METRIC,
+            save=save,
+            extra_arguments={"train_sampling_strategy": "group_by_length", "remove_unused_columns": False},
+            plain=True,
+            collator=lambda _: encode.batch,
+        )
+
+
+class ExchangeEncoder:
+    """Turns exchanges into token ids in the chat format of a tokenizer; the prompt's tokens are read, not learnt."""
+
+    def __init__(self, tokenizer: Any, most: int) -> None:
+        self._tokenizer, self._most = tokenizer, most
+
+    def columns(self, rows: Sequence[Exchange]) -> dict[str, list[list[int]]]:
+        """Return the ids of exchanges that are not too long, and those that are learnt."""
+        encoded = [pair for pair in map(self._encoded, rows) if len(pair[0]) <= self._most]
+        return {"input_ids": [ids for ids, _ in encoded], "labels": [labels for _, labels in encoded]}
+
+    def _encoded(self, row: Exchange) -> tuple[list[int], list[int]]:
+        turns = [{"role": "system", "content": row.system}, {"role": "user", "content": row.user}]
+        text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        prompt, reply = (self._tokenizer(part, add_special_tokens=False).input_ids for part in (text, row.reply))
+        reply.append(self._tokenizer.eos_token_id)
+        return prompt + reply, [IGNORED] * len(prompt) + reply
+
+    def batch(self, rows: Sequence[Mapping[str, list[int]]]) -> dict[str, torch.Tensor]:
+        """Return a batch, padded on the right to a multiple of `MULTIPLE`."""
+        longest = -(-max(len(row["input_ids"]) for row in rows) // MULTIPLE) * MULTIPLE
+        pad = self._tokenizer.pad_token_id or 0
+
+        def padded(name: str, value: int) -> torch.Tensor:
+            return torch.tensor([list(row[name]) + [value] * (longest - len(row[name])) for row in rows])
+
+        return {
+            "input_ids": padded("input_ids", pad),
+            "labels": padded("labels", IGNORED),
+        }
+
+
+def _trainer(adapter: LoraLayers, base: str) -> type[Trainer]:
+    """Return the trainer of an adapter, whose checkpoints hold it alone."""
+
+    class GeneratorTrainer(Trainer):  # type: ignore[misc]
+        """Makes logits where a token is learnt, and reports the held-out log-likelihood."""
+
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
+            learnt = inputs["labels"][:, 1:] != IGNORED
+            # Padding stands on the right, where a causal model does not look from what is before.
+            hidden = model.base_model(input_ids=inputs["input_ids"]).last_hidden_state[:, :-1][learnt]
+            logits = model.get_output_embeddings()(hidden).float()
+            loss = torch.nn.functional.cross_entropy(logits, inputs["labels"][:, 1:][learnt])
+            return (loss, {"logits": torch.zeros(1)}) if return_outputs else loss
+
+        def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
+            output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **options)
+            output.metrics[f"{metric_key_prefix}_{METRIC}"] = -output.metrics[f"{metric_key_prefix}_loss"]
+            return output
+
+        def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+            adapter.save(Path(output_dir or self.args.output_dir), base)
+
+        def _load_from_checkpoint(self, checkpoint_path: str, model: Any = None) -> None:
+            adapter.load(Path(checkpoint_path))
+
+        def _load_best_model(self) -> None:
+            adapter.load(Path(self.state.best_model_checkpoint))
+
+    return GeneratorTrainer
