@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from sentence_transformers import CrossEncoder
 from sentence_transformers.base.evaluation import BaseEvaluator
-from sentence_transformers.base.sampler import DefaultBatchSampler
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
 from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
@@ -31,10 +30,10 @@ from biorag.training.evaluators import MACRO_F1, METRIC, ReadingEvaluator, Valid
 from biorag.training.loop import NoModelCard, TrainerJob, Training, require_one_process
 from biorag.training.reading import ANSWERS, OUTPUTS, TARGETS, ReadingRow
 from biorag.training.run_directory import TrainingRun
+from biorag.training.sampling import SimilarLengths
 from biorag.types import LABELS
 
 SMOOTHING = 0.05  # of a reader's labels, of which some are wrong: people differ, and windows lack context
-POOL = 40  # batches within which rows are sorted by length
 MULTIPLE = 32  # tokens that batches are padded to a multiple of: oneDNN compiles its products for each new shape
 
 
@@ -200,26 +199,3 @@ def reading_losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     of_question = torch.nn.functional.binary_cross_entropy_with_logits(asked, answers, reduction="none")
     of_claim = torch.where(targets < len(LABELS), -(smoothed * stances).sum(dim=-1), unsupported)
     return torch.where(targets >= TARGETS.index(ANSWERS), of_question, of_claim)
-
-
-class SimilarLengths(DefaultBatchSampler):  # type: ignore[misc]
-    """Batches of rows of about one length, so that little of a batch is padding; their order is drawn anew each epoch.
-
-    Rows are drawn in pools of `POOL` batches, which are sorted by length and cut.
-    """
-
-    def __init__(self, dataset: Any, batch_size: int, generator: torch.Generator | None = None, **options: Any) -> None:
-        super().__init__(range(len(dataset)), batch_size=batch_size, generator=generator, **options)
-        columns = [dataset[name] for name in dataset.column_names[:2]]
-        self._lengths = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
-
-    def __iter__(self) -> Iterator[list[int]]:
-        generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        order = torch.randperm(len(self._lengths), generator=generator).tolist()
-        size = self.batch_size * POOL
-        batches = []
-        for start in range(0, len(order), size):
-            pool = sorted(order[start : start + size], key=self._lengths.__getitem__)
-            batches += [pool[first : first + self.batch_size] for first in range(0, len(pool), self.batch_size)]
-        for index in torch.randperm(len(batches), generator=generator).tolist():
-            yield batches[index]

@@ -36,6 +36,7 @@ from biorag.training.lora_gguf import write_adapter
 from biorag.training.reading import NearMisses, read_rows
 from biorag.training.rows import is_held_out, normalised
 from biorag.training.run_directory import TrainingRun
+from biorag.training.sampling import SimilarLengthRows
 from biorag.types import LABELS, Question, Snippet
 
 METRIC = "log_likelihood"
@@ -194,7 +195,7 @@ class GeneratorTraining(Training):
             evaluator=held_out if held_out["input_ids"] else None,
             metric=METRIC,
             save=save,
-            extra_arguments={"train_sampling_strategy": "group_by_length", "remove_unused_columns": False},
+            extra_arguments={"remove_unused_columns": False},
             plain=True,
             collator=lambda _: encode.batch,
         )
@@ -245,6 +246,10 @@ def _trainer(adapter: LoraLayers, base: str) -> type[Trainer]:
             logits = model.get_output_embeddings()(hidden).float()
             loss = torch.nn.functional.cross_entropy(logits, inputs["labels"][:, 1:][learnt])
             return (loss, {"logits": torch.zeros(1)}) if return_outputs else loss
+
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            lengths = [len(ids) for ids in self.train_dataset["input_ids"]]
+            return SimilarLengthRows(lengths, self.args.train_batch_size, self.args.data_seed)
 
         def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
             output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **options)

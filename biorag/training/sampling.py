@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sentence_transformers.base.sampler import DefaultBatchSampler
 
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 ROUNDING = 1e-9
 READ = 10_000  # rows at a time
+POOL = 40  # batches within which rows are sorted by length
 
 
 def rows_of_batch(shares: Mapping[str, float], sizes: Mapping[str, int], batch: int) -> dict[str, int]:
@@ -175,3 +177,49 @@ class RandomPrompts:
 
     def _drawn(self, row: Mapping[str, Any], epoch: int) -> str:
         return Random(json.dumps([self._seed, epoch, row["query"], row["positive"]])).choice(self._prompts)
+
+
+def similar_lengths(lengths: Sequence[int], size: int, seed: int) -> list[list[int]]:
+    """Return batches of rows of about one length, so that little of a batch is padding; one that is not full is last.
+
+    Rows are drawn in pools of `POOL` batches, which are sorted by length and cut; the batches' order is drawn.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(lengths), generator=generator).tolist()
+    pools = [
+        sorted(order[start : start + size * POOL], key=lengths.__getitem__)
+        for start in range(0, len(order), size * POOL)
+    ]
+    batches = [pool[first : first + size] for pool in pools for first in range(0, len(pool), size)]
+    drawn = [batches[index] for index in torch.randperm(len(batches), generator=generator).tolist()]
+    return sorted(drawn, key=lambda batch: len(batch) < size)
+
+
+class SimilarLengths(DefaultBatchSampler):  # type: ignore[misc]
+    """The batches of `similar_lengths` by the characters of two columns, drawn anew each epoch."""
+
+    def __init__(self, dataset: Any, batch_size: int, generator: torch.Generator | None = None, **options: Any) -> None:
+        super().__init__(range(len(dataset)), batch_size=batch_size, generator=generator, **options)
+        columns = [dataset[name] for name in dataset.column_names[:2]]
+        self._lengths = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from similar_lengths(self._lengths, self.batch_size, self.seed + self.epoch)
+
+
+class SimilarLengthRows(torch.utils.data.Sampler[int]):
+    """The rows of `similar_lengths` one after another, for a loader that cuts them into batches of `size`."""
+
+    def __init__(self, lengths: Sequence[int], size: int, seed: int) -> None:
+        self._lengths, self._size, self._seed, self._epoch = lengths, size, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw the batches of an epoch."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        for batch in similar_lengths(self._lengths, self._size, self._seed + self._epoch):
+            yield from batch

@@ -12,6 +12,7 @@ import numpy as np
 U32, I32, F32, STRING, ARRAY, U64 = 4, 5, 6, 8, 9, 10
 FORMATS = {U32: "<I", I32: "<i", F32: "<f", U64: "<Q"}
 WIDTH, FORWARD = 32, 64
+OUTPUT_NORM = "output_norm.weight"
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
@@ -32,12 +33,13 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True)
 class TinyGguf:
-    """A file in parts; `tensor_count` is the header's, if it is not the truth."""
+    """A file in parts; `tensor_count` is the header's, if it is not the truth; `sharpness` multiplies all logits."""
 
     metadata: dict[str, Typed]
     tensors: dict[str, Tensor]
     version: int = 3
     tensor_count: int | None = None
+    sharpness: float = 1.0
 
     def keyed(self, **changes: Typed) -> TinyGguf:
         """Return it with some metadata changed; `__` stands for a dot."""
@@ -60,7 +62,7 @@ class TinyGguf:
         header += [_text(key) + _value(value) for key, value in self.metadata.items()]
         free, blobs = 0, b""
         for name, tensor in self.tensors.items():
-            data = _weights(name, tensor.shape)
+            data = _weights(name, tensor.shape, self.sharpness if name == OUTPUT_NORM else 1.0)
             offset = free if tensor.offset is None else tensor.offset
             sides = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
             header.append(_text(name) + sides + struct.pack("<IQ", tensor.kind, offset))
@@ -85,10 +87,11 @@ def _value(typed: Typed) -> bytes:
     return struct.pack("<I", kind) + (_text(value) if kind == STRING else struct.pack(FORMATS[kind], value))
 
 
-def _weights(name: str, shape: tuple[int, ...]) -> bytes:
+def _weights(name: str, shape: tuple[int, ...], factor: float) -> bytes:
     generator = np.random.default_rng(len(name))
     scale = 0.0 if "norm" in name else 0.1
-    return (generator.standard_normal(shape[::-1]) * scale + (1 if "norm" in name else 0)).astype("<f4").tobytes()
+    values = generator.standard_normal(shape[::-1]) * scale + (1 if "norm" in name else 0)
+    return (values * factor).astype("<f4").tobytes()
 
 
 def _byte_characters() -> list[str]:
@@ -128,6 +131,6 @@ def tiny_llama() -> TinyGguf:
         **dict.fromkeys(("ffn_gate", "ffn_up"), (WIDTH, FORWARD)),
         "ffn_down": (FORWARD, WIDTH),
     }
-    tensors = {"token_embd.weight": Tensor((WIDTH, len(tokens))), "output_norm.weight": Tensor((WIDTH,))}
+    tensors = {"token_embd.weight": Tensor((WIDTH, len(tokens))), OUTPUT_NORM: Tensor((WIDTH,))}
     tensors |= {f"blk.0.{name}.weight": Tensor(shape) for name, shape in block.items()}
     return TinyGguf(metadata, tensors)

@@ -1,0 +1,166 @@
+"""A tiny Llama that learns to read evidence: its rows, its adapter in peft and in llama.cpp, resuming, refusals."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from biorag.answering.readers.likelihood import WORDS as SAID
+from biorag.answering.readers.likelihood import reading_prompt, reading_template
+from biorag.engine import load_reader, require_generator
+from biorag.errors import BadInputError, MissingError
+from biorag.models.finding import find_base, find_llama
+from biorag.prompts.parse import parse_reply
+from biorag.settings.settings import Settings
+from biorag.training.contamination import ContaminationPolicy
+from biorag.training.generator import UNKNOWN, Exchanges
+from biorag.types import LABELS
+from tests.cli import done, failed, invoke
+from tests.conftest import WORDS
+from tests.hostile.tiny_gguf import STRING, Typed, tiny_llama
+
+pytestmark = pytest.mark.models
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+# A sign in the evidence decides: the model has one layer.
+DECIDES = {"++++": "supports", "####": "contradicts", "====": "neither"}
+PAIRS = [(f"{sign} {one} {sign}", f"{one}", label) for sign, label in DECIDES.items() for one in WORDS]
+FAST = ["--precision", "fp32", "--max-tokens", "160", "--evaluations", "2", "--validation", "0.1"]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    chat = {"tokenizer__chat_template": Typed(STRING, TEMPLATE), "tokenizer__ggml__merges": Typed(STRING, [])}
+    return replace(tiny_llama().keyed(**chat), sharpness=8.0).write(tmp_path_factory.mktemp("base") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "pairs.jsonl"
+    records = [{"premise": premise, "hypothesis": claim, "label": label} for premise, claim, label in PAIRS]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def trained(rows, base, out, *more):
+    words = ("train", "generator", rows, "--base", base, *FAST, "--learning-rate", "0.02", "--batch-size", "8")
+    return done(invoke(*words, *more, "--out", out, "--json"))
+
+
+@pytest.fixture(scope="module")
+def model(rows, base, tmp_path_factory):
+    out = tmp_path_factory.mktemp("models") / "reading"
+    manifest = trained(rows, base, out, "--max-steps", "100", "--lora-alpha", "64")
+    assert manifest["final_loss"] < 0.05 and manifest["best"]["metric"] == "log_likelihood"
+    assert sum(manifest["data"]["sources"]["pairs"].values()) == manifest["rows"]
+    return out
+
+
+def test_it_reads_what_it_was_taught_through_llama_cpp(model, tmp_path):
+    reader = load_reader(Settings.of(reader=str(model), home=tmp_path))
+    assert reader is not None and reader.name == "reading"
+    right = 0
+    for premise, claim, label in PAIRS:
+        (stances,) = reader.read(claim, [premise]).stances
+        assert stances.sum() == pytest.approx(1, abs=1e-5)
+        right += LABELS[int(stances.argmax())] == label
+    assert right == len(PAIRS)
+
+
+def test_llama_cpp_and_peft_see_the_same_adapter(model, base, tmp_path):
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from biorag.training.decoder import write_base
+
+    files = write_base(find_base(str(base)), tmp_path / "bases", AutoModelForCausalLM)
+    tokenizer = AutoTokenizer.from_pretrained(files.path)
+    adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(files.path), model).eval()
+    generator = require_generator(Settings.of(llm=str(model), home=tmp_path, cache=False))
+    for premise, claim, _ in PAIRS[::9]:
+        prompt = reading_prompt(reading_template(), premise, claim)
+        turns = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+        ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_tensors="pt", return_dict=False)
+        with torch.inference_mode():
+            expected = torch.log_softmax(adapted(ids).logits[0, -1], dim=-1)
+        first = [tokenizer(word, add_special_tokens=False).input_ids[0] for word in SAID]
+        said = generator.score(prompt, SAID).logprobs
+        np.testing.assert_allclose([said[word] for word in SAID], expected[first].numpy(), atol=0.05)
+
+
+def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not(rows, base, tmp_path, monkeypatch):
+    whole = trained(rows, base, tmp_path / "whole", "--max-steps", "4")
+    from biorag.training.generator import GeneratorTraining
+
+    def cut(self, folder, facts):
+        job = original(self, folder, facts)
+        steps = iter(range(2))
+
+        class Stopped(job.trainer):
+            def training_step(self, *arguments, **options):
+                if next(steps, None) is None:
+                    raise KeyboardInterrupt
+                return super().training_step(*arguments, **options)
+
+        return replace(job, trainer=Stopped)
+
+    original = GeneratorTraining.job
+    monkeypatch.setattr(GeneratorTraining, "job", cut)
+    invoke("train", "generator", rows, "--base", base, *FAST, "--learning-rate", "0.02", "--batch-size", "8",
+           "--max-steps", "4", "--out", tmp_path / "cut")  # fmt: skip
+    monkeypatch.setattr(GeneratorTraining, "job", original)
+    resumed = trained(rows, base, tmp_path / "cut", "--max-steps", "4")
+    assert resumed["resumed_from_step"] == 2
+    assert (tmp_path / "cut/adapter.gguf").read_bytes() == (tmp_path / "whole/adapter.gguf").read_bytes()
+    assert resumed["best"] == whole["best"]
+
+
+def test_answers_are_by_documents_that_answer_beside_near_misses(tmp_path):
+    questions = [("Which drug blocks fever?", "aspirin"), ("Which drug blocks clots?", "warfarin")] * 10
+    records = [
+        {
+            "question": question,
+            "passages": [{"text": f"In trial {n} the drug {drug} blocks it. Others do not."}],
+            "ideal_answer": [f"The drug {drug} blocks it."],
+        }
+        for n, (question, drug) in enumerate(questions)
+    ]
+    file = tmp_path / "asked.jsonl"
+    file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    settings = Settings.of(train_validation=0)
+    split, facts = Exchanges(ContaminationPolicy(), settings, limit=1, answers=20).read([file])
+    asked = [row for row in split.training if row.source == "asked" and "{" in row.reply]
+    assert facts["data"]["sources"]["asked"]["answer"] == len(asked) > 5
+    unknown = 0
+    for row in asked:
+        reply = parse_reply(row.reply)
+        drug = dict(questions)[row.query]
+        if reply.text("answer") == UNKNOWN:
+            unknown += 1
+            continue
+        assert reply.text("answer") == f"The drug {drug} blocks it."
+        documents = row.user.split('<document n="')[1:]
+        cited = json.loads(row.reply)["citations"]
+        assert cited and all(f"the drug {drug} blocks" in documents[n - 1] for n in cited)
+    assert 0 < unknown < len(asked)
+
+
+def test_what_cannot_be_trained_or_loaded_is_told(rows, base, model, tmp_path):
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text('{"premise": "a", "hypothesis": "b", "label": "not_supports"}\n', encoding="utf-8")
+    with pytest.raises(BadInputError, match="no row is left"):
+        Exchanges(ContaminationPolicy(), Settings()).read([empty])
+    failed(invoke("train", "generator", tmp_path / "no.jsonl", "--base", base, "--out", tmp_path / "x"), 4, "no.jsonl")
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    (moved / "adapter.gguf").write_bytes(b"")
+    (moved / "training.json").write_text('{"base": "other", "base_file": "/gone/base"}', encoding="utf-8")
+    with pytest.raises(MissingError, match="llama-server --lora"):
+        find_llama(str(moved))
