@@ -36,14 +36,22 @@ from biorag.types import Snippet
 SHARE, SPLIT_SEED = 0.2, 0  # held out of the BioASQ and PubMedQA questions, for measuring
 QUESTIONS = ("bioasq", "pubmedqa")
 SNIPPETS = "pubmed/snippets.jsonl.gz"
-DRAWN = {"citint": 1500, "conclusions": 600, "titles": 400, "pubmed_conclusions": 500}  # a seed; of other sources all
-MOST = {"bioasq": 4, "written": 2}  # passages of a question
+DRAWN = {  # a seed; of other sources all
+    **{"citint": 1500, "conclusions": 600, "titles": 400, "pubmed_conclusions": 500, "whole_titles": 1000},
+    **{"bioasq_1_6": 4000, "medquad": 2000, "covidqa": 800, "evidence_inference_qa": 800},
+}
+MOST = {"bioasq": 4, "written": 2, "bioasq_1_6": 2}  # passages of a question
+ASKED = ("bioasq_1_6", "medquad", "covidqa", "evidence_inference_qa")  # questions with passages
+WHOLE = ("evidence_inference", "med1250", "ncbi_disease")  # abstracts with titles
+NEAR = 0.8  # likeness to a held-out question from which one is left out
+LONGEST = 1500  # characters of a passage
 CLAIMS = ("check_covid", "citation_integrity", "scifact")
 HARDEST, NEGATIVES = 20, 2  # passages of BM25's list from which negatives are drawn, and how many
 ANSWER = 500  # characters of a written answer
 SEEDS, RANK, KEPT = (1, 2), 64, 64
 PART = 0.7  # of the mean change: less forgets less, see docs/starter.md
 ADAPTER = Path(finding.__file__).with_name(TRAINED_STARTER.weights)
+HELD_OUT_QUESTIONS = "held-out.jsonl"
 GUARDS = ("mirage/benchmark.json", "scifact/queries.jsonl")
 OPTIONS = (
     *("--base", PLAIN_STARTER, "--lora", "--lora-rank", str(RANK), "--lora-alpha", str(2 * RANK)),
@@ -74,6 +82,9 @@ def prepare(data: Path, work: Path) -> None:
     biorag(work, "data", "convert", "title-abstract", free, "--out", work / "titles")
     biorag(work, "data", "convert", "conclusions", free, "--out", work / "conclusions")
     judged = {id for name in QUESTIONS for ids in part_of(data, name, HELD_OUT).qrels.values() for id in ids}
+    held_out = (question for name in QUESTIONS for question in part_of(data, name, HELD_OUT).questions)
+    rows = (json.dumps({"_id": question.id, "text": question.text}) + "\n" for question in held_out)
+    (work / HELD_OUT_QUESTIONS).write_text("".join(rows))
     rest = work / "unjudged.jsonl"
     rest.write_text("".join(json.dumps(row) + "\n" for row in read(data / SNIPPETS) if row["id"] not in judged))
     biorag(work, "data", "convert", "conclusions", rest, "--out", work / "pubmed_conclusions")
@@ -134,9 +145,17 @@ def draw(data: Path, work: Path, seed: int) -> Path:
     pairs["scifact_again"] = pairs["scifact"]  # with other negatives, in a set of its own: a set has no row twice
     for name in ("conclusions", "titles", "pubmed_conclusions"):
         pairs[name] = [(row["query"], row["positive"]) for row in read(work / name / "rows.jsonl")]
+    pairs |= {name: list(asked(data, name)) for name in ASKED}
+    pairs["whole_titles"] = [
+        (row["title"], row["content"])
+        for name in WHOLE
+        for row in read(data / f"qa/{name}_docs.jsonl.gz")
+        if row["title"]
+    ]
     negatives = dict.fromkeys((*QUESTIONS, "written"), passages) | dict.fromkeys(
         ("scifact", "scifact_again"), abstracts
     )
+    negatives["bioasq_1_6"] = Negatives(map(contents, read(data / "qa/bioasq_1_6_docs.jsonl.gz")), 2 * HARDEST)
     folder = work / f"rows-{seed}"
     folder.mkdir(exist_ok=True)
     for name, own in pairs.items():
@@ -154,6 +173,15 @@ def part_of(data: Path, name: str, part: str) -> Dataset:
     """Return the questions of a set to train on, or those that are held out or near one of `GUARDS`."""
     split = HeldOutSplit(SHARE, SPLIT_SEED, tuple(data / path for path in GUARDS), part)
     return split.select(load_dataset(data / name))
+
+
+def asked(data: Path, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the questions of a file with their passages; none that is held out, or nearly one that is."""
+    held_out = {normalised(one.text) for own in QUESTIONS for one in part_of(data, own, HELD_OUT).questions}
+    for row in read(data / f"qa/{name}.jsonl.gz"):
+        likeness, *_ = row.get("near_heldout") or [0]
+        if not row.get("boilerplate") and likeness < NEAR and normalised(row["question"]) not in held_out:
+            yield from ((row["question"], one["text"][:LONGEST]) for one in row["passages"])
 
 
 def written(data: Path) -> dict[str, str]:
@@ -187,7 +215,8 @@ def sample(
 
 def train(data: Path, work: Path, seed: int) -> None:
     """Train an encoder on the rows of a seed; rows near MIRAGE's questions or BEIR's test claims are dropped."""
-    guards = [part for path in GUARDS for part in ("--guard", data / path)]
+    files = [*(data / path for path in GUARDS), work / HELD_OUT_QUESTIONS]
+    guards = [part for file in files for part in ("--guard", file)]
     out = ("--drop-contaminated", "--seed", str(seed), "--out", work / f"encoder-{seed}")
     biorag(work, "train", "retriever", draw(data, work, seed), *OPTIONS, *guards, *out)
 
@@ -208,7 +237,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 def contents(row: dict[str, Any]) -> str:
     """Return the text of a snippet, which the encoder reads."""
-    return Snippet("", row.get("title") or "", row.get("content") or row["text"]).contents
+    return Snippet("", row.get("title") or "", row.get("content") or row.get("text") or "").contents
 
 
 def main() -> None:

@@ -16,7 +16,9 @@ def test_rows_of_a_seed_hold_no_question_that_is_measured_on(shared_data, tmp_pa
     folder = fit_starter.draw(shared_data, tmp_path, seed=fit_starter.SEEDS[0]).parent
     rows = {path.stem: list(fit_starter.read(path)) for path in folder.glob("*.jsonl")}
     claims, questions = {"checkcovid", "citint", "scifact", "scifact_again"}, {"bioasq", "pubmedqa", "written"}
-    assert rows.keys() == claims | questions | {"conclusions", "titles", "pubmed_conclusions"}
+    titles = {"conclusions", "titles", "pubmed_conclusions", "whole_titles"}
+    assert rows.keys() == claims | questions | titles | set(fit_starter.ASKED)
+    assert len(rows["bioasq_1_6"]) > 3500 and all(row["negative"] != row["positive"] for row in rows["bioasq_1_6"])
     queries = {normalised(row["query"]) for own in rows.values() for row in own}
 
     held_out = {
