@@ -39,8 +39,8 @@ OWNERS = {
     "torch": ("biorag.models", "biorag.training", "biorag.generators", "biorag.benchmarks.latency", "biorag.recipes"),
     "transformers": ("biorag.models", "biorag.training", "biorag.recipes"),
     "sentence_transformers": ("biorag.models", "biorag.training"),
-    "safetensors": ("biorag.models", "biorag.training", "biorag.recipes.rehearsal"),
-    "datasets": ("biorag.training", "biorag.benchmarks.mteb", "biorag.recipes.rehearsal"),
+    "safetensors": ("biorag.models", "biorag.training"),
+    "datasets": ("biorag.training", "biorag.benchmarks.mteb"),
     "mteb": ("biorag.benchmarks.mteb", "biorag.commands.bench_mteb"),
     "colbert": ("biorag.models",),
     "peft": ("biorag.training",),
@@ -66,11 +66,8 @@ OWNERS = {
     "tomlkit": ("biorag.settings",),
     **dict.fromkeys(("rich", "click", "typer"), ("biorag.commands", "biorag.cli")),
 }
-# A PDF is read in a process of its own, whose output is a pipe, and a rehearsed command's is a file.
-PRINTERS = (
-    *("biorag.commands", "biorag.cli", "biorag.corpus.pdf", "biorag.corpus.pdf_pages"),
-    "biorag.recipes.rehearsal.process",
-)
+# A PDF is read in a process of its own, whose output is a pipe.
+PRINTERS = ("biorag.commands", "biorag.cli", "biorag.corpus.pdf", "biorag.corpus.pdf_pages")
 
 
 @cache

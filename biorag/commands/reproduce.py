@@ -14,7 +14,7 @@ from typer import Argument, Context, Option, confirm
 
 from biorag.commands import options, show
 from biorag.commands.groups import expanded
-from biorag.errors import BadInputError, UsageError
+from biorag.errors import UsageError
 from biorag.recipes import papers
 from biorag.settings.settings import FIELDS
 from biorag.utils.network import is_server
@@ -71,9 +71,6 @@ class RunOptions:
     data: Annotated[Path, Option(help="Folder of the inputs, {data} in recipes.")] = Path("data")
     jobs: Annotated[int, Option(min=1, help="Steps that run in parallel, each in its own process, on one GPU.")] = 1
     dry_run: Annotated[bool, Option("--dry-run", help="Only list the steps with estimated time and memory.")] = False
-    rehearse: Annotated[
-        bool, Option("--rehearse", help="Run every step on stand-ins for models, inputs and servers; takes a minute.")
-    ] = False
     yes: Annotated[bool, Option("--yes", help="Do not ask before paid calls, or a run of days.")] = False
 
 
@@ -92,7 +89,6 @@ def reproduce(
     Examples:
 
       biorag reproduce modernbert-colbert --out runs/mc
-      biorag reproduce stm --scale full --rehearse
       biorag reproduce modernbert-colbert --scale full --dry-run --machine docs/machines/h200.toml
     """
     from biorag.recipes.run import recipe_of
@@ -125,10 +121,6 @@ def _run(recipe: Path, asked: RunOptions, variation: Variation, ctx: Context, as
     from biorag.scale.planning import load_machine
 
     loaded, choices = load_recipe(recipe), variation.choices(asked, ctx)
-    if asked.rehearse:
-        profile = variation.hardware or loaded.profile_for(asked.scale)
-        _rehearse(loaded, replace(choices, hardware=profile), asked, as_json)
-        return
     machine = load_machine(variation.machine) if variation.machine else None
     profile = variation.hardware or _profile(loaded, asked.scale, machine)
     plan = RecipePlan(loaded, asked.scale, replace(choices, hardware=profile))
@@ -194,28 +186,7 @@ def _check(plan: RecipePlan, jobs: int, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise UsageError(f"{told}: add --yes to begin")
     if not confirm(f"{told}. Begin?", err=True):
-        raise UsageError("nothing was begun; --dry-run lists the steps, --rehearse tries them")
-
-
-def _rehearse(recipe: ExperimentRecipe, choices: Choices, asked: RunOptions, as_json: bool) -> None:
-    from biorag.recipes.rehearsal.run import rehearse
-
-    report = rehearse(recipe, asked.scale, choices, asked.out, asked.jobs, show.progress)
-    show.result(report, as_json, _print_rehearsal)
-    faults = [*(step["error"] for step in report["steps"] if "error" in step), *report["figures"]]
-    if faults:
-        raise BadInputError(f"{len(faults)} faults in the rehearsal, of which the first: {faults[0]}")
-
-
-def _print_rehearsal(report: Mapping[str, Any]) -> None:
-    for step in report["steps"]:
-        told = step.get("error") or (f"as {step['like']}" if "like" in step else step["outcome"])
-        show.out.print(f"{step['name']}: {told}", soft_wrap=True)
-    for sentence in report["figures"]:
-        show.out.print(sentence, soft_wrap=True)
-    ran = [step for step in report["steps"] if "seconds" in step]
-    took = f"{report['seconds']:.0f} seconds, {report['cpu_seconds']:.0f} of CPU"
-    show.err.print(f"{len(ran)} of {len(report['steps'])} steps ran in {took}")
+        raise UsageError("nothing was begun; --dry-run lists the steps")
 
 
 def _report(plan: RecipePlan, out: Path, jobs: int, as_json: bool) -> None:

@@ -71,8 +71,8 @@ class NamedModel(_Part):
 class Input(_Part):
     """A data set: its description, how to get it, and its size at each scale.
 
-    `format` says what a stand-in of it looks like, `files` those of a folder by their names in it; both name a kind of
-    `biorag.recipes.rehearsal.inputs`. An input with an `option` is left out, with that option, where it is not there.
+    `format` says what it looks like, `files` those of a folder by their names in it, so that the tests can rehearse the
+    recipe on stand-ins. An input with an `option` is left out, with that option, where it is not there.
     """
 
     what: str

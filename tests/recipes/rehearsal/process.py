@@ -27,10 +27,10 @@ PRELOADED = (
         "biorag.benchmarks.mirage.run",
         "biorag.conversion.run",
     ),
-    *("biorag.training.synthesis.questions", "biorag.recipes.rehearsal.models", "httpx", "lxml.etree"),
+    *("biorag.training.synthesis.questions", "tests.recipes.rehearsal.models", "httpx", "lxml.etree"),
     *("matplotlib.figure", "matplotlib.backends.backend_agg", "colbert.modeling.checkpoint", "onnxruntime", "peft"),
 )
-MTEB = "biorag.recipes.rehearsal.tasks"  # which imports mteb
+MTEB = "tests.recipes.rehearsal.tasks"  # which imports mteb
 KILLED = 128  # and the signal's number: the exit code of a process that a signal ends
 
 
@@ -39,7 +39,8 @@ class Forker:
 
     def __init__(self, environment: Mapping[str, str], log: Path, also: Sequence[str] = ()) -> None:
         command = [sys.executable, "-m", __name__, str(log), *PRELOADED, *also]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment))
+        own = {**environment, "PYTHONPATH": str(Path(__file__).parents[3])}  # which holds the package `tests`
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=own)
         self.cpu_seconds = 0.0  # of all that ended
         self._codes: dict[int, Future[int]] = {}
         self._numbers, self._lock = count(), Lock()

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from biorag.recipes.recipe import Server
-from biorag.recipes.rehearsal.inputs import FIRST_PMID, ROWS, pubmed_xml, texts
+from tests.recipes.rehearsal.inputs import FIRST_PMID, ROWS, pubmed_xml, texts
 
 WORDS_OF_A_TEXT = 12
 WORD = re.compile(r"[A-Za-z]{4,}")

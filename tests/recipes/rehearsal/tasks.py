@@ -7,7 +7,7 @@ from typing import Any
 from datasets import Dataset
 
 from biorag.benchmarks.mteb import run
-from biorag.recipes.rehearsal.inputs import texts
+from tests.recipes.rehearsal.inputs import texts
 
 QUERIES = 3
 DOCUMENTS = 20

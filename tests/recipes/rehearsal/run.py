@@ -14,12 +14,12 @@ from biorag.errors import BadInputError, BioragError, ServiceError
 from biorag.recipes.named_models import models_of, named_in
 from biorag.recipes.plan import Choices, RecipePlan
 from biorag.recipes.recipe import ExperimentRecipe, Figure, FigurePath, NamedModel
-from biorag.recipes.rehearsal import process
-from biorag.recipes.rehearsal.inputs import texts, write_input
-from biorag.recipes.rehearsal.process import Forker
-from biorag.recipes.rehearsal.servers import stand_ins
 from biorag.recipes.steps import Shared, Step, Workshop, unique
 from biorag.types import Progress
+from tests.recipes.rehearsal import process
+from tests.recipes.rehearsal.inputs import texts, write_input
+from tests.recipes.rehearsal.process import Forker
+from tests.recipes.rehearsal.servers import stand_ins
 
 DATA, HUB, RUN = "data", "hub", "run"
 # What a rehearsal adds to commands, by their first words: real options stay, and work ends after a little.
@@ -134,7 +134,7 @@ def _write_models(rehearsal: Rehearsal, plan: RecipePlan, hub: Path) -> None:
 
 def write_models(models_and_hub: tuple[Mapping[str, Any], str]) -> None:
     """Write the tiny models that are not there into a cache."""
-    from biorag.recipes.rehearsal.models import write_model
+    from tests.recipes.rehearsal.models import write_model
 
     models, hub = models_and_hub
     for id, model in models.items():
