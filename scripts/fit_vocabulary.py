@@ -29,6 +29,8 @@ CORPORA = (
     *("pubmed/snippets", "scifact/corpus", "qa/bioasq_1_6_docs", "qa/evidence_inference_docs", "qa/med1250_docs"),
     "qa/ncbi_disease_docs",
 )
+GENERAL = ("nli/train/mnli_train_sample", "nli/train/snli_train_sample")  # English of all kinds
+COMMON = 3  # general texts from which a word has a meaning of its own: "horse" is no heroin
 OFTEN = 3  # times as often a corpus has the name
 NAMES = 3  # of a phrase
 RARE = 0.6  # rarity of a phrase of one word
@@ -67,8 +69,7 @@ def brands(vocab: Path) -> Iterator[Pair]:
 def drugs(vocab: Path) -> Iterator[Pair]:
     """Yield other names of drugs."""
     for row in table(vocab / "drugbank_open.tsv.gz"):
-        names = [row["common_name"], *row["synonyms"].split("|")]
-        yield from ((one, other) for one in names for other in names)
+        yield from ((other, row["common_name"]) for other in row["synonyms"].split("|"))
 
 
 def diseases(vocab: Path) -> Iterator[Pair]:
@@ -97,14 +98,23 @@ def everyday(file: Path) -> dict[str, list[str]]:
     return {key_of(phrase): names.split("|") for phrase, names in rows}
 
 
-def kept(pairs: Iterable[Pair], counts: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return the names of each phrase that a corpus has oftener than the phrase."""
+def common_words(data: Path) -> frozenset[str]:
+    """Return the words of general English."""
+    counts: Counter[str] = Counter()
+    for name in GENERAL:
+        for line in gzip.decompress((data / f"{name}.jsonl.gz").read_bytes()).splitlines():
+            counts.update(set(key_of(json.loads(line)["premise"]).split()))
+    return frozenset(word for word, count in counts.items() if count >= COMMON)
+
+
+def kept(pairs: Iterable[Pair], counts: Mapping[str, int], common: frozenset[str]) -> dict[str, list[str]]:
+    """Return the names of each phrase that a corpus has oftener than the phrase; none of a common word."""
     names: dict[str, dict[str, str]] = defaultdict(dict)
     for phrase, name in pairs:
         ours, theirs = key_of(phrase), key_of(name)
         if not (_PHRASE.fullmatch(ours) and _NAME.fullmatch(name)) or is_part(ours, theirs):
             continue
-        if counts[theirs] >= max(2, OFTEN * counts[ours]) and (" " in ours or is_rare(ours)):
+        if counts[theirs] >= max(2, OFTEN * counts[ours]) and (" " in ours or (is_rare(ours) and ours not in common)):
             names[ours].setdefault(theirs, name)
     return {
         phrase: sorted(found.values(), key=lambda name: -counts[key_of(name)])[:NAMES]
@@ -139,9 +149,10 @@ def main() -> None:
         counts.update(gram for gram in grams if gram in wanted)
     plain = everyday(Path(__file__).parent / "vocabulary/everyday.tsv")
     found: dict[str, list[str]] = dict(plain)
+    common = common_words(asked.data)
     lines = [f"{phrase}\t{'|'.join(names)}" for phrase, names in plain.items()]
     for name, pairs in sources.items():
-        rows = {phrase: names for phrase, names in kept(pairs, counts).items() if phrase not in found}
+        rows = {phrase: names for phrase, names in kept(pairs, counts, common).items() if phrase not in found}
         found |= rows
         lines += [f"--{name}", *(f"{phrase}\t{'|'.join(rows[phrase])}" for phrase in sorted(rows))]
         sys.stdout.write(f"{name}: {len(rows)}\n")

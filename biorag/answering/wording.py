@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from biorag.answering.guards.lexicon import rarity
-from biorag.answering.guards.words import stems
+from biorag.answering.guards.words import is_symbol, stems
 from biorag.types import Hit
 from biorag.utils.parsing import packaged_toml
 
@@ -45,14 +45,17 @@ def respelled(question: str, hits: Sequence[Hit]) -> str:
     """Return a question with words that no snippet is known to hold spelt as the hits spell the nearest word.
 
     A letter may be wrong, missing, too many, or change places with the next; in a long word two. What the hits hold
-    stays, and so do names with digits, which differ in one character from other names.
+    stays, and so do symbols and names with digits, which differ in one character from others.
     """
     words = (word for hit in hits for word in _WORD.findall(hit.snippet.contents))
     held = {word.lower(): word for word in words if len(word) >= SHORTEST}
+    known = {stem for word in held for stem in stems(word)}
 
     def spelt(match: re.Match[str]) -> str:
         word = match[0].lower()
-        if len(word) < SHORTEST or word in held or _joined(question, match) or _known(word):
+        if len(word) < SHORTEST or is_symbol(match[0]) or _joined(question, match) or _known(word):
+            return match[0]
+        if word in held or known.issuperset(stems(word)):
             return match[0]
         faults = {other: _faults(word, other) for other in held if other[0] == word[0]}
         nearest = min(faults, key=lambda other: faults[other], default=word)

@@ -35,6 +35,8 @@ def test_chat_and_shorthand_are_written_out(typed, plain):
         ("role of miR-193b", "role of miR-193b"),
         ("treatment of myelome", "treatment of myeloma"),
         ("effect of warfarrin", "effect of warfarrin"),
+        ("teh teclsitamab of mieloma", "teh Teclistamab of myeloma"),
+        ("TECLISTAMIB in myelomas", "TECLISTAMIB in myelomas"),
     ],
 )
 def test_a_word_that_nothing_holds_is_spelt_as_the_hits_spell_it(typed, spelled):
