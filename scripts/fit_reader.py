@@ -1,8 +1,9 @@
-"""Make the packaged reader of a trained one: its int8 export, and from which probabilities its words count.
+"""Make a reader to ship of a trained one: what computes it, and from which probabilities its words count.
 
     python -m scripts.fit_reader MODEL --data ../shared/data --out biorag/models/reader
 
-MODEL is a folder of `biorag train reader`; the command of the packaged one stands in docs/readers.md. The thresholds
+MODEL is a folder of `biorag train reader`, of which an int8 export is made (the command of the packaged one stands in
+docs/readers.md), or of `biorag train generator`, whose adapter is copied. The thresholds
 are the lowest from which on at least `PRECISION` of the verdicts are right on development claims and questions, by the
 lower end of Wilson's interval; above 1, which is never, where there are none. "No" weighs so much that most yes/no
 questions are answered right. Half of the claims and questions choose; the report has the other half.
@@ -26,19 +27,21 @@ from biorag.answering.guards.verdicts import pooled
 from biorag.answering.readers.windows import EvidenceWindows
 from biorag.benchmarks.significance import wilson
 from biorag.corpus.claims import read_claims
-from biorag.engine import load_encoder
-from biorag.models.exported import ExportedReader, open_reader
+from biorag.engine import llama_reader, load_encoder
+from biorag.models.exported import open_reader
 from biorag.models.exporting import write_export
-from biorag.models.finding import find_encoder
+from biorag.models.finding import GGUF_ADAPTER, find_encoder
 from biorag.models.labels import TRUST
+from biorag.settings.sources import load_settings
 from biorag.training.reading import read_rows
 from biorag.training.rows import is_held_out
-from biorag.types import LABELS
+from biorag.types import LABELS, Reader
 from biorag.utils.confusion import class_scores, confusion
 
 PRECISION = 0.95
 LEAST = 30  # verdicts from which a threshold is believed
 NEVER = 2.0
+WINDOW = 1024  # tokens of a language model's context
 ANSWERS = 0.0  # each weight above brings fewer right items of lists and factoids: docs/readers.md
 FALSE = 0.03  # share of other claims called supported, at which the recall of support is told
 SETS = ("scifact", "check_covid", "citation_integrity", "healthver_no_training")
@@ -59,7 +62,22 @@ def say(*parts: object) -> None:
     sys.stdout.flush()
 
 
-def claims(reader: ExportedReader, path: Path, windows: EvidenceWindows, most: int) -> list[Called]:
+def made(model: Path, out: Path) -> Reader:
+    """Write what computes a reader into a folder, and open it."""
+    shutil.rmtree(out, ignore_errors=True)
+    if (model / GGUF_ADAPTER).is_file():
+        out.mkdir(parents=True)
+        for name in (GGUF_ADAPTER, "training.json", "README.md"):
+            shutil.copyfile(model / name, out / name)
+        return llama_reader(str(out), load_settings({"context_window": WINDOW, "cache": False}))
+    record = write_export(find_encoder(str(model)), "reader", out, int8=True)
+    say("export:", record.reason or f"differs by {record.files.difference:.4f}" if record.files else record.reason)
+    for lock in out.glob("*lock*"):
+        lock.unlink()
+    return open_reader(out)
+
+
+def claims(reader: Reader, path: Path, windows: EvidenceWindows, most: int) -> list[Called]:
     """Return what the reader says of labelled claims by their own texts."""
     rows = [row for row in read_claims(path) if row.label and row.text]
     called = []
@@ -71,7 +89,7 @@ def claims(reader: ExportedReader, path: Path, windows: EvidenceWindows, most: i
     return called
 
 
-def pairs(reader: ExportedReader, path: Path, most: int) -> list[Called]:
+def pairs(reader: Reader, path: Path, most: int) -> list[Called]:
     """Return what the reader says of inference pairs."""
     rows = [row for row in read_rows(path, random.Random(1)) if row.target in LABELS]
     drawn = random.Random(1).sample(rows, min(most, len(rows)))
@@ -125,13 +143,12 @@ def weight_of_no(called: Sequence[Called]) -> float:
     return float(np.median([no for no in grid if right(no) == best]))
 
 
-def polar(reader: ExportedReader, data: Path, most: int) -> list[Called]:
+def polar(reader: Reader, data: Path, most: int) -> list[Called]:
     """Return what the reader says of BioASQ's development yes/no questions, by the first snippets of an index."""
     from biorag.answering.extract import Extractor
     from biorag.answering.polar import polar_evidence
     from biorag.benchmarks.answers.questions import load_answers
     from biorag.engine import open_index
-    from biorag.settings.sources import load_settings
 
     called = []
     with open_index(load_settings({"name": "pubmed"})) as opened:
@@ -153,14 +170,9 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--most", type=int, default=600, help="Claims of a set.")
+    parser.add_argument("--most", type=int, default=600, help="Claims of a set, and pairs.")
     asked = parser.parse_args()
-    shutil.rmtree(asked.out, ignore_errors=True)
-    record = write_export(find_encoder(asked.model), "reader", asked.out, int8=True)
-    say("export:", record.reason or f"differs by {record.files.difference:.4f}" if record.files else record.reason)
-    for lock in asked.out.glob("*lock*"):
-        lock.unlink()
-    reader = open_reader(asked.out)
+    reader = made(Path(asked.model), asked.out)
     encoder = load_encoder(find_encoder("starter"), "cosine", "auto")
     windows = EvidenceWindows(lambda: encoder)
     measured: dict[str, Any] = {}
@@ -172,7 +184,7 @@ def main() -> None:
         measured[name] = {"n": len(called), **{key: round(value, 3) for key, value in scores.items()}}
         say(name, measured[name])
     for name in PAIRS:
-        called = pairs(reader, asked.data / f"nli/measure/{name}.jsonl.gz", 1000)
+        called = pairs(reader, asked.data / f"nli/measure/{name}.jsonl.gz", asked.most)
         accuracy = np.mean([LABELS[int(np.argmax(one.probability))] == one.label for one in called])
         measured[name] = {"n": len(called), "accuracy": round(float(accuracy), 3)}
         say(name, measured[name])
@@ -182,7 +194,7 @@ def main() -> None:
         trust[side] = threshold([one.probability[place] for one in choosing], [one.label == side for one in choosing])
         given = [one for one in all_claims if not one.chooses and one.probability[place] >= trust[side]]
         report[side] = {"n": len(given), "right": sum(one.label == side for one in given)}
-    questions = polar(reader, asked.data, 400)
+    questions = polar(reader, asked.data, asked.most)
     trust["answers"] = ANSWERS
     trust["no"] = weight_of_no([one for one in questions if one.chooses])
     questions = [one._replace(probability=weighted(one.probability, trust["no"])) for one in questions]
