@@ -25,6 +25,7 @@ STYLE = {
 }
 LEGEND = 6  # names up to which a legend stands for them; more stand beside what they name
 ROW = 0.26  # inches of a row of dots or bars
+LEADER = {"arrowstyle": "-", "color": "0.75", "linewidth": 0.6, "relpos": (0.0, 0.5), "shrinkA": 1.0}
 
 
 class Panel(Protocol):
@@ -144,7 +145,7 @@ class IntervalPanel:
 
 @dataclass(frozen=True, slots=True)
 class PointPanel:
-    """Named points, each labelled where it stands: what one figure costs in another."""
+    """Named points: what one figure costs in another; lines lead to the names, which stand beside the axes."""
 
     title: str
     x: str
@@ -155,30 +156,42 @@ class PointPanel:
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in inches."""
-        return 6.0, 4.2
+        return 5.0 + 0.07 * max(map(len, self.points), default=0), max(3.6, 1.0 + 0.2 * len(self.points))
 
     def draw(self, axes: Any) -> None:
-        """Draw the points; a label that would stand on another is moved up."""
+        """Draw the points, and the names in the order of their heights."""
         axes.set(xscale="log" if self.log_x else "linear")
-        axes.margins(0.1, 0.12)
-        for number, (x, y) in enumerate(self.points.values()):
-            colour = COLOURS[number % len(COLOURS)]
-            axes.plot([x], [y], MARKERS[number % len(MARKERS)], color=colour, markersize=6)
+        axes.margins(0.08, 0.08)
+        styles = {
+            name: {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+            for number, name in enumerate(self.points)
+        }
+        for name, (x, y) in self.points.items():
+            axes.plot([x], [y], linestyle="", markersize=6, **styles[name])
         if self.log_x:
             axes.xaxis.set_major_formatter("{x:g}")
             lowest, highest = axes.get_xlim()
             axes.xaxis.set_minor_formatter("{x:g}" if highest < 10 * lowest else "")
-        axes.figure.draw_without_rendering()  # now it is known where they stand
-        placed: list[tuple[float, float]] = []
-        for number, (name, point) in enumerate(self.points.items()):
-            x, y = axes.transAxes.inverted().transform(axes.transData.transform(point))
-            height = y
-            while any(abs(x - other) < 0.35 and abs(height - taken) < 0.045 for other, taken in placed):
-                height += 0.045
-            placed.append((x, height))
-            side, gap = ("right", -0.015) if x > 0.6 else ("left", 0.015)
-            place = {"xycoords": axes.transAxes, "ha": side, "va": "center"}
-            axes.annotate(name, (x + gap, height), fontsize=8, color=COLOURS[number % len(COLOURS)], **place)
+        lowest, highest = axes.get_ylim()
+        wanted = {name: (y - lowest) / (highest - lowest) for name, (_, y) in self.points.items()}
+        for name, height in _spread(wanted, 0.2 / self.size[1] * 1.3).items():
+            axes.annotate(
+                name, self.points[name], (1.04, height), textcoords=axes.transAxes, va="center", fontsize=8,
+                color=styles[name]["color"], arrowprops=LEADER,
+            )  # fmt: skip
+
+
+def _spread(wanted: Mapping[str, float], gap: float) -> dict[str, float]:
+    """Return heights as near to the wanted ones, from 0 to 1, as leaves a gap between any two."""
+    names = sorted(wanted, key=lambda name: wanted[name])
+    heights: list[float] = []
+    for name in names:
+        heights.append(max(wanted[name], heights[-1] + gap if heights else 0.0))
+    top = 1.0
+    for place in range(len(heights) - 1, -1, -1):
+        heights[place] = min(heights[place], top)
+        top = heights[place] - gap
+    return dict(zip(names, heights, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
