@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from email.message import Message
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,7 +17,30 @@ from tests.loopback import Loopback
 
 POINTS = TypeAdapter(list[models.PointStruct])
 QUERIES = TypeAdapter(list[models.QueryRequest])
+SCHEMA = TypeAdapter(models.PayloadSchemaType | models.TextIndexParams)
 DEFAULT_LINKS = 16  # `m`, where a collection's maker does not say
+
+
+TEXTS = "text (with phrase_matching: true)"
+KINDS = f"bool, datetime, float, geo, integer, keyword, keyword (with prefix: true), text, {TEXTS}, uuid"
+
+
+def conditions_of(filter: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the conditions on keys of the payload in a filter, with their keys."""
+    if isinstance(filter, dict):
+        if "key" in filter:
+            yield filter["key"], filter
+        for part in filter.values():
+            yield from conditions_of(part)
+    for part in filter if isinstance(filter, list) else ():
+        yield from conditions_of(part)
+
+
+def kinds_for(condition: dict[str, Any]) -> str:
+    """Return the kinds of index that compare values as a condition does."""
+    if "range" in condition:
+        return "datetime, float, integer"
+    return "bool" if isinstance(condition["match"].get("value"), bool) else "keyword"
 
 
 class MemoryEngine(QdrantClient):
@@ -53,7 +76,9 @@ class MemoryEngine(QdrantClient):
     def create_payload_index(
         self, collection_name: str, field_name: str, field_schema: Any = None, **options: Any
     ) -> models.UpdateResult:
-        self._schema[collection_name][field_name] = models.PayloadIndexInfo(data_type=field_schema, points=0)
+        params = field_schema if isinstance(field_schema, models.TextIndexParams) else None
+        kind = models.PayloadSchemaType.TEXT if params else models.PayloadSchemaType(field_schema)
+        self._schema[collection_name][field_name] = models.PayloadIndexInfo(data_type=kind, params=params, points=0)
         return models.UpdateResult(operation_id=0, status=models.UpdateStatus.COMPLETED)
 
     def upsert(self, *args: Any, **options: Any) -> models.UpdateResult:
@@ -102,14 +127,19 @@ class MemoryEngine(QdrantClient):
 
 
 class StandIn(Loopback):
-    """Serves one in-memory engine; `refuse` may answer a request with a status instead; keeps the requests."""
+    """Serves one in-memory engine; `refuse` may answer a request with a status instead; keeps the requests.
+
+    Words are looked for by an index of texts alone: without one a server compares parts of texts. `strict` filters by
+    indexed keys alone, as managed servers do, and `most` are the points that it takes at once.
+    """
 
     def __init__(self, api_key: str | None = None) -> None:
         self.engine = MemoryEngine()
         self.api_key = api_key
         self.requests: list[tuple[str, str]] = []
         self.bodies: list[tuple[str, str, dict[str, str], Any]] = []  # with each request's query and body
-        self.refuse: Callable[[str, str], int | None] = lambda method, path: None
+        self.refuse: Callable[[str, str], int | tuple[int, Any] | None] = lambda method, path: None
+        self.strict, self.most = False, 10_000
         self._turn = threading.Lock()
         super().__init__()
 
@@ -153,7 +183,7 @@ class StandIn(Loopback):
         return self.engine.update_collection(name, metadata=request.metadata, hnsw_config=request.hnsw_config)
 
     def _index(self, name: str, body: Any) -> Any:
-        schema = models.PayloadSchemaType(body["field_schema"])
+        schema = SCHEMA.validate_python(body["field_schema"])
         return self.engine.create_payload_index(name, body["field_name"], schema).model_dump(mode="json")
 
     def _info(self, name: str, body: Any) -> Any:
@@ -175,6 +205,24 @@ class StandIn(Loopback):
         answers = self.engine.query_batch_points(name, QUERIES.validate_python(body["searches"]))
         return [answer.model_dump(mode="json") for answer in answers]
 
+    def _fault(self, path: str, body: Any) -> str:
+        """Return why a request is refused, as a server 1.18.3 does."""
+        count = len(body.get("points", ())) if isinstance(body, dict) and path.endswith("/points") else 0
+        if count > self.most:
+            help = f'Help: Reduce the "upsert limit" parameter to or below {self.most}.'
+            return f'Bad request: Limit exceeded {count} > {self.most} for "upsert limit". {help}'
+        searches = body["searches"] if path.endswith("/query/batch") else ()
+        schema = self.engine._schema.get(path.removeprefix("/collections/").partition("/")[0], {})
+        for key, condition in (pair for search in searches for pair in conditions_of(search.get("filter"))):
+            words = "phrase" in condition.get("match", {})
+            indexed = schema.get(key)
+            lacks = indexed is None or (words and indexed.data_type != models.PayloadSchemaType.TEXT)
+            if lacks and (self.strict or words):
+                kinds = TEXTS if words else KINDS if "values_count" in condition else kinds_for(condition)
+                wanted = f'Index required but not found for "{key}" of one of the following types: [{kinds}].'
+                return f"Bad request: {wanted} Help: Create an index for this key or use a different filter."
+        return ""
+
     def respond(self, method: str, path: str, headers: Message, body: bytes) -> tuple[int, bytes, dict[str, str]]:
         path, _, query = path.partition("?")
         values = json.loads(body) if body else None
@@ -185,8 +233,13 @@ class StandIn(Loopback):
             status = 401
         if method == "PUT" and not path.endswith(("/points", "/index")) and self.has(path):
             status = 409
+        reply: Any = {"status": {"error": "refused"}, "time": 0.0}
+        if isinstance(status, tuple):
+            status, reply = status
+        elif not status and (fault := self._fault(path, values)):
+            status, reply = 400, {"status": {"error": fault}, "time": 0.0}
         if status:
-            reply = {"status": {"error": "refused"}, "time": 0.0}
+            pass
         else:
             with self._turn:
                 reply = {"result": self.answer(method, path, values), "status": "ok", "time": 0.0}

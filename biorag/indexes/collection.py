@@ -32,11 +32,21 @@ READABLE = {str(state.value) for state in (STATES.ACTIVE, STATES.ACTIVEREAD, STA
 # Points' ids are written by one writer, each once at a time, and it waits for the answer: nothing can be reordered, and
 # a leader that all writes of a shard went through would only be one more node that must live.
 ORDERING = models.WriteOrdering.WEAK
+SCHEMAS = {
+    "text": models.TextIndexParams(
+        type=models.TextIndexType.TEXT,
+        tokenizer=models.TokenizerType.WORD,
+        lowercase=True,
+        phrase_matching=True,
+        on_disk=True,
+    )
+}
 GRAPH_LINKS = 16  # `m` of the finished graph, Qdrant's default
 # A change of the configuration restarts the optimizers in the background, and until then the old status is told.
 PAUSE = 0.5  # seconds between two looks at a collection
 GREEN_LOOKS = 3  # in a row, after which it counts as optimized
 SILENCE = 60.0  # seconds between two lines of progress
+ELECTION = 4.0  # seconds in which a cluster elects a leader
 NEW_SHARDS = 30.0  # seconds in which the replicas of a new collection become active
 FAN_OUT_DELAY = 200  # milliseconds after which a second replica is asked too, where the first is slow
 
@@ -62,7 +72,7 @@ def create_collection(client: QdrantClient, manifest: Manifest, layout: IndexSet
             manifest.name,
             vectors_config=_vectors(manifest, layout),
             sparse_vectors_config={SPARSE: _sparse_vectors(layout)},
-            shard_number=layout.shards,
+            shard_number=layout.shards or 1,
             replication_factor=layout.replicas,
             write_consistency_factor=layout.replicas // 2 + 1 if layout.replicas else None,  # a majority
             on_disk_payload=True if layout.on_disk else None,
@@ -105,8 +115,13 @@ def index_payload(client: QdrantClient, collection: str, indexed: Mapping[str, o
     """Make the payload indexes that a collection lacks; before points are uploaded, so that the graph links by them."""
     for key, kind in PAYLOAD_INDEXES.items():
         if key not in indexed:
-            schema = models.PayloadSchemaType(kind)
-            client.create_payload_index(collection, key, field_schema=schema, wait=True, ordering=ORDERING)
+            make_payload_index(client, collection, key, kind)
+
+
+def make_payload_index(client: QdrantClient, collection: str, key: str, kind: str) -> None:
+    """Make the index of one key of the payload, of a kind as Qdrant names it; that of texts finds phrases."""
+    schema = SCHEMAS.get(kind) or models.PayloadSchemaType(kind)
+    client.create_payload_index(collection, key, schema, wait=True, ordering=ORDERING)
 
 
 def check_layout(params: models.CollectionParams, layout: IndexSettings, collection: str) -> None:
@@ -241,7 +256,8 @@ def require_whole(client: QdrantClient, collection: str) -> Sharding:
     """Return where the shards lie if a read can rest on all of them.
 
     Raises `ServiceError` naming the shards of which no replica can be read; or the node, if it was cut off from the
-    majority of its cluster: it may hold replicas that miss later writes, and take them for active.
+    majority of its cluster for longer than an election takes: it may hold replicas that miss later writes, and take
+    them for active.
     """
     with server_errors():
         sharding = sharding_of(client, collection)
@@ -251,13 +267,22 @@ def require_whole(client: QdrantClient, collection: str) -> Sharding:
                 f"{', '.join(missing)} can be read. Start the nodes that hold them; biorag does not answer from the "
                 "other shards"
             )
-        status = client.cluster_status() if sharding.distributed else None
-    if isinstance(status, models.ClusterStatusOneOf1) and not status.raft_info.leader:
-        raise ServiceError(
-            f"node {status.peer_id} of the Qdrant cluster is cut off from the others (it knows no leader), and may "
-            "hold old data: reconnect it, or name another node with --qdrant"
-        )
+        deadline = time.monotonic() + ELECTION
+        while sharding.distributed and (node := _without_leader(client)):
+            if time.monotonic() > deadline:
+                raise ServiceError(
+                    f"node {node} of the Qdrant cluster is cut off from the others (it knows no leader), and may "
+                    "hold old data: reconnect it, or name another node with --qdrant"
+                )
+            time.sleep(PAUSE)
     return sharding
+
+
+def _without_leader(client: QdrantClient) -> int | None:
+    """Return the id of the asked node if it knows no leader of its cluster; 1 to 2 seconds long it elects one."""
+    status = client.cluster_status()
+    is_alone = isinstance(status, models.ClusterStatusOneOf1) and not status.raft_info.leader
+    return status.peer_id if is_alone and isinstance(status, models.ClusterStatusOneOf1) else None
 
 
 def await_new_shards(client: QdrantClient, collection: str, replicas: int | None) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 
 import httpx
 from qdrant_client import QdrantClient
@@ -13,11 +17,25 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 from biorag.errors import ServiceError
 from biorag.indexes.points import StoredError
 from biorag.models.finding import first_line
-from biorag.utils.http import BoundedTransport, Retries, Send
+from biorag.settings.section import ONCE
+from biorag.utils.http import EXCERPT, BoundedTransport, Retries, Send, excerpt, may_pass
 from biorag.utils.network import Server, is_loopback
+from biorag.utils.parsing import parse_json
+from biorag.utils.secrets import redacted
+
+logger = logging.getLogger(__name__)
 
 LARGEST_REPLY = 16 << 20  # bytes
 LARGER_REPLIES = {"/points": 256 << 20}  # bytes: many long snippets
+LONGEST_REASON = 300  # characters
+TOO_LARGE = ("split your request", "is larger than allowed", "Payload Too Large")
+_KINDS = re.compile(r"^(?:Bad request|Service internal error|Rate limiting exceeded|Forbidden): ")
+_NODES = re.compile(r"(?:Failed to connect to (?:https?://)?|ConnectError\(\"tcp connect error\", )([\w.\[\]-]+:\d+)")
+_NEEDED = re.compile(
+    r'Index required but not found for "(?P<key>.*?)" of one of the following types: \[(?P<kinds>[^\]]*)\]'
+)
+_LIMIT = re.compile(r"Limit exceeded \d+ > (?P<most>\d{1,9}) for")
+_TAGS = re.compile(r"<[^<>]{0,1000}>")
 # On one machine a new connection costs nothing, and one that the server has closed meanwhile costs a retry.
 LOCAL = httpx.Limits(max_keepalive_connections=0)
 REMOTE = httpx.Limits(max_connections=100, max_keepalive_connections=20)
@@ -30,16 +48,21 @@ def connect(server: Server) -> QdrantClient:
     retried alone, so that points which were acknowledged are not sent again.
     """
     limits = LOCAL if is_loopback(server.url) else REMOTE
-    client = QdrantClient(
-        url=server.url,
-        api_key=server.api_key,
-        timeout=math.ceil(server.timeout),
-        check_compatibility=False,
-        auth=server.auth,
-        transport=BoundedTransport(server.url, server.timeout, LARGEST_REPLY, LARGER_REPLIES, limits=limits),
-    )
+    if server.api_key and server.url.startswith("http:") and not is_loopback(server.url):
+        logger.warning("the key goes to %s unencrypted: name an https address with --qdrant", server.url, extra=ONCE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a key that goes unencrypted, with the place in the program
+        client = QdrantClient(
+            url=server.url,
+            api_key=server.api_key,
+            timeout=math.ceil(server.timeout),
+            check_compatibility=False,
+            auth=server.auth,
+            transport=BoundedTransport(server.url, server.timeout, LARGEST_REPLY, LARGER_REPLIES, limits=limits),
+        )
     advice = "check --qdrant and that it runs, then give the same command again"
-    retries = Retries(f"the Qdrant server at {server.url}", advice, server.retries)
+    name = f"the Qdrant server at {server.url}"
+    retries = Retries(name, advice, server.retries, _may_pass, reason=lambda reply: reason_of(reply.content))
 
     def again(request: httpx.Request, call_next: Send) -> httpx.Response:
         def send(request: httpx.Request) -> httpx.Response:
@@ -64,9 +87,63 @@ def server_errors() -> Iterator[None]:
             f"the Qdrant server answers with {error}, which biorag does not write: check --qdrant, or index again"
         ) from None
     except UnexpectedResponse as error:
-        hint = ": set QDRANT_API_KEY, or BIORAG_QDRANT_LOGIN" if error.status_code in (401, 403) else ""
-        raise ServiceError(f"the Qdrant server refused: {error.status_code} {error.reason_phrase}{hint}") from error
+        raise ServiceError(_refused(error.status_code or 0, reason_of(error.content))) from error
     except (ResponseHandlingException, ApiException, httpx.HTTPError, OSError, ValueError, AssertionError) as error:
         raise ServiceError(
             f"the Qdrant server does not answer ({first_line(error)}): check --qdrant and that the server runs"
         ) from error
+
+
+def _refused(status: int, reason: str) -> str:
+    """Return the sentence for a reply that refuses a request."""
+    if status == HTTPStatus.UNAUTHORIZED:
+        lacks = reason.startswith("Must provide")
+        step = "set QDRANT_API_KEY, or BIORAG_QDRANT_LOGIN" if lacks else "check QDRANT_API_KEY, which it does not take"
+        return f"the Qdrant server asks for a key: {step}"
+    if status == HTTPStatus.FORBIDDEN:
+        return (
+            f"the key of QDRANT_API_KEY may not do this ({reason}): take one with that right; reading needs "
+            "read access, writing and the first search with a new filter need that to write, 'biorag index' to manage"
+        )
+    return f"the Qdrant server refused: {reason or status}"
+
+
+def reason_of(content: bytes) -> str:
+    """Return why a server refuses a request, in its own words and in one line; "" if it does not say.
+
+    Of nodes that it did not reach their addresses.
+    """
+    try:
+        reply = parse_json(content)
+    except ValueError:
+        reply = content[:EXCERPT].decode("utf-8", "replace")
+    told = reply.get("status") if isinstance(reply, dict) else reply
+    text = str(told.get("error", "")) if isinstance(told, dict) else told if isinstance(told, str) else ""
+    if text.lstrip().startswith("<"):  # a page of a proxy
+        text = " ".join(_TAGS.sub(" ", text).split())
+    if nodes := sorted(set(_NODES.findall(text))):
+        return f"it does not reach its node{'s' if len(nodes) > 1 else ''} at {', '.join(nodes)}"
+    return redacted(" ".join(_KINDS.sub("", text).split())[:LONGEST_REASON])
+
+
+def needed_index(error: UnexpectedResponse) -> tuple[str, tuple[str, ...]] | None:
+    """Return the key of the payload that a server wants an index of, and the kinds that would do; None if it does not.
+
+    In strict mode, which managed servers switch on, it filters by nothing else.
+    """
+    match = _NEEDED.search(reason_of(error.content))
+    return (match["key"], tuple(kind.strip() for kind in match["kinds"].split(", "))) if match else None
+
+
+def fewer(error: UnexpectedResponse, count: int) -> int | None:
+    """Return how many of `count` things a request may have, where a server or a proxy says that it was too large."""
+    reason = reason_of(error.content)
+    if match := _LIMIT.search(reason):
+        return max(1, min(int(match["most"]), count - 1))
+    too_large = error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or any(text in reason for text in TOO_LARGE)
+    return max(1, count // 2) if too_large and count > 1 else None
+
+
+def _may_pass(response: httpx.Response) -> bool:
+    """Return whether a failure is transient; a request that is larger than what may be asked at once never passes."""
+    return may_pass(response) and not any(text in excerpt(response) for text in TOO_LARGE)

@@ -34,6 +34,7 @@ from biorag.indexes.points import (
     SCROLL,
     SNIPPET_TOKENS,
     SPARSE,
+    TEXT,
     TOKENS,
     PointIndex,
     StoredError,
@@ -100,7 +101,7 @@ class EdgeIndex(PointIndex):
     def _index_payload(self) -> None:
         """Make the payload indexes that a segment lacks: without them a filter reads every payload."""
         for key, kind in PAYLOAD_INDEXES.items():
-            schema = getattr(qe.PayloadSchemaType, kind.capitalize())
+            schema = _text_index() if kind == TEXT else getattr(qe.PayloadSchemaType, kind.capitalize())
             self._shard.update(qe.UpdateOperation.create_field_index(key, schema))
 
     def count(self) -> int:
@@ -246,6 +247,12 @@ class EdgeIndex(PointIndex):
             ),
             with_payload=["id"],
         )
+
+
+def _text_index() -> Any:
+    return qe.TextIndexParams(
+        tokenizer=qe.TokenizerType.Word, lowercase=True, phrase_matching=True, memory=qe.Memory.Cold
+    )
 
 
 def _load(shard: Path, config: qe.EdgeConfig) -> qe.EdgeShard:

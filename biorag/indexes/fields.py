@@ -21,6 +21,7 @@ from biorag.indexes.reading import stored_snippets
 from biorag.settings.section import ONCE
 from biorag.types import CONTAINS, EXISTS, AnyOf, FieldFilter, Index, IndexQuery, Snippet, Where
 
+MOST_FIELDS = 1000  # that a manifest has
 ALWAYS = (*OWN_FIELDS, "retracted")  # which a filter may name whether a snippet has them or not
 UNCOUNTED = ("id", "title", "content")  # fields whose values are nearly all different
 MOST_VALUES = 100_000  # distinct values of a field that are counted
@@ -89,6 +90,24 @@ def _fields(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Seque
             yield prefix + _spelled(name), plain
 
 
+def kinds_of(snippets: Iterable[Snippet], known: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """Return known fields with those of snippets: of each the kinds of its values, such as "number" or "number text".
+
+    None where they are not known, or too many.
+    """
+    if known is None:
+        return None
+    kinds = {name: set(told.split()) for name, told in known.items()}
+    for snippet in snippets:
+        for name, values in fields_of(snippet):
+            kinds.setdefault(name, set()).update(map(_kind, values))
+    return {name: " ".join(sorted(kinds[name])) for name in sorted(kinds)} if len(kinds) <= MOST_FIELDS else None
+
+
+def _kind(value: Value) -> str:
+    return "text" if isinstance(value, str) else "bool" if isinstance(value, bool) else "number"
+
+
 def _spelled(name: str) -> str:
     """Return a name as filters write it: in double quotes where it is more than a word."""
     return name if WORD.fullmatch(name) else f'"{name}"'
@@ -97,15 +116,20 @@ def _spelled(name: str) -> str:
 def checked_fields(index: Index, manifest: Manifest, where: Where) -> Where:
     """Return conditions with their fields in the case of the index, whose snippets must have them, and their numbers.
 
-    The store is asked first, without its graph only where that finds none; so a field that is there costs little.
+    The manifest tells. Where it does not, the store is asked, without its graph only where that finds none.
 
     Raises `UsageError` naming the field, the nearest one, and those there are; or how a text is named.
     """
     dimension = manifest.encoder.dimension
     named = dict.fromkeys(condition.field for condition in comparisons(where) if condition.field not in ALWAYS)
-    lacking = [name for name in named if not _holds(index, dimension, (FieldFilter(name, EXISTS, True),))]
+    kinds = manifest.fields
+    lacking = [
+        name
+        for name in named
+        if (name not in kinds if kinds else not _holds(index, dimension, (FieldFilter(name, EXISTS, True),)))
+    ]
     if lacking:
-        known = {name for name, _ in _sampled(index)}
+        known = set(kinds) if kinds else {name for name, _ in _sampled(index)}
         cases = {name.casefold(): name for name in (*known, *ALWAYS)}
         for name in (name for name in lacking if name.casefold() not in cases):
             alike = nearest(name, sorted(known))
@@ -118,7 +142,8 @@ def checked_fields(index: Index, manifest: Manifest, where: Where) -> Where:
     where = tuple(_accented(index, dimension, part) for part in where)
     numbers = [part for part in comparisons(where) if part.field not in ALWAYS and _is_number(part)]
     for name, value in {condition.field: condition.value for condition in numbers}.items():
-        if not _holds(index, dimension, (FieldFilter(name, ">=", -sys.float_info.max),)):
+        own = (FieldFilter(name, ">=", -sys.float_info.max),)
+        if not ("number" in kinds.get(name, "") if kinds else _holds(index, dimension, own)):
             raise UsageError(
                 f'the field {name!r} of --filter holds texts, no numbers: compare it with one, as in {name}="{value}"'
             )

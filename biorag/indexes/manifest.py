@@ -107,7 +107,8 @@ class Manifest:
     run, which was killed, was writing.
     `seconds` adds up the indexing runs. `checksums` is the SHA-256 of `checksums.json`, by which damage to the
     shard's files is noticed; None while a run is under way, and for an index on a server. `vectors` is the hash of
-    the published vectors that snippets were given in place of encoding them.
+    the published vectors that snippets were given in place of encoding them. `fields` are those that a snippet has had,
+    each with the kinds of its values, as `fields.kinds_of` tells them; None where they were not gathered.
     """
 
     name: Label
@@ -127,7 +128,13 @@ class Manifest:
     blocks: BlockParameters | None = None
     checksums: Sha256 | None = None
     vectors: Sha256 | None = None
+    fields: Mapping[Label, Label] | None = None
     format: int = FORMAT
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What an index has wherever it lies: its name, when it was made, and the hash of its encoder."""
+        return self.name, self.created, self.encoder.sha256
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON values."""

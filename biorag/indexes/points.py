@@ -16,6 +16,8 @@ from pydantic import StrictInt, StrictStr
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import COMPACT, Manifest, TokenParameters
 from biorag.types import (
+    CONTAINS,
+    EXISTS,
     AnyOf,
     Condition,
     FieldFilter,
@@ -36,6 +38,7 @@ DENSE, SPARSE, TOKENS = "dense", "bm25", "tokens"
 # Payload keys of ours that filters name directly; every other field is one of the snippet's metadata.
 OWN_FIELDS = ("id", "title", "content", "pmid")
 KEYWORDS = "keywords"  # the payload's key of the metadata's texts as they are compared
+TEXT = "text"  # an index of words and phrases
 LONGEST_KEYWORD = 256  # characters; a longer text is filtered as it stands
 HNSW_EF = 128
 OVERSAMPLING = 2.0
@@ -60,11 +63,13 @@ def point_id(snippet_id: str) -> UUID:
 
 # The payload's keys that are indexed, those of PubMed's fields that filters name most, and their types as Qdrant names
 # them. A year is a float, for a corpus may write 2015.0, which an index of integers would leave out.
+# Without an index of texts a server up to 1.19 compares `~` as a part of a text, with its case.
 PAYLOAD_INDEXES = {
     "pmid": "integer",
     "metadata.year": "float",
     "metadata.retracted": "bool",
     **{f"{KEYWORDS}.{field}": "keyword" for field in ("type", "mesh", "journal")},
+    **dict.fromkeys(("title", "content", "metadata.journal"), TEXT),
 }
 
 
@@ -198,11 +203,23 @@ def filter_of(
     return make(must=must, must_not=must_not) if must or must_not else None
 
 
+def text_keys(where: Where) -> Iterator[str]:
+    """Yield the keys of the payload in which conditions look for words."""
+    for part in where:
+        if isinstance(part, AnyOf):
+            for alternative in part.alternatives:
+                yield from text_keys(alternative)
+        elif part.op == CONTAINS:
+            yield _stored_condition(part).field
+
+
 def _stored_condition(condition: FieldFilter) -> FieldFilter:
     """Return a condition on a snippet's field as one on the payload, in whose form keywords are spelled."""
     field, value = condition.field, condition.value
     if field in OWN_FIELDS:
         return condition
+    if condition.op == EXISTS and f"{KEYWORDS}.{field}" in PAYLOAD_INDEXES:
+        return replace(condition, field=f"{KEYWORDS}.{field}")
     if condition.op == "=" and isinstance(value, str) and len(keyword := comparable(value)) <= LONGEST_KEYWORD:
         return replace(condition, field=f"{KEYWORDS}.{field}", value=keyword)
     return replace(condition, field=f"metadata.{field}")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
+from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
 import numpy as np
 from qdrant_client import QdrantClient, models
+from qdrant_client.http.exceptions import UnexpectedResponse
 
-from biorag.errors import MissingError
+from biorag.errors import MissingError, ServiceError
 from biorag.indexes.collection import (
     MANIFEST_KEY,
     ORDERING,
@@ -22,17 +26,19 @@ from biorag.indexes.collection import (
     create_collection,
     index_payload,
     is_loading,
+    make_payload_index,
     read_remote_manifest,
     require_whole,
     wait_until_green,
 )
-from biorag.indexes.connection import connect, server_errors
+from biorag.indexes.connection import connect, fewer, needed_index, server_errors
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
     ACORN_SELECTIVITY,
     BOUNDS,
     OVERSAMPLING,
     SCROLL,
+    TEXT,
     PointIndex,
     StoredError,
     field_of,
@@ -41,6 +47,7 @@ from biorag.indexes.points import (
     payload,
     point_id,
     search_width,
+    text_keys,
     upsert_parts,
 )
 from biorag.settings.settings import Settings
@@ -48,6 +55,8 @@ from biorag.types import CONTAINS, EXISTS, FieldFilter, IndexQuery, Snippet, Spa
 from biorag.utils.http import asking_threads
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.network import Server
+
+logger = logging.getLogger(__name__)
 
 STREAMS = 4  # of uploads to a single shard
 MOST_STREAMS = 32
@@ -118,6 +127,8 @@ class ServerIndex(PointIndex):
         self._collection = manifest.name
         self._writable = writable
         self._acknowledgements = 1  # of a write
+        self._most = MOST  # things in a request
+        self._indexed: set[str] | None = None  # keys of the payload with an index of texts, once they were looked at
         try:
             with server_errors():
                 if writable:
@@ -163,10 +174,56 @@ class ServerIndex(PointIndex):
         """Ask in one request, or few for token vectors."""
         requests = [self._request(probe) for probe in probes]
         sizes = [0 if isinstance(probe.query, str) else probe.query.size for probe in probes]
+        for key in dict.fromkeys(key for probe in probes for key in text_keys(probe.where)):
+            self._require_text_index(key)
         answers: list[models.QueryResponse] = []
         for part in parts(sizes, len(probes)):
-            answers += self._client.query_batch_points(self._collection, requests[part])
+            answers += self._filtered(requests[part])
         return [answer.points for answer in answers]
+
+    def _filtered(self, requests: list[models.QueryRequest]) -> list[models.QueryResponse]:
+        """Ask, and make the indexes of the payload without which the server does not filter."""
+        made: set[str] = set()
+        while True:
+            try:
+                return self._client.query_batch_points(self._collection, requests)
+            except UnexpectedResponse as error:
+                needed = needed_index(error)
+                if needed is None or needed[0] in made:
+                    raise
+                made.add(needed[0])
+                self._make_payload_index(needed[0], self._kind_of(*needed))
+
+    def _require_text_index(self, key: str) -> None:
+        """Make the index of a text unless there is one: without it some servers compare phrases otherwise."""
+        if self._indexed is None:
+            schema = self._client.get_collection(self._collection).payload_schema
+            self._indexed = {name for name, index in schema.items() if index.data_type == TEXT}
+        if key not in self._indexed:
+            self._make_payload_index(key, TEXT)
+            self._indexed.add(key)
+
+    def _make_payload_index(self, key: str, kind: str) -> None:
+        """Make an index of the payload, and say how long it took; raises `ServiceError` if the key may not."""
+        started = time.perf_counter()
+        try:
+            make_payload_index(self._client, self._collection, key, kind)
+        except UnexpectedResponse as error:
+            if error.status_code != HTTPStatus.FORBIDDEN:
+                raise
+            raise ServiceError(
+                f"the Qdrant server needs an index of {key!r} for this filter, and the key may not make it: search so "
+                "once with a key that may write"
+            ) from None
+        logger.info("the server made an index of %r for this filter in %.1f s", key, time.perf_counter() - started)
+
+    def _kind_of(self, key: str, kinds: Sequence[str]) -> str:
+        """Return the kind of index, of those that would do, that suits the values of a key of the payload."""
+        if all(kind.startswith(TEXT) for kind in kinds):
+            return TEXT
+        values = (self._manifest.fields or {}).get(key.partition(".")[2], "")
+        wanted = "float" if "number" in values else "bool" if values == "bool" else "keyword"
+        return wanted if wanted in kinds else kinds[0]
 
     def _records(self, ids: Sequence[str], fields: Sequence[str] | bool, vectors: Sequence[str] = ()) -> Sequence[Any]:
         """Ask for points; a writer for their digests from as many replicas as acknowledge a write.
@@ -174,14 +231,14 @@ class ServerIndex(PointIndex):
         So what reached fewer replicas, when a run was interrupted, is not stored, and is written again.
         """
         compares = self._writable and fields == ["id", "digest"]
-        records = self._client.retrieve(
+        ask = partial(
+            self._client.retrieve,
             self._collection,
-            _point_ids(ids),
             with_payload=fields if isinstance(fields, bool) else list(fields),
             with_vectors=list(vectors) if vectors else False,
             consistency=self._acknowledgements if compares else None,
         )
-        return records
+        return self._in_parts(_point_ids(ids), lambda part: ask(ids=list(part)))
 
     def _page(self, offset: Any) -> tuple[Sequence[Any], Any]:
         return self._client.scroll(
@@ -201,12 +258,31 @@ class ServerIndex(PointIndex):
         """
 
         def send(part: slice) -> None:
-            points = self._points(snippets[part], vectors[part], tokens[part], terms[part])
-            self._client.upsert(self._collection, points, wait=True, ordering=ORDERING)
+            self._in_parts(self._points(snippets[part], vectors[part], tokens[part], terms[part]), self._put)
 
         slices = upsert_parts(snippets, tokens, self._manifest.tokens)
         with server_errors(), asking_threads(self._streams) as (pool, _):
             list(pool.map(send, slices))
+
+    def _put(self, points: Sequence[Any]) -> Sequence[Any]:
+        self._client.upsert(self._collection, list(points), wait=True, ordering=ORDERING)
+        return ()
+
+    def _in_parts(self, things: Sequence[Any], ask: Callable[[Sequence[Any]], Sequence[Any]]) -> Sequence[Any]:
+        """Ask for things in one request, or in as many as a server, its limits or a proxy before it want."""
+        most = min(len(things), self._most)
+        answers: list[Any] = []
+        while things:
+            try:
+                answers += ask(things[:most])
+            except UnexpectedResponse as error:
+                most = fewer(error, most) or 0
+                if not most:
+                    raise
+                self._most = most
+                continue
+            things = things[most:]
+        return answers
 
     def _dense(self, vectors: Vectors) -> Sequence[Any]:
         rows: list[list[float]] = vectors.tolist()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from biorag.indexes.server import QdrantServer
 
 
+logger = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """The place of one index: its folder under the home, and the server that holds its points, if one does."""
@@ -44,7 +49,8 @@ class Store:
     def manifest(self) -> Manifest | None:
         """Return the index's manifest; None if there is no such index.
 
-        For an index on a server the collection's own manifest counts, the local one only tells where it is.
+        For an index on a server the collection's own manifest counts, the local one only tells where it is. It is
+        followed to the server that is asked for, another node or where it has moved to, if the same index lies there.
 
         Raises `MismatchError` if the manifest is damaged or of another version, or the index lies in another store than
         asked; `ServiceError` if the server does not answer.
@@ -54,16 +60,29 @@ class Store:
         configured = self._configured()
         url = configured.get("url")
         if local and url and local.store.get("url") != url:
-            location = local.store.get("url", "the embedded store")
-            raise MismatchError(
-                f"index {self.settings.index.name!r} lies in {location}, not at {url}: choose another --name"
-            )
+            return self._followed(local, configured)
         store = local.store if local and not url else configured
         server = self.server(store)
         if server is None:
             return local
         remote = server.read_manifest(self.settings.index.name)
         return replace(remote, store=store) if remote else None
+
+    def _followed(self, local: Manifest, configured: Mapping[str, str]) -> Manifest:
+        """Return the manifest of an index that lies at another address now; the local one is kept for it."""
+        was, url, name = local.store.get("url"), configured["url"], self.settings.index.name
+        server = self.server(configured) if was else None
+        remote = server.read_manifest(name) if server else None
+        if remote is None or remote.identity != local.identity:
+            found = f", where there is {'another' if remote else 'no such'} index" if was else ""
+            raise MismatchError(
+                f"index {name!r} lies in {was or 'the embedded store'}, not at {url}{found}: choose another --name"
+            )
+        logger.info("index %r is followed from %s to %s", name, was, url)
+        followed = replace(remote, store=configured)
+        with suppress(OSError):  # a home that cannot be written
+            write_json(self.folder / MANIFEST, followed.to_json())
+        return followed
 
     def require_manifest(self) -> Manifest:
         """Return the index's manifest.
@@ -103,6 +122,7 @@ class Store:
             versions=installed_versions(),
             tokens=tokens,
             blocks=blocks_of(settings, None),
+            fields={},
         )
 
     def open(self, manifest: Manifest, writable: bool = False) -> Index:

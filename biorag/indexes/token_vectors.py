@@ -94,7 +94,7 @@ def _check_tokens(manifest: Manifest, settings: Settings, encoder: ModelFiles) -
 def _token_stage(settings: Settings) -> str | None:
     """Return the reranker, as a chain names it, whose token vectors a new index stores; None for none."""
     requested = settings.index.store_tokens
-    if requested == "none" or (requested is None and settings.services.qdrant):
+    if requested == "none":
         return None
     stage = next((stage for stage in settings.retrieval.stages if stage.kind.stored), None)
     if stage is None and requested:

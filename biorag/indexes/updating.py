@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from biorag.indexes.fields import kinds_of
 from biorag.indexes.progress import IndexingProgress
 from biorag.types import Change, Deletion, Encoded, Index, Snippet, Vectors, block_id
 
@@ -81,7 +82,8 @@ class Updater:
 
     A batch is encoded while the one before it is written, so two may be under way when a run is killed. The blocks of
     the batches in `progress` are written again; those that belong to no document are removed first. `record` is called
-    before a batch is encoded, and again before anything of it is written that could be torn.
+    before a batch is encoded, and again before anything of it is written that could be torn. `fields` are those of the
+    index, to which those of the batches are added.
     """
 
     def __init__(
@@ -91,7 +93,9 @@ class Updater:
         split: BlockSplit,
         progress: IndexingProgress,
         record: Callable[[IndexingProgress], None],
+        fields: Mapping[str, str] | None = None,
     ) -> None:
+        self.fields = fields
         self._index = index
         self._load_encoder = load_encoder
         self._encode: EncodeSnippets | None = None
@@ -149,6 +153,7 @@ class Updater:
             winner.change.id: [] if isinstance(winner.change, Deletion) else self._split(winner.change)
             for winner in batch
         }
+        self.fields = kinds_of(chain.from_iterable(wanted.values()), self.fields)
         ids = [
             id for document, blocks in wanted.items() for id in (*self._first_ids(document), *(b.id for b in blocks))
         ]

@@ -119,7 +119,7 @@ def write_index(
         manifest = _still_fits(store.manifest(), manifest)
         store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None))
         record = partial(write_progress, store.folder)
-        updater = Updater(index, load_encoder, incoming.split, read_progress(store.folder), record)
+        updater = Updater(index, load_encoder, incoming.split, read_progress(store.folder), record, manifest.fields)
         for batch in batched(incoming.winners, store.settings.index.batch_size):
             on_progress(updater.write(batch))
         on_progress(updater.finish())
@@ -128,9 +128,10 @@ def write_index(
             index.optimize()
         snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
-        kept = tuple(record for record in manifest.sources if not incoming.replaces(record))
+        others = _of_others(store, manifest)
+        kept = tuple(record for record in manifest.sources if not incoming.replaces(record)) + others
         finished = _finished(replace(manifest, sources=kept), incoming.sources, snippets, seconds)
-        finished = replace(finished, complete=not updater.torn)
+        finished = replace(finished, complete=not updater.torn, fields=updater.fields)
         end_writing(store, index, updater, finished, updater.progress)
     finally:
         index.close()
@@ -149,6 +150,18 @@ def write_index(
         complete=finished.complete,
         torn=tuple(sorted(updater.torn)),
     )
+
+
+def _of_others(store: Store, manifest: Manifest) -> tuple[SourceRecord, ...]:
+    """Return the sources that another writer to the same server has brought in since a run began."""
+    if store.server(manifest.store) is None:  # a lock keeps writers of an embedded index apart
+        return ()
+    current = store.manifest()
+    before = set(manifest.sources)
+    others = tuple(record for record in (current.sources if current else ()) if record not in before)
+    if others:
+        logger.warning("another writer has brought %d sources into index %r meanwhile", len(others), manifest.name)
+    return others
 
 
 def end_writing(store: Store, index: Index, updater: Updater, finished: Manifest, progress: IndexingProgress) -> None:

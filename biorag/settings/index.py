@@ -46,12 +46,12 @@ class IndexSettings(Section):
     store_tokens: TokenStorage | None = option(
         None,
         "Token vectors that a new index keeps, so that reranking encodes only the query: compact "
-        f"({COMPACT_DIMENSION} numbers of 4 bits a token), full (16 bits) or none. Default: compact, on a server none.",
+        f"({COMPACT_DIMENSION} numbers of 4 bits a token), full (16 bits) or none. Default: compact.",
     )
     token_pooling: int = option(1, "Merge this many stored token vectors into one, by similarity.", bounds=(1, 32))
     shards: int | None = option(
         None,
-        "Shards of a new collection on a Qdrant server. Default: one a node.",
+        "Shards of a new collection on a Qdrant server. Default: 1, since each counts BM25's terms on its own.",
         bounds=(1, 1024),
         effect=Effect.NONE,
     )

@@ -61,6 +61,11 @@ class ServiceSettings(Section):
 
     _urls = field_validator("qdrant", "eutils", "crossref")(check_url)
 
+    @field_validator("qdrant")
+    @classmethod
+    def _in_one_spelling(cls, value: str | None) -> str | None:
+        return value.rstrip("/") if value else value
+
     @field_validator(
         *("qdrant_api_key", "eutils_api_key", "llm_api_key", "reader_api_key"),
         *("qdrant_login", "eutils_login", "llm_login", "reader_login"),

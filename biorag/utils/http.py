@@ -215,7 +215,7 @@ class Retries:
 
     Raises `ServiceError` if the last try fails too, or at once where another one cannot help: the certificate is
     refused, the reply too large, or the server asks to wait for more than `LONGEST` seconds. `server` is its name in
-    messages, without credentials.
+    messages, without credentials; `reason` tells why it refused, instead of a quotation.
     """
 
     def __init__(
@@ -226,10 +226,12 @@ class Retries:
         transient: Callable[[httpx.Response], bool] = may_pass,
         expected: str = "JSON",
         is_complete: Callable[[httpx.Response], bool] | None = None,
+        reason: Callable[[httpx.Response], str] | None = None,
     ) -> None:
         self._server, self._advice, self._limit = server, advice, limit
         self._transient, self._expected = transient, expected
         self._is_complete = is_complete or _is_complete
+        self._reason = reason
 
     def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
         """Send one request until it is answered; `send` reads the whole answer."""
@@ -262,7 +264,7 @@ class Retries:
         if not transient and self._is_complete(response):
             return response
         fault = f"answered {response.status_code}" if transient else f"sent no valid {self._expected}"
-        answer = _answer(response) if transient else ""
+        answer = self._answer(response) if transient else ""
         seconds = _retry_after(response)
         if seconds > LONGEST:
             asked = f"and asks to wait {seconds:.0f} s: try again then"
@@ -277,8 +279,13 @@ class Retries:
         if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             reason = "that the key is missing or not accepted"
             return ServiceError(f"{self._server} answered {response.status_code}, {reason}{hint}")
-        answer = _answer(response)
+        answer = self._answer(response)
         return ServiceError(f"{self._server} answered {response.status_code}{answer}{hint}", answer)
+
+    def _answer(self, response: httpx.Response) -> str:
+        if self._reason:
+            return f": {told}" if (told := self._reason(response)) else ""
+        return f": {' '.join(excerpt(response).split())[:SHOWN]!r}"
 
     def _wait(self, fault: _TransientError, attempt: int) -> None:
         """Wait by exponential backoff with jitter, or as long as the server asks; log why, but not what it answered."""
@@ -293,10 +300,6 @@ class Retries:
             if _is_set("gone") or _is_set("stop"):
                 raise ServiceError(f"{self._server} {fault}: not retried, since the run was stopped")
             time.sleep(min(left, LOOK / 10))
-
-
-def _answer(response: httpx.Response) -> str:
-    return f": {' '.join(excerpt(response).split())[:SHOWN]!r}"
 
 
 def excerpt(response: httpx.Response) -> str:

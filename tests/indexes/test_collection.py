@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 from collections import Counter
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from qdrant_client import models
 
-from biorag.errors import MismatchError, ServiceError
+from biorag.errors import MismatchError, MissingError, ServiceError
 from biorag.indexes import collection
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.collection import check_layout
@@ -92,7 +93,8 @@ def test_a_collection_is_made_as_asked(server):
 def test_a_collection_of_which_nothing_is_asked_leaves_the_rest_to_the_server(server):
     with closing(opened(server, manifest=replace(MANIFEST, quantized=False, tokens=TOKENS))):
         (body,) = bodies(server, "PUT", "")
-    assert body.keys() == {"vectors", "sparse_vectors", "hnsw_config", "metadata"}
+    assert body.keys() == {"vectors", "sparse_vectors", "shard_number", "hnsw_config", "metadata"}
+    assert body["shard_number"] == 1, "each shard counts BM25's terms on its own"
     assert body["vectors"]["dense"] == {"size": 4, "distance": "Dot"}
     assert body["vectors"]["tokens"] == {
         "size": 4,
@@ -109,7 +111,7 @@ def test_payload_indexes_are_made_before_the_first_point(server):
         index.upsert(SNIPPETS[:1], VECTORS[:1])
         index.optimize()
     changes = [(verb, path.removeprefix(f"/collections/{NAME}")) for verb, path in server.requests if verb != "GET"]
-    assert changes == [("PUT", ""), *[("PUT", "/index")] * 6, ("PUT", "/points"), ("PATCH", "")]
+    assert changes == [("PUT", ""), *[("PUT", "/index")] * 9, ("PUT", "/points"), ("PATCH", "")]
     assert bodies(server, "PUT", "/index") == [
         {"field_name": "pmid", "field_schema": "integer"},
         {"field_name": "metadata.year", "field_schema": "float"},
@@ -117,20 +119,167 @@ def test_payload_indexes_are_made_before_the_first_point(server):
         {"field_name": "keywords.type", "field_schema": "keyword"},
         {"field_name": "keywords.mesh", "field_schema": "keyword"},
         {"field_name": "keywords.journal", "field_schema": "keyword"},
+        *({"field_name": key, "field_schema": TEXT} for key in ("title", "content", "metadata.journal")),
     ]
-    assert queries(server, "PUT", "/index") == [{"wait": "true", "ordering": "weak"}] * 6
+    assert queries(server, "PUT", "/index") == [{"wait": "true", "ordering": "weak"}] * 9
 
 
 def test_what_is_indexed_is_what_filters_name_and_payloads_have():
     metadata = {"year": 2001, "retracted": False, "type": ["Review"], "mesh": ["Liver"], "journal": "Lancet"}
     asked = {"pmid": 7, "year": 2001, "retracted": False, "type": "Review", "mesh": "Liver", "journal": "Lancet"}
     where = tuple(FieldFilter(key, "=", value) for key, value in asked.items())
+    where += tuple(FieldFilter(key, "~", "word") for key in ("title", "content", "journal"))
     parts = filter_of(where, dict, lambda condition: condition.field)
     assert set(parts["must"]) == set(PAYLOAD_INDEXES)
     values = payload(Snippet("a", "", "text", 7, metadata))
     for key in PAYLOAD_INDEXES:
         first, _, rest = key.partition(".")
         assert values[first][rest] if rest and rest != "retracted" else first in values
+
+
+TEXT = {"type": "text", "tokenizer": "word", "lowercase": True, "phrase_matching": True, "on_disk": True}
+
+# --- filters
+
+
+METADATA = {
+    "year": 2001,
+    "mesh": ["Liver"],
+    "journal": "The Lancet",
+    "authors": ["Guo, Y"],
+    "volume": "3",
+    "open": True,
+}
+ABOUT = [
+    Snippet("a", "Fever", "Aspirin lowers fever.", 1, METADATA),
+    Snippet("b", "Pain", "It lowers pain.", 2, {"year": 1999, "score": 2.5}),
+]
+FIELDS = {"authors": "text", "journal": "text", "mesh": "text", "open": "bool", "score": "number", "volume": "text"}
+FILTERS = [
+    (FieldFilter("title", "~", "fever"), {"a"}),
+    (FieldFilter("authors", "~", "guo"), {"a"}),
+    (FieldFilter("journal", "~", "lancet"), {"a"}),
+    (FieldFilter("journal", "~", "Lan"), set()),
+    (FieldFilter("mesh", "=", "liver"), {"a"}),
+    (FieldFilter("mesh", "exists", True), {"a"}),
+    (FieldFilter("volume", "exists", True), {"a"}),
+    (FieldFilter("score", ">=", 2), {"b"}),
+    (FieldFilter("open", "=", True), {"a"}),
+    (FieldFilter("year", ">=", 2000), {"a"}),
+    (FieldFilter("id", "=", "b"), {"b"}),
+]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(("condition", "ids"), FILTERS)
+def test_a_filter_means_the_same_in_strict_mode_and_without_indexes(server, condition, ids, strict):
+    """A server compares words without an index otherwise, and in strict mode filters by indexed keys alone."""
+    with closing(opened(server, manifest=replace(MANIFEST, fields=FIELDS, quantized=False))) as index:
+        index.upsert(ABOUT, VECTORS[:2])
+        server.strict = strict
+        for _ in range(2):
+            (hits,) = index.search([IndexQuery(np.ones(4, np.float32), 5, (condition,))])
+            assert {hit.id for hit in hits} == ids
+    made = [body["field_name"] for body in bodies(server, "PUT", "/index")]
+    assert len(made) == len(set(made)), "each index is made once"
+
+
+def test_a_key_that_may_not_make_the_index_is_told_of_it(server):
+    with closing(opened(server)) as index:
+        index.upsert(ABOUT, VECTORS[:2])
+        server.refuse = lambda method, path: (403, FORBIDDEN) if path.endswith("/index") else None
+        with pytest.raises(
+            ServiceError, match=r"needs an index of 'metadata.authors' for this filter, and the key may"
+        ):
+            index.search([IndexQuery(np.ones(4, np.float32), 5, (FieldFilter("authors", "~", "guo"),))])
+
+
+FORBIDDEN = {"status": {"error": "Forbidden: Global manage access is required"}, "time": 1e-05}
+UNREACHED = (
+    "Service internal error: 1 of 2 read operations failed:\n  Service internal error: Tonic status error: code: 'The "
+    'service is currently unavailable\', message: "Failed to connect to http://127.0.0.1:6345/, error: transport error"'
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "reply", "sentence"),
+    [
+        (
+            401,
+            "Must provide an API key or an Authorization bearer token",
+            "asks for a key: set QDRANT_API_KEY, or BIORAG",
+        ),
+        (401, "Invalid API key or JWT", "asks for a key: check QDRANT_API_KEY, which it does not take"),
+        (403, FORBIDDEN, r"may not do this \(Global manage access is required\): take one with that right"),
+        (400, {"status": {"error": "Bad request: Wrong input: no"}}, "refused: Wrong input: no$"),
+        (500, {"status": {"error": UNREACHED}}, "it does not reach its node at 127.0.0.1:6345, "),
+        (502, "<html><h1>Bad Gateway</h1></html>", "answered 502: Bad Gateway, "),
+    ],
+)
+def test_a_refusal_is_told_in_the_server_s_own_words(server, status, reply, sentence):
+    with closing(opened(server)) as index:
+        server.refuse = lambda method, path: (status, reply)
+        with pytest.raises(ServiceError, match=sentence) as caught:
+            index.count()
+        assert "{" not in str(caught.value), "no JSON"
+
+
+@pytest.mark.parametrize(
+    ("status", "reply"),
+    [
+        (413, "<html>413 Payload Too Large</html>"),
+        (400, {"status": {"error": "JSON payload (2000000 bytes) is larger than allowed (limit: 1048576 bytes)."}}),
+        (
+            429,
+            {
+                "status": {
+                    "error": "Rate limiting exceeded: request larger than capacity, please try to split your request"
+                }
+            },
+        ),
+    ],
+)
+def test_a_request_that_is_too_large_is_sent_in_parts(server, status, reply):
+    with closing(opened(server)) as index:
+        server.refuse = lambda method, path: (status, reply) if too_large(server, method, path) else None
+        index.upsert(SNIPPETS, VECTORS)
+        assert index.count() == len(SNIPPETS)
+        assert len(index.digests([snippet.id for snippet in SNIPPETS])) == len(SNIPPETS)
+
+
+def test_every_refusal_that_a_real_server_gave_is_one_sentence(server, shared_data):
+    folder = shared_data / "qdrant"
+    if not folder.is_dir():
+        pytest.skip(f"no recorded exchanges in {folder}")
+    texts = [gzip.decompress(path.read_bytes()) for path in folder.glob("*.jsonl.gz")]
+    texts += [path.read_bytes() for path in folder.glob("*.jsonl")]
+    rows = [json.loads(line) for text in texts for line in text.splitlines()]
+    refused = {(row["status"], json.dumps(row["reply"])) for row in rows if row.get("status", 200) >= 400}
+    assert len(refused) > 10
+    with closing(opened(server)) as index:
+        for status, reply in sorted(refused):
+            told = (status, json.loads(reply))
+            server.refuse = lambda method, path, told=told: told
+            with pytest.raises((ServiceError, MissingError)) as caught:
+                index.count()
+            sentence = str(caught.value)
+            assert "{" not in sentence and "\n" not in sentence and "Os {" not in sentence, sentence
+            assert "refused: 4" not in sentence, "its reason, not its status"
+
+
+def too_large(server, method: str, path: str) -> bool:
+    body = server.bodies[-1][3]
+    return path.endswith("/points") and len(body.get("points") or body.get("ids") or ()) > 40
+
+
+def test_a_limit_that_the_server_names_is_kept_from_then_on(server):
+    server.most = 50
+    with closing(opened(server)) as index:
+        index.upsert(SNIPPETS, VECTORS)
+        index.upsert(SNIPPETS[:120], VECTORS[:120])
+        assert index.count() == len(SNIPPETS)
+    sizes = [len(body["points"]) for body in bodies(server, "PUT", "/points")]
+    assert sizes[-3:] == [50, 50, 20] and max(sizes[8:]) <= 128
 
 
 # --- loading

@@ -25,6 +25,7 @@ MANIFEST = Manifest(
     complete=True,
     versions={"biorag": "0.1.0"},
     blocks=BlockParameters(300, 60),
+    fields={"year": "number"},
 )
 
 
@@ -58,6 +59,7 @@ def test_the_file_says_what_design_asks_for(tmp_path):
         "blocks": {"tokens": 300, "overlap": 60},
         "checksums": None,
         "vectors": None,
+        "fields": {"year": "number"},
         "format": FORMAT,
     }
     assert set(values) == {field.name for field in fields(Manifest)}

@@ -103,10 +103,28 @@ def test_an_embedded_index_is_refused_at_a_server(settings):
     assert caught.value.exit_code == 5
 
 
-def test_an_index_at_one_server_is_refused_at_another(settings):
+def test_an_index_at_one_server_is_refused_at_another(settings, servers):
     kept(settings, store={"kind": "qdrant", "url": OTHER_URL})
-    with pytest.raises(MismatchError, match=rf"'test' lies in {OTHER_URL}, not at {URL}: choose another --name"):
+    sentence = rf"'test' lies in {OTHER_URL}, not at {URL}, where there is no such index: choose another --name"
+    with pytest.raises(MismatchError, match=sentence):
         Store(settings.replace(qdrant=URL)).manifest()
+    elsewhere = Store(settings.replace(qdrant=URL, home=settings.home / "b"))
+    elsewhere.open(replace(elsewhere.new_manifest(IDENTITY, 1.0), created="2001"), writable=True)
+    with pytest.raises(MismatchError, match=f"not at {URL}, where there is another index"):
+        Store(settings.replace(qdrant=URL)).manifest()
+
+
+@pytest.mark.parametrize("url", [URL + "/", OTHER_URL])
+def test_an_index_is_followed_to_where_it_lies_now(settings, servers, url):
+    """Another node of a cluster, or a server that has moved: named once with its new address."""
+    store = Store(settings.replace(qdrant=URL))
+    manifest = replace(store.new_manifest(IDENTITY, 10.0), complete=True)
+    store.open(manifest, writable=True)
+    store.save(manifest)
+    servers[OTHER_URL] = servers[URL]
+    found = Store(settings.replace(qdrant=url)).require_manifest()
+    assert (found.identity, found.store["url"]) == (manifest.identity, url.rstrip("/"))
+    assert Store(settings).require_manifest().store["url"] == url.rstrip("/"), "found again without its URL"
 
 
 def test_an_index_at_a_server_is_found_again_without_its_url(settings, servers):

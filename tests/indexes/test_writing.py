@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,9 @@ from biorag.indexes.surveying import Survey, survey
 from biorag.indexes.updating import Winner
 from biorag.indexes.writing import EncodeSnippets, Incoming, IndexReport, _still_fits, surveyed_changes, write_index
 from biorag.types import Deletion, Snippet
+from tests.conftest import write_medrag
 from tests.fakes import HashEncoder, encoding_snippets
+from tests.qdrant_standin import StandIn
 
 pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")
 
@@ -226,6 +229,30 @@ def test_a_corpus_without_a_snippet_is_bad_input(settings, tmp_path):
             Run(settings, *(tmp_path / name for name in names), skip=skip)
         assert all(str(tmp_path / name) in str(caught.value) for name in names)
     assert Store(settings).manifest() is None
+
+
+# --- two writers
+
+
+def test_two_writers_to_a_server_lose_no_source(settings, tmp_path, snippets):
+    """One runs from its beginning to its end while the other writes; each has a home of its own."""
+    ours, theirs = write_medrag(tmp_path / "a.jsonl", snippets[:6]), write_medrag(tmp_path / "b.jsonl", snippets[6:])
+    with closing(StandIn()) as server:
+        mine = settings.replace(qdrant=server.url)
+        other = mine.replace(home=settings.home / "other")
+        Run(mine, write_medrag(tmp_path / "first.jsonl", snippets[:1]))
+
+        class Meanwhile(HashEncoder):
+            def encode_snippets(self, texts):
+                if not self.encoded:
+                    Run(other, theirs)
+                return super().encode_snippets(texts)
+
+        Run(mine, ours, encoder=Meanwhile())
+        for own in (mine, other):
+            manifest = Store(own).require_manifest()
+            names = [Path(record.name).name for record in manifest.sources]
+            assert (names, manifest.snippets) == (["first.jsonl", "b.jsonl", "a.jsonl"], 12)
 
 
 # --- interrupted runs
