@@ -19,7 +19,7 @@ from biorag.utils.progress import reported
 
 FIRST = ("snippets", "documents", "created", "updated", "complete", "similarity", "blocks")  # what a reader asks first
 
-app = Application(help="List, show, rename, delete, clean, export and import indexes.", no_args_is_help=False)
+app = Application(help="List, show, rename, delete, copy, clean, export and import indexes.", no_args_is_help=False)
 Name = Annotated[str, typer.Argument(help="Name of an index.")]
 File = Annotated[Path, typer.Argument(help="The file of an exported index.")]
 
@@ -34,6 +34,7 @@ def indexes(ctx: typer.Context, as_json: options.Json = False) -> None:
       biorag indexes show demo
       biorag indexes rename pubmed pubmed-2025
       biorag indexes delete demo
+      biorag indexes copy pubmed pubmed-served --qdrant http://localhost:6333
       biorag indexes clean --dry-run
       biorag indexes export pubmed.tar.gz --name pubmed
       biorag indexes import pubmed.tar.gz --name restored
@@ -203,6 +204,34 @@ def rename(
     rename_index(settings, new)
     told = f"Index {index!r} is {new!r} now"
     show.result({"name": new, "renamed_from": index}, as_json, lambda _: show.err.print(told, soft_wrap=True))
+
+
+@app.command()
+@expanded
+def copy(
+    index: Name,
+    new: Annotated[str, typer.Argument(help="Name of the copy.")],
+    settings: Annotated[Settings, Flags("qdrant", "shards", "replicas", "on_disk")],
+    as_json: options.Json = False,
+) -> None:
+    """Copy an index, vectors and all: onto the server that --qdrant names, or without it into this home.
+
+    Nothing is encoded. The same command completes a copy that was killed.
+
+    Examples:
+
+      biorag indexes copy pubmed pubmed-served --qdrant http://localhost:6333
+      biorag indexes copy pubmed-served pubmed-here
+    """
+    from biorag.indexes.copying import copy_index
+    from biorag.indexes.store import Store
+
+    source, target = Store(settings.replace(name=index, qdrant=None)), Store(overridden(settings, name=new))
+    manifest = source.require_manifest()
+    target.check_layout(target.manifest())
+    with show.progress("Copying", manifest.snippets) as advance:
+        copied = copy_index(source, target, advance)
+    show.report(f"Copied {index} to {new}", copied.shown(), as_json)
 
 
 @app.command()

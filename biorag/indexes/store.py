@@ -125,6 +125,10 @@ class Store:
             fields={},
         )
 
+    def renewed(self, manifest: Manifest) -> Manifest:
+        """Return the manifest of another index as that of this one, in the configured store."""
+        return replace(manifest, name=self.settings.index.name, store=self._configured())
+
     def open(self, manifest: Manifest, writable: bool = False) -> Index:
         """Open the index of a manifest; what is raised is the store's, as in `EdgeIndex`."""
         if server := self.server(manifest.store):

@@ -73,7 +73,7 @@ def test_a_whole_model_is_tried_once_for_as_long_as_it_stays_as_it_is(tmp_path, 
     pytest.importorskip("llama_cpp")
     path, ran = tiny_llama().write(tmp_path / "tiny.gguf"), []
     whole = preflight._run
-    monkeypatch.setattr(preflight, "_run", lambda path: ran.append(path) or whole(path))
+    monkeypatch.setattr(preflight, "_run", lambda path, adapter: ran.append(path) or whole(path, adapter))
     for _ in range(2):
         preflight.try_out(path, tmp_path / "trials")
     assert ran == [path]
