@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 
@@ -19,7 +19,7 @@ from biorag.indexes.points import StoredError
 from biorag.models.finding import first_line
 from biorag.settings.section import ONCE
 from biorag.utils.http import EXCERPT, BoundedTransport, Retries, Send, excerpt, may_pass
-from biorag.utils.network import Server, is_loopback
+from biorag.utils.network import Server, addresses, is_loopback
 from biorag.utils.parsing import parse_json
 from biorag.utils.secrets import redacted
 
@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 LARGEST_REPLY = 16 << 20  # bytes
 LARGER_REPLIES = {"/points": 256 << 20}  # bytes: many long snippets
+CONNECTING = 2.0  # seconds in which one of several nodes takes a connection
 LONGEST_REASON = 300  # characters
 TOO_LARGE = ("split your request", "is larger than allowed", "Payload Too Large")
 _KINDS = re.compile(r"^(?:Bad request|Service internal error|Rate limiting exceeded|Forbidden): ")
@@ -47,21 +48,22 @@ def connect(server: Server) -> QdrantClient:
     All that biorag sends may be sent twice: points and collections have the same names each time. Each request is
     retried alone, so that points which were acknowledged are not sent again.
     """
-    limits = LOCAL if is_loopback(server.url) else REMOTE
-    if server.api_key and server.url.startswith("http:") and not is_loopback(server.url):
-        logger.warning("the key goes to %s unencrypted: name an https address with --qdrant", server.url, extra=ONCE)
+    urls = addresses(server.url)
+    for url in urls:
+        if server.api_key and url.startswith("http:") and not is_loopback(url):
+            logger.warning("the key goes to %s unencrypted: name an https address with --qdrant", url, extra=ONCE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of a key that goes unencrypted, with the place in the program
         client = QdrantClient(
-            url=server.url,
+            url=urls[0],
             api_key=server.api_key,
             timeout=math.ceil(server.timeout),
             check_compatibility=False,
             auth=server.auth,
-            transport=BoundedTransport(server.url, server.timeout, LARGEST_REPLY, LARGER_REPLIES, limits=limits),
+            transport=NodesTransport({url: _transport(url, server.timeout) for url in urls}),
         )
     advice = "check --qdrant and that it runs, then give the same command again"
-    name = f"the Qdrant server at {server.url}"
+    name = f"the Qdrant server at {' and '.join(urls)}"
     retries = Retries(name, advice, server.retries, _may_pass, reason=lambda reply: reason_of(reply.content))
 
     def again(request: httpx.Request, call_next: Send) -> httpx.Response:
@@ -75,6 +77,51 @@ def connect(server: Server) -> QdrantClient:
 
     client.http.client.add_middleware(again)
     return client
+
+
+def _transport(url: str, seconds: float) -> BoundedTransport:
+    limits = LOCAL if is_loopback(url) else REMOTE
+    return BoundedTransport(url, seconds, LARGEST_REPLY, LARGER_REPLIES, limits=limits)
+
+
+class NodesTransport(httpx.BaseTransport):
+    """Sends requests to the node that took the last one, or to the next that takes a connection.
+
+    Of several nodes one is given `CONNECTING` seconds to take it; one that does not answer in time is not asked again.
+    `nodes` are the transports by URL.
+    """
+
+    def __init__(self, nodes: Mapping[str, httpx.BaseTransport]) -> None:
+        self._nodes = [(httpx.URL(url), transport) for url, transport in nodes.items()]
+        self._place = 0
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; raises what the last node to be tried does."""
+        for tried in range(1, len(self._nodes) + 1):
+            place = self._place
+            url, transport = self._nodes[place]
+            if len(self._nodes) > 1:
+                request.url = request.url.copy_with(scheme=url.scheme, host=url.host, port=url.port)
+                request.headers["Host"] = url.netloc.decode("ascii")
+                request.extensions = {**request.extensions, "timeout": _hurried(request)}
+            try:
+                return transport.handle_request(request)
+            except httpx.TransportError as error:
+                if self._place == place:  # another thread may have left it already
+                    self._place = (place + 1) % len(self._nodes)
+                if tried == len(self._nodes) or not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+                    raise
+        raise AssertionError("the last node returns or raises")
+
+    def close(self) -> None:
+        """Close all connections."""
+        for _, transport in self._nodes:
+            transport.close()
+
+
+def _hurried(request: httpx.Request) -> dict[str, float | None]:
+    timeout = dict(request.extensions.get("timeout", {}))
+    return {**timeout, "connect": min(timeout.get("connect") or CONNECTING, CONNECTING)}
 
 
 @contextmanager

@@ -58,6 +58,7 @@ from biorag.utils.network import Server
 
 logger = logging.getLogger(__name__)
 
+LOOK = 0.25  # seconds between two looks at the shards: one for the reads of a question
 STREAMS = 4  # of uploads to a single shard
 MOST_STREAMS = 32
 MOST = 2**40  # snippets
@@ -105,8 +106,8 @@ class ServerIndex(PointIndex):
     """An index in the collection named as the manifest is; `writable` makes it if there is none.
 
     A writer's `lock` keeps other writers of the same home away; it is released when the index is closed. Where several
-    nodes hold the collection, each read is followed by a look at its shards: one without a readable replica is an
-    error, never a part missing from an answer.
+    nodes hold the collection, reads are followed by a look at its shards, one for those of a question: one without a
+    readable replica is an error, never a part missing from an answer.
 
     Raises `MissingError` if it is opened to be read and there is no collection; `ServiceError` if the server does not
     answer as it should, or a shard cannot be read.
@@ -138,7 +139,7 @@ class ServerIndex(PointIndex):
                         f"collection {self._collection!r} is not on the server: run 'biorag index' first"
                     )
             sharding = require_whole(client, self._collection)
-            self._distributed = sharding.distributed
+            self._distributed, self._looked = sharding.distributed, time.monotonic()
             self._streams = min(len(sharding.shards), MOST_STREAMS) if len(sharding.shards) > 1 else STREAMS
         except BaseException:
             self.close()
@@ -159,8 +160,9 @@ class ServerIndex(PointIndex):
     def _reading(self) -> Iterator[None]:
         with server_errors():
             yield
-        if self._distributed:
+        if self._distributed and time.monotonic() - self._looked > LOOK:
             require_whole(self._client, self._collection)
+            self._looked = time.monotonic()
 
     def count(self) -> int:
         """Return the number of snippets."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic.fields import FieldInfo
 
-from biorag.utils.network import host_of, is_server
+from biorag.utils.network import addresses, host_of, is_server
 
 LARGEST = 1_000_000  # of weights: beyond, products of scores lose their order, and in the end overflow
 STARTER = "starter"  # an encoder and a generator that packages bring
@@ -87,12 +87,12 @@ def check_url(value: str | None) -> str | None:
 
 def check_plain(value: str | None) -> str | None:
     """Refuse a URL with more than a scheme, a host, a port and a path: manifests, reports and messages show it."""
-    if value is not None and is_server(value):
-        if "@" in value:
+    for address in addresses(value) if value is not None and is_server(value) else ():
+        if "@" in address:
             raise ValueError("write / in a password as %2F, ? as %3F and # as %23, and @ in a path as %40")
-        if not host_of(value):
+        if not host_of(address):
             raise ValueError("its host or port cannot be read: write e.g. http://localhost:8080")
-        if "?" in value or "#" in value:
+        if "?" in address or "#" in address:
             raise ValueError(
                 "leave out everything after the path; keys belong in QDRANT_API_KEY, BIORAG_LLM_API_KEY, "
                 "BIORAG_READER_API_KEY or NCBI_API_KEY"

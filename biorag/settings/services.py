@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import SecretStr, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 
 from biorag.settings.section import ONCE, BoundSecret, Effect, Section, check_url, option, setting
-from biorag.utils.network import Server, host_of, is_loopback, origin_of, proxy_of, without_credentials
+from biorag.utils.network import Server, addresses, host_of, is_loopback, origin_of, proxy_of, without_credentials
 from biorag.utils.secrets import remember
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,8 @@ class ServiceSettings(Section):
 
     qdrant: str | None = option(
         None,
-        "URL of a Qdrant server that holds the index (key: QDRANT_API_KEY). Default: embedded.",
+        "URL of a Qdrant server that holds the index, or of several nodes with commas between (key: QDRANT_API_KEY). "
+        "Default: embedded.",
         effect=Effect.NAMES,
     )
     qdrant_api_key: SecretStr | None = _service(
@@ -64,7 +65,7 @@ class ServiceSettings(Section):
     @field_validator("qdrant")
     @classmethod
     def _in_one_spelling(cls, value: str | None) -> str | None:
-        return value.rstrip("/") if value else value
+        return ",".join(address.rstrip("/") for address in addresses(value)) if value else value
 
     @field_validator(
         *("qdrant_api_key", "eutils_api_key", "llm_api_key", "reader_api_key"),
@@ -105,6 +106,7 @@ class ServiceSettings(Section):
 
 def announce(url: str, kind: str) -> None:
     """Say that data leave this machine, and where they go; once in a command."""
-    if not is_loopback(url):
-        proxy = without_credentials(proxy_of(url))
-        logger.info(SENT[kind], host_of(url) + (f" through the proxy {proxy}" if proxy else ""), extra=ONCE)
+    for address in addresses(url):
+        if not is_loopback(address):
+            proxy = without_credentials(proxy_of(address))
+            logger.info(SENT[kind], host_of(address) + (f" through the proxy {proxy}" if proxy else ""), extra=ONCE)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from itertools import chain
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +18,7 @@ from biorag.utils.secrets import remember
 
 _CREDENTIALS = re.compile(r"(?:^|(?<=//))[^/?#\s]*@")
 _AUTHORITY_END = re.compile(r"[/?#]")  # after user, password, host and port
+_NEXT = re.compile(r",\s*(?=https?://)")  # before a further address of a server
 _QUERY = re.compile(r"\?\S*")
 # For child processes, which the guard does not reach, and for the libraries' own offline modes.
 _OFFLINE = {"BIORAG_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -66,24 +68,33 @@ def command_line() -> list[str]:
     return ["biorag", *(without_credentials(word) if "://" in word else word for word in sys.argv[1:])]
 
 
+def addresses(url: str) -> list[str]:
+    """Return the URLs of a server's addresses, which a setting writes with commas between."""
+    return _NEXT.split(url)
+
+
 def is_server(text: str) -> bool:
     """Return whether a setting names a server."""
     return text.startswith(("http://", "https://"))
 
 
 def host_of(url: str) -> str:
-    """Return the host of a URL in the guard's spelling; empty if its host or port cannot be read."""
+    """Return the host of a URL's first address in the guard's spelling; empty if host or port cannot be read."""
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(addresses(url)[0])
         return _spelled(parts.hostname or "") if parts.port != 0 else ""
     except ValueError:
         return ""
 
 
 def origin_of(url: str) -> str:
-    """Return the host and the port of a URL, `host:port`; empty if they cannot be read."""
-    host = host_of(url)
-    parts = urlsplit(url) if host else None
+    """Return the host and the port of each address of a URL, `host:port`; empty if they cannot be read."""
+    return ",".join(sorted(map(_origin, addresses(url))))
+
+
+def _origin(address: str) -> str:
+    host = host_of(address)
+    parts = urlsplit(address) if host else None
     return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}" if parts else ""
 
 
@@ -107,9 +118,8 @@ def remember_credentials() -> None:
 
 
 def is_loopback(url: str) -> bool:
-    """Return whether a URL names this machine, which no proxy is asked for."""
-    host = host_of(url)
-    return host.endswith(".localhost") or is_loopback_name(host)
+    """Return whether all addresses of a URL are this machine's, which no proxy is asked for."""
+    return all(host.endswith(".localhost") or is_loopback_name(host) for host in map(host_of, addresses(url)))
 
 
 def is_loopback_name(host: str) -> bool:
@@ -148,7 +158,7 @@ def restrict(urls: Iterable[str] | None) -> None:
         _give_back()
         return
     ports: dict[str, set[int]] = {}
-    for url in urls:
+    for url in chain.from_iterable(map(addresses, urls)):
         if host := host_of(url):
             ports.setdefault(host, set()).update(_ports_of(url))
     _named = {host: frozenset(numbers) for host, numbers in ports.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import threading
 from collections import Counter
 from contextlib import closing
@@ -22,9 +23,10 @@ from biorag.indexes.connection import connect
 from biorag.indexes.manifest import COMPACT, Bm25Parameters, Manifest, TokenParameters
 from biorag.indexes.points import PAYLOAD_INDEXES, filter_of, payload, point_id
 from biorag.indexes.server import ServerIndex
+from biorag.settings.section import BoundSecret
 from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, Snippet
-from biorag.utils.network import Server
+from biorag.utils.network import Server, origin_of
 from tests.cli import invoke, succeeded
 from tests.qdrant_standin import MemoryEngine, StandIn
 
@@ -456,8 +458,10 @@ READS = [
 
 
 @pytest.fixture
-def spread(server):
-    """A collection of three shards on two nodes, open to be read."""
+def spread(server, monkeypatch):
+    """A collection of three shards on two nodes, open to be read; each read is followed by a look."""
+    monkeypatch.setattr("biorag.indexes.server.LOOK", -1.0)
+    monkeypatch.setattr(collection, "ELECTION", 0.01)
     opened(server, shards=3).close()
     server.engine.replicas = {shard: {1: "Active", 2: "Active"} for shard in range(3)}
     index = opened(server, writable=False)
@@ -487,6 +491,34 @@ def test_a_node_that_is_cut_off_is_not_believed(server, spread):
     for read in READS:
         with pytest.raises(ServiceError, match="node 1 of the Qdrant cluster is cut off from the others"):
             read(spread)
+
+
+def test_the_reads_of_a_question_are_followed_by_one_look(server, spread, monkeypatch):
+    monkeypatch.setattr("biorag.indexes.server.LOOK", 60.0)
+    before = len(server.requests)
+    spread.search([IndexQuery(VECTORS[0], 2), IndexQuery("text", 2)])
+    spread.fetch(["s001"])
+    spread.digests(["s001"])
+    assert [path for _, path in server.requests[before:] if path.endswith("/cluster")] == []
+    monkeypatch.setattr("biorag.indexes.server.LOOK", 0.0)
+    spread.fetch(["s001"])
+    assert [path for _, path in server.requests if path.endswith("/cluster")][-2:] == [
+        f"/collections/{NAME}/cluster",
+        "/cluster",
+    ]
+
+
+def test_a_leader_is_waited_for_while_it_is_elected(server, spread, monkeypatch):
+    monkeypatch.setattr(collection, "ELECTION", 5.0)
+    monkeypatch.setattr(collection, "PAUSE", 0.01)
+    server.engine.leader, asked = 0, []
+
+    def elected(method, path):
+        asked.append(path)
+        server.engine.leader = int(asked.count("/cluster") > 2)
+
+    server.refuse = elected
+    assert spread.count() == 0 and asked.count("/cluster") == 3
 
 
 def test_a_writer_counts_as_stored_what_enough_replicas_hold(server):
@@ -531,3 +563,46 @@ def test_the_options_of_a_server_are_refused_where_none_is_named(corpus_file, tm
     result = invoke("index", corpus_file, "--name", "mine", *option, home=tmp_path / "home")
     assert result.exit_code == 2
     assert f"{option[0]} is for an index on a Qdrant server, and 'mine' is embedded" in result.stderr
+
+
+# --- nodes
+
+
+@pytest.fixture
+def dead():
+    """The URL of a port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+    return f"http://127.0.0.1:{port}"
+
+
+def test_another_address_is_asked_where_one_is_dead(server, dead):
+    for order in ((dead, server.url), (server.url, dead)):
+        with closing(ServerIndex(connect(Server(",".join(order), 20, 0)), MANIFEST, True)) as index:
+            index.upsert(SNIPPETS[:5], VECTORS[:5])
+            assert index.count() == 5
+    with pytest.raises(ServiceError, match=rf"at {dead} and {dead}/b failed: .*refused, once"):
+        ServerIndex(connect(Server(f"{dead},{dead}/b", 20, 0)), MANIFEST)
+
+
+def test_a_node_that_hangs_is_left_at_the_next_try(server):
+    with closing(opened(server)) as index:
+        index.upsert(SNIPPETS[:5], VECTORS[:5])
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        urls = f"http://127.0.0.1:{hangs.getsockname()[1]},{server.url}"
+        with closing(ServerIndex(connect(Server(urls, 0.5, 1)), MANIFEST)) as index:
+            assert index.count() == 5
+
+
+def test_a_key_set_for_one_address_goes_to_no_other():
+    bound = Settings.of(
+        qdrant="http://a:6333,http://b:6333", qdrant_api_key=BoundSecret("key", origin_of("http://a:6333"))
+    )
+    assert bound.services.server(str(bound.services.qdrant), "qdrant").api_key is None
+    both = replace_key(bound, origin_of("http://b:6333,http://a:6333"))
+    assert both.services.server("http://a:6333,http://b:6333", "qdrant").api_key == "key"
+    assert Settings.of(qdrant="http://a:6333/, http://b:6333/").services.qdrant == "http://a:6333,http://b:6333"
+
+
+def replace_key(settings, origins: str):
+    return settings.replace(qdrant_api_key=BoundSecret("key", origins))
