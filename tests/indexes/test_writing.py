@@ -234,17 +234,18 @@ def test_a_corpus_without_a_snippet_is_bad_input(settings, tmp_path):
 # --- two writers
 
 
-def test_two_writers_to_a_server_lose_no_source(settings, tmp_path, snippets):
-    """One runs from its beginning to its end while the other writes; each has a home of its own."""
+@pytest.mark.parametrize("batch", range(5))
+def test_two_writers_to_a_server_lose_no_source(settings, tmp_path, snippets, batch):
+    """One runs from its beginning to its end at any time of the other's run; each has a home of its own."""
     ours, theirs = write_medrag(tmp_path / "a.jsonl", snippets[:6]), write_medrag(tmp_path / "b.jsonl", snippets[6:])
     with closing(StandIn()) as server:
-        mine = settings.replace(qdrant=server.url)
+        mine = settings.replace(qdrant=server.url, batch_size=1)
         other = mine.replace(home=settings.home / "other")
         Run(mine, write_medrag(tmp_path / "first.jsonl", snippets[:1]))
 
         class Meanwhile(HashEncoder):
             def encode_snippets(self, texts):
-                if not self.encoded:
+                if len(self.encoded) == batch:
                     Run(other, theirs)
                 return super().encode_snippets(texts)
 
