@@ -17,8 +17,10 @@ from biorag.answering.guards.lexicon import units
 from biorag.answering.guards.words import stems
 from biorag.errors import BadInputError, MissingError
 from biorag.types import Hit
+from biorag.utils.parsing import read_regular
 
 PACKAGED, NONE = "packaged", "none"
+LARGEST = 64 << 20  # bytes of a table
 LONGEST = 5  # words of a phrase
 SPELT_OUT = 4  # letters from which the name of a unit is no symbol
 _WORD = re.compile(r"[^\W_]+")
@@ -99,7 +101,10 @@ def load_vocabulary(spec: str) -> Vocabulary:
     if spec != PACKAGED:
         if not (file := Path(spec)).is_file():
             raise MissingError(f"--vocabulary {spec} is not there: give a file of 'phrase<TAB>names', packaged or none")
-        names |= dict(_rows(file.read_text(encoding="utf-8"), spec))
+        try:
+            names |= dict(_rows(read_regular(file, LARGEST).decode("utf-8-sig"), spec))
+        except UnicodeDecodeError:
+            raise BadInputError(f"{spec} is not UTF-8: save it so") from None
     return Vocabulary(names)
 
 

@@ -21,7 +21,7 @@ from biorag.indexes.reading import stored_snippets
 from biorag.settings.section import ONCE
 from biorag.types import CONTAINS, EXISTS, AnyOf, FieldFilter, Index, IndexQuery, Snippet, Where
 
-MOST_FIELDS = 1000  # that a manifest has
+MOST_FIELDS, LONGEST_NAME = 1000, 200  # fields that a manifest has, characters of each
 ALWAYS = (*OWN_FIELDS, "retracted")  # which a filter may name whether a snippet has them or not
 UNCOUNTED = ("id", "title", "content")  # fields whose values are nearly all different
 MOST_VALUES = 100_000  # distinct values of a field that are counted
@@ -93,7 +93,7 @@ def _fields(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Seque
 def kinds_of(snippets: Iterable[Snippet], known: Mapping[str, str] | None) -> Mapping[str, str] | None:
     """Return known fields with those of snippets: of each the kinds of its values, such as "number" or "number text".
 
-    None where they are not known, or too many.
+    None where they are not known, or too many or too long.
     """
     if known is None:
         return None
@@ -101,6 +101,8 @@ def kinds_of(snippets: Iterable[Snippet], known: Mapping[str, str] | None) -> Ma
     for snippet in snippets:
         for name, values in fields_of(snippet):
             kinds.setdefault(name, set()).update(map(_kind, values))
+    if any(len(name) > LONGEST_NAME for name in kinds):
+        return None
     return {name: " ".join(sorted(kinds[name])) for name in sorted(kinds)} if len(kinds) <= MOST_FIELDS else None
 
 

@@ -32,7 +32,7 @@ from biorag.training.data import Split
 from biorag.training.decoder import write_base
 from biorag.training.estimating import TrainingWork, texts_work
 from biorag.training.loop import TrainerJob, Training, require_one_process
-from biorag.training.lora_gguf import write_adapter
+from biorag.training.lora_gguf import adapter_names, write_adapter
 from biorag.training.reading import NearMisses, read_rows
 from biorag.training.rows import is_held_out, normalised
 from biorag.training.run_directory import TrainingRun
@@ -177,7 +177,12 @@ class GeneratorTraining(Training):
         causal = AutoModelForCausalLM
         files = write_base(self.files, folder.base, causal) if self.files.path.is_file() else self.files
         model, tokenizer = load_language_model(causal, files, "fp32", "a causal language model")
+        if not tokenizer.chat_template:
+            raise BadInputError(
+                f"{self.files.id} has no chat template, which a generator answers by: name one that has"
+            )
         adapter = LoraLayers(model, self.settings)
+        adapter_names(model)  # before hours of training
         encode = ExchangeEncoder(tokenizer, self.settings.training.max_tokens)
         held_out = encode.columns(self.split.validation)
 

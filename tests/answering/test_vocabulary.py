@@ -77,5 +77,8 @@ def test_a_table_of_one_s_own_is_added(tmp_path):
     file.write_text("no tab\n", encoding="utf-8")
     with pytest.raises(BadInputError, match=r"words.tsv, line 1: write a phrase, a tab"):
         load_vocabulary.__wrapped__(str(file))
+    file.write_bytes(b"\xff\t\xfe\n")
+    with pytest.raises(BadInputError, match="is not UTF-8"):
+        load_vocabulary.__wrapped__(str(file))
     with pytest.raises(MissingError, match="packaged or none"):
         load_vocabulary(str(tmp_path / "other.tsv"))

@@ -158,6 +158,8 @@ def test_what_cannot_be_trained_or_loaded_is_told(rows, base, model, tmp_path):
     with pytest.raises(BadInputError, match="no row is left"):
         Exchanges(ContaminationPolicy(), Settings()).read([empty])
     failed(invoke("train", "generator", tmp_path / "no.jsonl", "--base", base, "--out", tmp_path / "x"), 4, "no.jsonl")
+    plain = tiny_llama().keyed(tokenizer__ggml__merges=Typed(STRING, [])).write(tmp_path / "plain.gguf")
+    failed(invoke("train", "generator", rows, "--base", plain, *FAST, "--out", tmp_path / "x"), 3, "no chat template")
     moved = tmp_path / "moved"
     moved.mkdir()
     (moved / "adapter.gguf").write_bytes(b"")
