@@ -35,6 +35,7 @@ _NODES = re.compile(r"(?:Failed to connect to (?:https?://)?|ConnectError\(\"tcp
 _NEEDED = re.compile(
     r'Index required but not found for "(?P<key>.*?)" of one of the following types: \[(?P<kinds>[^\]]*)\]'
 )
+_RIGHT = re.compile(r"(?:Global )?(?:manage|write|read) access is required")
 _LIMIT = re.compile(r"Limit exceeded \d+ > (?P<most>\d{1,9}) for")
 _TAGS = re.compile(r"<[^<>]{0,1000}>")
 # On one machine a new connection costs nothing, and one that the server has closed meanwhile costs a retry.
@@ -148,9 +149,10 @@ def _refused(status: int, reason: str) -> str:
         step = "set QDRANT_API_KEY, or BIORAG_QDRANT_LOGIN" if lacks else "check QDRANT_API_KEY, which it does not take"
         return f"the Qdrant server asks for a key: {step}"
     if status == HTTPStatus.FORBIDDEN:
+        right = _RIGHT.search(reason)  # nothing else is quoted: what refuses a key may repeat it
         return (
-            f"the key of QDRANT_API_KEY may not do this ({reason}): take one with that right; reading needs "
-            "read access, writing and the first search with a new filter need that to write, 'biorag index' to manage"
+            f"the key of QDRANT_API_KEY may not do this{f' ({right[0]})' if right else ''}: take one that may, to read for "
+            "searches, to write for the first search with a new filter, to manage for 'biorag index'"
         )
     return f"the Qdrant server refused: {reason or status}"
 
