@@ -152,8 +152,8 @@ def _refused(status: int, reason: str) -> str:
         right = _RIGHT.search(reason)  # nothing else is quoted: what refuses a key may repeat it
         lacks = f" ({right[0]})" if right else ""
         return (
-            f"the key of QDRANT_API_KEY may not do this{lacks}: take one that may, to read for searches, to write for the "
-            "first search with a new filter, to manage for 'biorag index'"
+            f"the key of QDRANT_API_KEY may not do this{lacks}: take one that may, to read for searches, to write for "
+            "the first search with a new filter, to manage for 'biorag index'"
         )
     return f"the Qdrant server refused: {reason or status}"
 
