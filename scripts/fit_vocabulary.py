@@ -2,9 +2,11 @@
 
     python -m scripts.fit_vocabulary --data ../shared/data --out biorag/answering/vocabulary.tsv.gz
 
-Of a name and its synonyms the rarer stands for the commoner: a pair is kept where a corpus of PubMed records has the
-name at least `OFTEN` times as often as the phrase, and where the phrase is no common word. `everyday.tsv` is taken as
-it is. Each line is `phrase<TAB>names`, the names in order, with `|` between; `--` opens the source of what follows.
+The names are of the same thing: of related words, such as MedQuAD's, myopia stood for its opposite. Of a name and its
+synonyms the rarer stands for the commoner: a pair is kept where a corpus of PubMed records has the name at least
+`OFTEN` times as often as the phrase, and where the phrase is no common word. `everyday.tsv` is taken as it is. A line
+is `phrase<TAB>names`, the names in order, with `|` between; `--` opens the source of what follows, and `--*` one whose
+names are searched and not read, since some are wider than the phrase.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def texts(data: Path) -> Iterator[str]:
 
 
 def brands(vocab: Path) -> Iterator[Pair]:
-    """Yield brands of drugs with their one or two ingredients; salts are left out."""
+    """Yield brands of drugs of one ingredient; salts are left out."""
     salts = {"hydrochloride", "sodium", "sulfate", "acetate", "phosphate", "maleate", "tartrate", "citrate", "mesylate"}
     salts |= {"potassium", "calcium", "bromide", "fumarate", "succinate", "besylate", "chloride", "nitrate", "tosylate"}
     for row in table(vocab / "drug_brands_fda.tsv.gz"):
@@ -61,7 +63,7 @@ def brands(vocab: Path) -> Iterator[Pair]:
             " ".join(word for word in one.split() if word not in salts) for one in row["ingredients"].split("|")
         ]
         brand = row["brand"]
-        for ingredient in ingredients if len(ingredients) <= 2 else ():
+        for ingredient in ingredients if len(ingredients) == 1 else ():
             if not set(key_of(ingredient).split()) <= set(key_of(brand).split()):
                 yield brand, ingredient
 
@@ -73,14 +75,11 @@ def drugs(vocab: Path) -> Iterator[Pair]:
 
 
 def diseases(vocab: Path) -> Iterator[Pair]:
-    """Yield other names of diseases, and of what MedlinePlus writes of for patients."""
+    """Yield other names of diseases."""
     groups: dict[str, list[str]] = defaultdict(list)
     for row in table(vocab / "disease_synonyms_do.tsv.gz"):
         if row["kind"] == "exact-synonym":
             groups[row["doid"]] += [row["name"], row["synonym"].removesuffix(" (disorder)")]
-    for row in table(vocab / "medquad_focus_synonyms.tsv.gz"):
-        if row["source"] in ("ADAM", "MPlusHealthTopics") and "," not in row["synonym"]:
-            groups[row["focus"]] += [row["focus"], row["synonym"]]
     for names in groups.values():
         yield from ((one, other) for one in dict.fromkeys(names) for other in dict.fromkeys(names))
 
@@ -163,8 +162,8 @@ def main() -> None:
 SOURCES = {
     "Drugs@FDA (public domain)": brands,
     "DrugBank open names (CC0)": drugs,
-    "Disease Ontology (CC BY 3.0), MedQuAD's synonyms (CC BY 4.0)": diseases,
     "PsyTAR (CC BY 4.0)": symptoms,
+    "* Disease Ontology (CC BY 3.0)": diseases,  # the last one: what follows is searched alone
 }
 
 if __name__ == "__main__":

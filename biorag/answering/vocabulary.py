@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -20,6 +20,7 @@ from biorag.types import Hit
 from biorag.utils.parsing import read_regular
 
 PACKAGED, NONE = "packaged", "none"
+WIDER = "\n--*"  # in the packaged table, before what may be wider than its phrase
 LARGEST = 64 << 20  # bytes of a table
 LONGEST = 5  # words of a phrase
 SPELT_OUT = 4  # letters from which the name of a unit is no symbol
@@ -34,18 +35,19 @@ def key_of(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Everyday:
-    """A phrase of a question at `start` to `end`, and what the literature writes for it."""
+    """A phrase of a question at `start` to `end`, and what the literature writes for it; `same` if it is no wider."""
 
     start: int
     end: int
     names: tuple[str, ...]
+    same: bool
 
 
 class Vocabulary:
-    """What the literature writes for a phrase, by `key_of` the phrase."""
+    """What the literature writes for a phrase, by `key_of` the phrase; of those in `searched` it is not read so."""
 
-    def __init__(self, names: Names) -> None:
-        self._names = names
+    def __init__(self, names: Names, searched: Container[str] = ()) -> None:
+        self._names, self._searched = names, searched
 
     def found(self, text: str) -> Iterator[Everyday]:
         """Yield the phrases of a text that have other names, the longest where several begin at a word."""
@@ -55,8 +57,8 @@ class Vocabulary:
             for size in range(min(LONGEST, len(words) - position), 0, -1):
                 start, end = words[position].start(), words[position + size - 1].end()
                 key = key_of(text[start:end])
-                if names := self._names.get(key) or self._names.get(key.removesuffix("s")):
-                    yield Everyday(start, end, names)
+                if known := next((one for one in (key, key.removesuffix("s")) if one in self._names), ""):
+                    yield Everyday(start, end, self._names[known], known not in self._searched)
                     position += size
                     break
             else:
@@ -69,7 +71,7 @@ class Vocabulary:
 
     def reworded(self, text: str, hits: Sequence[Hit]) -> str:
         """Return a text whose phrases that no hit holds are called as most hits call them."""
-        found = list(self.found(text))
+        found = [one for one in self.found(text) if one.same]
         if not found:
             return text
         held = [set(stems(hit.snippet.contents)) for hit in hits]
@@ -96,26 +98,34 @@ def load_vocabulary(spec: str) -> Vocabulary:
     """
     if spec == NONE:
         return Vocabulary({})
-    packaged = files("biorag.answering").joinpath("vocabulary.tsv.gz").read_bytes()
-    names = _unit_names() | dict(_rows(gzip.decompress(packaged).decode(), "the packaged vocabulary"))
+    packaged = gzip.decompress(files("biorag.answering").joinpath("vocabulary.tsv.gz").read_bytes()).decode()
+    same, mark, rest = packaged.partition(WIDER)
+    wider = dict(_rows(mark + rest, "the packaged vocabulary"))
+    names = _unit_names() | wider | dict(_rows(same, "the packaged vocabulary"))
+    own: dict[str, tuple[str, ...]] = {}
     if spec != PACKAGED:
         if not (file := Path(spec)).is_file():
-            raise MissingError(f"--vocabulary {spec} is not there: give a file of 'phrase<TAB>names', packaged or none")
+            raise MissingError(f"--vocabulary {spec} is no file: give one of 'phrase<TAB>names', packaged or none")
         try:
-            names |= dict(_rows(read_regular(file, LARGEST).decode("utf-8-sig"), spec))
+            own = dict(_rows(read_regular(file, LARGEST).decode("utf-8-sig"), spec))
         except UnicodeDecodeError:
             raise BadInputError(f"{spec} is not UTF-8: save it so") from None
-    return Vocabulary(names)
+    return Vocabulary(names | own, wider.keys() - own.keys())
 
 
 def _rows(text: str, source: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line or line.startswith("--"):
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip() or line.startswith(("#", "--")):
             continue
-        phrase, tab, names = line.partition("\t")
-        if not (tab and key_of(phrase) and names.strip()):
-            raise BadInputError(f"{source}, line {number}: write a phrase, a tab, and its other names with | between")
-        yield key_of(phrase), tuple(map(str.strip, names.split("|")))
+        phrase, _, told = line.rstrip("\r").partition("\t")
+        key, names = key_of(phrase), tuple(map(str.strip, told.split("|")))
+        if not key or not all(name.isprintable() and name for name in names):
+            raise BadInputError(f"{source}, line {number}: write a phrase, one tab, and its other names with | between")
+        if len(key.split()) > LONGEST:
+            raise BadInputError(
+                f"{source}, line {number}: the phrase has more than {LONGEST} words, so nothing finds it"
+            )
+        yield key, names
 
 
 def _unit_names() -> dict[str, tuple[str, ...]]:

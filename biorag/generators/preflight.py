@@ -49,12 +49,13 @@ def try_out(path: Path, records: Path, adapter: Path | None = None) -> None:
 
 
 def _run(path: Path, adapter: Path | None) -> None:
+    named = adapter or path
     try:
         fault = reply_apart(_trial, (path, adapter), TRIAL_SECONDS)
     except ApartError as error:
         if error.slow:
-            raise MissingError(f"{path} did not load within {TRIAL_SECONDS} seconds: name another GGUF file") from None
-        raise MissingError(f"llama.cpp fails at {path} ({error}), so it is not loaded: fetch the file again") from None
+            raise MissingError(f"{named} did not load within {TRIAL_SECONDS} seconds: name another GGUF file") from None
+        raise MissingError(f"llama.cpp fails at {named} ({error}), so it is not loaded: fetch the file again") from None
     if fault:
         raise MissingError(fault)
 

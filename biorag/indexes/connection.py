@@ -150,11 +150,13 @@ def _refused(status: int, reason: str) -> str:
         return f"the Qdrant server asks for a key: {step}"
     if status == HTTPStatus.FORBIDDEN:
         right = _RIGHT.search(reason)  # nothing else is quoted: what refuses a key may repeat it
-        lacks = f" ({right[0]})" if right else ""
+        named = f" ({right[0]})" if right else ""
         return (
-            f"the key of QDRANT_API_KEY may not do this{lacks}: take one that may, to read for searches, to write for "
+            f"the key of QDRANT_API_KEY may not do this{named}: take one that may, to read for searches, to write for "
             "the first search with a new filter, to manage for 'biorag index'"
         )
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return "a request is too large for the Qdrant server, or a proxy before it: let it take 1 MB or more"
     return f"the Qdrant server refused: {reason or status}"
 
 

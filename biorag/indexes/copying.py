@@ -24,6 +24,8 @@ def copy_index(source: Store, target: Store, on_progress: OnProgress) -> Manifes
     Raises `UsageError` if there is another index of the copy's name, or a whole copy; `MismatchError` if the index is
     incomplete.
     """
+    if source.folder == target.folder:
+        raise UsageError("a copy needs another name than the index")
     manifest = source.require_manifest()
     if not manifest.complete:
         raise MismatchError(f"index {manifest.name!r} is incomplete: run 'biorag index' with its corpus again first")
@@ -36,10 +38,14 @@ def copy_index(source: Store, target: Store, on_progress: OnProgress) -> Manifes
         for ids in batched(index.ids(), SNIPPETS):
             _copy(index, copy, ids)
             on_progress(len(ids))
+        for ids in batched(copy.ids(), SNIPPETS):  # of a killed run, whose source has lost some since
+            held = index.digests(ids)
+            if gone := [id for id in ids if id not in held]:
+                copy.delete(gone)
         copy.optimize()
         snippets = copy.count()
         if snippets != manifest.snippets:
-            raise MismatchError(f"index {manifest.name!r} changed meanwhile: copy it again")
+            raise MismatchError(f"index {manifest.name!r} changed meanwhile: repeat the command")
         finished = replace(planned, complete=True, checksums=copy.seal())
         target.save(finished)
     write_holdings(target.folder, read_holdings(source.folder))

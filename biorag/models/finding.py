@@ -17,7 +17,7 @@ from biorag.models.formats.directory import ROUTER, check_folder
 from biorag.settings.section import STARTER
 from biorag.types import Sha256
 from biorag.utils.files import sha256_of, sha256_of_json
-from biorag.utils.parsing import parse_json, parsed, read_regular
+from biorag.utils.parsing import parse_json, parsed, parsed_file, read_beginning, read_regular
 from biorag.utils.secrets import remember
 from biorag.utils.text import is_whole
 
@@ -26,6 +26,7 @@ LARGEST_LIST = 16 << 20  # bytes of the hub's answer that lists a model's files
 WEIGHTS = "model.safetensors"
 ADAPTED = "adapted.json"  # beside weights that an adapter was added to: their hash, and the identity of both parts
 ADAPTER = "adapter"  # LoRA's matrices, in a folder beside the weights that they were merged into; not loaded
+GGUF_MAGIC = b"GGUF"
 GGUF_ADAPTER = "adapter.gguf"  # of a language model, in a folder of `biorag train generator`
 STARTER_LLM = "starter-llm"  # the starter generator as a base to train
 PLAIN_STARTER = "minilm"  # the starter encoder without what biorag adds to it
@@ -240,10 +241,13 @@ def find_llama(spec: str) -> tuple[Path, Path | None]:
     adapter = Path(spec) / GGUF_ADAPTER
     if not adapter.is_file():
         return find_gguf(spec), None
-    manifest = parse_json(read_regular(adapter.with_name("training.json")))
-    if manifest.get("base") == STARTER_GENERATOR.title:
+    advice = f"{spec} is no finished folder of 'biorag train generator': train it again"
+    made = parsed_file(dict[str, Any], adapter.with_name("training.json"), MissingError, advice) or {}
+    if "base_file" not in made or read_beginning(adapter, len(GGUF_MAGIC)) != GGUF_MAGIC:
+        raise MissingError(f"{adapter} is damaged, or not beside its training.json: {advice}")
+    if made.get("base") == STARTER_GENERATOR.title:
         return STARTER_GENERATOR.path(), adapter
-    base = Path(str(manifest.get("base_file")))
+    base = Path(str(made["base_file"]))
     if not base.is_file() or base.suffix != ".gguf":
         raise MissingError(
             f"{spec} is an adapter for {base}, which is no GGUF file here: put it there, or load "

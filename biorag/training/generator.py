@@ -46,6 +46,7 @@ UNANSWERED = 0.2  # share of the questions beside documents of others alone
 UNKNOWN = "The documents do not answer the question."
 LONGEST_ANSWER = 400  # characters
 GROUNDED = 0.6  # share of an answer's pairs of words that its documents have, from which it is one by them
+CAUSAL = "ForCausalLM"
 IGNORED = -100  # of tokens that are read and not learnt
 
 
@@ -164,6 +165,9 @@ class GeneratorTraining(Training):
 
     def __init__(self, files: ModelFiles, split: Split[Exchange], settings: Settings) -> None:
         require_one_process(self.kind)
+        kinds = files.settings("config.json").get("architectures") or [] if files.path.is_dir() else [CAUSAL]
+        if not any(str(kind).endswith(CAUSAL) for kind in kinds):
+            raise BadInputError(f"{files.id} is no language model that writes: name a Llama with --base")
         super().__init__(files, split, settings, split.training)
         self.facts = {"rows": len(self.rows)}
 

@@ -55,6 +55,21 @@ def test_a_phrase_that_no_hit_holds_is_read_as_most_hits_call_it(typed, texts, r
     assert TABLE.reworded(typed, hits(*texts)) == read
 
 
+def test_names_that_may_be_wider_are_searched_and_not_read():
+    packaged = load_vocabulary("packaged")
+    asked = "What helps in Recklinghausen's neurofibromatosis?"
+    assert packaged.expanded(asked) == f"{asked} neurofibromatosis type 1"
+    assert packaged.reworded(asked, hits("Neurofibromatosis type 1 is treated.")) == asked
+    assert packaged.reworded("What is Lasix?", hits("Furosemide is a diuretic.")) == "What is furosemide?"
+
+
+@pytest.mark.parametrize(
+    "term", ["reteplase", "farsightedness", "autograft", "NSTEMI", "LCIS", "VATS", "epulis", "horse"]
+)
+def test_a_term_is_not_taken_for_a_related_one(term):
+    assert load_vocabulary("packaged").expanded(f"What is {term}?") == f"What is {term}?"
+
+
 def test_the_packaged_table_knows_brands_lay_words_and_units():
     packaged = load_vocabulary("packaged")
     for phrase, name in {
@@ -74,8 +89,12 @@ def test_a_table_of_one_s_own_is_added(tmp_path):
     mine = load_vocabulary(str(file))
     assert mine.expanded("our wonder drugs") == "our wonder drugs metformin glucophage"
     assert mine.expanded("Campath, Lasix") == "Campath, Lasix our own name furosemide"
-    file.write_text("no tab\n", encoding="utf-8")
-    with pytest.raises(BadInputError, match=r"words.tsv, line 1: write a phrase, a tab"):
+    for line in ("no tab", "campath\t", "campath\t|", "campath\ta\tb", "campath\ta\x1b[1m", "\talemtuzumab"):
+        file.write_text(f"# mine\n\n{line}\n", encoding="utf-8")
+        with pytest.raises(BadInputError, match=r"words.tsv, line 3: write a phrase, one tab"):
+            load_vocabulary.__wrapped__(str(file))
+    file.write_text("a b c d e f\tg\n", encoding="utf-8")
+    with pytest.raises(BadInputError, match="more than 5 words"):
         load_vocabulary.__wrapped__(str(file))
     file.write_bytes(b"\xff\t\xfe\n")
     with pytest.raises(BadInputError, match="is not UTF-8"):

@@ -10,6 +10,7 @@ import pytest
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.server import ServerIndex
 from tests.cli import done, failed, invoke, succeeded
+from tests.conftest import write_medrag
 from tests.qdrant_standin import StandIn
 
 pytestmark = pytest.mark.models
@@ -25,8 +26,6 @@ def server():
 @pytest.fixture
 def run(tmp_path, snippets, tiny_encoder):
     """Run a command in a home whose index `near` keeps the token vectors of twelve snippets."""
-    from tests.conftest import write_medrag
-
     run = partial(invoke, home=tmp_path / "home")
     corpus = write_medrag(tmp_path / "corpus.jsonl", snippets)
     succeeded(run("index", corpus, "--encoder", tiny_encoder, "--name", "near"))
@@ -47,8 +46,19 @@ def test_a_copy_on_a_server_and_one_of_that_find_the_same(run, server):
         assert [[id for id, _ in one] for one in hits(run, "far", *more)] == [[id for id, _ in one] for one in near]
         assert hits(run, "back", *more) == near
     failed(run("indexes", "copy", "near", "back"), 2, "index 'back' exists already")
-    failed(run("indexes", "copy", "near", "near"), 2, "exists already")
+    failed(run("indexes", "copy", "near", "near"), 2, "a copy needs another name")
     failed(run("indexes", "copy", "gone", "other"), 4, "'gone'")
+
+
+@pytest.mark.faults
+def test_a_killed_copy_of_an_index_that_has_lost_snippets_since_is_completed(run, tmp_path, snippets, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(EdgeIndex, "optimize", lambda index: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert run("indexes", "copy", "near", "copy").exit_code != 0
+    write_medrag(tmp_path / "corpus.jsonl", snippets[:7])
+    succeeded(run("index", tmp_path / "corpus.jsonl", "--name", "near", "--yes"))
+    assert done(run("indexes", "copy", "near", "copy", "--json"))["snippets"] == 7
+    assert hits(run, "copy") == hits(run, "near")
 
 
 @pytest.mark.faults

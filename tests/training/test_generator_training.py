@@ -164,5 +164,17 @@ def test_what_cannot_be_trained_or_loaded_is_told(rows, base, model, tmp_path):
     moved.mkdir()
     (moved / "adapter.gguf").write_bytes(b"")
     (moved / "training.json").write_text('{"base": "other", "base_file": "/gone/base"}', encoding="utf-8")
+    with pytest.raises(MissingError, match="damaged, or not beside"):
+        find_llama(str(moved))
+    (moved / "adapter.gguf").write_bytes(b"GGUF")
     with pytest.raises(MissingError, match="llama-server --lora"):
         find_llama(str(moved))
+    for text in ("not json", "[1]", "{}"):
+        (moved / "training.json").write_text(text, encoding="utf-8")
+        with pytest.raises(MissingError, match=r"is damaged.*: .* is no finished folder"):
+            find_llama(str(moved))
+    failed(
+        invoke("train", "generator", rows, "--base", "minilm", *FAST, "--out", tmp_path / "x"),
+        3,
+        "is no language model",
+    )
