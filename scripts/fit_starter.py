@@ -82,8 +82,7 @@ def prepare(data: Path, work: Path) -> None:
     biorag(work, "data", "convert", "title-abstract", free, "--out", work / "titles")
     biorag(work, "data", "convert", "conclusions", free, "--out", work / "conclusions")
     judged = {id for name in QUESTIONS for ids in part_of(data, name, HELD_OUT).qrels.values() for id in ids}
-    held_out = (question for name in QUESTIONS for question in part_of(data, name, HELD_OUT).questions)
-    rows = (json.dumps({"_id": question.id, "text": question.text}) + "\n" for question in held_out)
+    rows = (json.dumps({"_id": question.id, "text": question.text}) + "\n" for question in held_out_questions(data))
     (work / HELD_OUT_QUESTIONS).write_text("".join(rows))
     rest = work / "unjudged.jsonl"
     rest.write_text("".join(json.dumps(row) + "\n" for row in read(data / SNIPPETS) if row["id"] not in judged))
@@ -175,9 +174,14 @@ def part_of(data: Path, name: str, part: str) -> Dataset:
     return split.select(load_dataset(data / name))
 
 
+def held_out_questions(data: Path) -> Iterator[Any]:
+    """Yield the questions that are held out for measuring."""
+    return (question for name in QUESTIONS for question in part_of(data, name, HELD_OUT).questions)
+
+
 def asked(data: Path, name: str) -> Iterator[tuple[str, str]]:
     """Yield the questions of a file with their passages; none that is held out, or nearly one that is."""
-    held_out = {normalised(one.text) for own in QUESTIONS for one in part_of(data, own, HELD_OUT).questions}
+    held_out = {normalised(one.text) for one in held_out_questions(data)}
     for row in read(data / f"qa/{name}.jsonl.gz"):
         likeness, *_ = row.get("near_heldout") or [0]
         if not row.get("boilerplate") and likeness < NEAR and normalised(row["question"]) not in held_out:

@@ -238,9 +238,7 @@ class StandIn(Loopback):
             status, reply = status
         elif not status and (fault := self._fault(path, values)):
             status, reply = 400, {"status": {"error": fault}, "time": 0.0}
-        if status:
-            pass
-        else:
+        if not status:
             with self._turn:
                 reply = {"result": self.answer(method, path, values), "status": "ok", "time": 0.0}
         return status or 200, json.dumps(reply).encode(), {"Content-Type": "application/json"}

@@ -66,8 +66,8 @@ class Vocabulary:
 
     def expanded(self, text: str) -> str:
         """Return a text with the other names of its phrases behind it."""
-        names = dict.fromkeys(name for one in self.found(text) for name in one.names)
-        return " ".join([text, *(name for name in names if key_of(name) not in key_of(text))])
+        names, typed = dict.fromkeys(name for one in self.found(text) for name in one.names), key_of(text)
+        return " ".join([text, *(name for name in names if key_of(name) not in typed)])
 
     def reworded(self, text: str, hits: Sequence[Hit]) -> str:
         """Return a text whose phrases that no hit holds are called as most hits call them."""

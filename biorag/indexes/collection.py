@@ -281,8 +281,9 @@ def require_whole(client: QdrantClient, collection: str) -> Sharding:
 def _without_leader(client: QdrantClient) -> int | None:
     """Return the id of the asked node if it knows no leader of its cluster; 1 to 2 seconds long it elects one."""
     status = client.cluster_status()
-    is_alone = isinstance(status, models.ClusterStatusOneOf1) and not status.raft_info.leader
-    return status.peer_id if is_alone and isinstance(status, models.ClusterStatusOneOf1) else None
+    if isinstance(status, models.ClusterStatusOneOf1) and not status.raft_info.leader:
+        return status.peer_id
+    return None
 
 
 def await_new_shards(client: QdrantClient, collection: str, replicas: int | None) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from biorag.errors import UsageError, nearest
 from biorag.indexes.manifest import Manifest
-from biorag.indexes.points import OWN_FIELDS
+from biorag.indexes.points import OWN_FIELDS, comparisons
 from biorag.indexes.reading import stored_snippets
 from biorag.settings.section import ONCE
 from biorag.types import CONTAINS, EXISTS, AnyOf, FieldFilter, Index, IndexQuery, Snippet, Where
@@ -223,16 +223,6 @@ def _meant(index: Index, condition: FieldFilter) -> str:
         return ""
     commonest = ", ".join(f"{written[str(value)]:.60}" for value, _ in _commonest(counts, COMMONEST))
     return f": the commonest values are {commonest}" if commonest else ""
-
-
-def comparisons(where: Where) -> Iterator[FieldFilter]:
-    """Yield the conditions on fields, those of alternatives too."""
-    for condition in where:
-        if isinstance(condition, AnyOf):
-            for alternative in condition.alternatives:
-                yield from comparisons(alternative)
-        else:
-            yield condition
 
 
 def _sampled(index: Index) -> Iterator[tuple[str, Sequence[Value]]]:

@@ -203,14 +203,19 @@ def filter_of(
     return make(must=must, must_not=must_not) if must or must_not else None
 
 
+def comparisons(where: Where) -> Iterator[FieldFilter]:
+    """Yield the conditions on fields, those of alternatives too."""
+    for condition in where:
+        if isinstance(condition, AnyOf):
+            for alternative in condition.alternatives:
+                yield from comparisons(alternative)
+        else:
+            yield condition
+
+
 def text_keys(where: Where) -> Iterator[str]:
     """Yield the keys of the payload in which conditions look for words."""
-    for part in where:
-        if isinstance(part, AnyOf):
-            for alternative in part.alternatives:
-                yield from text_keys(alternative)
-        elif part.op == CONTAINS:
-            yield _stored_condition(part).field
+    return (_stored_condition(part).field for part in comparisons(where) if part.op == CONTAINS)
 
 
 def _stored_condition(condition: FieldFilter) -> FieldFilter:

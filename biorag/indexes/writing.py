@@ -25,6 +25,7 @@ from biorag.indexes.published import PublishedVectors
 from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import BlockSplit, EncodeSnippets, Updater, Winner
+from biorag.registries import STORES
 from biorag.types import Change, Deletion, Encoded, Encoder, Index, OnProgress, Progress, Snippet
 from biorag.utils.files import timestamp
 from biorag.utils.progress import batched
@@ -154,7 +155,7 @@ def write_index(
 
 def _of_others(store: Store, manifest: Manifest) -> tuple[SourceRecord, ...]:
     """Return the sources that another writer to the same server has brought in since a run began."""
-    if store.server(manifest.store) is None:  # a lock keeps writers of an embedded index apart
+    if not STORES[manifest.store["kind"]].server:  # a lock keeps writers of an embedded index apart
         return ()
     current = store.manifest()
     before = set(manifest.sources)

@@ -31,7 +31,7 @@ from biorag.training.contamination import ContaminationPolicy
 from biorag.training.data import Split
 from biorag.training.decoder import write_base
 from biorag.training.estimating import TrainingWork, texts_work
-from biorag.training.loop import TrainerJob, Training, require_one_process
+from biorag.training.loop import LIKELIHOOD, ReportsLikelihood, TrainerJob, Training, require_one_process
 from biorag.training.lora_gguf import adapter_names, write_adapter
 from biorag.training.reading import NearMisses, read_rows
 from biorag.training.rows import is_held_out, normalised
@@ -39,7 +39,6 @@ from biorag.training.run_directory import TrainingRun
 from biorag.training.sampling import SimilarLengthRows
 from biorag.types import LABELS, Question, Snippet
 
-METRIC = "log_likelihood"
 MULTIPLE = 32  # tokens that batches are padded to a multiple of: oneDNN compiles its products for each new shape
 DOCUMENTS = 3  # of a question that is answered, at most
 UNANSWERED = 0.2  # share of the questions beside documents of others alone
@@ -202,7 +201,7 @@ class GeneratorTraining(Training):
             loss=None,
             columns=encode.columns(self.rows),
             evaluator=held_out if held_out["input_ids"] else None,
-            metric=METRIC,
+            metric=LIKELIHOOD,
             save=save,
             extra_arguments={"remove_unused_columns": False},
             plain=True,
@@ -245,8 +244,8 @@ class ExchangeEncoder:
 def _trainer(adapter: LoraLayers, base: str) -> type[Trainer]:
     """Return the trainer of an adapter, whose checkpoints hold it alone."""
 
-    class GeneratorTrainer(Trainer):  # type: ignore[misc]
-        """Makes logits where a token is learnt, and reports the held-out log-likelihood."""
+    class GeneratorTrainer(ReportsLikelihood, Trainer):  # type: ignore[misc]
+        """Makes logits where a token is learnt."""
 
         def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
             learnt = inputs["labels"][:, 1:] != IGNORED
@@ -259,11 +258,6 @@ def _trainer(adapter: LoraLayers, base: str) -> type[Trainer]:
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
             lengths = [len(ids) for ids in self.train_dataset["input_ids"]]
             return SimilarLengthRows(lengths, self.args.train_batch_size, self.args.data_seed)
-
-        def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
-            output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **options)
-            output.metrics[f"{metric_key_prefix}_{METRIC}"] = -output.metrics[f"{metric_key_prefix}_loss"]
-            return output
 
         def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
             adapter.save(Path(output_dir or self.args.output_dir), base)

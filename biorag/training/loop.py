@@ -64,6 +64,7 @@ SHORT = 10  # seconds below which that is not told: saving the model and drawing
 MAX_GRAD_NORM = 1.0
 WEIGHT_DECAY = 0.01
 CURVES = "curves.png"
+LIKELIHOOD = "log_likelihood"  # of the held-out replies, a metric
 UNPLOTTED = ("runtime", "per_second", "total_flos", "train_loss", "num_tokens")  # parts of names in a trainer's log
 FIRST_COLUMNS = ("step", "epoch", "loss", "learning_rate", "grad_norm")
 
@@ -170,6 +171,16 @@ class NoModelCard:
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         trainer: Any = self
         trainer.model.save(output_dir or trainer.args.output_dir, create_model_card=False)
+
+
+class ReportsLikelihood:
+    """Lets a trainer of transformers report the log-likelihood of held-out replies, of which larger is better."""
+
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
+        """Return the evaluation with its loss turned round."""
+        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **options)  # type: ignore[misc]
+        output.metrics[f"{metric_key_prefix}_{LIKELIHOOD}"] = -output.metrics[f"{metric_key_prefix}_loss"]
+        return output
 
 
 def require_one_process(kind: str) -> None:

@@ -15,21 +15,15 @@ from biorag.models.finding import ModelFiles
 from biorag.models.loading import load_seq2seq
 from biorag.settings.settings import Settings
 from biorag.training.data import Split
-from biorag.training.loop import TrainerJob, Training, require_one_process
+from biorag.training.loop import LIKELIHOOD, ReportsLikelihood, TrainerJob, Training, require_one_process
 from biorag.training.run_directory import TrainingRun
 from biorag.types import TrainingRow
 
 LONGEST_QUESTION = 64  # tokens
-METRIC = "log_likelihood"
 
 
-class _Trainer(Seq2SeqTrainer):  # type: ignore[misc]
-    """Reports the log-likelihood of the held-out questions, of which larger is better."""
-
-    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
-        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **options)
-        output.metrics[f"{metric_key_prefix}_{METRIC}"] = -output.metrics[f"{metric_key_prefix}_loss"]
-        return output
+class _Trainer(ReportsLikelihood, Seq2SeqTrainer):  # type: ignore[misc]
+    pass
 
 
 class QuestionGeneratorTraining(Training):
@@ -70,7 +64,7 @@ class QuestionGeneratorTraining(Training):
             loss=None,
             columns=_columns(self.rows, tokenizer, longest),
             evaluator=_columns(held_out, tokenizer, longest) if held_out else None,
-            metric=METRIC,
+            metric=LIKELIHOOD,
             save=save,
             plain=True,
             collator=lambda _: DataCollatorForSeq2Seq(tokenizer, model=model),
