@@ -355,12 +355,18 @@ def generator(
         int | None, typer.Option(min=1, help="Maximum claims and yes/no questions of a file.", rich_help_panel=DATA)
     ] = None,
     answers: Annotated[
-        int, typer.Option(min=0, help="Maximum open questions of a file, with their answers.", rich_help_panel=DATA)
+        int,
+        typer.Option(
+            min=0,
+            help="Maximum questions of a file that are answered from documents, openly or by options.",
+            rich_help_panel=DATA,
+        ),
     ] = 0,
 ) -> None:
     """Train a generator: a small adapter of a Llama that reads evidence and answers by it; --llm and --reader load it.
 
-    It learns in the prompts of 'ask' and 'verify': yes, no or maybe beside evidence, and answers with citations.
+    It learns in the prompts of 'ask', 'verify' and 'bench mirage': yes, no or maybe beside evidence, answers with
+    citations, and options.
 
     Examples:
 

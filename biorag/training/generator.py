@@ -37,10 +37,14 @@ from biorag.training.reading import NearMisses, read_rows
 from biorag.training.rows import is_held_out, normalised
 from biorag.training.run_directory import TrainingRun
 from biorag.training.sampling import SimilarLengthRows
-from biorag.types import LABELS, Question, Snippet
+from biorag.types import LABELS, Prompt, Question, Snippet
 
 MULTIPLE = 32  # tokens that batches are padded to a multiple of: oneDNN compiles its products for each new shape
 DOCUMENTS = 3  # of a question that is answered, at most
+ROOM = 1600  # characters of the documents of a question, if more than one
+DECISIONS = ("yes", "no", "maybe")  # in the order of MIRAGE's options
+OPTIONS = 4
+CHOSEN = 0.5  # share of the factoids that are asked with options
 UNANSWERED = 0.2  # share of the questions beside documents of others alone
 UNKNOWN = "The documents do not answer the question."
 LONGEST_ANSWER = 400  # characters
@@ -111,37 +115,96 @@ def _read(file: Path, rng: random.Random) -> Iterator[Exchange]:
 
 
 def _answered(file: Path, rng: random.Random) -> Iterator[Exchange]:
-    """Yield open questions beside documents, right ones and near misses mixed, with JSON that answers by the right.
+    """Yield questions beside documents, right ones and near misses mixed, with JSON that answers by the right.
 
-    The answer is an expert's where the documents have most of its words, or else their nearest sentence.
+    A yes/no question is asked as benchmarks ask it, with options; so is a factoid, half the time, beside other answers.
     """
     records = [json.loads(line) for _, line in read_lines(Source(str(file), file))]
     if not records or "passages" not in records[0]:
         return
-    records = [one for one in records if one["passages"] and not one.get("boilerplate") and one.get("ideal_answer")]
-    template, misses = load_template("open"), NearMisses(records)
+    records = [one for one in records if one["passages"] and not one.get("boilerplate")]
+    records = [one for one in records if one.get("ideal_answer") or one.get("exact_answer") in DECISIONS]
+    decisions = [word for word in DECISIONS if any(one.get("exact_answer") == word for one in records)]
+    factoids = [answer for record in records if (answer := _factoid(record))]
+    misses, name = NearMisses(records), file.name.partition(".")[0]
     for number, record in enumerate(records):
-        right = [one["text"] for one in record["passages"][:DOCUMENTS]]
-        right = [] if rng.random() < UNANSWERED else rng.sample(right, rng.randint(1, len(right)))
-        wrong = [text for text in misses.of(number, DOCUMENTS - len(right), rng) if text not in right]
-        texts = right + wrong
-        rng.shuffle(texts)
-        cited = sorted(texts.index(text) + 1 for text in right)
-        answer = _answer(record, right) if right else UNKNOWN
-        reply = json.dumps({"answer": answer, "citations": cited or [1]}, ensure_ascii=False)
-        snippets = [Snippet(str(n), "", text) for n, text in enumerate(texts)]
-        prompt = template.render(Question("", record["question"], {}), snippets)
-        name = file.name.partition(".")[0]
-        yield Exchange(record["question"], prompt.system, prompt.user, reply, name, normalised(record["question"]))
+        asked = Asked(record["question"], *_documents(number, record, misses, rng))
+        answer = _answer(record, asked.right) if asked.right else UNKNOWN
+        thought = _ideal(record) if asked.right and _ideal(record) else answer
+        gold = _factoid(record)
+        if record.get("exact_answer") in DECISIONS:
+            prompt, reply = asked.chosen(thought, decisions, record["exact_answer"])
+        elif gold and rng.random() < CHOSEN:
+            options = rng.sample(sorted({*factoids} - {gold}), min(OPTIONS - 1, len({*factoids}) - 1))
+            prompt, reply = asked.chosen(thought, rng.sample([*options, gold], len(options) + 1), gold)
+        else:
+            prompt, reply = asked.open(answer)
+        text = json.dumps(reply, ensure_ascii=False)
+        yield Exchange(record["question"], prompt.system, prompt.user, text, name, normalised(record["question"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question beside documents, of which those `right` answer it."""
+
+    question: str
+    right: Sequence[str]
+    documents: Sequence[str]
+
+    def open(self, answer: str) -> tuple[Prompt, dict[str, Any]]:
+        """Return the prompt that asks for sentences, and the reply."""
+        cited = sorted(self.documents.index(text) + 1 for text in self.right)
+        return self._prompt("open", {}), {"answer": answer, "citations": cited or [1]}
+
+    def chosen(self, thought: str, options: Sequence[str], gold: str) -> tuple[Prompt, dict[str, Any]]:
+        """Return the prompt that asks for one of the options, and the reply."""
+        letters = dict(zip("ABCD", options, strict=False))
+        letter = next(one for one, option in letters.items() if option == gold)
+        relevant = "YES" if self.right else "NOT"
+        reply = {"step_by_step_thinking": thought, "relevant_context": relevant, "answer_choice": letter}
+        return self._prompt("choice", letters), reply
+
+    def _prompt(self, template: str, options: Mapping[str, str]) -> Prompt:
+        snippets = [Snippet(str(number), "", text) for number, text in enumerate(self.documents)]
+        return load_template(template).render(Question("", self.question, options), snippets)
+
+
+def _documents(
+    number: int, record: Mapping[str, Any], misses: NearMisses, rng: random.Random
+) -> tuple[list[str], list[str]]:
+    """Return the documents that answer a question, none for some, and these among near misses in any order."""
+    right = [one["text"] for one in record["passages"][:DOCUMENTS]]
+    right = [] if rng.random() < UNANSWERED else rng.sample(right, rng.randint(1, len(right)))
+    wrong = [text for text in misses.of(number, DOCUMENTS - len(right), rng) if text not in right]
+    texts = right + wrong
+    while len(texts) > 1 and sum(map(len, texts)) > ROOM:
+        texts.pop()
+    right = [text for text in right if text in texts]
+    rng.shuffle(texts)
+    return right, texts
+
+
+def _factoid(record: Mapping[str, Any]) -> str:
+    """Return the first name of a factoid's answer."""
+    answer = record.get("exact_answer") if record.get("type") == "factoid" else None
+    while isinstance(answer, list):
+        answer = answer[0] if answer else None
+    return str(answer or "")
+
+
+def _ideal(record: Mapping[str, Any]) -> str:
+    """Return an expert's answer in sentences; nothing if there is none or it is long."""
+    ideal = record.get("ideal_answer") or ""
+    text = ideal if isinstance(ideal, str) else ideal[0]
+    return text if len(text) <= LONGEST_ANSWER else ""
 
 
 def _answer(record: Mapping[str, Any], documents: Sequence[str]) -> str:
-    ideal = record["ideal_answer"]
-    text = ideal if isinstance(ideal, str) else ideal[0]
+    """Return an expert's answer where the documents have most of its words, or else their nearest sentence."""
+    text = _ideal(record)
     pairs = _pairs(text)
-    held = pairs & _pairs(" ".join(documents))
-    if pairs and len(text) <= LONGEST_ANSWER and len(held) >= GROUNDED * len(pairs):
-        return str(text)
+    if pairs and len(pairs & _pairs(" ".join(documents))) >= GROUNDED * len(pairs):
+        return text
     asked = set(normalised(f"{record['question']} {text}").split())
     rows = [row for one in documents for row in sentences(one)]
     return max(rows, key=lambda row: len(asked & set(normalised(row).split())))[:LONGEST_ANSWER]

@@ -152,6 +152,38 @@ def test_answers_are_by_documents_that_answer_beside_near_misses(tmp_path):
     assert 0 < unknown < len(asked)
 
 
+def test_questions_that_benchmarks_ask_with_options_are_learnt_with_them(tmp_path):
+    polar = [{"type": "yesno", "exact_answer": "no" if n % 2 else "yes"} for n in range(20)]
+    named = [{"type": "factoid", "exact_answer": [[f"gene {n}", "other name"]]} for n in range(20)]
+    records = [
+        {
+            **one,
+            "question": f"Is it number {n}?",
+            "passages": [{"text": f"Its number is {n}."}],
+            "ideal_answer": [f"{n}!"],
+        }
+        for n, one in enumerate(polar + named)
+    ]
+    file = tmp_path / "asked.jsonl"
+    file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    split, _ = Exchanges(ContaminationPolicy(), Settings.of(train_validation=0), answers=40).read([file])
+    factoids, unread = 0, 0
+    for row in (row for row in split.training if "answer_choice" in row.reply):
+        reply, record = json.loads(row.reply), records[int(row.query.split()[-1][:-1])]
+        options = dict(line.split(". ") for line in row.user.split("## Options\n")[1].split("\n\n")[0].split("\n"))
+        answer = record["exact_answer"]
+        assert options[reply["answer_choice"]] == (answer if isinstance(answer, str) else answer[0][0])
+        if isinstance(answer, str):
+            assert options == {"A": "yes", "B": "no"}
+        else:
+            assert len({*options.values()}) == 4
+            factoids += 1
+        unread += reply["relevant_context"] == "NOT"
+        told = UNKNOWN if reply["relevant_context"] == "NOT" else record["ideal_answer"][0]
+        assert reply["step_by_step_thinking"] == told and list(reply)[-1] == "answer_choice"
+    assert 0 < factoids < len(named) and 0 < unread < len(polar)
+
+
 def test_what_cannot_be_trained_or_loaded_is_told(rows, base, model, tmp_path):
     empty = tmp_path / "empty.jsonl"
     empty.write_text('{"premise": "a", "hypothesis": "b", "label": "not_supports"}\n', encoding="utf-8")
