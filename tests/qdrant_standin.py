@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -140,6 +141,7 @@ class StandIn(Loopback):
         self.bodies: list[tuple[str, str, dict[str, str], Any]] = []  # with each request's query and body
         self.refuse: Callable[[str, str], int | tuple[int, Any] | None] = lambda method, path: None
         self.strict, self.most = False, 10_000
+        self.retry_after = 0.0  # seconds that a refusal asks to wait
         self._turn = threading.Lock()
         super().__init__()
 
@@ -241,4 +243,5 @@ class StandIn(Loopback):
         if not status:
             with self._turn:
                 reply = {"result": self.answer(method, path, values), "status": "ok", "time": 0.0}
-        return status or 200, json.dumps(reply).encode(), {"Content-Type": "application/json"}
+        asked = {"Retry-After": str(math.ceil(self.retry_after))} if status == 429 else {}
+        return status or 200, json.dumps(reply).encode(), {"Content-Type": "application/json", **asked}

@@ -38,9 +38,7 @@ _NEEDED = re.compile(
 _RIGHT = re.compile(r"(?:Global )?(?:manage|write|read) access is required")
 _LIMIT = re.compile(r"Limit exceeded \d+ > (?P<most>\d{1,9}) for")
 _TAGS = re.compile(r"<[^<>]{0,1000}>")
-# On one machine a new connection costs nothing, and one that the server has closed meanwhile costs a retry.
-LOCAL = httpx.Limits(max_keepalive_connections=0)
-REMOTE = httpx.Limits(max_connections=100, max_keepalive_connections=20)
+LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=4)  # seconds; servers: 5
 
 
 def connect(server: Server) -> QdrantClient:
@@ -74,15 +72,16 @@ def connect(server: Server) -> QdrantClient:
             except ResponseHandlingException as error:  # around what httpx raised
                 raise error.source from None
 
-        return retries(request, send)
+        response = retries(request, send)
+        response.headers.pop("Retry-After", None)  # for which the client would raise another error, without the reason
+        return response
 
     client.http.client.add_middleware(again)
     return client
 
 
 def _transport(url: str, seconds: float) -> BoundedTransport:
-    limits = LOCAL if is_loopback(url) else REMOTE
-    return BoundedTransport(url, seconds, LARGEST_REPLY, LARGER_REPLIES, limits=limits)
+    return BoundedTransport(url, seconds, LARGEST_REPLY, LARGER_REPLIES, limits=LIMITS)
 
 
 class NodesTransport(httpx.BaseTransport):

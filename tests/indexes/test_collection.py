@@ -264,6 +264,51 @@ def test_a_limit_that_the_server_names_is_kept_from_then_on(server):
     assert sizes[-3:] == [50, 50, 20] and max(sizes[8:]) <= 128
 
 
+RATE = 30  # a minute
+
+
+def test_a_load_within_a_managed_server_s_limits_ends_complete(server, monkeypatch):
+    """1 MB a request, 50 points an upsert and 30 reads a minute, with token vectors; it says how long to wait."""
+    now, left = [0.0], [float(RATE), 0.0]  # seconds; reads left, and when that was
+    monkeypatch.setattr("biorag.utils.http.time.sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+
+    def limited(method, path):
+        body = server.bodies[-1][3] or {}
+        if len(json.dumps(body)) > 1 << 20:
+            return 413, "<html>413 Payload Too Large</html>"
+        if method == "GET" or not path.endswith(("/points", "/count", "/batch")) or "points" in body:
+            return None
+        cost = len(body.get("ids", ())) or 1
+        left[:] = min(RATE, left[0] + (now[0] - left[1]) * RATE / 60), now[0]
+        if cost > RATE:
+            fault = (
+                "Read rate limit exceeded, request larger than rate limiter capacity, please try to split your request"
+            )
+        elif cost > left[0]:
+            server.retry_after = (cost - left[0]) * 60 / RATE
+            fault = "Read rate limit exceeded, retry later"
+        else:
+            left[0] -= cost
+            return None
+        return 429, {"status": {"error": f"Rate limiting exceeded: {fault}"}, "time": 1e-05}
+
+    server.most, server.refuse = 50, limited
+    snippets = [Snippet(f"s{n:03}", "", "text " * 40) for n in range(600)]
+    rng = np.random.default_rng(0)
+    tokens = [rng.normal(size=(40, 128)).astype(np.float32) for _ in snippets]
+    manifest = replace(MANIFEST, quantized=False, tokens=replace(TOKENS, dimension=128))
+    with closing(opened(server, manifest=manifest)) as index:
+        for first in range(0, len(snippets), 128):
+            part = slice(first, first + 128)
+            assert index.digests([snippet.id for snippet in snippets[part]]) == {}
+            index.upsert(
+                snippets[part], rng.normal(size=(128, 4)).astype(np.float32)[: len(snippets[part])], tokens[part]
+            )
+        assert index.count() == len(snippets)
+    sizes = [len(body["points"]) for body in bodies(server, "PUT", "/points")]
+    assert max(sizes[-20:]) <= 50 and now[0] > 600, "600 ids at 30 a minute are 20 minutes"
+
+
 # --- loading
 
 
