@@ -402,7 +402,7 @@ STORES = Registry(
         ".indexes.server:QdrantServer",
         "the server that --qdrant names",
         server="qdrant",
-        instead="is on a server, which takes its own snapshots: POST /collections/{name}/snapshots",
+        instead="is on a server: copy it here first, by 'biorag indexes copy {name} {name}-here'",
     ),
 )
 EMBEDDED = "edge"  # the store of a new index, and of scratch ones
