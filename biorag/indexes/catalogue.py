@@ -123,7 +123,9 @@ def rename_index(settings: Settings, new: str) -> None:
     if manifest is None:
         raise UsageError(f"the manifest of index {old!r} is damaged: index the corpus under another --name")
     if "url" in manifest.store:
-        raise UsageError(f"index {old!r} lies on a server, where it keeps its name: 'biorag indexes copy' gives another")
+        raise UsageError(
+            f"index {old!r} lies on a server, where it keeps its name: 'biorag indexes copy' gives another"
+        )
     folder = settings.indexes / old
     with DirectoryLock(folder, exclusive=True):
         if target.exists() or target.is_symlink():

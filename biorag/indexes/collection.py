@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,8 @@ from qdrant_client.http.exceptions import UnexpectedResponse
 
 from biorag.errors import MismatchError, ServiceError
 from biorag.indexes.connection import server_errors
-from biorag.indexes.manifest import COMPACT, FULL, Manifest
-from biorag.indexes.points import DENSE, PAYLOAD_INDEXES, SPARSE, TOKENS, StoredError
+from biorag.indexes.manifest import COMPACT, FULL, Manifest, SourceRecord
+from biorag.indexes.points import DENSE, PAYLOAD_INDEXES, SPARSE, TOKENS, StoredError, point_id
 from biorag.settings.index import IndexSettings
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 DISTANCES = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
 DATATYPES = {FULL: models.Datatype.FLOAT16, COMPACT: models.Datatype.TURBO4}
 MANIFEST_KEY = "biorag"
+SOURCE_KEY = "biorag source "  # of each of its sources: a server merges metadata by key
 STATES = models.ReplicaState
 READABLE = {str(state.value) for state in (STATES.ACTIVE, STATES.ACTIVEREAD, STATES.RESHARDINGSCALEDOWN)}
 # Points' ids are written by one writer, each once at a time, and it waits for the answer: nothing can be reordered, and
@@ -62,7 +63,35 @@ def read_remote_manifest(client: QdrantClient, collection: str) -> Manifest | No
         metadata = client.get_collection(collection).config.metadata or {}
     if MANIFEST_KEY not in metadata:
         raise MismatchError(f"collection {collection!r} on the server was not made by biorag: choose another --name")
-    return Manifest.from_json(metadata[MANIFEST_KEY], f"the manifest of collection {collection!r}")
+    values = metadata[MANIFEST_KEY]
+    if isinstance(values, dict):
+        values = {**values, "sources": [*values.get("sources", ()), *_sources(metadata).values()]}
+    return Manifest.from_json(values, f"the manifest of collection {collection!r}")
+
+
+def write_remote_manifest(client: QdrantClient, manifest: Manifest, gone: Sequence[SourceRecord] = ()) -> None:
+    """Keep a manifest in its collection's metadata, without the sources that are gone.
+
+    Each source has a key of its own, and the server merges keys: of two writers none drops what the other brought.
+    """
+    with server_errors():
+        held = client.get_collection(manifest.name).config.metadata or {}
+        values, sources = manifest.to_json(), _sources(held)
+        fields = (held.get(MANIFEST_KEY) or {}).get("fields") or {}
+        keys = {(record["name"], record["sha256"]): key for key, record in sources.items()}
+        after = int(max(sources, default=SOURCE_KEY + "0").split()[2]) + 1
+        metadata = {keys[name]: None for record in gone if (name := (record.name, record.sha256)) in keys}
+        for place, record in enumerate(values["sources"], after):
+            name = record["name"], record["sha256"]
+            metadata[keys.get(name, f"{SOURCE_KEY}{place:06} {point_id(' '.join(name)).hex[:16]}")] = record
+        if values["fields"] is not None:
+            values["fields"] = {**fields, **values["fields"]}
+        client.update_collection(manifest.name, metadata={MANIFEST_KEY: {**values, "sources": []}, **metadata})
+
+
+def _sources(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the records of sources in a collection's metadata by their keys, in the order in which they went in."""
+    return {key: metadata[key] for key in sorted(metadata) if key.startswith(SOURCE_KEY) and metadata[key]}
 
 
 def create_collection(client: QdrantClient, manifest: Manifest, layout: IndexSettings) -> None:

@@ -17,7 +17,6 @@ from qdrant_client.http.exceptions import UnexpectedResponse
 
 from biorag.errors import MissingError, ServiceError
 from biorag.indexes.collection import (
-    MANIFEST_KEY,
     ORDERING,
     await_new_shards,
     build_graph,
@@ -30,9 +29,10 @@ from biorag.indexes.collection import (
     read_remote_manifest,
     require_whole,
     wait_until_green,
+    write_remote_manifest,
 )
 from biorag.indexes.connection import connect, fewer, needed_index, server_errors
-from biorag.indexes.manifest import Manifest
+from biorag.indexes.manifest import Manifest, SourceRecord
 from biorag.indexes.points import (
     ACORN_SELECTIVITY,
     BOUNDS,
@@ -75,10 +75,9 @@ class QdrantServer:
         """Return the manifest of a collection; see `read_remote_manifest`."""
         return read_remote_manifest(self._client, name)
 
-    def write_manifest(self, manifest: Manifest) -> None:
-        """Keep the manifest in its collection's metadata."""
-        with server_errors():
-            self._client.update_collection(manifest.name, metadata={MANIFEST_KEY: manifest.to_json()})
+    def write_manifest(self, manifest: Manifest, gone: Sequence[SourceRecord] = ()) -> None:
+        """Keep the manifest in its collection's metadata; see `write_remote_manifest`."""
+        write_remote_manifest(self._client, manifest, gone)
 
     def remove(self, name: str) -> None:
         """Remove a collection, if biorag made it; raises as `read_remote_manifest` does."""

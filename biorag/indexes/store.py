@@ -17,6 +17,7 @@ from biorag.indexes.manifest import (
     BlockParameters,
     Bm25Parameters,
     Manifest,
+    SourceRecord,
     TokenParameters,
     read_manifest,
 )
@@ -141,10 +142,10 @@ class Store:
                 write_json(self.folder / MANIFEST, manifest.to_json())
         return open_embedded(self.folder, manifest, writable)
 
-    def save(self, manifest: Manifest) -> None:
-        """Write the manifest, atomically; for an index on a server there too."""
+    def save(self, manifest: Manifest, gone: Sequence[SourceRecord] = ()) -> None:
+        """Write the manifest, atomically; for an index on a server there too, where all but `gone` sources stay."""
         if server := self.server(manifest.store):
-            server.write_manifest(manifest)
+            server.write_manifest(manifest, gone)
         write_json(self.folder / MANIFEST, manifest.to_json())
 
     def check_layout(self, manifest: Manifest | None) -> None:

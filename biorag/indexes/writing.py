@@ -25,7 +25,6 @@ from biorag.indexes.published import PublishedVectors
 from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import BlockSplit, EncodeSnippets, Updater, Winner
-from biorag.registries import STORES
 from biorag.types import Change, Deletion, Encoded, Encoder, Index, OnProgress, Progress, Snippet
 from biorag.utils.files import timestamp
 from biorag.utils.progress import batched
@@ -129,11 +128,11 @@ def write_index(
             index.optimize()
         snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
-        others = _of_others(store, manifest)
-        kept = tuple(record for record in manifest.sources if not incoming.replaces(record)) + others
+        gone = [record for record in manifest.sources if incoming.replaces(record)]
+        kept = tuple(record for record in manifest.sources if record not in gone)
         finished = _finished(replace(manifest, sources=kept), incoming.sources, snippets, seconds)
         finished = replace(finished, complete=not updater.torn, fields=updater.fields)
-        end_writing(store, index, updater, finished, updater.progress)
+        end_writing(store, index, updater, finished, updater.progress, gone)
     finally:
         index.close()
     if updater.torn:
@@ -153,21 +152,16 @@ def write_index(
     )
 
 
-def _of_others(store: Store, manifest: Manifest) -> tuple[SourceRecord, ...]:
-    """Return the sources that another writer to the same server has brought in since a run began."""
-    if not STORES[manifest.store["kind"]].server:  # a lock keeps writers of an embedded index apart
-        return ()
-    current = store.manifest()
-    before = set(manifest.sources)
-    others = tuple(record for record in (current.sources if current else ()) if record not in before)
-    if others:
-        logger.warning("another writer has brought %d sources into index %r meanwhile", len(others), manifest.name)
-    return others
-
-
-def end_writing(store: Store, index: Index, updater: Updater, finished: Manifest, progress: IndexingProgress) -> None:
+def end_writing(
+    store: Store,
+    index: Index,
+    updater: Updater,
+    finished: Manifest,
+    progress: IndexingProgress,
+    gone: Sequence[SourceRecord] = (),
+) -> None:
     """Seal an index and save its manifest; the record of progress goes where nothing is to be written again."""
-    store.save(replace(finished, checksums=index.seal()))
+    store.save(replace(finished, checksums=index.seal()), gone)
     if updater.again or updater.torn:
         write_progress(store.folder, progress)
     else:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import random
 import re
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from qdrant_client import QdrantClient
 from qdrant_edge import Bm25, Bm25Config
 
 from biorag.corpus.blocks import WHOLE
@@ -234,26 +236,81 @@ def test_a_corpus_without_a_snippet_is_bad_input(settings, tmp_path):
 # --- two writers
 
 
-@pytest.mark.parametrize("batch", range(5))
-def test_two_writers_to_a_server_lose_no_source(settings, tmp_path, snippets, batch):
-    """One runs from its beginning to its end at any time of the other's run; each has a home of its own."""
-    ours, theirs = write_medrag(tmp_path / "a.jsonl", snippets[:6]), write_medrag(tmp_path / "b.jsonl", snippets[6:])
+class Turns:
+    """Lets one of two threads go on at a time, as a seed says; who has ended is not waited for."""
+
+    def __init__(self, seed: int) -> None:
+        self._order = random.Random(seed)
+        self._changed = threading.Condition()
+        self._running = {"mine", "other"}
+        self._next = self._order.choice(sorted(self._running))
+
+    def take(self) -> None:
+        name = threading.current_thread().name
+        if name not in ("mine", "other"):  # the server's
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: self._next == name or self._running == {name}, timeout=20)
+            self._pass_on()
+
+    def end(self) -> None:
+        with self._changed:
+            self._running.discard(threading.current_thread().name)
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._running:
+            self._next = self._order.choice(sorted(self._running))
+        self._changed.notify_all()
+
+
+def in_turn(turns: Turns, call):
+    """Return a method that waits for its turn."""
+
+    def paced(*words, **more):
+        turns.take()
+        return call(*words, **more)
+
+    return paced
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_writers_to_a_server_lose_no_source(settings, tmp_path, snippets, monkeypatch, seed):
+    """Each has a home of its own; they are interleaved at each batch, and at each look at a manifest or its writing."""
+    files = {
+        "mine": write_medrag(tmp_path / "a.jsonl", snippets[:6]),
+        "other": write_medrag(tmp_path / "b.jsonl", snippets[6:]),
+    }
+    turns = Turns(seed)
+
+    class Paced(HashEncoder):
+        def encode_snippets(self, texts):
+            turns.take()
+            return super().encode_snippets(texts)
+
+    def write(settings, name):
+        try:
+            Run(settings, files[name], encoder=Paced())
+        finally:
+            turns.end()
+
     with closing(StandIn()) as server:
-        mine = settings.replace(qdrant=server.url, batch_size=1)
-        other = mine.replace(home=settings.home / "other")
-        Run(mine, write_medrag(tmp_path / "first.jsonl", snippets[:1]))
-
-        class Meanwhile(HashEncoder):
-            def encode_snippets(self, texts):
-                if len(self.encoded) == batch:
-                    Run(other, theirs)
-                return super().encode_snippets(texts)
-
-        Run(mine, ours, encoder=Meanwhile())
-        for own in (mine, other):
-            manifest = Store(own).require_manifest()
-            names = [Path(record.name).name for record in manifest.sources]
-            assert (names, manifest.snippets) == (["first.jsonl", "b.jsonl", "a.jsonl"], 12)
+        served = settings.replace(qdrant=server.url, batch_size=1)
+        homes = {"mine": served, "other": served.replace(home=settings.home / "other")}
+        Run(served, write_medrag(tmp_path / "first.jsonl", snippets[:1]))
+        for name in ("update_collection", "get_collection"):
+            monkeypatch.setattr(QdrantClient, name, in_turn(turns, getattr(QdrantClient, name)))
+        threads = [threading.Thread(target=write, args=(home, name), name=name) for name, home in homes.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        monkeypatch.undo()
+        for home in homes.values():
+            manifest = Store(home).require_manifest()
+            names = sorted(Path(record.name).name for record in manifest.sources)
+            assert (names, manifest.complete) == (["a.jsonl", "b.jsonl", "first.jsonl"], True)
+        assert held(served, [snippet.id for snippet in snippets]) == {one.id: one for one in snippets}
 
 
 # --- interrupted runs
