@@ -34,11 +34,15 @@ PATH_FAULTS = (
 
 
 def _commands(rows: str, panel: str = "Commands") -> list[CommandKind]:
-    """Return commands from lines `name | module:function | summary`; help lists a name with a `*` on request only."""
+    """Return commands from lines `name | module:function | summary`; help lists a name with a `*` on request only.
+
+    A module stands in the `commands` of the core, or of the wing before it.
+    """
     kinds = []
     for row in rows.strip().splitlines():
         name, target, summary = (cell.strip() for cell in row.split("|"))
-        module = target if target.startswith(".") else f".commands.{target}"
+        wing, _, function = target.rpartition(".")
+        module = target if target.startswith(".") else ".".join(["", *filter(None, [wing]), "commands", function])
         seldom = name.startswith("*")
         kinds.append(CommandKind(name.strip("*"), module, summary, panel=panel, seldom=seldom))
     return kinds
@@ -47,16 +51,16 @@ def _commands(rows: str, panel: str = "Commands") -> list[CommandKind]:
 GENERATE = Registry(
     "command",
     *_commands("""
-        negatives | generate:negatives       | Generate hard negatives for the queries of pairs.
-        pairs     | generate:pairs           | Generate pairs and hard negatives from retrieval scenarios.
-        queries   | generate:queries         | Generate questions that snippets answer.
-        filter    | generate:keep_consistent | Keep the rows whose positive is retrieved for their query.
+        negatives | lab.generate:negatives       | Generate hard negatives for the queries of pairs.
+        pairs     | lab.generate:pairs           | Generate pairs and hard negatives from retrieval scenarios.
+        queries   | lab.generate:queries         | Generate questions that snippets answer.
+        filter    | lab.generate:keep_consistent | Keep the rows whose positive is retrieved for their query.
     """),
 )
 TRAIN = Registry(
     "command",
     *_commands("""
-        pipeline           | reproduce:pipeline       | Train a retriever and its reranker.
+        pipeline           | lab.reproduce:pipeline   | Train a retriever and its reranker.
         retriever          | train:retriever          | Train a bi-encoder.
         reranker           | train:reranker           | Train a late-interaction reranker (ColBERT).
         cross-encoder      | train:cross_encoder      | Train a cross-encoder.
@@ -69,50 +73,50 @@ PROGRAM = Registry(
     "command",
     *_commands(
         """
-        doctor   | doctor:doctor             | Check the installation, and that a question works.
-        index    | index:index               | Index a corpus, or bring its index up to date.
-        ask      | ask:ask                   | Answer a question, each sentence checked.
-        chat     | chat:chat                 | Ask one question after another.
-        serve    | serve:serve               | Serve a page and APIs over an index.
-        search   | ask:search                | Find the snippets that are relevant to a query.
-        show     | show_snippet:show_snippet | Print a whole snippet, its reference and its study.
-        verify   | verify:verify             | Judge claims by the evidence of an index.
-        weigh    | weigh:weigh               | Show the studies for and against a claim.
-        check    | check:check               | Check whether a manuscript's citations hold.
-        indexes  | indexes:app               | List, show, rename, delete, export, import indexes.
-        info     | info:info                 | Show the settings.
-        delete   | delete:delete             | Remove snippets from an index.
-        fetch    | graph:fetch               | Fetch the records of a PubMed query into a file.
-        *corpus  | corpus:app                | Export a corpus for many machines.
-        *embed   | corpus:embed              | Encode an export, also on a Ray cluster.
-        *plan    | plan:plan                 | Estimate the resources that a large corpus takes.
-        models   | models:models             | List the models on this machine.
-        *models convert | models:convert     | Convert pickled weights to safetensors.
-        models recommend | models:recommend  | List published models that are worth their size.
-        mcp      | serve:mcp                 | Serve an index to assistants by MCP.
-        *snapshot | indexes:old_names        | The old name of 'indexes export' and 'import'.
+        doctor           | doctor:doctor             | Check the installation, and that a question works.
+        index            | index:index               | Index a corpus, or bring its index up to date.
+        ask              | ask:ask                   | Answer a question, each sentence checked.
+        chat             | faces.chat:chat           | Ask one question after another.
+        serve            | faces.serve:serve         | Serve a page and APIs over an index.
+        search           | ask:search                | Find the snippets that are relevant to a query.
+        show             | show_snippet:show_snippet | Print a whole snippet, its reference and its study.
+        verify           | verify:verify             | Judge claims by the evidence of an index.
+        weigh            | weigh:weigh               | Show the studies for and against a claim.
+        check            | papers.check:check        | Check whether a manuscript's citations hold.
+        indexes          | indexes:app               | List, show, rename, delete, export, import indexes.
+        info             | info:info                 | Show the settings.
+        delete           | delete:delete             | Remove snippets from an index.
+        fetch            | lab.graph:fetch           | Fetch the records of a PubMed query into a file.
+        *corpus          | lab.corpus:app            | Export a corpus for many machines.
+        *embed           | lab.corpus:embed          | Encode an export, also on a Ray cluster.
+        *plan            | lab.plan:plan             | Estimate the resources that a large corpus takes.
+        models           | models:models             | List the models on this machine.
+        *models convert  | models:convert            | Convert pickled weights to safetensors.
+        models recommend | models:recommend          | List published models that are worth their size.
+        mcp              | faces.serve:mcp           | Serve an index to assistants by MCP.
+        *snapshot        | indexes:old_names         | The old name of 'indexes export' and 'import'.
         """,
         "Use",
     ),
     *_commands(
         """
-        bench           | .registries:BENCHMARKS | Measure retrieval and answers.
-        tune            | tune:tune              | Choose a setting of retrieval on your questions.
-        tune prompt     | tune_prompt:prompt     | Optimise the instruction before a query.
-        ablate          | reproduce:ablate       | Train and measure every cell of a grid.
-        reproduce       | reproduce:reproduce    | Run a paper's recipe beside its own figures.
-        run             | reproduce:run          | Run a recipe of your own.
+        bench       | .registries:BENCHMARKS  | Measure retrieval and answers.
+        tune        | lab.tune:tune           | Choose a setting of retrieval on your questions.
+        tune prompt | lab.tune_prompt:prompt  | Optimise the instruction before a query.
+        ablate      | lab.reproduce:ablate    | Train and measure every cell of a grid.
+        reproduce   | lab.reproduce:reproduce | Run a paper's recipe beside its own figures.
+        run         | lab.reproduce:run       | Run a recipe of your own.
         """,
         "Measure",
     ),
     *_commands(
         """
-        data     | data:app      | Convert and sample published data sets.
-        generate | .cli:GENERATE | Generate training rows with a model, and filter them.
-        graph    | graph:app     | Build and fill the citation graph.
-        mine     | mine:mine     | Mine negatives from an index for your pairs.
-        train    | .cli:TRAIN    | Train retriever, rerankers, reader and question generator.
-        merge    | merge:merge   | Merge encoders of one base into one.
+        data     | lab.data:app    | Convert and sample published data sets.
+        generate | .cli:GENERATE   | Generate training rows with a model, and filter them.
+        graph    | lab.graph:app   | Build and fill the citation graph.
+        mine     | mine:mine       | Mine negatives from an index for your pairs.
+        train    | .cli:TRAIN      | Train retriever, rerankers, reader and question generator.
+        merge    | lab.merge:merge | Merge encoders of one base into one.
         """,
         "Train",
     ),

@@ -613,7 +613,7 @@ def enriched(settings: Settings, sources: list[Source], service: str, progress: 
     """
     if not service and not settings.records.is_dir():
         return sources
-    from biorag.citation_graph.enriching import enrich, with_records
+    from biorag.corpus.enriching import enrich, with_records
 
     if service:
         find = ENRICHERS.named(service).load()(settings.services)

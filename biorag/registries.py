@@ -7,6 +7,7 @@ facts that the code needs, so that nothing asks for a kind by name. Settings and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from biorag.utils.registry import Kind, Registry
 
@@ -173,14 +174,14 @@ READERS = Registry(
     ),
     ReaderKind(
         "text or Markdown",
-        ".corpus.texts:READER",
+        ".papers.files.texts:READER",
         "a snippet for some 300 words",
         suffixes=or_gzipped(".txt", ".md", ".markdown"),
         common=True,
     ),
     ReaderKind(
         "PDF",
-        ".corpus.pdf:READER",
+        ".papers.files.pdf:READER",
         "a snippet a page",
         suffixes=(".pdf",),
         beginnings=(b"%PDF-",),
@@ -190,18 +191,22 @@ READERS = Registry(
     ),
     ReaderKind(
         "Word",
-        ".corpus.documents:DOCX",
+        ".papers.files.documents:DOCX",
         "a snippet for some 300 words of a section",
         suffixes=(".docx",),
         common=True,
         paper=True,
     ),
     ReaderKind(
-        "EPUB", ".corpus.documents:EPUB", "a snippet for some 300 words of a section", suffixes=(".epub",), common=True
+        "EPUB",
+        ".papers.files.documents:EPUB",
+        "a snippet for some 300 words of a section",
+        suffixes=(".epub",),
+        common=True,
     ),
     ReaderKind(
         "web page",
-        ".corpus.documents:HTML",
+        ".papers.files.documents:HTML",
         "a snippet for some 300 words of a section",
         suffixes=or_gzipped(".html", ".htm", ".xhtml"),
         beginnings=(b"<!DOCTYPE html", b"<!doctype html", b"<html"),
@@ -245,17 +250,47 @@ READERS = Registry(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class LibraryKind(Kind):
+    """A program's library of papers: its target finds its files for a corpus's name, `(name, folder) -> Library`."""
+
+    prefix: str  # begins the name of a corpus: the whole library, or with a name after it a collection
+    database: str  # the file that tells its folder
+
+    def claims(self, name: str) -> bool:
+        """Return whether a corpus is named as such a library, by the prefix, its database or its folder."""
+        path = Path(name)
+        return name.startswith(self.prefix) or path.name == self.database or (path / self.database).is_file()
+
+
+LIBRARIES = Registry(
+    "library",
+    LibraryKind(
+        "Zotero library",
+        ".papers.files.zotero:zotero_corpus",
+        "references and attached papers",
+        prefix="zotero:",
+        database="zotero.sqlite",
+    ),
+)
+
+
+def library_of(name: str) -> LibraryKind | None:
+    """Return the kind of library that a corpus is named as."""
+    return next((kind for kind in LIBRARIES.values() if kind.claims(name)), None)
+
+
 # Services that are asked for records of papers; a target gives how one is found, `(ServiceSettings) -> Find`.
 ENRICHERS = Registry(
     "service",
-    Kind("crossref", ".citation_graph.enriching:crossref", "by DOI or title"),
-    Kind("pubmed", ".citation_graph.enriching:pubmed", "by PMID, DOI or title"),
+    Kind("crossref", ".corpus.enriching:crossref", "by DOI or title"),
+    Kind("pubmed", ".corpus.enriching:pubmed", "by PMID, DOI or title"),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormatKind(Kind):
-    """A format in which a set is published: its target is a `Format` (biorag.conversion.items)."""
+    """A format in which a set is published: its target is a `Format` (biorag.lab.conversion.items)."""
 
     folder: bool = False  # whether it reads one folder as it is
     splits: tuple[str, ...] | None = None  # the parts for `--split`; () if the files name them, None without parts
@@ -266,30 +301,30 @@ FORMATS = Registry(
     "format",
     FormatKind(
         "pubmedqa",
-        ".conversion.pubmedqa:convert",
+        ".lab.conversion.pubmedqa:convert",
         "PQA-L, PQA-A, PQA-U",
         splits=("train", "test"),
         options=("test_ids", "id_prefix"),
     ),
     FormatKind(
         "bioasq",
-        ".conversion.bioasq:convert",
+        ".lab.conversion.bioasq:convert",
         "training and golden files of task B",
         splits=("train", "dev"),
         options=("last", "id_prefix"),
     ),
-    FormatKind("beir", ".conversion.beir:convert", "BEIR's folders", folder=True, splits=()),
+    FormatKind("beir", ".lab.conversion.beir:convert", "BEIR's folders", folder=True, splits=()),
     FormatKind(
         "bmretriever",
-        ".conversion.bmretriever:convert",
+        ".lab.conversion.bmretriever:convert",
         "pairs for fine-tuning",
         splits=("med-synth", "med-real", "search", "nlu"),
     ),
-    FormatKind("rows", ".conversion.bmretriever:judged", "training rows, as a BEIR folder"),
-    FormatKind("claims", ".conversion.claims:convert", "claims with the texts that they are judged by"),
-    FormatKind("conclusions", ".conversion.corpora:conclusions", "last sentences of a corpus's abstracts"),
-    FormatKind("title-abstract", ".conversion.corpora:convert", "pairs from any corpus"),
-    FormatKind("abstracts", ".conversion.corpora:with_abstract", "records of a corpus that have more than a title"),
+    FormatKind("rows", ".lab.conversion.bmretriever:judged", "training rows, as a BEIR folder"),
+    FormatKind("claims", ".lab.conversion.claims:convert", "claims with the texts that they are judged by"),
+    FormatKind("conclusions", ".lab.conversion.corpora:conclusions", "last sentences of a corpus's abstracts"),
+    FormatKind("title-abstract", ".lab.conversion.corpora:convert", "pairs from any corpus"),
+    FormatKind("abstracts", ".lab.conversion.corpora:with_abstract", "records of a corpus that have more than a title"),
 )
 
 
@@ -474,7 +509,7 @@ BENCHMARKS = Registry(
     Kind("bioasq", ".commands.bench_bioasq:bioasq", "Score BioASQ's test batches by its own measures."),
     Kind("verification", ".commands.bench_answers:verification", "Judge true and falsified claims."),
     Kind("show", ".commands.bench_mirage:show_run", "Show the questions of a MIRAGE run."),
-    Kind("mteb", ".commands.bench_mteb:mteb", "Run retrieval tasks of MTEB.", extra="mteb"),
+    Kind("mteb", ".lab.commands.bench_mteb:mteb", "Run retrieval tasks of MTEB.", extra="mteb"),
 )
 
 
@@ -498,6 +533,16 @@ OUTPUTS = Registry(
     OutputKind("bibtex", ".references.bibtex:bibtex", "LaTeX", suffix="bib"),
     OutputKind("csl-json", ".references.csl:csl_json", "pandoc, Zotero", suffix="json"),
     OutputKind("vancouver", ".references.vancouver:vancouver", "as in NLM's journals"),
+)
+# What a core command or `Session` takes of a wing, imported when it is used.
+PARTS = Registry(
+    "part",
+    Kind("cluster encoders", ".lab.scale.stages:encoders", "encode by the workers of a Ray cluster"),
+    Kind("staged index", ".lab.scale.stages:index_in_stages", "export, encode and load a corpus"),
+    Kind("load vectors", ".lab.scale.stages:load", "bring encoded vectors into an index"),
+    Kind("leftovers", ".lab.recipes.cleaning:leftovers", "what indexes and runs leave on the disk"),
+    Kind("remove leftovers", ".lab.recipes.cleaning:remove", "remove it"),
+    Kind("check manuscript", ".papers.manuscripts.checking:check_manuscript", "whether its citations hold"),
 )
 TERMINAL = "table"  # the output format that the commands show themselves
 WEIGHINGS = Registry(

@@ -16,15 +16,15 @@ from typing import Any
 from typer.main import get_command
 
 from biorag.cli import app
-from biorag.commands.reproduce import read_line
+from biorag.lab.commands.reproduce import read_line
+from biorag.lab.recipes import papers
+from biorag.lab.recipes.estimates import device_bytes
+from biorag.lab.recipes.named_models import packaged
+from biorag.lab.recipes.plan import Choices, RecipePlan
+from biorag.lab.recipes.recipe import load_recipe
+from biorag.lab.recipes.run import preview, recipe_of
+from biorag.lab.scale.planning import load_machine
 from biorag.models.resources import duration, gib
-from biorag.recipes import papers
-from biorag.recipes.estimates import device_bytes
-from biorag.recipes.named_models import packaged
-from biorag.recipes.plan import Choices, RecipePlan
-from biorag.recipes.recipe import load_recipe
-from biorag.recipes.run import preview, recipe_of
-from biorag.scale.planning import load_machine
 
 ROOT = Path(__file__).resolve().parents[1]
 SCALE = "full"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from urllib.parse import parse_qs
 
-from biorag.citation_graph.eutils import LINK, EUtils
+from biorag.corpus.eutils import LINK, EUtils
 from biorag.utils.network import Server
 from tests.loopback import Loopback
 from tests.pubmed_records import HEAD

@@ -34,9 +34,9 @@ from biorag.types import Hit, ScoredDoc, Snippet, TrainingRow, Vectors
 from biorag.utils.registry import Kind
 
 if TYPE_CHECKING:
-    from biorag.conversion.items import Request
     from biorag.corpus.sources import Source
     from biorag.engine import OpenIndex
+    from biorag.lab.conversion.items import Request
     from biorag.retrieval.rerankers import RerankerParts
     from biorag.training.negatives.mining import Miner, MiningPlan
     from tests.fakes import ScriptedGenerator, ScriptedReader

@@ -87,7 +87,7 @@ def test_wheel_and_sdist_have_every_file_of_the_package(sdist, wheel):
         "biorag/corpus/demo/benchmark.json",
         "biorag/corpus/demo/snippets.jsonl",
         "biorag/prompts/open.txt",
-        "biorag/recipes/papers/bica.toml",
+        "biorag/lab/recipes/papers/bica.toml",
     }
     assert {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("biorag/")} == files
     with tarfile.open(sdist) as archive:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from biorag.benchmarks.tuning.parameters import PARAMETERS
 from biorag.errors import MissingError, UsageError
-from biorag.recipes.grid import load_sweep
+from biorag.lab.recipes.grid import load_sweep
+from biorag.lab.tuning.parameters import PARAMETERS
 from biorag.settings.settings import Settings
 from biorag.utils.registry import Kind, Registry
 from tests import plugin

@@ -26,7 +26,7 @@ from biorag.engine import (
 from biorag.errors import MissingError, UsageError, check_name
 from biorag.indexes.reading import named_snippets
 from biorag.indexes.store import Store, check_settings
-from biorag.registries import ENRICHERS, generator_of
+from biorag.registries import PARTS, generator_of
 from biorag.retrieval.filters import parse_filters
 from biorag.retrieval.retriever import Ranking, Stopwatch
 from biorag.settings.settings import Settings
@@ -36,6 +36,7 @@ from biorag.types import (
     GenerationRequest,
     Generator,
     Hit,
+    Index,
     Progress,
     Question,
     Reader,
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
     from biorag.answering.guards.checker import Checker
     from biorag.api.word_matching import WordMatch
     from biorag.indexes.fields import FieldCount
+    from biorag.indexes.manifest import Manifest
     from biorag.indexes.overview import Overview
-    from biorag.manuscripts.checking import CheckReport
     from biorag.models.text_encoder import TextEncoder
 
 Filter = str | Iterable[str]
@@ -140,6 +141,12 @@ class Session:
             if not self._closing.alive:
                 raise UsageError(f"index {self.name!r} is closed: open it again")
             yield
+
+    @contextmanager
+    def stored(self) -> Iterator[tuple[Index, Manifest]]:
+        """Give the open index and its manifest to one thread at a time."""
+        with self._opened_index():
+            yield self._index, self._manifest
 
     @property
     def name(self) -> str:
@@ -339,24 +346,14 @@ class Session:
         references: Sequence[Path] = (),
         enrich: str | None = None,
         progress: Progress = silent,
-    ) -> CheckReport:
-        """Check whether a manuscript's citations hold, as `biorag check` does.
+    ) -> Any:
+        """Check whether a manuscript's citations hold, as `biorag check` does; return its `CheckReport`.
 
         `references` are files of references in place of those beside the manuscript; `enrich` names the service that
         is asked for references which the index lacks. Raises `BadInputError` if a file cannot be read or cites nothing,
         `MissingError` if it is not there, `OfflineError` if a service is asked in offline mode.
         """
-        from biorag.manuscripts.checking import checked, enriched
-        from biorag.manuscripts.matching import matched
-        from biorag.manuscripts.reading import read_manuscript
-
-        manuscript = read_manuscript(Path(file), references)
-        with self._opened_index():
-            matches = matched(manuscript.references, self._index, self._manifest.encoder.dimension)
-        if enrich is not None:
-            find = ENRICHERS.named(enrich).load()(self.settings.services)
-            matches = enriched(matches, find, enrich, progress)
-        return checked(manuscript, matches, self.stances, self.name, progress)
+        return PARTS["check manuscript"].load()(self, Path(file), references, enrich, progress)
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of verdicts, besides claims and filters."""
@@ -451,7 +448,7 @@ class Session:
 
     def _times_cited(self, snippets: Sequence[Snippet]) -> dict[int, int]:
         """Return how many papers of the local graph cite each PMID; empty without a graph."""
-        from biorag.citation_graph.graph import FILE, open_graph
+        from biorag.corpus.citation_graph import FILE, open_graph
 
         pmids = {snippet.pmid for snippet in snippets if snippet.pmid}
         if not pmids or not (self.settings.graphs / self.settings.graph / FILE).is_file():

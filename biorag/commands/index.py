@@ -18,7 +18,7 @@ from biorag.engine import CorpusReading, index_corpus, paired_encoder, survey_co
 from biorag.errors import UsageError
 from biorag.indexes.store import Store, name_for
 from biorag.indexes.token_vectors import stores_tokens
-from biorag.registries import ENRICHERS, READERS
+from biorag.registries import ENRICHERS, PARTS, READERS
 from biorag.settings.index import IndexSettings
 from biorag.settings.settings import Settings
 from biorag.utils.versions import require
@@ -192,14 +192,11 @@ def index(
         show.report(f"Index {estimate.name}, by a sample", asdict(estimate), as_json)
     elif run.vectors and not run.published:
         require("parquet")
-        from biorag.scale.stages import load
-
+        load = PARTS["load vectors"].load()
         _print_report(load(settings, run.vectors, Path(corpus[0]) if corpus else None, show.progress), as_json)
     elif run.ray:
         with run.encoders() as encode:
-            from biorag.scale.stages import index_in_stages
-
-            report = index_in_stages(settings, corpus, rejected, encode, show.progress, named, run.stages)
+            report = PARTS["staged index"].load()(settings, corpus, rejected, encode, show.progress, named, run.stages)
         _print_report(report, as_json)
     else:
         report = index_corpus(

@@ -12,6 +12,7 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.application import Application
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden, with_index
+from biorag.registries import PARTS
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
 from biorag.utils.files import check_replaceable, disk_bytes
@@ -254,16 +255,14 @@ def clean(
       biorag indexes clean --dry-run
       biorag indexes clean --run runs/ablation
     """
-    from biorag.recipes.cleaning import leftovers, remove
-
-    found = leftovers(settings, run)
+    found = PARTS["leftovers"].load()(settings, run)
     size, removes = sum(leftover.bytes for leftover in found), bool(found) and not dry_run
     if not as_json:
         rows = [(leftover.kind, f"{leftover.bytes / 1e6:,.1f}", leftover.path) for leftover in found]
         show.table(f"Left over: {size / 1e6:,.1f} MB", ["kind", "MB", "folder"], rows)
     if removes:
         options.confirm(f"Remove these {size / 1e6:,.1f} MB?", yes)
-        remove(settings, found, run)
+        PARTS["remove leftovers"].load()(settings, found, run)
     if as_json:
         folders = [asdict(leftover) | {"path": str(leftover.path)} for leftover in found]
         show.print_json({"home": str(settings.home), "folders": folders, "bytes": size, "removed": removes})

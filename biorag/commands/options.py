@@ -14,7 +14,7 @@ import typer
 from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags
 from biorag.errors import UsageError, check_name, unknown_name
-from biorag.registries import OUTPUTS, TERMINAL, OutputKind
+from biorag.registries import OUTPUTS, PARTS, TERMINAL, OutputKind
 from biorag.retrieval.filters import parse_filters
 from biorag.settings.generation import AbstentionSettings
 from biorag.settings.retrieval import RetrievalSettings
@@ -27,7 +27,6 @@ from biorag.utils.versions import require
 
 if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
-    from biorag.scale.embedding import Encode
     from biorag.training.contamination import ContaminationPolicy
     from biorag.training.held_out import HeldOutSplit
 
@@ -181,12 +180,11 @@ class EncodingCluster:
         int | None, typer.Option(min=1, help="GPUs of the cluster to encode on.", rich_help_panel=WORKERS)
     ] = None
 
-    def encoders(self) -> AbstractContextManager[Encode]:
-        """Return what encodes; see `biorag.scale.stages.encoders`."""
+    def encoders(self) -> AbstractContextManager[Any]:
+        """Return what encodes; see `biorag.lab.scale.stages.encoders`."""
         require("parquet")
-        from biorag.scale.stages import encoders
-
-        return encoders(self.ray, self.workers, self.gpus)
+        encoders: AbstractContextManager[Any] = PARTS["cluster encoders"].load()(self.ray, self.workers, self.gpus)
+        return encoders
 
 
 @dataclass(frozen=True, slots=True)

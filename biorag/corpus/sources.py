@@ -19,9 +19,8 @@ from importlib import resources
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from biorag.corpus.zotero import DATABASE, is_zotero, zotero_corpus
 from biorag.errors import BadInputError, MissingError
-from biorag.registries import READERS, ReaderKind
+from biorag.registries import LIBRARIES, READERS, ReaderKind, library_of
 from biorag.utils.files import sha256_of
 from biorag.utils.outputs import is_own
 from biorag.utils.text import escaped
@@ -56,7 +55,6 @@ ABOUT = re.compile(
     r"(readme|licen[cs]e|copying|changelog|changes|contributing|authors|notice|citation)\b.*", re.IGNORECASE
 )
 OWN, BESIDE_BEIR, ABOUT_FILES, HIDDEN = "written by biorag", "beside a BEIR corpus", "READMEs and the like", "hidden"
-ZOTERO_LIBRARY = "Zotero library"
 LINKED, CLOSED = "links to folders", "folders that cannot be read"
 _JOINING = tuple(suffix for kind in READERS.values() if kind.joins for suffix in kind.suffixes)
 # The root element, after a prologue.
@@ -160,8 +158,8 @@ def find_files(names: Sequence[str], spool: Path, home: Path | None = None, colu
         path = Path(name)
         if name == STDIN:
             sources.append(_spooled(spool, columns))
-        elif is_zotero(name):
-            library = zotero_corpus(name, (home or spool.parent) / "zotero")
+        elif kind := library_of(name):
+            library = kind.load()(name, (home or spool.parent) / "zotero")
             sources.append(Source(name, library.references, columns=columns))
             sources.extend(Source(str(paper), paper, beside=(record,)) for paper, record in library.attachments)
             folders.extend([library.storage] if library.storage else [])
@@ -189,7 +187,7 @@ def by_kind(sources: Iterable[Source]) -> dict[str, int]:
     for source in sources:
         named = _named(source.path)
         try:
-            counts[ZOTERO_LIBRARY if is_zotero(source.name) else reader_of(source).name] += 1
+            counts[(library_of(source.name) or reader_of(source)).name] += 1
         except BadInputError:
             counts[named[0].name if named else "unknown"] += 1
     return dict(sorted(counts.items()))
@@ -246,8 +244,8 @@ def _left(path: Path, folder: Path, beir: set[Path], corpus: set[Path], endings:
         return LINKED if path.is_symlink() else "" if os.access(path, os.R_OK | os.X_OK) else CLOSED
     if not path.is_file():
         return ""
-    if path.name == DATABASE:
-        return f"{ZOTERO_LIBRARY} ('biorag index zotero:', or with its path, reads it)"
+    if library := next((kind for kind in LIBRARIES.values() if kind.database == path.name), None):
+        return f"{library.name} ('biorag index {library.prefix}', or with its path, reads it)"
     hidden = HIDDEN if any(part.startswith(".") for part in path.relative_to(folder).parts) else ""
     if path not in corpus:
         is_own = path.name.lower().endswith(endings)

@@ -204,10 +204,10 @@ def test_bad_files_of_a_folder_are_listed_and_the_others_indexed(run, papers, ti
 
 
 def test_an_unchanged_file_is_not_read_again(run, papers, tiny_encoder, tmp_path, monkeypatch):
-    import biorag.corpus.pdf
+    import biorag.papers.files.pdf
 
     done(run("index", papers, "--encoder", tiny_encoder, "--name", "kept", "--json"))
-    monkeypatch.setattr(biorag.corpus.pdf, "read_pages", None)
+    monkeypatch.setattr(biorag.papers.files.pdf, "read_pages", None)
     (papers / "words.md").write_text("# Fever\n\nAspirin lowers fever.\n", encoding="utf-8")
     report = done(run("index", papers, "--name", "kept", "--json"))
     assert (report["updated"], report["deleted"], report["unchanged"]) == (1, 0, 7)
@@ -274,7 +274,7 @@ def test_words_of_a_filter_need_no_accents(run, tiny_encoder, tmp_path):
 
 def test_an_emptied_index_is_no_choice_of_the_page(run, papers, tiny_encoder, tmp_path):
     from biorag.api.session import Session
-    from biorag.server.shelf import Shelf
+    from biorag.faces.server.shelf import Shelf
 
     for name in ("full", "emptied"):
         done(run("index", papers / "words.md", "--encoder", tiny_encoder, "--name", name, "--json"))

@@ -7,7 +7,7 @@ import pytest
 
 from biorag.answering.guards.checker import Checker
 from biorag.api.session import Session
-from biorag.mcp_server.tools import Tools
+from biorag.faces.mcp_server.tools import Tools
 from biorag.settings.settings import Settings
 from biorag.types import CheckedSentence, Verdict
 from tests.cli import done, failed, invoke, succeeded

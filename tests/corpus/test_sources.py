@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.corpus import sources
-from biorag.corpus.pdf import read_pages
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import (
     ChangedSourceError,
@@ -27,6 +26,7 @@ from biorag.corpus.sources import (
 )
 from biorag.errors import BadInputError, BioragError, MissingError
 from biorag.indexes import surveying
+from biorag.papers.files.pdf import read_pages
 from tests.cli import done, failed, invoke
 
 LINES = b'{"id": "a", "content": "one"}\n{"id": "b", "content": "two"}\n'

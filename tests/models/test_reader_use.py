@@ -8,7 +8,7 @@ import pytest
 
 from biorag import engine
 from biorag.api.session import Session
-from biorag.mcp_server.tools import Tools
+from biorag.faces.mcp_server.tools import Tools
 from biorag.settings.settings import Settings
 from biorag.types import Trust
 from tests.cli import done, failed, invoke, succeeded

@@ -14,7 +14,7 @@ from email.utils import format_datetime
 import httpx
 import pytest
 
-from biorag.citation_graph.eutils import EUtils
+from biorag.corpus.eutils import EUtils
 from biorag.errors import ServiceError
 from biorag.generators.server import ServerGenerator
 from biorag.indexes.connection import connect, server_errors

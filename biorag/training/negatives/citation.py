@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.citation_graph.graph import Graph, Papers, among, paper_of
+from biorag.corpus.citation_graph import Graph, Papers, among, paper_of
 from biorag.indexes.reading import stored_snippets
 from biorag.training.negatives.mining import Walk
 from biorag.training.rows import normalised

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from biorag.citation_graph.graph import open_graph
+from biorag.corpus.citation_graph import open_graph
 from biorag.engine import OpenIndex
 from biorag.errors import UsageError
 from biorag.models.token_projection import unit

@@ -1,0 +1,132 @@
+"""`biorag serve` and `biorag mcp`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from biorag.commands import options, show
+from biorag.commands.groups import Flags, expanded, is_named, with_index
+from biorag.errors import MissingError
+from biorag.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from biorag.faces.server.options import ServeOptions
+
+TOKEN_VARIABLE = "BIORAG_SERVE_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Where to listen, whom to answer, and how much to take on."""
+
+    host: Annotated[str, Option(help="Address; one that other machines reach needs --token.")] = "127.0.0.1"
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765
+    token: Annotated[str | None, Option(help=f"Token that clients must show; better set as {TOKEN_VARIABLE}.")] = None
+    allowed_host: Annotated[list[str] | None, Option(help="Name by which browsers reach it. Repeatable.")] = None
+    rate: Annotated[int, Option(min=0, help="Requests a minute of each client; 0 for no limit.")] = 600
+    queue: Annotated[int, Option(min=1, help="Questions answered or waiting, at most.")] = 64
+    open_page: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False
+
+    def options(self, others: bool) -> ServeOptions:
+        """Return the server's options; with `others` the page has all indexes."""
+        from biorag.faces.server.options import ServeOptions
+
+        token = self.token or os.environ.get(TOKEN_VARIABLE) or None
+        hosts = tuple(self.allowed_host or ())
+        return ServeOptions(self.host, self.port, token, hosts, self.rate, self.queue, others=others)
+
+
+@expanded
+def serve(
+    settings: Annotated[
+        Settings, Flags("name", "encoder", "qdrant"), options.RANKING, options.GENERATOR, options.ANSWER
+    ],
+    serving: Annotated[Serving, "Server"],
+) -> None:
+    """Serve a page, a JSON API and an OpenAI-compatible API over your indexes, until Ctrl-C.
+
+    The page is at the address that is printed, the API under /api (described at /openapi.json), chat completions under
+    /v1. The page lets you choose among all indexes; with --name it has that one alone. Without --token only this
+    machine is answered.
+
+    Examples
+    --------
+      biorag serve --open
+      biorag serve --name pubmed --llm starter -k 10
+      BIORAG_SERVE_TOKEN=... biorag serve --host 0.0.0.0 --allowed-host lab.example.org
+    """
+    try:
+        from biorag.faces.server.running import serve as listen
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("biorag"):
+            raise
+        raise MissingError(f"serve needs the package {error.name!r}: run pip install 'biorag[serve]'") from None
+    from biorag.api.session import Session
+
+    named = is_named(settings)
+    served, settings = serving.options(others=not named), settings if named else _chosen(settings)
+    show.err.print(f"Opening index {settings.index.name!r} …")
+
+    def ready(address: str) -> None:
+        if served.is_wildcard:
+            name = next(iter(served.allowed_hosts), socket.gethostname())
+            show.err.print(f"Other machines reach it at {address.replace('127.0.0.1', name)}", soft_wrap=True)
+        show.err.print(f"biorag is ready at {address} (Ctrl-C ends it)", soft_wrap=True)
+        if serving.open_page:
+            show.open_page(address)
+
+    with Session(settings, eager=True) as session, suppress(KeyboardInterrupt):  # a server's usual end
+        listen(session, served, ready)
+    show.err.print("stopped")
+
+
+def _chosen(settings: Settings) -> Settings:
+    """Return settings that name no index with that of the APIs, and say which: the usual one, else the first."""
+    from biorag.indexes.store import reachable_indexes, unnamed_index
+
+    names = reachable_indexes(settings)
+    if len(names) < 2:
+        return with_index(settings)
+    settings = settings.replace(name=unnamed_index(settings) or names[0])
+    asked = f"the APIs ask {settings.index.name!r}: choose another with --name"
+    show.err.print(f"The page has all {len(names)} indexes; {asked}", soft_wrap=True)
+    return settings
+
+
+@expanded
+def mcp(settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER]) -> None:
+    """Serve an index to assistants by the Model Context Protocol, on standard input and output.
+
+    An assistant that speaks MCP starts this command itself: docs/mcp.md has the configuration for the usual ones. Its
+    tools only read. They search, show snippets, answer questions, judge claims, cite, and describe the index.
+
+    Examples
+    --------
+      biorag mcp
+      biorag mcp --name pubmed --llm starter
+      biorag mcp --name pubmed --mode bm25 --no-rerank
+    """
+    from biorag.api.session import Session
+    from biorag.faces.mcp_server.server import build_server
+
+    with redirect_stdout(sys.stderr):  # standard output is the protocol's
+        session = Session(settings, eager=True)
+        server = build_server(session)
+
+    def stop(number: int, frame: object) -> None:
+        """End at once: the SDK reads standard input in a thread, which waits until its other end is closed."""
+        session.close()
+        os._exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    with session:
+        server.run("stdio")

@@ -1,0 +1,63 @@
+"""`/api`: JSON in, and the JSON documents of the command line out, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from biorag.faces.server.asking import WorkQueue, answered, question
+from biorag.faces.server.bodies import AskBody, SearchBody, VerifyBody, WeighBody
+from biorag.faces.server.shelf import Shelf
+from biorag.utils.files import json_text
+from biorag.utils.text import showable_json
+
+Document = dict[str, Any]
+
+
+def document(values: Mapping[str, Any]) -> Response:
+    """Return a document as `--json` prints it."""
+    return Response(showable_json(json_text(values, indent=2)) + "\n", media_type="application/json")
+
+
+def api_router(shelf: Shelf, answering: WorkQueue, searching: WorkQueue) -> APIRouter:
+    """Return the routes of the JSON API, which ask the first index; `searching` does all that needs no generator."""
+    session = shelf.first
+    router = APIRouter(prefix="/api", tags=["biorag"])
+
+    @router.post("/search", response_model=Document)
+    async def search(body: SearchBody) -> Response:
+        """Find the snippets that are relevant to a query, as `biorag search --json` prints them."""
+        return document((await searching.run(lambda: session.search(**dict(body)))).to_json())
+
+    @router.post("/ask", response_model=Document)
+    async def ask(body: AskBody, request: Request) -> Response:
+        """Answer a question from the evidence, each sentence checked, as `biorag ask --json` prints it."""
+        return document((await answered(request, answering, question(shelf.lend, body))).to_json())
+
+    @router.post("/verify", response_model=Document)
+    async def verify(body: VerifyBody, request: Request) -> Response:
+        """Judge a claim by the evidence, as `biorag verify --json` prints it."""
+        return document((await answered(request, answering, lambda _: session.verify(**dict(body)))).to_json())
+
+    @router.post("/weigh", response_model=Document)
+    async def weigh(body: WeighBody, request: Request) -> Response:
+        """Show the studies for and against a claim, as `biorag weigh --json` prints them."""
+        return document((await answered(request, answering, lambda _: session.weigh(**dict(body)))).to_json())
+
+    @router.get("/show", response_model=Document)
+    async def show(
+        id: Annotated[str, Query(min_length=1, max_length=512, description="Id or PMID of a snippet.")],
+        mark: Annotated[str, Query(max_length=1000, description="Words whose positions are returned.")] = "",
+    ) -> Response:
+        """Return a whole snippet, its reference and its study, as `biorag show --json` prints it."""
+        return document((await searching.run(lambda: session.show(id))).to_json(mark))
+
+    @router.get("/info", response_model=Document)
+    async def info() -> Response:
+        """Return the facts of the index, as `biorag indexes show NAME --json` prints them."""
+        return document(await searching.run(session.info))
+
+    return router

@@ -1,0 +1,241 @@
+"""The guard before every request: its origin, token, rate and size; and the headers of every response."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import math
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlencode, urlsplit
+
+import anyio
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from biorag.errors import BioragError
+from biorag.faces.server.faults import API, MCP, OPENAI, RefusedError, error_response
+from biorag.faces.server.options import ServeOptions
+
+logger = logging.getLogger(__name__)
+
+COOKIE = "biorag"
+CLIENTS = 10_000  # whose rates are known
+LOGIN = "/login"
+STATIC = "/static/"
+READING = ("GET", "HEAD")
+JSON = "application/json"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+
+
+class Doorkeeper:
+    """Knows the token, and the cookie that replaces it in a browser until this process ends."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+        self.cookie = secrets.token_urlsafe(32)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a token is asked for."""
+        return self._token is not None
+
+    def knows(self, token: str) -> bool:
+        """Return whether this is the token; the time it takes does not tell how much of it is right."""
+        return self._token is not None and hmac.compare_digest(token.encode(), self._token.encode())
+
+    def admits(self, headers: Headers) -> bool:
+        """Return whether a request shows the token or the cookie, if a token is asked for."""
+        if self._token is None:
+            return True
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self.knows(token.strip()):
+            return True
+        try:
+            morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        return morsel is not None and hmac.compare_digest(morsel.value.encode(), self.cookie.encode())
+
+
+class RateLimiter:
+    """Lets each client make `rate` requests a minute, all at once or over time; 0 for no limit."""
+
+    def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._clock = rate, clock
+        # requests left, and when they were counted
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, client: str) -> float:
+        """Count a request; return 0, or the seconds after which the client may ask again."""
+        if not self._rate:
+            return 0.0
+        now = self._clock()
+        left, since = self._buckets.pop(client, (float(self._rate), now))
+        left = min(float(self._rate), left + (now - since) * self._rate / 60)
+        granted = left >= 1
+        self._buckets[client] = (left - granted, now)
+        if len(self._buckets) > CLIENTS:
+            self._buckets.popitem(last=False)
+        return 0.0 if granted else (1 - left) * 60 / self._rate
+
+
+class Guard:
+    """Refuses requests, reads the whole bodies of the others, and adds the security headers."""
+
+    def __init__(self, app: ASGIApp, options: ServeOptions, doorkeeper: Doorkeeper) -> None:
+        self._app, self._options, self._doorkeeper = app, options, doorkeeper
+        self._requests, self._logins = RateLimiter(options.rate), RateLimiter(options.logins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it; there are no web sockets."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reply = _Reply(send, self._options.write_seconds, cached=scope["path"].startswith(STATIC))
+        try:
+            self._check(scope, Headers(scope=scope))
+            body = await _whole_body(scope, receive, self._options)
+            await self._app(scope, _replayed(body, receive), reply)
+        except TimeoutError:  # the client does not take its response, so it gets no other
+            return
+        except BioragError as error:
+            if not reply.begun:
+                response = error_response(scope["path"], error)
+                response.headers["Connection"] = "close"
+                await response(scope, receive, reply)
+        except Exception:
+            logger.exception("a request for %s failed", scope["path"])
+            if not reply.begun:
+                fault = BioragError("the server failed at this: its log says why")
+                await error_response(scope["path"], fault)(scope, receive, reply)
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        """Raise `RefusedError` for a request that may not be answered."""
+        path, method = scope["path"], scope["method"]
+        _check_origin(scope, headers)
+        client = (scope.get("client") or ("",))[0]
+        limiter = self._logins if path == LOGIN and method == "POST" else self._requests
+        if seconds := limiter.wait(client):
+            retry = {"Retry-After": str(math.ceil(seconds))}
+            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests: wait and ask again", retry)
+        if path != LOGIN and not path.startswith(STATIC) and not self._doorkeeper.admits(headers):
+            if method in READING and is_page(path) and "text/html" in headers.get("accept", ""):
+                raise RefusedError(HTTPStatus.SEE_OTHER, "log in first", {"Location": _login_for(scope)})
+            sentence = "this server asks for its token: send it as 'Authorization: Bearer TOKEN'"
+            raise RefusedError(HTTPStatus.UNAUTHORIZED, sentence, {"WWW-Authenticate": "Bearer"})
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if method == "POST" and not is_page(path) and kind != JSON:
+            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send JSON, with 'Content-Type: {JSON}'")
+
+
+class _Reply:
+    """Sends a response with the security headers, to a client that takes it in time."""
+
+    def __init__(self, send: Send, seconds: float, cached: bool) -> None:
+        self._send, self._seconds, self._cached = send, seconds, cached
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+            if self._cached:
+                headers["Cache-Control"] = "no-cache"
+        with anyio.fail_after(self._seconds):
+            await self._send(message)
+
+
+def _login_for(scope: Scope) -> str:
+    """Return the address of the log-in, which leads on to the address that was asked for."""
+    query = scope["query_string"].decode("latin-1")
+    onward = scope["path"] + (f"?{query}" if query else "")
+    return LOGIN if onward == "/" else f"{LOGIN}?{urlencode({'next': onward})}"
+
+
+def is_page(path: str) -> bool:
+    """Return whether a path is the page's, not an API's."""
+    return not path.startswith((API, OPENAI, MCP)) and path != "/openapi.json"
+
+
+def _check_origin(scope: Scope, headers: Headers) -> None:
+    """Refuse what another site's page sends; a link to a page of ours may be followed from anywhere."""
+    origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none").lower()
+    ours = (
+        headers.get("host"),
+        *([""] if site == "same-origin" else []),
+    )  # "null" is no host: the browser tells the site
+    foreign = any(_host_of(origin) not in ours for origin in origins)
+    followed = (
+        scope["method"] in READING
+        and is_page(scope["path"])
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+    )
+    if foreign or (site not in ("same-origin", "none") and not followed):
+        raise RefusedError(HTTPStatus.FORBIDDEN, "this comes from another site's page, which may not ask here")
+
+
+def _host_of(origin: str) -> str:
+    """Return the host of an origin; the origin itself, which is no host, where that cannot be read."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return origin
+
+
+async def _whole_body(scope: Scope, receive: Receive, options: ServeOptions) -> bytes:
+    """Return the whole body of a request."""
+    too_long = RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request is longer than {options.body:,} bytes")
+    announced = Headers(scope=scope).get("content-length", "0")
+    if announced.isascii() and announced.isdigit() and int(announced[:20]) > options.body:
+        raise too_long
+    body = bytearray()
+    with anyio.move_on_after(options.body_seconds) as clock:
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RefusedError(HTTPStatus.BAD_REQUEST, "the request ended early")
+            body += message.get("body", b"")
+            if len(body) > options.body:
+                raise too_long
+            if not message.get("more_body", False):
+                break
+    if clock.cancelled_caught:
+        raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, "the request came too slowly")
+    return bytes(body)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that yields a body already read, then the client's further messages."""
+    is_sent = False
+
+    async def replay() -> Message:
+        nonlocal is_sent
+        if is_sent:
+            return await receive()
+        is_sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

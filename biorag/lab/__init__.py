@@ -1,0 +1,1 @@
+"""What trains, sweeps and reproduces: beside the core, which it imports and never the other way round."""

@@ -1,0 +1,138 @@
+"""Building a graph: the citations of files, sorted some millions at a time, are merged into its SQLite file."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from biorag.corpus.citation_graph import FILE, FORMAT, PACKED, SOURCE, connected, distinct, faults_named, size_of
+from biorag.corpus.sources import Source
+from biorag.lab.citation_graph.sources import Pairs, read_edges
+from biorag.types import OnProgress
+from biorag.utils.files import disk_bytes, make_folder, timestamp
+from biorag.utils.locks import DirectoryLock
+
+RUN = 4 << 20  # edges sorted at once
+CACHE = 64 << 10  # KiB of the file that SQLite holds in memory
+SCHEMA = f"""
+    CREATE TABLE papers (pmid INTEGER PRIMARY KEY, cited BLOB NOT NULL);
+    CREATE TABLE sources (name TEXT, bytes INTEGER, sha256 TEXT UNIQUE, edges INTEGER, updated TEXT);
+    PRAGMA user_version = {FORMAT};
+"""
+MERGE = "INSERT INTO papers VALUES (?, ?) ON CONFLICT (pmid) DO UPDATE SET cited = merged(cited, excluded.cited)"
+_SHIFT = np.uint64(32)
+
+
+def build(folder: Path, sources: Sequence[Source], on_progress: OnProgress) -> dict[str, Any]:
+    """Add the citations of files to the graph in a folder, which may be new, and report its size.
+
+    A file takes effect as a whole, and one whose SHA-256 the graph knows is not read again. Raises `BadInputError`,
+    naming file and line, or `ServiceError` during another build.
+    """
+    started = time.perf_counter()
+    read = 0
+    with _writing(folder) as connection:
+        _, before = size_of(connection)
+        for source in sources:
+            sha256 = source.sha256()
+            if not _is_known(connection, sha256):
+                _add(connection, source.name, source.bytes, sha256, read_edges(source), on_progress)
+                read += 1
+        papers, after = size_of(connection)
+    return {
+        "graph": folder.name,
+        "papers": papers,
+        "edges": after,
+        "added": after - before,
+        "read": read,
+        "known": len(sources) - read,
+        "bytes": disk_bytes(folder),
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+
+
+def add(folder: Path, name: str, pairs: Pairs) -> int:
+    """Add some edges, of a source of this name, to the graph in a folder; return how many edges it has."""
+    sha256 = hashlib.sha256(np.ascontiguousarray(pairs).data).hexdigest()
+    with _writing(folder) as connection:
+        if not _is_known(connection, sha256):
+            _add(connection, name, pairs.nbytes, sha256, iter([pairs]), lambda _: None)
+        return size_of(connection)[1]
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[sqlite3.Connection]:
+    """Open the graph as its only writer; readers are not kept out."""
+    make_folder(folder)
+    path = folder / FILE
+    with (
+        DirectoryLock(folder, exclusive=True, what="graph"),
+        faults_named(path),
+        closing(connected(path, "rwc")) as connection,
+    ):
+        connection.execute("PRAGMA journal_mode = wal")
+        connection.execute(f"PRAGMA cache_size = -{CACHE}")
+        connection.create_function("merged", 2, _merged, deterministic=True)
+        if not connection.execute("PRAGMA user_version").fetchone()[0]:
+            connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
+        try:
+            yield connection
+        except BaseException:
+            if not connection.execute("SELECT 1 FROM sources").fetchone():  # no graph at all, rather than an empty one
+                connection.close()
+                path.unlink()
+            raise
+
+
+def _merged(one: bytes, other: bytes) -> bytes:
+    """Return two packed lists of papers as one."""
+    return distinct(np.frombuffer(one + other, PACKED)).tobytes()
+
+
+def _is_known(connection: sqlite3.Connection, sha256: str) -> bool:
+    return connection.execute("SELECT 1 FROM sources WHERE sha256 = ?", (sha256,)).fetchone() is not None
+
+
+def _add(
+    connection: sqlite3.Connection, name: str, size: int, sha256: str, edges: Iterator[Pairs], on_progress: OnProgress
+) -> None:
+    """Add the edges of a file, all or none."""
+    rows = held = 0
+    blocks: list[Pairs] = []
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for pairs in edges:
+            blocks.append(pairs)
+            rows, held = rows + len(pairs), held + len(pairs)
+            on_progress(len(pairs))
+            if held >= RUN:
+                _merge(connection, np.concatenate(blocks))
+                blocks, held = [], 0
+        if blocks:
+            _merge(connection, np.concatenate(blocks))
+        values = (name, size, sha256, rows, timestamp())
+        connection.execute(f"INSERT INTO sources ({', '.join(SOURCE)}) VALUES (?, ?, ?, ?, ?)", values)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _merge(connection: sqlite3.Connection, pairs: Pairs) -> None:
+    """Add edges; self-citations are dropped."""
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    keys = distinct(pairs[:, 0] << _SHIFT | pairs[:, 1])
+    citing, packed = keys >> _SHIFT, keys.astype(PACKED).tobytes()
+    starts = np.flatnonzero(np.diff(citing, prepend=np.uint64(0)))  # no PMID is 0
+    bounds = itertools.pairwise((PACKED.itemsize * np.append(starts, keys.size)).tolist())
+    papers = zip(citing[starts].tolist(), bounds, strict=True)
+    connection.executemany(MERGE, ((pmid, packed[start:end]) for pmid, (start, end) in papers))

@@ -1,0 +1,1 @@
+"""Weights of several encoders of one base as one."""

@@ -1,0 +1,333 @@
+"""The steps of a recipe at a scale: one command for each point of a step's axes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import TypeVar
+
+from biorag.corpus.sources import DEMO
+from biorag.errors import BadInputError, UsageError
+from biorag.lab.recipes.changes import Change, Changes, CommandUse, Reader, without_option
+from biorag.lab.recipes.named_models import models_of, named_in
+from biorag.lab.recipes.recipe import (
+    MEMORY_ONLY,
+    AxisValue,
+    ExperimentRecipe,
+    Point,
+    Scale,
+    Server,
+    SettingValue,
+    StepTemplate,
+    Value,
+)
+from biorag.lab.recipes.steps import FIGURE, FILES, OUT, TITLE, Step
+from biorag.settings.settings import FIELDS, checked
+from biorag.utils.files import is_there, sha256_of
+from biorag.utils.registry import or_list
+from biorag.utils.versions import installed_versions
+
+T = TypeVar("T")
+
+BLANK = re.compile(r"\{([^{}\"]+)\}")  # no object of JSON
+# {step}, {step.name}, {step:path.in.its.report}, {step(axis=value, axis=value)}; of a value also {value(axis=*)}
+NAMED = re.compile(r"(?P<name>[\w-]+)(?:\((?P<at>[^()]*)\))?(?P<title>\.name)?(?::(?P<figure>[\w.@+-]+))?")
+EVERY = "*"  # value of an axis
+BATCH = "train_batch_size"
+COLBERT = "a reranker timed beside colbert-ai"
+EXTRAS = {
+    COLBERT: "colbert",
+    "train": "train",
+    "tune prompt": "prompts",
+    "bench mteb": "mteb",
+    "--baseline": "bench",
+    "--lora": "decoders",
+}
+SHARED = (("train", "retriever"), ("train", "reranker"))  # the trainings that several processes may share
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A template's step at a point of its axes, and its command line as the program reads it."""
+
+    template: StepTemplate
+    at: tuple[tuple[str, AxisValue], ...]
+    step: Step
+    use: CommandUse
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a run chooses of a recipe: `data` replaces `{data}` in paths, `hardware` names a profile.
+
+    Of a backbone None is the scale's own. In a rehearsal the recipe's small values are taken. `read` reads each
+    command line; without it no line is checked, and every setting is in every key.
+    """
+
+    data: Path = Path("data")
+    backbone: str | None = None
+    hardware: str | None = None
+    changes: tuple[Change, ...] = ()
+    rehearsed: bool = False
+    urls: Mapping[str, str] = field(default_factory=dict)
+    read: Reader = field(default=lambda words: CommandUse(words[0], frozenset(FIELDS)))
+
+
+class RecipePlan:
+    """The steps of a recipe at a scale.
+
+    Raises UsageError if there is no such scale, backbone or profile, or a change has no effect; BadInputError if a
+    command has a blank that nothing fills.
+    """
+
+    def __init__(self, recipe: ExperimentRecipe, scale: str, choices: Choices = Choices()) -> None:
+        self.recipe = recipe
+        self.scale: Scale = _of(recipe.scales, scale, "scale")
+        self.scale_name, self.choices = scale, choices
+        self.backbone_name = choices.backbone or self.scale.backbone
+        self.backbone = _of(recipe.backbones, self.backbone_name, "backbone")
+        for name in choices.urls:
+            _of(recipe.servers, name, "server")
+        self.hardware = _of(recipe.hardware, choices.hardware, "hardware profile") if choices.hardware else None
+        self.axes: Mapping[str, tuple[AxisValue, ...]] = {**recipe.axes, **self.scale.axes}
+        data = str(choices.data)
+        self.inputs = self.scale.paths(choices.data)
+        optional = {name: recipe.inputs[name].option for name in self.inputs if recipe.inputs[name].option}
+        self._absent = {name for name in optional if not Path(self.inputs[name]).exists()}
+        given = {name: (option, self.inputs[name]) for name, option in optional.items()}
+        self._own: dict[str, Value] = {
+            **self.inputs,
+            **given,
+            **dict.fromkeys(self._absent, ()),
+            **{"base": self.backbone.model, "data": data},
+        }
+        small = recipe.rehearsal.values if choices.rehearsed else {}
+        self._chosen: dict[str, Value] = {**self.backbone.values, **self.scale.values, **small, **self._own}
+        self.values: dict[str, Value] = {**recipe.values, **self._chosen}
+        self.changes = Changes(choices.changes, self.values, self.scale.settings)
+        self._hash = cache(content_hash)
+        self._versions = installed_versions()  # a step is done by the program, which is part of its key
+        self._made: dict[tuple[str, tuple[tuple[str, AxisValue], ...]], Instance] = {}
+        self._by_key: dict[str, Step] = {}
+        self._making: list[str] = []
+        self.instances = [
+            self._instance(template, point) for template in self.templates() for point in self._points(template)
+        ]
+        self.changes.check_used()
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps in the recipe's order, one for each point of a template; equal commands are one and the same."""
+        return [instance.step for instance in self.instances]
+
+    @property
+    def extras(self) -> list[str]:
+        """The extras of biorag that the steps need, by their commands and options."""
+        said: set[str] = set()
+        for arguments in (step.arguments for step in self.steps):
+            said |= {arguments[0], " ".join(arguments[:2]), *(word for word in arguments if word.startswith("--"))}
+            if {"--baseline", "--reranker"} <= set(arguments):
+                said.add(COLBERT)
+        return sorted({extra for word, extra in EXTRAS.items() if word in said})
+
+    def missing(self) -> dict[str, str]:
+        """Return the missing inputs of the scale: name to path."""
+        there = (DEMO, *(self.inputs[name] for name in self._absent))
+        return {name: path for name, path in self.inputs.items() if path not in there and not is_there(Path(path))}
+
+    def lacking(self) -> list[str]:
+        """Return missing inputs in words: the path, the data set, and where to get it."""
+        folder, wanted = str(self.choices.data), self.missing().items()
+        described = [(path, self.recipe.inputs[name]) for name, path in wanted]
+        ways = [(path, data.what, data.get.replace("{data}", folder)) for path, data in described]
+        return [f"{path} ({'; '.join(filter(None, parts))})" for path, *parts in ways]
+
+    def at(self, step: str, at: Point) -> list[Instance]:
+        """Return the instances of a step at some values of its axes; none if the scale leaves it out."""
+        return [
+            instance
+            for instance in self.instances
+            if instance.template.name == step and at.items() <= dict(instance.at).items()
+        ]
+
+    @property
+    def settings(self) -> dict[str, SettingValue]:
+        """The settings of all steps: the scale's, and those of the hardware profile."""
+        return {**self.scale.settings, **(self.hardware.settings if self.hardware else {})}
+
+    @property
+    def servers(self) -> dict[str, Server]:
+        """The servers that steps ask, by name."""
+        asked = {name for step in self.steps for name in step.servers}
+        return {name: server for name, server in self.recipe.servers.items() if name in asked}
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """The URLs of these servers."""
+        return {name: self.choices.urls.get(name, server.url) for name, server in self.servers.items()}
+
+    @property
+    def gated(self) -> dict[str, bool]:
+        """The models whose licence is accepted first, and whether a step loads them, not a server alone."""
+        loaded = {id for step in self.steps for id in named_in(step.arguments)}
+        named, known = loaded | {server.model for server in self.servers.values()}, models_of(self.recipe)
+        return {id: id in loaded for id in sorted(named & known.keys()) if known[id].gated}
+
+    def templates(self) -> Iterator[StepTemplate]:
+        """Yield the templates of the scale."""
+        for template in self.recipe.steps:
+            if not template.scales or self.scale_name in template.scales:
+                yield template
+
+    def _points(self, template: StepTemplate) -> Iterator[Point]:
+        for values in product(*(self.axes[axis] for axis in template.axes)):
+            point = dict(zip(template.axes, values, strict=True))
+            if not template.when or any(_within(point, when) for when in template.when):
+                yield point
+
+    def _instance(self, template: StepTemplate, point: Point) -> Instance:
+        key = (template.name, tuple(sorted(point.items())))
+        if key not in self._made:
+            if template.name in self._making:
+                raise BadInputError(f"step {template.name!r} needs itself")
+            self._making.append(template.name)
+            step, use = self._step(template, point)
+            # Equal commands of two templates are one step, whose index has the name that the first gave it.
+            step = self._by_key.setdefault(step.key, step)
+            self._made[key] = Instance(template, tuple(point.items()), step, use)
+            self._making.pop()
+        return self._made[key]
+
+    def _step(self, template: StepTemplate, point: Point) -> tuple[Step, CommandUse]:
+        needs: dict[str, Step] = {}
+        words = [filled for word in shlex.split(template.run) for filled in self._filled(template, word, point, needs)]
+        texts = {file: self._text(template, text, point, needs) for file, text in template.files.items()}
+        paths = [Path(word) for word in words if word in self.inputs.values() or "/" in word]
+        paths += [Path(path) for path in self.inputs.values() if any(path in text for text in texts.values())]
+        files = dict.fromkeys(path for path in paths if path.exists())
+        name = f"{template.name} {', '.join(map(str, point.values()))}".strip()
+        use = self._read(name, words)
+        given = len(words)
+        words, changed = self.changes.applied(template.name, words, use)
+        changed = {**template.settings, **changed}
+        processes = self.hardware.processes if self.hardware and tuple(words[:2]) in SHARED else 1
+        if processes > 1:
+            if BATCH in use.given and BATCH not in changed:
+                words, changed[BATCH] = without_option(words, use, BATCH), use.given[BATCH]
+            changed[BATCH] = self._share({**self.scale.settings, **changed}, processes, name)
+        if processes > 1 or len(words) < given:
+            use = self._read(name, words)
+        settings = {**self.scale.settings, **changed}
+        read = {name: value for name, value in settings.items() if use.reads(name) and name not in MEMORY_ONLY}
+        keyed = json.dumps([read, self._versions], sort_keys=True)
+        own = self.hardware.steps.get(template.name, {}) if self.hardware else {}
+        inputs, extra = (keyed, *map(self._hash, files)), tuple({**own, **changed}.items())
+        return Step(name, tuple(words), tuple(needs.values()), inputs, tuple(texts.items()), extra, processes), use
+
+    def _share(self, settings: Mapping[str, SettingValue], processes: int, name: str) -> int:
+        """Return the rows of a batch that each process takes; raises UsageError if they cannot be equally many."""
+        batch = checked({BATCH: settings[BATCH]} if BATCH in settings else {}).training.batch_size
+        if batch % processes:
+            raise UsageError(
+                f"step {name!r} has batches of {batch:,} rows, which {processes} processes cannot share equally: name "
+                f"another profile by --hardware, or another batch by --set {BATCH}"
+            )
+        return batch // processes
+
+    def _read(self, name: str, words: Sequence[str]) -> CommandUse:
+        try:
+            return self.choices.read([FIGURE.sub("1", word) for word in words])
+        except UsageError as error:
+            raise BadInputError(f"step {name!r}: {error}") from None
+
+    def _filled(self, template: StepTemplate, word: str, point: Point, needs: dict[str, Step]) -> list[str]:
+        """Return a word with its blanks filled; a blank alone may become several words, or none."""
+        if whole := BLANK.fullmatch(word):
+            named = NAMED.fullmatch(whole[1])
+            if named and (every := self._every(named["at"], point)):
+                blank = f"{{{named['name']}}}"
+                return [filled for at in every for filled in self._filled(template, blank, at, needs)]
+            value = self._value(template, whole[1], point)
+            if isinstance(value, tuple):
+                return [one for part in value for one in self._filled(template, part, point, needs)]
+            if value is None and whole[1] in self.recipe.servers:
+                return self.recipe.servers[whole[1]].words(whole[1])
+        return [self._text(template, word, point, needs)]
+
+    def _text(self, template: StepTemplate, text: str, point: Point, needs: dict[str, Step]) -> str:
+        return BLANK.sub(lambda blank: self._blank(template, blank[1], point, needs), text)
+
+    def _every(self, at: str | None, point: Point) -> list[Point]:
+        """Return the points at each value of an axis that a blank names as `axis=*`; none if it names none."""
+        values = _values_of(at)
+        axis = next((axis for axis, value in values.items() if value == EVERY and axis in self.axes), None)
+        return [{**point, **values, axis: value} for value in self.axes[axis]] if axis else []
+
+    def _blank(self, template: StepTemplate, name: str, point: Point, needs: dict[str, Step]) -> str:
+        if f"{{{name}}}" in (OUT, FILES, TITLE):
+            return f"{{{name}}}"
+        if name in point:
+            return str(point[name])
+        named = NAMED.fullmatch(name)
+        if named and (every := self._every(named["at"], point)):
+            return "".join(self._blank(template, named["name"], at, needs) for at in every)
+        value = self._value(template, name, point)
+        if value is not None and not isinstance(value, tuple):
+            return self._text(template, str(value), point, needs)
+        if named and any(named["name"] == one.name for one in self.templates()):
+            step = self._needed(template, named["name"], {**point, **_values_of(named["at"])})
+            needs[step.key] = step
+            if named["figure"]:
+                return step.figure_place(named["figure"])
+            return step.title_place if named["title"] else step.place
+        raise BadInputError(f"step {template.name!r} names {{{name}}}, which is neither a value, an input nor a step")
+
+    def _value(self, template: StepTemplate, name: str, point: Point) -> Value | None:
+        """Return what stands for a blank in a template's command at a point, changed if a change says so."""
+        value = self.values.get(name)
+        for axis, names in self.recipe.by.items():
+            if name in names and axis in point and name not in self._chosen:
+                value = names[name].get(str(point[axis]), names[name].get(EVERY, value))
+        return self.changes.value(template.name, name, value)
+
+    def _needed(self, template: StepTemplate, name: str, point: Point) -> Step:
+        """Return the step of a name at a point."""
+        for candidate in self.templates():
+            if candidate.name != name or not point.keys() >= set(candidate.axes):
+                continue
+            for own in self._points(candidate):
+                if all(str(own[axis]) == str(point[axis]) for axis in candidate.axes):
+                    return self._instance(candidate, own).step
+        raise BadInputError(
+            f"step {template.name!r} needs {name!r}, which the recipe does not have at {dict(point)}: name the values "
+            f"of its axes, {{{name}(axis=value)}}"
+        )
+
+
+def _within(point: Point, when: Mapping[str, tuple[AxisValue, ...]]) -> bool:
+    return all(point.get(axis) in allowed for axis, allowed in when.items())
+
+
+def _values_of(at: str | None) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in (at or "").split(",") if pair.strip()]
+    return {axis.strip(): value.strip() for axis, _, value in pairs}
+
+
+def _of(known: Mapping[str, T], name: str, kind: str) -> T:
+    if name not in known:
+        raise UsageError(f"there is no {kind} {name!r} in this recipe: use {or_list(known)}")
+    return known[name]
+
+
+def content_hash(path: Path) -> str:
+    """Return the SHA-256 of a file, or the names and hashes of a folder's files."""
+    if path.is_file():
+        return sha256_of(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return json.dumps([(str(file.relative_to(path)), sha256_of(file)) for file in files])

@@ -1,0 +1,419 @@
+"""Recipe files: inputs, steps, axes, and tables with the paper's own figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from biorag.errors import BadInputError, MissingError, UsageError
+from biorag.lab.recipes import papers
+from biorag.settings.settings import SECRETS, URLS, WITHOUT_EFFECT, checked
+from biorag.settings.sources import PREFIX
+from biorag.utils.network import is_server, login_apart
+from biorag.utils.parsing import parse_toml
+
+M = TypeVar("M", bound=BaseModel)
+AxisValue = str | int | float
+Value = AxisValue | tuple[str, ...]
+Point = Mapping[str, AxisValue]  # a value on each of some axes
+Known = float | Literal[""]  # a figure of the paper; empty where it has none
+FigurePath = str | tuple[str, ...]  # keys of a report joined by dots; of several figures, their mean
+SettingValue = str | int | float | bool
+
+
+# Settings that change memory and time alone; which graph is used decides a result.
+MEMORY_ONLY = WITHOUT_EFFECT - {"graph"}
+
+
+def _are_settings(values: Mapping[str, SettingValue]) -> Mapping[str, SettingValue]:
+    try:
+        checked(values)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    return values
+
+
+def _change_no_result(values: Mapping[str, SettingValue]) -> Mapping[str, SettingValue]:
+    for name in values:
+        if name not in MEMORY_ONLY:
+            raise ValueError(f"{name} changes results, which a [hardware] profile must not: give it by --set")
+    return values
+
+
+SharedSettings = Annotated[Mapping[str, SettingValue], AfterValidator(_are_settings)]
+MemorySettings = Annotated[SharedSettings, AfterValidator(_change_no_result)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NamedModel(_Part):
+    """A published model that steps name by its id.
+
+    `config` is the part of its config.json that sets the architecture and the sizes. `form` is how it is published:
+    transformers' bare model, a sentence-transformers folder with its `pooling`, or a ColBERT checkpoint.
+    """
+
+    licence: str
+    form: Literal["transformers", "sentence-transformers", "colbert"] = "transformers"
+    pooling: Literal["mean", "cls"] = "mean"
+    pickled: bool = Field(False, description="Published without safetensors.")
+    gated: bool = Field(False, description="Its licence is accepted on its page first.")
+    config: Mapping[str, Any] = Field(min_length=1)
+
+
+class Input(_Part):
+    """A data set: its description, how to get it, and its size at each scale.
+
+    `format` says what it looks like, `files` those of a folder by their names in it, so that the tests can rehearse the
+    recipe on stand-ins. An input with an `option` is left out, with that option, where it is not there.
+    """
+
+    what: str
+    get: str = Field("", description="A file's URL, `hf download …`, or what a person does.")
+    licence: str = ""
+    sha256: str = Field("", description="As published; empty where the publisher gives none.")
+    gigabytes: float = Field(0, ge=0, description="To download.")
+    tokens: int = Field(128, ge=1, description="Tokens of a text, about.")
+    size: Mapping[str, int] = {}
+    format: str = ""
+    files: Mapping[str, str] = {}
+    option: str = ""
+
+
+class Server(_Part):
+    """A server that steps ask: the blank `{name}` is replaced by options that name it and its model.
+
+    `tokens` and `price` are those of a call's prompt and of its reply; a price is of a million tokens, in US dollars.
+    """
+
+    what: str
+    url: str
+    option: str = Field("--llm", description="The option that names it; that of its model ends in -model.")
+    model: str = ""
+    get: str = ""
+    calls: Mapping[str, int] = {}
+    tokens: tuple[int, int] = (0, 0)
+    price: tuple[float, float] = (0.0, 0.0)
+
+    def cost(self, scale: str) -> float:
+        """Return the estimated price of all calls at a scale, in US dollars."""
+        of_a_call = sum(price * tokens for price, tokens in zip(self.price, self.tokens, strict=True))
+        return of_a_call * self.calls.get(scale, 0) / 1e6
+
+    def words(self, name: str) -> list[str]:
+        """Return the options; its URL, which may change, is left as a blank."""
+        return [self.option, f"{{server:{name}}}", *([f"{self.option}-model", self.model] if self.model else [])]
+
+
+class Backbone(_Part):
+    """The model that replaces `{base}`, and values where a scale has none."""
+
+    model: str
+    values: Mapping[str, Value] = {}
+
+
+class HardwareProfile(_Part):
+    """How the recipe runs on devices of `memory_gb` or more each: settings that change memory and time alone.
+
+    `steps` has those of single steps; `scales` restricts it to some scales. Of several `processes` each has a device
+    and its share of the batch; such a profile is taken by name alone.
+    """
+
+    about: str
+    scales: tuple[str, ...] = ()
+    memory_gb: float = Field(gt=0)
+    processes: int = Field(1, ge=1, description="Of a training of a retriever or a reranker.")
+    settings: MemorySettings = {}
+    steps: Mapping[str, MemorySettings] = {}
+
+
+class Rehearsal(_Part):
+    """What a rehearsal replaces: values by small ones; of values of an axis that are `alike` it runs the first."""
+
+    values: Mapping[str, Value] = {}
+    alike: Mapping[str, tuple[tuple[AxisValue, ...], ...]] = {}
+
+
+class Scale(_Part):
+    """A size to run the recipe at: paths of the inputs, values, settings, and the axes that differ.
+
+    `departures` say where it departs from the paper.
+    """
+
+    about: str
+    departures: tuple[str, ...] = ()
+    backbone: str
+    inputs: Mapping[str, str] = {}
+    values: Mapping[str, Value] = {}
+    axes: Mapping[str, tuple[AxisValue, ...]] = {}
+    settings: SharedSettings = {}
+
+    def paths(self, data: Path) -> dict[str, str]:
+        """Return the paths of the inputs in a folder of data, by name."""
+        return {name: path.replace("{data}", str(data)) for name, path in self.inputs.items()}
+
+
+class StepWork(_Part):
+    """The work of a step, for its estimate: texts of an input, or a number of them, encoded or trained on.
+
+    A training holds its rows in the host's memory: those of the input `held`, if they are others.
+    """
+
+    kind: Literal["encode", "train"]
+    of: str | int
+    texts: float = Field(1, gt=0, description="Texts of each row.")
+    tokens: int | None = Field(None, ge=1)
+    held: str | None = None
+
+
+def _conditions(when: object) -> object:
+    return [when] if isinstance(when, dict) else when
+
+
+class StepTemplate(_Part):
+    """A command, repeated for every point of its axes; `files` are written for it, texts by name.
+
+    `when` restricts it to some values of its axes; of several conditions one is enough. Templates may share a name if
+    their conditions exclude each other. `settings` are its own, beside the scale's.
+    """
+
+    name: str
+    run: str
+    files: Mapping[str, str] = {}
+    axes: tuple[str, ...] = ()
+    when: Annotated[tuple[Mapping[str, tuple[AxisValue, ...]], ...], BeforeValidator(_conditions)] = ()
+    scales: tuple[str, ...] = ()
+    settings: SharedSettings = {}
+    work: StepWork | None = None
+
+
+class Figure(_Part):
+    """A number in a step's report; points of axes that `at` does not name are averaged."""
+
+    step: str
+    at: Mapping[str, AxisValue] = {}
+    value: FigurePath = ""
+
+
+class Column(_Part):
+    """A column of a table, and where its figure is in a report; `scales` restricts it to those that measure it."""
+
+    title: str
+    value: FigurePath
+    scales: tuple[str, ...] = ()
+
+
+class TableRow(Figure):
+    """A row of a table, with the paper's figures by column."""
+
+    title: str
+    paper: tuple[Known, ...] = ()
+
+
+class PaperTable(_Part):
+    """A table of the paper, to be filled; `against` is the title of the row that the others are compared with.
+
+    `at` concerns all rows. `rows_of` is the title of a table before it whose rows it has, without the paper's figures.
+    """
+
+    title: str
+    note: str = ""
+    against: str = ""
+    at: Mapping[str, AxisValue] = {}
+    columns: tuple[Column, ...] = Field(min_length=1)
+    rows: tuple[TableRow, ...] = ()
+    rows_of: str = ""
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> PaperTable:
+        for row in self.rows:
+            if row.paper and len(row.paper) != len(self.columns):
+                raise ValueError(
+                    f"row {row.title!r} has {len(row.paper)} figures of the paper, not {len(self.columns)}"
+                )
+        if self.against and self.against not in [row.title for row in self.rows]:
+            raise ValueError(f"table {self.title!r} has no row {self.against!r} to compare with")
+        return self
+
+
+class PlotColumn(_Part):
+    """A column of a table, by their titles."""
+
+    table: str
+    title: str
+
+
+class RecipePlot(_Part):
+    """A plot of tables: bars or dots of columns of one, a colour each, or points, whose x and y are two columns."""
+
+    title: str
+    kind: Literal["bars", "dots", "points"] = "bars"
+    columns: tuple[PlotColumn, ...] = Field(min_length=1)
+    log_x: bool = False
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> RecipePlot:
+        if self.kind == "points" and len(self.columns) != 2:
+            raise ValueError(f"plot {self.title!r}: points have two columns, x and y")
+        if self.kind != "points" and len({column.table for column in self.columns}) > 1:
+            raise ValueError(f"plot {self.title!r}: its columns are of several tables")
+        return self
+
+
+class Finding(_Part):
+    """A comparison that the paper draws: `higher` is the larger figure in it.
+
+    `not_tested` says why what a scale compares is not what the paper compares, by the scale's name.
+    """
+
+    text: str
+    higher: Figure
+    lower: Figure
+    not_tested: Mapping[str, str] = {}
+
+    @property
+    def both(self) -> tuple[Figure, Figure]:
+        """The two figures."""
+        return self.higher, self.lower
+
+
+class ExperimentRecipe(_Part):
+    """A recipe file."""
+
+    title: str
+    paper: str = ""
+    inputs: Mapping[str, Input] = {}
+    servers: Mapping[str, Server] = {}
+    models: Mapping[str, NamedModel] = {}
+    backbones: Mapping[str, Backbone]
+    hardware: Mapping[str, HardwareProfile] = {}
+    rehearsal: Rehearsal = Rehearsal()
+    values: Mapping[str, Value] = Field({}, description="For blanks, where backbone and scale have none of the name.")
+    axes: Mapping[str, tuple[AxisValue, ...]] = {}
+    by: Mapping[str, Mapping[str, Mapping[str, Value]]] = Field(
+        {}, description='Values that depend on an axis: axis, name, value of the axis ("*": any other).'
+    )
+    scales: Mapping[str, Scale] = Field(min_length=1)
+    steps: tuple[StepTemplate, ...] = Field(min_length=1)
+    tables: tuple[PaperTable, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    plots: tuple[RecipePlot, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> ExperimentRecipe:
+        names = {step.name for step in self.steps}
+        for number, table in enumerate(self.tables):
+            if table.rows_of:
+                _check_known(
+                    f"table {table.title!r}", "table", [table.rows_of], [one.title for one in self.tables[:number]]
+                )
+        for where, figure in self._figures():
+            _check_known(where, "step", [figure.step], names)
+            _check_known(where, "axis", figure.at, self.axes)
+        for step in self.steps:
+            _check_known(f"step {step.name!r}", "axis", [*step.axes, *chain(*step.when)], self.axes)
+            _check_known(f"step {step.name!r}", "scale", step.scales, self.scales)
+        parts: list[Mapping[str, Any]] = [
+            self.values,
+            self.servers,
+            self.axes,
+            self.rehearsal.values,
+            *self.by.values(),
+        ]
+        parts += [scale.values for scale in self.scales.values()]
+        parts += [backbone.values for backbone in self.backbones.values()]
+        for name in sorted(names & set(chain(*parts))):
+            raise ValueError(f"{name!r} is both a step and a value: rename one")
+        _check_known("by", "axis", self.by, self.axes)
+        _check_known("rehearsal", "axis", self.rehearsal.alike, self.axes)
+        for name, profile in self.hardware.items():
+            _check_known(f"hardware profile {name!r}", "scale", profile.scales, self.scales)
+            _check_known(f"hardware profile {name!r}", "step", profile.steps, names)
+        for name, scale in self.scales.items():
+            _check_known(f"scale {name!r}", "backbone", [scale.backbone], self.backbones)
+            _check_known(f"scale {name!r}", "axis", scale.axes, self.axes)
+            _check_known(f"scale {name!r}", "input", scale.inputs, self.inputs)
+        for finding in self.findings:
+            _check_known(f"finding {finding.text!r}", "scale", finding.not_tested, self.scales)
+        columns = {(table.title, column.title) for table in self.tables for column in table.columns}
+        for plot in self.plots:
+            _check_known(f"plot {plot.title!r}", "column", [(one.table, one.title) for one in plot.columns], columns)
+        return self
+
+    def profile_for(self, scale: str, memory: float = math.inf) -> str | None:
+        """Return the hardware profile of a scale for a device with so many bytes: the largest one; None for none."""
+        fitting = {
+            profile.memory_gb: name
+            for name, profile in self.hardware.items()
+            if profile.memory_gb * 1e9 <= memory
+            and profile.processes == 1
+            and (not profile.scales or scale in profile.scales)
+        }
+        return fitting[max(fitting)] if fitting else None
+
+    def rows(self, table: PaperTable) -> list[TableRow]:
+        """Return a table's rows, at its own points, or those that it has of another."""
+        if table.rows_of:
+            others = next(self.rows(other) for other in self.tables if other.title == table.rows_of)
+            return [row.model_copy(update={"at": {**row.at, **table.at}, "paper": ()}) for row in others]
+        return [row.model_copy(update={"at": {**table.at, **row.at}}) for row in table.rows]
+
+    def _figures(self) -> Iterator[tuple[str, Figure]]:
+        for table in self.tables:
+            yield from ((f"table {table.title!r}", row) for row in self.rows(table))
+        for finding in self.findings:
+            yield from ((f"finding {finding.text!r}", figure) for figure in finding.both)
+
+
+def _check_known(where: str, kind: str, names: Iterable[object], known: Container[object]) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{where}: there is no {kind} {name!r}")
+
+
+def load_recipe(path: Path) -> ExperimentRecipe:
+    """Read a recipe file.
+
+    Raises MissingError if it is not there; BadInputError if it is not valid TOML, or a key is unknown or has a value
+    that is not allowed.
+    """
+    if not path.is_file():
+        raise MissingError(f"recipe {path} is not there: `biorag reproduce` has those of {', '.join(papers())}")
+    recipe = read_toml(path, ExperimentRecipe)
+    for scale in recipe.scales.values():
+        check_no_secrets(path, scale.settings)
+    return recipe
+
+
+def read_toml(path: Path, kind: type[M]) -> M:
+    """Read a file that is there.
+
+    Raises BadInputError if it is not valid TOML, or a key is unknown or has a value that is not allowed.
+    """
+    try:
+        return kind.model_validate(parse_toml(path.read_bytes(), str(path)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "the file"
+        value = "" if isinstance(first["input"], dict) else f" (it has {first['input']!r})"
+        message = first["msg"].removeprefix("Value error, ")
+        raise BadInputError(f"{path}: {key}: {message}{value}") from None
+
+
+def check_no_secrets(path: Path, settings: Mapping[str, SettingValue]) -> None:
+    """Refuse keys and logins in a file whose values reports repeat.
+
+    Raises BadInputError naming the variable in which the secret belongs.
+    """
+    urls = {name: str(settings.get(name, "")) for name in URLS}
+    logins = [f"{name}_login" for name, url in urls.items() if is_server(url) and login_apart(url)[1] is not None]
+    if secrets := [name for name in settings if name in SECRETS] + logins:
+        variable = PREFIX + secrets[0].upper()
+        raise BadInputError(f"{path} has a key or a login, which reports would repeat: set {variable}")

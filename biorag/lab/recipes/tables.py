@@ -1,0 +1,228 @@
+"""A recipe's tables, our figures beside the paper's, and its findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from statistics import fmean
+from typing import Any
+
+from biorag.benchmarks.per_question import (
+    PER_QUESTION,
+    QuestionFigures,
+    QuestionValues,
+    averaged,
+    read_figures,
+    together,
+    values_of,
+)
+from biorag.benchmarks.significance import Paired, holm
+from biorag.lab.recipes.plan import RecipePlan
+from biorag.lab.recipes.recipe import Column, Figure, FigurePath, Finding, Known, PaperTable, TableRow
+from biorag.lab.recipes.steps import METRICS, Step, Workshop
+
+HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested"
+LEVEL = 0.05  # probability of one false verdict among a recipe's findings
+CEILING = 0.95  # a mean above which little is left to gain
+
+
+class Figures:
+    """Tables and findings, from the reports of finished steps."""
+
+    def __init__(self, plan: RecipePlan, workshop: Workshop, seed: int) -> None:
+        self._plan, self._workshop, self._seed = plan, workshop, seed
+        self._rows: dict[str, list[QuestionFigures]] = {}  # by the step's key
+
+    def table(self, table: PaperTable) -> dict[str, Any]:
+        """Return a table with our figures; rows without any, and without the paper's, are left out.
+
+        Raises BadInputError if a report does not have a figure.
+        """
+        figures = self._plan.recipe.rows(table)
+        places = [at for at, one in enumerate(table.columns) if not one.scales or self._plan.scale_name in one.scales]
+        columns = [table.columns[place] for place in places]
+        reference = next((row for row in figures if row.title == table.against), None)
+        rows: list[dict[str, Any]] = [
+            {
+                "title": row.title,
+                "cells": self._cells(columns, [row.paper[place] for place in places if row.paper], row),
+            }
+            for row in figures
+        ]
+        if reference:
+            beside = next(row["cells"] for row in rows if row["title"] == reference.title)
+            for row, shown in zip(figures, rows, strict=True):
+                for column, cell, other in zip(columns, shown["cells"], beside, strict=True):
+                    if row is not reference:
+                        cell["difference"] = self._difference(row, reference, column.value, cell, other)
+        known = [row for row in rows if any(cell["runs"] or cell["paper"] is not None for cell in row["cells"])]
+        return {
+            **table.model_dump(include={"title", "note", "against"}),
+            "columns": [column.title for column in columns],
+            "rows": known,
+        }
+
+    def findings(self, findings: Sequence[Finding]) -> list[dict[str, Any]]:
+        """Return whether each finding holds, by a paired comparison of the same questions, or why it was not tested.
+
+        One rule for all: a finding holds if its figure is higher and p, corrected by Holm's method for all findings
+        that were tested, is at most 0.05; it does not hold if it is lower by the same rule. Anything else is not
+        tested, for a reason: the scale does not compare what the paper does, there are no questions in common, the
+        lower figure is at a ceiling, or the questions do not decide.
+        """
+        pairs = [self._compared(finding) for finding in findings]
+        reasons = [self._untested(finding, pair) for finding, pair in zip(findings, pairs, strict=True)]
+        tested = [pair.p_value for pair, reason in zip(pairs, reasons, strict=True) if pair and not reason]
+        corrected = iter(holm(tested))
+        return [
+            self._finding(finding, pair, reason, None if reason else next(corrected))
+            for finding, pair, reason in zip(findings, pairs, reasons, strict=True)
+        ]
+
+    def questions(self, step: Step) -> int:
+        """Return how many questions a step measured one by one; 0 where it keeps none."""
+        return len(self._rows_of(step))
+
+    def _untested(self, finding: Finding, pair: Paired | None) -> str:
+        """Return why a finding cannot be tested, whatever its figures; empty if it can."""
+        if not self._steps(finding.higher) or not self._steps(finding.lower):
+            return "not measured at this scale"
+        named = finding.not_tested.get(self._plan.scale_name, "")
+        return named or ("" if pair else "no measures of the same questions")
+
+    def _finding(self, finding: Finding, pair: Paired | None, reason: str, corrected: float | None) -> dict[str, Any]:
+        higher, lower = (self._figure(figure, figure.value) for figure in (finding.higher, finding.lower))
+        verdict = UNTESTED
+        if pair and corrected is not None and corrected <= LEVEL:
+            verdict = HOLDS if pair.difference > 0 else FAILS
+        elif pair and not reason:
+            ceiling = lower is not None and lower >= CEILING
+            reason = f"ceiling: {lower:.3f}" if ceiling else f"{pair.questions:,} questions do not decide"
+        return {
+            "text": finding.text,
+            "difference": pair.difference if pair else _minus(higher, lower),
+            "low": pair.low if pair else None,
+            "high": pair.high if pair else None,
+            "questions": pair.questions if pair else None,
+            "p": pair.p_value if pair else None,
+            "p_corrected": corrected,
+            "verdict": verdict,
+            "reason": reason,
+        }
+
+    def _compared(self, finding: Finding) -> Paired | None:
+        """Return the paired comparison; None without questions in common."""
+        sides = [self._by_question(figure, figure.value) for figure in (finding.higher, finding.lower)]
+        return sides[0].against(sides[1], self._seed) if sides[0] and sides[1] else None
+
+    def _cells(self, columns: Sequence[Column], published: Sequence[Known], row: TableRow) -> list[dict[str, Any]]:
+        """Return our figures, averaged over `runs` steps, their 95 % intervals over questions, and the paper's."""
+        cells = []
+        for column, paper in zip(columns, published or [""] * len(columns), strict=True):
+            values = self._by_question(row, column.value)
+            low, high = values.interval(self._seed) if values else (None, None)
+            known = None if paper == "" else paper
+            value, runs = self._figure(row, column.value), len(self._steps(row))
+            cells.append({"value": value, "low": low, "high": high, "runs": runs, "paper": known})
+        return cells
+
+    def _difference(
+        self, row: TableRow, reference: TableRow, path: FigurePath, cell: Mapping[str, Any], other: Mapping[str, Any]
+    ) -> dict[str, float | None]:
+        """Return how far a cell is from that of the row to compare with: ours, its interval, and the paper's."""
+        ours, theirs = (self._by_question(figure, path) for figure in (row, reference))
+        pair = ours.against(theirs, self._seed) if ours and theirs else None
+        return {
+            "value": _minus(cell["value"], other["value"]),
+            "low": pair.low if pair else None,
+            "high": pair.high if pair else None,
+            "paper": _minus(cell["paper"], other["paper"]),
+        }
+
+    def _rows_of(self, step: Step) -> list[QuestionFigures]:
+        if step.key not in self._rows:
+            self._rows[step.key] = read_figures(self._workshop.out(step) / PER_QUESTION)
+        return self._rows[step.key]
+
+    def _steps(self, figure: Figure) -> list[Step]:
+        return [instance.step for instance in self._plan.at(figure.step, figure.at)]
+
+    def _figure(self, figure: Figure, path: FigurePath) -> float | None:
+        """Return the mean of a figure, or of several, over the steps; None if there are none."""
+        steps = self._steps(figure)
+        return fmean(self._workshop.reported(step, one) for step in steps for one in _paths(path)) if steps else None
+
+    def _by_question(self, figure: Figure, path: FigurePath) -> QuestionValues | None:
+        """Return a figure by question, averaged over the steps that measured the same questions.
+
+        Those of steps with other questions are sets of their own, which count alike. None where steps keep no figures
+        of questions.
+        """
+        names = [one.removeprefix(METRICS) for one in _paths(path)]
+        each = [values_of(self._rows_of(step), names) for step in self._steps(figure)]
+        same: dict[tuple[tuple[str, ...], ...], list[QuestionValues]] = {}
+        for values in each:
+            if values is None:
+                return None
+            same.setdefault(values.ids, []).append(values)
+        return together([averaged(runs) for runs in same.values()]) if same else None
+
+
+def _paths(path: FigurePath) -> tuple[str, ...]:
+    return (path,) if isinstance(path, str) else path
+
+
+def _minus(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or theirs is None else ours - theirs
+
+
+def columns_of(table: Mapping[str, Any]) -> list[str]:
+    """Return the titles of a table's columns, each followed by that of its difference if there is one."""
+    pairs = [(title, f"Δ {title}") if table["against"] else (title,) for title in table["columns"]]
+    return list(chain.from_iterable(pairs))
+
+
+def row_texts(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """Return a row's cells as tables show them, each followed by its difference if the table has some."""
+    texts: list[str] = []
+    for cell in row["cells"]:
+        texts.append(cell_text(cell))
+        if table["against"]:
+            texts.append(cell_text(cell["difference"], "+") if "difference" in cell else "")
+    return texts
+
+
+def cell_text(cell: Mapping[str, Any], sign: str = "") -> str:
+    """Return ours with its interval, and after a slash the paper's if it has one."""
+    ours = "–" if cell["value"] is None else f"{cell['value']:{sign}.3f}"
+    interval = "" if cell["low"] is None else f" ({cell['low']:{sign}.3f} – {cell['high']:{sign}.3f})"
+    paper = "" if cell["paper"] is None else f" / {cell['paper']:{'+.3f' if sign else 'g'}}"
+    return f"{ours}{interval}{paper}"
+
+
+def markdown(table: Mapping[str, Any]) -> str:
+    """Return a table in Markdown."""
+    columns = columns_of(table)
+    lines = [f"**{table['title']}**", "", f"| | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+    lines += [f"| {' | '.join([row['title'], *row_texts(table, row)])} |" for row in table["rows"]]
+    against = [f"Δ: against {table['against']}.", ""] if table["against"] else []
+    return "\n".join([*lines, "", *against, *([table["note"], ""] if table["note"] else [])])
+
+
+FINDING_COLUMNS = ("finding", "difference", "95 % interval", "questions", "p", "p, corrected", "verdict")
+
+
+def finding_texts(finding: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a finding as tables show them."""
+    difference = "–" if finding["difference"] is None else f"{finding['difference']:+.3f}"
+    interval = "–" if finding["low"] is None else f"{finding['low']:+.3f} – {finding['high']:+.3f}"
+    questions = "–" if finding["questions"] is None else f"{finding['questions']:,}"
+    p_values = ["–" if finding[key] is None else f"{finding[key]:.3f}" for key in ("p", "p_corrected")]
+    verdict = f"{finding['verdict']} ({finding['reason']})" if finding["reason"] else finding["verdict"]
+    return (finding["text"], difference, interval, questions, *p_values, verdict)
+
+
+def findings_markdown(findings: Sequence[Mapping[str, Any]]) -> str:
+    """Return findings as a table in Markdown."""
+    lines = [f"| {' | '.join(FINDING_COLUMNS)} |", "|---|" + "---:|" * (len(FINDING_COLUMNS) - 2) + "---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(finding_texts(finding))} |" for finding in findings), ""])

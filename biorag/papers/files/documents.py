@@ -1,0 +1,249 @@
+"""Word documents, web pages and EPUB books as passages of some 300 words, each under its section."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+from biorag.corpus.joining import joined
+from biorag.corpus.readers import Reader, with_values
+from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
+from biorag.papers.files.pdf_facts import inverted, own_authors, printable, without_citation, year_in
+from biorag.papers.files.texts import TextPassage, parse_passage, passages_of
+
+LARGEST = 64 << 20  # bytes of a file, and unpacked four times as many
+MOST_TAGS = 1_000_000  # of a Word document, each of which takes python-docx some time and memory
+DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
+T = TypeVar("T")
+_SUFFIX = re.compile(r"\.(?:docx|epub|x?html?)(?:\.gz)?\Z", re.IGNORECASE)
+_DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
+_LEVEL = re.compile(r"heading\s*([1-6])")
+_ASIDE = ("script", "style", "nav", "header", "footer", "aside", "form", "noscript", "template", "svg", "button")
+_BLOCKS = ("h1", "h2", "h3", "h4", "h5", "h6", "p", "li", "td", "th", "blockquote", "pre", "dt", "dd", "figcaption")
+
+
+def read_docx(source: Source) -> Iterator[tuple[int, TextPassage]]:
+    """Yield the passages of a Word document, by python-docx; raises `DamagedSourceError` if it cannot be read."""
+
+    def read(document: Any) -> tuple[list[tuple[int, str]], str, str]:
+        own = document.core_properties
+        title = _docx_title(document) or printable(own.title or "")
+        return list(enumerate(_docx_lines(document), 1)), title, own.author or ""
+
+    lines, title, author = of_word(source, read)
+    # Its own dates are the file's, or the template's, not a publication's.
+    facts = with_values({"authors": own_authors(author) or [author] * (len(author.split()) > 1)})
+    lines, cited = without_citation(lines, title)
+    named, facts, is_joined = joined(source, title, {**cited, **facts}, _stem(source))
+    yield from passages_of(source, lines, named, facts=facts, is_title=is_joined or bool(title))
+
+
+def of_word(source: Source, read: Callable[[Any], T]) -> T:
+    """Return what `read` reads of a Word document within bounds; raises `DamagedSourceError` if it cannot be read."""
+    from docx import Document
+
+    content = _content(source)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > 4 * LARGEST:
+                raise DamagedSourceError(source.name, 1, f"unpacks to more than {4 * LARGEST >> 20} MiB: split it")
+            parts = [archive.read(name) for name in archive.namelist() if name.endswith(".xml")]
+            if sum(part.count(b"<") for part in parts) > MOST_TAGS:
+                raise DamagedSourceError(source.name, 1, f"more than {MOST_TAGS:,} tags: split it")
+            if any(b"<!ENTITY" in part for part in parts):  # text would be lost with them
+                raise DamagedSourceError(source.name, 1, "declares entities, which Word never does: save it again")
+        return read(Document(io.BytesIO(content)))
+    except DamagedSourceError:
+        raise
+    except Exception as error:  # whatever zipfile, lxml and python-docx raise at a damaged file
+        reason = f"a Word document that cannot be read ({type(error).__name__})"
+        raise DamagedSourceError(source.name, 1, reason) from None
+
+
+def _docx_title(document: Any) -> str:
+    """Return the first paragraph in the style "Title", among the first ten; "" if there is none."""
+    titles = (" ".join(block.text.split()) for block in document.paragraphs[:10] if _style(block) == "title")
+    return next(filter(None, titles), "")
+
+
+def _style(paragraph: Any) -> str:
+    return (paragraph.style.name or "").lower() if paragraph.style is not None else ""
+
+
+def _docx_lines(document: Any) -> Iterator[str]:
+    """Yield a document's paragraphs and the rows of its tables as Markdown."""
+    for block in document.iter_inner_content():
+        if hasattr(block, "rows"):
+            for row in _docx_rows(block):
+                yield from (row, "")
+            continue
+        text = " ".join(block.text.split())
+        style, heading = _style(block), _LEVEL.match(_style(block))
+        text = "" if style == "title" else f"- {text}" if style.startswith("list") and text else text
+        yield f"{'#' * int(heading[1])} {text}" if heading and text else text
+        yield ""
+
+
+def _docx_rows(table: Any) -> Iterator[str]:
+    """Yield the rows of a table; a cell that continues one above has its text.
+
+    python-docx's own `cells` take as long as the columns that a cell says it spans, and the square of the rows.
+    """
+    from docx.table import _Cell
+
+    above: dict[int, str] = {}
+    for row in table._tbl.tr_lst:
+        column, texts = 0, {}
+        for cell in row.tc_lst:
+            is_continued = cell.vMerge == "continue" and column in above
+            texts[column] = above[column] if is_continued else " ".join(_Cell(cell, table).text.split())
+            column += cell.grid_span
+        above = texts
+        yield " | ".join(dict.fromkeys(texts.values()))
+
+
+def read_html(source: Source) -> Iterator[tuple[int, TextPassage]]:
+    """Yield the passages of a web page; its facts are the `citation_*` fields that publishers put there."""
+    page = web_page(source)
+    fields: dict[str, list[str]] = {}
+    for meta in page.iter("meta"):
+        fields.setdefault((meta.get("name") or "").lower(), []).append(" ".join((meta.get("content") or "").split()))
+    title = fields.get("citation_title") or [" ".join((page.findtext(".//title") or "").split())]
+    lines, cited = without_citation(html_lines(page), title[0])
+    named, facts, is_joined = joined(source, title[0], {**cited, **_cited(fields)}, _stem(source))
+    yield from passages_of(source, lines, named, facts=facts, is_title=is_joined)
+
+
+def web_page(source: Source) -> Any:
+    """Return the tree of a web page; raises `DamagedSourceError` if it cannot be read."""
+    from lxml import etree
+
+    try:
+        return _page(_content(source))
+    except (etree.LxmlError, ValueError) as error:
+        raise DamagedSourceError(source.name, 1, f"a web page that cannot be read ({type(error).__name__})") from None
+
+
+def _page(content: bytes) -> Any:
+    """Return the tree of a web page."""
+    from lxml import html
+
+    parser = html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True)
+    return html.document_fromstring(content, parser=parser)
+
+
+def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Return the metadata of a page's citation fields, as Google Scholar asks publishers for them."""
+
+    def first(*names: str) -> str:
+        return next((fields[name][0] for name in names if fields.get(name)), "")
+
+    published = first("citation_publication_date", "citation_date", "citation_online_date", "dc.date")
+    values = {
+        "authors": inverted(fields.get("citation_author", [])),
+        "journal": first("citation_journal_title"),
+        "journal_abbreviation": first("citation_journal_abbrev"),
+        "year": year_in(published),
+        "volume": first("citation_volume"),
+        "issue": first("citation_issue"),
+        "pages": "-".join(filter(None, [first("citation_firstpage"), first("citation_lastpage")])),
+        "doi": first("citation_doi").removeprefix("https://doi.org/").removeprefix("doi:"),
+    }
+    return with_values(values)
+
+
+def html_lines(page: Any) -> Iterator[tuple[int, str]]:
+    """Yield the blocks of a page with their lines, as Markdown; a block within another stands by itself."""
+    for element in list(page.iter(*_ASIDE)):
+        element.clear(keep_tail=True)  # dropping many of them joins their tails again and again
+    body = page.find("body")
+    for element in (body if body is not None else page).iter(*_BLOCKS):
+        inner = [part for part in element.iterdescendants(*_BLOCKS)]
+        text = " ".join(("" if inner else element.text_content()).split() or (element.text or "").split())
+        if text:
+            level = int(element.tag[1]) if element.tag[0] == "h" else 0
+            yield element.sourceline or 1, f"{'#' * level} {text}" if level else text
+            yield element.sourceline or 1, ""
+
+
+def read_epub(source: Source) -> Iterator[tuple[int, TextPassage]]:
+    """Yield the passages of an EPUB book, chapter by chapter; raises `DamagedSourceError` if it cannot be read."""
+    content = _content(source)
+    left = LARGEST
+
+    def member(name: str) -> bytes:
+        """Return a file of the archive; no more is unpacked than all of it may have, whatever it says of its size."""
+        nonlocal left
+        with archive.open(name) as stream:
+            unpacked = stream.read(left + 1)
+        left -= len(unpacked)
+        if left < 0:
+            raise DamagedSourceError(source.name, 1, f"unpacks to more than {LARGEST >> 20} MiB: split it")
+        return unpacked
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            fields, chapters = _package(member)
+            if "META-INF/encryption.xml" in archive.namelist() and _encrypted(member) & set(chapters):
+                raise DamagedSourceError(source.name, 1, "a book under copy protection: its text cannot be read")
+            lines = [line for chapter in chapters for line in html_lines(_page(member(chapter)))]
+    except DamagedSourceError:
+        raise
+    except Exception as error:  # whatever zipfile, zlib and lxml raise at a damaged file
+        reason = f"an EPUB that cannot be read ({type(error).__name__})"
+        raise DamagedSourceError(source.name, 1, reason) from None
+    doi = next((match[0] for text in fields.get("identifier", ()) if (match := _DOI.search(text))), "")
+    year = next(filter(None, map(year_in, fields.get("date", ()))), None)
+    facts = with_values({"authors": inverted(fields.get("creator", [])), "year": year, "doi": doi})
+    own = next(iter(fields.get("title", ())), "")
+    title, facts, is_joined = joined(source, own, facts, _stem(source))
+    yield from passages_of(source, lines, title, facts=facts, is_title=is_joined or bool(own))
+
+
+def _package(member: Callable[[str], bytes]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return a book's metadata by the names of Dublin Core, and the names of its chapters, in their order."""
+    root = next(small_xml(member("META-INF/container.xml")).iter("{*}rootfile")).get("full-path")
+    package = small_xml(member(root))
+    fields: dict[str, list[str]] = {}
+    for element in package.iter(f"{DUBLIN_CORE}*"):
+        text = " ".join("".join(element.itertext()).split())
+        fields.setdefault(element.tag.removeprefix(DUBLIN_CORE), []).extend([text] if text else [])
+    items = {item.get("id"): item for item in package.iter("{*}item")}
+    spine = (items[entry.get("idref")] for entry in package.iter("{*}itemref") if entry.get("idref") in items)
+    hrefs = (unquote(item.get("href", "")) for item in spine if "html" in item.get("media-type", ""))
+    return fields, [posixpath.normpath(posixpath.join(posixpath.dirname(root), href)) for href in dict.fromkeys(hrefs)]
+
+
+def _encrypted(member: Callable[[str], bytes]) -> set[str]:
+    """Return the files of a book that are encrypted; fonts may be."""
+    references = small_xml(member("META-INF/encryption.xml")).iter("{*}CipherReference")
+    return {posixpath.normpath(unquote(reference.get("URI", ""))) for reference in references}
+
+
+def small_xml(content: bytes) -> Any:
+    """Return the root of a small XML file, without entities of its own."""
+    from lxml import etree
+
+    return etree.fromstring(content, etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False))
+
+
+def _content(source: Source) -> bytes:
+    with faults_named(source, lambda: 1), opened(source) as stream:
+        content = bytes(stream.read(LARGEST + 1))
+    if len(content) > LARGEST:
+        raise DamagedSourceError(source.name, 1, f"more than {LARGEST >> 20} MiB: split it")
+    return content
+
+
+def _stem(source: Source) -> str:
+    return _SUFFIX.sub("", source.label.rpartition("/")[2])
+
+
+DOCX = Reader(read_docx, parse_passage, lambda passage: passage.text)
+EPUB = Reader(read_epub, parse_passage, lambda passage: passage.text)
+HTML = Reader(read_html, parse_passage, lambda passage: passage.text)

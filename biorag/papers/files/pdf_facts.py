@@ -1,0 +1,343 @@
+"""What a PDF says of the paper that it is: title, authors, year, journal, DOI.
+
+A paper's facts stand in its metadata, which programs fill in carelessly, in the lines before its text, and in its
+heads, feet and notices; never in its text or its list of references, which are of other papers too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from biorag.papers.files.pdf_layout import PLACES, Line
+
+FRONT = 6000  # characters of the first page in which DOI, year and journal are looked for
+MOST_AUTHORS = 200
+TITLE_WORDS = 3  # of the text on the first page, at least
+MOST_WORDS = 12  # of a journal's name
+CITED_LINES = 10  # over which a paper's own citation runs
+
+_DOI = re.compile(r"\b10\.[0-9]{4,9}/[^\s\"<>{}|\\^`]+", re.IGNORECASE)
+_PMID = re.compile(r"\bPMID:?\s*([0-9]{1,9})\b")
+_ARXIV = re.compile(r"\barXiv:\s*([0-9]{4}\.[0-9]{4,5})", re.IGNORECASE)
+_JUNK = re.compile(
+    r"^(?:microsoft (?:word|powerpoint)\b|word document|untitled|slide \d|pii:|doi:|10\.\d{4}|layout \d|print|title)|"
+    r"\.(?:docx?|indd|qxd|tex|dvi|pdf|ps|fm|rtf|pptx?)\b|^\W*\w*\d\w*\W*$|^\S+$",
+    re.IGNORECASE,
+)
+_YEAR = r"((?:19|20)[0-9]{2})"
+_YEARS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"(?:©|\(c\)|copyright)\s*(?:the authors?(?:\(s\))?[,.]?\s*)?{_YEAR}",
+        rf"\b(?:published(?: online)?|available online|posted):?[^.\n]{{0,24}}?{_YEAR}",
+        rf"\b{_YEAR}\s*;\s*[0-9]+\s*(?:\([^)]+\))?\s*:",
+        rf"\baccepted:?[^.\n]{{0,24}}?{_YEAR}",
+        rf"\({_YEAR}\)",
+    )
+)
+_CITE = re.compile(
+    r"^\W*(?:(?:please |how to )?cite this(?: article)?(?: as)?|to cite(?: this article)?|citation)\b\s*:?\s*",
+    re.IGNORECASE,
+)
+# Authors, and a title whose last word is in small letters; abbreviated names, as "Front. Immunol.", have capitals.
+_BEFORE_JOURNAL = re.compile(
+    r"^.*(?:\bet al\b[.,]?\s*|\s/\s|\s[a-z][\w-]*\)?[.?!]\s+(?=[A-Z])|\s[A-Z][a-z]{7,}[.?!]\s+(?=[A-Z][^.]*$))"
+)
+_MONTHS = re.compile(r"\b(?:received|accepted|revised|published|submitted|posted|online)\b", re.IGNORECASE)
+_JOURNAL = re.compile(
+    r"(?:the )?(?:[\w-]+ ){0,3}(?:journal|annals|archives|proceedings|transactions|frontiers) (?:of|in)\b(?!.*[:?])",
+    re.IGNORECASE,
+)
+# What stands in large letters above a title.
+_MASTHEAD = re.compile(
+    rf"{_JOURNAL.pattern}|contents lists|"
+    r"(?:original|research|review|short|open|case|brief)\b[\w ]*\b"
+    r"(?:article|paper|research|report|communication|access)s?$",
+    re.IGNORECASE,
+)
+_LONE_YEAR = re.compile(rf"(?<![\w/.-]){_YEAR}(?![\w/-]|\.\d)")
+_CREATED = re.compile(rf"D?:?{_YEAR}")
+_AFFILIATED = re.compile(
+    r"\b(?:university|universit|department|institute|hospital|school|college|cent(?:er|re)|faculty|division|"
+    r"laborator|abstract|summary|background|introduction|correspond|e-?mail|received|accepted|keywords|doi|©|@|www|"
+    r"https?|journal|volume|copyright)",
+    re.IGNORECASE,
+)
+_MARKS = re.compile(r"(?<=[^\W\d]|[.,;])\s?[0-9*†‡§¶∥#]+(?:,\s?[0-9*†‡§¶∥#]+)*|[*†‡§¶∥#]+")
+_LETTERS = re.compile(r"(?<=\w)(?:[,\s]\s*[a-z]\b(?!\s+[A-Z][a-z]))+\s*(?=[,;*]|$|\band\b)")  # marks that stand level
+_GROUP = re.compile(
+    r"(?:(?:on behalf of|for)\s+)?(?:the\s+)?(.{2,80}\b(?:investigators?|collaborat(?:ors?|ion)|groups?|"
+    r"consorti(?:um|a)|networks?|committee|team|trialists|alliance|society|initiative|association|organi[sz]ation))",
+    re.IGNORECASE,
+)
+_DEGREES = re.compile(
+    r",?\s*\b(?:M\.?D|(?:Ph|Pharm|Sc)\.?D|D\.?Phil|[MBD]\.?Sc|M\.?P\.?H|Dr\.?P\.?H|FRCP|M\.?B|B\.?(?:Ch|S)|MBB[Sh]|MBChB|"
+    r"RN|M\.?S|MA|BA|DO)\b\.?",
+    re.IGNORECASE,
+)
+_ROLE = re.compile(
+    r"(?:\s+[a-z-]+){0,5}\s+(?:professor|lecturer|fellow|student|researcher|physician|surgeon|consultant|director|"
+    r"epidemiologist|(?:bio)?statistician|scientist|registrar|nurse|specialist|practitioner|candidate|manager|analyst|"
+    r"economist)(?:\s+(?:of|in)(?:\s+[a-z-]+){1,4})?$"
+)
+_SUFFIX = re.compile(r",?\s((?:Jr|Sr)\b\.?|II|III|IV)(?=\s*(?:[,;·•|&*\d]|\band\b|$))")
+_SEPARATED = re.compile(r"[,;·•|&]|\band\b")
+_MARKED = re.compile(r"[\d*†‡§¶#]$")  # a line of authors whose last name is whole
+_PARTICLE = re.compile(
+    r"van(?:'t)?|'t|von|de[rnl]?|dell[ao]|dall?a?|degli|d[aiu]|das|dos?|l[aeo]s?|el|al|i?bin|ibn|te[nr]?|und|zu[rm]?|vom|a[fv]|"
+    r"st\.?|ní|ó|mac",
+    re.IGNORECASE,
+)
+# A date, an address or a page's number beside a journal's name in a head or a foot.
+_BESIDE = re.compile(
+    rf"(?<!\S)\S+\.(?:com|org)\b\S*|\([A-Z][a-z]+\)|^[0-9]+\s|(?:[0-9]{{1,2}}\s+)?\b[A-Z][a-z]{{2,8}}\.?(?:\s[0-9]{{1,2}},)?\s{_YEAR}"
+)
+_PREPRINTS = re.compile(r"\b((?:bio|med)Rxiv)\b")
+# The rest of a DOI that a narrow column breaks.
+_BROKEN_DOI = re.compile(r"(10\.[0-9]{4,9}/\S{1,100})\n(?=[a-z\d.-]*\d)(?=[\d.]*[a-z-])([a-z\d.-]+)$", re.MULTILINE)
+
+
+def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequence[str]) -> dict[str, Any]:
+    """Return the metadata of a paper that a PDF has: `title`, `authors`, `year`, `journal`, `doi` …, as far as known.
+
+    `metadata` are the texts of its own fields, `front` the lines before its text, `notices` its heads, feet and the
+    like.
+    """
+    lines = [*(" ".join(line.text.split()) for line in front), *notices]
+    opening = "\n".join(lines)
+    places = (metadata.get("subject", ""), *lines)
+    title, after = _titled(front, metadata.get("journal") or _place(places, "")[0])
+    own = printable(metadata.get("title", ""))
+    if own and (not title or _said(own, opening)):
+        title, after = own, _lines_after(own, front) or after
+    journal, numbers = _place(places, title)
+    cited = opening[: 2 * FRONT]
+    return {
+        "title": title,
+        "authors": own_authors(metadata.get("author", ""), cited) or _authors(after, cited),
+        "year": int(numbers["year"]) if numbers.get("year") else _year(metadata, opening),
+        "journal": " ".join((metadata.get("journal") or journal or _masthead(lines)).split()),
+        "volume": numbers.get("volume") or "",
+        "issue": numbers.get("issue") or "",
+        "pages": re.sub(r"\s*[-–]\s*", "-", numbers.get("pages") or ""),
+        "doi": _doi(metadata, opening),
+        "pmid": _found(_PMID, opening[:FRONT]),
+    }
+
+
+def without_citation(lines: Iterable[tuple[int, str]], title: str) -> tuple[list[tuple[int, str]], dict[str, Any]]:
+    """Return numbered lines without the paragraph by which a text of a title cites itself, and the facts in that.
+
+    It begins with "Citation:" or "Cite this as" and ends with its DOI, else with its journal, volume and pages.
+    """
+    numbered = list(lines)
+    for start, (_, line) in enumerate(numbered):
+        opening = _CITE.match(line)
+        if not opening or not opening[0].rstrip().endswith((":", "as")):
+            continue
+        rest = [text for _, text in numbered[start : start + CITED_LINES]]
+        cited = rest[: next((n for n, text in enumerate(rest) if not text.strip()), len(rest))]
+        end = next((n for n, text in enumerate(cited, 1) if _DOI.search(text)), 0)
+        end = end or next((n for n in range(1, len(cited) + 1) if _place([" ".join(cited[:n])], "")[0]), 0)
+        if end:
+            facts = {**facts_of({"title": title}, (), cited[:end]), "authors": _cited_authors(" ".join(cited[:end]))}
+            known = {name: fact for name, fact in facts.items() if fact and name != "title"}
+            return numbered[:start] + numbered[start + end :], known
+    return numbered, {}
+
+
+def _cited_authors(text: str) -> list[str]:
+    """Return the authors with whom a citation begins, as "Bos J, García López MJ" or "Bos, J.; Ní Bhriain, A."."""
+    names = []
+    for part in re.split(
+        r"\s*[,;]\s*+(?![A-Z.-]{1,6}[;.])(?:and\s+|&\s*)?|\s+and\s+|\s*&\s*", " ".join(_CITE.sub("", text).split())
+    ):
+        match = re.match(r"([^\d.,:]{2,40}?),?\s((?:[A-Z]\.?-?){1,4})(?:\s(Jr|Sr|II|III|IV))?(?=[\s.:(]|$)", part)
+        if not match:
+            break
+        names.append(", ".join(filter(None, (match[1], re.sub(r"(?<=[A-Z]{2})\.$", "", match[2]), match[3]))))
+        if match.end() < len(part.rstrip(" .")):
+            break
+    return names
+
+
+def _place(lines: Sequence[str], title: str) -> tuple[str, dict[str, str]]:
+    """Return the journal that a line names and the numbers beside it: those of the most telling form."""
+    texts = [" ".join(lines[n : n + CITED_LINES]) if _CITE.match(line) else line for n, line in enumerate(lines)]
+    for form in PLACES:
+        for text in texts:
+            match = form.search(text)
+            journal = _journal(text[: match.start()], title) if match else ""
+            if match and journal:
+                return journal, {name: value for name, value in match.groupdict().items() if value}
+    return "", {}
+
+
+def _journal(text: str, title: str) -> str:
+    """Return the journal's name at the end of a text, after a paper's authors and title; "" if it is none."""
+    text = " ".join(_CITE.sub("", text).split())
+    start = text.lower().rfind(title.lower()) if title else -1
+    text = text[start + len(title) :] if start >= 0 else text
+    parts = [_BESIDE.sub(" ", part) for part in _BEFORE_JOURNAL.sub("", text).split(" | ")]
+    name = next((stripped for part in parts[::-1] if (stripped := part.strip(" .,;:|/–-()"))), "")
+    is_name = re.match(r"[A-Z][^\d@]*[A-Za-z.)]$", name) and len(name) > 2 and len(name.split()) <= MOST_WORDS
+    return name if is_name and not _MONTHS.search(name) and not _DOI.search(name) else ""
+
+
+def _masthead(lines: Sequence[str]) -> str:
+    """Return the journal that a masthead names, or the server of a preprint; "" if there is none."""
+    names = (_found(_PREPRINTS, line) or (_journal(line, "") if _JOURNAL.match(line) else "") for line in lines)
+    return " ".join(word.capitalize() if word.isupper() else word for word in next(filter(None, names), "").split())
+
+
+def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line]]:
+    """Return the title that the first page's largest letters make, and the lines after it; "" if there is none."""
+    for size in sorted({line.size for line in front}, reverse=True)[:4]:
+        start = next(n for n, line in enumerate(front) if line.size == size)
+        end = start
+        while end < len(front) and front[end].size == size:
+            end += 1
+        title = " ".join(" ".join(line.text.split()) for line in front[start:end])
+        is_body = end - start > 6
+        is_masthead = _MASTHEAD.match(title) or (journal and _plain(title) == _plain(journal))
+        if len(title.split()) >= TITLE_WORDS and not is_body and not is_masthead and not _DOI.search(title):
+            return title, front[end:]
+    return "", front
+
+
+def printable(title: str) -> str:
+    """Return the title that a file's own field gives, in one line; "" if a program made it up."""
+    own = " ".join(title.split())
+    return "" if _JUNK.search(own) else own
+
+
+def _lines_after(title: str, front: Sequence[Line]) -> Sequence[Line]:
+    words = _plain(title)
+    for start in range(len(front)):
+        text = ""
+        for end in range(start, min(start + 6, len(front))):
+            text = f"{text} {_plain(front[end].text)}".strip()
+            if text == words:
+                return front[end + 1 :]
+    return ()
+
+
+def _said(title: str, text: str) -> bool:
+    """Whether most words of a title stand in a text."""
+    words = set(_plain(title).split())
+    return len(words & set(_plain(text).split())) >= 0.6 * len(words)
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def _doi(metadata: Mapping[str, str], opening: str) -> str:
+    """Return the DOI that is the paper's own: from its metadata, else the first on its first page or in its imprint."""
+    own = " ".join(metadata.get(name, "") for name in ("doi", "subject", "keywords", "title"))
+    for text in (own, opening):
+        whole = _BROKEN_DOI.sub(r"\1\2", re.sub(r"(?<=/)\s+(?=\S)|(?<=doi\.org)\s+(?=/)", "", text))
+        if match := _DOI.search(whole):
+            return match[0].rstrip(".,;:)]'")
+    arxiv = _found(_ARXIV, opening)
+    return f"10.48550/arXiv.{arxiv}" if arxiv else ""
+
+
+def _year(metadata: Mapping[str, str], opening: str) -> int | None:
+    """Return the year in which a paper was published, as far as it is printed; the file's making tells nothing."""
+    texts = (metadata.get("subject", ""), opening[:FRONT], opening[-FRONT // 3 :])
+    found = (match[1] for pattern in _YEARS for text in texts if (match := pattern.search(text)))
+    heads = (_found(_LONE_YEAR, line) for line in opening.split("\n") if not _MONTHS.search(line))
+    year = _found(_CREATED, metadata.get("published", "")) or next(found, "") or next(filter(None, heads), "")
+    return int(year) if year else None
+
+
+def own_authors(value: str, cited: str = "") -> list[str]:
+    """Return the authors that a file's own field names; none if it names a program, a login or one word."""
+    names = [name for name in re.split(r"\s*;\s*|\s+and\s+|\s*&\s*", " ".join(value.split())) if name]
+    if len(names) == 1 and not re.fullmatch(r"[^\s,]+,[^,]+", names[0]):  # "Smith, John" is one
+        names = [name for name in re.split(r"\s*,\s*", names[0]) if name]
+    return inverted(names[:MOST_AUTHORS], cited) if names and all(map(_is_name, names)) else []
+
+
+def _authors(lines: Sequence[Line], cited: str) -> list[str]:
+    """Return the authors of the lines after a title, which end where affiliations or the text begin."""
+    names: list[str] = []
+    text, is_open, size = "", False, 0.0
+    for line in lines[:8]:
+        added = " ".join((line.level or line.text).split())
+        if _AFFILIATED.search(added) or (text and abs(line.size - size) > 1):
+            break
+        if not added:
+            continue
+        text, size = f"{text}{' ' if is_open else ', '}{added}" if text else added, line.size
+        # A line may end within a name, unless a mark (raised, it is not in `added`) ends it or each name has a line.
+        is_open = bool(_SEPARATED.search(text)) and not _MARKED.search(line.text) and line.text[-1] == added[-1]
+        names = list(_names(text)) or names
+    return inverted(names[:MOST_AUTHORS], cited)
+
+
+def _names(text: str) -> Iterator[str]:
+    """Yield the names of a line of authors; nothing if a part of it is none."""
+    if _LONE_YEAR.search(text):
+        return
+    text = _SUFFIX.sub(r" \1", _LETTERS.sub(" ", _MARKS.sub("", _DEGREES.sub("", text))))
+    text = re.sub(r"^by\s+", "", text.replace(" ,", ","), flags=re.IGNORECASE)
+    parts = re.split(
+        r"\s*[,;·•|]\s*(?:and\s+|&\s*)?|\s+and(?:\s+|$)|^and\s+|\s*&\s*|\s+(?=(?:for|on behalf of)\s+the\b)", text
+    )
+    names = [_ROLE.sub("", part.strip(" .*")) for part in parts if part.strip(" .*")]
+    if names and all(_GROUP.fullmatch(name) or _is_name(name) for name in names):
+        yield from (group[1] if (group := _GROUP.fullmatch(name)) else name for name in names)
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text can be a person's name: two to five words that begin with capitals, and particles."""
+    words = text.replace(",", " ").replace("’", "'").split()
+    capitals = [word for word in words if not _PARTICLE.fullmatch(word)]
+    return (
+        2 <= len(words) <= 7
+        and 1 <= len(capitals) <= 5
+        and all(word[0].isupper() and not any(map(str.isdigit, word)) for word in capitals)
+    )
+
+
+def year_in(text: str) -> int | None:
+    """Return the first year from 1900 to 2099 in a text."""
+    found = re.search(_YEAR, text)
+    return int(found[1]) if found else None
+
+
+def inverted(names: Sequence[str], cited: str = "") -> list[str]:
+    """Return names as "Family, Given", with a suffix as "Family, Given, Jr"; a group's as it is.
+
+    A family name of two words is known by its particle, or if the text in `cited` has it before initials.
+    """
+    inverted = []
+    for name in names:
+        name = " ".join(name.split())
+        suffix = _SUFFIX.search(name)
+        words = (name[: suffix.start()] if suffix else name).replace("’", "'").split()
+        if "," in " ".join(words) or len(words) < 2 or _GROUP.fullmatch(name):
+            inverted.append(name)
+            continue
+        start = next((n for n, word in enumerate(words[1:], 1) if _PARTICLE.fullmatch(word)), len(words) - 1)
+        start = next((n for n in range(1, len(words) - 1) if _is_cited(words, n, cited)), start)
+        initials_last = re.fullmatch(r"[A-Z]{1,3}", words[-1]) and not re.fullmatch(r"[A-Z]\.?|[A-Z]{1,3}", words[0])
+        family, given = (words[:-1], words[-1:]) if initials_last else (words[start:], words[:start])
+        inverted.append(", ".join([" ".join(family), " ".join(given), *([suffix[1]] if suffix else [])]))
+    return list(dict.fromkeys(inverted))
+
+
+def _is_cited(words: Sequence[str], start: int, text: str) -> bool:
+    """Whether a text names the words from `start` on as a family, before "et al" or the first one's initial."""
+    family = r"\s+".join(map(re.escape, words[start:]))
+    following = rf"(?:{re.escape(words[0][0])}[A-Z.-]{{0,5}}(?!\w)|et\s+al\b)"
+    return bool(re.search(rf"(?:^|[,;:&(]\s?|\band\s+){family},?\s+{following}", text.replace("’", "'"), re.MULTILINE))
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    return match[1] if match else ""

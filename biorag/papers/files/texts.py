@@ -1,0 +1,182 @@
+"""Text and Markdown files as passages of some 300 words, each under its section."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
+from itertools import chain, islice
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import yaml
+
+from biorag.corpus.blocks import cut
+from biorag.corpus.readers import Reader, as_id, text_of, with_values
+from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
+from biorag.papers.files.pdf_facts import inverted, without_citation, year_in
+from biorag.types import Snippet
+from biorag.utils.text import whole
+
+NONE: Mapping[str, Any] = MappingProxyType({})
+WORDS = 300  # of a passage at most
+MARKDOWN = (".md", ".md.gz", ".markdown", ".markdown.gz")
+LONGEST_FRONT, LARGEST_FRONT = 200, 1 << 16  # lines and characters of front matter
+LONGEST_HEADING = 1000  # characters; every passage repeats the headings above it
+_HEADING = re.compile(rf" {{0,3}}(#{{1,6}})[ \t]++(.{{0,{LONGEST_HEADING}}})")
+_FENCE = re.compile(r" {0,3}(```+|~~~+)")
+_WORD = re.compile(r"\S+")
+SUFFIXES = re.compile(r"(\.(txt|md|markdown))?(\.gz)?\Z", re.IGNORECASE)
+
+
+class TextPassage(NamedTuple):
+    """A part of a file, and where in it: the number of its section, from 1 (0 in plain text), and its own in that."""
+
+    file: str
+    title: str
+    headings: tuple[str, ...]
+    section: int
+    number: int
+    text: str
+    facts: Mapping[str, Any] = NONE
+
+
+class _Section(NamedTuple):
+    """The text under a heading: its first line's number, the headings, the outer ones first, and the lines."""
+
+    line: int
+    headings: tuple[str, ...]
+    lines: list[str]
+
+
+def read_passages(source: Source) -> Iterator[tuple[int, TextPassage]]:
+    """Yield the passages of a file, each with the line where its section begins.
+
+    The title is the first heading of a Markdown file, else the file's name. Raises `DamagedSourceError` at a line that
+    is not text, or beyond 16 MiB.
+    """
+    markdown = source.path.name.lower().endswith(MARKDOWN)
+    title = SUFFIXES.sub("", source.label.rpartition("/")[2])
+    lines = text_lines(source)
+    facts: Mapping[str, Any] = NONE
+    named = ""
+    if markdown:
+        lines, front = without_front(lines)
+        named, facts = plain_value(front, "title"), _front_facts(front)
+    kept, cited = without_citation(lines, named)
+    yield from passages_of(source, kept, named or title, markdown, {**cited, **facts}, is_title=bool(named))
+
+
+def without_front(lines: Iterator[tuple[int, str]]) -> tuple[Iterator[tuple[int, str]], Mapping[str, Any]]:
+    """Return the lines of Markdown after its front matter, and that: YAML between two lines of "---" at the start."""
+    read = list(islice(lines, 1))
+    if not read or read[0][1].rstrip() != "---":
+        return chain(read, lines), NONE
+    for number, line in islice(lines, LONGEST_FRONT):
+        if line.rstrip() in ("---", "...") and sum(len(text) for _, text in read) <= LARGEST_FRONT:
+            try:
+                front = yaml.safe_load("\n".join(text for _, text in read[1:]))
+            except (yaml.YAMLError, ValueError, RecursionError):
+                front = None
+            return (lines, front) if isinstance(front, dict) else (chain(read, [(number, line)], lines), NONE)
+        read.append((number, line))
+    return chain(read, lines), NONE
+
+
+def _front_facts(front: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what front matter says of a paper, under the names of a snippet's fields."""
+    authors = front.get("authors") or front.get("author") or []
+    names = [authors] if isinstance(authors, str) else authors if isinstance(authors, list) else []
+    values = {
+        "authors": inverted([whole(name) for name in names if isinstance(name, str)]),
+        "journal": plain_value(front, "journal"),
+        "year": year_in(plain_value(front, "year") or plain_value(front, "date")),
+        "doi": plain_value(front, "doi"),
+    }
+    return with_values(values)
+
+
+def plain_value(front: Mapping[str, Any], name: str) -> str:
+    """Return a value of front matter that is a text, a number or a date; a nested one may be a bomb of aliases."""
+    value = front.get(name)
+    try:
+        return whole(" ".join(str(value).split())) if isinstance(value, str | int | date) else ""
+    except ValueError:  # a number of thousands of digits
+        return ""
+
+
+def passages_of(
+    source: Source,
+    lines: Iterable[tuple[int, str]],
+    title: str,
+    markdown: bool = True,
+    facts: Mapping[str, Any] = NONE,
+    is_title: bool = False,
+) -> Iterator[tuple[int, TextPassage]]:
+    """Yield the passages of numbered lines, with a file's facts.
+
+    The first heading of Markdown is the title, unless `is_title` says that it has one.
+    """
+    number = 0
+    for section in _sections(lines, markdown):
+        if markdown and section.headings and not number and not is_title:
+            title, is_title = section.headings[0], True
+        passages = _cut("\n".join(section.lines).strip())
+        number += bool(passages)
+        headings = tuple(heading for heading in section.headings if heading != title)
+        for part, text in enumerate(passages, start=1):
+            yield section.line, TextPassage(source.label, title, headings, number if markdown else 0, part, text, facts)
+
+
+def text_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a file of text."""
+    size = 0
+    for number, content in read_lines(source, blank=True):
+        try:
+            line = text_of(content)
+        except ValueError as error:
+            raise DamagedSourceError(source.name, number, str(error)) from None
+        size += len(content) + 1
+        if size > MAX_LINE:
+            raise DamagedSourceError(source.name, number, f"text of more than {MAX_LINE >> 20} MiB: split it")
+        yield number, line
+
+
+def _sections(lines: Iterable[tuple[int, str]], markdown: bool) -> Iterator[_Section]:
+    """Yield the sections of Markdown; plain text is one."""
+    section, fence = _Section(1, (), []), ""
+    levels: dict[int, str] = {}
+    for number, line in lines:
+        if markdown and (mark := _FENCE.match(line)):
+            fence = "" if fence and mark[1].startswith(fence) else fence or mark[1]
+        heading = _HEADING.fullmatch(line) if markdown and not fence else None
+        if heading is None:
+            section.lines.append(line)
+            continue
+        yield section
+        levels = {level: text for level, text in levels.items() if level < len(heading[1])}
+        levels[len(heading[1])] = heading[2].rstrip(" \t").rstrip("#").rstrip(" \t")
+        section = _Section(number, tuple(filter(None, levels.values())), [])
+    yield section
+
+
+def _cut(text: str) -> list[str]:
+    """Return a text in passages of at most `WORDS` words, which end where sentences do if they can."""
+    if not text:
+        return []
+    starts = [word.start() for word in _WORD.finditer(text)]
+    return [text[start:end].strip() for start, end in cut(text, starts, WORDS, 0)]
+
+
+def parse_passage(passage: TextPassage) -> Snippet:
+    """Return the snippet of a passage; raises `ValueError` if the file's name cannot begin an id."""
+    position = f"s{passage.section}p{passage.number}" if passage.section else f"p{passage.number}"
+    facts = dict(passage.facts)
+    pmid = facts.pop("pmid", None)
+    metadata = {**facts, "file": passage.file, "part": position}
+    if passage.headings:
+        metadata["section"] = " > ".join(passage.headings)
+    return Snippet(as_id(f"{passage.file}#{position}", "id"), passage.title, passage.text, pmid, metadata)
+
+
+READER = Reader(read_passages, parse_passage, lambda passage: passage.text)

@@ -1,0 +1,218 @@
+"""A Zotero library: its references as RIS files, and the papers attached to them; the library is only read."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from biorag.errors import BadInputError, MissingError, suggestion
+from biorag.registries import LIBRARIES
+from biorag.utils.files import write_text
+
+logger = logging.getLogger(__name__)
+
+MOST_NAMED = 20  # collections in a message
+ZOTERO, DATABASE = LIBRARIES["Zotero library"].prefix, LIBRARIES["Zotero library"].database
+LIBRARY = "library.ris"
+STORED = "storage:"  # begins the path of an attachment in Zotero's own folder
+PAPERS = (".pdf", ".html", ".htm", ".docx")
+KEY = re.compile(r"\w{1,32}", re.ASCII)  # of an item, also its folder's name
+SECONDS, LONGEST_VALUE = 30, 16 << 20  # of a library's reading, bytes of one value
+LEAST_TEXT, MOST_TIMES, LEAST_ROW = 64 << 20, 30, 64  # characters: read at least, times the file's size, of any row
+# Zotero's types of items in RIS; any other is generic.
+TYPES = {
+    "journalArticle": "JOUR",
+    "book": "BOOK",
+    "bookSection": "CHAP",
+    "thesis": "THES",
+    "conferencePaper": "CPAPER",
+    "preprint": "UNPB",
+    "report": "RPRT",
+    "dataset": "DATA",
+    "webpage": "ELEC",
+}
+# Zotero's fields and the names of `rispy`.
+FIELDS = {
+    "title": "title",
+    "abstractNote": "abstract",
+    "DOI": "doi",
+    "publicationTitle": "journal_name",
+    "bookTitle": "journal_name",
+    "journalAbbreviation": "alternate_title2",
+    "volume": "volume",
+    "issue": "number",
+    "ISSN": "issn",
+    "language": "language",
+    "extra": "notes",
+}
+_VALUES = """
+    SELECT itemData.itemID, fields.fieldName, itemDataValues.value FROM itemData
+    JOIN fields USING (fieldID) JOIN itemDataValues USING (valueID)"""
+_ITEMS = """
+    SELECT items.itemID, items.key, itemTypes.typeName FROM items JOIN itemTypes USING (itemTypeID)
+    WHERE itemTypes.typeName NOT IN ('attachment', 'note', 'annotation')
+    AND items.itemID NOT IN (SELECT itemID FROM deletedItems) ORDER BY items.key"""
+_AUTHORS = """
+    SELECT itemCreators.itemID, creators.lastName, creators.firstName FROM itemCreators
+    JOIN creators USING (creatorID) JOIN creatorTypes USING (creatorTypeID)
+    WHERE creatorTypes.creatorType = 'author' ORDER BY itemCreators.itemID, itemCreators.orderIndex"""
+_ATTACHED = """
+    SELECT itemAttachments.parentItemID, items.key, itemAttachments.path FROM itemAttachments
+    JOIN items USING (itemID) WHERE itemAttachments.parentItemID IS NOT NULL
+    AND itemAttachments.path IS NOT NULL AND items.itemID NOT IN (SELECT itemID FROM deletedItems)
+    ORDER BY items.key"""
+# A collection with those inside it.
+_COLLECTED = """
+    WITH RECURSIVE inside(id) AS (
+        SELECT collectionID FROM collections WHERE collectionName = ?
+        UNION SELECT collectionID FROM collections JOIN inside ON parentCollectionID = inside.id)
+    SELECT itemID FROM collectionItems WHERE collectionID IN (SELECT id FROM inside)"""
+
+
+class Attachment(NamedTuple):
+    """A paper of a library, and the file of its reference."""
+
+    paper: Path
+    reference: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ZoteroCorpus:
+    """The files of a library: its references in one, and its papers; `storage` is the folder of all papers."""
+
+    references: Path
+    attachments: list[Attachment] = field(default_factory=list)
+    storage: Path | None = None
+
+
+def zotero_corpus(name: str, folder: Path) -> ZoteroCorpus:
+    """Write the references of a library, or of a collection and those in it, as RIS below `folder`; find its papers.
+
+    Raises `MissingError` if there is no library or collection, `BadInputError` if it cannot be read.
+    """
+    path = Path.home() / "Zotero" if name.startswith(ZOTERO) else Path(name)
+    database = path if path.name == DATABASE else path / DATABASE
+    collection = name.removeprefix(ZOTERO) if name.startswith(ZOTERO) else ""
+    if not database.is_file():
+        raise MissingError(f"no Zotero library at {database}: name the path of its {DATABASE}")
+    try:
+        with closing(_Library(database)) as library:
+            entries = _entries(library, collection)
+            attached = list(library.rows(_ATTACHED))
+            collections = [name for _, name in library.rows("SELECT 0, collectionName FROM collections ORDER BY 2")]
+    except (sqlite3.Error, ValueError) as error:
+        raise BadInputError(
+            f"{database} cannot be read as a Zotero library ({error}): close Zotero and retry"
+        ) from None
+    if collection and not entries:
+        others = ", ".join(map(repr, collections[:MOST_NAMED])) or "none"
+        guess = suggestion(collection, set(collections) - {collection})
+        raise MissingError(
+            f"Zotero has no collection {collection!r} with references in it{guess}: its collections are {others}"
+        )
+    target = folder / (re.sub(r"\W+", "-", collection) or "library")
+    _write(target / LIBRARY, entries.values())
+    attachments = []
+    for parent, key, stored in attached:
+        paper = _paper(database.parent, key, stored)
+        if parent not in entries or not paper or not KEY.fullmatch(key):
+            continue
+        if not _is_there(paper):
+            logger.warning("%s: attached to %r, but not there", paper, entries[parent].get("title", ""))
+        else:
+            record = target / key / f"{paper.stem}.ris"  # of the paper's name, so that it is this paper's
+            _write(record, [entries[parent]])
+            attachments.append(Attachment(paper, record))
+    return ZoteroCorpus(target / LIBRARY, attachments, None if collection else database.parent / "storage")
+
+
+def _paper(home: Path, key: str, path: str) -> Path | None:
+    """Return the file of an attachment, whether it is there or not; None if it is of another kind."""
+    name = path.removeprefix(STORED)
+    paper = home / "storage" / key / Path(name).name if path.startswith(STORED) else Path(name)
+    return paper if paper.name.lower().endswith(PAPERS) else None
+
+
+def _is_there(paper: Path) -> bool:
+    try:
+        return paper.is_file()
+    except OSError:  # of a name that is too long
+        return False
+
+
+class _Library:
+    """Zotero's database, as it is while Zotero runs and locks it; raises `ValueError` at more than one can hold."""
+
+    def __init__(self, path: Path) -> None:
+        self._left = LEAST_TEXT + MOST_TIMES * path.stat().st_size
+        self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+        end = time.monotonic() + SECONDS  # a view may have rows without end
+        self._connection.set_progress_handler(lambda: time.monotonic() > end, 100_000)
+        self.close = self._connection.close
+
+    def rows(self, query: str, *values: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query: the number of an item, and texts."""
+        for item, *cells in self._connection.execute(query, values):
+            if any(isinstance(cell, bytes) for cell in cells):
+                raise ValueError("a text is binary")
+            texts = ["" if cell is None else str(cell) for cell in cells]
+            self._left -= LEAST_ROW + sum(map(len, texts))
+            if self._left < 0:
+                raise ValueError("it has more text than its size allows")
+            yield item, *texts
+
+
+def _entries(library: _Library, collection: str) -> dict[int, dict[str, Any]]:
+    """Return the references of a library by the numbers of their items, as `rispy` writes them."""
+    values: defaultdict[int, dict[str, str]] = defaultdict(dict)
+    for item, name, value in library.rows(_VALUES):
+        values[item][name] = value
+    authors: defaultdict[int, list[str]] = defaultdict(list)
+    for item, last, first in library.rows(_AUTHORS):
+        authors[item].append(", ".join(filter(None, (last, first))))
+    tags: defaultdict[int, list[str]] = defaultdict(list)
+    for item, tag in library.rows("SELECT itemID, name FROM itemTags JOIN tags USING (tagID) ORDER BY name"):
+        tags[item].append(tag)
+    kept = {item for (item,) in library.rows(_COLLECTED, collection)} if collection else None
+    return {
+        item: {**_entry(TYPES.get(kind, "GEN"), values[item]), "authors": authors[item], "keywords": tags[item]}
+        for item, _, kind in library.rows(_ITEMS)
+        if kept is None or item in kept
+    }
+
+
+def _entry(kind: str, values: Mapping[str, str]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"type_of_reference": kind}
+    entry |= {ris: " ".join(values[name].split()) for name, ris in FIELDS.items() if values.get(name)}
+    if notes := entry.pop("notes", ""):
+        entry["notes"] = [notes]
+    start, _, end = values.get("pages", "").partition("-")
+    entry |= {name: page.strip() for name, page in (("start_page", start), ("end_page", end.strip("-"))) if page}
+    if date := values.get("date", "").split(" ")[0]:  # "2019-03-00 March 2019": sortable, then as it was typed
+        entry |= {"year": date[:4], "date": re.sub(r"(-00)+$", "", date).replace("-", "/")}
+    if values.get("url"):
+        entry["urls"] = [values["url"]]
+    return entry
+
+
+def _write(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+    """Write references as RIS, unless the file has them already."""
+    text = "".join("\n".join(_lines(entry)) + "\n\n" for entry in entries)
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
+
+
+def _lines(entry: Mapping[str, Any]) -> Iterator[str]:
+    import rispy
+
+    written: str = rispy.dumps([dict(entry)])
+    yield from written.splitlines()[1:]  # after the number of the record

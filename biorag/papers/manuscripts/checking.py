@@ -1,0 +1,286 @@
+"""The check of a manuscript: what is wrong with its references, and with what it cites them for, the worst first."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from biorag.api.session import Session
+from biorag.corpus.enriching import Find
+from biorag.errors import OfflineError, ServiceError
+from biorag.papers.manuscripts.manuscript import CitedClaim, CitingSentence, ListedReference, Manuscript
+from biorag.papers.manuscripts.matching import Difference, Match, differences, is_same, matched, named
+from biorag.papers.manuscripts.reading import read_manuscript
+from biorag.references.reference import has_concern, reference_of, texts
+from biorag.registries import ENRICHERS
+from biorag.types import Progress, Snippet, Stance, Verdict
+
+logger = logging.getLogger(__name__)
+
+LEAST_WORDS = 3  # of a claim that is judged
+SURE_FROM = 0.8  # a reader's probability of "neither" from which a record is said not to support a claim
+DIGITS = 4  # of probabilities
+
+
+class FindingKind(StrEnum):
+    """What is wrong, the most harmful first."""
+
+    NOT_FOUND = "not_found"
+    WRONG_IDENTIFIER = "wrong_identifier"
+    RETRACTED = "retracted"
+    CONTRADICTED = "contradicted"
+    WRONG_METADATA = "wrong_metadata"
+    UNSUPPORTED = "unsupported"
+
+    @property
+    def shown(self) -> str:
+        """The kind in a reader's words."""
+        return self.value.replace("_", " ").capitalize()
+
+
+Judge = Callable[[str, Sequence[Snippet]], Sequence[Stance]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong with a reference, or with what a sentence cites it for; `kind` is None where nobody can be sure.
+
+    `message` says it in a sentence. Of a reference that no sentence cites, `sentence` is "" and the place is its own.
+    """
+
+    kind: FindingKind | None
+    reference: ListedReference
+    message: str
+    sentence: str = ""
+    place: str = ""
+    paragraph: int = 0
+    line: int = 0
+    span: tuple[int, int] = (0, 0)
+    claim: str = ""
+    stance: Stance | None = None
+    fields: tuple[Difference, ...] = ()
+    record: Snippet | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its JSON."""
+        stance, record = self.stance, self.record
+        return {
+            "kind": self.kind.value if self.kind else "not_sure",
+            "message": self.message,
+            "reference": self.reference.text,
+            "key": self.reference.key,
+            "sentence": self.sentence,
+            "claim": self.claim,
+            "place": self.place,
+            "verdict": stance.verdict.value if stance else None,
+            "probability": round(stance.probability, DIGITS) if stance else None,
+            "quote": stance.quote if stance else "",
+            "fields": [one._asdict() for one in self.fields],
+            "id": record.id if record else None,
+            "pmid": record.pmid if record else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The check of a manuscript; `not_sure` are pairs that the evidence does not decide, and are no findings."""
+
+    manuscript: Manuscript
+    index: str
+    findings: tuple[Finding, ...]
+    not_sure: tuple[Finding, ...]
+    counts: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON that `biorag check --json` prints."""
+        sentences = self.manuscript.sentences
+        return {
+            "file": self.manuscript.file,
+            "index": self.index,
+            "references": len(self.manuscript.references),
+            "citing_sentences": len(sentences),
+            "counts": dict(self.counts),
+            "findings": [one.to_json() for one in self.findings],
+            "not_sure": [one.to_json() for one in self.not_sure],
+            "unlisted": [
+                {"mark": mark, "sentence": one.text, "place": one.paragraph.place}
+                for one in sentences
+                for mark in one.unlisted
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def check_manuscript(
+    session: Session, file: Path, references: Sequence[Path], enrich: str | None, progress: Progress
+) -> CheckReport:
+    """Check whether a manuscript's citations hold; see `Session.check`."""
+    manuscript = read_manuscript(file, references)
+    with session.stored() as (index, manifest):
+        matches = matched(manuscript.references, index, manifest.encoder.dimension)
+    if enrich is not None:
+        find = ENRICHERS.named(enrich).load()(session.settings.services)
+        matches = enriched(matches, find, enrich, progress)
+    return checked(manuscript, matches, session.stances, session.name, progress)
+
+
+def checked(
+    manuscript: Manuscript, matches: Sequence[Match], judge: Judge, index: str, progress: Progress
+) -> CheckReport:
+    """Return the findings on matched references and on what sentences cite them for."""
+    by_key = {match.reference.key: match for match in matches}
+    first: dict[str, tuple[CitingSentence, CitedClaim]] = {}
+    pairs = [(one, claim) for one in manuscript.sentences for claim in one.claims]
+    for one, claim in pairs:
+        first.setdefault(claim.key, (one, claim))
+    findings = [
+        _placed(finding, *first.get(match.reference.key, (None, None)))
+        for match in matches
+        for finding in _of_reference(match, index)
+    ]
+    judgements: list[Finding] = []
+    counts: Counter[str] = Counter()
+    with progress("Judging", len(pairs)) as advance:
+        for one, claim in pairs:
+            match = by_key.get(claim.key)
+            evidence = (
+                [snippet for snippet in match.snippets if snippet.content not in ("", snippet.title)] if match else []
+            )
+            if match is None or not evidence or len(claim.claim.split()) < LEAST_WORDS:
+                counts["not_judged"] += 1
+            else:
+                stance, snippet = max(zip(judge(claim.claim, evidence), evidence, strict=True), key=_strength)
+                counts["supported"] += stance.verdict is Verdict.SUPPORTED
+                judgements += [_placed(finding, one, claim) for finding in _of_claim(match.reference, stance, snippet)]
+            advance(1)
+    found = [one for kind in FindingKind for one in (*findings, *judgements) if one.kind is kind]
+    not_sure = tuple(one for one in judgements if one.kind is None)
+    of_kinds = Counter(one.kind.value for one in found if one.kind)
+    return CheckReport(
+        manuscript,
+        index,
+        tuple(found),
+        not_sure,
+        {
+            **{kind.value: of_kinds[kind.value] for kind in FindingKind},
+            "not_sure": len(not_sure),
+            **{name: counts[name] for name in ("supported", "not_judged")},
+        },
+        (*manuscript.notes, *_corrections(matches)),
+    )
+
+
+def _placed(finding: Finding, sentence: CitingSentence | None, claim: CitedClaim | None) -> Finding:
+    """Return a finding at the sentence that it is of, or else at the reference itself."""
+    if sentence is None or claim is None:
+        reference = finding.reference
+        return replace(finding, place=reference.place, paragraph=reference.paragraph, line=reference.line)
+    where = sentence.paragraph
+    return replace(
+        finding,
+        sentence=sentence.text,
+        claim=claim.claim if finding.stance else "",
+        place=where.place,
+        paragraph=where.number,
+        line=where.line,
+        span=sentence.span,
+    )
+
+
+def _of_reference(match: Match, index: str) -> Iterator[Finding]:
+    """Yield what is wrong with a reference, whatever it is cited for."""
+    reference = match.reference
+    foreign = "; ".join(f"its {one.field} {one.manuscript} belongs to “{one.record}”" for one in match.foreign)
+    if not match.snippets:
+        where = f"neither in index {index!r} nor at {match.service}" if match.service else f"not in index {index!r}"
+        message = "; ".join(filter(None, [f"no record found: {where}", foreign]))
+        yield Finding(FindingKind.NOT_FOUND, reference, message, fields=match.foreign)
+        return
+    record = match.snippets[0]
+    numbers = tuple(one for one in match.differences if one.field in ("PMID", "DOI"))
+    if wrong := (*match.foreign, *numbers):
+        own = reference_of(record)
+        right = "; ".join(filter(None, [f"PMID {own.pmid}" if own.pmid else "", f"DOI {own.doi}" if own.doi else ""]))
+        stated = "; ".join(f"its {one.field} {one.manuscript} is not this paper's" for one in numbers)
+        message = "; ".join(filter(None, [foreign, stated, f"the paper of this title has {right}" if right else ""]))
+        yield Finding(FindingKind.WRONG_IDENTIFIER, reference, message, fields=wrong, record=record)
+    if any(snippet.retracted for snippet in match.snippets):
+        notices = ", ".join(f"PMID {one}" if one.isdigit() else one for one in texts(record.metadata, "retraction"))
+        message = "the paper was retracted" + (f": {notices}" if notices else "")
+        yield Finding(FindingKind.RETRACTED, reference, message, record=record)
+    elif has_concern(record):
+        yield Finding(FindingKind.RETRACTED, reference, "an expression of concern was published on it", record=record)
+    if fields := tuple(one for one in match.differences if one not in numbers):
+        message = "; ".join(f"{one.field}: “{one.manuscript}”, but “{one.record}” in the record" for one in fields)
+        yield Finding(FindingKind.WRONG_METADATA, reference, message, fields=fields, record=record)
+
+
+def _strength(judged: tuple[Stance, Snippet]) -> tuple[int, float]:
+    """Return how much of what a record says of a claim one of its snippets decides."""
+    order = (Verdict.UNSUPPORTED, Verdict.UNSURE, Verdict.CONTRADICTED, Verdict.SUPPORTED)
+    return order.index(judged[0].verdict), judged[0].probability
+
+
+def _of_claim(reference: ListedReference, stance: Stance, record: Snippet) -> Iterator[Finding]:
+    """Yield what the evidence says against a claim, or that it does not decide it."""
+    if stance.verdict is Verdict.CONTRADICTED:
+        yield Finding(
+            FindingKind.CONTRADICTED, reference, "the cited paper says otherwise", stance=stance, record=record
+        )
+    elif stance.verdict is Verdict.UNSUPPORTED and stance.basis == "reader" and stance.probability >= SURE_FROM:
+        message = "the cited abstract does not say so"
+        yield Finding(FindingKind.UNSUPPORTED, reference, message, stance=stance, record=record)
+    elif stance.verdict is not Verdict.SUPPORTED:
+        yield Finding(None, reference, "not sure whether the cited paper says so", stance=stance, record=record)
+
+
+def _corrections(matches: Sequence[Match]) -> Iterator[str]:
+    for match in matches:
+        if match.snippets and (errata := texts(match.snippets[0].metadata, "errata")):
+            yield f"reference {match.reference.key} has corrections: {', '.join(errata)}"
+
+
+def enriched(matches: Sequence[Match], find: Find, service: str, progress: Progress) -> list[Match]:
+    """Return matches with the records that a service has of references which the index lacks.
+
+    A service that fails ends the asking with a warning: those left are as they were. Raises `OfflineError`.
+    """
+    found = list(matches)
+    lacking = [n for n, match in enumerate(matches) if not match.snippets]
+    try:
+        with progress(f"Asking {service}", len(lacking)) as advance:
+            for n in lacking:
+                found[n] = _asked(matches[n], find, service)
+                advance(1)
+    except OfflineError:
+        raise
+    except ServiceError as error:
+        logger.warning("%s; references that are left were looked for in the index alone", error)
+    return found
+
+
+def _asked(match: Match, find: Find, service: str) -> Match:
+    """Return a match with a service's record, by its numbers if that has its title, else by title."""
+    reference = match.reference
+    foreign = list(match.foreign)
+    facts: dict[str, Any] = {"pmid": reference.read.pmid, "doi": reference.read.doi}
+    for label, name in (("PMID", "pmid"), ("DOI", "doi")):
+        if facts[name] and not any(one.field == label for one in foreign):
+            record = find("", {name: facts[name]})
+            if record and is_same(reference, record, None):
+                lacking = tuple(differences(reference, reference_of(record)))
+                return replace(match, snippets=(record,), differences=lacking, foreign=tuple(foreign), service=service)
+            if record:
+                foreign.append(Difference(label, str(facts[name]), named(record)))
+    record = find(reference.read.title, {}) if reference.read.title else None
+    if record is None:
+        return replace(match, foreign=tuple(foreign), service=service)
+    stated = {one.field for one in foreign}
+    lacking = tuple(one for one in differences(reference, reference_of(record)) if one.field not in stated)
+    return replace(match, snippets=(record,), differences=lacking, foreign=tuple(foreign), service=service)

@@ -1,0 +1,244 @@
+"""Reference lists: where one stands in a manuscript, its items, and what an item says of a publication.
+
+Styles differ (Vancouver, AMA, APA, Harvard, Nature …), so each part is looked for by itself, and none is guessed: what
+could not be read stays empty, and is not compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph, bare
+from biorag.references.reference import Author, Genre, Reference
+
+LONGEST = 3000  # characters of an item that are read
+HEADING = re.compile(
+    r"\W*(?:[0-9IVX]{1,4}\W{1,3})?(?:references?(?: and notes| list| cited)?|bibliography|(?:literature|works) cited|"
+    r"literature|cited literature)\W*",
+    re.IGNORECASE,
+)
+_AFTER = re.compile(
+    r"\W*(?:acknowledge?ments?|appendix|appendices|supplement\w*|supporting information|figures?|tables?|"
+    r"(?:figure|table) legends?|funding|author contributions?|conflicts? of interest|competing interests?|"
+    r"data availability|abbreviations)\b[^.]{0,60}",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(
+    r"\s*(?:\[\^([\w.-]{1,60})\]:|\[(\d{1,5})\]|\(?(\d{1,5})[.)](?=\s)|(\d{1,5})\t|(\d{1,5})\s+(?=[^\W\d_]))\s*"
+)
+_WORDS = re.compile(r"[^\W_]{2,}\W+[^\W_]{2,}|\d{4}")
+_BULLET = re.compile(r"\s*[-*+•]\s+")
+_HAS_YEAR = re.compile(r"\b(?:19|20)\d\d[a-z]?\b")
+DOI = re.compile(r"\b10\.[0-9]{4,9}/[^\s\"<>{}|\\^`]+")
+_DOI_LINK = re.compile(
+    r"(?:https?://(?:dx\.|www\.)?doi\.org/|\bdoi:?\s*)?\b10\.[0-9]{4,9}/[^\s\"<>{}|\\^`]+", re.IGNORECASE
+)
+PMID = re.compile(r"\bPMID\s*:?\s*([0-9]{1,9})\b|pubmed\.ncbi\.nlm\.nih\.gov/([0-9]{1,9})\b", re.IGNORECASE)
+_PMCID = re.compile(r"\bPMC[0-9]{4,9}\b")
+_URL = re.compile(r"\bhttps?://\S+|\bPMCID\s*:?|\bEpub\b[^.;]{0,40}[.;]?")
+_UPPER = "A-ZÀ-ÖØ-ÞĀČĆĐĘĚĞİŁŃŇŌÖŘŚŠŞŤŪŻŽ"
+_PARTICLES = (
+    r"(?:(?:[Vv]an|[Vv]on|[Dd]er?|[Dd]en|[Dd]el|[Dd]ella|[Dd]i|[Dd]a|[Dd]os|[Dd]u|[Ll]a|[Ll]e|el|al|bin|[Tt]en|[Tt]er|"
+    r"’t|'t)\s){0,3}"
+)
+FAMILY = rf"{_PARTICLES}(?:[OD]['’])?[{_UPPER}][\w'’-]{{0,40}}(?:\s(?!et\b|and\b)[{_UPPER}][\w'’-]{{1,40}}){{0,2}}"
+_AUTHOR = re.compile(
+    rf"({FAMILY}),?\s((?:[{_UPPER}](?![a-z])\.?[\s-]?){{1,4}})(?:,?\s(?:Jr|Sr|II|III|IV|2nd|3rd)\b\.?)?(?=[\s,.;:&(]|\Z)"
+)
+_FULL_NAME = re.compile(rf"({FAMILY}),\s([{_UPPER}][a-z]+(?:\s[{_UPPER}]\.?)?)(?=[,.]\s)")
+_BETWEEN = re.compile(r"[\s.]{0,3}(?:[,;]?\s*(?:&|and\b|\.\.\.|…)\s*|[,;]\s*)")
+_ET_AL = re.compile(r"[\s,;.]*\bet\s+al\b\.?", re.IGNORECASE)
+_DATE_AFTER = re.compile(r"[\s.,;:]*\(?((?:19|20)\d\d)[a-z]?(?:,\s[A-Za-z]+(?:\s\d{1,2})?)?\)?[\s.,;:]+")
+_QUOTED = re.compile(r"[“\"]([^“”\"]{15,500})[”\"]")
+_END = re.compile(r"[.?!](?=[\s”\"]|\Z)")
+_NO_END = re.compile(r"(?:\b(?:vs|al|spp?|var|St|Dr|no|approx|cf|ca)|\b[A-Z])\Z")
+_JOURNAL = re.compile(r"[\s.,;:–-]*(?:In:?\s)?([^\d;:]{2,150}?)[\s.,;(]*(?=\d|;|:|\bvol\b|\Z)")
+_YEARS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\(((?:19|20)\d\d)[a-z]?(?:,\s[A-Za-z]+(?:\s\d{1,2})?)?\)",
+        r"\b((?:19|20)\d\d)(?:[\s,]+[A-Z][a-z]{2,8}(?:[-–/\s]*[A-Za-z0-9]{1,9}){0,2})?\s*[;:]",
+        r"\b((?:19|20)\d\d)[a-z]?\b(?!\s*[-–]\s*\d)",
+    )
+)
+_RANGE = r"(?P<pages>[A-Za-z]{0,2}\d{1,8}(?:\s*[-–—]{1,2}\s*[A-Za-z]{0,2}\d{1,8})?)"
+_PLACES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"(?<![\d-])(?P<volume>\d{{1,4}}),?\s*(?:no\.?|number|issue)\s*\d{{1,4}}[^:,]{{0,20}}[:,]\s*(?:pp?\.?\s*)?{_RANGE}",
+        rf"(?<![\d-])(?P<volume>\d{{1,4}})\s*(?:\([^()]{{1,20}}\))?\s*[:,]\s*(?:pp?\.?\s*)?{_RANGE}(?![\d(])",
+    )
+)
+_GROUP = re.compile(
+    r"([^.]{3,100}\b(?:collaborat\w+|groups?|organi[sz]ation|consorti\w+|investigators|committee|network|team|society|"
+    r"association|agency|institutes?|cent(?:er|re)s?|administration|ministry|trialists)\b[^.]{0,40})\.(?=\s)",
+    re.IGNORECASE,
+)
+
+
+class Place(NamedTuple):
+    """Where a publication stands, as the end of a reference says: what could not be read is empty."""
+
+    years: tuple[int, ...]
+    journal: str
+    volume: str
+    pages: str
+
+
+def parted(paragraphs: Sequence[Paragraph]) -> tuple[list[Paragraph], list[Paragraph]]:
+    """Return a manuscript's text and its list of references: what follows its last heading of that name, if any.
+
+    Without a heading it is the paragraphs at the end that are numbered from 1.
+    """
+    headings = [n for n, one in enumerate(paragraphs) if len(one.text) < 60 and HEADING.fullmatch(one.text)]
+    if headings:
+        start = headings[-1]
+        rest = range(start + 1, len(paragraphs))
+        end = next(
+            (n for n in rest if paragraphs[n].is_heading or _AFTER.fullmatch(paragraphs[n].text)), len(paragraphs)
+        )
+        return [*paragraphs[:start], *paragraphs[end:]], list(paragraphs[start + 1 : end])
+    start = next(
+        (n for n, one in enumerate(paragraphs) if _number(one.text) == "1" and _are_numbered(paragraphs[n:])),
+        len(paragraphs),
+    )
+    return list(paragraphs[:start]), list(paragraphs[start:])
+
+
+def _are_numbered(paragraphs: Sequence[Paragraph]) -> bool:
+    """Return whether paragraphs, up to what follows a list, are items numbered from 1, with a year in most."""
+    texts = [line for one in paragraphs for line in one.text.splitlines() if line.strip()]
+    numbers = [_number(text) for text in texts]
+    dated = sum(bool(_HAS_YEAR.search(text)) for text in texts)
+    return numbers == [str(n) for n in range(1, len(texts) + 1)] and 2 * dated > len(texts)
+
+
+def _number(text: str) -> str:
+    match = _NUMBER.match(text)
+    return next(filter(None, match.groups()), "") if match else ""
+
+
+def items(paragraphs: Sequence[Paragraph]) -> list[ListedReference]:
+    """Return the references of a list: an item a paragraph, or a line where lines are numbered or each has a year.
+
+    The key of one without a number is its place in the list.
+    """
+    joined: list[tuple[str, str, Paragraph]] = []
+    lines = list(_lines(paragraphs))
+    has_numbers = sum(bool(_number(text)) for text, _ in lines) * 2 > len(lines)
+    for text, paragraph in lines:
+        number = _number(text) if has_numbers else ""
+        if has_numbers and not number and joined:  # the rest of the item before
+            key, before, first = joined[-1]
+            joined[-1] = key, f"{before} {text.strip()}", first
+            continue
+        start = _NUMBER.match(text) if number else _BULLET.match(text)
+        joined.append((number or str(len(joined) + 1), text[start.end() if start else 0 :], paragraph))
+    references = []
+    for key, text, paragraph in joined:
+        plain = bare(text)
+        references.append(
+            ListedReference(key, plain, read_reference(plain), paragraph.number, paragraph.place, paragraph.line)
+        )
+    return references
+
+
+def _lines(paragraphs: Sequence[Paragraph]) -> Iterator[tuple[str, Paragraph]]:
+    """Yield the lines of a list that may begin an item, with their paragraphs."""
+    for paragraph in paragraphs:
+        lines = [line for line in paragraph.text.splitlines() if _WORDS.search(line)]
+        begins = [bool(_number(line) or _BULLET.match(line)) for line in lines]
+        if any(begins) or all(map(_HAS_YEAR.search, lines)):
+            places = (n for n, line in enumerate(paragraph.text.splitlines()) if _WORDS.search(line))
+            yield from ((line, _at_line(paragraph, n)) for line, n in zip(lines, places, strict=True))
+        elif lines:
+            yield " ".join(lines), paragraph
+
+
+def _at_line(paragraph: Paragraph, offset: int) -> Paragraph:
+    if not paragraph.line or not offset:
+        return paragraph
+    line = paragraph.line + offset
+    return replace(paragraph, line=line, place=f"line {line}")
+
+
+def read_reference(text: str) -> Reference:
+    """Return what an item of a list says of a publication; fields that cannot be read are empty."""
+    text = text[:LONGEST]
+    doi, pmid, pmcid = DOI.search(text), PMID.search(text), _PMCID.search(text)
+    plain = without_numbers(text)
+    authors, end = _authors(plain)
+    dated = _DATE_AFTER.match(plain, end)
+    title, after = _title(plain, dated.end() if dated else end)
+    place = place_in(plain[after:]) if title else place_in(plain[end:])
+    return Reference(
+        id="",
+        title=title,
+        abstract="",
+        genre=Genre.ARTICLE,
+        pmid=int(pmid[1] or pmid[2]) if pmid else None,
+        authors=tuple(authors),
+        date=(int(dated[1]),) if dated else place.years[:1],
+        journal=place.journal if title else "",
+        volume=place.volume,
+        pages=place.pages,
+        doi=doi[0].rstrip(".,;)]'").lower() if doi else "",
+        pmcid=pmcid[0] if pmcid else "",
+    )
+
+
+def without_numbers(text: str) -> str:
+    """Return an item's text without identifiers, addresses and emphasis."""
+    plain = _URL.sub(" ", PMID.sub(" ", _DOI_LINK.sub(" ", text[:LONGEST])))
+    return " ".join(re.sub(r"[*_]{1,3}", "", plain).split())
+
+
+def place_in(tail: str) -> Place:
+    """Return the journal, year, volume and pages in what follows the title of a reference."""
+    years = (int(match[1]) for form in _YEARS if (match := form.search(tail)))
+    journal = _JOURNAL.match(tail)
+    numbers = next((match for form in _PLACES for match in form.finditer(tail) if not _is_year(match["volume"])), None)
+    return Place(
+        tuple(years),
+        journal[1].strip(" .,;:(") if journal else "",
+        numbers["volume"] if numbers else "",
+        re.sub(r"\s*[-–—]+\s*", "-", numbers["pages"]) if numbers else "",
+    )
+
+
+def _is_year(text: str) -> bool:
+    return len(text) == 4 and text[:2] in ("19", "20")
+
+
+def _authors(text: str) -> tuple[list[Author], int]:
+    """Return the authors that a reference begins with, and where they end; () and 0 where it begins otherwise."""
+    authors: list[Author] = []
+    end = position = 0
+    while match := _AUTHOR.match(text, position) or (_FULL_NAME.match(text, position) if not authors else None):
+        authors.append(Author(match[1], match[2].strip(" .-")))
+        end = match.end()
+        between = _BETWEEN.match(text, end)
+        if not between:
+            break
+        position = between.end()
+    if authors and (others := _ET_AL.match(text, end)):
+        end = others.end()
+    if not authors and (group := _GROUP.match(text)):
+        return [Author(group[1].strip(), group=True)], group.end()
+    return authors, end
+
+
+def _title(text: str, start: int) -> tuple[str, int]:
+    """Return the title that begins at a place in a reference, and where it ends."""
+    if quoted := _QUOTED.search(text, start):
+        return quoted[1].rstrip(".,"), quoted.end()
+    while start < len(text) and text[start] in " .,;:–-":
+        start += 1
+    for match in _END.finditer(text, start):
+        title = text[start : match.start()]
+        if len(title.split()) >= 3 and not _NO_END.search(title):
+            return title + match[0].strip("."), match.end()
+    return text[start:].rstrip("."), len(text)

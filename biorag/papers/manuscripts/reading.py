@@ -1,0 +1,360 @@
+"""Manuscripts of each format, read as paragraphs, references and citing sentences; files beside them are read too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from biorag.corpus.readers import Reader
+from biorag.corpus.sources import Source, reader_of
+from biorag.errors import BadInputError, MissingError
+from biorag.papers.files.documents import html_lines, of_word, web_page
+from biorag.papers.files.pdf_layout import laid_out, plain, without_references
+from biorag.papers.files.texts import plain_value, text_lines, without_front
+from biorag.papers.manuscripts.answers import answer_manuscript
+from biorag.papers.manuscripts.citing import LATEX_CITE, Register, citing_sentences
+from biorag.papers.manuscripts.listing import items, parted
+from biorag.papers.manuscripts.manuscript import CLOSE, OPEN, ListedReference, Manuscript, Paragraph
+from biorag.references.reference import reference_of
+from biorag.references.vancouver import citation
+
+BESIDE = (".bib", ".ris", ".nbib")  # files of references beside a manuscript that are read
+_SUP = re.compile(r"<sup>([^<]{1,200})</sup>|\^([\d,;–\- ]{1,60})\^")
+_SETEXT = re.compile(r"=+|-+")
+_FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
+_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)[\s#]*")
+_COMMENT = re.compile(r"(?<!\\)%.*")
+_COMMAND = re.compile(r"\\[A-Za-z@]{1,30}\*?(?:\[[^\]]{0,200}\])?|[{}]")
+_NOTHING = re.compile(
+    r"\\(?:nocite|bibliographystyle|label|ref|input|include|usepackage)\*?(?:\[[^\]]{0,200}\])?\{[^{}]{0,400}\}"
+)
+_SECTION = re.compile(r"\\(?:part|chapter|(?:sub)*section|paragraph)\*?\{([^{}]{0,300})\}")
+_BIBITEM = re.compile(r"\\bibitem(?:\[[^\]]{0,300}\])?\{([^{}]{1,200})\}")
+_BIBLIOGRAPHY = re.compile(r"\\(?:bibliography|addbibresource)(?:\[[^\]]{0,200}\])?\{([^{}]{1,400})\}")
+_INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]{1,200})\}")
+_RAISED_DIGITS = re.compile(r"(?<=[^\W\d_]|[.,;:)\]%”\"])\d{1,3}(?:\s?[,–-]\s?\d{1,3}){0,30}")
+LONGEST_LATEX = 20_000  # characters of a paragraph that is read as LaTeX; of a longer one commands are dropped
+
+
+class Content(NamedTuple):
+    """What a format gives: paragraphs, its list if it is apart from them, names of files of references, and notes."""
+
+    paragraphs: Sequence[Paragraph]
+    listed: Sequence[ListedReference] | None = None
+    named: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+def read_manuscript(path: Path, references: Sequence[Path] = ()) -> Manuscript:
+    """Read a manuscript, and the references in `references`, else in files beside it of its name, or the only one.
+
+    Raises `MissingError` if a file is not there; `BadInputError` if it cannot be read, or cites nothing.
+    """
+    for file in (path, *references):
+        if not file.is_file():
+            raise MissingError(f"{file} is not there, or is not a file: name a manuscript")
+    name = path.name.lower()
+    if name.endswith((".json", ".jsonl")):
+        return answer_manuscript(path)
+    if name.endswith(tuple(REFUSED)):
+        raise BadInputError(f"{path}: {next(why for suffix, why in REFUSED.items() if name.endswith(suffix))}")
+    read = next((read for suffix, read in FORMATS.items() if name.endswith(suffix)), None)
+    if read is None:
+        raise BadInputError(f"{path} is of no kind that 'check' reads: {', '.join(FORMATS)}, .json or .jsonl")
+    content = read(Source(str(path), path))
+    body, listed, ends = _listed(content)
+    files = references or _beside(path, content.named)
+    notes = [*content.notes, *ends]
+    beside = [one for file in files for one in records_of(file, notes)]
+    register = Register([*listed, *beside], body)
+    sentences = tuple(one for paragraph in body for one in citing_sentences(paragraph, register))
+    cited = {claim.key for sentence in sentences for claim in sentence.claims}
+    own = {one.key for one in listed}
+    kept = tuple(one for one in register.all if one.key in own or one.key in cited)
+    if not kept and not any(sentence.unlisted for sentence in sentences):
+        raise BadInputError(
+            f"{path}: no references and no citations in it; 'check' knows numbers, authors with a year, PMIDs, DOIs, "
+            r"\cite and [@key], and a list under a heading such as References"
+        )
+    return Manuscript(str(path), kept, sentences, tuple(notes))
+
+
+def _listed(content: Content) -> tuple[list[Paragraph], list[ListedReference], list[str]]:
+    """Return the paragraphs that may cite, the references that the file itself lists, and notes."""
+    if content.listed is not None:
+        return [one for one in content.paragraphs if not one.is_heading], list(content.listed), []
+    body, listed = parted(content.paragraphs)
+    references = items(listed)
+    double = len(references) - len({one.key for one in references})
+    notes = [f"{double} references have a number that another one has: the first of each counts"] if double else []
+    return [one for one in body if not one.is_heading], references, notes
+
+
+def _beside(path: Path, named: Sequence[str]) -> list[Path]:
+    """Return the files of references beside a manuscript: those that it names, of its own name, or the only one."""
+    folder = path.parent
+    asked = [folder / Path(name).name for name in named]
+    asked = [file if file.suffix else file.with_suffix(".bib") for file in asked]
+    own = [path.with_suffix(suffix) for suffix in BESIDE]
+    for files in (asked, own, [file for file in sorted(folder.iterdir()) if file.suffix.lower() in BESIDE]):
+        there = [file for file in files if file.is_file()]
+        if there and (len(there) == 1 or files is asked or files is own):
+            return there
+    return []
+
+
+def records_of(file: Path, notes: list[str]) -> Iterator[ListedReference]:
+    """Yield the references of a file in BibTeX, RIS, CSL-JSON or MEDLINE; what cannot be read is noted."""
+    source = Source(file.name, file)
+    reader: Reader = reader_of(source).load()
+    for number, (line, record) in enumerate(reader.records(source), 1):
+        try:
+            snippet = reader.parse(record)
+        except ValueError as error:
+            notes.append(f"{file.name}, line {line}: {error}")
+            continue
+        values = getattr(record, "values", None)
+        key = getattr(record, "key", "") or (values.get("id") if isinstance(values, Mapping) else "")
+        read = reference_of(snippet)  # type: ignore[arg-type]
+        read = replace(read, doi=read.doi.lower())
+        yield ListedReference(
+            str(key or number), citation(read), read, place=f"{file.name}, line {line}", is_record=True
+        )
+
+
+# --- formats
+
+
+def _word(source: Source) -> Content:
+    from biorag.papers.manuscripts.word import word_notes, word_paragraphs
+
+    def read(document: Any) -> Content:
+        notes: Mapping[tuple[str, str], int] = {}
+        texts: list[str] = []
+        paragraphs = list(_of_word(word_paragraphs(document)))
+        if not parted(paragraphs)[1]:
+            notes, texts = word_notes(document)
+        if not texts:
+            return Content(paragraphs)
+        place = len(paragraphs) + 1
+        listed = items([Paragraph(f"{n}. {text}", 0, f"note {n}") for n, text in enumerate(texts, 1)])
+        return Content(list(_of_word(word_paragraphs(document, notes)))[:place], listed)
+
+    return of_word(source, read)
+
+
+def _of_word(paragraphs: Iterable[Any]) -> Iterator[Paragraph]:
+    for number, one in enumerate(paragraphs, 1):
+        if one.text.strip():
+            is_heading = one.style.startswith("heading") or one.style == "title"
+            yield Paragraph(one.text, number, f"paragraph {number}", 0, is_heading)
+
+
+def _page(source: Source) -> Content:
+    page = web_page(source)
+    for element in page.iter("sup"):
+        _enclose(element)
+    for element in page.iter("div"):
+        if next(element.iterdescendants("div", "p", "li", "table", "h1", "h2", "h3", "h4", "h5", "h6"), None) is None:
+            element.tag = "p"  # text without a paragraph of its own
+    lines = [(line, text) for line, text in html_lines(page) if text]
+    return Content(
+        [
+            Paragraph(text.lstrip("# "), number, f"line {line}", line, text.startswith("#"))
+            for number, (line, text) in enumerate(lines, 1)
+        ]
+    )
+
+
+def _enclose(element: Any) -> None:
+    """Put raised letters of a page into their signs."""
+    element.text = OPEN + (element.text or "")
+    if len(element):
+        element[-1].tail = (element[-1].tail or "") + CLOSE
+    else:
+        element.text += CLOSE
+
+
+def _markdown(source: Source) -> Content:
+    lines, front = without_front(text_lines(source))
+    paragraphs = list(_of_markdown(lines))
+    named = [plain_value(front, "bibliography")] if front.get("bibliography") else []
+    notes = [one for one in paragraphs if re.match(r"\[\^[\w.-]{1,60}\]:", one.text)]
+    if notes and not parted(paragraphs)[1]:
+        return Content([one for one in paragraphs if one not in notes], items(notes), named)
+    return Content(paragraphs, None, named)
+
+
+def _of_markdown(lines: Iterable[tuple[int, str]]) -> Iterator[Paragraph]:
+    """Yield the paragraphs and headings of Markdown or plain text; code is left out."""
+    block: list[tuple[int, str]] = []
+    number, in_code = 0, False
+
+    def paragraph(is_heading: bool = False) -> Iterator[Paragraph]:
+        nonlocal number
+        if block:
+            number += 1
+            text = "\n".join(line for _, line in block).replace(OPEN, "").replace(CLOSE, "")
+            text = _SUP.sub(lambda match: f"{OPEN}{match[1] or match[2]}{CLOSE}", text)
+            text = re.sub(r"\\([\[\]()*_@^])", r"\1", text)
+            yield Paragraph(text, number, f"line {block[0][0]}", block[0][0], is_heading)
+            block.clear()
+
+    for place, line in lines:
+        heading = _HEADING.fullmatch(line[:1000])
+        if _FENCE.match(line):
+            in_code = not in_code
+        elif line.startswith(":::"):  # pandoc's divisions
+            yield from paragraph()
+        elif in_code:
+            continue
+        elif heading:
+            yield from paragraph()
+            block.append((place, heading[1]))
+            yield from paragraph(is_heading=True)
+        elif _SETEXT.fullmatch(line.strip()) and len(block) == 1:
+            yield from paragraph(is_heading=True)
+        elif re.match(r"\[\^[\w.-]{1,60}\]:", line) or not line.strip():
+            yield from paragraph()
+            block.extend([(place, line)] if line.strip() else [])
+        else:
+            block.append((place, line))
+    yield from paragraph()
+
+
+def _latex(source: Source) -> Content:
+    numbered = [(number, _COMMENT.sub("", line)) for number, line in text_lines(source)]
+    whole = "\n".join(line for _, line in numbered)
+    named = [name.strip() for match in _BIBLIOGRAPHY.finditer(whole) for name in match[1].split(",")]
+    notes = [f"\\input of {name} is not read: check that file too" for name in _INCLUDED.findall(whole)]
+    begin = r"\begin{document}"
+    start = next((n for n, (_, line) in enumerate(numbered) if begin in line), 0)
+    first = [(number, line.rpartition(begin)[2]) for number, line in numbered[start : start + 1]]
+    paragraphs = list(_of_latex([*first, *numbered[start + 1 :]]))
+    listed = [
+        replace(items([Paragraph(text, one.number, one.place, one.line)])[0], key=key)
+        for one in paragraphs
+        for key, text in _bibitems(one.text)
+        if text.strip()
+    ]
+    body = [replace(one, text=_plain_latex(one.text)) for one in paragraphs if not _BIBITEM.search(one.text)]
+    return Content(body, listed, named, notes)
+
+
+def _of_latex(lines: Iterable[tuple[int, str]]) -> Iterator[Paragraph]:
+    """Yield the paragraphs of LaTeX as they stand, headings and items of the bibliography apart."""
+    block: list[tuple[int, str]] = []
+    number = 0
+    for place, line in [*lines, (0, "")]:
+        begins = r"\bibitem" in line or _SECTION.search(line)
+        if block and (begins or not line.strip() or r"\end{thebibliography}" in line):
+            number += 1
+            text = "\n".join(text for _, text in block)
+            yield Paragraph(text, number, f"line {block[0][0]}", block[0][0], bool(_SECTION.fullmatch(text.strip())))
+            block = []
+        if line.strip():
+            block.append((place, line))
+        if _SECTION.fullmatch(line.strip()):
+            number += 1
+            yield Paragraph(line, number, f"line {place}", place, True)
+            block = []
+
+
+def _bibitems(text: str) -> Iterator[tuple[str, str]]:
+    parts = _BIBITEM.split(text)
+    for key, content in zip(parts[1::2], parts[2::2], strict=True):
+        yield key, _plain_latex(content)
+
+
+def _plain_latex(text: str) -> str:
+    """Return LaTeX as text, its citing commands in the signs of marks."""
+    from pylatexenc.latex2text import LatexNodes2Text
+
+    commands: list[str] = []
+
+    def kept(match: re.Match[str]) -> str:
+        commands.append(match[0])
+        return f"{OPEN}{len(commands) - 1}{CLOSE}"
+
+    text = LATEX_CITE.sub(kept, _NOTHING.sub("", text.replace(OPEN, "").replace(CLOSE, "")))
+    text = _SECTION.sub(r"\1", text)
+    try:
+        plain = LatexNodes2Text().latex_to_text(text) if len(text) <= LONGEST_LATEX else _COMMAND.sub("", text)
+    except Exception:  # whatever pylatexenc raises at LaTeX that is none: the words stay
+        plain = _COMMAND.sub("", text)
+    return re.sub(rf"{OPEN}(\d+){CLOSE}", lambda match: commands[int(match[1])], plain)
+
+
+def _pdf(source: Source) -> Content:
+    from biorag.papers.files.pdf import NO_TEXT, TOO_MUCH, read_paper
+
+    paper = read_paper(source)
+    pages = [[line._replace(text=_with_signs(line.text, line.level)) for line in page] for page in paper.lines]
+    if not any(pages):
+        raise BadInputError(f"{source.name}: {NO_TEXT}")
+    notes = [f"page {number}: {fault}" for number, fault in paper.faults.items()]
+    notes += [f"pages from {len(pages) + 1} on are not read: {TOO_MUCH}"] * (len(pages) < paper.pages)
+    body = [
+        Paragraph(text, number, f"page {number}")
+        for number, page in enumerate(laid_out(pages).texts, 1)
+        for text in page.split("\n\n")
+        if text
+    ]
+    _, lines, _ = without_references(pages)
+    listed = [Paragraph(line.text, number, f"page {number}") for number, page in enumerate(lines, 1) for line in page]
+    return Content(body, items(list(_whole_items(listed))), (), notes)
+
+
+def _with_signs(text: str, level: str) -> str:
+    """Return a line of a PDF with its raised numbers in signs: those that its level text does not have there."""
+    bare_level = "".join(level.split())
+
+    def signed(match: re.Match[str]) -> str:
+        around = text[max(0, match.start() - 20) : match.start()].rpartition(" ")[2] + "".join(match[0].split())
+        return match[0] if around in bare_level else f"{OPEN}{match[0]}{CLOSE}"
+
+    return text if "".join(text.split()) == bare_level else _RAISED_DIGITS.sub(signed, text)
+
+
+def _whole_items(lines: Sequence[Paragraph]) -> Iterator[Paragraph]:
+    """Yield the items of a list in a PDF: a line begins one that has the next number, or authors after a full stop."""
+    number = 0
+    block: list[Paragraph] = []
+    has_numbers = sum(bool(re.match(r"\W?\d{1,4}\W", line.text)) for line in lines) * 6 > len(lines)
+    for line in lines:
+        begins = re.match(rf"\W{{0,2}}{number + 1}\b", line.text) if has_numbers else None
+        is_dated = bool(re.search(r"(?:19|20)\d\d", " ".join(one.text for one in block)))
+        ended = not block or (is_dated and re.search(r"[.\d]\s*\Z", block[-1].text))
+        if begins or (not has_numbers and ended and re.match(r"[A-ZÀ-Þ][\w'’-]+,? [A-Z]", line.text)):
+            number += 1
+            if block:
+                yield replace(block[0], text=_joined(block))
+            block = []
+        block.append(line)
+    if block:
+        yield replace(block[0], text=_joined(block))
+
+
+def _joined(lines: Sequence[Paragraph]) -> str:
+    return plain("\n".join(line.text for line in lines))
+
+
+FORMATS: Mapping[str, Callable[[Source], Content]] = {
+    ".docx": _word,
+    ".md": _markdown,
+    ".markdown": _markdown,
+    ".txt": _markdown,
+    ".tex": _latex,
+    ".html": _page,
+    ".htm": _page,
+    ".pdf": _pdf,
+}
+REFUSED = {
+    ".docm": "a Word document with macros, which are never run: save it as .docx",
+    ".doc": "a Word document of before 2007: save it as .docx",
+    ".odt": "an OpenDocument text: save it as .docx",
+    ".rtf": "Rich Text: save it as .docx",
+}

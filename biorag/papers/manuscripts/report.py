@@ -1,0 +1,166 @@
+"""The report on a manuscript: as Markdown, a page, JSON, and SARIF 2.1.0 (OASIS, 2020) for editors and CI."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from biorag.errors import check_name
+from biorag.papers.manuscripts.checking import CheckReport, Finding, FindingKind
+from biorag.references.reference import reference_of
+from biorag.utils.files import json_text
+from biorag.utils.versions import installed_versions
+
+CAUTION = (
+    "“Not found” means that no record is at hand; the reference may still be right. Verdicts rest on the abstracts at "
+    "hand and may be wrong."
+)
+EXPLAINED = {
+    FindingKind.NOT_FOUND: "No record of this reference was found.",
+    FindingKind.WRONG_IDENTIFIER: "The PMID or DOI is another paper's.",
+    FindingKind.RETRACTED: "The cited paper was retracted, or an expression of concern was published on it.",
+    FindingKind.CONTRADICTED: "The cited paper says otherwise.",
+    FindingKind.WRONG_METADATA: "The reference differs from the record.",
+    FindingKind.UNSUPPORTED: "The cited abstract does not say so.",
+}
+LEVELS = {FindingKind.WRONG_METADATA: "warning", FindingKind.UNSUPPORTED: "warning"}
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+NOT_SURE = "Not sure"
+_STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem;border-bottom:1px solid #bbb}
+article{margin:1rem 0;padding:.6rem .9rem;border-left:4px solid #b3261e;background:#f7f7f7}
+article.warning{border-color:#9a6700}article.note{border-color:#777}
+p{margin:.3rem 0}blockquote{margin:.3rem 0;padding-left:.8rem;border-left:2px solid #999}
+.dim{color:#555;font-size:.9rem}
+"""
+
+
+def written(report: CheckReport, format: str) -> str:
+    """Return a report in a format; raise `UsageError` for an unknown one."""
+    check_name("format of a report", format, REPORTS)
+    return REPORTS[format](report)
+
+
+def summary(report: CheckReport) -> str:
+    """Return one sentence on a report: how much was checked, and how much is wrong."""
+    sentences, references = len(report.manuscript.sentences), len(report.manuscript.references)
+    wrong = [f"{count} {name.replace('_', ' ')}" for name, count in report.counts.items() if count]
+    return (
+        f"{references} references, {sentences} citing sentences, checked in index {report.index!r}: "
+        f"{', '.join(wrong) or 'nothing to judge'}"
+    )
+
+
+def parts(finding: Finding) -> Iterator[tuple[str, str]]:
+    """Yield what a report says of a finding, label by label."""
+    yield "Reference", f"[{finding.reference.key}] {finding.reference.text}"
+    if finding.sentence:
+        yield "Sentence", f"{finding.sentence} ({finding.place})"
+    if finding.claim and finding.claim.rstrip(".") not in finding.sentence:
+        yield "Claim", finding.claim
+    if finding.stance and finding.stance.quote:
+        record = reference_of(finding.record) if finding.record else None
+        source = (f" (PMID {record.pmid})" if record.pmid else f" ({record.id})") if record else ""
+        yield "The paper", f"“{finding.stance.quote}”{source}"
+
+
+def sections(report: CheckReport) -> Iterator[tuple[str, str, list[Finding]]]:
+    """Yield the kinds of findings with their levels, the worst first; those that are not sure last."""
+    for kind, findings in groupby(report.findings, key=lambda one: one.kind):
+        assert kind is not None
+        yield kind.shown, LEVELS.get(kind, "error"), list(findings)
+    if report.not_sure:
+        yield NOT_SURE, "note", list(report.not_sure)
+
+
+def markdown(report: CheckReport) -> str:
+    """Return a report as Markdown."""
+    lines = [f"# Citations of {_md(Path(report.manuscript.file).name)}", "", _md(summary(report)), "", CAUTION, ""]
+    for title, _, findings in sections(report):
+        lines += [f"## {title} ({len(findings)})", ""]
+        for finding in findings:
+            lines.append(f"- **{_md(finding.message)}**")
+            lines += [f"  - {label}: {_md(text)}" for label, text in parts(finding)]
+        lines.append("")
+    lines += [f"- note: {_md(note)}" for note in notes(report)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _md(text: str) -> str:
+    return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", " ".join(text.split()))
+
+
+def notes(report: CheckReport) -> Iterator[str]:
+    """Yield what a report says besides findings."""
+    yield from report.notes
+    for sentence in report.manuscript.sentences:
+        yield from (f"{mark} is in no list of references ({sentence.paragraph.place})" for mark in sentence.unlisted)
+
+
+def page(report: CheckReport) -> str:
+    """Return a report as one page of HTML without scripts, which loads nothing."""
+    name = html.escape(Path(report.manuscript.file).name)
+    body = [f"<h1>Citations of {name}</h1>", f"<p>{html.escape(summary(report))}</p>", f"<p class=dim>{CAUTION}</p>"]
+    for title, level, findings in sections(report):
+        body.append(f"<h2>{title} ({len(findings)})</h2>")
+        for finding in findings:
+            rows = [f"<p><b>{html.escape(finding.message)}</b></p>"]
+            for label, text in parts(finding):
+                tag = "blockquote" if label == "The paper" else "p"
+                rows.append(f"<{tag}><span class=dim>{label}:</span> {html.escape(text)}</{tag}>")
+            body.append(f'<article class="{level}">{"".join(rows)}</article>')
+    body += [f"<p class=dim>note: {html.escape(note)}</p>" for note in notes(report)]
+    head = (
+        f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Citations of {name}</title>'
+    )
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head><body>\n'
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
+
+
+def sarif(report: CheckReport) -> str:
+    """Return a report as SARIF 2.1.0; places without lines are logical locations."""
+    kinds = list(FindingKind)
+    rules = [
+        {"id": kind.value, "name": kind.value.title().replace("_", ""), "shortDescription": {"text": EXPLAINED[kind]}}
+        for kind in kinds
+    ]
+    driver = {"name": "biorag", "version": installed_versions(["biorag"]).get("biorag", "0"), "rules": rules}
+    uri = quote(Path(report.manuscript.file).as_posix())
+    results = [_result(finding, kinds.index(finding.kind), uri) for finding in report.findings if finding.kind]
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return json_text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _result(finding: Finding, rule: int, uri: str) -> dict[str, Any]:
+    assert finding.kind is not None
+    physical: dict[str, Any] = {"artifactLocation": {"uri": uri}}
+    if finding.line:
+        physical["region"] = {"startLine": finding.line}
+    location: dict[str, Any] = {"physicalLocation": physical}
+    if finding.place and not finding.line:
+        location["logicalLocations"] = [{"fullyQualifiedName": finding.place}]
+    text = "\n".join([f"{finding.message}.", *(f"{label}: {text}" for label, text in parts(finding))])
+    return {
+        "ruleId": finding.kind.value,
+        "ruleIndex": rule,
+        "level": LEVELS.get(finding.kind, "error"),
+        "message": {"text": text},
+        "locations": [location],
+    }
+
+
+def as_json(report: CheckReport) -> str:
+    """Return a report as one JSON document."""
+    return json_text(report.to_json(), indent=2) + "\n"
+
+
+REPORTS: Mapping[str, Callable[[CheckReport], str]] = {"md": markdown, "html": page, "sarif": sarif, "json": as_json}

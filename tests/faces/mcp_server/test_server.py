@@ -1,0 +1,281 @@
+"""The MCP server by the SDK's own client: in this process, as a process of its own, and over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import anyio
+import pytest
+from mcp import Client
+
+from biorag.api.session import Session
+from biorag.faces.mcp_server.server import LONGEST_ERROR, build_server, one_line
+from biorag.faces.mcp_server.tools import QUOTED
+from biorag.settings.settings import Settings
+from biorag.utils.secrets import remember
+from tests.cli import done, environment, invoke, succeeded, with_exports
+from tests.loopback import Script
+
+NAMES = {"search", "get_snippet", "ask", "verify_claim", "weigh", "cite", "index_info"}
+CLAIM = "Aspirin lowers fever and relieves pain."
+
+
+@pytest.fixture(scope="module")
+def home(small_home):
+    return small_home
+
+
+@pytest.fixture(scope="module")
+def session(home):
+    """An open index, shared."""
+    with Session(Settings.of(home=home, name="default", reader="none")) as session:
+        yield session
+
+
+@pytest.fixture
+def run(home):
+    """Run a command in the home; return the JSON that it prints."""
+    return lambda *words: done(invoke(*words, "--json", home=home, BIORAG_READER="none"))
+
+
+def called(server, *calls, mode="auto"):
+    """Return the results of calls of tools, (name, arguments) each, by one client."""
+
+    async def ask():
+        async with Client(server, mode=mode) as client:
+            return [await client.call_tool(name, arguments) for name, arguments in calls]
+
+    return anyio.run(ask)
+
+
+def value(result):
+    """Return the JSON of a result that is no error, which its text repeats, without the notice that it quotes."""
+    assert not result.is_error, result.content
+    assert json.loads(result.content[0].text) == result.structured_content
+    document = dict(result.structured_content)
+    assert "snippets" in document or "hits" in document or document.get("notice") == QUOTED
+    document.pop("notice", None)
+    return document
+
+
+def refusal(result) -> str:
+    """Return the line of a result that is an error."""
+    assert result.is_error, result
+    (block,) = result.content
+    assert len(block.text.splitlines()) == 1
+    return block.text
+
+
+def timeless(values):
+    """Return an answer or a ranking without its times."""
+    return {name: part for name, part in values.items() if name != "timings_ms"}
+
+
+def described(session):
+    """Return the tools of a server, and its instructions."""
+
+    async def listed():
+        async with Client(build_server(session)) as client:
+            return (await client.list_tools()).tools, client.instructions
+
+    return anyio.run(listed)
+
+
+def test_the_tools_are_read_only_typed_and_say_that_they_quote(session):
+    tools, instructions = described(session)
+    assert {tool.name for tool in tools} == NAMES
+    assert "default" in instructions
+    for tool in tools:
+        assert tool.annotations.read_only_hint
+        assert not tool.annotations.destructive_hint
+        assert tool.output_schema["type"] == "object"
+        assert QUOTED in tool.description
+        assert "\n" not in tool.description
+
+
+def test_every_text_and_list_has_a_bound(session):
+    def parts(schema):
+        yield schema
+        for part in schema.get("anyOf", []):
+            yield from parts(part)
+
+    bounds = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
+    unbounded = {
+        f"{tool.name}.{name}"
+        for tool in described(session)[0]
+        for name, field in tool.input_schema["properties"].items()
+        for part in parts(field)
+        if "enum" not in part and bounds.get(part.get("type"), "type") not in part and "type" in part
+    }
+    assert unbounded == set()
+
+
+def test_search_is_what_the_command_prints(session, run):
+    server = build_server(session)
+    plain, bm25 = called(
+        server,
+        ("search", {"query": "aspirin and fever"}),
+        (
+            "search",
+            {"query": "glucose", "k": 2, "mode": "bm25", "filter": "year>=2003 or year<1", "exclude_pmid": [1004]},
+        ),
+    )
+    assert timeless(value(plain)) == timeless(run("search", "aspirin and fever"))
+    expected = run(
+        *("search", "glucose", "-k", 2, "--mode", "bm25", "--filter", "year>=2003 or year<1", "--exclude-pmid", 1004)
+    )
+    assert timeless(value(bm25)) == timeless(expected)
+    assert [hit["id"] for hit in value(bm25)["hits"]] == ["s3"]
+
+
+def test_the_other_tools_are_what_the_commands_print(session, run, home):
+    server = build_server(session)
+    snippet, verdict, weighed, of_one, info, references, by_pmid = called(
+        server,
+        ("get_snippet", {"id": "s0", "mark": "fever"}),
+        ("verify_claim", {"claim": CLAIM}),
+        ("weigh", {"claim": CLAIM}),
+        ("verify_claim", {"claim": CLAIM, "snippet": "1001"}),
+        ("index_info", {}),
+        ("cite", {"ids": ["s0", "1001"], "format": "bibtex"}),
+        ("get_snippet", {"id": "1002"}),
+    )
+    assert value(snippet) == run("show", "s0", "--name", "default", "--mark", "fever")
+    assert value(snippet)["snippets"][0]["marks"] != []
+    assert value(by_pmid) == run("show", "1002", "--name", "default")
+    assert value(verdict) == run("verify", CLAIM)
+    assert timeless(value(weighed)) == timeless(run("weigh", CLAIM))
+    assert value(of_one) == run("verify", CLAIM, "--snippet", "1001")
+    described, facts = value(info), run("info", "default")
+    assert [described[name] for name in ("name", "snippets", "updated")] == [
+        facts[name] for name in ("name", "snippets", "updated")
+    ]
+    assert described["fields"] == run("info", "default", "--fields")["fields"]
+    assert re.search("[0-9a-f]{64}", json.dumps(described)) is None, "hashes tell an assistant nothing"
+    assert value(references)["ids"] == ["s0", "s1"]
+    assert value(references)["text"].count("@") == 2
+    first = succeeded(invoke("search", "aspirin fever", "-k", 1, "--format", "bibtex", home=home)).stdout
+    assert value(references)["text"].startswith(first.rstrip())
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "part"),
+    [
+        ("search", {"query": "x", "k": 10**9}, "k: give at most 100"),
+        ("search", {"query": " \n\t "}, "the query is empty"),
+        ("search", {"query": "x", "filter": "nowhere=1"}, "no snippet has the field 'nowhere': the fields are"),
+        ("search", {"query": "x", "exclude_pmid": [10**30]}, "exclude_pmid.0: "),
+        ("get_snippet", {"id": "/etc/passwd\0"}, "no snippet '/etc/passwd\\x00'"),
+        ("ask", {"question": "x", "options": {"A": "one"}}, "two options"),
+        ("cite", {"ids": ["s0"] * 51}, "ids: "),
+        ("cite", {"ids": ["s0"], "format": "../x"}, "'../x'"),
+        ("delete", {}, "Unknown tool"),
+    ],
+)
+def test_what_cannot_be_used_is_an_error_of_one_line(session, name, arguments, part):
+    server = build_server(session)
+    refused, afterwards = called(server, (name, arguments), ("search", {"query": "aspirin", "k": 1}))
+    assert part in refusal(refused)
+    assert len(value(afterwards)["hits"]) == 1, "the server answers on"
+
+
+def test_a_bug_is_an_error_without_its_text(session, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("a path: /home/somebody")
+
+    monkeypatch.setattr(Session, "search", broken)
+    (result,) = called(build_server(session), ("search", {"query": "x"}))
+    assert "somebody" not in refusal(result)
+
+
+def test_an_error_is_one_line_that_is_shown_and_repeats_no_secret():
+    remember("sesame-open")
+    assert one_line("a\nb\x1b[31m sesame-open") == "a b\N{REPLACEMENT CHARACTER}[31m …"
+    assert len(one_line("x" * 10_000)) == LONGEST_ERROR + 1
+
+
+def test_a_tool_at_work_does_not_hold_up_the_server(home):
+    script, asked, release = Script(), threading.Event(), threading.Event()
+
+    def slow(body):
+        if not body:
+            return 200, {"data": [{"id": "m"}]}
+        asked.set()
+        assert release.wait(60)
+        return json.dumps({"answer": "Aspirin lowers fever.", "citations": [1]})
+
+    script.rule = slow
+
+    async def meanwhile(server):
+        results = []
+        async with Client(server) as client, anyio.create_task_group() as group:
+
+            async def ask():
+                results.append(await client.call_tool("ask", {"question": "What lowers fever?"}))
+
+            group.start_soon(ask)
+            await anyio.to_thread.run_sync(asked.wait, 60)
+            results.append(await client.call_tool("search", {"query": "aspirin"}))
+            release.set()
+        return results
+
+    with Session(Settings.of(home=home, name="default", llm=script.url, cache=False, reader="none")) as session:
+        searched, answered = anyio.run(meanwhile, build_server(session))
+    assert value(searched)["query"] == "aspirin"
+    assert value(answered)["answer"] == "Aspirin lowers fever."
+    script.close()
+
+
+def variables(home) -> dict[str, str]:
+    return {**os.environ, **environment(with_exports(home), {})}
+
+
+CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+GREETING = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT}
+
+
+@contextmanager
+def serving(home):
+    """Start the server as a host does; give the process once it has answered the greeting."""
+    command = [sys.executable, "-m", "biorag", "mcp"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=variables(home), text=True, **pipes) as process:
+        process.stdin.write(json.dumps(GREETING) + "\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "biorag"
+        yield process
+        process.kill()
+
+
+def test_standard_output_has_the_protocol_alone_and_the_end_of_input_ends_the_server(home):
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
+    call["params"] = {"name": "search", "arguments": {"query": "aspirin"}}
+    half = {**call, "params": {"name": "search", "arguments": {"query": "\ud800 aspirin \udc00", "k": "\U0001f600"}}}
+    with serving(home) as process:
+        process.stdin.write(json.dumps(half) + "\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["result"]["isError"]
+        process.stdin.write("not JSON\n" + json.dumps(call) + "\n")
+        process.stdin.flush()
+        messages = [json.loads(process.stdout.readline())]
+        while messages[-1].get("id") != 2:
+            messages.append(json.loads(process.stdout.readline()))
+        rest, log = process.communicate(timeout=200)
+        assert (process.returncode, rest) == (0, "")
+    assert {message["jsonrpc"] for message in messages} == {"2.0"}
+    assert "Traceback" not in log
+    assert "Index 'default'" in log
+
+
+def test_a_signal_ends_the_server_though_its_input_is_open(home):
+    with serving(home) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(200) == 143
+        assert "Traceback" not in process.stderr.read()

@@ -1,0 +1,249 @@
+"""`biorag serve` as a process: it says where it is, answers, and ends cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import shutil
+import signal
+import socket
+import sys
+import time
+
+import anyio
+import httpx
+import pytest
+
+from biorag.api.session import Session
+from biorag.errors import MissingError, ServiceError, UsageError
+from biorag.faces.server.asking import Asking, WorkQueue, question
+from biorag.faces.server.bodies import AskBody
+from biorag.faces.server.guards import CLIENTS, RateLimiter
+from biorag.faces.server.options import ServeOptions
+from biorag.faces.server.shelf import IDLE_SECONDS, MOST_OPEN, Shelf
+from biorag.indexes.catalogue import rename_index
+from biorag.settings.sources import load_settings
+from biorag.utils.http import GivenUpError
+from biorag.utils.locks import DirectoryLock
+from tests.cli import failed, invoke
+from tests.faces.server.conftest import QUESTION, client_of, serving
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+def test_it_says_where_it_is_and_ends_when_told(demo_home, sent):
+    with serving(demo_home) as served:
+        page = httpx.get(served.url)
+        assert (page.status_code, "from <strong>default</strong>" in page.text) == (200, True)
+        with socket.create_connection(("127.0.0.1", served.port)):  # an idle connection does not keep it
+            assert served.end(sent) == 0
+    assert re.search(r"ready at http://127\.0\.0\.1:\d+/ \(Ctrl-C ends it\)", "".join(served.lines))
+    assert served.lines[-1] == "stopped\n"
+    assert "Traceback" not in "".join(served.lines)
+
+
+def test_the_address_for_other_machines_is_told(demo_home):
+    words = ["--host", "0.0.0.0", "--token", "a token for the test", "--allowed-host", "lab.example.org"]
+    with serving(demo_home, *words) as served:
+        lines = "".join(served.lines)
+        assert f"Other machines reach it at http://lab.example.org:{served.port}/" in lines
+        served.end(signal.SIGINT)
+
+
+def test_a_port_that_is_taken_is_one_sentence(demo_home):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        words = ["serve", "--name", "default", "--port", port]
+        failed(invoke(*words, home=demo_home), 6, f"port {port}", "--port")
+
+
+def test_a_missing_package_names_the_extra(demo_home, monkeypatch):
+    for module in (
+        "biorag.faces.server.running",
+        "biorag.faces.server.app",
+        "biorag.faces.server.api",
+        "biorag.faces.server.openai",
+    ):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    failed(invoke("serve", "--name", "default", home=demo_home), 4, "fastapi", "pip install 'biorag[serve]'")
+
+
+def test_which_hosts_are_answered_for():
+    token = "x" * 16
+    assert ServeOptions().trusted_hosts == ["localhost", "127.0.0.1", "[::1]", "127.0.0.1"]
+    assert ServeOptions(host="0.0.0.0", token=token).trusted_hosts == ["*"]
+    named = ServeOptions(host="2001:db8::7", token=token, allowed_hosts=("lab.example",)).trusted_hosts
+    assert named[3:] == ["[2001:db8::7]", "lab.example"]
+    with pytest.raises(UsageError, match="--allowed-host"):
+        ServeOptions(allowed_hosts=("lab*.example",))
+
+
+def test_a_bucket_fills_again_with_time_and_few_clients_are_kept():
+    now = [0.0]
+    limiter = RateLimiter(2, lambda: now[0])
+    assert [limiter.wait("a"), limiter.wait("a"), limiter.wait("b")] == [0, 0, 0]
+    assert limiter.wait("a") == pytest.approx(30)
+    now[0] += 31
+    assert limiter.wait("a") == 0
+    for number in range(CLIENTS + 5):
+        limiter.wait(str(number))
+    assert len(limiter._buckets) == CLIENTS
+    assert RateLimiter(0).wait("a") == 0
+    assert ServeOptions().rate > 0
+
+
+@pytest.fixture
+def many_home(demo_home, tmp_path):
+    """A home of one index more than a shelf keeps open, besides `default`."""
+    home = tmp_path / "many"
+    shutil.copytree(demo_home, home)
+    for number in range(MOST_OPEN + 1):
+        shutil.copytree(home / "indexes" / "inhalers", home / "indexes" / "copy")
+        rename_index(load_settings({"home": home, "name": "copy"}, None), f"copy{number}")
+    return home
+
+
+def is_free(home, name) -> bool:
+    """Whether an index could be written to, because nothing has it open."""
+    try:
+        DirectoryLock(home / "indexes" / name, exclusive=True).release()
+    except ServiceError:
+        return False
+    return True
+
+
+def test_other_indexes_are_opened_when_they_are_asked_and_closed_again(many_home):
+    now = [0.0]
+    names = [f"copy{number}" for number in range(MOST_OPEN + 1)]
+    with Session(load_settings({"home": many_home, "name": "default"}, None), eager=True) as first:
+        shelf = Shelf(first, others=True, clock=lambda: now[0])
+        assert shelf.names() == [*names, "default", "inhalers"]
+        assert [(each.name, each.snippets) for each in shelf.listed()][-2:] == [("default", 263), ("inhalers", 5)]
+        with shelf.lend() as session:
+            assert session is first
+        for name in names:
+            now[0] += 1
+            assert is_free(many_home, name), "a list of indexes opens none"
+            with shelf.lend(name) as session:
+                assert session.search("hoarseness")[0].snippet.id == "inhaler_3"
+                assert session.name == name
+                assert session._models().encoder is first._models().encoder
+        assert [is_free(many_home, name) for name in names] == [True, False, False, False], "the oldest was closed"
+        with shelf.lend(names[1]) as session:
+            now[0] += IDLE_SECONDS + 1
+            shelf.close_idle()
+            assert [is_free(many_home, name) for name in names] == [True, False, True, True]
+            assert len(session.search("hoarseness")) == 5, "an index that is being asked stays open"
+        with pytest.raises(MissingError, match="no index 'nowhere' here: choose one of copy0"):
+            shelf.lend("nowhere").__enter__()
+        shelf.close_idle(0)
+        assert is_free(many_home, names[1])
+        with pytest.raises(MissingError, match=r"choose one of default$"):
+            Shelf(first, others=False).lend("inhalers").__enter__()
+
+
+def test_without_a_name_the_page_has_all_indexes_and_with_one_that_alone(session):
+    with client_of(session, others=True) as client:
+        home = client.get("/").text
+        assert re.findall(r'href="/\?index=(\w+)"( aria-current="true")?', home)[2:] == [  # after the ways home
+            ("default", ' aria-current="true"'),
+            ("inhalers", ""),
+        ]
+        assert "5 snippets, 0." in home
+        chosen = client.get("/?index=inhalers").text
+        assert 'name="index" value="inhalers"' in chosen
+        assert "What is known about" in chosen
+        answer = client.get("/ask", params={"index": "inhalers", "question": "Does hoarseness occur?"}).text
+        assert "Haas M · 2016 · Airway Letters · Observational study" in answer
+        assert '<a href="/ask?index=default&amp;question=Does+hoarseness+occur%3F">default</a>' in answer
+        assert client.get("/api/info").json()["name"] == "default", "the APIs ask the first"
+        lost = client.get("/ask", params={"index": "nowhere", "question": "x"})
+        assert (lost.status_code, "There is no index &#39;nowhere&#39; here" in lost.text) == (404, True)
+    with client_of(session) as client:
+        assert "inhalers" not in client.get("/").text
+        assert client.get("/?index=inhalers").status_code == 404
+
+
+def test_a_question_that_is_wrong_stands_in_the_form_again(client):
+    reply = client.get("/ask", params={"question": "Is fever bad?", "filter": "colour=blue"})
+    assert reply.status_code == 400
+    assert ">Is fever bad?</textarea>" in reply.text
+    assert 'value="colour=blue"' in reply.text
+    assert "No snippet has the field &#39;colour&#39;: the fields are content, id, title</p>" in reply.text
+
+
+def test_every_response_is_guarded(client):
+    for path in ("/", "/static/style.css", "/api/info", "/nowhere", "/v1/models", "/openapi.json"):
+        headers = client.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "same-origin")
+        assert headers["cache-control"] in ("no-store", "no-cache")
+        assert "server" not in headers
+
+
+def test_an_answer_is_shown_as_it_is_written_and_then_as_it_was_checked(session, monkeypatch):
+    """The generator is a stand-in that writes in two steps; what is shown in between is marked as not checked."""
+    ask, plain = Session.ask, session.settings
+
+    def slowly(self, question, on_text, **changes):
+        for reply in ('{"answer": "Because <b>', '{"answer": "Because <b>it helps'):
+            on_text(reply)
+            time.sleep(0.6)
+        self.settings = plain
+        return ask(self, question, **changes)
+
+    monkeypatch.setattr(Session, "ask", slowly)
+    monkeypatch.setattr(session, "settings", session.settings.replace(llm="http://127.0.0.1:9"))
+    with client_of(session) as client:
+        begun = client.post("/ask", data={"question": QUESTION}, headers={"hx-request": "true"})
+        name = re.search(r'sse-connect="(/answers/[^"]+)"', begun.text)[1]
+        events = client.get(name).text
+        assert client.get(name).status_code == 404, "it is written once"
+    kinds = re.findall(r"^event: (\w+)$", events, re.MULTILINE)
+    assert (kinds[0], kinds[-2:]) == ("provisional", ["checked", "done"])
+    first, last = events.split("event: checked")
+    assert "not checked yet" in first
+    assert "Because &lt;b&gt;" in first
+    assert 'class="supported"' in last
+    assert "not checked" not in last
+
+
+def test_a_generator_stops_once_nobody_waits(session):
+    async def asked():
+        lend = Shelf(session, others=False).lend
+        with Asking(WorkQueue(1, 1), question(lend, AskBody(question=QUESTION))) as asking:
+            asking.grow("a")
+        with pytest.raises(GivenUpError):
+            asking.grow("ab")
+        assert [reply async for reply in asking.replies(0.01)][:1] in ([], ["a"])
+        with contextlib.suppress(GivenUpError):
+            asking.answer()
+
+    anyio.run(asked)
+
+
+def test_a_silent_reader_is_left_once_nobody_waits(session):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        settings = session.settings.replace(reader=url, reader_model="m", timeout=600.0)
+
+        async def judged():
+            with (
+                Session(settings) as judging,
+                Asking(WorkQueue(1, 1), lambda _: judging.verify("Aspirin lowers fever.")) as asking,
+            ):
+                connection, _ = await asyncio.to_thread(silent.accept)
+                asking.abandon()
+                async for _ in asking.replies(1.0):
+                    pass
+                connection.close()
+                with pytest.raises(GivenUpError):
+                    asking.answer()
+
+        begun = time.monotonic()
+        anyio.run(judged)
+        assert time.monotonic() - begun < 120

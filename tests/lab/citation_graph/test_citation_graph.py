@@ -1,0 +1,286 @@
+"""The graph against a dictionary of sets: built, added to, interrupted, asked; and the files it is built from."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from biorag.corpus.citation_graph import FILE, LARGEST, Graph, open_graph
+from biorag.corpus.sources import Source
+from biorag.errors import BadInputError, BioragError, MismatchError, MissingError, ServiceError
+from biorag.lab.citation_graph import building, sources
+from biorag.lab.citation_graph.building import build
+from biorag.lab.citation_graph.sources import find_citations, read_edges
+from biorag.settings.settings import Settings
+from biorag.utils.locks import DirectoryLock
+from tests.pubmed_records import article, deletions, file_of, record
+
+Edges = list[tuple[int, int]]
+HEADER = b"citing,referenced\n"
+
+
+def nothing(_: int) -> None:
+    """Hear of no progress."""
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Pieces so small that every graph and every file has many."""
+    monkeypatch.setattr(building, "RUN", 16)
+    monkeypatch.setattr(sources, "BLOCK", 64)
+    monkeypatch.setattr("biorag.corpus.sources.CHUNK", 30)
+
+
+def csv(path: Path, edges: Edges) -> Path:
+    path.write_text("citing,referenced\n" + "".join(f"{citing},{cited}\n" for citing, cited in edges))
+    return path
+
+
+def made(folder: Path, *files: Path):
+    return SimpleNamespace(**build(folder, find_citations([str(file) for file in files]), nothing))
+
+
+def reference(edges: Edges) -> dict[int, set[int]]:
+    cited_by: dict[int, set[int]] = {}
+    for citing, cited in edges:
+        if citing != cited:
+            cited_by.setdefault(citing, set()).add(cited)
+    return cited_by
+
+
+def held(graph: Graph) -> dict[int, set[int]]:
+    return {pmid: set(graph.cited(pmid).tolist()) for pmid in graph.pmids().tolist()}
+
+
+def some_edges(seed: int, papers: int = 60, count: int = 700) -> Edges:
+    random = Random(seed)
+    pmids = [1, LARGEST, *random.sample(range(2, LARGEST), papers - 2)]
+    return [(random.choice(pmids), random.choice(pmids)) for _ in range(count)]
+
+
+# --- the graph
+
+
+def test_a_graph_is_what_the_edges_say(tmp_path, small):
+    edges = some_edges(0)
+    report = made(tmp_path / "g", csv(tmp_path / "a.csv", edges))
+    graph, slow = Graph(tmp_path / "g"), reference(edges)
+    assert held(graph) == slow
+    assert (report.papers, report.edges, report.added) == (len(slow), *[sum(map(len, slow.values()))] * 2)
+    assert (report.graph, report.read, report.known) == ("g", 1, 0)
+    assert graph.size() == (report.papers, report.edges)
+    for pmid in [*slow, 2, 77]:
+        cited = slow.get(pmid, set())
+        two = set().union(*(slow.get(other, set()) for other in cited)) - cited - {pmid}
+        hops = graph.neighbourhood(pmid)
+        assert (hops.one_hop.tolist(), hops.two_hop.tolist()) == (sorted(cited), sorted(two))
+        assert all((other in graph.cited(pmid)) == (other in cited) for other in [*slow, 2])
+        assert graph.times_cited(pmid) == sum(pmid in others for others in slow.values())
+    assert graph.times_cited(2**40) == 0
+
+
+def test_a_citation_is_not_counted_across_the_ends_of_numbers(tmp_path):
+    made(tmp_path / "g", csv(tmp_path / "a.csv", [(9, 0x01000000), (9, 0x02000001)]))
+    assert [Graph(tmp_path / "g").times_cited(pmid) for pmid in (0x01000000, 1, 0x00010000)] == [1, 0, 0]
+
+
+@pytest.mark.slow
+@given(parts=st.lists(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=30), max_size=4))
+def test_files_in_steps_are_files_at_once(tmp_path_factory, parts):
+    folder = tmp_path_factory.mktemp("steps")
+    files = [csv(folder / f"{number}.csv", edges) for number, edges in enumerate(parts)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "RUN", 5)
+        made(folder / "once", *files)
+        made(folder / "steps")
+        for file in files:
+            made(folder / "steps", file)
+    once, steps = Graph(folder / "once"), Graph(folder / "steps")
+    assert held(steps) == held(once) == reference([edge for edges in parts for edge in edges])
+    assert steps.sha256 == once.sha256
+    assert len(steps.history) == len({file.read_text() for file in files})
+
+
+def test_a_file_that_is_in_the_graph_is_not_read_again(tmp_path, monkeypatch):
+    first = csv(tmp_path / "a.csv", [(1, 2), (3, 4)])
+    made(tmp_path / "g", first)
+    before = Graph(tmp_path / "g").history
+    monkeypatch.setattr(building, "read_edges", lambda *_: pytest.fail("it was read"))
+    report = made(tmp_path / "g", first, shutil.copy(first, tmp_path / "renamed.csv"))
+    assert (report.read, report.known, report.added, report.edges) == (0, 2, 0, 2)
+    assert Graph(tmp_path / "g").history == before
+
+
+def test_a_file_takes_effect_as_a_whole_and_a_stopped_build_resumes_after_it(tmp_path, small):
+    good, bad = csv(tmp_path / "a.csv", some_edges(1)), csv(tmp_path / "b.csv", some_edges(2))
+    bad.write_text(bad.read_text() + "x,y\n")
+    with pytest.raises(BadInputError, match=r"line 702"):
+        made(tmp_path / "g", good, bad)
+    assert held(Graph(tmp_path / "g")) == reference(some_edges(1))
+    csv(bad, some_edges(2))
+    report = made(tmp_path / "g", good, bad)
+    assert (report.read, report.known) == (1, 1)
+    assert held(Graph(tmp_path / "g")) == reference(some_edges(1) + some_edges(2))
+
+
+def test_an_open_graph_outlives_a_build(tmp_path):
+    made(tmp_path / "g", csv(tmp_path / "a.csv", [(1, 2)]))
+    graph = Graph(tmp_path / "g")
+    made(tmp_path / "g", csv(tmp_path / "b.csv", [(1, 3)]))
+    assert held(graph) == {1: {2}}
+    assert held(Graph(tmp_path / "g")) == {1: {2, 3}}
+
+
+def test_one_build_at_a_time(tmp_path):
+    lock = DirectoryLock(tmp_path / "g", exclusive=True, what="graph")
+    with pytest.raises(ServiceError, match="graph 'g' is being written by process"):
+        made(tmp_path / "g", csv(tmp_path / "a.csv", [(1, 2)]))
+    lock.release()
+
+
+def test_damaged_files(tmp_path):
+    made(tmp_path / "g", csv(tmp_path / "a.csv", [(1, 2)]))
+    path = tmp_path / "g" / FILE
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE papers SET cited = x'010203'")
+    with pytest.raises(MismatchError, match="is damaged"):
+        Graph(tmp_path / "g").cited(1)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    for act in (Graph, made):
+        with pytest.raises(MismatchError, match="of another format: delete the folder and build"):
+            act(tmp_path / "g")
+    (tmp_path / "h").mkdir()
+    (tmp_path / "h" / FILE).write_bytes(b"no database" * 500)
+    for act in (Graph, made):
+        with pytest.raises(MismatchError, match="is damaged"):
+            act(tmp_path / "h")
+
+
+def test_a_graph_that_is_not_there(tmp_path):
+    settings = Settings.of(home=tmp_path, graph="absent")
+    made(settings.graphs / "one", csv(tmp_path / "a.csv", [(1, 2)]))
+    with pytest.raises(MissingError, match="there are one"):
+        open_graph(settings)
+
+
+def test_an_empty_graph(tmp_path):
+    assert made(tmp_path / "g", csv(tmp_path / "a.csv", [(7, 7)])).edges == 0
+    graph = Graph(tmp_path / "g")
+    assert (graph.cited(7).size, graph.neighbourhood(7).two_hop.size, graph.size()) == (0, 0, (0, 0))
+
+
+# --- files
+
+
+def written(folder: Path, content: bytes, name: str = "occ.csv") -> Source:
+    path = folder / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return Source(name, path)
+
+
+def read(source: Source) -> Edges:
+    return [tuple(pair) for pair in np.concatenate(list(read_edges(source))).tolist()]
+
+
+@pytest.mark.parametrize("name", ["occ.csv", "occ.csv.gz"])
+def test_a_csv_is_read_in_blocks(tmp_path, small, name):
+    rows = [(Random(0).randrange(1, 10**8) + n, n + 1) for n in range(500)]
+    content = HEADER + "".join(f"{one},{other}\n" for one, other in rows).encode()
+    assert read(written(tmp_path, content, name)) == rows
+    assert read(written(tmp_path, content.rstrip(b"\n"), name)) == rows
+    assert read(written(tmp_path, content.replace(b"\n", b"\r\n"), name)) == rows
+
+
+def test_a_csv_with_quotes_spaces_and_blank_lines(tmp_path):
+    content = b'\xef\xbb\xbf"Citing", "Referenced"\n"12","3"\n\n 4 , 5 \n6,7'
+    assert read(written(tmp_path, content)) == [(12, 3), (4, 5), (6, 7)]
+    assert read(written(tmp_path, HEADER)) == []
+    with pytest.raises(BadInputError, match="line 1: expected the header citing,referenced"):
+        read(written(tmp_path, b"referenced,citing\n3,4\n"))
+
+
+@pytest.mark.parametrize("row", ["x,1", "1", "1,2,3", "-1,2", "0,5", "5,4294967296", "1.5,2", "99999999999,1"])
+def test_a_bad_row_is_named(tmp_path, small, row):
+    content = HEADER + b"1,2\n3,4\n5,6\n" + row.encode() + b"\n7,8\n"
+    source = written(tmp_path, content)
+    with pytest.raises(
+        BadInputError, match=re.escape(f"occ.csv, line 5: expected two PMIDs, citing,referenced, not '{row}'")
+    ):
+        read(source)
+
+
+def test_a_line_without_an_end(tmp_path, small):
+    with pytest.raises(BadInputError, match="line 2: longer than"):
+        read(written(tmp_path, HEADER + b"1" * 100_000))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(), name=st.sampled_from(["x.csv", "x.xml", "x.csv.gz"]))
+def test_no_file_raises_anything_but_our_errors(tmp_path, content, name):
+    path = tmp_path / name
+    path.write_bytes(HEADER + content if name == "x.csv" else content)
+    with suppress(BioragError):
+        list(read_edges(Source(name, path)))
+
+
+def test_records_cite_what_the_reader_of_snippets_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "EDGES", 7)
+    random = Random(3)
+    records = [record(random, 100 + n) for n in range(60)]
+    wanted = [
+        (one.snippet.pmid, cited)
+        for one in records
+        for cited in one.snippet.metadata.get("references", [])
+        if cited <= LARGEST
+    ]
+    content = file_of(*(one.xml for one in records), deletions(5, 6))
+    assert len(wanted) > 50
+    assert read(written(tmp_path, content, "pubmed.xml.gz")) == wanted
+
+
+def test_a_record_without_a_pmid(tmp_path):
+    bad = article(2, "Two.").replace('<PMID Version="1">2</PMID>', '<PMID Version="1">two</PMID>')
+    source = written(tmp_path, file_of(article(1, "One."), bad), "pubmed.xml")
+    with pytest.raises(BadInputError, match=r"pubmed.xml, line \d+: PMID 'two' is not a positive whole number"):
+        read(source)
+
+
+def test_files_are_found(tmp_path):
+    for name in ("b/two.csv.gz", "a/one.xml", "a/notes.txt", "three.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    files = find_citations([str(tmp_path / "three.csv"), str(tmp_path)])
+    assert [source.path.name for source in files] == ["three.csv", "one.xml", "two.csv.gz", "three.csv"]
+    with pytest.raises(BadInputError, match=r"notes\.txt has no citations: expected names"):
+        find_citations([str(tmp_path / "a" / "notes.txt")])
+    with pytest.raises(MissingError, match="is not there: name PubMed XML"):
+        find_citations(["absent.csv"])
+    (tmp_path / "a" / "one.xml").unlink()
+    with pytest.raises(BadInputError, match="has no citations"):
+        find_citations([str(tmp_path / "a")])
+
+
+def test_a_first_file_that_cannot_be_read_leaves_no_graph(tmp_path):
+    (tmp_path / "bad.csv").write_text("citing,cited\n1,2\n")
+    (tmp_path / "good.csv").write_text("citing,referenced\n1,2\n")
+    bad, good = (Source(name, tmp_path / name) for name in ("bad.csv", "good.csv"))
+    folder = tmp_path / "graph"
+    with pytest.raises(BadInputError, match="line 1"):
+        build(folder, [bad], nothing)
+    assert not (folder / FILE).exists()
+    build(folder, [good], nothing)
+    with pytest.raises(BadInputError, match="line 1"):
+        build(folder, [bad], nothing)
+    assert build(folder, [good], nothing)["edges"] == 1

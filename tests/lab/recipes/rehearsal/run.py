@@ -1,0 +1,176 @@
+"""A rehearsal: every step of a plan on stand-ins for its models, inputs and servers."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from biorag.errors import BadInputError, BioragError, ServiceError
+from biorag.lab.recipes.named_models import models_of, named_in
+from biorag.lab.recipes.plan import Choices, RecipePlan
+from biorag.lab.recipes.recipe import ExperimentRecipe, Figure, FigurePath, NamedModel
+from biorag.lab.recipes.steps import Shared, Step, Workshop, unique
+from biorag.types import Progress
+from tests.lab.recipes.rehearsal import process
+from tests.lab.recipes.rehearsal.inputs import texts, write_input
+from tests.lab.recipes.rehearsal.process import Forker
+from tests.lab.recipes.rehearsal.servers import stand_ins
+
+DATA, HUB, RUN = "data", "hub", "run"
+# What a rehearsal adds to commands, by their first words: real options stay, and work ends after a little.
+BOUNDS: Mapping[tuple[str, ...], Sequence[str]] = {
+    ("train",): ("--max-steps", "2", "--warmup-steps", "1", "--eval-steps", "1"),
+    ("tune", "prompt"): ("--calls", "6", "--questions", "8"),
+    ("bench", "latency"): ("--repetitions", "2", "--seconds", "0", "--index-limit", "4", "--limit", "4"),
+    ("merge",): ("--sample-questions", "3", "--sample-passages", "6"),
+}
+LARGEST = (("--batch-size", 8), ("--nproc-per-node", 2))  # of an option's value: stand-ins fill no larger batch
+SHARE = ("--batch-size", "4")  # of each of several processes
+OK, FAILED, ALIKE, BLOCKED = "ok", "failed", "like", "not run"
+
+
+class Rehearsal(Workshop):
+    """Runs the steps of a rehearsed plan; a step whose like runs is skipped, and one that fails stops no other."""
+
+    forker: Forker
+
+    def __init__(self, folder: Path, plan: RecipePlan, shared: Shared) -> None:
+        super().__init__(folder / RUN, shared)
+        self.likes = alike(plan)
+        self.errors: dict[str, BioragError] = {}
+        threads = {"OMP_NUM_THREADS": "1", "BIORAG_THREADS": "1"}
+        self.environment |= {**threads, "HF_HUB_CACHE": str(folder / HUB), "HF_HUB_OFFLINE": "1"}
+
+    def failed(self, step: Step, error: BioragError) -> None:
+        """Keep the error."""
+        self.errors[step.key] = error
+
+    def standing(self, step: Step) -> Step:
+        """Return the step that runs: a step's like, or itself."""
+        return self.likes.get(step.key, step)
+
+    def command(self, step: Step) -> list[str]:
+        """Return a command that ends after a little work."""
+        *words, as_json = super().command(step)
+        for option, most in LARGEST if step.arguments[0] == "train" else ():
+            if option in words:
+                place = words.index(option) + 1
+                words[place] = str(min(most, int(words[place])))
+        bounds = next((bounds for first, bounds in BOUNDS.items() if step.arguments[: len(first)] == first), ())
+        return [*words, *bounds, *(SHARE if step.processes > 1 else ()), as_json]
+
+    def execute(self, command: Sequence[str], log: Path, variables: Mapping[str, str]) -> tuple[int, bytes]:
+        """Run a command in a forked process; return its exit code and its output."""
+        output = log.with_suffix(".json")
+        code = self.forker.run(f"{process.__name__}:command", list(command), log, output)
+        return code, output.read_bytes()
+
+
+def alike(plan: RecipePlan) -> dict[str, Step]:
+    """Return the step that runs in place of each that the recipe says is like it."""
+    groups = plan.recipe.rehearsal.alike
+    first: dict[tuple[Any, ...], Step] = {}
+    likes = {}
+    for instance in plan.instances:
+        point = []
+        for axis, value in instance.at:
+            group = next((group for group in groups.get(axis, ()) if value in group), None)
+            point.append((axis, group or value))
+        known = first.setdefault((id(instance.template), *point), instance.step)
+        if known.key != instance.step.key:
+            likes[instance.step.key] = known
+    return likes
+
+
+def rehearse(
+    recipe: ExperimentRecipe, scale: str, choices: Choices, out: Path | None, jobs: int, progress: Progress
+) -> dict[str, Any]:
+    """Run every step on stand-ins, and return what became of each, with the figures that no report has.
+
+    Without `out` the files are kept nowhere. Raises as `RecipePlan`, `MissingError` if a step names a model that has no
+    stand-in, and BadInputError if an input has no format.
+    """
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="biorag-") if out is None else nullcontext(str(out)) as place:
+        folder = Path(place).resolve()
+        choices = replace(choices, data=folder / DATA, rehearsed=True)
+        for name, path in RecipePlan(recipe, scale, choices).inputs.items():
+            if not Path(path).exists():
+                write_input(name, recipe.inputs[name], Path(path))
+        plan = RecipePlan(recipe, scale, choices)  # again, since keys have the inputs' contents
+        with stand_ins(plan.servers) as urls:
+            shared = Shared({**plan.settings, "offline": True}, urls, jobs)
+            rehearsal = Rehearsal(folder, plan, shared)
+            also = [process.MTEB] if any("mteb" in step.arguments for step in plan.steps) else []
+            with rehearsal.held(), Forker(rehearsal.environment, folder / "libraries.txt", also) as rehearsal.forker:
+                _write_models(rehearsal, plan, folder / HUB)
+                ran = [step for step in unique(plan.steps) if step.key not in rehearsal.likes]
+                with progress("Steps", len(ran)) as advance:
+                    rehearsal.run_all(ran, advance)
+                return {
+                    "scale": scale,
+                    "steps": _outcomes(plan, rehearsal),
+                    "figures": list(_missing_figures(plan, rehearsal)),
+                    "cpu_seconds": round(rehearsal.forker.cpu_seconds, 1),
+                    "seconds": round(time.perf_counter() - started, 1),
+                }
+
+
+def _write_models(rehearsal: Rehearsal, plan: RecipePlan, hub: Path) -> None:
+    """Write the tiny models, in a process that has the libraries loaded; a model without one fails its step."""
+    known = models_of(plan.recipe)
+    named = {id for step in plan.steps for id in named_in(step.arguments) if id in known}
+    models = {id: known[id].model_dump() for id in named}
+    log = hub.with_suffix(".txt")
+    if code := rehearsal.forker.run(f"{__name__}:write_models", [models, str(hub)], log, log.with_suffix(".out")):
+        last = (log.read_text(encoding="utf-8").strip().splitlines() or [f"exit code {code}"])[-1]
+        raise ServiceError(f"the tiny models cannot be made: {last}")
+
+
+def write_models(models_and_hub: tuple[Mapping[str, Any], str]) -> None:
+    """Write the tiny models that are not there into a cache."""
+    from tests.lab.recipes.rehearsal.models import write_model
+
+    models, hub = models_and_hub
+    for id, model in models.items():
+        write_model(id, NamedModel.model_validate(model), Path(hub), [text.content for text in texts()])
+
+
+def _outcomes(plan: RecipePlan, rehearsal: Rehearsal) -> list[dict[str, Any]]:
+    outcomes: list[dict[str, Any]] = []
+    for step in plan.steps:
+        outcome: dict[str, Any] = {"name": step.name, "outcome": OK}
+        if (like := rehearsal.likes.get(step.key)) is not None:
+            outcome = {"name": step.name, "outcome": ALIKE, "like": like.name}
+        elif error := rehearsal.errors.get(step.key):
+            outcome |= {"outcome": FAILED, "error": str(error), "code": error.exit_code}
+        elif (record := rehearsal.finished(step)) is None:
+            outcome |= {"outcome": BLOCKED}
+        else:
+            outcome |= {"seconds": record["seconds"]}
+        outcomes.append(outcome)
+    return outcomes
+
+
+def _missing_figures(plan: RecipePlan, rehearsal: Rehearsal) -> Iterator[str]:
+    """Yield what tables and findings ask for and reports do not have; each once."""
+    asked: list[tuple[str, Figure, FigurePath]] = []
+    for table in plan.recipe.tables:
+        asked += [(table.title, row, column.value) for row in table.rows for column in table.columns]
+    asked += [(finding.text, figure, figure.value) for finding in plan.recipe.findings for figure in finding.both]
+    told = set()
+    each = ((title, figure, path) for title, figure, of in asked for path in ([of] if isinstance(of, str) else of))
+    for title, figure, path in each:
+        for instance in plan.at(figure.step, figure.at):
+            if rehearsal.finished(instance.step):
+                try:
+                    rehearsal.reported(instance.step, path)
+                except BadInputError as error:
+                    if (sentence := f"{title!r}: {error}") not in told:
+                        told.add(sentence)
+                        yield sentence

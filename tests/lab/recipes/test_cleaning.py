@@ -1,0 +1,113 @@
+"""What `biorag indexes clean` removes, and what it must leave."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from biorag.lab.recipes.steps import Step, StepsRun
+from biorag.models.exports import export_folder
+from biorag.models.finding import find_encoder
+from biorag.utils.files import copy_sparse
+from biorag.utils.locks import DirectoryLock
+from tests.cli import done, failed, invoke, succeeded
+
+pytestmark = pytest.mark.models
+MADE, MEASURED = Step("index in-batch, cosine 0", ("index",)), Step("measured", ("bench",))
+TRAINED = Step("retriever", ("train",))
+
+
+@pytest.fixture(scope="module")
+def made(tiny_encoder, tmp_path_factory) -> Path:
+    """A home with the index `one` of an encoder of its own."""
+    home = tmp_path_factory.mktemp("made")
+    shutil.copytree(tiny_encoder, home / "encoder")
+    (home / "corpus.jsonl").write_text(json.dumps({"id": "a", "title": "", "content": "aspirin lowers fever"}))
+    done(invoke("index", home / "corpus.jsonl", "--name", "one", "--encoder", home / "encoder", "--json", home=home))
+    return home
+
+
+@pytest.fixture
+def home(made, tmp_path, own_exports) -> Path:
+    shutil.copytree(made / "indexes", tmp_path / "home" / "indexes", copy_function=copied)
+    for name in exports_of(made, "a-deleted-index", "being-written"):
+        write(tmp_path / "home" / "exports" / name / "model.onnx")
+    return tmp_path / "home"
+
+
+def exports_of(made: Path, *others: str) -> list[str]:
+    """Return the names of the exports that the index uses, the packaged encoder's among them, and others."""
+    models = (find_encoder("starter"), find_encoder(str(made / "encoder")))
+    return [*(export_folder(Path(), files, "bi-encoder").name for files in models), *others]
+
+
+def copied(source: str, target: str) -> None:
+    """Copy a file with its holes, of which an index's files have many."""
+    copy_sparse(Path(source), Path(target))
+
+
+def write(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(range(256)) * 64)
+
+
+@pytest.fixture
+def run(home, tmp_path) -> Path:
+    """The folder of a sweep that made an index, a model and a measurement."""
+    out = tmp_path / "out"
+    for step in (MADE, TRAINED, MEASURED):
+        write(out / StepsRun.manifest_name / f"{step.key}.json")
+    shutil.copytree(home / "indexes" / "one", out / "home" / "indexes" / MADE.title, copy_function=copied)
+    write(out / "home" / "exports" / "hash" / "model.onnx")
+    write(out / "work" / TRAINED.key / "model.safetensors")
+    write(out / "work" / MEASURED.key / "per-question.jsonl")
+    return out
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_exports_that_no_index_and_no_process_uses_go(home, made):
+    failed(invoke("indexes", "clean", "--json", home=home), 2, "give --yes")
+    listed = done(invoke("indexes", "clean", "--dry-run", "--json", home=home))
+    with DirectoryLock(home / "exports" / "being-written", exclusive=True):
+        gone = done(invoke("indexes", "clean", "--yes", "--json", home=home))
+    assert [folder["kind"] for folder in listed["folders"]] == ["export", "export"]
+    assert [Path(folder["path"]).name for folder in gone["folders"]] == ["a-deleted-index"]
+    assert gone["bytes"] == gone["folders"][0]["bytes"] >= 256 * 64
+    assert (listed["removed"], gone["removed"]) == (False, True)
+    assert names(home / "exports") == set(exports_of(made, "being-written"))
+    assert "fever" in succeeded(invoke("search", "fever", "--name", "one", home=home)).stdout
+
+
+def test_an_index_whose_model_is_gone_is_named(home, made, tmp_path):
+    (made / "encoder").rename(tmp_path / "encoder")
+    try:
+        result = invoke("indexes", "clean", "--yes", home=home)
+    finally:
+        (tmp_path / "encoder").rename(made / "encoder")
+    failed(result, 4, "index 'one' needs", "put it back, or run 'biorag indexes delete one'")
+    assert len(names(home / "exports")) == 4
+
+
+def test_a_run_keeps_what_it_measured_and_makes_the_rest_again(home, run):
+    gone = done(invoke("indexes", "clean", "--run", run, "--yes", "--json", home=home))
+    kinds = [folder["kind"] for folder in gone["folders"]]
+    assert kinds == ["export", "export", "index", "export", "model"]
+    assert names(run / "steps") == {f"{MEASURED.key}.json"}
+    assert names(run / "work") == {MEASURED.key}
+    assert names(run / "home" / "indexes") == names(run / "home" / "exports") == set()
+    assert names(home / "indexes") == {"one"}
+
+
+def test_only_the_folder_of_a_run_that_no_process_writes(home, run, tmp_path):
+    failed(
+        invoke("indexes", "clean", "--run", tmp_path / "home", "--yes", home=home), 4, "is not the folder of a sweep"
+    )
+    with StepsRun(run, {}).locked():
+        failed(invoke("indexes", "clean", "--run", run, "--yes", "--json", home=home), 6, "being written")
+    assert names(run / "work") == {TRAINED.key, MEASURED.key}

@@ -1,0 +1,280 @@
+"""`biorag data get`: downloads that break off and resume, the hub's program, and what is left to a person."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import closing
+from email.message import Message
+from functools import partial
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from biorag.lab.recipes import papers
+from biorag.lab.recipes.getting import wanted_inputs
+from biorag.lab.recipes.plan import Choices, RecipePlan
+from biorag.lab.recipes.recipe import load_recipe
+from biorag.lab.recipes.run import recipe_of
+from biorag.utils.files import part_of
+from tests import cli
+from tests.cli import done, failed, succeeded
+from tests.loopback import Loopback
+
+CONTENT = bytes(range(256)) * 9_000  # 2.3 MB
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+RECIPE = """
+title = "A recipe of files"
+[inputs.file]
+what = "a file"
+get = "{url}/set/file.bin"
+licence = "CC0"
+gigabytes = {gigabytes}
+sha256 = "{sha256}"
+[inputs.page]
+what = "a set behind a form"
+get = "{url}/form.html: sign in"
+[inputs.extra]
+what = "a file that may be left out"
+get = "{url}/extra.txt"
+option = "--prompt"
+[inputs.hub]
+what = "a set of the hub"
+get = "hf download org/set --repo-type dataset --include 'chunk/*' --local-dir {{data}}/hub"
+[backbones.starter]
+model = "minilm"
+[scales.full]
+about = "all"
+backbone = "starter"
+[scales.full.inputs]
+file = "{{data}}/set/file.bin"
+page = "{{data}}/page"
+extra = "{{data}}/extra.txt"
+hub = "{{data}}/hub/chunk"
+[[steps]]
+name = "index"
+run = "index demo --name {{name}}"
+"""
+
+
+class FileServer(Loopback):
+    """Serves one file with `If-Range`, and breaks each reply off after the bytes of `cuts`; keeps the requests."""
+
+    def __init__(self) -> None:
+        self.content, self.cuts, self.asked = CONTENT, [], []
+        self.headers = {"ETag": '"one"'}
+        super().__init__()
+
+    def _handler(server):  # noqa: N805
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                server.asked.append(self.headers)
+                status, start = server.part(self.path, self.headers)
+                body = server.content[start:]
+                self.send_response(status)
+                headers = {"Content-Length": str(len(body)), **server.headers}
+                if status == 206:
+                    end = len(server.content) - 1
+                    headers["Content-Range"] = f"bytes {start}-{end}/{len(server.content)}"
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
+
+        return Handler
+
+    def part(self, path: str, headers: Message) -> tuple[int, int]:
+        """Return the status, and the first byte that is sent."""
+        if path not in ("/set/file.bin", "/extra.txt"):
+            return 404, len(self.content)
+        if (asked := headers["Range"]) is None or headers["If-Range"] not in (None, self.headers.get("ETag")):
+            return 200, 0
+        start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        return (206, start) if start < len(self.content) else (416, len(self.content))
+
+
+@pytest.fixture
+def server():
+    with closing(FileServer()) as started:
+        yield started
+
+
+@pytest.fixture
+def get(tmp_path, server):
+    """Run `biorag data get` with the recipe above; what it gets goes into the folder `data`."""
+
+    def get(*words: object, sha256: str = "", gigabytes: float = 0.1, **variables: object):
+        recipe = tmp_path / "recipe.toml"
+        recipe.write_text(RECIPE.format(url=server.url, sha256=sha256, gigabytes=gigabytes))
+        words = ("data", "get", recipe, *words, "--data", tmp_path / "data")
+        return cli.invoke(*words, **{"BIORAG_RETRIES": 0, **variables})
+
+    return get
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    return tmp_path / "data" / "set" / "file.bin"
+
+
+def ranges(server: FileServer) -> list[tuple[str | None, str | None]]:
+    return [(headers["Range"], headers["If-Range"]) for headers in server.asked]
+
+
+def test_a_download_that_broke_off_is_resumed_by_the_next_run(get, server, file):
+    server.cuts = [1_500_000]
+    failed(get("file", "--yes", "--json"), 6, "the file broke off", "which resumes", file)
+    assert not file.exists()
+    assert part_of(file).read_bytes() == CONTENT[:1_500_000]
+    report = done(get("file", "--yes", "--json"))
+    assert file.read_bytes() == CONTENT
+    assert [path.name for path in file.parent.iterdir()] == ["file.bin"], "nothing is left beside it"
+    assert ranges(server) == [(None, None), ("bytes=1499999-", '"one"')]
+    assert [(one["name"], one["path"], one["got"]) for one in report["inputs"]] == [("file", str(file), True)]
+    assert done(get("file", "--yes", "--json"))["inputs"] == [], "it is there"
+
+
+def test_a_download_is_tried_again_within_a_run(get, server, file):
+    server.cuts = [100_000, 700_000, 0]
+    succeeded(get("file", "--yes", BIORAG_RETRIES=3))
+    assert file.read_bytes() == CONTENT
+    assert [asked for asked, _ in ranges(server)] == [None, "bytes=99999-", "bytes=799998-", "bytes=799997-"]
+
+
+def test_a_part_of_a_file_that_has_changed_since_is_dropped(get, server, file):
+    server.cuts = [1_000_000]
+    get("file", "--yes")
+    server.content, server.headers = CONTENT[::-1], {"ETag": '"two"'}
+    succeeded(get("file", "--yes"))
+    assert file.read_bytes() == CONTENT[::-1]
+
+
+def test_without_a_version_only_a_known_hash_lets_a_part_be_resumed(get, server, file):
+    server.headers, server.cuts = {"ETag": 'W/"weak"'}, [1_000_000, 1_000_000]
+    get("file", "--yes")
+    get("file", "--yes")
+    succeeded(get("file", "--yes", sha256=SHA256))
+    assert file.read_bytes() == CONTENT
+    assert ranges(server) == [(None, None), (None, None), ("bytes=999999-", None)]
+
+
+def test_a_whole_part_is_put_in_place(get, server, file):
+    """A run was killed after the last byte."""
+    file.parent.mkdir(parents=True)
+    part_of(file).write_bytes(CONTENT)
+    succeeded(get("file", "--yes", sha256=SHA256))
+    assert file.read_bytes() == CONTENT
+    assert ranges(server) == [(f"bytes={len(CONTENT) - 1}-", None)]
+
+
+def test_a_file_of_another_hash_is_not_kept(get, server, file):
+    failed(get("file", "--yes", "--json", sha256="0" * 64), 5, f"SHA-256 {SHA256[:12]}, not 000000000000 as published")
+    assert not file.exists()
+    assert part_of(file).read_bytes() == b""
+
+
+def test_a_part_longer_than_the_file_begins_anew(get, server, file):
+    file.parent.mkdir(parents=True)
+    part_of(file).write_bytes(CONTENT + b"more")
+    failed(get("file", "--yes", "--json", sha256=SHA256), 6, "answered 416")
+    succeeded(get("file", "--yes", sha256=SHA256))
+    assert file.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("headers", "part"),
+    [
+        ({"Content-Type": "text/html; charset=utf-8"}, "a page, not a file"),
+        ({"Content-Encoding": "gzip"}, "compressed"),
+    ],
+)
+def test_what_is_not_the_file_is_not_kept(get, server, file, headers, part):
+    server.headers = headers
+    failed(get("file", "--yes", "--json"), 6, part, f"or put the file at {file} by hand")
+    assert not file.exists()
+
+
+def test_what_cannot_be_got_is_one_sentence(get, server, tmp_path, file):
+    failed(get("fil", "--json"), 2, "unknown input 'fil'", "did you mean file?")
+    failed(get("--scale", "cpu", "--json"), 2, "unknown scale 'cpu'")
+    failed(get("file", "--json"), 2, "no terminal to ask 'Get file, 0.1 GB?'", "--yes")
+    failed(get("file", "--json", "--yes", gigabytes=1e9), 6, "is full", "1,000,000,000,0")
+    failed(get("file", "--yes", "--json", BIORAG_OFFLINE=1), 6, "offline: 127.0.0.1 is not named")
+    assert server.asked == []
+
+
+def test_what_is_left_to_a_person_is_told(get, server, tmp_path):
+    result = succeeded(get("--dry-run"))
+    assert [line.split("\t")[:4] for line in result.stdout.splitlines()[2:]] == [
+        ["file", "0.1", "CC0", "download"],
+        ["page", "unknown", "", "by hand"],
+        ["hub", "unknown", "", "hub"],
+    ]
+    assert f"page, by hand: put it at {tmp_path / 'data' / 'page'}; {server.url}/form.html: sign in" in result.stderr
+    assert not (tmp_path / "data").exists()
+    succeeded(get("extra", "--yes"))
+    assert (tmp_path / "data" / "extra.txt").read_bytes() == CONTENT, "what may be left out is got if it is named"
+
+
+class Hub(Loopback):
+    """A hub with one data set of three files, of which it does not give those in `broken`."""
+
+    def __init__(self) -> None:
+        self.files = {
+            "chunk/a.jsonl": b'{"id": "a"}\n',
+            "chunk/b.jsonl": b'{"id": "b"}\n',
+            "README.md": b"not asked for",
+        }
+        self.broken, self.is_up = set(), True
+        super().__init__()
+
+    def respond(self, method, path, headers, body):
+        if not self.is_up or (method == "GET" and path.rpartition("/")[2] in self.broken):
+            return 404, b"", {}
+        if "/tree/" in path:
+            rows = [
+                {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+                for name, content in self.files.items()
+            ]
+            return 200, json.dumps(rows).encode(), {"Content-Type": "application/json"}
+        if path.startswith("/api/"):
+            values = {"id": "org/set", "sha": "1" * 40}
+            return 200, json.dumps(values).encode(), {"Content-Type": "application/json"}
+        content = self.files[path.partition(f"/resolve/{'1' * 40}/")[2].replace("%2F", "/")]
+        return 200, content, {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": "1" * 40}
+
+
+@pytest.mark.slow
+def test_a_set_of_the_hub_is_there_once_its_program_has_ended_well(get, tmp_path):
+    data, chunk = tmp_path / "data", tmp_path / "data" / "hub" / "chunk"
+    with closing(Hub()) as hub:
+        run = partial(get, "hub", "--yes", "--json", HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="0", HF_HOME=tmp_path / "hf")
+        hub.broken = {"b.jsonl"}
+        failed(run(), 6, "'hf download org/set", "ended with code", "run the same command again")
+        chunk.mkdir(exist_ok=True)  # the other file may be there
+        recipe = load_recipe(tmp_path / "recipe.toml")
+        assert "hub" in RecipePlan(recipe, "full", Choices(data)).missing(), "a step would read half of it"
+        hub.is_up = False
+        failed(run(), 6, "the hub does not give what 'hf download org/set")
+        hub.broken, hub.is_up = set(), True
+        assert [one["got"] for one in done(run())["inputs"]] == [True]
+    assert sorted(path.name for path in chunk.iterdir()) == ["a.jsonl", "b.jsonl"]
+    assert "hub" not in RecipePlan(recipe, "full", Choices(data)).missing()
+
+
+def test_how_the_inputs_of_the_papers_are_got(tmp_path):
+    ways = {
+        f"{paper} {one.name}": one.way
+        for paper in papers()
+        if "full" in (recipe := load_recipe(recipe_of(paper))).scales
+        for one in wanted_inputs(recipe, "full", tmp_path)
+    }
+    assert {name for name, way in ways.items() if way == "download"} == {"modernbert-colbert mirage"}
+    assert {name for name, way in ways.items() if way == "hub"} == {
+        *("bica marco", "bmretriever pubmed", "bmretriever published"),
+        *("modernbert-colbert documents", "stm published"),
+    }

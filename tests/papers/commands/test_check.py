@@ -1,0 +1,169 @@
+"""`biorag check`: findings by their harm, each format of the report, the commented copy, exit codes, and a service."""
+
+import json
+
+import pytest
+from docx import Document
+
+from biorag.types import Snippet
+from tests.cli import done, failed, invoke, succeeded
+from tests.fakes import ScriptedReader
+
+RECORDS = [
+    ("Isoniazid neuropathy and pyridoxine in adults", "Isoniazid causes neuropathy. It is old.", 11, 2011, {}),
+    ("Statins and hip fracture in older women", "Statins do not prevent hip fracture.", 12, 2012, {"retracted": True}),
+    ("Metformin and weight in young people", "Metformin lowers body weight in young people.", 13, 2013, {}),
+]  # fmt: skip
+LISTED = [
+    "Smith J. Isoniazid neuropathy and pyridoxine in adults. Lancet. 2011;1:2. PMID: 11",
+    "Smith J. Statins and hip fracture in older women. Lancet. 2012;1:2.",
+    "Smith J. Metformin and weight in young people. Lancet. 2003;1:2. PMID: 12",
+    "Roe P. Invented benefits of invented treatments. Lancet. 2014;1:2.",
+]
+SENTENCES = [
+    "Isoniazid causes neuropathy [1].",
+    "Statins prevent hip fracture [2].",
+    "Bananas ripen in the dark of night [3].",
+    "Invention is a benefit to all [4].",
+]
+KINDS = ["not_found", "wrong_identifier", "retracted", "contradicted", "wrong_metadata"]
+
+
+@pytest.fixture(autouse=True)
+def words_alone(monkeypatch):
+    """No test depends on the packaged reader."""
+    monkeypatch.setenv("BIORAG_READER", "none")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, tiny_encoder):
+    folder = tmp_path_factory.mktemp("check")
+    rows = [
+        {"id": f"r{pmid}", "title": title, "content": content, "PMID": pmid, "year": year, "authors": ["Smith, Jane"],
+         "journal": "Lancet", **more}
+        for title, content, pmid, year, more in RECORDS
+    ]  # fmt: skip
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    succeeded(
+        invoke("index", folder / "corpus.jsonl", "--name", "small", "--encoder", tiny_encoder, home=folder / "home")
+    )
+    return folder / "home"
+
+
+def write_docx(path, sentences=SENTENCES):
+    document = Document()
+    document.add_paragraph(" ".join(sentences))
+    document.add_heading("References", 1)
+    for reference in LISTED:
+        document.add_paragraph(reference, style="List Number")
+    document.save(path)
+    return path
+
+
+def test_findings_in_the_order_of_their_harm_and_what_is_not_sure_apart(home, tmp_path):
+    file = write_docx(tmp_path / "paper.docx")
+    report = done(invoke("check", file, "--json", home=home))
+    assert (report["references"], report["citing_sentences"]) == (4, 4)
+    assert [finding["kind"] for finding in report["findings"]] == KINDS
+    invented, foreign, retracted, contradicted, metadata = report["findings"]
+    assert (invented["key"], invented["sentence"], invented["place"]) == ("4", SENTENCES[3], "paragraph 1")
+    assert "not in index 'small'" in invented["message"]
+    assert foreign["fields"][0] == {"field": "PMID", "manuscript": "12", "record": f"{RECORDS[1][0]} (2012)"}
+    assert (foreign["pmid"], foreign["id"]) == (13, "r13")
+    assert (retracted["key"], contradicted["key"]) == ("2", "2")
+    assert (contradicted["verdict"], contradicted["quote"]) == ("contradicted", RECORDS[1][1])
+    assert metadata["fields"] == [{"field": "year", "manuscript": "2003", "record": "2013"}]
+    assert [one["key"] for one in report["not_sure"]] == ["3"]
+    assert report["counts"] == {
+        **dict.fromkeys(KINDS, 1),
+        "unsupported": 0,
+        "not_sure": 1,
+        "supported": 1,
+        "not_judged": 1,
+    }
+
+
+def test_what_a_sure_reader_does_not_find_is_unsupported(home, tmp_path, monkeypatch):
+    monkeypatch.setattr("biorag.engine.load_reader", lambda settings: ScriptedReader(lambda claim, window: (0.1, 0.05)))
+    report = done(invoke("check", write_docx(tmp_path / "paper.docx"), "--json", home=home))
+    assert [finding["kind"] for finding in report["findings"]] == [*KINDS, "unsupported"]
+    last = report["findings"][-1]
+    assert (last["key"], last["message"], last["probability"]) == ("3", "the cited abstract does not say so", 0.85)
+    assert report["not_sure"] == []
+
+
+def test_exit_codes_and_what_a_terminal_shows(home, tmp_path):
+    file = write_docx(tmp_path / "paper.docx")
+    shown = invoke("check", file, "--fail-unsupported", home=home)
+    assert shown.exit_code == 7
+    assert shown.stdout.startswith("4 references, 4 citing sentences")
+    assert (
+        shown.stdout.index("Not found (1)") < shown.stdout.index("Retracted (1)") < shown.stdout.index("Not sure (1)")
+    )
+    clean = tmp_path / "clean.md"
+    clean.write_text(f"{SENTENCES[0]}\n\n# References\n\n1. {LISTED[0]}\n")
+    assert done(invoke("check", clean, "--json", "--fail-unsupported", home=home))["findings"] == []
+    failed(invoke("check", tmp_path / "gone.docx", home=home), 4, "gone.docx")
+    failed(invoke("check", clean, "--commented", tmp_path / "c.docx", home=home), 2, "--commented")
+    failed(invoke("check", clean, "--format", "pdf", home=home), 2, "html")
+    failed(invoke("check", file, "--commented", file, home=home), 2, "is read by this command")
+
+
+def test_reports_as_a_page_markdown_and_sarif(home, tmp_path):
+    file = tmp_path / "a <b>.md"
+    file.write_text(f"{SENTENCES[1]}\n\n# References\n\n1. {LISTED[0]}\n2. {LISTED[1]} <script>alert(1)</script>\n")
+    for name in ("r.html", "r.md", "r.sarif"):
+        succeeded(invoke("check", file, "--out", tmp_path / name, home=home))
+    both = done(invoke("check", file, "--json", "--out", tmp_path / "r.html", home=home))
+    assert both["counts"]["retracted"] == 1
+    page = (tmp_path / "r.html").read_text()
+    assert "<script" not in page and "&lt;script&gt;" in page and "Statins do not prevent hip fracture." in page
+    assert "\\<script\\>" in (tmp_path / "r.md").read_text()
+    run = json.loads((tmp_path / "r.sarif").read_text())["runs"][0]
+    assert [(one["ruleId"], one["level"]) for one in run["results"]] == [
+        ("retracted", "error"),
+        ("contradicted", "error"),
+    ]
+    physical = run["results"][1]["locations"][0]["physicalLocation"]
+    assert (physical["region"]["startLine"], physical["artifactLocation"]["uri"][-14:]) == (1, "a%20%3Cb%3E.md")
+    assert [run["tool"]["driver"]["rules"][one["ruleIndex"]]["id"] for one in run["results"]] == [
+        "retracted",
+        "contradicted",
+    ]
+
+
+def test_comments_stand_at_the_sentences_of_a_copy(home, tmp_path):
+    file = write_docx(tmp_path / "paper.docx")
+    before = file.read_bytes()
+    succeeded(invoke("check", file, "--commented", tmp_path / "copy.docx", home=home))
+    assert file.read_bytes() == before
+    copy = Document(tmp_path / "copy.docx")
+    comments = [(comment.author, comment.text.partition(":")[0]) for comment in copy.comments]
+    assert comments == [("biorag", "Retracted"), ("biorag", "Wrong identifier"), ("biorag", "Not found")]
+    assert [p.text for p in copy.paragraphs] == [p.text for p in Document(file).paragraphs]
+
+
+def test_a_named_service_is_asked_for_what_the_index_lacks(home, tmp_path, monkeypatch):
+    asked = []
+
+    def find(title, facts):
+        asked.append((title, facts))
+        known = Snippet(
+            "9", "Seen elsewhere by nobody but a service", "It is seen.", 9, {"year": 2014, "retracted": True}
+        )
+        return known if title == known.title else None
+
+    monkeypatch.setattr("biorag.corpus.enriching.pubmed", lambda services: find)
+    file = tmp_path / "a.md"
+    elsewhere = "Roe P. Seen elsewhere by nobody but a service. Lancet. 2014;1:2."
+    file.write_text(f"It is seen [1]. It is not seen [2].\n\n# References\n\n1. {elsewhere}\n2. {LISTED[3]}\n")
+    offline = done(invoke("check", file, "--json", home=home))
+    assert [one["message"] for one in offline["findings"]] == ["no record found: not in index 'small'"] * 2
+    assert asked == []
+    report = done(invoke("check", file, "--json", "--enrich", "pubmed", home=home))
+    assert [title for title, _ in asked] == [
+        "Seen elsewhere by nobody but a service",
+        "Invented benefits of invented treatments",
+    ]
+    assert [(one["kind"], one["key"]) for one in report["findings"]] == [("not_found", "2"), ("retracted", "1")]
+    assert "neither in index 'small' nor at pubmed" in report["findings"][0]["message"]

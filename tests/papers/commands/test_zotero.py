@@ -1,0 +1,180 @@
+"""A Zotero library is indexed with its papers, while Zotero keeps it locked, and followed as it changes."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.cli import done, failed, invoke
+from tests.papers.files.papers import BODY, paper
+
+# What Zotero 7 has of these tables, as far as it says what a reference is.
+SCHEMA = """
+    CREATE TABLE itemTypes (itemTypeID INTEGER PRIMARY KEY, typeName TEXT);
+    CREATE TABLE items (itemID INTEGER PRIMARY KEY, itemTypeID INT, key TEXT);
+    CREATE TABLE deletedItems (itemID INTEGER PRIMARY KEY);
+    CREATE TABLE fields (fieldID INTEGER PRIMARY KEY, fieldName TEXT);
+    CREATE TABLE itemDataValues (valueID INTEGER PRIMARY KEY, value);
+    CREATE TABLE itemData (itemID INT, fieldID INT, valueID);
+    CREATE TABLE creators (creatorID INTEGER PRIMARY KEY, firstName TEXT, lastName TEXT, fieldMode INT);
+    CREATE TABLE creatorTypes (creatorTypeID INTEGER PRIMARY KEY, creatorType TEXT);
+    CREATE TABLE itemCreators (itemID INT, creatorID INT, creatorTypeID INT, orderIndex INT);
+    CREATE TABLE itemAttachments (itemID INTEGER PRIMARY KEY, parentItemID INT, linkMode INT, contentType TEXT, path);
+    CREATE TABLE collections (collectionID INTEGER PRIMARY KEY, collectionName TEXT, parentCollectionID INT);
+    CREATE TABLE collectionItems (collectionID INT, itemID INT, orderIndex INT);
+    CREATE TABLE tags (tagID INTEGER PRIMARY KEY, name TEXT);
+    CREATE TABLE itemTags (itemID INT, tagID INT, type INT);
+    INSERT INTO itemTypes VALUES (1, 'journalArticle'), (2, 'attachment'), (3, 'note');
+    INSERT INTO creatorTypes VALUES (1, 'author'), (2, 'editor');
+    INSERT INTO collections VALUES (1, 'Urate', NULL), (2, 'Trials', 1), (3, 'Empty', NULL);
+"""
+GOUT = {
+    "title": "Low-dose colchicine in acute gout",
+    "abstractNote": "Colchicine eases acute gout within a day.",
+    "publicationTitle": "Annals of Gout",
+    "journalAbbreviation": "Ann Gout",
+    "DOI": "10.5555/gout.2019",
+    "date": "2019-03-00 March 2019",
+    "volume": "12",
+    "pages": "100-109",
+}
+RABIES = {"title": "Rabies after bites", "abstractNote": "Rabies is fatal once symptoms begin.", "date": "2001-00-00"}
+TRASHED = {"title": "A paper in the trash", "abstractNote": "Nobody wants this paper any more."}
+
+
+def add(library: sqlite3.Connection, item: int, values: dict[str, str], authors=(), collection=None, tags=()) -> None:
+    library.execute("INSERT INTO items VALUES (?, 1, ?)", (item, f"KEY{item:05}"))
+    for name, value in values.items():
+        field = library.execute("INSERT INTO fields (fieldName) VALUES (?)", (name,)).lastrowid
+        written = library.execute("INSERT INTO itemDataValues (value) VALUES (?)", (value,)).lastrowid
+        library.execute("INSERT INTO itemData VALUES (?, ?, ?)", (item, field, written))
+    for order, (last, first) in enumerate(authors):
+        person = library.execute("INSERT INTO creators VALUES (NULL, ?, ?, 0)", (first, last)).lastrowid
+        library.execute("INSERT INTO itemCreators VALUES (?, ?, 1, ?)", (item, person, order))
+    for name in tags:
+        tag = library.execute("INSERT INTO tags (name) VALUES (?)", (name,)).lastrowid
+        library.execute("INSERT INTO itemTags VALUES (?, ?, 0)", (item, tag))
+    if collection:
+        library.execute("INSERT INTO collectionItems VALUES (?, ?, 0)", (collection, item))
+
+
+@pytest.fixture
+def database(tmp_path) -> Path:
+    """A library of three references, of which one has a PDF that says nothing of itself, and one is in the trash."""
+    path = tmp_path / "Zotero" / "zotero.sqlite"
+    file = path.parent / "storage" / "PDF00001" / "download (3).pdf"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(paper(["LOW DOSE"], "", metadata={"title": "Microsoft Word - final.docx"}))
+    with closing(sqlite3.connect(path)) as library, library:
+        library.executescript(SCHEMA)
+        add(library, 1, GOUT, [("Smith", "John A."), ("van der Berg", "Piet")], collection=2, tags=["gout"])
+        add(library, 2, RABIES, [("Okafor", "Ada")])
+        add(library, 3, TRASHED)
+        library.execute("INSERT INTO deletedItems VALUES (3)")
+        library.execute("INSERT INTO items VALUES (4, 2, 'PDF00001')")
+        library.execute("INSERT INTO itemAttachments VALUES (4, 1, 0, 'application/pdf', 'storage:download (3).pdf')")
+        library.execute("INSERT INTO items VALUES (5, 2, 'PDF00002')")
+        library.execute("INSERT INTO itemAttachments VALUES (5, 2, 0, 'application/pdf', 'storage:../../../gone.pdf')")
+    return path
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, tiny_encoder):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return partial(invoke, home=tmp_path / "home", BIORAG_ENCODER=tiny_encoder)
+
+
+def found(run, question: str) -> list[dict]:
+    return done(run("search", question, "--name", "mine", "--json"))["hits"]
+
+
+def test_a_library_is_read_while_zotero_has_it_open(run, database):
+    with closing(sqlite3.connect(database)) as open_in_zotero:
+        open_in_zotero.execute("BEGIN EXCLUSIVE")
+        done(run("index", "zotero:", "--name", "mine", "--json"))
+    hits = found(run, BODY)
+    pdf = next(hit for hit in hits if "enrolled adults" in hit["content"])
+    assert (pdf["title"], pdf["metadata"]["authors"][0]) == (GOUT["title"], "Smith, John A.")
+    assert (pdf["metadata"]["year"], pdf["metadata"]["doi"]) == (2019, "10.5555/gout.2019")
+    assert pdf["metadata"]["journal"] == "Annals of Gout"
+    assert any("Rabies is fatal" in hit["content"] for hit in found(run, "rabies"))
+    assert not any("Nobody wants" in hit["content"] for hit in found(run, "a paper in the trash"))
+    reference = run("search", BODY, "--name", "mine", "--format", "vancouver").stdout
+    assert "Smith JA, van der Berg P. Low-dose colchicine in acute gout. " in reference
+    assert "2019" in reference and "12:100" in reference, reference
+    assert reference.count("Low-dose colchicine") == 1, "one reference a paper, with the numbers of its hits"
+
+
+def test_the_index_follows_the_library(run, database):
+    report = done(run("index", str(database), "--name", "mine", "--json"))
+    assert report["files"]["taken"] == {"PDF": 1, "Zotero library": 1}
+    again = done(run("index", str(database), "--name", "mine", "--json"))
+    assert (again["added"], again["updated"], again["deleted"]) == (0, 0, 0)
+    with closing(sqlite3.connect(database)) as library, library:
+        library.execute("INSERT INTO deletedItems VALUES (2)")
+    done(run("index", str(database), "--name", "mine", "--yes", "--json"))
+    assert not any("Rabies is fatal" in hit["content"] for hit in found(run, "rabies"))
+
+
+def test_a_collection_is_read_with_those_in_it(run, database):
+    done(run("index", "zotero:Urate", "--name", "mine", "--json"))
+    assert not any("Rabies is fatal" in hit["content"] for hit in found(run, "rabies"))
+    assert any(hit["title"] == GOUT["title"] for hit in found(run, "colchicine"))
+    failed(run("index", "zotero:Empty", "--name", "mine"), 4, "no collection 'Empty'")
+    message = "(did you mean Trials?): its collections are 'Empty', 'Trials', 'Urate'"
+    failed(run("index", "zotero:Trails", "--name", "mine"), 4, message)
+
+
+def test_zoteros_folder_is_its_library_and_a_paper_that_is_gone_is_named(run, database):
+    outcome = run("index", str(database.parent), "--name", "mine", "--json")
+    assert done(outcome)["snippets"] > 2
+    assert "gone.pdf: attached to 'Rabies after bites', but not there" in outcome.stderr
+
+
+def test_what_is_no_library_is_said(run, tmp_path):
+    failed(run("index", "zotero:", "--name", "mine"), 4, "no Zotero library at")
+    other = tmp_path / "zotero.sqlite"
+    other.write_bytes(b"SQLite format 3\0" + bytes(100))
+    failed(run("index", str(other), "--name", "mine"), 3, "cannot be read as a Zotero library")
+
+
+def test_a_key_names_no_file_elsewhere(run, database, tmp_path):
+    (tmp_path / "victim").mkdir()
+    for name, content in (("paper.pdf", paper(["A PAPER"], "")), ("paper.ris", b"a user's reference")):
+        (tmp_path / "victim" / name).write_bytes(content)
+    for key in (str(tmp_path / "victim"), "../../../victim", "a\nb"):
+        with closing(sqlite3.connect(database)) as library, library:
+            library.execute("UPDATE items SET key = ? WHERE itemID = 4", (key,))
+            library.execute("UPDATE itemAttachments SET path = ?", (str(tmp_path / "victim" / "paper.pdf"),))
+        done(run("index", str(database), "--name", "mine", "--json", "--yes"))
+        assert (tmp_path / "victim" / "paper.ris").read_bytes() == b"a user's reference"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ("UPDATE creators SET lastName = 5", 0),
+        ("UPDATE items SET key = 9 WHERE itemID = 4", 0),
+        ("UPDATE itemAttachments SET path = 5", 0),
+        ("UPDATE itemAttachments SET path = '/' || hex(zeroblob(2000)) || '.pdf'", 0),
+        ("UPDATE creators SET lastName = x'ff'", 3),
+        ("UPDATE itemAttachments SET path = x'ff'", 3),
+        ("UPDATE itemDataValues SET value = hex(zeroblob(20000000))", 3),
+        (
+            "DROP TABLE tags; CREATE VIEW tags AS WITH RECURSIVE n(tagID, name) AS "
+            "(SELECT 1, 'a' UNION ALL SELECT 1, name FROM n) SELECT * FROM n",
+            3,
+        ),
+    ],
+)
+def test_a_hostile_library_is_read_or_refused_in_one_sentence(run, database, change, code, monkeypatch):
+    monkeypatch.setattr("biorag.papers.files.zotero.SECONDS", 1)
+    with closing(sqlite3.connect(database)) as library:
+        library.executescript(change)
+    read = run("index", str(database), "--name", "mine")
+    assert read.exit_code == code, read.stderr
+    assert code == 0 or "cannot be read as a Zotero library" in read.stderr
