@@ -507,7 +507,7 @@ BENCHMARKS = Registry(
     Kind("mirage", ".commands.bench_mirage:mirage", "Answer the multiple-choice questions of MIRAGE."),
     Kind("latency", ".commands.bench_latency:latency", "Time each stage of a question."),
     Kind("bioasq", ".commands.bench_bioasq:bioasq", "Score BioASQ's test batches by its own measures."),
-    Kind("verification", ".commands.bench_answers:verification", "Judge true and falsified claims."),
+    Kind("verification", ".commands.bench_answers:verification", "Judge claims that people labelled."),
     Kind("show", ".commands.bench_mirage:show_run", "Show the questions of a MIRAGE run."),
     Kind("mteb", ".lab.commands.bench_mteb:mteb", "Run retrieval tasks of MTEB.", extra="mteb"),
 )

@@ -12,7 +12,6 @@ from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
 from biorag.errors import check_name
 from biorag.settings.settings import Settings
-from biorag.types import Verdict
 from biorag.utils.files import write_json
 
 Answering = Annotated[str, Option("--answer", help="How to answer: extract, or generate (by --llm).")]
@@ -79,28 +78,20 @@ def _shown(value: Any) -> str:
 def verification(
     sets: Annotated[
         list[Path],
-        Argument(help="Folder with queries.jsonl, qrels/ and answers.jsonl[.gz]; or JSONL files of labelled claims."),
+        Argument(help="JSONL files, gzipped or not, of claims that people labelled."),
     ],
     out: Annotated[Path, Option(help="Folder for claims.jsonl and report.json; an interrupted run resumes.")],
     settings: Annotated[Settings, Flags("name", "qdrant", "seed", "reader", "reader_model", finds_index=True)],
-    half: Annotated[str, Option(help="all, development or test questions, by a hash of their ids.")] = "all",
-    limit: Annotated[int | None, Option(min=1, help="Largest number of questions, or of claims of each file.")] = None,
-    weighed: Annotated[
-        bool, Option("--weigh", help="Find the evidence of files of claims in the index, as 'biorag weigh' does.")
-    ] = False,
+    limit: Annotated[int | None, Option(min=1, help="Largest number of claims of each file.")] = None,
+    weighed: Annotated[bool, Option("--weigh", help="Find the evidence in the index, as 'biorag weigh' does.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Measure how well the check of claims tells true ones from false ones.
 
-    Files have claims that people labelled, rows of id, claim, title, sentences, label (supports, contradicts, neither).
-
-    Of a folder, the true ones are sentences of the snippets, verbatim and slightly reworded. Each is falsified in up to
-    three of seven ways: negation, direction, number, unit, name, hedge, population.
+    Rows have id, claim, title, sentences and label (supports, contradicts, neither).
 
     Examples:
 
-      biorag bench verification data/bioasq --name pubmed --half test --out runs/verification
-      biorag bench verification data/pubmedqa --name pubmed --limit 100 --out runs/conclusions --json
       biorag bench verification claims/scifact.jsonl.gz claims/check_covid.jsonl.gz --out runs/people
       biorag bench verification claims/scifact.jsonl.gz --weigh --name scifact --out runs/weighed
     """
@@ -110,7 +101,7 @@ def verification(
     if weighed:
         report = examine_weighing(sets, settings, limit, out, show.progress)
     else:
-        report = examine(sets, settings, half, limit, out, show.progress)
+        report = examine(sets, settings, limit, out, show.progress)
     write_json(out / "report.json", report)
     show.result(report, as_json, _print_verdicts)
 
@@ -118,14 +109,9 @@ def verification(
 def _print_verdicts(report: Mapping[str, Any]) -> None:
     if "weighing" in report:
         _print_weighed(report)
-    elif "sets" in report:
+    else:
         for name, measured in report["sets"].items():
             _print_set(name, measured)
-    else:
-        shares = {name: f"{{{name}:.1%}}" for name in (*Verdict, "accuracy")}
-        columns = {"kind": "kind", "claims": "claims", **shares, "95 %": "{interval[0]:.1%} to {interval[1]:.1%}"}
-        kinds = [{"kind": kind, **measured} for kind, measured in report["kinds"].items()]
-        show.listing(f"{report['dataset']}: {report['claims']} claims", columns, kinds)
 
 
 def _print_weighed(report: Mapping[str, Any]) -> None:

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from biorag.benchmarks.verification import measures
-from biorag.benchmarks.verification.claims import Claim
 from biorag.corpus.claims import read_claims
 from biorag.errors import BadInputError, UsageError
-from biorag.types import LABEL_OF, LABELS, ClaimLabel, Verdict
+from biorag.types import LABEL_OF, LABELS, ClaimLabel, Snippet, Verdict
 from biorag.utils.confusion import Floats, Table, class_scores, confusion, macro_f1
 
 DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A sentence of a set, the snippet that it is held against, and what people say of it."""
+
+    id: str
+    set: str
+    text: str
+    snippet: Snippet
+    label: ClaimLabel
 
 
 def named_sets(paths: Sequence[Path]) -> dict[str, Path]:
@@ -27,7 +38,7 @@ def named_sets(paths: Sequence[Path]) -> dict[str, Path]:
 
 
 def labelled_claims(sets: Mapping[str, Path], limit: int | None = None) -> list[Claim]:
-    """Return the claims of the sets, of each at most `limit`; a claim's kind is the name of its set.
+    """Return the claims of the sets, of each at most `limit`.
 
     Raises as `read_claims` does, and `BadInputError` at a claim without label or text, or if a set has none.
     """
@@ -39,7 +50,7 @@ def labelled_claims(sets: Mapping[str, Path], limit: int | None = None) -> list[
         for row in rows:
             if row.label is None or row.text is None:
                 raise BadInputError(f"{path}, claim {row.id}: to be measured it needs label, title and sentences")
-            claims.append(Claim(f"{name}:{row.id}", "", name, row.claim, "", (row.text,), row.label))
+            claims.append(Claim(f"{name}:{row.id}", name, row.claim, row.text, row.label))
     return claims
 
 
