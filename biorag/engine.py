@@ -565,8 +565,8 @@ def survey_corpus(
     Raises `BadInputError` if the corpus is unreadable or empty, `MismatchError` if the index was made with other
     settings, `MissingError` if a file or model is missing, `OfflineError` if records are asked for in offline mode.
     """
-    from biorag.indexes.holdings import Holdings, read_holdings
     from biorag.indexes.published import PublishedEncoding, with_published
+    from biorag.indexes.source_ledger import SourceLedger, read_ledger
     from biorag.indexes.surveying import survey
     from biorag.indexes.token_vectors import token_files
     from biorag.indexes.writing import FileSync, SurveyedCorpus
@@ -594,14 +594,14 @@ def survey_corpus(
         corpus_files = corpus_files._replace(sources=enriched(settings, corpus_files.sources, reading.enrich, progress))
         split, length_of = splitter(settings, files, manifest), length_counter(settings, files)
         known = manifest.sources if manifest else ()
-        holdings = read_holdings(store.folder) if manifest else Holdings({})
-        unread = holdings.is_unchanged if manifest and manifest.complete else None
+        ledger = read_ledger(store.folder) if manifest else SourceLedger({})
+        unread = ledger.is_unchanged if manifest and manifest.complete else None
         with progress("Checking", None) as advance:
             surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_of, unread)
-            sync = FileSync.of(holdings, corpus_files, surveyed, reading.keep_missing)
+            sync = FileSync.of(ledger, corpus_files, surveyed, reading.keep_missing)
             if sync.is_shared:
                 surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_of)
-                sync = FileSync.of(holdings, corpus_files, surveyed, reading.keep_missing)
+                sync = FileSync.of(ledger, corpus_files, surveyed, reading.keep_missing)
         parts = corpus_files, surveyed, split, encoding, rejects, sync, published
         yield SurveyedCorpus(Store(settings), manifest, *parts)
 

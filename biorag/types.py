@@ -141,9 +141,9 @@ MAY = "This may answer it:"  # before what may be one
 
 
 class Verdict(StrEnum):
-    """The verdict of the evidence at hand on a sentence; a supported sentence need not be true.
+    """What the evidence at hand says of a sentence; a supported sentence need not be true.
 
-    Unsure is what a judge leans to call supported or contradicted, but not with the probability that this takes.
+    Unsure: a reader leans to "supported" or "contradicted", with less probability than the verdict requires.
     """
 
     SUPPORTED = "supported"

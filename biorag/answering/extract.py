@@ -14,7 +14,7 @@ from biorag.answering.guards.checker import citation_of
 from biorag.answering.kinds import lacks_number
 from biorag.answering.sections import labelled_sentences, pattern
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction
-from biorag.answering.subject import elsewhere
+from biorag.answering.subject import off_topic
 from biorag.corpus.sentences import terms
 from biorag.types import (
     EXTRACT,
@@ -41,7 +41,7 @@ CONCLUSION, AIM, QUESTION, HEADING = 0.1, -0.2, -0.3, -0.3  # of sentences of su
 LEANING = -0.2  # of a sentence that points at something said before it
 TITLE = -0.3  # of a title, which is shown where nothing else is
 NUMBERLESS = -0.2  # of a sentence without a number where one is asked for
-ELSEWHERE = -0.3  # of a sentence in a snippet without the question's subject
+OFF_TOPIC = -0.3  # of a sentence in a snippet without the question's subject
 COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that those before it lack
 READ = 12  # sentences that the reader reads
 WINDOW = 420  # characters of a window, of which a sentence may have all
@@ -129,7 +129,7 @@ def features(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence
         scores[index] += HIT * share + _kind(row)
         scores[index] += TITLE * (row.text == hits[row.n - 1].snippet.title)
         scores[index] += NUMBERLESS * lacks_number(question, row.text)
-    return scores + ELSEWHERE * elsewhere(question, hits, rows)
+    return scores + OFF_TOPIC * off_topic(question, hits, rows)
 
 
 def _kind(row: EvidenceSentence) -> float:

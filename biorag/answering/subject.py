@@ -18,7 +18,7 @@ RARE = 0.65  # rarity of a word from which it can be the subject
 LONGEST_ABBREVIATION = 6  # letters
 
 
-def elsewhere(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> Vectors:
+def off_topic(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> Vectors:
     """Return which sentences are about something else than the question, 1 or 0, (sentences,).
 
     Neither they nor the sentences before them name its subject, the rarest of its words that a hit holds, and their

@@ -45,7 +45,7 @@ def delete(
     """
     from biorag.indexes.deleting import DeletionReport, delete_documents, select_ids, select_source, select_where
     from biorag.indexes.fields import checked_fields
-    from biorag.indexes.holdings import read_holdings
+    from biorag.indexes.source_ledger import read_ledger
 
     if sum(map(bool, (ids, where, source))) != 1:
         raise UsageError("a deletion is by --id, by --filter or by --source: give one of them")
@@ -53,7 +53,7 @@ def delete(
     with open_stored(settings) as (manifest, index):
         conditions = checked_fields(index, manifest, conditions)
         if source:
-            selection = select_source(index, manifest, read_holdings(Store(settings).folder), source)
+            selection = select_source(index, manifest, read_ledger(Store(settings).folder), source)
         else:
             selection = select_where(index, manifest, conditions) if where else select_ids(index, manifest, ids or ())
         held = index.count()

@@ -97,26 +97,26 @@ class IndexingRun(options.EncodingCluster):
         return self.vectors if self.vectors and holds_arrays(self.vectors) else None
 
     def check(self, corpus: Sequence[str], line: CommandLine) -> None:
-        """Hold that what is given fits together.
+        """Check that the options can be combined.
 
-        Raises `UsageError` if there is nothing to index, or options of two ways are given.
+        Raises `UsageError` if they cannot, or there is nothing to index.
         """
         if "enrich" in line.parameters and (self.estimate or self.vectors or self.ray):
-            raise UsageError("--enrich is of a run that reads files here and writes: leave it out, or the other way")
+            raise UsageError("--enrich cannot be combined with --estimate, --vectors or --ray")
         if self.estimate and (self.vectors or self.ray):
-            raise UsageError("--estimate is of a run without --ray and --vectors: leave them out, or --estimate")
+            raise UsageError("--estimate cannot be combined with --ray or --vectors")
         if self.vectors and (self.ray or self.stages):
-            raise UsageError("--vectors are encoded already, and --ray and --stages encode: leave one of them out")
+            raise UsageError("--vectors cannot be combined with --ray or --stages, which encode")
         if self.vectors is None or self.published:
             if not corpus:
-                raise UsageError("nothing says what to index: name CORPUS, as in 'biorag index demo'")
+                raise UsageError("no corpus is given: name one, as in 'biorag index demo'")
             if self.ray is None and (self.stages or self.workers or self.gpus):
                 raise UsageError("--stages, --workers and --gpus are for --ray: add it, or leave them out")
         elif exported := set(line.parameters) & {"columns", "on_bad_line"}:
             option = "--" + min(exported).replace("_", "-")
-            raise UsageError(f"{option} is for reading files, and --vectors were read before: leave it out")
+            raise UsageError(f"{option} is for reading files, which --vectors does not: leave it out")
         elif len(corpus) > 1:
-            raise UsageError("--vectors are of one export: name its folder as CORPUS, or leave it out")
+            raise UsageError("--vectors takes one export: name its folder as CORPUS, or leave it out")
 
 
 @expanded

@@ -16,7 +16,7 @@ from biorag.errors import BioragError, MissingError
 from biorag.models.formats import gguf
 from biorag.prompts.template import schema_for
 from biorag.types import GenerationRequest, Prompt, Question
-from biorag.utils.apart import ApartError, limit_data, reply_apart
+from biorag.utils.apart import ApartError, limit_data, run_in_subprocess
 from biorag.utils.files import write_text
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def try_out(path: Path, records: Path, adapter: Path | None = None) -> None:
 def _run(path: Path, adapter: Path | None) -> None:
     named = adapter or path
     try:
-        fault = reply_apart(_trial, (path, adapter), TRIAL_SECONDS)
+        fault = run_in_subprocess(_trial, (path, adapter), TRIAL_SECONDS)
     except ApartError as error:
         if error.slow:
             raise MissingError(f"{named} did not load within {TRIAL_SECONDS} seconds: name another GGUF file") from None

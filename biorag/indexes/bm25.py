@@ -27,7 +27,7 @@ BETWEEN = "␟"  # the two pieces of a pair
 
 
 def piece_speller(files: ModelFiles, terms: str) -> Spell:
-    """Return what writes a text as terms with spaces between: the word pieces of an encoder, or with their bigrams too.
+    """Return a function that tokenizes text into the word pieces of an encoder, or these and their bigrams.
 
     Raises `MissingError` if the model has no tokenizer.json, or none that can be read.
     """
@@ -110,12 +110,12 @@ class LengthCounter:
 
 
 def _comparable(spell: Spell | None) -> Spell:
-    """Return what writes a text as it is compared, and then as its terms."""
+    """Return a function that normalises text for comparison, and then tokenizes it."""
     return comparable if spell is None else lambda text: spell(comparable(text))
 
 
 def _tokenizing(language: str, spell: Spell | None) -> dict[str, Any]:
-    """Return how Qdrant is to tokenize: as the language has it, or what was spelled at spaces alone."""
+    """Return the settings of Qdrant's tokenizer: the language's, or, for tokenized text, splitting at spaces."""
     if spell is None:
         return {"language": language}
     as_written = {"lowercase": False, "stopwords": StopwordsSet(), "stemmer": DisabledStemmer()}

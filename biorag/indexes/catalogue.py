@@ -10,9 +10,9 @@ from pathlib import Path
 
 from biorag.errors import BioragError, MissingError, UsageError
 from biorag.indexes.checksums import CHECKSUMS, SHARD
-from biorag.indexes.holdings import HOLDINGS
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
 from biorag.indexes.progress import PROGRESS
+from biorag.indexes.source_ledger import HOLDINGS
 from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
 from biorag.utils.files import disk_bytes, sync_folder, write_json
@@ -43,7 +43,7 @@ class IndexSummary:
 
 
 def summaries(settings: Settings) -> list[IndexSummary]:
-    """Return what is under the home, by name; no index is opened."""
+    """Return a summary of each index under the home, sorted by name; no index is opened."""
     return [_summary(settings, name) for name in index_names(settings)]
 
 

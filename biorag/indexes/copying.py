@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from biorag.errors import MismatchError, UsageError
-from biorag.indexes.holdings import read_holdings, write_holdings
 from biorag.indexes.manifest import Manifest
+from biorag.indexes.source_ledger import read_ledger, write_ledger
 from biorag.indexes.store import Store
 from biorag.types import Index, OnProgress, Snippet
 from biorag.utils.progress import batched
@@ -48,7 +48,7 @@ def copy_index(source: Store, target: Store, on_progress: OnProgress) -> Manifes
             raise MismatchError(f"index {manifest.name!r} changed meanwhile: repeat the command")
         finished = replace(planned, complete=True, checksums=copy.seal())
         target.save(finished)
-    write_holdings(target.folder, read_holdings(source.folder))
+    write_ledger(target.folder, read_ledger(source.folder))
     return finished
 
 

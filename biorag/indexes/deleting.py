@@ -11,12 +11,12 @@ import numpy as np
 
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.errors import MissingError, suggestion
-from biorag.indexes.holdings import Holdings, read_holdings, write_holdings
 from biorag.indexes.manifest import Manifest, SourceRecord
 from biorag.indexes.points import SCROLL
 from biorag.indexes.progress import IndexingProgress, read_progress, write_progress
+from biorag.indexes.source_ledger import SourceLedger, read_ledger, write_ledger
 from biorag.indexes.store import Store
-from biorag.indexes.updating import EncodeSnippets, Updater, Winner
+from biorag.indexes.updating import EncodeSnippets, PendingChange, Updater
 from biorag.indexes.writing import end_writing
 from biorag.types import Deletion, Index, IndexQuery, OnProgress, Where, block_id
 from biorag.utils.files import sha256_of_json, timestamp
@@ -65,18 +65,18 @@ def select_ids(index: Index, manifest: Manifest, ids: Iterable[str]) -> Selectio
     return Selection(tuple(documents), _snippets_of(index, manifest, tuple(documents)), tuple(missing))
 
 
-def select_source(index: Index, manifest: Manifest, holdings: Holdings, name: str) -> Selection:
+def select_source(index: Index, manifest: Manifest, ledger: SourceLedger, name: str) -> Selection:
     """Return the documents of a corpus file or folder, by its path or the end of it, and of no other file.
 
     The file need not exist any more. Raises `MissingError`, naming the files, if none of that name went in.
     """
-    if not (keys := holdings.named(name)):
-        files = sorted({PurePath(key).name for key in holdings.files})
+    if not (keys := ledger.named(name)):
+        files = sorted({PurePath(key).name for key in ledger.files})
         known = ", ".join(files[:SHOWN_FILES]) or "of none it is known"
         meant = suggestion(PurePath(name).name, files)
         raise MissingError(f"no file {name!r} went into index {manifest.name!r}{meant}; it holds {known}")
-    others = holdings.documents_of(holdings.files.keys() - set(keys))
-    documents = [document for document in holdings.documents_of(keys) if document not in others]
+    others = ledger.documents_of(ledger.files.keys() - set(keys))
+    documents = [document for document in ledger.documents_of(keys) if document not in others]
     return replace(select_ids(index, manifest, documents), missing=())  # some may have been deleted before
 
 
@@ -127,7 +127,7 @@ def delete_documents(store: Store, selection: Selection, on_progress: OnProgress
         split = Splitter(blocks.tokens, blocks.overlap) if blocks else WHOLE
         updater = Updater(index, _no_encoder, split, before, record)
         for batch in batched(selection.documents, store.settings.index.batch_size):
-            on_progress(updater.write([Winner(Deletion(id), revived=True, source=BY_HAND) for id in batch]))
+            on_progress(updater.write([PendingChange(Deletion(id), revived=True, source=BY_HAND) for id in batch]))
         on_progress(updater.finish())
         if index.deleted_share():
             index.optimize()
@@ -136,7 +136,7 @@ def delete_documents(store: Store, selection: Selection, on_progress: OnProgress
         complete = not updater.torn and (manifest.complete or only_torn)
         finished = replace(_finished(manifest, selection, snippets), complete=complete)
         end_writing(store, index, updater, finished, replace(updater.progress, done=before.done))
-        write_holdings(store.folder, read_holdings(store.folder).without(frozenset(selection.documents)))
+        write_ledger(store.folder, read_ledger(store.folder).without(frozenset(selection.documents)))
     finally:
         index.close()
     seconds = round(time.perf_counter() - started, 3)

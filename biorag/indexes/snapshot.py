@@ -24,8 +24,8 @@ from pydantic import Field
 
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.indexes.checksums import CHECKSUMS, ENGINE, check_files, is_of_shard, shard_files
-from biorag.indexes.holdings import HOLDINGS, read_holdings
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
+from biorag.indexes.source_ledger import HOLDINGS, read_ledger
 from biorag.indexes.store import Store
 from biorag.registries import STORES
 from biorag.settings.settings import Settings
@@ -296,7 +296,7 @@ def _verified(folder: Path, name: str) -> Manifest:
     if manifest.checksums is None or not STORES[manifest.store["kind"]].snapshots:
         raise _DamagedError("its manifest is not that of a finished embedded index")
     try:
-        read_holdings(folder)
+        read_ledger(folder)
     except MismatchError:
         raise _DamagedError(f"its {HOLDINGS} cannot be read") from None
     write_json(folder / MANIFEST, manifest.to_json())

@@ -45,7 +45,7 @@ def revision(snippet: Snippet) -> tuple[int, str]:
     return version, revised
 
 
-class Winner(NamedTuple):
+class PendingChange(NamedTuple):
     """A change to be made, and the file it is in; one that is `revived` counts whatever the index holds.
 
     `like` is a document whose text it may have, in the index: then its vectors are taken from there.
@@ -66,8 +66,8 @@ class _Batch(NamedTuple):
     that need not be encoded.
     """
 
-    winners: Sequence[Winner]
-    changed: Sequence[Winner]
+    winners: Sequence[PendingChange]
+    changed: Sequence[PendingChange]
     wanted: Mapping[str, Sequence[Snippet]]
     firsts: Mapping[str, Sequence[Snippet]]
     documents: AbstractSet[str]
@@ -113,7 +113,7 @@ class Updater:
         """The durable changes, and those to be written again."""
         return IndexingProgress(self.done, tuple(sorted(self.again)), self.torn)
 
-    def write(self, batch: Sequence[Winner]) -> int:
+    def write(self, batch: Sequence[PendingChange]) -> int:
         """Encode a batch while the one before it is written; return how many changes that made durable.
 
         What a document no longer has goes before what is new of it comes, and its first block, which tells how many
@@ -147,7 +147,7 @@ class Updater:
         self._write_encoded()
         return self.done - before
 
-    def _prepare(self, batch: Sequence[Winner]) -> _Batch:
+    def _prepare(self, batch: Sequence[PendingChange]) -> _Batch:
         """Compare a batch with the index. No batch before it changes what is read: a document is in one alone."""
         wanted = {
             winner.change.id: [] if isinstance(winner.change, Deletion) else self._split(winner.change)
@@ -307,7 +307,7 @@ def _can_tear(change: Change, firsts: Sequence[Snippet], blocks: Sequence[Snippe
     return bool(firsts) or len(blocks) > 1
 
 
-def _is_older(winner: Winner, stored: Iterable[Snippet]) -> bool:
+def _is_older(winner: PendingChange, stored: Iterable[Snippet]) -> bool:
     """Return whether a record is older than the one that the index holds."""
     if isinstance(winner.change, Deletion) or winner.revived or revision(winner.change) == (0, ""):
         return False

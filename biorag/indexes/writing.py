@@ -18,13 +18,13 @@ from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import FoundFiles, Source, reader_of
 from biorag.errors import MismatchError
 from biorag.indexes.estimating import IndexEstimate, estimate
-from biorag.indexes.holdings import Holdings, is_held, key_of, write_holdings
 from biorag.indexes.manifest import Manifest, SourceRecord, TokenParameters
 from biorag.indexes.progress import IndexingProgress, clear_progress, read_progress, torn_note, write_progress
 from biorag.indexes.published import PublishedVectors
+from biorag.indexes.source_ledger import SourceLedger, is_held, key_of, write_ledger
 from biorag.indexes.store import Store, check_encoder
 from biorag.indexes.surveying import Survey
-from biorag.indexes.updating import BlockSplit, EncodeSnippets, Updater, Winner
+from biorag.indexes.updating import BlockSplit, EncodeSnippets, PendingChange, Updater
 from biorag.types import Change, Deletion, Encoded, Encoder, Index, OnProgress, Progress, Snippet
 from biorag.utils.files import timestamp
 from biorag.utils.progress import batched
@@ -70,7 +70,7 @@ class Incoming:
     no longer true.
     """
 
-    winners: Iterable[Winner]
+    winners: Iterable[PendingChange]
     split: BlockSplit
     sources: tuple[SourceRecord, ...]
     rejected: int = 0
@@ -182,7 +182,7 @@ def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
 
 def _winners(
     sources: Sequence[Source], survey: Survey, rejects: OnReject | None, split: Splitter, sync: FileSync | None
-) -> Iterator[Winner]:
+) -> Iterator[PendingChange]:
     """Yield the changes of all sources that no other change supersedes; `sync` notes the documents of each."""
     new = (source for source in sources if source not in survey.skipped)
     changes = ((source, change) for source in new for change in read_changes(source, rejects, split.check))
@@ -191,7 +191,7 @@ def _winners(
         if position in survey.conflicts:
             logger.warning("id %r appears again with other text; the later one wins", change.id)
         if position not in survey.superseded:
-            yield Winner(change, position in survey.revived, source.name, like)
+            yield PendingChange(change, position in survey.revived, source.name, like)
 
 
 def _finished(manifest: Manifest, taken: Sequence[SourceRecord], snippets: int, seconds: float) -> Manifest:
@@ -232,7 +232,7 @@ class FileSync:
     read again shares documents with others, and which one counts depends on their order.
     """
 
-    holdings: Holdings
+    ledger: SourceLedger
     gone: Mapping[str, str]
     left_out: Sequence[str]
     hashes: Mapping[Source, str]
@@ -242,23 +242,23 @@ class FileSync:
     lacking: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, holdings: Holdings, files: FoundFiles, survey: Survey, keep_missing: bool = False) -> FileSync:
+    def of(cls, ledger: SourceLedger, files: FoundFiles, survey: Survey, keep_missing: bool = False) -> FileSync:
         """Compare a surveyed corpus with what its files held before; `keep_missing`: nothing is lost."""
         hashes = {record.name: record.sha256 for record in survey.sources}
         new = [source for source in files.sources if source not in survey.skipped and is_held(source)]
         contents = {source: hashes[source.name] for source in new}
-        missing = [*holdings.left_out(files.sources, files.folders), *holdings.moved(files.sources, contents.values())]
+        missing = [*ledger.left_out(files.sources, files.folders), *ledger.moved(files.sources, contents.values())]
         left_out = [] if keep_missing else list(dict.fromkeys(missing))
         changed = {*map(key_of, new), *left_out}
-        before = holdings.documents_of(changed)
-        others = holdings.documents_of(holdings.files.keys() - changed)
-        skipped = holdings.documents_of(map(key_of, survey.skipped))
+        before = ledger.documents_of(changed)
+        others = ledger.documents_of(ledger.files.keys() - changed)
+        skipped = ledger.documents_of(map(key_of, survey.skipped))
         kept = survey.read(before) | others.keys()
         gone = {} if keep_missing else {document: file for document, file in before.items() if document not in kept}
         is_shared = bool(survey.read(skipped)) or not before.keys().isdisjoint(skipped)
-        known = {held.sha256: held.documents for held in holdings.files.values() if held.sha256}
+        known = {held.sha256: held.documents for held in ledger.files.values() if held.sha256}
         twins = {source: known[sha256] for source, sha256 in contents.items() if sha256 in known}
-        return cls(holdings, gone, left_out, contents, {source: [] for source in new}, twins, is_shared)
+        return cls(ledger, gone, left_out, contents, {source: [] for source in new}, twins, is_shared)
 
     def note(self, source: Source, change: Change) -> str:
         """Note a document that is read from a file; return one whose text it may have: of its twin, else itself."""
@@ -275,7 +275,7 @@ class FileSync:
     def moved(self) -> list[str]:
         """The files that were renamed or moved."""
         contents = set(self.hashes.values())
-        return [key for key in self.left_out if self.holdings.files[key].sha256 in contents]
+        return [key for key in self.left_out if self.ledger.files[key].sha256 in contents]
 
     @property
     def renamed(self) -> int:
@@ -283,20 +283,20 @@ class FileSync:
         moved = set(self.moved)
         return sum(file in moved for file in self.gone.values())
 
-    def removals(self) -> Iterator[Winner]:
+    def removals(self) -> Iterator[PendingChange]:
         """Yield the removals of what is gone."""
         for document, file in self.gone.items():
-            yield Winner(Deletion(document), revived=True, source=file)
+            yield PendingChange(Deletion(document), revived=True, source=file)
 
     def replaces(self, record: SourceRecord) -> bool:
         """Return whether a record is of a file as it was before, or that is no longer there."""
         changed = {*map(key_of, self.read), *self.left_out}
-        return not changed.isdisjoint(self.holdings.files) and str(Path(record.name).resolve()) in changed
+        return not changed.isdisjoint(self.ledger.files) and str(Path(record.name).resolve()) in changed
 
-    def after(self) -> Holdings:
-        """Return the holdings once all was read and written."""
+    def after(self) -> SourceLedger:
+        """Return the ledger once all was read and written."""
         read = {source: (self.hashes[source], documents) for source, documents in self.read.items()}
-        return self.holdings.taken(read, self.left_out)
+        return self.ledger.taken(read, self.left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +340,7 @@ class SurveyedCorpus:
         with progress("Indexing", self.survey.changes + len(self.sync.gone)) as advance:
             incoming = surveyed_changes(self.files.sources, self.survey, on_reject, self.split, self.sync)
             report = write_index(self.store, self._planned(), incoming, self.load_encoding, advance)
-        write_holdings(self.store.folder, self.sync.after())
+        write_ledger(self.store.folder, self.sync.after())
         files = {"taken": self.files.taken, "left": self.files.left}
         renamed = min(report.added, report.deleted, self.sync.renamed)
         added, deleted, lacking = report.added - renamed, report.deleted - renamed, tuple(self.sync.lacking)

@@ -21,7 +21,7 @@ class ApartError(Exception):
         self.slow = slow
 
 
-def reply_apart(target: Callable[..., str], arguments: tuple[Any, ...], seconds: float) -> str:
+def run_in_subprocess(target: Callable[..., str], arguments: tuple[Any, ...], seconds: float) -> str:
     """Return the text that a function returns in a new process, its first 2,000 characters.
 
     Raises `ApartError` if the process takes longer, or ends otherwise.

@@ -48,7 +48,7 @@ def is_lock(beginning: bytes) -> bool:
 
 
 def begins_with_key(*names: str) -> Callable[[bytes], bool]:
-    """Return what tells whether a file begins as an indented JSON object whose first key is one of these."""
+    """Return a predicate that tells whether a file begins as a JSON object whose first key is one of these."""
     return lambda beginning: beginning.startswith(tuple(f'{{\n  "{name}": '.encode() for name in names))
 
 

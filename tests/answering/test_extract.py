@@ -22,7 +22,7 @@ from biorag.answering.extract import (
     window_of,
 )
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction, owners_of, sentence_matches
-from biorag.answering.subject import elsewhere, missing_words
+from biorag.answering.subject import missing_words, off_topic
 from biorag.types import Answer, Hit, LocatedTokens, Question, Snippet, Trust
 from tests.fakes import ScriptedReader
 
@@ -245,8 +245,8 @@ def test_a_sentence_on_another_subject_loses():
     )
     question = "What is the mechanism of action of teclistamab?"
     rows = candidates(hits)
-    assert elsewhere(question, hits, rows).tolist() == [0, 0, 0, 1]
-    assert not elsewhere("What is the treatment?", hits, rows).any(), "no word of it is rare"
+    assert off_topic(question, hits, rows).tolist() == [0, 0, 0, 1]
+    assert not off_topic("What is the treatment?", hits, rows).any(), "no word of it is rare"
     level = [replace(hit, score=1.0) for hit in hits]
     assert all(row.n == 1 for row in Extractor().extract(question, level))
 
@@ -258,9 +258,9 @@ def test_what_a_snippet_says_of_its_own_subject_is_not_told_of_a_name_in_passing
     )
     hits = hits_of("Teclistamab binds BCMA and CD3. Fever is common with it.", toxicity)
     question = "What are the side effects of teclistamab?"
-    assert elsewhere(question, hits, candidates(hits)).tolist() == [0, 0, 1, 1, 0, 0, 1]
+    assert off_topic(question, hits, candidates(hits)).tolist() == [0, 0, 1, 1, 0, 0, 1]
     titled = [replace(hit, snippet=replace(hit.snippet, title="Teclistamab")) for hit in hits]
-    assert not elsewhere(question, titled, candidates(titled)).any()
+    assert not off_topic(question, titled, candidates(titled)).any()
 
 
 def test_words_that_nothing_holds():

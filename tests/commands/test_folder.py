@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from biorag.engine import SnippetEncoders, open_stored
-from biorag.indexes.holdings import HOLDINGS
+from biorag.indexes.source_ledger import HOLDINGS
 from biorag.settings.settings import Settings
 from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_medrag
@@ -274,13 +274,13 @@ def test_words_of_a_filter_need_no_accents(run, tiny_encoder, tmp_path):
 
 def test_an_emptied_index_is_no_choice_of_the_page(run, papers, tiny_encoder, tmp_path):
     from biorag.api.session import Session
-    from biorag.faces.server.shelf import Shelf
+    from biorag.faces.server.session_pool import SessionPool
 
     for name in ("full", "emptied"):
         done(run("index", papers / "words.md", "--encoder", tiny_encoder, "--name", name, "--json"))
     done(run("delete", "--source", "words.md", "--name", "emptied", "--yes", "--json"))
     with Session(Settings.of(home=tmp_path / "home", name="full")) as session:
-        shelf = Shelf(session, others=True)
+        shelf = SessionPool(session, others=True)
         assert shelf.names() == [summary.name for summary in shelf.listed()] == ["full"]
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.indexes import snapshot
-from biorag.indexes.holdings import HOLDINGS, HeldFile, Holdings, read_holdings, write_holdings
+from biorag.indexes.source_ledger import HOLDINGS, HeldFile, SourceLedger, read_ledger, write_ledger
 from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, IndexQuery, Snippet
@@ -94,16 +94,16 @@ def test_what_was_saved_comes_back(made, tmp_path, name):
 
 def test_the_record_of_files_comes_back_and_a_file_without_it_is_read(made, tmp_path):
     store, _ = made
-    kept = Holdings({"/papers/a.pdf": HeldFile("a" * 64, ("a.pdf#page=1",))})
-    write_holdings(store.folder, kept)
+    kept = SourceLedger({"/papers/a.pdf": HeldFile("a" * 64, ("a.pdf#page=1",))})
+    write_ledger(store.folder, kept)
     try:
         snapshot.save(store, tmp_path / "held.tar.gz", quiet)
     finally:
         (store.folder / HOLDINGS).unlink()
     snapshot.save(store, tmp_path / "bare.tar.gz", quiet)
-    for name, holdings in (("held", kept), ("bare", Holdings({}))):
+    for name, holdings in (("held", kept), ("bare", SourceLedger({}))):
         snapshot.load(Settings.of(home=tmp_path), name, tmp_path / f"{name}.tar.gz", quiet)
-        assert read_holdings(tmp_path / "indexes" / name) == holdings
+        assert read_ledger(tmp_path / "indexes" / name) == holdings
 
 
 def test_a_damaged_record_of_files_is_refused(made, tmp_path):

@@ -30,7 +30,7 @@ from biorag.indexes.manifest import SourceRecord
 from biorag.indexes.progress import IndexingProgress, read_progress, write_progress
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import Survey, survey
-from biorag.indexes.updating import Winner
+from biorag.indexes.updating import PendingChange
 from biorag.indexes.writing import EncodeSnippets, Incoming, IndexReport, _still_fits, surveyed_changes, write_index
 from biorag.types import Deletion, Snippet
 from tests.conftest import write_medrag
@@ -142,8 +142,8 @@ def test_a_text_that_the_index_holds_keeps_its_vector_unless_a_kill_may_have_tor
     }
     like = {"new": "s4", "lost": "never there"}
     write_progress(store.folder, IndexingProgress(0, ("s1",), {}))
-    winners = [Winner(change, False, "f", like.get(id, id)) for id, change in changes.items()]
-    incoming = Incoming([*winners, Winner(Deletion("s4"), True, "f")], WHOLE, ())
+    winners = [PendingChange(change, False, "f", like.get(id, id)) for id, change in changes.items()]
+    incoming = Incoming([*winners, PendingChange(Deletion("s4"), True, "f")], WHOLE, ())
     report = write_index(store, manifest, incoming, lambda: encoding_snippets(encoder), lambda _: None)
     assert (report.added, report.updated, report.deleted, report.complete) == (2, 3, 1, True)
     assert encoder.encoded == [changes[id].contents for id in ("s1", "s3", "lost")]

@@ -22,7 +22,7 @@ from biorag.models.bi_encoder import BiEncoder
 from biorag.models.conversion import convert
 from biorag.models.finding import find_encoder, weights_hash
 from biorag.models.formats import pickles
-from biorag.utils.apart import LONGEST_REPLY, ApartError, reply_apart
+from biorag.utils.apart import LONGEST_REPLY, ApartError, run_in_subprocess
 from tests.child_targets import aborting, endless, unpacking
 from tests.cli import done, failed, invoke
 from tests.hostile.test_hostile_files import Payload
@@ -201,9 +201,9 @@ def test_memory_time_and_crashes_are_bounded(tmp_path, monkeypatch, target, said
 
 @pytest.mark.slow
 def test_a_reply_is_cut_and_a_slow_process_is_ended():
-    assert reply_apart(str.upper, ("a" * 9999,), 600) == "A" * LONGEST_REPLY
+    assert run_in_subprocess(str.upper, ("a" * 9999,), 600) == "A" * LONGEST_REPLY
     with pytest.raises(ApartError) as error:
-        reply_apart(endless, ("", "", 0), 2)
+        run_in_subprocess(endless, ("", "", 0), 2)
     assert error.value.slow
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from biorag.faces.server.asking import WorkQueue, answered, question
 from biorag.faces.server.bodies import AskBody, SearchBody, VerifyBody, WeighBody
-from biorag.faces.server.shelf import Shelf
+from biorag.faces.server.session_pool import SessionPool
 from biorag.utils.files import json_text
 from biorag.utils.text import showable_json
 
@@ -22,9 +22,9 @@ def document(values: Mapping[str, Any]) -> Response:
     return Response(showable_json(json_text(values, indent=2)) + "\n", media_type="application/json")
 
 
-def api_router(shelf: Shelf, answering: WorkQueue, searching: WorkQueue) -> APIRouter:
+def api_router(pool: SessionPool, answering: WorkQueue, searching: WorkQueue) -> APIRouter:
     """Return the routes of the JSON API, which ask the first index; `searching` does all that needs no generator."""
-    session = shelf.first
+    session = pool.first
     router = APIRouter(prefix="/api", tags=["biorag"])
 
     @router.post("/search", response_model=Document)
@@ -35,7 +35,7 @@ def api_router(shelf: Shelf, answering: WorkQueue, searching: WorkQueue) -> APIR
     @router.post("/ask", response_model=Document)
     async def ask(body: AskBody, request: Request) -> Response:
         """Answer a question from the evidence, each sentence checked, as `biorag ask --json` prints it."""
-        return document((await answered(request, answering, question(shelf.lend, body))).to_json())
+        return document((await answered(request, answering, question(pool.lend, body))).to_json())
 
     @router.post("/verify", response_model=Document)
     async def verify(body: VerifyBody, request: Request) -> Response:

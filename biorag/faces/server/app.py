@@ -26,7 +26,7 @@ from biorag.faces.server.guards import Doorkeeper, Guard, is_page
 from biorag.faces.server.openai import openai_router
 from biorag.faces.server.options import ServeOptions
 from biorag.faces.server.pages import Pages, page, page_routes
-from biorag.faces.server.shelf import Shelf
+from biorag.faces.server.session_pool import SessionPool
 from biorag.utils.parsing import advice_of
 from biorag.utils.versions import installed_versions
 
@@ -42,16 +42,16 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
     # Questions may wait minutes for a generator; searches and pages do not wait behind them.
     answering, searching = (WorkQueue(options.threads, options.queue) for _ in range(2))
     doorkeeper = Doorkeeper(options.token)
-    tools, shelf = _tools(session), Shelf(session, options.others)
+    tools, pool = _tools(session), SessionPool(session, options.others)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as running:
             if tools is not None:
                 await running.enter_async_context(tools.session_manager.run())
-            running.callback(asyncio.create_task(_sweep(shelf)).cancel)
+            running.callback(asyncio.create_task(_sweep(pool)).cancel)
             yield
-        shelf.close_idle(0)
+        pool.close_idle(0)
 
     app = FastAPI(
         lifespan=lifespan,
@@ -62,9 +62,9 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.include_router(api_router(shelf, answering, searching))
-    app.include_router(openai_router(shelf, answering))
-    app.router.routes.extend(page_routes(Pages(shelf, answering, searching, doorkeeper.asks), doorkeeper))
+    app.include_router(api_router(pool, answering, searching))
+    app.include_router(openai_router(pool, answering))
+    app.router.routes.extend(page_routes(Pages(pool, answering, searching, doorkeeper.asks), doorkeeper))
     if tools is not None:
         from mcp.server.transport_security import TransportSecuritySettings
 
@@ -82,11 +82,11 @@ def create_app(session: Session, options: ServeOptions) -> ASGIApp:
     return Guard(trusting, options, doorkeeper)
 
 
-async def _sweep(shelf: Shelf) -> None:
+async def _sweep(pool: SessionPool) -> None:
     """Close indexes that nobody asks any more, until cancelled."""
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
-        await asyncio.to_thread(shelf.close_idle)
+        await asyncio.to_thread(pool.close_idle)
 
 
 def _tools(session: Session) -> MCPServer[Any] | None:

@@ -19,7 +19,7 @@ from biorag.faces.chat.followups import is_follow_up, with_topic_of
 from biorag.faces.server.asking import Asking, WorkQueue, answered, question
 from biorag.faces.server.bodies import LONGEST_QUESTION, AskBody, validated
 from biorag.faces.server.faults import OPENAI, error_response
-from biorag.faces.server.shelf import Shelf
+from biorag.faces.server.session_pool import SessionPool
 from biorag.utils.text import showable
 
 PREFIX = "biorag/"
@@ -80,9 +80,9 @@ class ChatBody(BaseModel):
         return [message.text for message in reversed(self.messages) if message.role == role]
 
 
-def openai_router(shelf: Shelf, answering: WorkQueue) -> APIRouter:
+def openai_router(pool: SessionPool, answering: WorkQueue) -> APIRouter:
     """Return the routes that OpenAI's clients use, which ask the first index."""
-    session = shelf.first
+    session = pool.first
     router = APIRouter(prefix="/v1", tags=["OpenAI"])
     started = int(time.time())
 
@@ -97,8 +97,8 @@ def openai_router(shelf: Shelf, answering: WorkQueue) -> APIRouter:
         """Answer the last message from the evidence."""
         asked = body.question()
         if body.stream:
-            return StreamingResponse(_events(shelf, answering, asked), media_type="text/event-stream")
-        return JSONResponse(completion(session, await answered(request, answering, question(shelf.lend, asked))))
+            return StreamingResponse(_events(pool, answering, asked), media_type="text/event-stream")
+        return JSONResponse(completion(session, await answered(request, answering, question(pool.lend, asked))))
 
     return router
 
@@ -120,9 +120,9 @@ def completion(session: Session, answer: AnswerResult) -> dict[str, Any]:
     return {**head, "biorag": answer.to_json()}
 
 
-async def _events(shelf: Shelf, answering: WorkQueue, asked: AskBody) -> AsyncIterator[str]:
+async def _events(pool: SessionPool, answering: WorkQueue, asked: AskBody) -> AsyncIterator[str]:
     """Yield the events of a stream: signs of life while the answer is made and checked, then its text."""
-    head = {**_head(shelf.first), "object": "chat.completion.chunk"}
+    head = {**_head(pool.first), "object": "chat.completion.chunk"}
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
@@ -130,7 +130,7 @@ async def _events(shelf: Shelf, answering: WorkQueue, asked: AskBody) -> AsyncIt
 
     yield chunk({"role": "assistant", "content": ""})
     try:
-        with Asking(answering, question(shelf.lend, asked)) as asking:
+        with Asking(answering, question(pool.lend, asked)) as asking:
             async for _ in asking.replies(ALIVE_SECONDS):
                 yield ALIVE
             answer = asking.answer()

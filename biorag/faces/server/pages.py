@@ -31,7 +31,7 @@ from biorag.faces.server.asking import Asking, Lend, WorkQueue, answered, questi
 from biorag.faces.server.bodies import CONDITIONS, WeighBody, ask_body, form_fields, weigh_body
 from biorag.faces.server.faults import status_of
 from biorag.faces.server.guards import COOKIE, Doorkeeper
-from biorag.faces.server.shelf import Shelf
+from biorag.faces.server.session_pool import SessionPool
 from biorag.indexes.overview import Overview
 from biorag.prompts.grammar import growing_text
 from biorag.references.reference import source_line, telling_types
@@ -182,10 +182,10 @@ def _is_part(request: Request) -> bool:
 
 
 class Pages:
-    """Question, answer, evidence, of any index of a shelf; `asks` for a token, so that one may log out."""
+    """Question, answer, evidence, of any index of a pool; `asks` for a token, so that one may log out."""
 
-    def __init__(self, shelf: Shelf, answering: WorkQueue, searching: WorkQueue, asks: bool) -> None:
-        self._shelf, self._answering, self._searching, self._asks = shelf, answering, searching, asks
+    def __init__(self, pool: SessionPool, answering: WorkQueue, searching: WorkQueue, asks: bool) -> None:
+        self._pool, self._answering, self._searching, self._asks = pool, answering, searching, asks
         self._answers: LastKept[AnswerResult] = LastKept()
         self._waiting: LastKept[Mapping[str, str]] = LastKept()
         self._overviews: WeakKeyDictionary[Session, Overview] = WeakKeyDictionary()  # while an index is open
@@ -204,7 +204,7 @@ class Pages:
             body = ask_body(fields)
             if request.headers.get("sec-fetch-site") == "cross-site":
                 return await self._page(fields, None)
-            if _is_part(request) and self._shelf.first.settings.generation.llm:
+            if _is_part(request) and self._pool.first.settings.generation.llm:
                 return page("writing.html", name=self._waiting.keep(fields))
             answer = await answered(request, self._answering, question(self._lending(fields), body))
             view = await self._view(fields, answer)
@@ -260,13 +260,13 @@ class Pages:
         yield _event("done", "")
 
     def _lending(self, fields: Mapping[str, str]) -> Lend:
-        return partial(self._shelf.lend, fields.get("index", ""))
+        return partial(self._pool.lend, fields.get("index", ""))
 
     async def _view(self, fields: Mapping[str, str], answer: AnswerResult) -> AnswerView:
         def made() -> AnswerView:
             with self._lending(fields)() as session:
                 matches = session.matches(answer.question.text, answer.hits)
-                others = [name for name in self._shelf.names() if name != session.name]
+                others = [name for name in self._pool.names() if name != session.name]
             shown = {"fields": fields, "conditions": ask_body(fields).filter, "index": session.name, "others": others}
             return answer_view(fields["question"], answer, self._answers.keep(answer), matches, **shown)
 
@@ -287,7 +287,7 @@ class Pages:
                     chosen=any(name in fields for name in FOLDED),
                     view=view,
                     index=session.name,
-                    indexes=self._shelf.listed(),
+                    indexes=self._pool.listed(),
                     overview=overview,
                     types=telling_types(overview.types),
                     asks=self._asks,

@@ -15,7 +15,7 @@ from biorag.lab.recipes.grid import Sweep, load_sweep
 from biorag.lab.recipes.page import html_report
 from biorag.lab.recipes.pictures import write_pictures
 from biorag.lab.recipes.plan import Choices, RecipePlan
-from biorag.lab.recipes.steps import HOME, Shared, Workshop
+from biorag.lab.recipes.steps import HOME, Shared, StepRunner
 from biorag.lab.recipes.tables import Figures, findings_markdown, markdown
 from biorag.lab.scale.planning import MachineKind
 from biorag.settings.services import announce
@@ -54,14 +54,14 @@ def pipeline_plan(values: Mapping[str, Any], name: str, choices: Choices) -> Rec
 
 def made(plan: RecipePlan, out: Path) -> dict[str, str]:
     """Return the folders of a pipeline's retriever and reranker."""
-    workshop = workshop_of(plan, out)
-    return {kind: str(workshop.out(plan.at(step, {})[0].step)) for kind, step in MADE.items()}
+    runner = workshop_of(plan, out)
+    return {kind: str(runner.out(plan.at(step, {})[0].step)) for kind, step in MADE.items()}
 
 
 def preview(plan: RecipePlan, out: Path, machine: MachineKind | None = None, jobs: int = 1) -> dict[str, Any]:
     """Return the steps of a run as JSON, with commands and estimates, the servers, and the missing inputs."""
-    workshop, found = workshop_of(plan, out), Estimator(plan, machine).all()
-    steps = [{"name": step.name, **asdict(found[step.key]), "command": workshop.command(step)} for step in plan.steps]
+    runner, found = workshop_of(plan, out), Estimator(plan, machine).all()
+    steps = [{"name": step.name, **asdict(found[step.key]), "command": runner.command(step)} for step in plan.steps]
     return {
         "scale": plan.scale_name,
         "departures": list(plan.scale.departures),
@@ -74,9 +74,9 @@ def preview(plan: RecipePlan, out: Path, machine: MachineKind | None = None, job
     }
 
 
-def workshop_of(plan: RecipePlan, out: Path, jobs: int = 1) -> Workshop:
+def workshop_of(plan: RecipePlan, out: Path, jobs: int = 1) -> StepRunner:
     """Return what runs the steps of a plan in a folder."""
-    return Workshop(out, Shared(plan.settings, plan.urls, jobs))
+    return StepRunner(out, Shared(plan.settings, plan.urls, jobs))
 
 
 def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> dict[str, Any]:
@@ -84,12 +84,12 @@ def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> di
 
     Raises the BioragError of the first step that fails.
     """
-    workshop = workshop_of(plan, out, jobs)
-    with workshop.held():
+    runner = workshop_of(plan, out, jobs)
+    with runner.held():
         for name, url in plan.urls.items():
             announce(url, plan.servers[name].option.removeprefix("--"))  # which the steps say in their logs alone
-        times = workshop.run(plan.steps, progress)
-        report = _report(plan, workshop, times)
+        times = runner.run(plan.steps, progress)
+        report = _report(plan, runner, times)
         report["plots"] = write_pictures(report, plan.recipe.plots, out)
         write_json(out / f"{REPORT}.json", report)
         write_text(out / f"{REPORT}.md", report_markdown(report))
@@ -97,9 +97,9 @@ def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> di
     return report
 
 
-def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> dict[str, Any]:
-    figures = Figures(plan, workshop, checked(plan.scale.settings).seed)
-    records = [workshop.record(step) for step in plan.steps]
+def _report(plan: RecipePlan, runner: StepRunner, times: Mapping[str, Any]) -> dict[str, Any]:
+    figures = Figures(plan, runner, checked(plan.scale.settings).seed)
+    records = [runner.record(step) for step in plan.steps]
     tables = map(figures.table, plan.recipe.tables)
     questions = {step.name: count for step in plan.steps if (count := figures.questions(step))}
     told = (_measured(record["name"], record["report"], questions.get(record["name"], 0)) for record in records)
@@ -113,8 +113,8 @@ def _report(plan: RecipePlan, workshop: Workshop, times: Mapping[str, Any]) -> d
         "hardware": plan.choices.hardware,
         "deviations": plan.changes.deviations(),
         **times,
-        "disk": {"out": disk_bytes(workshop.folder), "indexes": disk_bytes(workshop.folder / HOME)},
-        "freed_by": shlex.join(["biorag", "indexes", "clean", "--run", str(workshop.folder)]),
+        "disk": {"out": disk_bytes(runner.folder), "indexes": disk_bytes(runner.folder / HOME)},
+        "freed_by": shlex.join(["biorag", "indexes", "clean", "--run", str(runner.folder)]),
         "steps": [{key: record[key] for key in ("name", "command", "seconds")} for record in records],
         "tables": [table for table in tables if table["rows"]],
         "findings": figures.findings(plan.recipe.findings),

@@ -119,7 +119,7 @@ class Shared:
     jobs: int = 1
 
 
-class Workshop:
+class StepRunner:
     """Runs steps in a folder; finished ones are found again by their key.
 
     A step's result is `steps/KEY.json`, what it makes lies in `work/KEY/`, its index in `home/`, what is written for it

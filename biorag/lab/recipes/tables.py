@@ -19,7 +19,7 @@ from biorag.benchmarks.per_question import (
 from biorag.benchmarks.significance import Paired, holm
 from biorag.lab.recipes.plan import RecipePlan
 from biorag.lab.recipes.recipe import Column, Figure, FigurePath, Finding, Known, PaperTable, TableRow
-from biorag.lab.recipes.steps import METRICS, Step, Workshop
+from biorag.lab.recipes.steps import METRICS, Step, StepRunner
 
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested"
 LEVEL = 0.05  # probability of one false verdict among a recipe's findings
@@ -29,8 +29,8 @@ CEILING = 0.95  # a mean above which little is left to gain
 class Figures:
     """Tables and findings, from the reports of finished steps."""
 
-    def __init__(self, plan: RecipePlan, workshop: Workshop, seed: int) -> None:
-        self._plan, self._workshop, self._seed = plan, workshop, seed
+    def __init__(self, plan: RecipePlan, runner: StepRunner, seed: int) -> None:
+        self._plan, self._workshop, self._seed = plan, runner, seed
         self._rows: dict[str, list[QuestionFigures]] = {}  # by the step's key
 
     def table(self, table: PaperTable) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from biorag.indexes.manifest import WORDS, Manifest
 from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
 from biorag.indexes.surveying import survey
 from biorag.indexes.token_vectors import token_files
-from biorag.indexes.updating import Winner
+from biorag.indexes.updating import PendingChange
 from biorag.indexes.writing import Incoming, IndexReport, write_index
 from biorag.lab.scale.embedding import NONE, EmbedReport, Encode, EncodingJob, embed_snippets, encode_here
 from biorag.lab.scale.parquet import KEY, KEYS, NAMES
@@ -323,7 +323,7 @@ def _winners(
     parts: Sequence[SnippetFile],
     skipped: AbstractSet[int],
     blocks: GivenBlocks,
-) -> Iterator[Winner]:
+) -> Iterator[PendingChange]:
     """Yield the documents of parts, whose blocks are given, then the deletions."""
     changed = snippets.changed_documents()
     restored = {document.id for document in changed if document.restored}
@@ -332,7 +332,7 @@ def _winners(
         for own in snippets.documents(part):
             document = replace(own[0], id=own[0].document)
             blocks.blocks[document.id] = own
-            yield Winner(document, document.id in restored, names[part.source])
+            yield PendingChange(document, document.id in restored, names[part.source])
     for gone in changed:
         if not gone.restored and gone.source not in skipped:
-            yield Winner(Deletion(gone.id), False, names[gone.source])
+            yield PendingChange(Deletion(gone.id), False, names[gone.source])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from biorag.errors import MissingError
-from biorag.utils.apart import ApartError, limit_data, reply_apart
+from biorag.utils.apart import ApartError, limit_data, run_in_subprocess
 
 OLDEST_TORCH = "2.6"
 SECONDS, BYTES_A_SECOND = 60, 20 << 20  # of computing and waiting: for any file, and more for a large one
@@ -30,7 +30,7 @@ def convert_file(source: Path, target: Path) -> None:
     """
     seconds = SECONDS + source.stat().st_size / BYTES_A_SECOND
     try:
-        fault = reply_apart(_convert, (str(source), str(target), int(seconds)), seconds)
+        fault = run_in_subprocess(_convert, (str(source), str(target), int(seconds)), seconds)
     except ApartError as error:
         fault = f"took {error}" if error.slow else f"ended the process that read it ({error})"
     if fault:

@@ -97,7 +97,7 @@ _ADJUNCT = re.compile(
 
 
 class Mark(NamedTuple):
-    r"""Where a mark stands, the keys of the references that it names, and what of it names none.
+    r"""A citation mark: its place, the keys of the references that it names, and the parts that name none.
 
     One that `leads` follows a name, or with `is_subject` is one: "Smith (2019) showed", "\citet{smith} showed".
     """

@@ -21,7 +21,7 @@ from biorag.faces.server.asking import Asking, WorkQueue, question
 from biorag.faces.server.bodies import AskBody
 from biorag.faces.server.guards import CLIENTS, RateLimiter
 from biorag.faces.server.options import ServeOptions
-from biorag.faces.server.shelf import IDLE_SECONDS, MOST_OPEN, Shelf
+from biorag.faces.server.session_pool import IDLE_SECONDS, MOST_OPEN, SessionPool
 from biorag.indexes.catalogue import rename_index
 from biorag.settings.sources import load_settings
 from biorag.utils.http import GivenUpError
@@ -97,7 +97,7 @@ def test_a_bucket_fills_again_with_time_and_few_clients_are_kept():
 
 @pytest.fixture
 def many_home(demo_home, tmp_path):
-    """A home of one index more than a shelf keeps open, besides `default`."""
+    """A home of one index more than a pool keeps open, besides `default`."""
     home = tmp_path / "many"
     shutil.copytree(demo_home, home)
     for number in range(MOST_OPEN + 1):
@@ -119,30 +119,30 @@ def test_other_indexes_are_opened_when_they_are_asked_and_closed_again(many_home
     now = [0.0]
     names = [f"copy{number}" for number in range(MOST_OPEN + 1)]
     with Session(load_settings({"home": many_home, "name": "default"}, None), eager=True) as first:
-        shelf = Shelf(first, others=True, clock=lambda: now[0])
-        assert shelf.names() == [*names, "default", "inhalers"]
-        assert [(each.name, each.snippets) for each in shelf.listed()][-2:] == [("default", 263), ("inhalers", 5)]
-        with shelf.lend() as session:
+        pool = SessionPool(first, others=True, clock=lambda: now[0])
+        assert pool.names() == [*names, "default", "inhalers"]
+        assert [(each.name, each.snippets) for each in pool.listed()][-2:] == [("default", 263), ("inhalers", 5)]
+        with pool.lend() as session:
             assert session is first
         for name in names:
             now[0] += 1
             assert is_free(many_home, name), "a list of indexes opens none"
-            with shelf.lend(name) as session:
+            with pool.lend(name) as session:
                 assert session.search("hoarseness")[0].snippet.id == "inhaler_3"
                 assert session.name == name
                 assert session._models().encoder is first._models().encoder
         assert [is_free(many_home, name) for name in names] == [True, False, False, False], "the oldest was closed"
-        with shelf.lend(names[1]) as session:
+        with pool.lend(names[1]) as session:
             now[0] += IDLE_SECONDS + 1
-            shelf.close_idle()
+            pool.close_idle()
             assert [is_free(many_home, name) for name in names] == [True, False, True, True]
             assert len(session.search("hoarseness")) == 5, "an index that is being asked stays open"
         with pytest.raises(MissingError, match="no index 'nowhere' here: choose one of copy0"):
-            shelf.lend("nowhere").__enter__()
-        shelf.close_idle(0)
+            pool.lend("nowhere").__enter__()
+        pool.close_idle(0)
         assert is_free(many_home, names[1])
         with pytest.raises(MissingError, match=r"choose one of default$"):
-            Shelf(first, others=False).lend("inhalers").__enter__()
+            SessionPool(first, others=False).lend("inhalers").__enter__()
 
 
 def test_without_a_name_the_page_has_all_indexes_and_with_one_that_alone(session):
@@ -214,7 +214,7 @@ def test_an_answer_is_shown_as_it_is_written_and_then_as_it_was_checked(session,
 
 def test_a_generator_stops_once_nobody_waits(session):
     async def asked():
-        lend = Shelf(session, others=False).lend
+        lend = SessionPool(session, others=False).lend
         with Asking(WorkQueue(1, 1), question(lend, AskBody(question=QUESTION))) as asking:
             asking.grow("a")
         with pytest.raises(GivenUpError):

@@ -16,7 +16,7 @@ from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.lab.recipes import steps
 from biorag.lab.recipes.grid import Sweep, cells, load_sweep
 from biorag.lab.recipes.plan import RecipePlan
-from biorag.lab.recipes.steps import Shared, Step, Workshop
+from biorag.lab.recipes.steps import Shared, Step, StepRunner
 from biorag.lab.recipes.sweep import SCALE, pipeline_of, recipe_of
 from tests import cli
 from tests.cli import done, failed, invoke, options_of, succeeded
@@ -354,16 +354,16 @@ def fake(tmp_path, monkeypatch):
         seconds, fault = waits.get(step.name, (0.0, ""))
         return ["fakestep", str(notes), step.name, str(seconds), fault]
 
-    monkeypatch.setattr(Workshop, "command", command)
+    monkeypatch.setattr(StepRunner, "command", command)
     return waits
 
 
 @pytest.fixture
-def workshop(tmp_path):
-    def workshop(jobs=1):
-        return Workshop(tmp_path / "out", Shared(jobs=jobs))
+def runner(tmp_path):
+    def runner(jobs=1):
+        return StepRunner(tmp_path / "out", Shared(jobs=jobs))
 
-    return workshop
+    return runner
 
 
 def noted(tmp_path) -> list[tuple[str, str, float]]:
@@ -377,9 +377,9 @@ def started(tmp_path) -> list[str]:
     return [name for what, name, _ in noted(tmp_path) if what == "start"]
 
 
-def test_each_step_runs_once_after_what_it_needs(fake, workshop, tmp_path):
+def test_each_step_runs_once_after_what_it_needs(fake, runner, tmp_path):
     first, second, third, fourth = chain()
-    shop = workshop(3)
+    shop = runner(3)
     shop.run([third, fourth, third], quiet)
     shop.run([third, fourth], quiet)
     assert sorted(started(tmp_path)) == ["first", "fourth", "second", "third"]
@@ -390,21 +390,21 @@ def test_each_step_runs_once_after_what_it_needs(fake, workshop, tmp_path):
     assert all(map(shop.finished, (first, second, third, fourth)))
 
 
-def test_a_damaged_record_is_named(fake, workshop, tmp_path):
+def test_a_damaged_record_is_named(fake, runner, tmp_path):
     step = Step("alone", ("x",))
-    workshop().run([step], quiet)
+    runner().run([step], quiet)
     path = tmp_path / "out" / "steps" / f"{step.key}.json"
     path.write_text(path.read_text()[:-9])
     with pytest.raises(MismatchError, match=f"{step.key}.json is damaged .*: delete it, then run the command again"):
-        workshop().run([step], quiet)
+        runner().run([step], quiet)
 
 
-def test_a_failing_step_is_one_sentence(fake, workshop, tmp_path):
+def test_a_failing_step_is_one_sentence(fake, runner, tmp_path):
     """The one that runs beside it is let finish; what needs it is not started; then it goes on."""
     broken, beside = Step("broken", ("1",)), Step("beside", ("2",))
     after = Step("after", ("3",), (broken,))
     fake.update({"broken": (0.1, "error: line 7 has no query"), "beside": (0.6, "")})
-    shop = workshop(2)
+    shop = runner(2)
     with pytest.raises(BadInputError) as caught:  # the fake ends with 3
         shop.run([broken, beside, after], quiet)
     log = tmp_path / "out" / "logs" / f"{broken.key}.txt"
@@ -418,7 +418,7 @@ def test_a_failing_step_is_one_sentence(fake, workshop, tmp_path):
     assert sorted(started(tmp_path)) == ["after", "beside", "broken", "broken"]
 
 
-def test_a_step_has_its_own_home_and_no_settings_of_the_users(fake, workshop, tmp_path, monkeypatch):
+def test_a_step_has_its_own_home_and_no_settings_of_the_users(fake, runner, tmp_path, monkeypatch):
     monkeypatch.setenv("BIORAG_TRAIN_EPOCHS", "7")
     monkeypatch.setenv("BIORAG_LLM_API_KEY", "secret")
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
@@ -426,7 +426,7 @@ def test_a_step_has_its_own_home_and_no_settings_of_the_users(fake, workshop, tm
     found = []
     for jobs in (1, 2):
         step = Step("alone", (str(jobs),))
-        shop = workshop(jobs)
+        shop = runner(jobs)
         shop.run([step], quiet)
         found.append(shop.record(step)["report"]["environment"])
     alone = {"BIORAG_HOME": str(tmp_path / "out" / "home"), "BIORAG_LLM_API_KEY": "secret", "OMP_NUM_THREADS": "64"}
@@ -435,26 +435,26 @@ def test_a_step_has_its_own_home_and_no_settings_of_the_users(fake, workshop, tm
     assert "BIORAG_TRAIN_EPOCHS" not in found[0]
 
 
-def test_steps_side_by_side_have_a_gpu_each(fake, workshop, tmp_path, monkeypatch):
+def test_steps_side_by_side_have_a_gpu_each(fake, runner, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     names = ("first", "second", "third")
     fake.update(dict.fromkeys(names, (0.1, "")))
     seen = {}
     for jobs in (1, 2):
         steps_of = [Step(name, (name, str(jobs))) for name in names]
-        shop = workshop(jobs)
+        shop = runner(jobs)
         shop.run(steps_of, quiet)
         seen[jobs] = [shop.record(step)["report"]["environment"]["CUDA_VISIBLE_DEVICES"] for step in steps_of]
     assert seen[1] == ["3,5"] * 3
     assert set(seen[2][:2]) == {"3", "5"} and seen[2][2] in ("3", "5")
 
 
-def test_a_step_of_two_processes_has_two_gpus_and_waits_for_them(fake, workshop, tmp_path, monkeypatch):
+def test_a_step_of_two_processes_has_two_gpus_and_waits_for_them(fake, runner, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6")
     fake.update(dict.fromkeys(("first", "wide", "last"), (0.1, "")))
     for jobs, gpus in ((2, {2}), (3, {2}), (4, {3})):  # jobs that share GPUs make way for it
         steps_of = [Step(name, (name, str(jobs)), processes=1 + (name == "wide")) for name in ("first", "wide", "last")]
-        shop = workshop(jobs)
+        shop = runner(jobs)
         shop.run(steps_of, quiet)
         seen = [shop.record(step)["report"]["environment"]["CUDA_VISIBLE_DEVICES"] for step in steps_of]
         assert [len(seen[0]), len(seen[2])] == [1, 1] and len(set(seen[1].split(","))) in gpus

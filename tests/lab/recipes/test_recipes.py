@@ -27,7 +27,7 @@ from biorag.lab.recipes.estimates import Estimator, StepEstimate, elapsed
 from biorag.lab.recipes.plan import Choices, RecipePlan
 from biorag.lab.recipes.recipe import ExperimentRecipe, load_recipe
 from biorag.lab.recipes.run import recipe_of
-from biorag.lab.recipes.steps import Workshop
+from biorag.lab.recipes.steps import StepRunner
 from biorag.lab.recipes.tables import Figures, markdown
 from biorag.lab.scale.planning import MachineKind
 from biorag.utils.parsing import parse_toml
@@ -248,20 +248,20 @@ def figures(file) -> tuple[Figures, RecipePlan, dict[str, np.ndarray]]:
     """Figures as if the steps had run: drawn values for each question."""
     made = plan(file)
     out = file.parent / "out"
-    workshop, draws, values = Workshop(out), np.random.default_rng(5), {}
+    runner, draws, values = StepRunner(out), np.random.default_rng(5), {}
     (out / "steps").mkdir(parents=True)
     for number, step in enumerate(made.steps):
         recalls = values[step.name] = draws.random(QUESTIONS).round(3) + (0.5 if "near" in step.name else 0)
-        workshop.out(step).mkdir(parents=True)
+        runner.out(step).mkdir(parents=True)
         lines = [{"id": f"q{n}", "metrics": {"recall": recall}} for n, recall in enumerate(recalls.tolist())]
-        (workshop.out(step) / "per-question.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (runner.out(step) / "per-question.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         report = {"metrics": {"recall": float(recalls.mean())}, "ms": 10.0 * number}
         report["batches"] = [{"batch": "8B1", "MAP": number / 4}]
         report["tasks"] = [{"task": "other"}, {"task": "NFCorpus", "measures": {"ndcg_at_10": number / 8}}]
         record = {"name": step.name, "command": ["biorag"], "seconds": 1.0, "report": report}
         head = {"complete": True, "identity": {"key": step.key}}
         (out / "steps" / f"{step.key}.json").write_text(json.dumps({**head, **record}))
-    return Figures(made, workshop, 0), made, values
+    return Figures(made, runner, 0), made, values
 
 
 def test_cells_are_means_with_intervals_beside_the_papers(figures):

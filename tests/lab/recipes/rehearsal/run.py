@@ -14,7 +14,7 @@ from biorag.errors import BadInputError, BioragError, ServiceError
 from biorag.lab.recipes.named_models import models_of, named_in
 from biorag.lab.recipes.plan import Choices, RecipePlan
 from biorag.lab.recipes.recipe import ExperimentRecipe, Figure, FigurePath, NamedModel
-from biorag.lab.recipes.steps import Shared, Step, Workshop, unique
+from biorag.lab.recipes.steps import Shared, Step, StepRunner, unique
 from biorag.types import Progress
 from tests.lab.recipes.rehearsal import process
 from tests.lab.recipes.rehearsal.inputs import texts, write_input
@@ -34,7 +34,7 @@ SHARE = ("--batch-size", "4")  # of each of several processes
 OK, FAILED, ALIKE, BLOCKED = "ok", "failed", "like", "not run"
 
 
-class Rehearsal(Workshop):
+class Rehearsal(StepRunner):
     """Runs the steps of a rehearsed plan; a step whose like runs is skipped, and one that fails stops no other."""
 
     forker: Forker

@@ -24,7 +24,7 @@ class _Opened:
     used: float
 
 
-class Shelf:
+class SessionPool:
     """Lends open indexes: the first, and with `others` those of its home too, which share its models."""
 
     def __init__(self, first: Session, others: bool, clock: Callable[[], float] = time.monotonic) -> None:

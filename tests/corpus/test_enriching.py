@@ -348,7 +348,7 @@ def test_pubmed_is_asked_at_the_eutils(run, papers, tmp_path):
     ("words", "message"),
     [
         (("--enrich", "crosref"), "did you mean crossref?"),
-        (("--enrich", "crossref", "--estimate"), "--enrich is of a run that reads files here and writes"),
+        (("--enrich", "crossref", "--estimate"), "--enrich cannot be combined"),
     ],
 )
 def test_what_cannot_be_enriched_is_said(run, papers, words, message):

@@ -21,7 +21,7 @@ from biorag.utils.parsing import parsed_file
 
 logger = logging.getLogger(__name__)
 
-HOLDINGS = "holdings.json"  # beside the manifest
+HOLDINGS = "ledger.json"  # beside the manifest
 MOST = 200_000  # documents; of a larger corpus nothing is held
 READING = 2  # another number where readers give other documents of the same file
 LARGEST = 256 << 20  # bytes of the record
@@ -40,7 +40,7 @@ class HeldFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class SourceLedger:
     """The documents of each file, by its absolute path."""
 
     files: Mapping[str, HeldFile]
@@ -67,8 +67,8 @@ class Holdings:
         """Return the documents of these files, each with a file that held it."""
         return {document: key for key in keys if key in self.files for document in self.files[key].documents}
 
-    def taken(self, read: Mapping[Source, tuple[str, Sequence[str]]], left_out: Iterable[str]) -> Holdings:
-        """Return the holdings after a run that read these files, each with its hash and documents."""
+    def taken(self, read: Mapping[Source, tuple[str, Sequence[str]]], left_out: Iterable[str]) -> SourceLedger:
+        """Return the ledger after a run that read these files, each with its hash and documents."""
         is_read_alike = self.reading == READING
         files = {
             key: held if is_read_alike else replace(held, sha256=None)
@@ -79,10 +79,10 @@ class Holdings:
             key_of(source): HeldFile(sha256, tuple(dict.fromkeys(documents)), beside_hash(source))
             for source, (sha256, documents) in read.items()
         }
-        return Holdings(files)
+        return SourceLedger(files)
 
-    def without(self, documents: AbstractSet[str]) -> Holdings:
-        """Return the holdings after these documents were removed by hand: their files are read again."""
+    def without(self, documents: AbstractSet[str]) -> SourceLedger:
+        """Return the ledger after these documents were removed by hand: their files are read again."""
         files = {
             key: replace(held, sha256=None) if not documents.isdisjoint(held.documents) else held
             for key, held in self.files.items()
@@ -123,17 +123,17 @@ def _is_incremental(source: Source) -> bool:
         return False
 
 
-def read_holdings(folder: Path) -> Holdings:
-    """Return the holdings of an index; none where there is no record. Raises `MismatchError` if it is damaged."""
+def read_ledger(folder: Path) -> SourceLedger:
+    """Return the ledger of an index; none where there is no record. Raises `MismatchError` if it is damaged."""
     advice = "delete it, then run the same command again"
-    holdings: Holdings | None = parsed_file(Holdings, folder / HOLDINGS, MismatchError, advice, LARGEST)
-    return holdings or Holdings({})
+    ledger: SourceLedger | None = parsed_file(SourceLedger, folder / HOLDINGS, MismatchError, advice, LARGEST)
+    return ledger or SourceLedger({})
 
 
-def write_holdings(folder: Path, holdings: Holdings) -> None:
-    """Record holdings, durably; of too many documents none."""
-    if sum(len(held.documents) for held in holdings.files.values()) > MOST:
+def write_ledger(folder: Path, ledger: SourceLedger) -> None:
+    """Record ledger, durably; of too many documents none."""
+    if sum(len(held.documents) for held in ledger.files.values()) > MOST:
         logger.debug("%s: more than %d documents, so what files no longer hold stays", folder, MOST)
         (folder / HOLDINGS).unlink(missing_ok=True)
-    elif holdings.files or (folder / HOLDINGS).exists():
-        write_json(folder / HOLDINGS, asdict(holdings))
+    elif ledger.files or (folder / HOLDINGS).exists():
+        write_json(folder / HOLDINGS, asdict(ledger))
