@@ -34,7 +34,10 @@ class LikelihoodReader:
 
     def read(self, query: str, windows: Sequence[str]) -> Reading:
         """Return the probabilities of the three labels for each window beside a claim or question, (windows, 3)."""
-        rows = [self._probabilities(reading_prompt(self._template, window, query)) for window in windows]
+        rows = [
+            self._probabilities(reading_prompt(self._template, window, query, self._generator.controls))
+            for window in windows
+        ]
         return Reading(np.array(rows, np.float32).reshape(-1, len(LABELS)), None)
 
     def _probabilities(self, prompt: Prompt) -> list[float]:
