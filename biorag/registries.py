@@ -425,8 +425,8 @@ class StoreKind(Kind):
     """
 
     server: str = ""  # the setting that gives the URL of its server; empty if it is embedded
-    snapshots: bool = False  # whether 'biorag snapshot' saves its indexes: every file stands in `checksums.json`
-    instead: str = "is in a store that has no snapshots: copy its folder while nothing writes to it"
+    snapshots: bool = False  # whether 'biorag indexes export' saves its indexes: every file stands in `checksums.json`
+    instead: str = "is in a store that cannot be exported: copy its folder while nothing writes to it"
 
 
 STORES = Registry(

@@ -44,7 +44,7 @@ class Everyday:
 
 
 class Vocabulary:
-    """What the literature writes for a phrase, by `key_of` the phrase; of those in `searched` it is not read so."""
+    """The literature's terms for a phrase, by `key_of` the phrase; those in `searched` only widen a search."""
 
     def __init__(self, names: Names, searched: Container[str] = ()) -> None:
         self._names, self._searched = names, searched

@@ -188,7 +188,7 @@ def score_run(dataset: Dataset, path: Path) -> RetrievalResult:
     ranked = read_run(path)
     run = {question.id: ranked.get(question.id, []) for question in dataset.questions}
     if not any(run.values()):
-        raise BadInputError(f"no question of {path} has a judgement in {dataset.name}: do the ids belong together?")
+        raise BadInputError(f"no question of {path} has a judgement in {dataset.name}: check that the ids match")
     metrics, per_question = evaluate(dataset.qrels, run)
     return RetrievalResult(dataset, run, metrics, per_question, {})
 

@@ -140,7 +140,7 @@ def index(
     ] = None,
     columns: options.Columns = None,
     keep_missing: Annotated[
-        bool, typer.Option("--keep-missing", help="Keep what a file or folder indexed before no longer holds.")
+        bool, typer.Option("--keep-missing", help="Keep documents that are gone from a file or folder indexed earlier.")
     ] = False,
     enrich: Annotated[
         str | None,

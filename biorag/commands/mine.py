@@ -59,7 +59,7 @@ class Mined:
     out: Annotated[Path, typer.Option(help="JSONL file to write; an interrupted run resumes.")]
     per_row: Annotated[
         int | None,
-        typer.Option(min=1, help="Negatives of a row, drawn from the qualifying ones.", show_default=_defaults()),
+        typer.Option(min=1, help="Negatives of a row, drawn from those that qualify.", show_default=_defaults()),
     ] = None
     as_json: options.Json = False
 

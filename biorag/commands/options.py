@@ -61,7 +61,8 @@ Plot = Annotated[
     typer.Option("--plot", help="Folder for a plot of the figures, as PNG and SVG.", callback=_drawable),
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Replace a file that biorag did not write; never one that is read.")
+    bool,
+    typer.Option("--force", help="Overwrite even what biorag did not write; never a file that is read."),
 ]
 TemplateFile = Annotated[
     Path | None,

@@ -28,7 +28,7 @@ STYLES = {
 }
 
 
-UNSTATED = "No snippet at hand has these words: read them with 'biorag search', or name a --reader."
+UNSTATED = "No retrieved snippet states this in these words: read them with 'biorag search', or name a --reader."
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def load_dataset(folder: Path, split: str = "test") -> Dataset:
     qrels = read_qrels(judgements)
     questions = [question for question in read_queries(queries) if question.id in qrels]
     if not questions:
-        raise BadInputError(f"no question of {queries} has a judgement in {judgements}: do the ids belong together?")
+        raise BadInputError(f"no question of {queries} has a judgement in {judgements}: check that the ids match")
     return Dataset(folder.resolve().name, questions, {question.id: qrels[question.id] for question in questions})
 
 

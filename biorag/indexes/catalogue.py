@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
@@ -17,8 +16,6 @@ from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
 from biorag.utils.files import disk_bytes, sync_folder, write_json
 from biorag.utils.locks import LOCK, DirectoryLock, is_written
-
-logger = logging.getLogger(__name__)
 
 COMPLETE, INCOMPLETE, WRITTEN, DAMAGED = "complete", "incomplete", "being written", "damaged"
 FILES = (MANIFEST, CHECKSUMS, PROGRESS, HOLDINGS, LOCK, SHARD)  # what an index's folder has

@@ -138,4 +138,4 @@ def _damaged(folder: Path, path: Path) -> BioragError:
 
 
 def _again(folder: Path) -> str:
-    return f"delete {folder}, then load a snapshot or index the corpus again"
+    return f"delete {folder}, then restore it by 'biorag indexes import', or index the corpus again"

@@ -72,9 +72,9 @@ def select_source(index: Index, manifest: Manifest, ledger: SourceLedger, name: 
     """
     if not (keys := ledger.named(name)):
         files = sorted({PurePath(key).name for key in ledger.files})
-        known = ", ".join(files[:SHOWN_FILES]) or "of none it is known"
+        known = f"it holds {', '.join(files[:SHOWN_FILES])}" if files else "its files are not recorded"
         meant = suggestion(PurePath(name).name, files)
-        raise MissingError(f"no file {name!r} went into index {manifest.name!r}{meant}; it holds {known}")
+        raise MissingError(f"no file {name!r} went into index {manifest.name!r}{meant}; {known}")
     others = ledger.documents_of(ledger.files.keys() - set(keys))
     documents = [document for document in ledger.documents_of(keys) if document not in others]
     return replace(select_ids(index, manifest, documents), missing=())  # some may have been deleted before

@@ -62,6 +62,7 @@ VACUUMED_SHARE = 0.01  # of a segment's points; vacuuming takes no longer than e
 SEGMENT_BYTES = 192 << 20  # of dense vectors in a segment
 LEAST_POINTS = 20_000  # in a segment, however long its vectors are
 BYTES = 4  # of a number of a dense vector
+AGAIN = "restore it by 'biorag indexes import', or index the corpus again"
 MERGED = 1.5  # full segments that may become one: never two, but one and what an update adds
 POINT_VERSIONS = "*id_tracker.versions"
 APPENDABLE = "mutable_id_tracker.versions"  # of segments that are written to
@@ -377,6 +378,6 @@ def _engine_errors() -> Iterator[None]:
     except BioragError:
         raise
     except StoredError as error:
-        raise MismatchError(f"the index is damaged, it holds {error}: load a snapshot, or index it again") from None
+        raise MismatchError(f"the index is damaged (it holds {error}): {AGAIN}") from None
     except Exception as error:  # a bare Exception is among the kinds
         raise ServiceError(f"the Qdrant Edge engine failed: {error}") from error

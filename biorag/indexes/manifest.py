@@ -69,7 +69,7 @@ class TokenParameters:
 
     @property
     def bits(self) -> int:
-        """Of a number as it is kept."""
+        """Bits of a stored number."""
         return 4 if self.kept == COMPACT else 16
 
     def fingerprint(self) -> dict[str, Any]:

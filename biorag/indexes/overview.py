@@ -34,7 +34,7 @@ _OF = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What an index holds; all but the number of its snippets and the day of its last change is of those read.
+    """What an index holds; all but the number of snippets and the day of the last change is computed from those read.
 
     `years` are the first and the last, None where no snippet has one.
     """

@@ -74,8 +74,7 @@ def _tower(files: ModelFiles, pooling: str | None, scratch: Path, option: str) -
         return _dpr(files, pooling or "cls", scratch)
     if pooling is None and not (files.path / MODULE_LIST).is_file():
         raise UsageError(
-            f"{option} {files.id} does not say how it makes one vector of a text: give --pooling cls (as of MedCPT), "
-            "mean or last"
+            f"{option} {files.id} does not specify its pooling: give --pooling cls (for MedCPT), mean or last"
         )
     model = load_model(SentenceTransformer, files, "fp32")
     if has_towers(model):

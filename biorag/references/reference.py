@@ -17,10 +17,6 @@ RETRACTED, CONCERN = "Retracted article", "Expression of concern"
 _RANGE = re.compile(r"(?P<first>\w+)\s*[-–]\s*(?P<last>\w+)")
 _RESOLVER = re.compile(r"\A(?:https?://(?:dx\.|www\.)?doi\.org/|doi:)\s*", re.IGNORECASE)  # may precede a DOI
 _DATE = re.compile(r"(?P<year>[0-9]{4})(?:-(?P<month>0[1-9]|1[0-2])(?:-(?P<day>0[1-9]|[12][0-9]|3[01]))?)?")
-FIELDS = (
-    *("authors", "doi", "pmcid", "journal", "journal_abbreviation", "issn", "volume", "issue", "pages", "year", "date"),
-    *("language", "type", "mesh", "references", "retraction", "errata", "concern"),
-)
 MOST_INITIALS = 2  # as NLM's Citing Medicine has it
 _PART = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _INITIALS = re.compile(r"[A-Z]{1,4}")  # given names that are initials already

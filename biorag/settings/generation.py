@@ -77,7 +77,7 @@ class GenerationSettings(Section):
 
 
 class AbstentionSettings(Section):
-    """In which words an open question is asked, and when `ask` says that the index holds nothing that answers it."""
+    """How an open question is worded for the search, and when `ask` says that the index has no answer."""
 
     vocabulary: str = option(
         "packaged",
@@ -86,7 +86,7 @@ class AbstentionSettings(Section):
     )
     evidence_threshold: float | None = option(
         None,
-        "Call an answer one only from this probability on that the hits hold it. Default: the packaged threshold.",
+        "Minimum probability that the hits hold an answer for it to be given as one. Default: the packaged threshold.",
         panel=RETRIEVAL,
         bounds=(0, 1),
     )

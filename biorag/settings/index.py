@@ -73,7 +73,7 @@ class IndexSettings(Section):
     )
     block_tokens: int = option(
         0,
-        "Split longer snippets into blocks of this many tokens. 0: as the index does, no blocks in a new one.",
+        "Split snippets into blocks of at most N tokens. 0 keeps the index's own; a new index is not split.",
         bounds=(0, 100_000),
     )
     block_overlap: int | None = option(None, "Tokens that two blocks share. Default: a fifth.", bounds=(0, 100_000))

@@ -87,7 +87,7 @@ class RetrievalSettings(FirstStageSettings):
         0.5, "Weight of the first stage's score, added to the mean MaxSim.", bounds=(0, LARGEST)
     )
     cross_interpolation: float = _retrieval(
-        10.0, "Weight of the score before it, added to a cross-encoder's log-odds.", bounds=(0, LARGEST)
+        10.0, "Weight of the previous stage's score, added to a cross-encoder's log-odds.", bounds=(0, LARGEST)
     )
     k_init: int = _retrieval(20, "Candidates to rerank.", bounds=(1, DEEPEST), validate_default=True)
     k: int = _retrieval(5, "Snippets to return.", short="-k", bounds=(1, 10_000))

@@ -75,7 +75,7 @@ class TrainingSettings(Section):
     )
     checkpoint_minutes: float = _run(
         30.0,
-        "Minutes between checkpoints, beside those of evaluations: what a killed run may lose. Two are kept.",
+        "Minutes between checkpoints, besides those at evaluations: the most that a killed run loses. Two are kept.",
         gt=0,
         le=LARGEST,
         effect=Effect.NONE,

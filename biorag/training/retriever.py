@@ -233,7 +233,7 @@ class RetrieverTraining(Training):
 def _require_included(model: SentenceTransformer, what: str) -> None:
     """Refuse a model whose pooling leaves prompts out: those that stand in a query would count in its vector."""
     if any(isinstance(module, Pooling) and not module.include_prompt for module in model.modules()):
-        raise UsageError(f"{what}: the base's pooling leaves prompts out: take another base, or leave that out")
+        raise UsageError(f"{what} need a base whose pooling includes prompts: take another --base, or leave them out")
 
 
 def _usable(split: Split, negatives: str, count: int) -> Split:

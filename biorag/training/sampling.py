@@ -100,7 +100,7 @@ class SharedBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
                 for name, count in short.items()
             )
             logger.warning(
-                "a batch holds %s rows, not %s (%s), for want of different texts: lower --batch-size, or the share",
+                "a batch holds %s rows, not %s (%s): too few texts differ; lower --batch-size, or the share",
                 *(f"{rows:,}", f"{self.batch_size:,}", listed),
                 extra=ONCE,
             )

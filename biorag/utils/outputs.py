@@ -37,11 +37,6 @@ def is_run(beginning: bytes) -> bool:
     return (len(fields), fields[1:2], fields[-1:]) == (6, [b"Q0"], [RUN_TAG.encode()])
 
 
-def is_plot(beginning: bytes) -> bool:
-    """Return whether a file that begins so is a plot by matplotlib, which names itself in its PNG files."""
-    return beginning.startswith(b"\x89PNG") and b"Matplotlib" in beginning
-
-
 def is_lock(beginning: bytes) -> bool:
     """Return whether a file that begins so is the lock of a folder: empty, or naming who holds it."""
     return not beginning or list(first_row(beginning)) == ["pid", "host", "since"]

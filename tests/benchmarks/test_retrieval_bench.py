@@ -293,7 +293,7 @@ def test_a_bad_line_of_a_run_is_refused_with_file_and_line(tmp_path, line, reaso
 @pytest.mark.parametrize("rows", [[], [("Q1", "Q0", "s0", 1, 1.0, "x")]])
 def test_a_run_of_other_questions_is_refused(tmp_path, dataset, rows):
     path = write_lines(tmp_path / "run", rows)
-    with pytest.raises(BadInputError, match="has a judgement in tiny: do the ids belong together") as caught:
+    with pytest.raises(BadInputError, match="has a judgement in tiny: check that the ids match") as caught:
         score_run(dataset, path)
     assert str(path) in str(caught.value)
 

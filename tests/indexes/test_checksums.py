@@ -42,7 +42,9 @@ def test_each_file_that_is_lost_or_changed_is_refused_by_name(store, damage):
         with pytest.raises(MissingError if damage == "removed" else MismatchError) as caught:
             store.open(store.require_manifest(), writable=number % 2 == 1)
         assert str(path) in str(caught.value)
-        assert f"delete {store.folder}, then load a snapshot or index the corpus again" in str(caught.value)
+        assert f"delete {store.folder}, then restore it by 'biorag indexes import', or index the corpus again" in str(
+            caught.value
+        )
         path.write_bytes(whole)
     assert found(store)[0] == "s7"  # and the lock is free
 

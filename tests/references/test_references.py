@@ -19,12 +19,16 @@ from biorag.corpus.references import csl_fields
 from biorag.corpus.sources import Source
 from biorag.references.bibtex import bibtex, escaped
 from biorag.references.csl import csl_json
-from biorag.references.reference import FIELDS, Author, Genre, author_of, reference_of, references_of, source_line
+from biorag.references.reference import Author, Genre, author_of, reference_of, references_of, source_line
 from biorag.references.ris import ris
 from biorag.references.tables import COLUMNS, comma_separated, markdown, tab_separated
 from biorag.references.vancouver import citation, shortened, vancouver
 from biorag.types import Hit, Snippet
 
+FIELDS = (
+    *("authors", "doi", "pmcid", "journal", "journal_abbreviation", "issn", "volume", "issue", "pages", "year", "date"),
+    *("language", "type", "mesh", "references", "retraction", "errata", "concern"),
+)
 MANY = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 

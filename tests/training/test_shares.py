@@ -141,6 +141,6 @@ def test_a_batch_that_cannot_hold_what_was_asked_for_is_said_once(caplog):
     assert [len(batch) for batch in batches] == [1229 + 3043] * 2
     said = {record.getMessage() for record in caplog.records}
     assert said == {
-        "a batch holds 4,272 rows, not 6,144 (3,043 of 4,915 of set 'labelled', 71.2% of the batch), "
-        "for want of different texts: lower --batch-size, or the share"
+        "a batch holds 4,272 rows, not 6,144 (3,043 of 4,915 of set 'labelled', 71.2% of the batch): "
+        "too few texts differ; lower --batch-size, or the share"
     }

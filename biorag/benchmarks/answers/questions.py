@@ -62,7 +62,7 @@ def load_answers(folder: Path) -> AnswerDataset:
         if question.id in answers
     ]
     if not asked:
-        raise BadInputError(f"no question of {data.name} has an answer in {folder}: do the ids belong together?")
+        raise BadInputError(f"no question of {data.name} has an answer in {folder}: check that the ids match")
     return AnswerDataset(data.name, asked)
 
 

@@ -27,7 +27,7 @@ TOKEN_VARIABLE = "BIORAG_SERVE_TOKEN"
 class Serving:
     """Where to listen, whom to answer, and how much to take on."""
 
-    host: Annotated[str, Option(help="Address; one that other machines reach needs --token.")] = "127.0.0.1"
+    host: Annotated[str, Option(help="Address; one that other machines reach requires --token.")] = "127.0.0.1"
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765
     token: Annotated[str | None, Option(help=f"Token that clients must show; better set as {TOKEN_VARIABLE}.")] = None
     allowed_host: Annotated[list[str] | None, Option(help="Name by which browsers reach it. Repeatable.")] = None

@@ -39,7 +39,7 @@ class ServeOptions:
                 f"--host {self.host} can be reached from other machines: give --token, or set BIORAG_SERVE_TOKEN"
             )
         if self.token and (len(self.token) < LEAST_TOKEN or not self.token.isascii() or not self.token.isprintable()):
-            raise UsageError(f"the token is to be {LEAST_TOKEN} or more printable ASCII characters: give a longer one")
+            raise UsageError(f"the token must have at least {LEAST_TOKEN} printable ASCII characters")
         if any("*" in host.removeprefix("*.") for host in self.allowed_hosts):
             raise UsageError("--allowed-host takes a name, or *. and a domain: lab.example.org, *.example.org")
 

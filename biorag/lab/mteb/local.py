@@ -69,7 +69,7 @@ class LocalRetrieval(AbsTaskRetrieval):  # type: ignore[misc]
         dataset = load_dataset(self._folder, SPLIT)
         snippets = {snippet.id: snippet for snippet in read_snippets(Source(str(path), path))}
         if not any(id in snippets for grades in dataset.qrels.values() for id in grades):
-            raise BadInputError(f"{path} holds none of the judged snippets: do the ids belong together?")
+            raise BadInputError(f"{path} holds none of the judged snippets: check that the ids match")
         candidates = None
         if self._judged_only:
             judged = read_qrels(self._folder / "qrels" / f"{SPLIT}.tsv", lowest=0)
