@@ -34,6 +34,7 @@ LAYERS = [
         *(f"biorag.lab.{part}" for part in ("citation_graph", "conversion", "merging", "mteb", "synthesis")),
     ],
     ["biorag.papers.manuscripts", "biorag.faces.server", "biorag.lab.tuning", "biorag.lab.scale"],
+    ["biorag.lab.merging"],
     ["biorag.lab.recipes"],
     ["biorag.papers.commands", "biorag.faces.commands", "biorag.lab.commands"],
     ["biorag.cli", "biorag.__main__"],

@@ -17,8 +17,8 @@ from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 
 if TYPE_CHECKING:
+    from biorag.lab.merging.search import WeightSearch
     from biorag.lab.merging.weights import MergeRecipe
-    from biorag.lab.tuning.merging import WeightSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def merge(
       biorag merge runs/a runs/b --method linear --search data/bioasq --corpus pubmed/ --held-out --out runs/merged
     """
     from biorag.lab.merging.experts import load_experts
-    from biorag.lab.tuning.merging import merge_experts
+    from biorag.lab.merging.search import merge_experts
 
     recipe = how.recipe(len(expert))
     if not search.search:
@@ -129,7 +129,7 @@ def _search_of(
 ) -> WeightSearch:
     """Return the search of the weights, its passages in memory."""
     from biorag.benchmarks.retrieval import check_measure
-    from biorag.lab.tuning.merging import PassageSource, WeightSearch, draw_questions
+    from biorag.lab.merging.search import PassageSource, WeightSearch, draw_questions
     from biorag.lab.tuning.run import load_development
 
     if how.weights or len(recipe.weights) < 2:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from biorag.lab.tuning.merging import shares
+from biorag.lab.merging.search import shares
 from tests import cli
 from tests.cli import done, failed
 from tests.conftest import write_medrag
@@ -102,7 +102,7 @@ def test_a_data_set_is_searched_in_its_own_corpus_by_its_development_split(invok
 
 
 def test_a_killed_search_goes_on(invoke, place, tmp_path, monkeypatch):
-    from biorag.lab.tuning.merging import DevelopmentCorpus
+    from biorag.lab.merging.search import DevelopmentCorpus
 
     whole = done(invoke(*searched(place, "--method", "linear", "--out", "whole")))
     measures, calls = DevelopmentCorpus.measures, []

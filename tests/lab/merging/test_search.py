@@ -10,8 +10,7 @@ import pytest
 
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError
-from biorag.lab.merging.weights import MergeRecipe
-from biorag.lab.tuning.merging import (
+from biorag.lab.merging.search import (
     FULL_DENSITIES,
     DevelopmentCorpus,
     WeightSearch,
@@ -20,6 +19,7 @@ from biorag.lab.tuning.merging import (
     full_grid,
     shares,
 )
+from biorag.lab.merging.weights import MergeRecipe
 from biorag.types import Question, Snippet
 
 
