@@ -35,8 +35,8 @@ def chat(
     exit, bye or Ctrl-D ends. Lines that are piped in are asked in turn. No file keeps your questions, unless you /save
     them.
 
-    Examples
-    --------
+    Examples:
+
       biorag chat
       biorag chat --name pubmed --llm starter --filter 'year>=2015'
       biorag chat < questions.txt

@@ -57,8 +57,8 @@ def serve(
     /v1. The page lets you choose among all indexes; with --name it has that one alone. Without --token only this
     machine is answered.
 
-    Examples
-    --------
+    Examples:
+
       biorag serve --open
       biorag serve --name pubmed --llm starter -k 10
       BIORAG_SERVE_TOKEN=... biorag serve --host 0.0.0.0 --allowed-host lab.example.org
@@ -108,8 +108,8 @@ def mcp(settings: Annotated[Settings, options.INDEX, options.RANKING, options.GE
     An assistant that speaks MCP starts this command itself: docs/mcp.md has the configuration for the usual ones. Its
     tools only read. They search, show snippets, answer questions, judge claims, cite, and describe the index.
 
-    Examples
-    --------
+    Examples:
+
       biorag mcp
       biorag mcp --name pubmed --llm starter
       biorag mcp --name pubmed --mode bm25 --no-rerank

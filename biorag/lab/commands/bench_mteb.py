@@ -51,8 +51,8 @@ def mteb(
     Result files are mteb's own: out/results/MODEL/REVISION/TASK.json. 'biorag bench retrieval' measures rerankers and
     whole pipelines.
 
-    Examples
-    --------
+    Examples:
+
       biorag bench mteb --local data/mine --out runs/mteb
       biorag bench mteb --task NFCorpus --task SciFact --encoder models/retriever --out runs/mteb --json
       biorag bench mteb --group medical --recommendation data/relish --out runs/mteb

@@ -43,8 +43,8 @@ def export_(
 
     Updates and deletions are applied, and documents split if asked; ids, metadata and content digests are kept.
 
-    Examples
-    --------
+    Examples:
+
       biorag corpus export baseline/ updatefiles/ --out snippets --on-bad-line skip
       biorag corpus export full-text/ --out snippets --encoder starter --block-tokens 300 --json
     """
@@ -90,8 +90,8 @@ def embed(
     Each batch is written with ids, digests, vectors and BM25 vectors, and with token vectors if asked. An interrupted
     run resumes: what has a vector by the same encoder is not encoded again.
 
-    Examples
-    --------
+    Examples:
+
       biorag embed snippets --out vectors
       biorag embed snippets --out vectors --ray local --workers 8
       biorag embed snippets --out vectors --ray auto --gpus 8 --encoder models/pubmed --json

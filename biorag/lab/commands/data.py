@@ -57,8 +57,8 @@ def get(
     Files and data sets of the Hugging Face hub are downloaded, and an interrupted download resumes. For the others
     it prints the page that a person opens.
 
-    Examples
-    --------
+    Examples:
+
       biorag data get modernbert-colbert --dry-run
       biorag data get modernbert-colbert mirage --data data
       biorag data get bmretriever --scale full --yes --json
@@ -116,8 +116,8 @@ def convert(
     The format decides what is written (docs/data.md); manifest.json names the inputs. A set with parts gets judgements
     for each, qrels/PART.tsv.
 
-    Examples
-    --------
+    Examples:
+
       biorag data convert pubmedqa ori_pqal.json --test-ids test_ground_truth.json --split test --out data/pqal
       biorag data convert bioasq training8b.json --last 200 --split dev --out data/bioasq8-dev
       biorag data convert beir nfcorpus/ --split dev --out data/nfcorpus-dev --json
@@ -159,8 +159,8 @@ def sample(
     A record's id and the seed decide whether it is drawn, not the order of the files. Of a BEIR folder questions are
     drawn, with their judgements, their answers and the snippets relevant to them.
 
-    Examples
-    --------
+    Examples:
+
       biorag data sample data/pqaa --sizes 10000 --out data/pqaa-10k
       biorag data sample pubmed/chunk/ --sizes 1000000,10000 --exclude data/pqaa-10k/sample-1 --out data/mc --json
       biorag data sample pubmed/chunk/ --sizes 5000 --keep data/bioasq --out data/small

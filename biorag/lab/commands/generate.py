@@ -72,8 +72,8 @@ def negatives(
 
     --name is needed only for a BEIR folder without a corpus: that index holds its passages.
 
-    Examples
-    --------
+    Examples:
+
       biorag generate negatives hard.jsonl --out synthetic.jsonl
       biorag generate negatives hard.jsonl --llm http://localhost:8080 --per-row 4 --out synthetic.jsonl
     """
@@ -119,8 +119,8 @@ def pairs(
     --attributes draws type, length and clarity of the query, words of the passages, difficulty of both; --max-tokens is
     then 768 by default.
 
-    Examples
-    --------
+    Examples:
+
       biorag generate pairs --scenarios 100 --per-scenario 5 --out pairs.jsonl
       biorag generate pairs --attributes --llm http://localhost:8080 --out pairs.jsonl
     """
@@ -167,8 +167,8 @@ def queries(
     title or sentence, and duplicates are dropped and counted. 'biorag generate filter' keeps those that find their
     snippet: many questions of a small model are about something else.
 
-    Examples
-    --------
+    Examples:
+
       biorag generate queries --name pubmed --limit 2000 --out queries.jsonl
       biorag generate queries pubmed/ --model seq2seq:models/doc2query-t5 --per-snippet 3 --out queries.jsonl --json
     """
@@ -204,8 +204,8 @@ def keep_consistent(
     The positive is recognised by its positive_id, or by its text. Rows are kept unchanged. Dropped rows are counted:
     with the positive below these ranks, absent from the index, or with an empty query.
 
-    Examples
-    --------
+    Examples:
+
       biorag generate filter queries.jsonl --name pubmed --out kept.jsonl
       biorag generate filter queries.jsonl --name pubmed --mode hybrid --keep-top 1 --out kept.jsonl
     """

@@ -25,8 +25,8 @@ def build(
 ) -> None:
     """Build a citation graph from files, or add them to an existing one; a file is read only once.
 
-    Examples
-    --------
+    Examples:
+
       biorag graph build open_citation_collection.csv.gz
       biorag graph build pubmed-baseline/ pubmed-updates/ --graph pubmed --json
     """
@@ -44,8 +44,8 @@ def build(
 def info(settings: Annotated[Settings, Flags("graph")], as_json: options.Json = False) -> None:
     """Show how many papers of a graph cite, how many citations it has, and the files that it was made of.
 
-    Examples
-    --------
+    Examples:
+
       biorag graph info
       biorag graph info --graph pubmed --json
     """
@@ -72,8 +72,8 @@ def fill(
     With --abstracts, also for the references of the papers they cite, and the abstracts of both, as in BiCA: a corpus
     to index with the papers. Nothing is asked twice. Three requests a second, ten with NCBI_API_KEY.
 
-    Examples
-    --------
+    Examples:
+
       biorag graph fill --name pubmed --graph pubmed --eutils http://localhost:8000 --json
       biorag graph fill --name seeds --graph seeds --abstracts neighbours.jsonl
     """
@@ -110,8 +110,8 @@ def fetch(
 
     NCBI hands out at most 9,999 records of a query: for more, take the baseline files.
 
-    Examples
-    --------
+    Examples:
+
       biorag fetch "isoniazid AND neuropathy" --out isoniazid.xml.gz
       biorag fetch "GDF15 AND inflammation" --out gdf15.xml --limit 500 --json
     """

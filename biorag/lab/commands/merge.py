@@ -89,8 +89,8 @@ def merge(
     With --search the weights are chosen on development questions, by exact dense retrieval. Then measure with bench
     retrieval on questions that neither training nor the search has seen.
 
-    Examples
-    --------
+    Examples:
+
       biorag merge runs/bioasq runs/synthetic --method linear --weights 0.3,0.7 --out runs/merged
       biorag merge runs/a runs/b runs/c --method ties --base starter --density 0.2 --out runs/merged --json
       biorag merge runs/a runs/b --method linear --search data/bioasq --corpus pubmed/ --held-out --out runs/merged

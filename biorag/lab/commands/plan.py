@@ -31,8 +31,8 @@ def plan(
     Rates are marked: (g) given in the machine's file, (c) computed from a packaged measurement. docs/scale.md has the
     formulas.
 
-    Examples
-    --------
+    Examples:
+
       biorag plan --snippets 24000000 --machine docs/machines/one-gpu.toml
       biorag plan --snippets 24000000 --machine one-gpu.toml --machine cpus.toml --quantize --json
     """

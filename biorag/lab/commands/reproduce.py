@@ -86,8 +86,8 @@ def reproduce(
 
     Every step is a command of biorag; report.json lists them. The same command resumes an interrupted run.
 
-    Examples
-    --------
+    Examples:
+
       biorag reproduce modernbert-colbert --out runs/mc
       biorag reproduce modernbert-colbert --scale full --dry-run --machine docs/machines/h200.toml
     """
@@ -106,8 +106,8 @@ def run(
 ) -> None:
     """Run a recipe of your own: steps, the values they are repeated for, and tables.
 
-    Examples
-    --------
+    Examples:
+
       biorag run recipe.toml --scale cpu --out runs/mine
       biorag run recipe.toml --scale full --dry-run --json
     """
@@ -247,8 +247,8 @@ def ablate(
 
     Every step is a command of biorag; report.json lists them. The same sweep resumes where it stopped.
 
-    Examples
-    --------
+    Examples:
+
       biorag ablate sweep.toml --init data/
       biorag ablate sweep.toml --out runs/ablation
       biorag ablate sweep.toml --out runs/ablation --jobs 4 --json
@@ -324,8 +324,8 @@ def pipeline(
     Its parts are commands, which report.json lists; the same command resumes where it stopped. 'biorag ablate'
     compares such pipelines.
 
-    Examples
-    --------
+    Examples:
+
       biorag train pipeline data/bioasq --corpus pubmed/ --name pubmed --out runs/pipeline
       biorag train pipeline rows.jsonl --corpus pubmed/ --evaluate data/bioasq --name pubmed --out runs/pipeline
     """

@@ -55,8 +55,8 @@ def tune(
     Tune with --training, measure with bench retrieval --held-out: measures on the questions chosen on are too high.
     'biorag tune prompt' chooses the instruction before a query; write a folder of that name as ./prompt.
 
-    Examples
-    --------
+    Examples:
+
       biorag tune data/bioasq --param lambda --no-rerank --name pubmed --out runs/lambda
       biorag tune data/bioasq data/pubmedqa --param interpolation --training --values 0,0.25,0.5,1 --out runs/weight
       biorag tune data/bioasq --param k_init --values 10,20,50,100 --out runs/k_init --no-write --json

@@ -54,8 +54,8 @@ def prompt(
     A language model sees the passages that an instruction retrieves and writes a better one. Instructions are chosen by
     nDCG@10 on the questions that training with this --validation and --seed saw, and measured on the others.
 
-    Examples
-    --------
+    Examples:
+
       biorag tune prompt data/bioasq --name decoder --out runs/prompt
       biorag tune prompt data/bioasq --name decoder --llm http://localhost:8080 --budget medium --out runs/prompt --json
     """

@@ -92,8 +92,8 @@ def check(
     found, wrong identifier, retracted, contradicted, wrong metadata, unsupported. What the abstract does not decide is
     listed as "not sure". Nothing is sent anywhere unless --enrich names a service.
 
-    Examples
-    --------
+    Examples:
+
       biorag check paper.docx --name pubmed --commented paper-checked.docx
       biorag check paper.md --name pubmed --enrich pubmed --out report.html
       biorag check paper.tex --references refs.bib --name pubmed --format sarif --out check.sarif --fail-unsupported

@@ -31,7 +31,7 @@ from biorag.faces.server.options import ServeOptions
 
 QUESTION = "Why is pyridoxine given together with isoniazid?"
 BASE = "http://127.0.0.1:8765"
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 240
 
 

@@ -621,7 +621,7 @@ def test_steps_side_by_side_end_sooner_but_wait_for_what_they_need(file):
 
 
 def test_the_recipe_of_the_page_on_recipes_can_be_planned(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text(encoding="utf-8")
     block = page[page.index("    title = ") : page.index("| blank |")]
     (tmp_path / "recipe.toml").write_text(textwrap.dedent(block))
     planned = done(invoke("run", tmp_path / "recipe.toml", "--dry-run", "--json"))

@@ -143,7 +143,7 @@ pipeline.embed(pipeline.manifest(Settings.of(home=Path(folder) / "home")))
 @pytest.mark.parametrize(("place", "calls", "left"), [("between", 3, 0), ("within", 2, 1)])
 def test_a_killed_run_resumes(settings, pipeline, tmp_path, place, calls, left):
     words = [sys.executable, "-c", KILLED, place, str(calls), str(tmp_path)]
-    assert subprocess.run(words, check=False, cwd=Path(__file__).parents[2]).returncode == -9
+    assert subprocess.run(words, check=False, cwd=Path(__file__).parents[3]).returncode == -9
     folder = VectorFolder(pipeline.vectors, {})
     before = stored(pipeline)
     assert len(list(pipeline.vectors.glob(".batch-*"))) == left

@@ -105,7 +105,7 @@ def test_a_plan_worked_out_by_hand():
 
 
 def test_examples_are_read():
-    examples = sorted((Path(__file__).parents[2] / "docs" / "machines").glob("*.toml"))
+    examples = sorted((Path(__file__).parents[3] / "docs" / "machines").glob("*.toml"))
     assert [load_machine(path).count for path in examples] == [8, 8, 1, 1, 1]
 
 

@@ -23,7 +23,7 @@ from tests.lab.scale.stages import HashLoad, Pipeline
 from tests.pubmed_records import article, deletions, file_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

@@ -145,7 +145,7 @@ def test_pages_that_share_a_slow_content_end_the_file(tmp_path):
         writer.add_page(writer.pages[0])
     writer.write(tmp_path / "a.pdf")
     code = (
-        "import sys; from pathlib import Path; from biorag.corpus import pdf_pages; "
+        "import sys; from pathlib import Path; from biorag.papers.files import pdf_pages; "
         "pdf_pages.PAGE_SECONDS, pdf_pages.AVERAGE_SECONDS = 2, 0.0; pdf_pages.write_pages(Path(sys.argv[1]))"
     )
     read = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.pdf")], capture_output=True, check=False)

@@ -39,7 +39,7 @@ class Forker:
 
     def __init__(self, environment: Mapping[str, str], log: Path, also: Sequence[str] = ()) -> None:
         command = [sys.executable, "-m", __name__, str(log), *PRELOADED, *also]
-        own = {**environment, "PYTHONPATH": str(Path(__file__).parents[3])}  # which holds the package `tests`
+        own = {**environment, "PYTHONPATH": str(Path(__file__).parents[4])}  # which holds the package `tests`
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=own)
         self.cpu_seconds = 0.0  # of all that ended
         self._codes: dict[int, Future[int]] = {}
