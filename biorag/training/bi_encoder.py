@@ -142,6 +142,22 @@ class LoraLayers:
 
         set_peft_model_state_dict(self._adapted, load_peft_weights(str(folder), device="cpu"))
 
+    def trainer(self, kind: type[Any], base: str) -> type[Any]:
+        """Return a kind of trainer whose checkpoints hold the adapter of a base alone."""
+        adapter = self
+
+        class LoRATrainer(kind):  # type: ignore[misc]
+            def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+                adapter.save(Path(output_dir or self.args.output_dir), base)
+
+            def _load_from_checkpoint(self, checkpoint_path: str, model: Any = None) -> None:
+                adapter.load(Path(checkpoint_path))
+
+            def _load_best_model(self) -> None:
+                adapter.load(Path(self.state.best_model_checkpoint))
+
+        return LoRATrainer
+
     def merge(self) -> None:
         """Add the product of the matrices to the backbone's weights: plain layers again."""
         self._adapted.merge_and_unload()

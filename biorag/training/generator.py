@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -20,7 +19,6 @@ from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 from biorag.answering.readers.likelihood import WORDS, reading_prompt, reading_template
 from biorag.corpus.sentences import sentences
-from biorag.corpus.sources import Source, read_lines
 from biorag.errors import BadInputError
 from biorag.models.finding import GGUF_ADAPTER, ModelFiles
 from biorag.models.loading import load_language_model
@@ -33,8 +31,8 @@ from biorag.training.decoder import write_base
 from biorag.training.estimating import TrainingWork, texts_work
 from biorag.training.loop import LIKELIHOOD, ReportsLikelihood, TrainerJob, Training, require_one_process
 from biorag.training.lora_gguf import adapter_names, write_adapter
-from biorag.training.reading import NearMisses, read_rows
-from biorag.training.rows import is_held_out, normalised
+from biorag.training.reading import NearMisses, divided, read_rows
+from biorag.training.rows import normalised, read_records
 from biorag.training.run_directory import TrainingRun
 from biorag.training.sampling import SimilarLengthRows
 from biorag.types import LABELS, Prompt, Question, Snippet
@@ -65,6 +63,11 @@ class Exchange:
     document: str
 
     @property
+    def target(self) -> str:
+        """The word of its reply, or that it is an answer."""
+        return self.reply if self.reply in WORDS else "answer"
+
+    @property
     def text(self) -> str:
         """All of it, to estimate its length by."""
         return f"{self.system} {self.user} {self.reply}"
@@ -84,17 +87,8 @@ class Exchanges:
 
         Raises `MissingError` if a file is not there; `BadInputError` naming file and line, or if no row is left.
         """
-        rows, matches = self.contamination.apply([one for n, file in enumerate(files) for one in self._drawn(file, n)])
-        fraction, seed = self.settings.training.validation, self.settings.seed
-        validation = [row for row in rows if is_held_out(row.document, fraction, seed)]
-        rows = [row for row in rows if not is_held_out(row.document, fraction, seed)]
-        if not rows:
-            raise BadInputError("no row is left to train a generator on: give inference pairs, claims or questions")
-        counts: dict[str, Counter[str]] = defaultdict(Counter)
-        for row in rows:
-            counts[row.source][row.reply if row.reply in WORDS else "answer"] += 1
-        facts = {"data": {"sources": {source: dict(replies) for source, replies in counts.items()}}}
-        return Split(rows, validation), {**facts, **self.contamination.facts(matches)}
+        rows = [row for number, file in enumerate(files) for row in self._drawn(file, number)]
+        return divided(rows, self.contamination, self.settings, "generator")
 
     def _drawn(self, file: Path, number: int) -> list[Exchange]:
         rng = random.Random(f"{self.settings.seed} {number} {file.name}")
@@ -119,7 +113,7 @@ def _answered(file: Path, rng: random.Random) -> Iterator[Exchange]:
 
     A yes/no question is asked as benchmarks ask it, with options; so is a factoid, half the time, beside other answers.
     """
-    records = [json.loads(line) for _, line in read_lines(Source(str(file), file))]
+    records = [record for _, record in read_records(file)]
     if not records or "passages" not in records[0]:
         return
     records = [one for one in records if one["passages"] and not one.get("boilerplate")]
@@ -258,7 +252,7 @@ class GeneratorTraining(Training):
             return {"base_file": str(self.files.path)}
 
         return TrainerJob(
-            trainer=_trainer(adapter, self.files.id),
+            trainer=adapter.trainer(GeneratorTrainer, self.files.id),
             arguments=TrainingArguments,
             model=model,
             loss=None,
@@ -304,31 +298,18 @@ class ExchangeEncoder:
         }
 
 
-def _trainer(adapter: LoraLayers, base: str) -> type[Trainer]:
-    """Return the trainer of an adapter, whose checkpoints hold it alone."""
+class GeneratorTrainer(ReportsLikelihood, Trainer):  # type: ignore[misc]
+    """Makes logits where a token is learnt."""
 
-    class GeneratorTrainer(ReportsLikelihood, Trainer):  # type: ignore[misc]
-        """Makes logits where a token is learnt."""
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
+        """Return the mean cross-entropy of the replies' tokens."""
+        learnt = inputs["labels"][:, 1:] != IGNORED
+        # Padding stands on the right, where a causal model does not look from what is before.
+        hidden = model.base_model(input_ids=inputs["input_ids"]).last_hidden_state[:, :-1][learnt]
+        logits = model.get_output_embeddings()(hidden).float()
+        loss = torch.nn.functional.cross_entropy(logits, inputs["labels"][:, 1:][learnt])
+        return (loss, {"logits": torch.zeros(1)}) if return_outputs else loss
 
-        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
-            learnt = inputs["labels"][:, 1:] != IGNORED
-            # Padding stands on the right, where a causal model does not look from what is before.
-            hidden = model.base_model(input_ids=inputs["input_ids"]).last_hidden_state[:, :-1][learnt]
-            logits = model.get_output_embeddings()(hidden).float()
-            loss = torch.nn.functional.cross_entropy(logits, inputs["labels"][:, 1:][learnt])
-            return (loss, {"logits": torch.zeros(1)}) if return_outputs else loss
-
-        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-            lengths = [len(ids) for ids in self.train_dataset["input_ids"]]
-            return SimilarLengthRows(lengths, self.args.train_batch_size, self.args.data_seed)
-
-        def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-            adapter.save(Path(output_dir or self.args.output_dir), base)
-
-        def _load_from_checkpoint(self, checkpoint_path: str, model: Any = None) -> None:
-            adapter.load(Path(checkpoint_path))
-
-        def _load_best_model(self) -> None:
-            adapter.load(Path(self.state.best_model_checkpoint))
-
-    return GeneratorTrainer
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        lengths = [len(ids) for ids in self.train_dataset["input_ids"]]
+        return SimilarLengthRows(lengths, self.args.train_batch_size, self.args.data_seed)

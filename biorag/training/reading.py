@@ -13,19 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from biorag.answering.readers.windows import EvidenceWindows
 from biorag.corpus.claims import ClaimRow, read_claims
 from biorag.corpus.sentences import sentences, terms
-from biorag.corpus.sources import Source, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.settings.settings import Settings
 from biorag.training.contamination import ContaminationPolicy
 from biorag.training.data import Split
-from biorag.training.rows import is_held_out, normalised
+from biorag.training.rows import is_held_out, normalised, read_records
 from biorag.types import LABELS
-from biorag.utils.parsing import parsed
 
 # The outputs of a reader: the three labels of a claim, and the log-odds that the window answers a question.
 UNSUPPORTED, ANSWERS, BESIDE = "not_supports", "answers", "beside"
@@ -72,15 +70,7 @@ class ReaderRows:
         validation = [row for file in held_out for row in self._drawn(file)]
         unseen = {normalised(row.query) for row in validation}
         rows = [row for row in rows if normalised(row.query) not in unseen]
-        rows, matches = self.contamination.apply(rows)
-        if not held_out:
-            fraction, seed = self.settings.training.validation, self.settings.seed
-            validation = [row for row in rows if is_held_out(row.document, fraction, seed)]
-            rows = [row for row in rows if not is_held_out(row.document, fraction, seed)]
-        if not rows:
-            raise BadInputError("no row is left to train a reader on: give inference pairs, claims or judged sentences")
-        facts = {"data": {"sources": counts_of(rows)}, **self.contamination.facts(matches)}
-        return Split(rows, validation), facts
+        return divided(rows, self.contamination, self.settings, "reader", validation if held_out else None)
 
     def _drawn(self, file: Path, number: int = 0) -> list[ReadingRow]:
         """Return the rows of a file; its place draws the windows, so that one named twice has others."""
@@ -103,13 +93,13 @@ def read_rows(file: Path, rng: random.Random) -> Iterator[ReadingRow]:
     if not file.is_file():
         raise MissingError(f"{file} is not there: give JSONL of inference pairs, claims or judged sentences")
     name = file.name.partition(".")[0]
-    records = [(number, _record(file, number, line)) for number, line in read_lines(Source(str(file), file))]
+    records = list(read_records(file))
     keys: Sequence[str] = next((shape for shape in SHAPES if records and shape[0] in records[0][1]), ())
-    for number, record in records:
+    for location, record in records:
         if missing := [key for key in keys if key not in record]:
-            raise BadInputError(f"{file}, line {number}: it has no {missing[0]!r}, which a row with {keys[0]!r} needs")
+            raise BadInputError(f"{location}: it has no {missing[0]!r}, which a row with {keys[0]!r} needs")
     if "premise" in keys:
-        yield from (_pair(record, name, file, number) for number, record in records)
+        yield from (_pair(record, name, location) for location, record in records)
     elif "sentence" in keys:
         yield from (_judged(record, name) for _, record in records)
     elif "passages" in keys:
@@ -118,17 +108,9 @@ def read_rows(file: Path, rng: random.Random) -> Iterator[ReadingRow]:
         yield from of_claims(read_claims(file), name, rng)
 
 
-def _record(file: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        record: dict[str, Any] = parsed(dict[str, Any], line)
-    except ValueError as error:
-        raise BadInputError(f"{file}, line {number}: it is not a JSON object ({error})") from None
-    return record
-
-
-def _pair(record: Mapping[str, Any], name: str, file: Path, number: int) -> ReadingRow:
+def _pair(record: Mapping[str, Any], name: str, location: str) -> ReadingRow:
     if (label := record.get("label")) not in TARGETS:
-        raise BadInputError(f"{file}, line {number}: label {label!r} is none of {', '.join(TARGETS)}")
+        raise BadInputError(f"{location}: label {label!r} is none of {', '.join(TARGETS)}")
     premise = record["premise"]
     return ReadingRow(record["hypothesis"], premise, label, name, normalised(premise[:80]))
 
@@ -245,7 +227,31 @@ class NearMisses:
         return [self._passages[place][1] for place, _ in scores.most_common(count)]
 
 
-def counts_of(rows: Iterable[ReadingRow]) -> dict[str, dict[str, int]]:
+Row = TypeVar("Row", bound=Any)  # with `query`, `target`, `source` and `document`, as a `ReadingRow` has them
+
+
+def divided(
+    rows: Sequence[Row],
+    contamination: ContaminationPolicy,
+    settings: Settings,
+    learner: str,
+    validation: Sequence[Row] | None = None,
+) -> tuple[Split[Row], dict[str, Any]]:
+    """Return rows without contamination, the share to validate by apart unless it is given, and the manifest's facts.
+
+    Raises `BadInputError` if no row is left.
+    """
+    rows, matches = contamination.apply(rows)
+    if validation is None:
+        apart = {row.document: is_held_out(row.document, settings.training.validation, settings.seed) for row in rows}
+        validation = [row for row in rows if apart[row.document]]
+        rows = [row for row in rows if not apart[row.document]]
+    if not rows:
+        raise BadInputError(f"no row is left to train a {learner} on: give inference pairs, claims or questions")
+    return Split(rows, validation), {"data": {"sources": counts_of(rows)}, **contamination.facts(matches)}
+
+
+def counts_of(rows: Iterable[Row]) -> dict[str, dict[str, int]]:
     """Return how many rows of each source have each target."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:

@@ -47,19 +47,6 @@ class _Trainer(NoModelCard, SentenceTransformerTrainer):  # type: ignore[misc]
     pass
 
 
-def _lora_trainer(adapter: LoraLayers, base: str) -> type[_Trainer]:
-    """Return the trainer whose checkpoints hold the adapter alone."""
-
-    class LoRATrainer(_Trainer):
-        def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-            adapter.save(Path(output_dir or self.args.output_dir), base)
-
-        def _load_from_checkpoint(self, checkpoint_path: str) -> None:
-            adapter.load(Path(checkpoint_path))
-
-    return LoRATrainer
-
-
 class RetrieverTraining(Training):
     """A bi-encoder, saved as a sentence-transformers directory.
 
@@ -118,7 +105,7 @@ class RetrieverTraining(Training):
             return {}
 
         return TrainerJob(
-            trainer=_lora_trainer(adapter, self.files.id) if adapter else _Trainer,
+            trainer=adapter.trainer(_Trainer, self.files.id) if adapter else _Trainer,
             arguments=SentenceTransformerTrainingArguments,
             model=model,
             loss=self._loss(model),

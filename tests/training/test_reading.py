@@ -76,7 +76,7 @@ def test_passages_answer_their_questions_and_the_nearest_of_others_do_not(tmp_pa
     [
         ('{"premise": "a", "hypothesis": "b", "label": "maybe"}', "'maybe' is none of supports, contradicts"),
         ('{"premise": "a", "label": "supports"}', "it has no 'hypothesis'"),
-        ('{"premise": "a", ', "not a JSON object"),
+        ('{"premise": "a", ', "not JSON"),
         ('["premise"]', "not a JSON object"),
     ],
 )
