@@ -60,12 +60,7 @@ def delete(
     if selection.missing:
         show.err.print(f"Not in index {manifest.name!r}: {', '.join(selection.missing[:10])}", soft_wrap=True)
     if not selection.documents and manifest.checksums:
-        if selection.missing:
-            advice = "'biorag search' shows the ids of hits; --source takes the name of a file"
-            raise MissingError(f"index {manifest.name!r} has none of these ids: {advice}")
-        if source:
-            advice = "'biorag index' with the file brings it back"
-            raise MissingError(f"index {manifest.name!r} holds nothing of {source!r} any more: {advice}")
+        _require_something(manifest.name, bool(selection.missing), source)
         show.err.print("Nothing is removed: no snippet matches", soft_wrap=True)
         report = DeletionReport(manifest.name, 0, 0, (), held, 0.0)
     else:
@@ -74,3 +69,14 @@ def delete(
             report = delete_documents(Store(settings), selection, advance)
         show.err.print("Indexing the same files again brings them back: remove the files too", soft_wrap=True)
     show.report(f"Index {report.name}", asdict(report), as_json, hidden=("name", "missing"))
+
+
+def _require_something(name: str, missing: bool, source: str | None) -> None:
+    """Raise `MissingError` if ids or a file were named of which an index has nothing."""
+    if missing:
+        advice = "'biorag search' shows the ids of hits; --source takes the name of a file"
+        raise MissingError(f"index {name!r} has none of these ids: {advice}")
+    if source:
+        raise MissingError(
+            f"index {name!r} holds nothing of {source!r} any more: 'biorag index' with the file brings it back"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,7 @@ from biorag.settings.settings import Settings
 from biorag.utils.versions import require
 
 if TYPE_CHECKING:
+    from biorag.corpus.rejects import RejectsFile
     from biorag.indexes.writing import IndexReport
 
 
@@ -119,6 +121,29 @@ class IndexingRun(options.EncodingCluster):
             raise UsageError("--vectors takes one export: name its folder as CORPUS, or leave it out")
 
 
+@dataclass(frozen=True, slots=True)
+class CorpusFiles:
+    """How the files of a corpus are read."""
+
+    columns: options.Columns = None
+    keep_missing: Annotated[
+        bool, typer.Option("--keep-missing", help="Keep documents that are gone from a file or folder indexed earlier.")
+    ] = False
+    enrich: Annotated[
+        str | None,
+        typer.Option(
+            help="Ask this service for the record of each PDF, Word file and web page that lacks authors, year or "
+            f"journal: {ENRICHERS.listed()}, which are sent there.",
+            **choices(ENRICHERS),
+        ),
+    ] = None
+
+    def reading(self, published: Path | None) -> CorpusReading:
+        """Return it as the engine takes it, with the published vectors of the corpus."""
+        named = parse_columns(self.columns) if self.columns is not None else ()
+        return CorpusReading(named, self.keep_missing, self.enrich or "", published)
+
+
 @expanded
 def index(
     settings: Annotated[
@@ -131,23 +156,12 @@ def index(
     bad_lines: options.BadLines,
     models: EncoderChoice,
     run: IndexingRun,
+    files: CorpusFiles,
     corpus: Annotated[
         list[str] | None,
         typer.Argument(
             help=f"Files or folders of {READERS.names()} (.gz too), 'demo', 'zotero:' with the name of a collection or "
             "without, or - for standard input."
-        ),
-    ] = None,
-    columns: options.Columns = None,
-    keep_missing: Annotated[
-        bool, typer.Option("--keep-missing", help="Keep documents that are gone from a file or folder indexed earlier.")
-    ] = False,
-    enrich: Annotated[
-        str | None,
-        typer.Option(
-            help="Ask this service for the record of each PDF, Word file and web page that lacks authors, year or "
-            f"journal: {ENRICHERS.listed()}, which are sent there.",
-            **choices(ENRICHERS),
         ),
     ] = None,
     yes: options.Yes = False,
@@ -183,34 +197,42 @@ def index(
 
         settings = without_tokens(settings)
     settings = models.chosen(settings, line)
-    named = parse_columns(columns) if columns is not None else ()
-    folder = None if run.estimate else Store(settings).folder
-    rejected = bad_lines.file(folder, corpus)
+    rejected = bad_lines.file(None if run.estimate else Store(settings).folder, corpus)
+    reading = files.reading(run.published)
     if run.estimate:
-        with survey_corpus(settings, corpus, rejected, show.progress, reading=CorpusReading(named)) as surveyed:
+        with survey_corpus(settings, corpus, rejected, show.progress, CorpusReading(reading.columns)) as surveyed:
             estimate = surveyed.estimate()
         show.report(f"Index {estimate.name}, by a sample", asdict(estimate), as_json)
-    elif run.vectors and not run.published:
-        require("parquet")
-        load = PARTS["load vectors"].load()
-        _print_report(load(settings, run.vectors, Path(corpus[0]) if corpus else None, show.progress), as_json)
-    elif run.ray:
-        with run.encoders() as encode:
-            report = PARTS["staged index"].load()(settings, corpus, rejected, encode, show.progress, named, run.stages)
-        _print_report(report, as_json)
     else:
-        report = index_corpus(
-            settings,
-            corpus,
-            rejected,
-            show.progress,
-            reading=CorpusReading(named, keep_missing, enrich or "", run.published),
-            confirm=lambda question: options.confirm(question, yes),
-        )
+        report = _indexed(settings, corpus, rejected, run, reading, yes)
         _print_report(report, as_json)
-        if not settings.index.encoder:
+        if not (settings.index.encoder or run.ray or (run.vectors and not run.published)):
             show.superseded(Store(settings).require_manifest())
     show.rejected(rejected, "not read" if run.estimate else "skipped", "indexed")
+
+
+def _indexed(
+    settings: Settings,
+    corpus: Sequence[str],
+    rejected: RejectsFile | None,
+    run: IndexingRun,
+    reading: CorpusReading,
+    yes: bool,
+) -> IndexReport:
+    """Load vectors, or index a corpus by the stages of many machines, or directly; return the report."""
+    report: IndexReport
+    if run.vectors and not run.published:
+        require("parquet")
+        exported = Path(corpus[0]) if corpus else None
+        report = PARTS["load vectors"].load()(settings, run.vectors, exported, show.progress)
+    elif run.ray:
+        stages = settings, corpus, rejected
+        with run.encoders() as encode:
+            report = PARTS["staged index"].load()(*stages, encode, show.progress, reading.columns, run.stages)
+    else:
+        confirm = partial(options.confirm, yes=yes)
+        report = index_corpus(settings, corpus, rejected, show.progress, reading, confirm)
+    return report
 
 
 def _print_report(report: IndexReport, as_json: bool) -> None:

@@ -21,7 +21,7 @@ from biorag.utils.parsing import parsed_file
 
 logger = logging.getLogger(__name__)
 
-HOLDINGS = "ledger.json"  # beside the manifest
+HOLDINGS = "holdings.json"  # beside the manifest
 MOST = 200_000  # documents; of a larger corpus nothing is held
 READING = 2  # another number where readers give other documents of the same file
 LARGEST = 256 << 20  # bytes of the record
@@ -131,7 +131,7 @@ def read_ledger(folder: Path) -> SourceLedger:
 
 
 def write_ledger(folder: Path, ledger: SourceLedger) -> None:
-    """Record ledger, durably; of too many documents none."""
+    """Record a ledger, durably; of too many documents none."""
     if sum(len(held.documents) for held in ledger.files.values()) > MOST:
         logger.debug("%s: more than %d documents, so what files no longer hold stays", folder, MOST)
         (folder / HOLDINGS).unlink(missing_ok=True)
