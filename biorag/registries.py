@@ -126,7 +126,7 @@ def reranker_of(stage: str) -> tuple[RerankerKind, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderKind(Kind):
-    """A format of corpus files: its target is a `Reader` (biorag.corpus.readers)."""
+    """A format of corpus files: its target is a `FileReader` (biorag.corpus.readers)."""
 
     suffixes: tuple[str, ...]  # how the names of such files end, in lower case
     beginnings: tuple[bytes, ...] = ()  # beginnings that tell such a file if its name does not

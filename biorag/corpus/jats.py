@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from biorag.corpus.hardened_xml import XmlFormat, check_entities, read_elements, source_text
 from biorag.corpus.pubmed import date_of
-from biorag.corpus.readers import Reader, as_id, with_values
+from biorag.corpus.readers import FileReader, as_id, with_values
 from biorag.corpus.sources import DamagedSourceError, Source
 from biorag.types import Snippet
 
@@ -224,4 +224,4 @@ def shown(part: Block) -> str:
     return "" if part.element is None else source_text(part.element)
 
 
-READER = Reader(read_blocks, parse_block, shown)
+READER = FileReader(read_blocks, parse_block, shown)

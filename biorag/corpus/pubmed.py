@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from biorag.corpus.hardened_xml import XmlFormat, check_entities, read_elements, source_text
-from biorag.corpus.readers import Reader, with_values
+from biorag.corpus.readers import FileReader, with_values
 from biorag.corpus.sources import Source
 from biorag.types import Deletion, Snippet
 
@@ -268,4 +268,4 @@ def _month(text: str) -> int:
     return MONTHS.index(text[:3].lower()) + 1 if text[:3].lower() in MONTHS else 0
 
 
-READER = Reader(read_records, parse_record, source_text)
+READER = FileReader(read_records, parse_record, source_text)

@@ -34,7 +34,7 @@ class Reject(NamedTuple):
 OnReject = Callable[[Reject], None]
 
 
-class Reader(NamedTuple):
+class FileReader(NamedTuple):
     """One format of corpus files."""
 
     # Yields each record of a file with its line, counted from 1; raises `DamagedSourceError`
@@ -60,7 +60,7 @@ def read_changes(
     unit = "line"
     try:
         kind = reader_of(source)
-        reader, unit = cast(Reader, kind.load()), kind.unit
+        reader, unit = cast(FileReader, kind.load()), kind.unit
         for number, record in reader.records(source):
             try:
                 change = reader.parse(record)
@@ -212,4 +212,4 @@ def shown_bytes(content: bytes) -> str:
     return content[:SHOWN].decode("utf-8", "replace")
 
 
-JSON_LINES = Reader(read_lines, parse_snippet, shown_bytes)
+JSON_LINES = FileReader(read_lines, parse_snippet, shown_bytes)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from biorag.corpus.pubmed import DATE, RETRACTED, date_of, medline_date
-from biorag.corpus.readers import Reader, entry_of, shown_bytes, text_of, with_values
+from biorag.corpus.readers import FileReader, entry_of, shown_bytes, text_of, with_values
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_chunks, read_lines
 from biorag.types import Snippet
 from biorag.utils.parsing import parse_json
@@ -449,14 +449,14 @@ def _match(pattern: re.Pattern[str], text: str, group: int = 0) -> str:
     return match[group] if match else ""
 
 
-RIS = Reader(
+RIS = FileReader(
     lambda source: _split(source, b"TY  -", lambda line: line.startswith(b"ER  -"), "RIS"),
     parse_ris,
     lambda record: shown_bytes(record.content),
 )
-BIBTEX = Reader(_bibtex, parse_bibtex, lambda entry: entry.source)
-CSL = Reader(_csl, parse_csl, lambda item: json.dumps(item.values))
-MEDLINE = Reader(
+BIBTEX = FileReader(_bibtex, parse_bibtex, lambda entry: entry.source)
+CSL = FileReader(_csl, parse_csl, lambda item: json.dumps(item.values))
+MEDLINE = FileReader(
     lambda source: _split(source, b"PMID- ", lambda line: not line.strip(), "MEDLINE"),
     parse_nbib,
     lambda record: shown_bytes(record.content),

@@ -11,7 +11,16 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from biorag.corpus.pubmed import DATE, date_of
-from biorag.corpus.readers import LONGEST_TEXT, PMID_KEYS, RECORD_KEYS, SHOWN, Reader, entry_of, text_of, with_values
+from biorag.corpus.readers import (
+    LONGEST_TEXT,
+    PMID_KEYS,
+    RECORD_KEYS,
+    SHOWN,
+    FileReader,
+    entry_of,
+    text_of,
+    with_values,
+)
 from biorag.corpus.references import noted_pmid, publication_types
 from biorag.corpus.sources import Columns, DamagedSourceError, Source, read_lines
 from biorag.errors import UsageError
@@ -210,4 +219,4 @@ def shown(row: CsvRow) -> str:
     return text.getvalue().encode("utf-8", "replace").decode()
 
 
-READER = Reader(read_rows, parse_row, shown)
+READER = FileReader(read_rows, parse_row, shown)

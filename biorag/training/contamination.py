@@ -38,7 +38,7 @@ SHAPES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class ContaminationMatch:
     """A training query and the question of a benchmark file that it matches; 1.0 if the texts are the same."""
 
     query: str
@@ -55,7 +55,7 @@ def _shown(text: str) -> str:
 class ContaminationError(BadInputError):
     """Training queries that match questions of a benchmark; `matches` has them all, and so have `details`."""
 
-    def __init__(self, matches: Sequence[Match]) -> None:
+    def __init__(self, matches: Sequence[ContaminationMatch]) -> None:
         count = "1 training query matches" if len(matches) == 1 else f"{len(matches)} training queries match"
         examples = "; ".join(
             f'"{_shown(match.query)}" ~ "{_shown(match.question)}" in {match.benchmark}' for match in matches[:EXAMPLES]
@@ -87,13 +87,13 @@ class ContaminationDetector:
             for gram in grams:
                 self._postings.setdefault(gram, []).append(number)
 
-    def matches(self, queries: Iterable[str]) -> list[Match]:
+    def matches(self, queries: Iterable[str]) -> list[ContaminationMatch]:
         """Return the best match of each query that has one, in their order.
 
         Queries that are the same when `normalised` are named once, by the first. Of equally similar questions the
         first in the benchmarks is taken.
         """
-        matches: list[Match] = []
+        matches: list[ContaminationMatch] = []
         seen = {""}
         for query in queries:
             text = normalised(query)
@@ -102,16 +102,16 @@ class ContaminationDetector:
                 matches += self._best(query, text)
         return matches
 
-    def _best(self, query: str, text: str) -> Iterator[Match]:
+    def _best(self, query: str, text: str) -> Iterator[ContaminationMatch]:
         """Yield the best match, if there is one."""
         if text in self._questions:
-            yield Match(query, *self._questions[text], 1.0)
+            yield ContaminationMatch(query, *self._questions[text], 1.0)
             return
         grams = shingles(text)
         compared = ((-jaccard(grams, self._grams[number]), number) for number in self._candidates(grams))
         distance, number = min(compared, default=(0.0, -1))
         if number >= 0 and -distance >= self._threshold:
-            yield Match(query, *self._questions[self._texts[number]], -distance)
+            yield ContaminationMatch(query, *self._questions[self._texts[number]], -distance)
 
     def _candidates(self, grams: set[str]) -> Iterator[int]:
         """Yield the questions that may match: of a similar size, with one of so many trigrams that a match has one."""
@@ -141,7 +141,9 @@ class ContaminationPolicy:
         if self.drop and not self.benchmarks:
             raise UsageError("--drop-contaminated needs --guard FILE: name the benchmark file")
 
-    def apply(self, rows: Sequence[R], texts: Callable[[R], Sequence[str]] = _query) -> tuple[list[R], list[Match]]:
+    def apply(
+        self, rows: Sequence[R], texts: Callable[[R], Sequence[str]] = _query
+    ) -> tuple[list[R], list[ContaminationMatch]]:
         """Return the rows of which none of the `texts`, by default the query, matches a question, and the matches.
 
         Raises ContaminationError if there are matches and they are not to be dropped.
@@ -154,7 +156,7 @@ class ContaminationPolicy:
         matched = {normalised(match.query) for match in matches}
         return [row for row in rows if matched.isdisjoint(map(normalised, texts(row)))], matches
 
-    def facts(self, matches: Sequence[Match]) -> dict[str, Any]:
+    def facts(self, matches: Sequence[ContaminationMatch]) -> dict[str, Any]:
         """Return the matches for a training manifest; nothing if no benchmark was given."""
         if not self.benchmarks:
             return {}

@@ -13,8 +13,8 @@ from biorag.errors import BadInputError, BioragError, UsageError
 from biorag.training.contamination import (
     ContaminationDetector,
     ContaminationError,
+    ContaminationMatch,
     ContaminationPolicy,
-    Match,
     jaccard,
     read_benchmark_questions,
 )
@@ -175,8 +175,8 @@ def test_each_query_once_with_its_best_match_in_order(tmp_path):
         "is heparin safe",
     ]
     first, second = ContaminationDetector([one, two], 0.6).matches(queries)
-    assert first == Match("Is heparin safe??", "Is heparin safe?", str(one), 1.0)
-    assert second == Match(
+    assert first == ContaminationMatch("Is heparin safe??", "Is heparin safe?", str(one), 1.0)
+    assert second == ContaminationMatch(
         queries[2],
         "Is warfarin safe in pregnancy?",
         str(two),

@@ -21,8 +21,8 @@ from biorag.lab.recipes.recipe import (
     AxisValue,
     ExperimentRecipe,
     Point,
+    RecipeServer,
     Scale,
-    Server,
     SettingValue,
     StepTemplate,
     Value,
@@ -162,7 +162,7 @@ class RecipePlan:
         return {**self.scale.settings, **(self.hardware.settings if self.hardware else {})}
 
     @property
-    def servers(self) -> dict[str, Server]:
+    def servers(self) -> dict[str, RecipeServer]:
         """The servers that steps ask, by name."""
         asked = {name for step in self.steps for name in step.servers}
         return {name: server for name, server in self.recipe.servers.items() if name in asked}

@@ -87,7 +87,7 @@ class Input(_Part):
     option: str = ""
 
 
-class Server(_Part):
+class RecipeServer(_Part):
     """A server that steps ask: the blank `{name}` is replaced by options that name it and its model.
 
     `tokens` and `price` are those of a call's prompt and of its reply; a price is of a million tokens, in US dollars.
@@ -267,7 +267,7 @@ class RecipePlot(_Part):
         return self
 
 
-class Finding(_Part):
+class RecipeFinding(_Part):
     """A comparison that the paper draws: `higher` is the larger figure in it.
 
     `not_tested` says why what a scale compares is not what the paper compares, by the scale's name.
@@ -290,7 +290,7 @@ class ExperimentRecipe(_Part):
     title: str
     paper: str = ""
     inputs: Mapping[str, Input] = {}
-    servers: Mapping[str, Server] = {}
+    servers: Mapping[str, RecipeServer] = {}
     models: Mapping[str, NamedModel] = {}
     backbones: Mapping[str, Backbone]
     hardware: Mapping[str, HardwareProfile] = {}
@@ -303,7 +303,7 @@ class ExperimentRecipe(_Part):
     scales: Mapping[str, Scale] = Field(min_length=1)
     steps: tuple[StepTemplate, ...] = Field(min_length=1)
     tables: tuple[PaperTable, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[RecipeFinding, ...] = ()
     plots: tuple[RecipePlot, ...] = ()
 
     @model_validator(mode="after")

@@ -18,7 +18,7 @@ from biorag.benchmarks.per_question import (
 )
 from biorag.benchmarks.significance import Paired, holm
 from biorag.lab.recipes.plan import RecipePlan
-from biorag.lab.recipes.recipe import Column, Figure, FigurePath, Finding, Known, PaperTable, TableRow
+from biorag.lab.recipes.recipe import Column, Figure, FigurePath, Known, PaperTable, RecipeFinding, TableRow
 from biorag.lab.recipes.steps import METRICS, Step, StepRunner
 
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested"
@@ -62,7 +62,7 @@ class Figures:
             "rows": known,
         }
 
-    def findings(self, findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    def findings(self, findings: Sequence[RecipeFinding]) -> list[dict[str, Any]]:
         """Return whether each finding holds, by a paired comparison of the same questions, or why it was not tested.
 
         One rule for all: a finding holds if its figure is higher and p, corrected by Holm's method for all findings
@@ -83,14 +83,16 @@ class Figures:
         """Return how many questions a step measured one by one; 0 where it keeps none."""
         return len(self._rows_of(step))
 
-    def _untested(self, finding: Finding, pair: Paired | None) -> str:
+    def _untested(self, finding: RecipeFinding, pair: Paired | None) -> str:
         """Return why a finding cannot be tested, whatever its figures; empty if it can."""
         if not self._steps(finding.higher) or not self._steps(finding.lower):
             return "not measured at this scale"
         named = finding.not_tested.get(self._plan.scale_name, "")
         return named or ("" if pair else "no measures of the same questions")
 
-    def _finding(self, finding: Finding, pair: Paired | None, reason: str, corrected: float | None) -> dict[str, Any]:
+    def _finding(
+        self, finding: RecipeFinding, pair: Paired | None, reason: str, corrected: float | None
+    ) -> dict[str, Any]:
         higher, lower = (self._figure(figure, figure.value) for figure in (finding.higher, finding.lower))
         verdict = UNTESTED
         if pair and corrected is not None and corrected <= LEVEL:
@@ -110,7 +112,7 @@ class Figures:
             "reason": reason,
         }
 
-    def _compared(self, finding: Finding) -> Paired | None:
+    def _compared(self, finding: RecipeFinding) -> Paired | None:
         """Return the paired comparison; None without questions in common."""
         sides = [self._by_question(figure, figure.value) for figure in (finding.higher, finding.lower)]
         return sides[0].against(sides[1], self._seed) if sides[0] and sides[1] else None

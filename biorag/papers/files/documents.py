@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from biorag.corpus.joining import joined
-from biorag.corpus.readers import Reader, with_values
+from biorag.corpus.readers import FileReader, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
 from biorag.papers.files.pdf_facts import inverted, own_authors, printable, without_citation, year_in
 from biorag.papers.files.texts import TextPassage, parse_passage, passages_of
@@ -244,6 +244,6 @@ def _stem(source: Source) -> str:
     return _SUFFIX.sub("", source.label.rpartition("/")[2])
 
 
-DOCX = Reader(read_docx, parse_passage, lambda passage: passage.text)
-EPUB = Reader(read_epub, parse_passage, lambda passage: passage.text)
-HTML = Reader(read_html, parse_passage, lambda passage: passage.text)
+DOCX = FileReader(read_docx, parse_passage, lambda passage: passage.text)
+EPUB = FileReader(read_epub, parse_passage, lambda passage: passage.text)
+HTML = FileReader(read_html, parse_passage, lambda passage: passage.text)

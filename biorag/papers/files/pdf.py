@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
 from biorag.corpus.joining import joined
-from biorag.corpus.readers import LONGEST_TEXT, Reader, as_id, with_values
+from biorag.corpus.readers import LONGEST_TEXT, FileReader, as_id, with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
 from biorag.papers.files.pdf_facts import facts_of
 from biorag.papers.files.pdf_layout import Line, laid_out, plain
@@ -135,4 +135,4 @@ def parse_page(page: Page) -> Snippet:
     return Snippet(as_id(f"{page.file}#page={page.number}", "id"), page.title, page.text, pmid, metadata)
 
 
-READER = Reader(read_pages, parse_page, lambda page: page.text)
+READER = FileReader(read_pages, parse_page, lambda page: page.text)

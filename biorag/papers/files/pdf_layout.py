@@ -111,7 +111,7 @@ class Line(NamedTuple):
     turned: bool = False
 
 
-class Layout(NamedTuple):
+class PageLayout(NamedTuple):
     """A paper's lines before its text, its heads, feet and notices, and the text of each page in paragraphs."""
 
     front: list[Line]
@@ -146,7 +146,7 @@ class _Paragraph(NamedTuple):
         return "\n".join(line.text for line in self.lines)
 
 
-def laid_out(pages: Sequence[Sequence[Line]]) -> Layout:
+def laid_out(pages: Sequence[Sequence[Line]]) -> PageLayout:
     """Return the parts of a paper's pages; the list of references is none of them."""
     kept, _, imprint = without_references(pages)
     measures = _measured(kept)
@@ -166,7 +166,7 @@ def laid_out(pages: Sequence[Sequence[Line]]) -> Layout:
     texts = [[plain(paragraph.text) for paragraph in body] for body in bodies]
     for number in range(len(bodies) - 1):
         _join_sentence(bodies, texts, number)
-    return Layout(front, [*notices, *imprint], ["\n\n".join(filter(None, paragraphs)) for paragraphs in texts])
+    return PageLayout(front, [*notices, *imprint], ["\n\n".join(filter(None, paragraphs)) for paragraphs in texts])
 
 
 def plain(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from biorag.corpus.blocks import cut
-from biorag.corpus.readers import Reader, as_id, text_of, with_values
+from biorag.corpus.readers import FileReader, as_id, text_of, with_values
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
 from biorag.papers.files.pdf_facts import inverted, without_citation, year_in
 from biorag.types import Snippet
@@ -179,4 +179,4 @@ def parse_passage(passage: TextPassage) -> Snippet:
     return Snippet(as_id(f"{passage.file}#{position}", "id"), passage.title, passage.text, pmid, metadata)
 
 
-READER = Reader(read_passages, parse_passage, lambda passage: passage.text)
+READER = FileReader(read_passages, parse_passage, lambda passage: passage.text)

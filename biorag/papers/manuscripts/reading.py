@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from biorag.corpus.readers import Reader
+from biorag.corpus.readers import FileReader
 from biorag.corpus.sources import Source, reader_of
 from biorag.errors import BadInputError, MissingError
 from biorag.papers.files.documents import html_lines, of_word, web_page
@@ -109,7 +109,7 @@ def _beside(path: Path, named: Sequence[str]) -> list[Path]:
 def records_of(file: Path, notes: list[str]) -> Iterator[ListedReference]:
     """Yield the references of a file in BibTeX, RIS, CSL-JSON or MEDLINE; what cannot be read is noted."""
     source = Source(file.name, file)
-    reader: Reader = reader_of(source).load()
+    reader: FileReader = reader_of(source).load()
     for number, (line, record) in enumerate(reader.records(source), 1):
         try:
             snippet = reader.parse(record)

@@ -18,7 +18,7 @@ from biorag.lab.recipes import papers
 from biorag.lab.recipes.estimates import Estimator
 from biorag.lab.recipes.named_models import named_in, packaged
 from biorag.lab.recipes.plan import Choices, RecipePlan
-from biorag.lab.recipes.recipe import ExperimentRecipe, Server, load_recipe
+from biorag.lab.recipes.recipe import ExperimentRecipe, RecipeServer, load_recipe
 from biorag.lab.recipes.run import recipe_of
 from biorag.lab.scale.planning import MachineKind
 from biorag.models.finding import find_encoder
@@ -339,9 +339,9 @@ def test_a_tiny_model_is_of_the_architecture_and_found_by_its_id(id, tmp_path, m
 def test_a_stand_in_server_replies_in_the_schema_and_knows_its_model():
     from biorag.generators.server import ServerGenerator
     from biorag.lab.synthesis.writers import free_texts
-    from biorag.utils.network import Server as Reached
+    from biorag.utils.network import RecipeServer as Reached
 
-    described = Server(what="a model", url="http://x", model="m")
+    described = RecipeServer(what="a model", url="http://x", model="m")
     request = GenerationRequest(Prompt("", "Aspirin relieves fever and pain"), free_texts("query", "positive"), 50)
     with stand_ins({"writer": described}) as urls:
         reached = Reached(urls["writer"], 5.0, 0)

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 from urllib.parse import parse_qs
 
-from biorag.lab.recipes.recipe import Server
+from biorag.lab.recipes.recipe import RecipeServer
 from tests.lab.recipes.rehearsal.inputs import FIRST_PMID, ROWS, pubmed_xml, texts
 
 WORDS_OF_A_TEXT = 12
@@ -25,7 +25,7 @@ CITES_NOTHING = 4  # every fourth paper: PubMed has the references of a part of 
 class _Answer:
     """A server that answers a path and a body with a status, a type and a body."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: RecipeServer) -> None:
         self._server = server
 
     def get(self, path: str) -> tuple[int, str, bytes]:
@@ -61,7 +61,7 @@ class _Entrez(_Answer):
 
 
 @contextmanager
-def stand_ins(servers: Mapping[str, Server]) -> Iterator[dict[str, str]]:
+def stand_ins(servers: Mapping[str, RecipeServer]) -> Iterator[dict[str, str]]:
     """Serve stand-ins of servers; yield their URLs by name."""
     running: dict[str, ThreadingHTTPServer] = {}
     try:
