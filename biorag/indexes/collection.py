@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from qdrant_client import QdrantClient, models
@@ -69,24 +70,32 @@ def read_remote_manifest(client: QdrantClient, collection: str) -> Manifest | No
     return Manifest.from_json(values, f"the manifest of collection {collection!r}")
 
 
-def write_remote_manifest(client: QdrantClient, manifest: Manifest, gone: Sequence[SourceRecord] = ()) -> None:
-    """Keep a manifest in its collection's metadata, without the sources that are gone.
+def write_remote_manifest(client: QdrantClient, manifest: Manifest, before: Sequence[SourceRecord] = ()) -> None:
+    """Keep a manifest in its collection's metadata; of its sources those that were not there `before`.
 
-    Each source has a key of its own, and the server merges keys: of two writers none drops what the other brought.
+    Each source has a key of its own, and the server merges keys: of two writers none drops what the other brought, or
+    brings back what it removed.
     """
     with server_errors():
         held = client.get_collection(manifest.name).config.metadata or {}
-        values, sources = manifest.to_json(), _sources(held)
-        fields = (held.get(MANIFEST_KEY) or {}).get("fields") or {}
-        keys = {(record["name"], record["sha256"]): key for key, record in sources.items()}
-        after = int(max(sources, default=SOURCE_KEY + "0").split()[2]) + 1
-        metadata = {keys[name]: None for record in gone if (name := (record.name, record.sha256)) in keys}
-        for place, record in enumerate(values["sources"], after):
-            name = record["name"], record["sha256"]
-            metadata[keys.get(name, f"{SOURCE_KEY}{place:06} {point_id(' '.join(name)).hex[:16]}")] = record
+        stored = held.get(MANIFEST_KEY) or {}
+        values, keys = manifest.to_json(), {_named(record): key for key, record in _sources(held).items()}
+        records = {_named(record): record for record in values.pop("sources")}
+        known = {(record.name, record.sha256) for record in before}
+        within = {_named(record) for record in stored.get("sources", ())}  # as versions before 0.3 have them
+        metadata = {keys[name]: None for name in known - records.keys() if name in keys}
+        places = count(int(max(keys.values(), default=SOURCE_KEY + "0").split()[2]) + 1)
+        for name, record in records.items():
+            if name in within or name not in known:
+                key = keys.get(name) or f"{SOURCE_KEY}{next(places):06} {point_id(' '.join(name)).hex[:16]}"
+                metadata[key] = record
         if values["fields"] is not None:
-            values["fields"] = {**fields, **values["fields"]}
+            values["fields"] = {**(stored.get("fields") or {}), **values["fields"]}
         client.update_collection(manifest.name, metadata={MANIFEST_KEY: {**values, "sources": []}, **metadata})
+
+
+def _named(record: Mapping[str, Any]) -> tuple[str, str]:
+    return record["name"], record["sha256"]
 
 
 def _sources(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -116,12 +116,12 @@ def delete_documents(store: Store, selection: Selection, on_progress: OnProgress
     try:
         manifest = store.require_manifest()  # under the lock
         before, count = read_progress(store.folder), index.count()
-        store.save(replace(manifest, checksums=None))
+        store.save(replace(manifest, checksums=None), manifest.sources)
 
         def record(progress: IndexingProgress) -> None:
             write_progress(store.folder, replace(progress, done=before.done))
             if progress.torn:
-                store.save(replace(manifest, complete=False, checksums=None))
+                store.save(replace(manifest, complete=False, checksums=None), manifest.sources)
 
         blocks = manifest.blocks
         split = Splitter(blocks.tokens, blocks.overlap) if blocks else WHOLE
@@ -135,7 +135,8 @@ def delete_documents(store: Store, selection: Selection, on_progress: OnProgress
         only_torn = bool(before.torn) and not before.batch and not before.done
         complete = not updater.torn and (manifest.complete or only_torn)
         finished = replace(_finished(manifest, selection, snippets), complete=complete)
-        end_writing(store, index, updater, finished, replace(updater.progress, done=before.done))
+        progress = replace(updater.progress, done=before.done)
+        end_writing(store, index, updater, finished, progress, manifest.sources)
         write_ledger(store.folder, read_ledger(store.folder).without(frozenset(selection.documents)))
     finally:
         index.close()

@@ -117,7 +117,8 @@ def write_index(
     try:
         # Under the lock, so that what another run wrote meanwhile is not overwritten.
         manifest = _still_fits(store.manifest(), manifest)
-        store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None))
+        before = manifest.sources
+        store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None), before)
         record = partial(write_progress, store.folder)
         updater = Updater(index, load_encoder, incoming.split, read_progress(store.folder), record, manifest.fields)
         for batch in batched(incoming.winners, store.settings.index.batch_size):
@@ -128,11 +129,10 @@ def write_index(
             index.optimize()
         snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
-        gone = [record for record in manifest.sources if incoming.replaces(record)]
-        kept = tuple(record for record in manifest.sources if record not in gone)
+        kept = tuple(record for record in before if not incoming.replaces(record))
         finished = _finished(replace(manifest, sources=kept), incoming.sources, snippets, seconds)
         finished = replace(finished, complete=not updater.torn, fields=updater.fields)
-        end_writing(store, index, updater, finished, updater.progress, gone)
+        end_writing(store, index, updater, finished, updater.progress, before)
     finally:
         index.close()
     if updater.torn:
@@ -158,10 +158,10 @@ def end_writing(
     updater: Updater,
     finished: Manifest,
     progress: IndexingProgress,
-    gone: Sequence[SourceRecord] = (),
+    before: Sequence[SourceRecord] = (),
 ) -> None:
     """Seal an index and save its manifest; the record of progress goes where nothing is to be written again."""
-    store.save(replace(finished, checksums=index.seal()), gone)
+    store.save(replace(finished, checksums=index.seal()), before)
     if updater.again or updater.torn:
         write_progress(store.folder, progress)
     else:

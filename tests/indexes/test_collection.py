@@ -17,11 +17,12 @@ from qdrant_client import models
 from biorag.errors import MismatchError, ServiceError
 from biorag.indexes import collection
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.collection import check_layout
+from biorag.indexes.collection import check_layout, create_collection, read_remote_manifest, write_remote_manifest
 from biorag.indexes.connection import connect
-from biorag.indexes.manifest import COMPACT, Bm25Parameters, Manifest, TokenParameters
+from biorag.indexes.manifest import COMPACT, Bm25Parameters, Manifest, SourceRecord, TokenParameters
 from biorag.indexes.points import PAYLOAD_INDEXES, filter_of, payload, point_id
 from biorag.indexes.server import ServerIndex
+from biorag.settings.index import IndexSettings
 from biorag.settings.section import BoundSecret
 from biorag.settings.settings import Settings
 from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, Snippet
@@ -307,6 +308,30 @@ def test_a_load_within_a_managed_server_s_limits_ends_complete(server, monkeypat
         assert index.count() == len(snippets)
     sizes = [len(body["points"]) for body in bodies(server, "PUT", "/points")]
     assert max(sizes[-20:]) <= 50 and now[0] > 600, "600 ids at 30 a minute are 20 minutes"
+
+
+def test_sources_are_kept_apart_and_only_what_a_writer_did_is_written(server):
+    """Of a collection of before 0.3, whose manifest has them within; what another removed meanwhile stays removed."""
+    first, second, third, changed = (SourceRecord(name, hash * 64, 1, 1) for name, hash in ("a1", "b2", "c3", "a4"))
+    client = connect(Server(server.url, 20, 3))
+    create_collection(client, replace(MANIFEST, sources=(first, second)), IndexSettings())
+
+    def sources():
+        manifest = read_remote_manifest(client, NAME)
+        assert manifest is not None
+        return manifest.sources
+
+    assert sources() == (first, second)
+    write_remote_manifest(client, replace(MANIFEST, sources=(first, second)), (first, second))
+    assert sources() == (first, second)
+    # One writer reads `a` anew with other content, another, which began before, brings `c`.
+    write_remote_manifest(client, replace(MANIFEST, sources=(second, changed)), (first, second))
+    write_remote_manifest(client, replace(MANIFEST, sources=(first, second, third)), (first, second))
+    assert sources() == (second, changed, third)
+    held = server.engine.get_collection(NAME).config.metadata
+    assert held["biorag"]["sources"] == [] and len(held) == 4
+    write_remote_manifest(client, replace(MANIFEST, sources=(second, replace(third, snippets=9))), (second, changed))
+    assert sources() == (second, replace(third, snippets=9))
 
 
 # --- loading
