@@ -54,7 +54,7 @@ def test_a_store_is_chosen_when_an_index_is_made_and_its_manifest_says_it_from_t
     assert set(ids("--mode", "bm25", "--no-rerank")) == {"s0", "s1"}
     failed(invoke("index", "demo", "--name", "default", "--store", "edge"), 5, "numpy", "edge", "--store")
     failed(invoke("index", "demo", "--store", "paper"), 2, "paper", "numpy")
-    failed(invoke("snapshot", "save", home / "x.tar.gz"), 2, "default", "no snapshots")
+    failed(invoke("snapshot", "save", home / "x.tar.gz"), 2, "default", "cannot be exported")
 
 
 def test_a_reader_names_the_bad_line(home):

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from qdrant_client import QdrantClient, models
@@ -29,6 +28,7 @@ DISTANCES = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT}
 DATATYPES = {FULL: models.Datatype.FLOAT16, COMPACT: models.Datatype.TURBO4}
 MANIFEST_KEY = "biorag"
 SOURCE_KEY = "biorag source "  # of each of its sources: a server merges metadata by key
+PLACE = "place"  # of a source among them
 STATES = models.ReplicaState
 READABLE = {str(state.value) for state in (STATES.ACTIVE, STATES.ACTIVEREAD, STATES.RESHARDINGSCALEDOWN)}
 # Points' ids are written by one writer, each once at a time, and it waits for the answer: nothing can be reordered, and
@@ -65,42 +65,52 @@ def read_remote_manifest(client: QdrantClient, collection: str) -> Manifest | No
     if MANIFEST_KEY not in metadata:
         raise MismatchError(f"collection {collection!r} on the server was not made by biorag: choose another --name")
     values = metadata[MANIFEST_KEY]
-    if isinstance(values, dict):
-        values = {**values, "sources": [*values.get("sources", ()), *_sources(metadata).values()]}
+    within = values.get("sources") if isinstance(values, dict) else None
+    if isinstance(within, list) and all(isinstance(record, dict) for record in within):
+        values = {**values, "sources": list(_by_key([*within, *_sources(metadata)]).values())}
     return Manifest.from_json(values, f"the manifest of collection {collection!r}")
 
 
-def write_remote_manifest(client: QdrantClient, manifest: Manifest, before: Sequence[SourceRecord] = ()) -> None:
-    """Keep a manifest in its collection's metadata; of its sources those that were not there `before`.
+def write_remote_manifest(
+    client: QdrantClient, manifest: Manifest, brought: Sequence[SourceRecord], gone: Sequence[SourceRecord]
+) -> None:
+    """Keep a manifest in its collection's metadata; of its sources write those brought, and remove those gone.
 
     Each source has a key of its own, and the server merges keys: of two writers none drops what the other brought, or
-    brings back what it removed.
+    brings back what it removed. Sources that a version before 0.3 has put into the manifest get keys too.
     """
     with server_errors():
         held = client.get_collection(manifest.name).config.metadata or {}
-        stored = held.get(MANIFEST_KEY) or {}
-        values, keys = manifest.to_json(), {_named(record): key for key, record in _sources(held).items()}
-        records = {_named(record): record for record in values.pop("sources")}
-        known = {(record.name, record.sha256) for record in before}
-        within = {_named(record) for record in stored.get("sources", ())}  # as versions before 0.3 have them
-        metadata = {keys[name]: None for name in known - records.keys() if name in keys}
-        places = count(int(max(keys.values(), default=SOURCE_KEY + "0").split()[2]) + 1)
-        for name, record in records.items():
-            if name in within or name not in known:
-                key = keys.get(name) or f"{SOURCE_KEY}{next(places):06} {point_id(' '.join(name)).hex[:16]}"
-                metadata[key] = record
+        stored, kept = held.get(MANIFEST_KEY) or {}, _sources(held, places=True)
+        removed = _by_key(map(asdict, gone)).keys() - _by_key(map(asdict, brought)).keys()
+        metadata: dict[str, Any] = {key: None for key in removed & held.keys()}
+        place = 1 + max((record[PLACE] for record in kept), default=0)
+        for key, record in _by_key([*stored.get("sources", ()), *map(asdict, brought)]).items():
+            if key not in removed:
+                own = held.get(key) or {}
+                metadata[key] = {**record, PLACE: own.get(PLACE, place)}
+                place += 1
+        values = {**manifest.to_json(), "sources": []}
         if values["fields"] is not None:
             values["fields"] = {**(stored.get("fields") or {}), **values["fields"]}
-        client.update_collection(manifest.name, metadata={MANIFEST_KEY: {**values, "sources": []}, **metadata})
+        client.update_collection(manifest.name, metadata={MANIFEST_KEY: values, **metadata})
 
 
-def _named(record: Mapping[str, Any]) -> tuple[str, str]:
-    return record["name"], record["sha256"]
+def _sources(metadata: Mapping[str, Any], places: bool = False) -> list[dict[str, Any]]:
+    """Return the records of sources that have keys in a collection's metadata, in the order in which they went in."""
+    values = (metadata[key] for key in sorted(metadata) if key.startswith(SOURCE_KEY))
+    records = sorted((one for one in values if isinstance(one, dict) and isinstance(one.get(PLACE), int)), key=_place)
+    return [{name: one[name] for name in one if places or name != PLACE} for one in records]
 
 
-def _sources(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the records of sources in a collection's metadata by their keys, in the order in which they went in."""
-    return {key: metadata[key] for key in sorted(metadata) if key.startswith(SOURCE_KEY) and metadata[key]}
+def _place(record: Mapping[str, Any]) -> int:
+    return int(record[PLACE])
+
+
+def _by_key(records: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return records by their keys, of one source the last, in the place of the first."""
+    named = ((f"{record.get('name')} {record.get('sha256')}", record) for record in records)
+    return {f"{SOURCE_KEY}{point_id(name).hex}": record for name, record in named}
 
 
 def create_collection(client: QdrantClient, manifest: Manifest, layout: IndexSettings) -> None:

@@ -34,7 +34,7 @@ def copy_index(source: Store, target: Store, on_progress: OnProgress) -> Manifes
     if there and (there.complete or there.identity != planned.identity):
         raise UsageError(f"index {there.name!r} exists already: choose another name, or delete it")
     with closing(source.open(manifest)) as index, closing(target.open(planned, writable=True)) as copy:
-        target.save(planned)
+        target.save(planned, planned.sources, there.sources if there else ())
         for ids in batched(index.ids(), SNIPPETS):
             _copy(index, copy, ids)
             on_progress(len(ids))

@@ -116,12 +116,12 @@ def delete_documents(store: Store, selection: Selection, on_progress: OnProgress
     try:
         manifest = store.require_manifest()  # under the lock
         before, count = read_progress(store.folder), index.count()
-        store.save(replace(manifest, checksums=None), manifest.sources)
+        store.save(replace(manifest, checksums=None))
 
         def record(progress: IndexingProgress) -> None:
             write_progress(store.folder, replace(progress, done=before.done))
             if progress.torn:
-                store.save(replace(manifest, complete=False, checksums=None), manifest.sources)
+                store.save(replace(manifest, complete=False, checksums=None))
 
         blocks = manifest.blocks
         split = Splitter(blocks.tokens, blocks.overlap) if blocks else WHOLE
@@ -136,7 +136,8 @@ def delete_documents(store: Store, selection: Selection, on_progress: OnProgress
         complete = not updater.torn and (manifest.complete or only_torn)
         finished = replace(_finished(manifest, selection, snippets), complete=complete)
         progress = replace(updater.progress, done=before.done)
-        end_writing(store, index, updater, finished, progress, manifest.sources)
+        by_hand = [record for record in finished.sources if record.name == BY_HAND]
+        end_writing(store, index, updater, finished, progress, by_hand[-1:])
         write_ledger(store.folder, read_ledger(store.folder).without(frozenset(selection.documents)))
     finally:
         index.close()

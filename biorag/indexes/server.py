@@ -75,9 +75,9 @@ class QdrantServer:
         """Return the manifest of a collection; see `read_remote_manifest`."""
         return read_remote_manifest(self._client, name)
 
-    def write_manifest(self, manifest: Manifest, before: Sequence[SourceRecord] = ()) -> None:
+    def write_manifest(self, manifest: Manifest, brought: Sequence[SourceRecord], gone: Sequence[SourceRecord]) -> None:
         """Keep the manifest in its collection's metadata; see `write_remote_manifest`."""
-        write_remote_manifest(self._client, manifest, before)
+        write_remote_manifest(self._client, manifest, brought, gone)
 
     def remove(self, name: str) -> None:
         """Remove a collection, if biorag made it; raises as `read_remote_manifest` does."""

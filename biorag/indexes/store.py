@@ -142,10 +142,10 @@ class Store:
                 write_json(self.folder / MANIFEST, manifest.to_json())
         return open_embedded(self.folder, manifest, writable)
 
-    def save(self, manifest: Manifest, before: Sequence[SourceRecord] = ()) -> None:
-        """Write the manifest, atomically; for an index on a server there too, by what it had `before`."""
+    def save(self, manifest: Manifest, brought: Sequence[SourceRecord] = (), gone: Sequence[SourceRecord] = ()) -> None:
+        """Write the manifest, atomically; for an index on a server there too, with the sources brought and gone."""
         if server := self.server(manifest.store):
-            server.write_manifest(manifest, before)
+            server.write_manifest(manifest, brought, gone)
         write_json(self.folder / MANIFEST, manifest.to_json())
 
     def check_layout(self, manifest: Manifest | None) -> None:

@@ -117,8 +117,7 @@ def write_index(
     try:
         # Under the lock, so that what another run wrote meanwhile is not overwritten.
         manifest = _still_fits(store.manifest(), manifest)
-        before = manifest.sources
-        store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None), before)
+        store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None))
         record = partial(write_progress, store.folder)
         updater = Updater(index, load_encoder, incoming.split, read_progress(store.folder), record, manifest.fields)
         for batch in batched(incoming.winners, store.settings.index.batch_size):
@@ -129,10 +128,12 @@ def write_index(
             index.optimize()
         snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
-        kept = tuple(record for record in before if not incoming.replaces(record))
+        gone = [record for record in manifest.sources if incoming.replaces(record)]
+        kept = tuple(record for record in manifest.sources if record not in gone)
         finished = _finished(replace(manifest, sources=kept), incoming.sources, snippets, seconds)
         finished = replace(finished, complete=not updater.torn, fields=updater.fields)
-        end_writing(store, index, updater, finished, updater.progress, before)
+        sources = incoming.sources, gone
+        end_writing(store, index, updater, finished, updater.progress, *sources)
     finally:
         index.close()
     if updater.torn:
@@ -158,10 +159,11 @@ def end_writing(
     updater: Updater,
     finished: Manifest,
     progress: IndexingProgress,
-    before: Sequence[SourceRecord] = (),
+    brought: Sequence[SourceRecord] = (),
+    gone: Sequence[SourceRecord] = (),
 ) -> None:
     """Seal an index and save its manifest; the record of progress goes where nothing is to be written again."""
-    store.save(replace(finished, checksums=index.seal()), before)
+    store.save(replace(finished, checksums=index.seal()), brought, gone)
     if updater.again or updater.torn:
         write_progress(store.folder, progress)
     else:

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections import Counter
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from unittest.mock import ANY
 
 import numpy as np
@@ -310,28 +310,35 @@ def test_a_load_within_a_managed_server_s_limits_ends_complete(server, monkeypat
     assert max(sizes[-20:]) <= 50 and now[0] > 600, "600 ids at 30 a minute are 20 minutes"
 
 
-def test_sources_are_kept_apart_and_only_what_a_writer_did_is_written(server):
-    """Of a collection of before 0.3, whose manifest has them within; what another removed meanwhile stays removed."""
+def test_a_writer_s_sources_have_keys_of_their_own(server):
+    """Of a collection of before 0.3 too, whose manifest has them within; what another removed stays removed."""
     first, second, third, changed = (SourceRecord(name, hash * 64, 1, 1) for name, hash in ("a1", "b2", "c3", "a4"))
     client = connect(Server(server.url, 20, 3))
     create_collection(client, replace(MANIFEST, sources=(first, second)), IndexSettings())
 
-    def sources():
+    def write(brought=(), gone=()):
+        write_remote_manifest(client, MANIFEST, brought, gone)
         manifest = read_remote_manifest(client, NAME)
-        assert manifest is not None
         return manifest.sources
 
-    assert sources() == (first, second)
-    write_remote_manifest(client, replace(MANIFEST, sources=(first, second)), (first, second))
-    assert sources() == (first, second)
-    # One writer reads `a` anew with other content, another, which began before, brings `c`.
-    write_remote_manifest(client, replace(MANIFEST, sources=(second, changed)), (first, second))
-    write_remote_manifest(client, replace(MANIFEST, sources=(first, second, third)), (first, second))
-    assert sources() == (second, changed, third)
+    assert read_remote_manifest(client, NAME).sources == (first, second)
+    assert write() == (first, second)
+    assert write([changed], [first]) == (second, changed)
+    assert write([third]) == (second, changed, third), "of a writer that began before the last"
+    assert write([third]) == (second, changed, third), "two writers brought it"
+    assert write([replace(changed, snippets=9)], [changed]) == (second, replace(changed, snippets=9), third)
     held = server.engine.get_collection(NAME).config.metadata
     assert held["biorag"]["sources"] == [] and len(held) == 4
-    write_remote_manifest(client, replace(MANIFEST, sources=(second, replace(third, snippets=9))), (second, changed))
-    assert sources() == (second, replace(third, snippets=9))
+    old = {**held["biorag"], "sources": [asdict(first), asdict(third)]}  # a version before 0.3 has written meanwhile
+    client.update_collection(NAME, metadata={"biorag": old})
+    assert set(read_remote_manifest(client, NAME).sources) == {first, second, third, replace(changed, snippets=9)}
+    assert set(write(gone=[second])) == {first, third, replace(changed, snippets=9)}
+    client.update_collection(NAME, metadata={"biorag source": 1, "biorag source x": [], "biorag source y": {"a": 1}})
+    assert len(write()) == 3, "what biorag does not write is left alone"
+    for junk in (5, None, "ab", [1], {"a": 1}):
+        client.update_collection(NAME, metadata={"biorag": {**held["biorag"], "sources": junk}})
+        with pytest.raises(MismatchError, match="is damaged"):
+            read_remote_manifest(client, NAME)
 
 
 # --- loading

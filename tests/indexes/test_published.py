@@ -179,9 +179,9 @@ def test_widths_that_differ_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "part"),
     [
-        ((), 2, "nothing says what to index"),
-        (("demo", "--ray", "local"), 2, "leave one of them out"),
-        (("demo", "--stages", "x"), 2, "leave one of them out"),
+        ((), 2, "no corpus is given"),
+        (("demo", "--ray", "local"), 2, "cannot be combined"),
+        (("demo", "--stages", "x"), 2, "cannot be combined"),
         (("demo", "--estimate"), 2, "--estimate"),
         (("demo", "--enrich", "crossref"), 2, "--enrich"),
         (("demo", "--block-tokens", "30"), 2, "leave --block-tokens out"),

@@ -97,7 +97,7 @@ def test_04_two_hosts_or_none_are_refused(served):
 def test_05_other_addresses_are_not_served_without_a_token(demo_home, host):
     failed_line = failed_serve(demo_home, "--host", host)
     assert "--token" in failed_line
-    assert "16 or more" in failed_serve(demo_home, "--host", host, "--token", "short")
+    assert "at least 16" in failed_serve(demo_home, "--host", host, "--token", "short")
 
 
 def failed_serve(home, *words) -> str:

@@ -89,14 +89,14 @@ def test_stages_in_the_wrong_order_are_told(tmp_path, staged):
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("index",), "nothing says what to index"),
+        (("index",), "no corpus is given"),
         (("index", "demo", "--workers", "2"), "--stages, --workers and --gpus are for --ray"),
         (("index", "demo", "--stages", "x"), "--stages, --workers and --gpus are for --ray"),
-        (("index", "--vectors", "v", "--ray", "local"), "leave one of them out"),
-        (("index", "--vectors", "v", "--stages", "x"), "leave one of them out"),
+        (("index", "--vectors", "v", "--ray", "local"), "cannot be combined"),
+        (("index", "--vectors", "v", "--stages", "x"), "cannot be combined"),
         (("index", "--vectors", "v", "--estimate"), "--estimate"),
         (("index", "demo", "--ray", "local", "--estimate"), "--estimate"),
-        (("index", "a", "b", "--vectors", "v"), "of one export"),
+        (("index", "a", "b", "--vectors", "v"), "takes one export"),
         (("embed", "s", "--out", "v", "--workers", "2"), "--workers and --gpus are for --ray"),
     ],
 )
