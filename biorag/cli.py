@@ -42,7 +42,8 @@ def _commands(rows: str, panel: str = "Commands") -> list[CommandKind]:
     for row in rows.strip().splitlines():
         name, target, summary = (cell.strip() for cell in row.split("|"))
         wing, _, function = target.rpartition(".")
-        module = target if target.startswith(".") else ".".join(["", *filter(None, [wing]), "commands", function])
+        commands = f".{wing}.commands" if wing else ".commands"
+        module = target if target.startswith(".") else f"{commands}.{function}"
         seldom = name.startswith("*")
         kinds.append(CommandKind(name.strip("*"), module, summary, panel=panel, seldom=seldom))
     return kinds

@@ -534,6 +534,15 @@ OUTPUTS = Registry(
     OutputKind("csl-json", ".references.csl:csl_json", "pandoc, Zotero", suffix="json"),
     OutputKind("vancouver", ".references.vancouver:vancouver", "as in NLM's journals"),
 )
+TERMINAL = "table"  # the output format that the commands show themselves
+WEIGHINGS = Registry(
+    "format of a weighing",
+    OUTPUTS[TERMINAL],
+    OutputKind("md", ".api.weighings:markdown", "Markdown", suffix="md"),
+    OutputKind("csv", ".api.weighings:comma_separated", "a row a study", suffix="csv"),
+    OutputKind("trec-biogen", ".api.weighings:trec_biogen", "a line of a run of TREC's BioGen track", suffix="jsonl"),
+)  # their targets take the weighing
+
 # What a core command or `Session` takes of a wing, imported when it is used.
 PARTS = Registry(
     "part",
@@ -544,11 +553,3 @@ PARTS = Registry(
     Kind("remove leftovers", ".lab.recipes.cleaning:remove", "remove it"),
     Kind("check manuscript", ".papers.manuscripts.checking:check_manuscript", "whether its citations hold"),
 )
-TERMINAL = "table"  # the output format that the commands show themselves
-WEIGHINGS = Registry(
-    "format of a weighing",
-    OUTPUTS[TERMINAL],
-    OutputKind("md", ".api.weighings:markdown", "Markdown", suffix="md"),
-    OutputKind("csv", ".api.weighings:comma_separated", "a row a study", suffix="csv"),
-    OutputKind("trec-biogen", ".api.weighings:trec_biogen", "a line of a run of TREC's BioGen track", suffix="jsonl"),
-)  # their targets take the weighing

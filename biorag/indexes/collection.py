@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Any
 
 from qdrant_client import QdrantClient, models
@@ -67,7 +68,8 @@ def read_remote_manifest(client: QdrantClient, collection: str) -> Manifest | No
     values = metadata[MANIFEST_KEY]
     within = values.get("sources") if isinstance(values, dict) else None
     if isinstance(within, list) and all(isinstance(record, dict) for record in within):
-        values = {**values, "sources": list(_by_key([*within, *_sources(metadata)]).values())}
+        own = [{name: one[name] for name in one if name != PLACE} for one in _placed(metadata)]
+        values = {**values, "sources": list(_by_key([*within, *own]).values())}
     return Manifest.from_json(values, f"the manifest of collection {collection!r}")
 
 
@@ -81,10 +83,10 @@ def write_remote_manifest(
     """
     with server_errors():
         held = client.get_collection(manifest.name).config.metadata or {}
-        stored, kept = held.get(MANIFEST_KEY) or {}, _sources(held, places=True)
+        stored = held.get(MANIFEST_KEY) or {}
         removed = _by_key(map(asdict, gone)).keys() - _by_key(map(asdict, brought)).keys()
         metadata: dict[str, Any] = {key: None for key in removed & held.keys()}
-        place = 1 + max((record[PLACE] for record in kept), default=0)
+        place = 1 + max((record[PLACE] for record in _placed(held)), default=0)
         for key, record in _by_key([*stored.get("sources", ()), *map(asdict, brought)]).items():
             if key not in removed:
                 own = held.get(key) or {}
@@ -96,15 +98,12 @@ def write_remote_manifest(
         client.update_collection(manifest.name, metadata={MANIFEST_KEY: values, **metadata})
 
 
-def _sources(metadata: Mapping[str, Any], places: bool = False) -> list[dict[str, Any]]:
-    """Return the records of sources that have keys in a collection's metadata, in the order in which they went in."""
+def _placed(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the records of sources that have keys in a collection's metadata, each with its place, in their order."""
     values = (metadata[key] for key in sorted(metadata) if key.startswith(SOURCE_KEY))
-    records = sorted((one for one in values if isinstance(one, dict) and isinstance(one.get(PLACE), int)), key=_place)
-    return [{name: one[name] for name in one if places or name != PLACE} for one in records]
-
-
-def _place(record: Mapping[str, Any]) -> int:
-    return int(record[PLACE])
+    return sorted(
+        (one for one in values if isinstance(one, dict) and isinstance(one.get(PLACE), int)), key=itemgetter(PLACE)
+    )
 
 
 def _by_key(records: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

@@ -136,8 +136,8 @@ def delete_documents(store: Store, selection: Selection, on_progress: OnProgress
         complete = not updater.torn and (manifest.complete or only_torn)
         finished = replace(_finished(manifest, selection, snippets), complete=complete)
         progress = replace(updater.progress, done=before.done)
-        by_hand = [record for record in finished.sources if record.name == BY_HAND]
-        end_writing(store, index, updater, finished, progress, by_hand[-1:])
+        brought = [record for record in finished.sources if record not in manifest.sources]
+        end_writing(store, index, updater, finished, progress, brought)
         write_ledger(store.folder, read_ledger(store.folder).without(frozenset(selection.documents)))
     finally:
         index.close()

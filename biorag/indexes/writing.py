@@ -132,8 +132,7 @@ def write_index(
         kept = tuple(record for record in manifest.sources if record not in gone)
         finished = _finished(replace(manifest, sources=kept), incoming.sources, snippets, seconds)
         finished = replace(finished, complete=not updater.torn, fields=updater.fields)
-        sources = incoming.sources, gone
-        end_writing(store, index, updater, finished, updater.progress, *sources)
+        end_writing(store, index, updater, finished, updater.progress, incoming.sources, gone)
     finally:
         index.close()
     if updater.torn:

@@ -22,7 +22,7 @@ from biorag.corpus.sentences import sentences
 from biorag.errors import BadInputError
 from biorag.models.finding import GGUF_ADAPTER, ModelFiles
 from biorag.models.loading import load_language_model
-from biorag.prompts.template import load_template
+from biorag.prompts.template import Template, load_template
 from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import LoraLayers
 from biorag.training.contamination import ContaminationPolicy
@@ -40,8 +40,7 @@ from biorag.types import LABELS, Prompt, Question, Snippet
 MULTIPLE = 32  # tokens that batches are padded to a multiple of: oneDNN compiles its products for each new shape
 DOCUMENTS = 3  # of a question that is answered, at most
 ROOM = 1600  # characters of the documents of a question, if more than one
-DECISIONS = ("yes", "no", "maybe")  # in the order of MIRAGE's options
-OPTIONS = 4
+LETTERS = "ABCD"  # of options
 CHOSEN = 0.5  # share of the factoids that are asked with options
 UNANSWERED = 0.2  # share of the questions beside documents of others alone
 UNKNOWN = "The documents do not answer the question."
@@ -117,19 +116,20 @@ def _answered(file: Path, rng: random.Random) -> Iterator[Exchange]:
     if not records or "passages" not in records[0]:
         return
     records = [one for one in records if one["passages"] and not one.get("boilerplate")]
-    records = [one for one in records if one.get("ideal_answer") or one.get("exact_answer") in DECISIONS]
-    decisions = [word for word in DECISIONS if any(one.get("exact_answer") == word for one in records)]
-    factoids = [answer for record in records if (answer := _factoid(record))]
+    records = [one for one in records if one.get("ideal_answer") or one.get("exact_answer") in WORDS]
+    decisions = [word for word in WORDS if any(one.get("exact_answer") == word for one in records)]
+    factoids = sorted({*map(_factoid, records)} - {""})
     misses, name = NearMisses(records), file.name.partition(".")[0]
+    templates = {kind: load_template(kind) for kind in ("open", "choice")}
     for number, record in enumerate(records):
-        asked = Asked(record["question"], *_documents(number, record, misses, rng))
+        asked = Asked(record["question"], *_documents(number, record, misses, rng), templates)
         answer = _answer(record, asked.right) if asked.right else UNKNOWN
-        thought = _ideal(record) if asked.right and _ideal(record) else answer
+        thought = (_ideal(record) if asked.right else "") or answer
         gold = _factoid(record)
-        if record.get("exact_answer") in DECISIONS:
+        if record.get("exact_answer") in WORDS:
             prompt, reply = asked.chosen(thought, decisions, record["exact_answer"])
         elif gold and rng.random() < CHOSEN:
-            options = rng.sample(sorted({*factoids} - {gold}), min(OPTIONS - 1, len({*factoids}) - 1))
+            options = rng.sample([one for one in factoids if one != gold], min(len(LETTERS), len(factoids)) - 1)
             prompt, reply = asked.chosen(thought, rng.sample([*options, gold], len(options) + 1), gold)
         else:
             prompt, reply = asked.open(answer)
@@ -144,6 +144,7 @@ class Asked:
     question: str
     right: Sequence[str]
     documents: Sequence[str]
+    templates: Mapping[str, Template]
 
     def open(self, answer: str) -> tuple[Prompt, dict[str, Any]]:
         """Return the prompt that asks for sentences, and the reply."""
@@ -152,7 +153,7 @@ class Asked:
 
     def chosen(self, thought: str, options: Sequence[str], gold: str) -> tuple[Prompt, dict[str, Any]]:
         """Return the prompt that asks for one of the options, and the reply."""
-        letters = dict(zip("ABCD", options, strict=False))
+        letters = dict(zip(LETTERS, options, strict=False))
         letter = next(one for one, option in letters.items() if option == gold)
         relevant = "YES" if self.right else "NOT"
         reply = {"step_by_step_thinking": thought, "relevant_context": relevant, "answer_choice": letter}
@@ -160,7 +161,7 @@ class Asked:
 
     def _prompt(self, template: str, options: Mapping[str, str]) -> Prompt:
         snippets = [Snippet(str(number), "", text) for number, text in enumerate(self.documents)]
-        return load_template(template).render(Question("", self.question, options), snippets)
+        return self.templates[template].render(Question("", self.question, options), snippets)
 
 
 def _documents(
