@@ -217,7 +217,8 @@ class NearMisses:
     def of(self, number: int, count: int, rng: random.Random) -> list[str]:
         """Return the `count` passages of others that share most rare words with a record's question."""
         words = self._questions[number]
-        rare = sorted((word for word in words if self._postings.get(word)), key=lambda word: len(self._postings[word]))
+        known = (word for word in words if self._postings.get(word))
+        rare = sorted(known, key=lambda word: (len(self._postings[word]), word))  # the same in every process
         scores: Counter[int] = Counter()
         for word in rare[:4]:
             places = self._postings[word]

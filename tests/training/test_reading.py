@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -246,3 +249,26 @@ def test_a_reader_learns_a_toy_task_and_reads(tmp_path, tiny_encoder, tiny_cross
     failed(invoke(*train, *other, home=tmp_path), 3, "another cross-encoder")
     blind = (*train[:3], "--base", tiny_encoder, *fast, "--claim-only", "--out", tmp_path / "blind", "--json")
     assert done(invoke(*blind, home=tmp_path))["best"]["value"] < 0.6, "a claim alone does not tell"
+
+
+DRAWN = """
+import random
+import subprocess
+import sys
+from biorag.training.reading import NearMisses
+words = ["iron", "zinc", "copper", "sodium", "lithium", "barium", "cobalt"]
+records = [{"question": " ".join(words), "passages": [{"text": "Metals."}]}]
+records += [{"question": "x", "passages": [{"text": f"Trial {n} of {word}."}]} for n, word in enumerate(words)]
+print([NearMisses(records).of(0, 2, random.Random(n)) for n in range(4)])
+"""
+
+
+def test_near_misses_are_the_same_in_every_process():
+    """A run that resumes draws its rows again, under another seed of Python's hashes."""
+    drawn = {
+        subprocess.run(
+            [sys.executable, "-c", DRAWN], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in "012"
+    }
+    assert len(drawn) == 1 and b"Trial" in drawn.pop()
