@@ -44,7 +44,7 @@ HNSW_EF = 128
 OVERSAMPLING = 2.0
 # A search with conditions looks at neighbours of neighbours too (ACORN), whatever share of the snippets qualifies: with
 # the graph's own links alone, those that do not qualify cut others off. Of 100,000 snippets, of which 36 % met a
-# condition, 0.64 of the best ten were found; 0.996 are (docs/experiments/growth.md).
+# condition, 0.64 of the best ten were found; 0.996 are (docs/experiments/performance.md#growth).
 ACORN_SELECTIVITY = 1.0
 SCROLL = 4096  # ids asked for at once when all are listed
 LONGEST_ID = 4096  # characters
