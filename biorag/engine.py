@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -14,45 +14,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biorag.corpus.readers import read_snippets, refuse
-from biorag.corpus.sources import STDIN_FILE, Columns, Source, check_kinds, find_files, find_sources
+from biorag.corpus.sources import find_sources
 from biorag.errors import MissingError, UsageError
-from biorag.indexes.manifest import WORDS, Manifest, TokenParameters
+from biorag.indexes.manifest import Manifest
 from biorag.indexes.progress import shortfall
-from biorag.indexes.store import Store, blocks_of, check_encoder, check_settings, similarity_of
-from biorag.registries import ENRICHERS, evidence_reader_of, generator_of, reranker_of
+from biorag.indexes.store import Store, check_encoder, check_settings
+from biorag.registries import evidence_reader_of
 from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
-from biorag.types import (
-    Encoded,
-    Fetch,
-    Generator,
-    Index,
-    Progress,
-    Question,
-    Reader,
-    Reranker,
-    Snippet,
-    TokenEncoder,
-    Where,
-)
-from biorag.utils.progress import silent
-from biorag.utils.versions import installed_versions
+from biorag.types import Fetch, Generator, Index, Question, Reader, Reranker, Snippet, Where
 
 if TYPE_CHECKING:
     from biorag.answering.answerer import Answerer
     from biorag.answering.guards.checker import Checker
-    from biorag.corpus.blocks import Splitter
-    from biorag.corpus.rejects import RejectsFile
-    from biorag.indexes.bm25 import LengthCounter
-    from biorag.indexes.writing import IndexReport, SnippetEncoding, SurveyedCorpus
     from biorag.models.exports import Role
     from biorag.models.finding import ModelFiles
     from biorag.models.text_encoder import TextEncoder
 
 logger = logging.getLogger(__name__)
-
-CROSS_PREFIX = "cross:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +70,8 @@ class OpenIndex:
             return None
         if own and own.identity.sha256 == packaged.sha256 and self.manifest.similarity == "cosine":
             return own
-        _export(lambda: packaged, "bi-encoder", self.settings.exports)
+        ensure_exported(lambda: packaged, "bi-encoder", self.settings.exports)
         return packaged_encoder(self.settings.retrieval.precision, self.settings.exports)
-
-    @property
-    def folder(self) -> Path:
-        """The index's folder under the home."""
-        return Store(self.settings).folder
 
     def checked(self, conditions: Where) -> Where:
         """Return conditions, checked by `checked_fields` and `check_values`."""
@@ -261,14 +236,6 @@ def encoder_files(settings: Settings, manifest: Manifest | None) -> ModelFiles:
     return files
 
 
-def paired_encoder(settings: Settings, query: str, passage: str, pooling: str | None) -> str:
-    """Return the encoder of two models, one for queries and one for passages, as `--encoder` takes it."""
-    from biorag.models.finding import find_encoder
-    from biorag.models.pairing import write_pair
-
-    return str(write_pair(find_encoder(query), find_encoder(passage), pooling, settings.encoders).path)
-
-
 def load_checker(
     settings: Settings, load: Callable[[], TextEncoder] | None = None, reader: Reader | None = None
 ) -> Checker:
@@ -294,8 +261,8 @@ def load_reader(settings: Settings) -> Reader | None:
     Raises `MissingError` or `MismatchError` if it is not there, is damaged, or is not a reader.
     """
     spec = settings.generation.reader
-    reader: Reader | None = evidence_reader_of(spec).load()(spec, settings)
-    return reader
+    kind = evidence_reader_of(spec)
+    return kind.load()(spec, settings) if kind.target else None
 
 
 def load_chooser(settings: Settings, reader: Reader | None) -> Reader | None:
@@ -306,19 +273,6 @@ def load_chooser(settings: Settings, reader: Reader | None) -> Reader | None:
     if reader is None or (reader.tells_answers and not reader.reads_whole):
         return reader
     return packaged_reader(STARTER, settings)
-
-
-def read_by(reader: Reader | None) -> str:
-    """Return whose words a reader's verdicts are, how often they were right, and their cost; "" where none count."""
-    if reader is None or min(reader.trust.supports, reader.trust.contradicts, reader.trust.polar) > 1:
-        return ""
-    measured = reader.trust.precision
-    right = f", right {measured:.0%} of the time where it was measured" if measured else ""
-    return f"read by {reader.name}{right}" + (f" ({reader.spent})" if reader.spent else "")
-
-
-def no_reader(spec: str, settings: Settings) -> None:
-    """Return that there is no reader."""
 
 
 @cache
@@ -344,42 +298,18 @@ def model_reader(spec: str, settings: Settings) -> Reader:
     from biorag.models.finding import GGUF_ADAPTER, find_encoder
     from biorag.models.labels import label_columns
 
-    spec, precision = spec.removeprefix(CROSS_PREFIX), settings.retrieval.precision
+    spec, precision = spec.removeprefix("cross:"), settings.retrieval.precision
     if holds_export(Path(spec)):
         return open_reader(Path(spec))
     if (Path(spec) / GGUF_ADAPTER).is_file():
-        return llama_reader(spec, settings)
+        from biorag.answering.readers.likelihood import open_likelihood_reader
+
+        return open_likelihood_reader(spec, settings)
     files = find_encoder(spec)
     label_columns(files)  # which torch need not be loaded for
     if precision in PRECISIONS:
-        _export(lambda: files, "reader", settings.exports)
+        ensure_exported(lambda: files, "reader", settings.exports)
     return load_reader(files, precision, settings.exports)
-
-
-def llama_reader(folder: str, settings: Settings) -> Reader:
-    """Open a language model in this process with the adapter of a folder of `biorag train generator`."""
-    from biorag.answering.readers.likelihood import LikelihoodReader
-    from biorag.generators.source import generator_source
-    from biorag.models.labels import read_trust
-
-    source = generator_source(folder)
-    generator = source.open(settings, 1)
-    assert generator is not None, "a folder is a model's"
-    return LikelihoodReader(
-        _cached(generator, settings.replace(llm=folder)), read_trust(Path(folder)), source.identity()
-    )
-
-
-def server_reader(url: str, settings: Settings) -> Reader:
-    """Reach a server whose model reads."""
-    from biorag.answering.readers.server import GeneratorReader
-    from biorag.generators.server import ServerGenerator
-
-    asked = settings.replace(llm=url, llm_model=settings.generation.reader_model)
-    at_a_time = settings.generation.concurrency
-    server = settings.services.server(url, "reader", at_a_time)
-    generator = ServerGenerator(server, asked.generation.llm_model, asked.generation.context_window, "--reader")
-    return GeneratorReader(_cached(generator, asked), at_a_time, generator_identity(asked, generator))
 
 
 def load_encoder(files: ModelFiles, similarity: str, precision: str, exports: Path | None = None) -> TextEncoder:
@@ -387,75 +317,6 @@ def load_encoder(files: ModelFiles, similarity: str, precision: str, exports: Pa
     from biorag.models.exported import load_bi_encoder
 
     return load_bi_encoder(files, similarity, precision, exports)
-
-
-@dataclass(frozen=True, slots=True)
-class SnippetEncoders:
-    """The bi-encoder of an index, and the model whose token vectors it stores, if any."""
-
-    encoder: TextEncoder
-    tokens: TokenEncoder | None
-    parameters: TokenParameters | None
-
-    def __call__(self, snippets: Sequence[Snippet]) -> Encoded:
-        """Encode snippets; in one pass where the tokens are the bi-encoder's own."""
-        from biorag.models.colbert import pooled
-        from biorag.models.token_projection import projected
-
-        texts = [snippet.contents for snippet in snippets]
-        if self.tokens is None or self.parameters is None:
-            return Encoded(self.encoder.encode_snippets(texts), [])
-        if self.tokens is self.encoder:
-            vectors, tokens, _ = self.encoder.encode_snippets_with_tokens(texts)
-        else:
-            vectors, tokens = self.encoder.encode_snippets(texts), self.tokens.snippet_tokens(texts)
-        return Encoded(vectors, pooled(projected(tokens, self.parameters.matrix), self.parameters.pooling))
-
-
-def splitter(settings: Settings, files: ModelFiles, manifest: Manifest | None) -> Splitter:
-    """Return the splitter of long documents, which counts by the encoder's tokenizer."""
-    from biorag.corpus.blocks import WHOLE, Splitter
-
-    blocks = blocks_of(settings, manifest)
-    if blocks is None:
-        return WHOLE
-    from biorag.models.tokens import token_starts
-
-    return Splitter(blocks.tokens, blocks.overlap, token_starts(files))
-
-
-def length_counter(settings: Settings, files: ModelFiles) -> LengthCounter:
-    """Return the counter of BM25's terms; a new index keeps their mean."""
-    from biorag.indexes.bm25 import LengthCounter, piece_speller
-
-    terms = settings.index.bm25_terms or WORDS
-    return LengthCounter() if terms == WORDS else LengthCounter(spell=piece_speller(files, terms))
-
-
-def snippet_encoders(
-    settings: Settings,
-    files: ModelFiles,
-    token_model: ModelFiles | None,
-    similarity: str,
-    manifest: Manifest | None,
-    sample: Sequence[Snippet] = (),
-) -> SnippetEncoders:
-    """Load the models of indexing; `token_model` is of `token_files`.
-
-    The token vectors of a new index are compressed by a `sample` of its corpus.
-    """
-    from biorag.indexes.token_vectors import token_parameters
-
-    encoder = load_encoder(files, similarity, settings.retrieval.precision)
-    if token_model is None:
-        return SnippetEncoders(encoder, None, None)
-    kind, _ = reranker_of(token_model.id)
-    precision = settings.retrieval.precision
-    tokens: TokenEncoder = encoder if kind.uses_encoder else kind.imported(kind.token_model)(token_model, precision)
-    if tokens is encoder and not encoder.has_tokens and not settings.index.store_tokens:
-        return SnippetEncoders(encoder, None, None)
-    held = manifest.tokens if manifest else None
-    return SnippetEncoders(encoder, tokens, held or token_parameters(settings, token_model, tokens, sample))
 
 
 def load_rerankers(
@@ -478,186 +339,8 @@ def load_rerankers(
     return [stage.kind.load()(stage.name, parts) for stage in settings.retrieval.stages]
 
 
-def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
-    """Load or reach the generator, by default the starter; None for `--llm none`.
-
-    `at_a_time` is the number of concurrent requests to a server.
-    """
-    from biorag.generators.source import generator_source
-
-    generator = generator_source(settings.generation.generator).open(settings, at_a_time)
-    return generator and _cached(generator, settings)
-
-
-def _cached(generator: Generator, settings: Settings) -> Generator:
-    """Return a generator whose replies are kept, unless the settings say otherwise."""
-    if not settings.generation.cache:
-        return generator
-    from biorag.generators.cache import CachedGenerator
-
-    return CachedGenerator(generator, settings.cache / "replies", generator_identity(settings, generator))
-
-
-def generator_identity(settings: Settings, generator: Generator) -> dict[str, Any]:
-    """Return the identity of a generator's replies, besides the request."""
-    from biorag.generators.source import generator_source
-
-    return {
-        "name": generator.name,
-        **generator_source(settings.generation.generator).identity(),
-        "context_window": generator.context_window,
-        "versions": {package: installed_versions().get(package) for package in ("biorag", "llama-cpp-python")},
-    }
-
-
-def require_generator(settings: Settings, at_a_time: int = 1) -> Generator:
-    """Load the generator where one is needed; raise `UsageError` for `--llm none`."""
-    generator = load_generator(settings, at_a_time)
-    if generator is None:
-        raise UsageError("this command needs a generator: give --llm something other than 'none'")
-    return generator
-
-
-@dataclass(frozen=True, slots=True)
-class OpenGenerator:
-    """A generator, the number of concurrent requests that it takes, and the identity of its replies."""
-
-    generator: Generator
-    at_a_time: int
-    identity: Mapping[str, Any]
-
-
-def open_generator(settings: Settings) -> OpenGenerator:
-    """Load the configured generator, or reach its server; raise `UsageError` for `--llm none`."""
-    at_a_time = generator_of(settings.generation.generator).at_a_time(settings.generation.concurrency)
-    generator = require_generator(settings, at_a_time)
-    return OpenGenerator(generator, at_a_time, generator_identity(settings, generator))
-
-
-@dataclass(frozen=True, slots=True)
-class CorpusReading:
-    """How a corpus is read: columns of tables, and whether what files no longer hold stays.
-
-    `enrich` is the service that is asked for records of papers; "" for none. `vectors` are published ones, which
-    snippets are given in place of encoding them.
-    """
-
-    columns: Columns = ()
-    keep_missing: bool = False
-    enrich: str = ""
-    vectors: Path | None = None
-
-
-@contextmanager
-def survey_corpus(
-    settings: Settings,
-    corpus: Sequence[str],
-    rejects: RejectsFile | None = None,
-    progress: Progress = silent,
-    reading: CorpusReading = CorpusReading(),
-) -> Iterator[SurveyedCorpus]:
-    """Read a corpus once, for the configured index or a new one.
-
-    The corpus is files, folders, "demo", or - for standard input. `rejects` collects bad lines; without it the first
-    one raises. Files that the index holds unchanged are not read again; what files and folders no longer hold goes,
-    unless it is to be kept.
-
-    Raises `BadInputError` if the corpus is unreadable or empty, `MismatchError` if the index was made with other
-    settings, `MissingError` if a file or model is missing, `OfflineError` if records are asked for in offline mode.
-    """
-    from biorag.indexes.published import PublishedEncoding, with_published
-    from biorag.indexes.source_ledger import SourceLedger, read_ledger
-    from biorag.indexes.surveying import survey
-    from biorag.indexes.token_vectors import token_files
-    from biorag.indexes.writing import FileSync, SurveyedCorpus
-
-    store = Store(settings)
-    manifest = store.manifest()
-    store.check_layout(manifest)
-    if manifest:
-        check_settings(manifest, settings)
-    settings, published = with_published(settings, manifest, reading.vectors, progress)
-    files = encoder_files(settings, manifest)
-    token_model = token_files(settings, manifest, files)
-    if manifest is None and settings.index.similarity is None:
-        settings = settings.replace(similarity=files.similarity())
-    similarity = similarity_of(settings, manifest)
-
-    @cache
-    def encoding() -> SnippetEncoding:
-        encoders = snippet_encoders(settings, files, token_model, similarity, manifest, surveyed.sample)
-        return PublishedEncoding(published, encoders, encoders.encoder, similarity) if published else encoders
-
-    with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-        corpus_files = find_files(corpus, Path(spool) / STDIN_FILE, settings.home, reading.columns)
-        check_kinds(corpus_files.sources)
-        corpus_files = corpus_files._replace(sources=enriched(settings, corpus_files.sources, reading.enrich, progress))
-        split, length_of = splitter(settings, files, manifest), length_counter(settings, files)
-        known = manifest.sources if manifest else ()
-        ledger = read_ledger(store.folder) if manifest else SourceLedger({})
-        unread = ledger.is_unchanged if manifest and manifest.complete else None
-        with progress("Checking", None) as advance:
-            surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_of, unread)
-            sync = FileSync.of(ledger, corpus_files, surveyed, reading.keep_missing)
-            if sync.is_shared:
-                surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_of)
-                sync = FileSync.of(ledger, corpus_files, surveyed, reading.keep_missing)
-        parts = corpus_files, surveyed, split, encoding, rejects, sync, published
-        yield SurveyedCorpus(Store(settings), manifest, *parts)
-
-
-def enriched(settings: Settings, sources: list[Source], service: str, progress: Progress) -> list[Source]:
-    """Return corpus files, the papers among them with the records that were fetched, now too where a service is named.
-
-    Raises `OfflineError` if one is asked in offline mode.
-    """
-    if not service and not settings.records.is_dir():
-        return sources
-    from biorag.corpus.enriching import enrich, with_records
-
-    if service:
-        find = ENRICHERS.named(service).load()(settings.services)
-        enrich(sources, find, settings.records, progress)
-    return with_records(sources, settings.records)
-
-
-def index_corpus(
-    settings: Settings,
-    corpus: Sequence[str],
-    rejects: RejectsFile | None = None,
-    progress: Progress = silent,
-    reading: CorpusReading = CorpusReading(),
-    confirm: Callable[[str], None] = lambda question: None,
-) -> IndexReport:
-    """Find a corpus, read it once, and bring it into the configured index; see `survey_corpus`.
-
-    `confirm` is asked before more than a third of the index goes, and may raise.
-
-    Raises `ServiceError` if another process is using the index, or the store fails.
-    """
-    with survey_corpus(settings, corpus, rejects, progress, reading) as surveyed:
-        if question := surveyed.doubt():
-            confirm(question)
-        report = surveyed.write(progress)
-    export_models(settings)
-    return report
-
-
-def export_models(settings: Settings) -> None:
-    """Export the models that encode questions to the configured index, and what tells how near its hits come.
-
-    Torch runs them where that fails.
-    """
-    from biorag.models.finding import find_encoder
-
-    _export(lambda: encoder_files(settings, Store(settings).manifest()), "bi-encoder", settings.exports)
-    _export(partial(find_encoder, STARTER), "bi-encoder", settings.exports)
-    for stage in settings.retrieval.stages:
-        if stage.kind.token_model:
-            _export(partial(find_encoder, stage.name, fetch=False), "colbert", settings.exports)
-
-
-def _export(find: Callable[[], ModelFiles], role: Role, exports: Path) -> None:
+def ensure_exported(find: Callable[[], ModelFiles], role: Role, exports: Path) -> None:
+    """Export a model the first time it is used; torch runs it where that fails."""
     from biorag.models.exports import RUNTIME, export_folder, is_settled, read_record
 
     if find_spec(RUNTIME) is None:
@@ -668,5 +351,5 @@ def _export(find: Callable[[], ModelFiles], role: Role, exports: Path) -> None:
             from biorag.models.exporting import export_model
 
             export_model(files, role, exports)
-    except Exception:  # whatever torch, an exporter or the disk raises: torch runs the model in place of its export
+    except Exception:  # whatever torch, an exporter or the disk raises
         logger.debug("a %s is not exported", role, exc_info=True)

@@ -387,7 +387,7 @@ def generator_of(spec: str) -> SourceKind:
     return _kind_named(GENERATORS, spec)
 
 
-# The target of a reader of evidence opens it, `(spec, settings) -> Reader | None`.
+# The target of a reader of evidence opens it, `(spec, settings) -> Reader | None`; empty for none.
 EVIDENCE_READERS = Registry(
     "reader",
     SourceKind(
@@ -401,13 +401,13 @@ EVIDENCE_READERS = Registry(
     ),
     SourceKind(
         "server",
-        ".engine:server_reader",
+        ".answering.readers.server:open_server_reader",
         "its key: BIORAG_READER_API_KEY",
         written="the URL of an OpenAI-compatible server",
         prefixes=("http://", "https://"),
         remote=True,
     ),
-    SourceKind("none", ".engine:no_reader", "words alone", written="'none'", words=("none",)),
+    SourceKind("none", "", "words alone", written="'none'", words=("none",)),
 )
 
 

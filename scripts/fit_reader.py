@@ -24,10 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from biorag.answering.guards.verdicts import pooled
+from biorag.answering.readers.likelihood import open_likelihood_reader
 from biorag.answering.readers.windows import EvidenceWindows
 from biorag.benchmarks.significance import wilson
 from biorag.corpus.claims import read_claims
-from biorag.engine import llama_reader, load_encoder
+from biorag.engine import load_encoder
 from biorag.models.exported import open_reader
 from biorag.models.exporting import write_export
 from biorag.models.finding import GGUF_ADAPTER, find_encoder
@@ -69,7 +70,7 @@ def made(model: Path, out: Path) -> Reader:
         out.mkdir(parents=True)
         for name in (GGUF_ADAPTER, "training.json", "README.md"):
             shutil.copyfile(model / name, out / name)
-        return llama_reader(str(out), load_settings({"context_window": WINDOW, "cache": False}))
+        return open_likelihood_reader(str(out), load_settings({"context_window": WINDOW, "cache": False}))
     record = write_export(find_encoder(str(model)), "reader", out, int8=True)
     say("export:", record.reason or f"differs by {record.files.difference:.4f}" if record.files else record.reason)
     for lock in out.glob("*lock*"):

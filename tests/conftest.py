@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from biorag import engine
+from biorag import engine, indexing
 from biorag.corpus.sources import demo_file
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
@@ -124,7 +124,7 @@ def shared_exports(tmp_path_factory) -> Iterator[None]:
     """An encoder is exported once for all tests, not for each scratch home, by one process at a time."""
     folder = of_all_workers(tmp_path_factory) / "exports"
     folder.mkdir(exist_ok=True)
-    export = engine._export
+    export = engine.ensure_exported
 
     def alone(*given) -> None:
         with locked(folder / "lock"):
@@ -132,7 +132,8 @@ def shared_exports(tmp_path_factory) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Settings, "exports", property(lambda _: folder))
-        patch.setattr(engine, "_export", alone)
+        patch.setattr(engine, "ensure_exported", alone)
+        patch.setattr(indexing, "ensure_exported", alone)
         yield
 
 

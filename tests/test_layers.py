@@ -22,7 +22,7 @@ LAYERS = [
     ["biorag.indexes", "biorag.generators"],
     ["biorag.retrieval"],
     ["biorag.answering"],
-    ["biorag.engine"],
+    ["biorag.engine", "biorag.indexing"],
     ["biorag.training"],
     ["biorag.benchmarks"],
     ["biorag.api"],

@@ -40,7 +40,7 @@ def home(registered, tmp_path, tiny_encoder) -> Path:
     corpus = tmp_path / "corpus" / "corpus.tabs"
     corpus.parent.mkdir()
     corpus.write_text("".join(f"s{place}\t{text}\n" for place, text in enumerate(TEXTS)))
-    report = done(invoke("index", corpus.parent, "--store", "numpy", "--encoder", tiny_encoder, "--json"))
+    report = done(invoke("index", corpus.parent, "--encoder", tiny_encoder, "--json", BIORAG_STORE="numpy"))
     assert report["snippets"] == len(TEXTS)
     return tmp_path
 
@@ -52,8 +52,8 @@ def ids(*words: object) -> list[str]:
 def test_a_store_is_chosen_when_an_index_is_made_and_its_manifest_says_it_from_then_on(home):
     assert done(invoke("info", "default", "--json"))["store"] == {"kind": "numpy"}
     assert set(ids("--mode", "bm25", "--no-rerank")) == {"s0", "s1"}
-    failed(invoke("index", "demo", "--name", "default", "--store", "edge"), 5, "numpy", "edge", "--store")
-    failed(invoke("index", "demo", "--store", "paper"), 2, "paper", "numpy")
+    failed(invoke("index", "demo", "--name", "default", BIORAG_STORE="edge"), 5, "numpy", "edge")
+    failed(invoke("index", "demo", BIORAG_STORE="paper"), 2, "paper", "numpy")
     failed(invoke("snapshot", "save", home / "x.tar.gz"), 2, "default", "cannot be exported")
 
 

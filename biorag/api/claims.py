@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from biorag.api.results import VerdictResult
+from biorag.api.results import VerdictResult, read_by
 from biorag.api.session import Session, conditions
 from biorag.corpus.claims import ClaimRow
-from biorag.engine import load_checker, read_by
+from biorag.engine import load_checker
 from biorag.settings.settings import Settings
 from biorag.types import OnProgress, Reader, Verdict
 from biorag.utils.files import sha256_of

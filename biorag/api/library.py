@@ -10,11 +10,12 @@ from typing import Any
 
 from biorag.api.session import Filter, conditions
 from biorag.api.session import Session as Session
-from biorag.engine import index_corpus, open_index
+from biorag.engine import open_index
 from biorag.errors import UsageError
 from biorag.indexes.catalogue import IndexSummary, summaries
 from biorag.indexes.store import index_names, name_for, unnamed_index
 from biorag.indexes.writing import IndexReport
+from biorag.indexing import index_corpus
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
 from biorag.utils.network import restrict

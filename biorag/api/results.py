@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, over
 from biorag.errors import MissingError, unknown_name
 from biorag.references.tables import plain
 from biorag.registries import OUTPUTS, TERMINAL, WEIGHINGS, OutputKind
-from biorag.types import EXTRACT, LABEL_OF, MAY, Answer, CheckedSentence, EvidenceSpan, Hit, Snippet, Verdict
+from biorag.types import EXTRACT, LABEL_OF, MAY, Answer, CheckedSentence, EvidenceSpan, Hit, Reader, Snippet, Verdict
 from biorag.utils.registry import Registry
 from biorag.utils.text import showable
 
@@ -399,3 +399,12 @@ def _frame(hits: Sequence[Hit]) -> DataFrame:
         for hit in hits
     ]
     return DataFrame(rows, columns=None if rows else ["rank", "score", "id", "pmid", "title", "content"])
+
+
+def read_by(reader: Reader | None) -> str:
+    """Return whose words a reader's verdicts are, how often they were right, and their cost; "" where none count."""
+    if reader is None or min(reader.trust.supports, reader.trust.contradicts, reader.trust.polar) > 1:
+        return ""
+    measured = reader.trust.precision
+    right = f", right {measured:.0%} of the time where it was measured" if measured else ""
+    return f"read by {reader.name}{right}" + (f" ({reader.spent})" if reader.spent else "")

@@ -14,16 +14,10 @@ from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from weakref import WeakValueDictionary, finalize
 
-from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult, WeighResult
-from biorag.engine import (
-    OpenIndex,
-    load_checker,
-    load_generator,
-    load_models,
-    open_stored,
-    read_by,
-)
+from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult, WeighResult, read_by
+from biorag.engine import OpenIndex, load_checker, load_models, open_stored
 from biorag.errors import MissingError, UsageError, check_name
+from biorag.generators.source import generator_source, load_generator
 from biorag.indexes.reading import named_snippets
 from biorag.indexes.store import Store, check_settings
 from biorag.registries import PARTS, generator_of
@@ -410,8 +404,6 @@ class Session:
             return
         if self._generator or not self.settings.generation.llm:
             return
-        from biorag.generators.source import generator_source
-
         generator_source(self.settings.generation.llm).check()
         check_settings(Store(self.settings).require_manifest(), self.settings)
         self._generator = self._background.submit(load_generator, self.settings, self._at_a_time)

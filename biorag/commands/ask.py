@@ -16,7 +16,7 @@ from biorag.settings.settings import Settings
 @expanded
 def ask(
     question: Annotated[list[str], Argument(help="Question, in quotes or not.")],
-    settings: Annotated[Settings, options.INDEX, options.RANKING, options.GENERATOR, options.ANSWER],
+    settings: Annotated[Settings, options.INDEX, options.RANKING, options.WEIGHTS, options.GENERATOR, options.ANSWER],
     filters: options.RecordFilters,
     option: Annotated[
         list[str] | None, Option("--option", "-o", help="Option of a multiple-choice question: A=text. Repeatable.")
@@ -65,7 +65,7 @@ def ask(
 @expanded
 def search(
     query: Annotated[list[str], Argument(help="Query, in quotes or not.")],
-    settings: Annotated[Settings, options.INDEX, options.RANKING],
+    settings: Annotated[Settings, options.INDEX, options.RANKING, options.WEIGHTS],
     filters: options.RecordFilters,
     output: options.Output = TERMINAL,
     as_json: options.Json = False,

@@ -45,7 +45,7 @@ def bioasq(
         Flags(RetrievalSettings, but=("precision", "include_retracted", "mode", "rerank", "k")),
         options.GENERATOR,
         options.READER,
-        Flags("max_tokens", "json_mode", "seed"),
+        Flags("max_tokens", "seed"),
     ],
     measured: _Measured,
     out: Annotated[Path | None, Option(help="Folder for the submissions or answers, and report.json.")] = None,

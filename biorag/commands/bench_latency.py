@@ -58,7 +58,7 @@ def latency(
         options.INDEX,
         Flags(RetrievalSettings, but=("precision", "include_retracted", "interpolation", "cross_interpolation")),
         Flags("llm", defaults={"llm": "none"}),
-        Flags("llm_model", "max_tokens", "json_mode", "precision", "seed"),
+        Flags("llm_model", "max_tokens", "precision", "seed"),
     ],
     measured: _Measured,
     out: Annotated[Path | None, Option(help="Folder for latency.json.")] = None,

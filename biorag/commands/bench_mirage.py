@@ -14,8 +14,9 @@ from biorag.commands import options, show
 from biorag.commands.completion import choices_in
 from biorag.commands.groups import Flags, expanded, overridden
 from biorag.corpus.sources import DEMO, demo_file
-from biorag.engine import load_checker, open_index, require_generator
+from biorag.engine import load_checker, open_index
 from biorag.errors import UsageError, check_name
+from biorag.generators.source import require_generator
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import RETRIEVAL
 from biorag.settings.settings import Settings

@@ -15,9 +15,9 @@ from biorag.api.session import Session
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, expanded
 from biorag.corpus.sources import DEMO
-from biorag.engine import index_corpus
 from biorag.errors import BioragError
 from biorag.indexes.store import Store, index_names
+from biorag.indexing import index_corpus
 from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR, TRAINED_STARTER
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings

@@ -15,10 +15,10 @@ from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags, expanded, is_named, overridden
 from biorag.corpus.sources import in_words
 from biorag.corpus.tables import parse_columns
-from biorag.engine import CorpusReading, index_corpus, paired_encoder, survey_corpus
 from biorag.errors import UsageError
 from biorag.indexes.store import Store, name_for
 from biorag.indexes.token_vectors import stores_tokens
+from biorag.indexing import CorpusReading, index_corpus, survey_corpus
 from biorag.registries import ENRICHERS, PARTS, READERS
 from biorag.settings.index import IndexSettings
 from biorag.settings.settings import Settings
@@ -63,7 +63,11 @@ class EncoderChoice:
             raise UsageError(f"{named[0]} is for two models: give --query-encoder and --passage-encoder")
         if other := line.first("encoder", "revision"):
             raise UsageError(f"{other} names one model, and --query-encoder one of two: leave one of them out")
-        encoder = paired_encoder(settings, self.query_encoder, self.passage_encoder, self.pooling)
+        from biorag.models.finding import find_encoder
+        from biorag.models.pairing import write_pair
+
+        models = find_encoder(self.query_encoder), find_encoder(self.passage_encoder)
+        encoder = str(write_pair(*models, self.pooling, settings.encoders).path)
         return overridden(settings, encoder=encoder)
 
 

@@ -1,13 +1,16 @@
-"""The sources of `--llm`: a file to check and hash before it is loaded, a server, or none."""
+"""The generator that `--llm` names: a file to check and hash before it is loaded, a server, or none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from biorag.errors import UsageError
 from biorag.registries import generator_of
 from biorag.settings.settings import Settings
 from biorag.types import Generator
+from biorag.utils.versions import installed_versions
 
 
 class GeneratorSource:
@@ -36,3 +39,55 @@ def generator_source(spec: str) -> GeneratorSource:
     """Return where the generator that `--llm` names comes from."""
     source: GeneratorSource = generator_of(spec).load()(spec)
     return source
+
+
+def load_generator(settings: Settings, at_a_time: int = 1) -> Generator | None:
+    """Load or reach the generator, by default the starter; None for `--llm none`.
+
+    `at_a_time` is the number of concurrent requests to a server.
+    """
+    generator = generator_source(settings.generation.generator).open(settings, at_a_time)
+    return generator and cached(generator, settings)
+
+
+def cached(generator: Generator, settings: Settings) -> Generator:
+    """Return a generator whose replies are kept, unless the settings say otherwise."""
+    if not settings.generation.cache:
+        return generator
+    from biorag.generators.cache import CachedGenerator
+
+    return CachedGenerator(generator, settings.cache / "replies", generator_identity(settings, generator))
+
+
+def generator_identity(settings: Settings, generator: Generator) -> dict[str, Any]:
+    """Return the identity of a generator's replies, besides the request."""
+    return {
+        "name": generator.name,
+        **generator_source(settings.generation.generator).identity(),
+        "context_window": generator.context_window,
+        "versions": {package: installed_versions().get(package) for package in ("biorag", "llama-cpp-python")},
+    }
+
+
+def require_generator(settings: Settings, at_a_time: int = 1) -> Generator:
+    """Load the generator where one is needed; raise `UsageError` for `--llm none`."""
+    generator = load_generator(settings, at_a_time)
+    if generator is None:
+        raise UsageError("this command needs a generator: give --llm something other than 'none'")
+    return generator
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGenerator:
+    """A generator, the number of concurrent requests that it takes, and the identity of its replies."""
+
+    generator: Generator
+    at_a_time: int
+    identity: Mapping[str, Any]
+
+
+def open_generator(settings: Settings) -> OpenGenerator:
+    """Load the configured generator, or reach its server; raise `UsageError` for `--llm none`."""
+    at_a_time = generator_of(settings.generation.generator).at_a_time(settings.generation.concurrency)
+    generator = require_generator(settings, at_a_time)
+    return OpenGenerator(generator, at_a_time, generator_identity(settings, generator))

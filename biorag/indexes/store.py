@@ -175,10 +175,10 @@ class Store:
         kind = STORES[name or served or EMBEDDED]
         if served and kind.name != served:
             raise UsageError(
-                f"--store {kind.name} is not on the server that --{STORES[served].server} names: leave one out"
+                f"store={kind.name} is not on the server that --{STORES[served].server} names: leave one out"
             )
         if kind.server and not served:
-            raise UsageError(f"--store {kind.name} is on a server: give its URL with --{kind.server}")
+            raise UsageError(f"store={kind.name} is on a server: give its URL with --{kind.server}")
         return {"kind": kind.name, "url": urls[kind.name]} if kind.server else {"kind": kind.name}
 
     def server(self, store: Mapping[str, str]) -> QdrantServer | None:
@@ -271,7 +271,7 @@ def check_settings(manifest: Manifest, settings: Settings) -> None:
         (
             index.store and index.store != manifest.store["kind"],
             f"in the store {manifest.store['kind']}, not {index.store}",
-            "--store",
+            "the setting store",
         ),
         (index.quantize and not manifest.quantized, "without --quantize", "--quantize"),
         (

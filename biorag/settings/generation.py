@@ -52,7 +52,7 @@ class GenerationSettings(Section):
         f"Reads evidence beside claims and questions: {EVIDENCE_READERS.listed()}.",
         effect=Effect.NAMES,
     )
-    reader_model: str | None = option(
+    reader_model: str | None = setting(
         None, "Model name on the reader's server. Default: the server's first.", effect=Effect.NAMES
     )
     threads: int | None = setting(
@@ -84,10 +84,9 @@ class AbstentionSettings(Section):
         "What the literature calls everyday words and brands: packaged, a FILE of 'phrase<TAB>names' to add, or none.",
         panel=RETRIEVAL,
     )
-    evidence_threshold: float | None = option(
+    evidence_threshold: float | None = setting(
         None,
         "Minimum probability that the hits hold an answer for it to be given as one. Default: the packaged threshold.",
-        panel=RETRIEVAL,
         bounds=(0, 1),
     )
     answer_anyway: bool = option(False, "Answer even if the index seems to hold no answer.", panel=RETRIEVAL)

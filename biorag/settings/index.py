@@ -37,7 +37,7 @@ class IndexSettings(Section):
         None, "cosine or dot. Default: the index's own, for a new one the encoder's training objective."
     )
     quantize: bool = option(False, "Search int8 copies of the dense vectors, rescore exactly.", shows_default=False)
-    store: str | None = option(
+    store: str | None = setting(
         None,
         f"{STORES.listed()}. Default: the index's own, for a new one {EMBEDDED}.",
         choices=STORES,

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from biorag.engine import OpenIndex, index_corpus, open_index
+from biorag.engine import OpenIndex, open_index
+from biorag.indexing import index_corpus
 from biorag.settings.settings import Settings
 from biorag.settings.sources import load_settings
 from scripts.measure.processes import Answer, serve

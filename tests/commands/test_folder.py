@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from biorag.engine import SnippetEncoders, open_stored
+from biorag.engine import open_stored
 from biorag.indexes.source_ledger import HOLDINGS
+from biorag.indexing import SnippetEncoders
 from biorag.settings.settings import Settings
 from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_medrag

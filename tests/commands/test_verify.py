@@ -186,11 +186,14 @@ def test_a_server_reads_and_its_probabilities_are_in_the_json(bm25, snippet, off
     script = Script()
     written = {"judge": {"quote": quote, "verdict": "supports"}, "writer": {"answer": CLAIM, "citations": [1]}}
     script.rule = lambda body: json.dumps(written[body["model"]])
-    options = ("--reader", script.url, "--reader-model", "judge", "--mode", "bm25", "--no-rerank", "--json")
+    options, judge = (
+        ("--reader", script.url, "--mode", "bm25", "--no-rerank", "--json"),
+        {"BIORAG_READER_MODEL": "judge"},
+    )
     try:
-        report = done(invoke(*offline, "verify", CLAIM, "--snippet", snippet["id"], *options, home=bm25))
+        report = done(invoke(*offline, "verify", CLAIM, "--snippet", snippet["id"], *options, home=bm25, **judge))
         writer = ("--llm", script.url, "--llm-model", "writer", "-k", 1, "--answer-anyway")
-        answer = done(invoke(*offline, "ask", quote, *writer, *options, home=bm25))
+        answer = done(invoke(*offline, "ask", quote, *writer, *options, home=bm25, **judge))
     finally:
         script.close()
     (sentence,) = answer["sentences"]

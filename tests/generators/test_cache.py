@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from biorag.engine import generator_identity, load_generator
 from biorag.generators.cache import CachedGenerator
+from biorag.generators.source import generator_identity, load_generator
 from biorag.prompts.template import schema_for
 from biorag.settings.settings import Settings
 from biorag.types import Generation, GenerationRequest, Prompt, Question, Sampling, Scores

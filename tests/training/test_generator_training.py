@@ -10,8 +10,9 @@ import pytest
 
 from biorag.answering.readers.likelihood import WORDS as SAID
 from biorag.answering.readers.likelihood import reading_prompt, reading_template
-from biorag.engine import load_reader, require_generator
+from biorag.engine import load_reader
 from biorag.errors import BadInputError, MissingError
+from biorag.generators.source import require_generator
 from biorag.models.finding import find_base, find_llama
 from biorag.prompts.parse import parse_reply
 from biorag.settings.settings import Settings

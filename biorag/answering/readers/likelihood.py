@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from biorag.generators.source import cached, generator_source
+from biorag.models.labels import read_trust
 from biorag.prompts.fence import defused
 from biorag.prompts.template import Template, load_template
+from biorag.settings.settings import Settings
 from biorag.types import LABELS, Generator, Prompt, Reading, Trust
 from biorag.utils.files import sha256_of_json
 
@@ -46,6 +50,15 @@ class LikelihoodReader:
         shares = np.exp([said.get(word, -np.inf) for word in WORDS])
         total = float(shares.sum())
         return [float(share) / total for share in shares] if total > 0 else [0.0, 0.0, 1.0]
+
+
+def open_likelihood_reader(folder: str, settings: Settings) -> LikelihoodReader:
+    """Open a language model in this process with the adapter of a folder of `biorag train generator`."""
+    source = generator_source(folder)
+    generator = source.open(settings, 1)
+    assert generator is not None, "a folder is a model's"
+    generator = cached(generator, settings.replace(llm=folder))
+    return LikelihoodReader(generator, read_trust(Path(folder)), source.identity())
 
 
 def reading_template() -> Template:

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from biorag.answering.guards.quotes import find_quote
+from biorag.generators.server import ServerGenerator
+from biorag.generators.source import cached, generator_identity
 from biorag.prompts.fence import defused
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template, object_schema, render_documents
+from biorag.settings.settings import Settings
 from biorag.types import LABELS, ClaimLabel, GenerationRequest, Generator, Prompt, Reading, Snippet, Trust
 from biorag.utils.files import sha256_of_json
 from biorag.utils.http import asking_threads
@@ -59,6 +62,15 @@ class GeneratorReader:
             self._asked += 1
             self._tokens += reply.prompt_tokens + reply.completion_tokens
         return verdict_of(reply.text, window)
+
+
+def open_server_reader(url: str, settings: Settings) -> GeneratorReader:
+    """Reach a server whose model reads."""
+    asked = settings.replace(llm=url, llm_model=settings.generation.reader_model)
+    at_a_time = settings.generation.concurrency
+    server = settings.services.server(url, "reader", at_a_time)
+    generator = ServerGenerator(server, asked.generation.llm_model, asked.generation.context_window, "--reader")
+    return GeneratorReader(cached(generator, asked), at_a_time, generator_identity(asked, generator))
 
 
 def judge_template() -> Template:

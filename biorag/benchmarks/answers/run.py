@@ -17,7 +17,8 @@ from biorag.benchmarks.answers.abstention import answered_share, measured, relia
 from biorag.benchmarks.answers.measures import citation_score, factoid, listed, names, rouge_2, rouge_su4, yes_no
 from biorag.benchmarks.answers.questions import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
 from biorag.benchmarks.significance import bootstrap_interval
-from biorag.engine import OpenIndex, load_checker, require_generator
+from biorag.engine import OpenIndex, load_checker
+from biorag.generators.source import require_generator
 from biorag.retrieval.batches import in_batches
 from biorag.retrieval.filters import exclude_documents
 from biorag.retrieval.retriever import Ranking

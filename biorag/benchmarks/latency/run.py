@@ -12,9 +12,11 @@ from biorag.benchmarks.latency import machine, stages
 from biorag.benchmarks.latency.stages import KnownVectors, Subject
 from biorag.benchmarks.latency.timing import Repetition, Timing
 from biorag.corpus.datasets import load_dataset
-from biorag.engine import OpenIndex, encoder_files, load_generator, load_rerankers, open_index, snippet_encoders
+from biorag.engine import OpenIndex, encoder_files, load_rerankers, open_index
+from biorag.generators.source import load_generator
 from biorag.indexes.store import Store
 from biorag.indexes.token_vectors import token_files
+from biorag.indexing import snippet_encoders
 from biorag.models.finding import find_encoder
 from biorag.registries import STORES
 from biorag.retrieval.retriever import Retriever

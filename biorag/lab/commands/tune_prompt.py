@@ -11,8 +11,9 @@ from typer import Argument, Option
 
 from biorag.commands import options, show
 from biorag.commands.groups import CommandLine, Flags, expanded
-from biorag.engine import encoder_files, open_generator, open_index
+from biorag.engine import encoder_files, open_index
 from biorag.errors import check_name
+from biorag.generators.source import open_generator
 from biorag.settings.section import GENERATION
 from biorag.settings.settings import Settings
 from biorag.utils.versions import require

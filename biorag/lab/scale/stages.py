@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from biorag import engine
+from biorag import engine, indexing
 from biorag.corpus.blocks import WHOLE
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import Columns, check_kinds, find_files
@@ -78,8 +78,8 @@ def export(
     form, split, length_of = ExportForm(blocks_of(settings, manifest), terms), WHOLE, LengthCounter()
     if form.blocks or terms != WORDS:
         files = engine.encoder_files(settings, manifest)
-        form, split = replace(form, encoder=files.sha256), engine.splitter(settings, files, manifest)
-        length_of = engine.length_counter(settings.replace(bm25_terms=terms), files)
+        form, split = replace(form, encoder=files.sha256), indexing.splitter(settings, files, manifest)
+        length_of = indexing.length_counter(settings.replace(bm25_terms=terms), files)
     with TemporaryDirectory(prefix="biorag-") as spool:
         files_found = find_files(corpus, Path(spool) / "standard-input", settings.home, columns)
         check_kinds(files_found.sources)
@@ -136,19 +136,19 @@ def _manifest_of(settings: Settings, exported: Export, source: SnippetFolder, fi
         identity, parameters = encoder.identity, None
     else:
         sample = source.sample()
-        encoding = engine.snippet_encoders(settings, files, token_model, similarity, None, sample=sample)
+        encoding = indexing.snippet_encoders(settings, files, token_model, similarity, None, sample=sample)
         identity, parameters = encoding.encoder.identity, encoding.parameters
     settings = settings.replace(qdrant=None, store=None, name=NAME, bm25_terms=exported.terms, quantize=False)
     manifest = Store(settings).new_manifest(identity, exported.avg_len, parameters)
     return replace(manifest, blocks=exported.blocks)
 
 
-def load_encoding(told: Mapping[str, Any], manifest: Manifest) -> engine.SnippetEncoders:
+def load_encoding(told: Mapping[str, Any], manifest: Manifest) -> indexing.SnippetEncoders:
     """Load the models of an index where they are to encode."""
     settings = Settings.of(**told)
     files = engine.encoder_files(settings, manifest)
     token_model = token_files(settings, manifest, files)
-    return engine.snippet_encoders(settings, files, token_model, manifest.similarity, manifest)
+    return indexing.snippet_encoders(settings, files, token_model, manifest.similarity, manifest)
 
 
 def _held(settings: Settings, index: Manifest, source: SnippetFolder, exported: Export) -> np.ndarray:
@@ -183,7 +183,7 @@ def load(settings: Settings, vectors: Path, snippets: Path | None, progress: Pro
     exported = SnippetFolder(snippets or source, {})
     with exported.reading(), folder.reading():
         report = load_vectors(store, current, manifest, exported, StoredVectors(folder, manifest), progress)
-    engine.export_models(settings)
+    indexing.export_models(settings)
     return report
 
 

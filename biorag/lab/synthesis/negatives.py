@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from biorag.engine import open_generator, open_passages
+from biorag.engine import open_passages
+from biorag.generators.source import open_generator
 from biorag.lab.synthesis.drafts import GenerationJob, Tally, on_one_line, passage_fault
 from biorag.lab.synthesis.writers import DraftForm, PromptedWriter, about, free_texts
 from biorag.prompts.template import FIELDS, Template, load_template

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from biorag.engine import open_generator
+from biorag.generators.source import open_generator
 from biorag.lab.synthesis.drafts import GenerationJob, Tally, holds, on_one_line, passage_fault
 from biorag.lab.synthesis.questions import as_question
 from biorag.lab.synthesis.scenarios import Scenario, fingerprint, listed_scenarios, read_scenarios

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from biorag.corpus.sentences import sentences
-from biorag.engine import open_generator, open_snippets
+from biorag.engine import open_snippets
 from biorag.errors import UsageError
+from biorag.generators.source import open_generator
 from biorag.lab.synthesis.drafts import GenerationJob, Tally, on_one_line
 from biorag.lab.synthesis.writers import DraftForm, PromptedWriter, Seq2SeqWriter, Writer, about, free_texts
 from biorag.models.finding import find_encoder

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from biorag.engine import OpenGenerator
 from biorag.errors import BadInputError, MissingError
+from biorag.generators.source import OpenGenerator
 from biorag.lab.synthesis.drafts import GenerationJob, Tally, on_one_line
 from biorag.lab.synthesis.writers import DraftForm, Draws, PromptedWriter, Writer, free_texts
 from biorag.prompts.parse import parse_reply

@@ -11,7 +11,8 @@ from statistics import fmean
 from typing import Any
 
 from biorag.benchmarks.significance import paired
-from biorag.engine import OpenGenerator, OpenIndex, encoder_files
+from biorag.engine import OpenIndex, encoder_files
+from biorag.generators.source import OpenGenerator
 from biorag.lab.synthesis.writers import Draws, PromptedWriter
 from biorag.lab.tuning.evolution import (
     Evolution,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from biorag.engine import index_corpus
 from biorag.errors import ServiceError
 from biorag.indexes.store import Store
+from biorag.indexing import index_corpus
 from biorag.lab.scale.embedding import encode_here
 from biorag.lab.scale.stages import STAGES, index_in_stages
 from biorag.lab.scale.vector_folder import VectorFolder
