@@ -148,7 +148,7 @@ def polar(reader: Reader, data: Path, most: int) -> list[Called]:
     """Return what the reader says of BioASQ's development yes/no questions, by the first snippets of an index."""
     from biorag.answering.extract import Extractor
     from biorag.answering.polar import polar_evidence
-    from biorag.benchmarks.answers.questions import load_answers
+    from biorag.benchmarks.golden import load_answers
     from biorag.engine import open_index
 
     called = []

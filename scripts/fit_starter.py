@@ -24,7 +24,7 @@ import bm25s
 import Stemmer
 from safetensors.numpy import load_file
 
-from biorag.benchmarks.answers.questions import read_expert_answers
+from biorag.benchmarks.golden import read_expert_answers
 from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.models import finding
 from biorag.models.adapter import write_adapter

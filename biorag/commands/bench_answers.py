@@ -45,13 +45,14 @@ def answers(
       biorag bench answers data/bioasq --name pubmed --out runs/extract
       biorag bench answers data/bioasq --answer generate --llm starter --limit 200 --out runs/starter --json
     """
-    from biorag.benchmarks.answers import questions, run
+    from biorag.benchmarks.answers import METHODS, examine
+    from biorag.benchmarks.golden import load_answers
     from biorag.engine import open_index
 
-    check_name("way to answer", answer, run.METHODS)
-    data = questions.sample(questions.load_answers(dataset), limit, settings.seed)
+    check_name("way to answer", answer, METHODS)
+    data = load_answers(dataset).sample(limit, settings.seed)
     with open_index(settings) as opened, show.progress("Questions", len(data.questions)) as advance:
-        report = run.examine(data, opened, answer, out, advance)
+        report = examine(data, opened, answer, out, advance)
     write_json(out / "report.json", report)
     show.result(report, as_json, print_report)
     show.pictures("answers", report, plot)
@@ -96,13 +97,11 @@ def verification(
       biorag bench verification claims/scifact.jsonl.gz claims/check_covid.jsonl.gz --out runs/people
       biorag bench verification claims/scifact.jsonl.gz --weigh --name scifact --out runs/weighed
     """
-    from biorag.benchmarks.verification.run import examine
-    from biorag.benchmarks.verification.weighed import examine_weighing
+    from biorag.benchmarks.verification import examine
+    from biorag.benchmarks.weighing import examine_weighing
 
-    if weighed:
-        report = examine_weighing(sets, settings, limit, out, show.progress)
-    else:
-        report = examine(sets, settings, limit, out, show.progress)
+    measure = examine_weighing if weighed else examine
+    report = measure(sets, settings, limit, out, show.progress)
     write_json(out / "report.json", report)
     show.result(report, as_json, _print_verdicts)
 

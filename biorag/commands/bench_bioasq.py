@@ -67,8 +67,8 @@ def bioasq(
     if measured.phase == "b":
         _answers(golden, settings, measured.answer, out, as_json)
         return
-    from biorag.benchmarks.bioasq.golden import read_batches
-    from biorag.benchmarks.bioasq.run import chosen_systems, measure_documents
+    from biorag.benchmarks.bioasq import chosen_systems, measure_documents
+    from biorag.benchmarks.golden import read_batches
     from biorag.benchmarks.per_question import PER_QUESTION
 
     systems = chosen_systems(measured.system or ())
@@ -83,13 +83,13 @@ def bioasq(
 
 
 def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path | None, as_json: bool) -> None:
-    from biorag.benchmarks.answers.questions import read_golden_answers
-    from biorag.benchmarks.answers.run import METHODS, examine
+    from biorag.benchmarks.answers import METHODS, examine
+    from biorag.benchmarks.golden import read_golden_answers
 
     check_name("way to answer", answer, METHODS)
     if out is None:
         raise UsageError("--phase b keeps the answers, so that an interrupted run resumes: add --out FOLDER")
-    batches = read_golden_answers(golden)
+    batches = [read_golden_answers(path) for path in golden]
     questions = sum(len(batch.questions) for batch in batches)
     with (
         results_folder(out, {"report.json": begins_with_key("phase")}, golden),

@@ -44,7 +44,7 @@ class _Measured:
     def request(self) -> LatencyRequest:
         """Return the request; UsageError for batch sizes that are not numbers."""
         from biorag.benchmarks.latency.run import LatencyRequest
-        from biorag.benchmarks.latency.timing import Repetition
+        from biorag.benchmarks.latency.stages import Repetition
 
         repetition = Repetition(self.repetitions, WARM_UP, self.seconds)
         sizes = _batch_sizes(self.batch_sizes)

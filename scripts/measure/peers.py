@@ -19,8 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from biorag.benchmarks.latency.stages import rank_bm25_search, sampled, stored
-from biorag.benchmarks.latency.timing import Repetition, Sample, Timing, batch_of, collect, elapsed_ms
+from biorag.benchmarks.latency.stages import (
+    Repetition,
+    Sample,
+    Timing,
+    batch_of,
+    collect,
+    elapsed_ms,
+    rank_bm25_search,
+    sampled,
+    stored,
+)
 from biorag.corpus.datasets import load_dataset
 from biorag.engine import OpenIndex, encoder_files, load_encoder, open_index
 from biorag.models.finding import ModelFiles

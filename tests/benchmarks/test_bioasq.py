@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from biorag.benchmarks.bioasq.golden import PUBMED, GoldenBatch, GoldenQuestion, read_golden
-from biorag.benchmarks.bioasq.run import (
-    SYSTEMS,
-    answer,
+from biorag.benchmarks.bioasq import (
     coverage,
-    documents_of,
-    report,
     score_documents,
     settings_of,
     summary,
-    write_submission,
 )
+from biorag.benchmarks.golden import PUBMED, GoldenBatch, GoldenQuestion, read_golden
 from biorag.errors import BadInputError, UsageError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
 from biorag.retrieval.retriever import Retriever
-from biorag.types import Hit, Snippet
+from biorag.types import Snippet
 from tests.fakes import HashEncoder, OverlapReranker
 
 CASES = Path(__file__).parent / "bioasq_cases"
@@ -63,13 +57,6 @@ def written(path: Path, content) -> Path:
     return path
 
 
-def test_a_golden_file_is_read(tmp_path):
-    path = tmp_path / "8B1_golden.json.gz"
-    path.write_bytes(gzip.compress(json.dumps({"questions": [record()]}).encode()))
-    question = GoldenQuestion("q", "Why?", "yesno", ["7"])
-    assert read_golden(path) == GoldenBatch("8B1", [question])
-
-
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
@@ -84,20 +71,6 @@ def test_what_is_no_golden_file_is_said(tmp_path, content, parts):
     with pytest.raises(BadInputError) as caught:
         read_golden(path)
     assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
-
-
-def test_documents_are_ten_records_each_once():
-    many = [Snippet(f"s{n}", "", f"Text {n}.", n // 2 or None) for n in range(30)]
-    hits = [Hit(rank, snippet, 1.0 / rank) for rank, snippet in enumerate(many, 1)]
-    assert documents_of(hits) == [str(n) for n in range(1, 11)]
-
-
-def test_a_submission_is_read_back_as_it_was_written(tmp_path):
-    batch = GoldenBatch("b", [GoldenQuestion("q", "Does warfarin thin blood?", "yesno", ["2", "1"])])
-    write_submission(tmp_path / "b.json", batch, {"q": ["2", "1"]})
-    assert read_golden(tmp_path / "b.json") == batch
-    (row,) = json.loads((tmp_path / "b.json").read_text())["questions"]
-    assert row["documents"][0] == "http://www.ncbi.nlm.nih.gov/pubmed/2"
 
 
 @pytest.fixture
@@ -127,29 +100,6 @@ BATCHES = [
 def test_coverage_counts_records(index):
     rows = coverage(BATCHES, index, 64)
     assert [(row["documents"], row["documents_in_index"]) for row in rows] == [(4, 3), (2, 1)]
-
-
-def test_the_report_against_means_by_hand(index, settings):
-    retriever = Retriever(index, HashEncoder(), [OverlapReranker()], settings.retrieval)
-    done = []
-    runs = {name: answer(BATCHES, retriever.variant(**SYSTEMS[name]), done.append) for name in SYSTEMS}
-    assert sum(done) == 3 * len(SYSTEMS)
-    found = report(BATCHES, runs, seed=0)
-    assert list(found["systems"]) == list(SYSTEMS)
-    for name, responses in runs.items():
-        averages = {
-            (batch.name, question.id): score_documents(
-                question.documents, responses[batch.name][question.id]
-            ).average_precision
-            for batch in BATCHES
-            for question in batch.questions
-        }
-        one, two = (averages["one", "a"] + averages["one", "b"]) / 2, averages["two", "a"]
-        system = found["systems"][name]
-        assert [row["documents"]["MAP"] for row in system["batches"]] == pytest.approx([one, two])
-        assert system["mean"]["documents"]["MAP"] == pytest.approx((one + two) / 2)
-    compared = [(row["ours"], row["theirs"], row["questions"]) for row in found["comparisons"]]
-    assert compared == [("hybrid", "bm25", 3), ("hybrid", "dense", 3), ("hybrid+rerank", "hybrid", 3)]
 
 
 class Longest:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from biorag.benchmarks.latency import machine, stages, timing
+from biorag.benchmarks.latency import machine, stages
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
@@ -17,13 +17,13 @@ from tests.fakes import HashEncoder, encoding_snippets
 
 pytestmark = pytest.mark.models
 
-FEW = timing.Repetition(repetitions=4, warm_up=1, seconds=5.0)
+FEW = stages.Repetition(repetitions=4, warm_up=1, seconds=5.0)
 
 
 def test_a_summary_is_numpys():
     times = np.random.default_rng(3).exponential(size=57)
     expected = [57, times.mean(), *np.percentile(times, [50, 95, 99])]
-    assert list(asdict(timing.summary(times.tolist())).values()) == pytest.approx(expected, abs=1e-4)
+    assert list(asdict(stages.summary(times.tolist())).values()) == pytest.approx(expected, abs=1e-4)
 
 
 def test_warm_up_calls_do_not_count_and_share_the_numbering():
@@ -33,15 +33,15 @@ def test_warm_up_calls_do_not_count_and_share_the_numbering():
         turns.append(turn)
         return {"a": float(turn), **({"b": 2.0} if turn % 2 else {})}
 
-    timings = timing.collect(sample, timing.Repetition(3, 2, 10))
-    assert timings == {"a": timing.summary([2.0, 3.0, 4.0]), "b": timing.summary([2.0])}
+    timings = stages.collect(sample, stages.Repetition(3, 2, 10))
+    assert timings == {"a": stages.summary([2.0, 3.0, 4.0]), "b": stages.summary([2.0])}
     assert turns == [0, 1, 2, 3, 4]
 
 
 def test_calls_end_with_the_seconds_but_not_before_the_third():
     turns = []
-    timings = timing.collect(lambda turn: turns.append(turn) or {"a": 1.0}, timing.Repetition(1000, 10, 0.0))
-    assert timings["a"].n == timing.LEAST
+    timings = stages.collect(lambda turn: turns.append(turn) or {"a": 1.0}, stages.Repetition(1000, 10, 0.0))
+    assert timings["a"].n == stages.LEAST
     assert turns == [0, 10, 11, 12], "one call warms up"
 
 
@@ -49,7 +49,7 @@ def test_calls_end_with_the_seconds_but_not_before_the_third():
 @pytest.mark.parametrize("size", [1, 2, 20])
 def test_every_batch_differs_from_the_last_and_all_questions_have_their_turn(count, size):
     questions = [str(number) for number in range(count)]
-    batches = [timing.batch_of(questions, size, turn) for turn in range(count)]
+    batches = [stages.batch_of(questions, size, turn) for turn in range(count)]
     assert all(len(batch) == size and set(batch) <= set(questions) for batch in batches)
     assert all(one != next_ for one, next_ in pairwise(batches))
     if size == 1:
@@ -86,15 +86,6 @@ def subject(tmp_path, settings, snippets):
     index.close()
 
 
-def test_a_sample_is_of_the_index_and_seeded(subject, snippets):
-    everything = stages.sampled(subject.index, 100, seed=0)
-    assert sorted(everything, key=lambda snippet: snippet.id) == sorted(snippets, key=lambda snippet: snippet.id)
-    drawn = stages.sampled(subject.index, 3, seed=0)
-    assert drawn == stages.sampled(subject.index, 3, seed=0)
-    assert len(drawn) == 3
-    assert [snippet for snippet in everything if snippet in drawn] == drawn
-
-
 def test_indexing_costs_are_per_snippet_and_add_up(subject, snippets, tmp_path):
     done = []
     costs = stages.indexing(subject, snippets, tmp_path / "new", done.append)
@@ -106,15 +97,6 @@ def test_indexing_costs_are_per_snippet_and_add_up(subject, snippets, tmp_path):
     index = EdgeIndex(tmp_path / "new", subject.manifest)
     assert index.count() == len(snippets)
     index.close()
-
-
-@pytest.mark.parametrize("mode", stages.MODES)
-def test_the_first_stage_is_timed_without_encoding(subject, mode):
-    known = stages.KnownVectors(subject.encoder, subject.questions)
-    searching = subject.settings.replace(mode=mode, rerank=False)
-    timings = stages.first_stage(subject.index, known, searching, [1, 20], FEW)
-    assert {size: timed.n for size, timed in timings.items()} == {1: 4, 20: 4}
-    assert all(timed.p50 > 0 for timed in timings.values())
 
 
 def test_the_baseline_searches_all_snippets_as_rank_bm25_scores_them(subject):

@@ -52,24 +52,10 @@ def test_real_questions_say_what_the_file_says(real, real_path):
             assert (question.answer, list(question.pmids)) == (record["answer"], record.get("PMID", []))
 
 
-def test_the_sample_depends_on_the_seed_alone(numbered):
-    first = ids(select(numbered, (), 10, 3))
-    assert ids(select(numbered, (), 10, 3)) == first
-    assert ids(select(numbered, ["two"], 10, 3)) == {"two": first["two"]}
-    assert ids(select(numbered, (), 10, 4)) != first
-
-
 def test_a_larger_limit_keeps_what_a_smaller_one_chose(numbered):
     samples = [set(ids(select(numbered, ["one"], limit, 42))["one"]) for limit in (1, 2, 5, 20, 49, 50)]
     assert [len(sample) for sample in samples] == [1, 2, 5, 20, 49, 50]
     assert all(small < large for small, large in pairwise(samples))
-
-
-def test_questions_come_in_the_order_of_their_ids(tmp_path):
-    path = write(tmp_path, {"b": {"q2": GOOD, "q10": GOOD}, "a": {"z": {**GOOD, "PMID": [1, 2]}}})
-    benchmark = load_benchmark(path)
-    assert ids(benchmark) == {"b": ["q10", "q2"], "a": ["z"]}
-    assert benchmark["a"][0] == Question("z", "Which?", {"A": "yes", "B": "no"}, "A", (1, 2))
 
 
 def test_the_demonstration_loads_with_thirty_questions_on_its_own_corpus():

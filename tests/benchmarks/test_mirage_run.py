@@ -18,9 +18,8 @@ from biorag.benchmarks.mirage import run
 from biorag.benchmarks.mirage.records import Layout, read_questions, read_result
 from biorag.benchmarks.mirage.run import MirageMethod, MirageRun, answer_all
 from biorag.benchmarks.mirage.run import score_all as score_in
-from biorag.benchmarks.mirage.scoring import task_score
-from biorag.errors import BadInputError, MismatchError, MissingError
-from biorag.generators.cache import CachedGenerator
+from biorag.benchmarks.mirage.scoring import compared, task_score
+from biorag.errors import BadInputError, MissingError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
 from biorag.retrieval.retriever import Retriever
@@ -141,16 +140,6 @@ def test_every_question_gets_its_file_and_its_evidence(tmp_path, answerer_of):
     assert enums == [["A", "B", "C"]] * 3 + [["A", "B"]]
 
 
-def test_the_scoring_way_takes_the_likeliest_option(tmp_path, answerer_of):
-    generator = ScriptedGenerator(logprobs={"A": -3.0, "B": -0.25, "C": -2.0})
-    answer_all(BENCHMARK, answerer_of(generator), plan_in(tmp_path, method="score"), nothing)
-    stored = read_result(LAYOUT.file(tmp_path, "medqa", "q1"))
-    assert json.loads(stored) == {"option_logprobs": {"A": -3.0, "B": -0.25, "C": -2.0}, "answer_choice": "B"}
-    scored = score_all(BENCHMARK, tmp_path)
-    assert [scoring.strict for scorings in scored.values() for scoring in scorings] == [True] * 4
-    assert [scoring.correct for scoring in scored["medqa"]] == [True, False]
-
-
 @dataclass
 class Interrupted(ScriptedGenerator):
     """Replies by the question, and is interrupted at the call after `until`."""
@@ -195,15 +184,6 @@ def test_a_damaged_result_file_is_named_and_not_overwritten(tmp_path, answerer_o
     assert path.read_text() == text
     with pytest.raises(BadInputError, match="is damaged"):
         score_all(BENCHMARK, tmp_path)
-
-
-def test_results_of_another_configuration_are_not_mixed(tmp_path, answerer_of):
-    answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)
-    before, generator = files_under(tmp_path), ScriptedGenerator()
-    other = {**IDENTITY, "generator": {"name": "other"}, "answer": "score"}
-    with pytest.raises(MismatchError, match="was made with other answer, generator: choose another --out"):
-        answer_all(BENCHMARK, answerer_of(generator), plan_in(tmp_path, identity=other), nothing)
-    assert (generator.prompts, files_under(tmp_path)) == ([], before)
 
 
 def test_the_same_questions_are_retrieved_together_however_often_a_run_is_interrupted(
@@ -288,17 +268,6 @@ def test_an_interruption_keeps_what_was_being_answered(tmp_path, answerer_of, se
     assert work["resumed"] == len(held) - 1 in (asked - 1, asked)
 
 
-def test_replies_kept_from_before_are_counted_and_are_not_the_models_time(tmp_path, answerer_of):
-    generator = Interrupted()
-    kept = CachedGenerator(generator, tmp_path / "cache", {"name": "scripted"})
-    work = answer_all(BENCHMARK, answerer_of(kept), plan_in(tmp_path / "one"), nothing)
-    assert (work["cached"], len(generator.prompts), "generate" in work["seconds"]) == (0, 4, True)
-    again = answer_all(BENCHMARK, answerer_of(kept), plan_in(tmp_path / "two"), nothing)
-    assert (again["answered"], again["cached"], len(generator.prompts)) == (4, 4, 4)
-    assert "generate" not in again["seconds"]
-    assert files_under(tmp_path / "one") == files_under(tmp_path / "two")
-
-
 def test_an_unreadable_reply_is_stored_raw_and_counted_as_mirage_counts_it(tmp_path, answerer_of):
     raw = ["I am not sure.", "Sorry: no", chosen("B"), "It may be both"]
     answer_all(BENCHMARK, answerer_of(ScriptedGenerator(replies=list(raw))), plan_in(tmp_path), nothing)
@@ -349,12 +318,6 @@ def test_a_free_reply_that_is_not_the_json_asked_for_is_sampled_again_and_counte
         work = answer_all(BENCHMARK, answerer_of(None), planned, nothing)
 
 
-def test_constrained_replies_are_asked_for_once(tmp_path, answerer_of):
-    generator = ScriptedGenerator(replies=["It is B.", "no", "no", "no"])
-    work = answer_all(BENCHMARK, answerer_of(generator), plan_in(tmp_path), nothing)
-    assert (len(generator.prompts), work["retries"]) == (4, {"medqa": 0, "medmcqa": 0})
-
-
 def test_rows_of_a_run_before_free_replies_have_no_retries(tmp_path, answerer_of):
     answer_all(BENCHMARK, answerer_of(ScriptedGenerator()), plan_in(tmp_path), nothing)
     path = tmp_path / "questions.jsonl"
@@ -392,10 +355,6 @@ def finished(out, answerer_of, letters, retriever="hybrid+encoder"):
     return run.write_report(BENCHMARK, planned, {"seed": 0}, work, None)
 
 
-def compare(benchmark, ours, other, seed):
-    return run.compare(score_all(benchmark, ours), run.score_finished(benchmark, other), seed)
-
-
 def test_two_runs_are_compared_question_by_question(tmp_path, answerer_of):
     right = tmp_path / "right"
     written = finished(right, answerer_of, "BCAA")
@@ -403,20 +362,22 @@ def test_two_runs_are_compared_question_by_question(tmp_path, answerer_of):
     assert written["manifest"]["layout"] == asdict(LAYOUT)
     assert check_figures(right, written) == {"average", "tasks.medqa.accuracy", "tasks.medmcqa.accuracy"}
     finished(tmp_path / "wrong", answerer_of, "AACB")
-    comparison = compare(BENCHMARK, right, tmp_path / "wrong", seed=0)
-    assert astuple(comparison) == (4, 1.0, 1.0, 1.0, 0.0)
-    assert astuple(compare(BENCHMARK, right, right, seed=0))[1:] == (0.0, 0.0, 0.0, 1.0)
+    ours = score_all(BENCHMARK, right)
+    comparison = asdict(compared(ours, run.score_finished(BENCHMARK, tmp_path / "wrong"), seed=0))
+    p_value = comparison.pop("p_value")
+    assert list(comparison.values()) == [4, 1.0, 1.0, 1.0, 4, 0, 0] and p_value == pytest.approx(2 / 16, abs=0.02)
+    assert astuple(compared(ours, ours, seed=0))[1:5] == (0.0, 0.0, 0.0, 1.0)
     finished(tmp_path / "closed", answerer_of, "BAAA", retriever=None)
     assert "medqa/cot/scripted/test_q1.json" in files_under(tmp_path / "closed")
-    assert compare(BENCHMARK, right, tmp_path / "closed", seed=0).difference == pytest.approx(0.25)
+    closed = run.score_finished(BENCHMARK, tmp_path / "closed")
+    assert compared(ours, closed, seed=0).difference == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("text", [None, "[]", '{"manifest": {"layout": {"unknown": 1}}}'])
-def test_a_folder_without_a_finished_run_cannot_be_compared_with(tmp_path, answerer_of, text):
-    finished(tmp_path / "ours", answerer_of, "BCAA")
+def test_a_folder_without_a_finished_run_cannot_be_compared_with(tmp_path, text):
     (tmp_path / "other").mkdir()
     if text is not None:
         (tmp_path / "other" / "report.json").write_text(text)
     with pytest.raises((BadInputError, MissingError), match=r"report") as caught:
-        compare(BENCHMARK, tmp_path / "ours", tmp_path / "other", seed=0)
+        run.score_finished(BENCHMARK, tmp_path / "other")
     assert caught.value.exit_code == (4 if text is None else 3)

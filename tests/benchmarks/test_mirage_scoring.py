@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import re
 
 import numpy as np
@@ -19,7 +18,6 @@ from biorag.benchmarks.mirage.scoring import (
     Scoring,
     average,
     locate,
-    paired_bootstrap,
     score_reply,
     stored_reply,
     task_score,
@@ -173,49 +171,3 @@ def test_task_score_by_counting(scorings):
     assert score.interval == pytest.approx(
         tuple(binomtest(len(right), len(scorings)).proportion_ci(method="wilson")), abs=1e-4
     )
-
-
-def test_the_average_weighs_tasks_alike():
-    scores = {
-        "small": task_score([Scoring(True, True, False, "B", 4)]),
-        "large": task_score([Scoring(False, True, False, "A", 4)] * 99),
-    }
-    assert average(scores) == 0.5
-
-
-def slow_bootstrap(ours, theirs, samples, seed):
-    """Resample questions within each task, one by one; return the differences of the task averages."""
-    draw = random.Random(seed)
-    differences = []
-    for _ in range(samples):
-        total = 0.0
-        for task, right in ours.items():
-            places = [draw.randrange(len(right)) for _ in right]
-            total += sum(right[place] - theirs[task][place] for place in places) / len(right)
-        differences.append(total / len(ours))
-    return sorted(differences)
-
-
-def flips(seed, size, share):
-    draw = random.Random(seed)
-    return [draw.random() < share for _ in range(size)]
-
-
-def test_the_difference_is_of_task_averages():
-    ours = {"small": [True, True], "large": [False] * 98}
-    theirs = {"small": [False, False], "large": [False] * 98}
-    assert paired_bootstrap(ours, theirs, seed=0).difference == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_interval_is_that_of_a_slow_bootstrap(seed):
-    ours = {"one": flips(seed, 50, 0.55), "two": flips(seed + 10, 30, 0.5)}
-    theirs = {"one": flips(seed + 20, 50, 0.45), "two": flips(seed + 30, 30, 0.5)}
-    samples = slow_bootstrap(ours, theirs, 4000, seed)
-    found = paired_bootstrap(ours, theirs, seed)
-    gains = [sum(ours[task]) / len(ours[task]) - sum(theirs[task]) / len(theirs[task]) for task in ours]
-    assert found.difference == pytest.approx(sum(gains) / 2)
-    assert found.low == pytest.approx(samples[100], abs=0.02)
-    assert found.high == pytest.approx(samples[3900], abs=0.02)
-    below, above = (sum(s <= 0 for s in samples) / 4000, sum(s >= 0 for s in samples) / 4000)
-    assert found.p_value == pytest.approx(min(1.0, 2 * min(below, above)), abs=0.05)

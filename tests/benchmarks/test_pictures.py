@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from biorag.benchmarks.answers.abstention import reliability, risk_coverage_curve
+from biorag.benchmarks.abstention import reliability, risk_coverage_curve
 from biorag.benchmarks.pictures import accuracies, certainty, measures, stages, write_pictures
 from biorag.utils.plots import Interval
 

@@ -1,18 +1,11 @@
 """The benchmark of claims that people labelled, by their own texts and by an index."""
 
 import json
-import shutil
 
-from biorag.benchmarks.verification import weighed
+from biorag.benchmarks import weighing
 from biorag.types import Snippet
 from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_medrag
-
-SNIPPETS = [
-    Snippet("a", "", "Serum TNF rose in children by 12 mg after 3 days. The drug was well tolerated by all of them."),
-    Snippet("b", "", "Regular walking improves sleep and mood in elderly women. IL-6 was measured twice in them."),
-]
-STATED = "Serum TNF rose in children by 12 mg after 3 days."
 
 LABELLED = [
     ("Serum TNF rises in children.", "supports"),
@@ -72,45 +65,30 @@ def test_sources_that_cannot_be_measured_are_refused(tmp_path):
     refused(4, "none.jsonl", tmp_path / "none.jsonl")
 
 
-def test_a_reader_is_trained_and_reads(tmp_path, tiny_encoder, tiny_cross_encoder):
-    home, model = tmp_path / "home", tmp_path / "reader"
-    corpus = write_medrag(tmp_path / "corpus.jsonl", SNIPPETS)
-    succeeded(invoke("index", corpus, "--encoder", tiny_encoder, "--name", "small", home=home))
-    fast = ("--precision", "fp32", "--batch-size", 4, "--max-tokens", 32, "--evaluations", 1, "--validation", 0)
-    training = ("train", "reader", labelled(tmp_path / "people.jsonl"), "--base", tiny_encoder, *fast)
-    manifest = done(invoke(*training, "--out", model, "--json", home=home))
+def test_the_probabilities_of_a_reader_are_measured(tmp_path, tiny_encoder):
+    home, model, people = tmp_path / "home", tmp_path / "reader", labelled(tmp_path / "people.jsonl")
+    fast = ("--precision", "fp32", "--batch-size", 4, "--max-tokens", 32, "--max-steps", 2, "--validation", 0)
+    training = ("train", "reader", people, "--base", tiny_encoder, *fast, "--out", model)
+    manifest = done(invoke(*training, "--json", home=home))
     assert manifest["data"]["sources"]["people"] == {"supports": 2, "contradicts": 1, "neither": 3}
-    claim = ("verify", STATED, "--name", "small", "--snippet", "a", "--json")
-    assert done(invoke(*claim, "--reader", f"cross:{model}", home=home))["verdict"] != "contradicted"
-    people = ("bench", "verification", tmp_path / "people.jsonl", "--reader", model)
-    report = done(invoke(*people, "--out", tmp_path / "labelled", "--json", home=home))
+    bench = ("bench", "verification", people, "--reader", model, "--out", tmp_path / "out")
+    report = done(invoke(*bench, "--json", home=home))
     assert report["config"]["reader"] == str(model)
-    measured = report["sets"]["people"]
-    judged = [json.loads(row) for row in (tmp_path / "labelled" / "claims.jsonl").read_bytes().splitlines()]
-    assert not any("probability" in row for row in judged[:2]), "words alone state, and deny"
-    assert set(judged[2]["probability"]) == {"supports", "contradicts", "neither"}
-    assert measured["calibration"]["claims"] == sum("probability" in row for row in judged)
-    assert "calibration error" in succeeded(invoke(*people, "--out", tmp_path / "labelled", home=home)).stdout
-    failed(invoke(*claim, "--reader", tiny_encoder, home=home), 4, "biorag train reader")
-    asked = ("ask", "What rose?", "--name", "small", "--answer-anyway", "--json", "--reader")
-    assert done(invoke(*asked, model, home=home))["answer"]
-    failed(invoke(*asked, tiny_encoder, home=home), 4, "biorag train reader")
-    claims_file, out = tmp_path / "some.jsonl", tmp_path / "verdicts.jsonl"
-    claims_file.write_text(json.dumps({"id": "q1", "claim": STATED}) + "\n")
-    many = ("verify", "--claims", claims_file, "--out", out, "--name", "small", "--reader", model, "--json")
-    assert done(invoke(*many, home=home))["claims"] == 1
-    shutil.copytree(tiny_cross_encoder, model, dirs_exist_ok=True)  # other weights at the same path
-    failed(invoke(*many, home=home), 5, out, "reader")
+    rows = [json.loads(row) for row in (tmp_path / "out" / "claims.jsonl").read_bytes().splitlines()]
+    assert not any("probability" in row for row in rows[:2]), "words alone state, and deny"
+    assert set(rows[2]["probability"]) == {"supports", "contradicts", "neither"}
+    assert report["sets"]["people"]["calibration"]["claims"] == sum("probability" in row for row in rows)
+    assert "calibration error" in succeeded(invoke(*bench, home=home)).stdout
 
 
 def test_weighing_is_scored_by_the_first_three_of_each_column():
-    claim = weighed.LabelledEvidence("x:0", "C.", {"a": "supports", "b": "supports", "c": "contradicts"})
-    silent = weighed.LabelledEvidence("x:1", "D.", {})
+    claim = weighing.LabelledEvidence("x:0", "C.", {"a": "supports", "b": "supports", "c": "contradicts"})
+    silent = weighing.LabelledEvidence("x:1", "D.", {})
     rows = [
         {"id": claim.id, "supporting": ["x", "a", "c", "b"], "opposing": ["b", "c"], "reached": ["a", "b", "c"]},
         {"id": silent.id, "supporting": ["z"], "opposing": [], "reached": []},
     ]
-    measured = weighed.weighing_scores(list(zip([claim, silent], rows, strict=True)))
+    measured = weighing.weighing_scores(list(zip([claim, silent], rows, strict=True)))
     # Right are a and c, of three that are labelled and of six that are called.
     assert (measured["precision"], measured["recall"], measured["f1"]) == (0.3333, 0.6667, 0.4444)
     assert measured["supporting"] == {"claims": 1, "recall@3": 1.0, "MRR": 0.5}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from biorag.benchmarks.bioasq.golden import PUBMED, read_golden
-from biorag.benchmarks.bioasq.run import score_documents
+from biorag.benchmarks.bioasq import score_documents
+from biorag.benchmarks.golden import PUBMED, read_golden
 from tests.benchmarks.test_per_question import check_figures
 from tests.cli import done, invoke, succeeded
 from tests.pubmed_records import article, file_of

@@ -103,25 +103,6 @@ def test_bench_mirage_asks_a_server_several_questions_at_a_time(run, small_home,
         script.close()
 
 
-def test_bench_mirage_asks_freely_and_tells_the_retries(run, small_home, server, tmp_path):
-    """A server that wraps its first replies in prose; cached ones are counted as they were."""
-    reply = json.dumps({"step_by_step_thinking": "x", "relevant_context": "YES", "answer_choice": "A"})
-    server.rule = lambda body: reply if body["temperature"] else f"Here it is: {reply}"
-    fixed = ["bench", "mirage", "--benchmark", "demo", "--task", "mmlu", "--limit", 2, "--mode", "bm25"]
-    asked = partial(run, *fixed, "--llm", server.url, "--llm-model", "m", home=small_home)
-    table = asked("--json-mode", "free", "--out", tmp_path / "free")
-    assert "retries" in table.stdout and "malformed" in table.stdout
-    assert len(server.asked) == 4
-    found = done(asked("--json-mode", "free", "--out", tmp_path / "again", "--json"))
-    assert (found["tasks"]["mmlu"]["retries"], found["tasks"]["mmlu"]["malformed"]) == (2, 0)
-    assert (found["config"]["json_mode"], found["manifest"]["settings"]["json_mode"]) == ("free", "free")
-    assert (len(server.asked), found["manifest"]["cached"]) == (4, 2)
-    plain = asked("--out", tmp_path / "plain")
-    assert "retries" not in plain.stdout and len(server.asked) == 6, "free replies are no constrained ones"
-    failed(asked("--out", tmp_path / "free"), 5, "other settings")
-    failed(asked("--json-mode", "loose", "--out", tmp_path / "loose"), 2, "constrained", "free")
-
-
 @pytest.mark.parametrize(
     ("mode", "documents"), [("dense", 'Context:<document n="1">'), ("none", "Context:(none)\nQuestion: ")]
 )

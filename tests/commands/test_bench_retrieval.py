@@ -38,26 +38,7 @@ def good(tmp_path):
     return write_run(tmp_path / "good.trec", {f"q{n}": [f"d{n}", f"e{n}", "x"] for n in range(11)} | {"unknown": ["x"]})
 
 
-@pytest.fixture
-def poor(tmp_path):
-    """One snippet, at rank n + 1 for question n; better than the other run on the last question alone."""
-    return write_run(tmp_path / "poor.trec", {f"q{n}": [f"x{i}" for i in range(n % 11)] + [f"d{n}"] for n in range(12)})
-
-
 # --- comparing ----------------------------------------------------------------------------------------------
-
-
-def test_two_runs_are_compared(dataset, good, poor):
-    found = done(bench(dataset, "--run", good, "--compare", poor, "--seed", "3", "--json"))
-    comparison = found["comparison"]
-    assert set(comparison) == {"run", "seed", "unanswered", "measures", "wins", "losses"}
-    assert (comparison["run"], comparison["seed"], comparison["unanswered"]) == (str(poor), 3, 0)
-    ranked = comparison["measures"]["nDCG@10"]
-    assert (ranked["wins"], ranked["losses"], ranked["ties"]) == (11, 1, 0)
-    assert ranked["ours"] == found["metrics"]["nDCG@10"] and ranked["p_value"] < 0.05
-    wins, (loss,) = comparison["wins"], comparison["losses"]
-    assert [row["id"] for row in wins] == [f"q{n}" for n in range(10, -1, -1)], "the further down, the bigger"
-    assert (loss["id"], loss["ours"], loss["difference"]) == ("q11", 0.0, -loss["theirs"])
 
 
 def test_an_index_is_compared_with_its_own_run(demo_home, tmp_path):

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from biorag.benchmarks.latency import machine, stages
-from biorag.benchmarks.latency.stages import KnownVectors, Subject
-from biorag.benchmarks.latency.timing import Repetition, Timing
+from biorag.benchmarks.latency.stages import KnownVectors, Repetition, Subject, Timing
 from biorag.corpus.datasets import load_dataset
 from biorag.engine import OpenIndex, encoder_files, load_rerankers, open_index
 from biorag.generators.source import load_generator

@@ -28,17 +28,6 @@ def load_benchmark(path: Path) -> Benchmark:
     Raises MissingError if the file is not there; BadInputError naming task, question and reason if it does not
     have MIRAGE's format.
     """
-    return {
-        task: [
-            _question(id, record, f"benchmark {path}, task {task}, question {id}")
-            for id, record in sorted(questions.items())
-        ]
-        for task, questions in _tasks(path).items()
-    }
-
-
-def _tasks(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the unparsed questions of a benchmark by task and id."""
     if not path.is_file():
         raise MissingError(f"benchmark {path} is not there: name MIRAGE's benchmark.json, or 'demo'")
     try:
@@ -50,7 +39,13 @@ def _tasks(path: Path) -> dict[str, dict[str, Any]]:
     for task in tasks:
         if not _SAFE_ID.match(task):
             raise BadInputError(f"benchmark {path}, task {task!r}: the name must be {SAFE}, since it names a folder")
-    return tasks
+    return {
+        task: [
+            _question(id, record, f"benchmark {path}, task {task}, question {id}")
+            for id, record in sorted(asked.items())
+        ]
+        for task, asked in tasks.items()
+    }
 
 
 class BenchmarkQuestion(TypedDict):

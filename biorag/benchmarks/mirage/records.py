@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from biorag.benchmarks.mirage.questions import Benchmark
 from biorag.benchmarks.mirage.scoring import locate, score_reply
 from biorag.errors import BadInputError, MissingError, unknown_name
-from biorag.types import Answer, Hit, Question, Verdict
+from biorag.types import Answer, Hit, Question
 from biorag.utils.files import json_line, json_text, replacing, write_text
 from biorag.utils.parsing import parsed, read_regular
 from biorag.utils.runs import whole_lines
@@ -87,13 +87,6 @@ class RetrievedHit(TypedDict):
     text: str
 
 
-class SentenceVerdict(TypedDict):
-    """A sentence of an answer, and the verdict of the evidence."""
-
-    text: str
-    verdict: Verdict
-
-
 class QuestionRow(TypedDict):
     """A line of `QUESTIONS`.
 
@@ -114,7 +107,7 @@ class QuestionRow(TypedDict):
     evidence: list[RetrievedHit] | None
     gold_pmids: list[int]
     gold_retrieved: bool | None
-    verdicts: list[SentenceVerdict]
+    verdicts: list[dict[str, str]]  # `text` and `verdict` of each sentence of the answer
     timings_ms: dict[str, float]
 
 
@@ -139,8 +132,7 @@ def question_row(
         gold_pmids=list(question.pmids),
         gold_retrieved=any(hit["pmid"] in question.pmids for hit in evidence or ()) if known else None,
         verdicts=[
-            SentenceVerdict(text=sentence.text, verdict=sentence.verdict)
-            for sentence in (answer.sentences if answer else ())
+            {"text": sentence.text, "verdict": sentence.verdict} for sentence in (answer.sentences if answer else ())
         ],
         timings_ms=dict(answer.timings_ms) if answer else {},
     )
@@ -177,17 +169,12 @@ def arrange_rows(out: Path, benchmark: Benchmark) -> list[QuestionRow]:
     return selected
 
 
-def questions_file(run: Path) -> Path:
-    """Return the file of a run's questions, of a run named by its folder or file."""
-    return run / QUESTIONS if run.is_dir() else run
-
-
 def read_questions(run: Path) -> list[QuestionRow]:
     """Return the questions of a run, named by its folder or file.
 
     Raises MissingError if there are none; BadInputError naming the line that is damaged.
     """
-    path = questions_file(run)
+    path = run / QUESTIONS if run.is_dir() else run
     if not path.is_file():
         raise MissingError(f"{path} is not there: run 'biorag bench mirage' with --out {run} to its end")
     rows: list[QuestionRow] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass
@@ -21,10 +22,10 @@ from biorag.benchmarks.mirage.records import (
     write_result,
 )
 from biorag.benchmarks.mirage.scoring import (
-    AccuracyComparison,
     Scoring,
+    Scorings,
     average,
-    paired_bootstrap,
+    compared,
     score_reply,
     stored_reply,
     task_score,
@@ -51,7 +52,6 @@ logger = logging.getLogger(__name__)
 REPORT = "report.json"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Scorings = Mapping[str, Sequence[Scoring]]  # by task, in the order of its questions
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,27 +198,26 @@ def each_answered(
             save(item, answer(item))
         return
     under_way: dict[Future[Result], Item] = {}
+
+    def save_ended() -> None:
+        for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+            save(under_way.pop(future), future.result())
+
     with asking_threads(at_a_time) as (pool, stop):
         try:
             for item in items:
                 under_way[pool.submit(answer, item)] = item
                 if len(under_way) >= 2 * at_a_time:  # so that no thread waits for the next item
-                    _save_ended(under_way, save)
+                    save_ended()
             while under_way:
-                _save_ended(under_way, save)
+                save_ended()
         except BaseException:
             stop.set()
             _save_begun(under_way, save)
             raise
 
 
-def _save_ended(under_way: dict[Future[Result], Item], save: Callable[[Item, Result], None]) -> None:
-    """Wait for an answer, and save those that have ended."""
-    for future in wait(under_way, return_when=FIRST_COMPLETED).done:
-        save(under_way.pop(future), future.result())
-
-
-def _save_begun(under_way: dict[Future[Result], Item], save: Callable[[Item, Result], None]) -> None:
+def _save_begun(under_way: Mapping[Future[Result], Item], save: Callable[[Item, Result], None]) -> None:
     """Drop the items that no thread has begun, and save the answers of the others that do not fail."""
     begun = {future: item for future, item in under_way.items() if not future.cancel()}
     if begun:
@@ -230,11 +229,10 @@ def _save_begun(under_way: dict[Future[Result], Item], save: Callable[[Item, Res
 
 def _seconds(rows: Iterable[QuestionRow]) -> dict[str, float]:
     """Return the seconds of each stage over all questions."""
-    total: dict[str, float] = {}
+    total: Counter[str] = Counter()
     for row in rows:
-        for stage, milliseconds in row["timings_ms"].items():
-            total[stage] = total.get(stage, 0.0) + milliseconds / 1000
-    return {stage: round(seconds, 3) for stage, seconds in total.items()}
+        total.update(row["timings_ms"])
+    return {stage: round(milliseconds / 1000, 3) for stage, milliseconds in total.items()}
 
 
 def score_all(benchmark: Benchmark, out: Path, layout: Layout) -> dict[str, list[Scoring]]:
@@ -242,17 +240,14 @@ def score_all(benchmark: Benchmark, out: Path, layout: Layout) -> dict[str, list
 
     Raises BadInputError if a question has no result file.
     """
-    return {
-        task: [score_reply(question, _reply(layout.file(out, task, question.id), task, question)) for question in asked]
-        for task, asked in benchmark.items()
-    }
 
+    def scored(task: str, question: Question) -> Scoring:
+        path = layout.file(out, task, question.id)
+        if (reply := read_result(path)) is None:
+            raise BadInputError(f"question {question.id} of {task} has no result file {path}: run it first")
+        return score_reply(question, reply)
 
-def _reply(path: Path, task: str, question: Question) -> str:
-    reply = read_result(path)
-    if reply is None:
-        raise BadInputError(f"question {question.id} of {task} has no result file {path}: run it first")
-    return reply
+    return {task: [scored(task, question) for question in questions] for task, questions in benchmark.items()}
 
 
 def write_report(
@@ -273,7 +268,7 @@ def write_report(
     }
     write_figures(run.path / PER_QUESTION, question_rows(benchmark, scorings))
     if others:
-        report["comparison"] = asdict(compare(scorings, others, int(config["seed"])))
+        report["comparison"] = asdict(compared(scorings, others, int(config["seed"])))
     write_json(run.path / REPORT, report)
     return report
 
@@ -284,12 +279,6 @@ def question_rows(benchmark: Benchmark, scorings: Scorings) -> Iterator[Question
         for question, scoring in zip(benchmark[task], scored, strict=True):
             metrics = dict.fromkeys(("average", f"tasks.{task}.accuracy"), float(scoring.correct))
             yield {"id": question.id, "set": task, "metrics": metrics}
-
-
-def compare(ours: Scorings, theirs: Scorings, seed: int) -> AccuracyComparison:
-    """Compare the scored questions of two runs, the same questions in the same order."""
-    right = [{task: [scoring.correct for scoring in scored] for task, scored in run.items()} for run in (ours, theirs)]
-    return paired_bootstrap(right[0], right[1], seed)
 
 
 def score_finished(benchmark: Benchmark, out: Path) -> dict[str, list[Scoring]]:

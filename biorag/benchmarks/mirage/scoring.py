@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
-from biorag.benchmarks.significance import bootstrap_means, wilson
+from biorag.benchmarks.significance import Paired, paired_tasks, wilson
 from biorag.prompts.parse import parse_reply
 from biorag.types import Question
 
@@ -60,6 +59,9 @@ class Scoring(NamedTuple):
     options: int  # among which it was chosen
 
 
+Scorings = Mapping[str, Sequence[Scoring]]  # by task, in the order of its questions
+
+
 def score_reply(question: Question, reply: str) -> Scoring:
     """Score one stored reply; `strict` if it is the requested JSON with one of the options."""
     located = locate(reply)
@@ -99,7 +101,7 @@ def task_score(scorings: Sequence[Scoring], retries: int = 0) -> TaskScore:
     return TaskScore(
         n=n,
         accuracy=accuracy,
-        std=float(np.sqrt(accuracy * (1 - accuracy) / n)),
+        std=math.sqrt(accuracy * (1 - accuracy) / n),
         interval=wilson(right, n),
         chance=sum(1 / scoring.options for scoring in scorings) / n,
         strict_accuracy=sum(scoring.correct and scoring.strict for scoring in scorings) / n,
@@ -116,30 +118,11 @@ def average(scores: Mapping[str, TaskScore]) -> float:
     return sum(score.accuracy for score in scores.values()) / len(scores)
 
 
-@dataclass(frozen=True, slots=True)
-class AccuracyComparison:
-    """The difference of two runs' average accuracies on the same questions, with a 95 % interval."""
-
-    questions: int
-    difference: float
-    low: float
-    high: float
-    p_value: float
-
-
-def paired_bootstrap(
-    ours: Mapping[str, Sequence[bool]], theirs: Mapping[str, Sequence[bool]], seed: int
-) -> AccuracyComparison:
-    """Return the difference ours − theirs of the task-averaged accuracies, by resampling questions within each task.
-
-    `ours` and `theirs`: task -> whether each question was answered right, in the same order. `p_value` is two-sided.
-    """
-    gains = [np.subtract(right, theirs[task], dtype=float) for task, right in ours.items() if right]
-    means = bootstrap_means(gains, seed)
-    low, high = np.quantile(means, [0.025, 0.975])
-    tail = min(float((means <= 0).mean()), float((means >= 0).mean()))
-    observed = float(np.mean([gain.mean() for gain in gains]))
-    return AccuracyComparison(sum(map(len, gains)), observed, float(low), float(high), min(1.0, 2 * tail))
+def compared(ours: Scorings, theirs: Scorings, seed: int) -> Paired:
+    """Compare the task-averaged accuracies of two runs of the same questions, in the same order."""
+    asked = [task for task, scored in ours.items() if scored]
+    right, others = ([[float(scoring.correct) for scoring in run[task]] for task in asked] for run in (ours, theirs))
+    return paired_tasks(right, others, seed)
 
 
 def stored_reply(choice: str | None, reply: str) -> str:

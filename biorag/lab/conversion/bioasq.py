@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from biorag.benchmarks.answers.questions import expert_answer
-from biorag.benchmarks.bioasq.golden import parse_question, read_questions
+from biorag.benchmarks.golden import expert_answer, parse_question, read_questions
 from biorag.corpus.readers import OnReject, as_id
 from biorag.errors import UsageError
 from biorag.lab.conversion.items import WHOLE, Entry, JudgedQuestion, Request, read_each

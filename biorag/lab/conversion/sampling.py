@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from biorag.benchmarks.answers.questions import FILES as ANSWER_FILES
+from biorag.benchmarks.golden import FILES as ANSWER_FILES
 from biorag.corpus.datasets import first_file, load_dataset, read_qrels
 from biorag.corpus.readers import PMID_KEYS, beir_record, read_snippets
 from biorag.corpus.rejects import RejectsFile

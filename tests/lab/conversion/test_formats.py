@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from biorag.benchmarks.answers.questions import load_answers, read_golden_answers
-from biorag.benchmarks.bioasq.golden import read_golden
+from biorag.benchmarks.golden import load_answers, read_golden, read_golden_answers
 from biorag.corpus.datasets import load_dataset, read_qrels
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.rejects import RejectsFile
@@ -103,7 +102,7 @@ def test_bioasq_is_golden_files_and_a_beir_folder(tmp_path):
     golden = read_golden(tmp_path / "out" / "test_golden.json").questions
     assert golden == read_golden(tmp_path / "training8b.json").questions
     assert json.loads((tmp_path / "out" / "test_golden.json").read_text()) == data
-    assert read_golden_answers([tmp_path / "out" / "test_golden.json"])[0].questions[1].expert.things == (("ABCC11",),)
+    assert read_golden_answers(tmp_path / "out" / "test_golden.json").questions[1].expert.things == (("ABCC11",),)
     dataset = load_answers(tmp_path / "out")
     assert [question.text for question in dataset.questions] == [record["body"] for record in data["questions"]]
     assert dataset.questions[2].relevant == ("pubmed_20000002", "pubmed_20000052")

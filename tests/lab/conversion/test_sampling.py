@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.benchmarks.answers.questions import load_answers
+from biorag.benchmarks.golden import load_answers
 from biorag.corpus.datasets import load_dataset
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.rejects import RejectsFile

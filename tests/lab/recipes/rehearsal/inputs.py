@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from biorag.benchmarks.bioasq.golden import PUBMED
+from biorag.benchmarks.golden import PUBMED
 from biorag.corpus.datasets import QRELS_HEADER
 from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError

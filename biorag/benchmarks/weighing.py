@@ -15,8 +15,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from biorag.answering.weighing import STUDIES, weigh
-from biorag.benchmarks.verification.run import VerificationRun
-from biorag.benchmarks.verification.sets import DIGITS, named_sets
+from biorag.benchmarks.verification import DIGITS, VerificationRun, named_sets
 from biorag.corpus.claims import read_claims
 from biorag.engine import load_checker, open_index
 from biorag.errors import BadInputError
@@ -65,8 +64,8 @@ def examine_weighing(
                 weighing = weigh(claim.text, hits, checker.stances)
                 yield {
                     "id": claim.id,
-                    "supporting": [one.snippet.id for one in weighing.supporting],
-                    "opposing": [one.snippet.id for one in weighing.opposing],
+                    "supporting": [study.snippet.id for study in weighing.supporting],
+                    "opposing": [study.snippet.id for study in weighing.opposing],
                     "reached": sorted({hit.snippet.id for hit in hits} & set(claim.documents)),
                 }
 

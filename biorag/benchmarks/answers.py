@@ -13,9 +13,9 @@ from typing_extensions import TypedDict
 
 from biorag.answering.answerer import EVIDENCE, Answerer, PromptTooLongError
 from biorag.answering.guards.checker import Checker
-from biorag.benchmarks.answers.abstention import answered_share, measured, reliability, risk_coverage_curve
-from biorag.benchmarks.answers.measures import citation_score, factoid, listed, names, rouge_2, rouge_su4, yes_no
-from biorag.benchmarks.answers.questions import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
+from biorag.benchmarks.abstention import answered_share, measured, reliability, risk_coverage_curve
+from biorag.benchmarks.answer_measures import citation_score, factoid, listed, names, rouge_2, rouge_su4, yes_no
+from biorag.benchmarks.golden import FACTOID, LIST, YES_NO, AnswerDataset, AnsweredQuestion
 from biorag.benchmarks.significance import bootstrap_interval
 from biorag.engine import OpenIndex, load_checker
 from biorag.generators.source import require_generator
@@ -114,9 +114,9 @@ class Examination:
         texts = [question.text for question in questions]
         gold = [self._gold(question) for question in questions]
         hits = [self.opened.hits_of(Question(question.id, question.text)) for question in questions]
-        found = self.opened.retriever.search_all(texts, max(hits, default=None))
-        rankings = [replace(each, hits=each.hits[:most]) for each, most in zip(found, hits, strict=True)]
-        without = self.opened.retriever.search_all(texts, wheres=[exclude_documents(own) for own in gold])
+        deepest = self.opened.retriever.search_all(texts, max(hits, default=None))
+        rankings = [replace(ranking, hits=ranking.hits[:count]) for ranking, count in zip(deepest, hits, strict=True)]
+        without = self.opened.retriever.search_all(texts, wheres=[exclude_documents(snippets) for snippets in gold])
         return list(zip(rankings, gold, without, strict=True))
 
     def _gold(self, question: AnsweredQuestion) -> list[Snippet]:

@@ -1,4 +1,4 @@
-"""Phase A of BioASQ's task B: systems measured on golden files, batch by batch, and their submissions."""
+"""Phase A of BioASQ's task B: systems measured on golden files, batch by batch, as BioASQ's evaluator does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from biorag.benchmarks.bioasq.golden import PUBMED, GoldenBatch
+from biorag.benchmarks.golden import PUBMED, GoldenBatch
 from biorag.benchmarks.per_question import PER_QUESTION, QuestionFigures, write_figures
 from biorag.benchmarks.retrieval import DEPTH, JudgedCount, held_pmids, refuse_unjudged
 from biorag.benchmarks.significance import paired
@@ -178,32 +178,39 @@ def coverage(batches: Sequence[GoldenBatch], index: Index, dimension: int) -> li
 
 def report(batches: Sequence[GoldenBatch], runs: Mapping[str, SystemRankings], seed: int) -> dict[str, Any]:
     """Return each system's measures by batch with their unweighted mean, and the comparisons of `COMPARED`."""
-    scores = {
-        system: [
-            [score_documents(question.documents, rankings[batch.name][question.id]) for question in batch.questions]
-            for batch in batches
-        ]
-        for system, rankings in runs.items()
+    scores = {system: _scores(batches, rankings) for system, rankings in runs.items()}
+    averages = {
+        system: [score.average_precision for batch in scored for score in batch] for system, scored in scores.items()
     }
     return {
         "systems": {system: _system(batches, scored) for system, scored in scores.items()},
         "comparisons": [
-            {"ours": ours, "theirs": theirs, **_compared(scores[ours], scores[theirs], seed)}
+            {"ours": ours, "theirs": theirs, **asdict(paired(averages[ours], averages[theirs], seed))}
             for ours, theirs in COMPARED
             if ours in scores and theirs in scores
         ],
     }
 
 
+def _scores(batches: Sequence[GoldenBatch], rankings: SystemRankings) -> list[list[RankingScore]]:
+    """Return the values of each question, by batch."""
+    return [
+        [score_documents(question.documents, rankings[batch.name][question.id]) for question in batch.questions]
+        for batch in batches
+    ]
+
+
 def question_rows(batches: Sequence[GoldenBatch], runs: Mapping[str, SystemRankings]) -> Iterator[QuestionFigures]:
     """Yield every question with its average precision under each system's figures of the report."""
     for batch in batches:
         for question in batch.questions:
-            metrics: dict[str, float] = {}
-            for system, rankings in runs.items():
-                score = score_documents(question.documents, rankings[batch.name][question.id])
-                parts = ("mean", f"batches.{batch.name}")
-                metrics |= {f"systems.{system}.{part}.documents.MAP": score.average_precision for part in parts}
+            metrics = {
+                f"systems.{system}.{part}.documents.MAP": score_documents(
+                    question.documents, rankings[batch.name][question.id]
+                ).average_precision
+                for system, rankings in runs.items()
+                for part in ("mean", f"batches.{batch.name}")
+            }
             yield {"id": question.id, "set": batch.name, "metrics": metrics}
 
 
@@ -213,14 +220,6 @@ def _system(batches: Sequence[GoldenBatch], scores: Sequence[Sequence[RankingSco
         "batches": [{"batch": batch.name, "documents": row} for batch, row in zip(batches, measured, strict=True)],
         "mean": {"documents": {name: fmean(row[name] for row in measured) for name in measured[0]}},
     }
-
-
-def _compared(
-    ours: Sequence[Sequence[RankingScore]], theirs: Sequence[Sequence[RankingScore]], seed: int
-) -> dict[str, Any]:
-    """Compare the average precision over the questions of all batches."""
-    mine, others = ([score.average_precision for batch in side for score in batch] for side in (ours, theirs))
-    return asdict(paired(mine, others, seed))
 
 
 def write_submission(path: Path, batch: GoldenBatch, rankings: Mapping[str, Sequence[str]]) -> None:

@@ -1,1 +1,0 @@
-"""Answers held against the answers that experts wrote: exact and ideal ones, citations, abstention."""

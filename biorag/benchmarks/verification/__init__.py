@@ -1,1 +1,0 @@
-"""How well the check of sentences tells true claims from falsified ones."""
