@@ -28,7 +28,7 @@ from biorag.types import Fetch, Generator, Index, Question, Reader, Reranker, Sn
 if TYPE_CHECKING:
     from biorag.answering.answerer import Answerer
     from biorag.answering.guards.checker import Checker
-    from biorag.models.exports import Role
+    from biorag.models.exported import Role
     from biorag.models.finding import ModelFiles
     from biorag.models.text_encoder import TextEncoder
 
@@ -293,8 +293,7 @@ def packaged_reader(spec: str, settings: Settings | None = None) -> Reader | Non
 
 def model_reader(spec: str, settings: Settings) -> Reader:
     """Open a cross-encoder, which is exported the first time, or a language model that was taught to read."""
-    from biorag.models.exported import holds_export, load_reader, open_reader
-    from biorag.models.exports import PRECISIONS
+    from biorag.models.exported import PRECISIONS, holds_export, load_reader, open_reader
     from biorag.models.finding import GGUF_ADAPTER, find_encoder
     from biorag.models.labels import label_columns
 
@@ -335,19 +334,19 @@ def load_rerankers(
     from biorag.retrieval.rerankers import RerankerParts
 
     loaded = {} if loaded is None else loaded
-    parts = RerankerParts(settings.retrieval.precision, encoder, index, manifest, loaded, settings.exports)
+    parts = RerankerParts(settings.retrieval.precision, encoder, index, manifest, loaded)
     return [stage.kind.load()(stage.name, parts) for stage in settings.retrieval.stages]
 
 
 def ensure_exported(find: Callable[[], ModelFiles], role: Role, exports: Path) -> None:
     """Export a model the first time it is used; torch runs it where that fails."""
-    from biorag.models.exports import RUNTIME, export_folder, is_settled, read_record
+    from biorag.models.exported import RUNTIME, export_folder, is_settled
 
     if find_spec(RUNTIME) is None:
         return
     try:
         folder = export_folder(exports, files := find(), role)
-        if not is_settled(folder, read_record(folder)):
+        if not is_settled(folder):
             from biorag.models.exporting import export_model
 
             export_model(files, role, exports)

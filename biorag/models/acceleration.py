@@ -70,8 +70,12 @@ def drop_padding(model: Any) -> None:
 def reads_unpadded(model: Any) -> bool:
     """Return whether a model is prepared for batches without padding, and pools its prompt with the passage."""
     backbone = getattr(model[0], "auto_model", None)
-    prepared = backbone is not None and backbone.config._attn_implementation == ATTENTION
-    return prepared and all(getattr(module, "include_prompt", True) for module in model)
+    return backbone is not None and backbone.config._attn_implementation == ATTENTION and pools_prompt(model)
+
+
+def pools_prompt(model: Any) -> bool:
+    """Return whether the tokens of a prompt count in a text's vector."""
+    return all(getattr(module, "include_prompt", True) for module in model)
 
 
 def _is_encoder(module: Transformer) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, TypeVar
 
 Task = Literal["query", "document"]
 Text = str | tuple[str, str]  # a model's input: a text, or a query with a passage, or evidence with a claim
+T = TypeVar("T")
 
 # Characters of a batch, padding counted: about a fifth as many tokens.
 CPU_CHARACTERS = 1_000
@@ -19,6 +21,23 @@ FETCH = "fetch it again, or name another"
 def size(text: Text) -> int:
     """Return the characters of a text or a pair."""
     return len(text) if isinstance(text, str) else sum(map(len, text))
+
+
+def in_batches(
+    batches: Sequence[Sequence[int]], compute: Callable[[Sequence[int]], Sequence[T]], workers: int, **options: Any
+) -> list[T]:
+    """Return what `compute` gives for each index of the batches, in the order of the indices.
+
+    Batches run side by side in `workers` threads; `options` are those of `ThreadPoolExecutor`.
+    """
+    with ThreadPoolExecutor(workers, **options) as pool:
+        computed = list(pool.map(compute, batches) if workers > 1 else map(compute, batches))
+    results = {
+        index: result
+        for batch, batch_results in zip(batches, computed, strict=True)
+        for index, result in zip(batch, batch_results, strict=True)
+    }
+    return [results[index] for index in range(len(results))]
 
 
 def by_length(lengths: Sequence[int], budget: int, workers: int) -> list[list[int]]:

@@ -1,52 +1,125 @@
-"""Exported encoders and readers, run by ONNX Runtime and `tokenizers`, so that a question does not import torch."""
+"""Encoders and readers exported to ONNX, run by ONNX Runtime and `tokenizers` so that a question does not import torch.
+
+`exporting` writes them: an encoder's under the home, in a folder named by a hash; the packaged reader's here.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field
 from tokenizers import Tokenizer
 
-from biorag.errors import MissingError
-from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, Text, by_length, size
-from biorag.models.exports import (
-    GRAPH,
-    PRECISIONS,
-    RECORD,
-    RUNTIME,
-    TOKENIZER,
-    ExportedFiles,
-    QueryExpansion,
-    Role,
-    export_folder,
-    is_intact,
-    query_prompt,
-    read_record,
-)
-from biorag.models.finding import ModelFiles, first_line
+from biorag.errors import BadInputError, MissingError
+from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, Text, by_length, in_batches, size
+from biorag.models.finding import ModelFiles, first_line, hash_of_file
 from biorag.models.formats.directory import check_folder
 from biorag.models.labels import read_trust
 from biorag.models.text_encoder import TextEncoder
 from biorag.models.token_projection import unit
-from biorag.types import LABELS, Encoded, Reader, Reading, TokenEncoder, Trust, Vectors
+from biorag.models.tokens import read_tokenizer
+from biorag.types import LABELS, Dimension, Encoded, Reader, Reading, Sha256, Trust, Vectors
 from biorag.utils.cores import usable_cores
-from biorag.utils.panics import panics_raised
+from biorag.utils.files import sha256_of_json
+from biorag.utils.parsing import parsed, read_regular
+from biorag.utils.versions import installed_versions
 
 logger = logging.getLogger(__name__)
 
+FORMAT = 1  # of a record, and of the graph's inputs and outputs
+RECORD, GRAPH, TOKENIZER = "export.json", "model.onnx", "tokenizer.json"
+RUNTIME = "onnxruntime"
+PRECISIONS = ("auto", "fp32")  # of the precision setting, under which questions are encoded by an export
+PACKAGES = ("torch", "transformers", "sentence-transformers", "onnx", "onnxruntime")
 MANY = 200  # passages, from which torch in bfloat16 gains more than it takes to load
 # The outputs of a graph: of each token, and of the text; a reader's are the probabilities of its labels.
 TOKENS, VECTOR = "token_embeddings", "sentence_embedding"
 PACKAGED_READER = Path(__file__).with_name("reader")
 
-Matrix = NDArray[np.int64]
+TokenCount: TypeAlias = Annotated[int, Field(ge=0, lt=2**31)]  # also a token's id
+Role = Literal["bi-encoder", "reader"]
+Side = Literal["left", "right"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextFormat:
+    """The prompt before texts of one task, and the tokens, special ones among them, after which a text is cut."""
+
+    prompt: str
+    max_length: TokenCount | None
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """The padding of the shorter texts of a batch."""
+
+    side: Side
+    token: TokenCount
+    token_type: TokenCount
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFiles:
+    """An exported model, and the tokenization of its texts."""
+
+    difference: float  # the largest to torch's vectors, of unit length, or probabilities, over a sample of texts
+    graph: Sha256
+    tokenizer: Sha256
+    dimension: Dimension  # of the vectors, or the number of a reader's probabilities
+    query: TextFormat
+    document: TextFormat
+    padding: Padding
+    truncation: Side
+    pools_prompt: Literal[True] = True  # earlier versions exported models that leave prompts out, too
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRecord:
+    """An attempt to export a model by these versions of packages: its files, or the reason of the failure."""
+
+    versions: Mapping[str, str]
+    files: ExportedFiles | None = None
+    reason: str = ""
+    format: int = FORMAT
+
+
+def export_folder(exports: Path, model: ModelFiles, role: Role) -> Path:
+    """Return the folder of a model's export, named by the hash of everything that determines its vectors."""
+    identity = {"role": role, "weights": model.sha256, "configuration": model.configuration(), "settings": {}}
+    return exports / sha256_of_json(identity)[:32]
+
+
+def is_settled(folder: Path) -> bool:
+    """Return whether an export is whole, or failed with the versions of packages that are installed."""
+    record = read_record(folder)
+    if record is None:
+        return False
+    return is_intact(folder, record.files) if record.files else record.versions == installed_versions(PACKAGES)
+
+
+def read_record(folder: Path) -> ExportRecord | None:
+    """Return the record of an export; None where there is none that this version reads."""
+    try:
+        record: ExportRecord = parsed(ExportRecord, read_regular(folder / RECORD), extra="ignore")
+    except (OSError, ValueError, BadInputError) as error:
+        logger.debug("the export in %s is not used: %s", folder, error)
+        return None
+    return record if record.format == FORMAT else None
+
+
+def is_intact(folder: Path, files: ExportedFiles) -> bool:
+    """Return whether an export's files have the hashes of its record."""
+    try:
+        return (hash_of_file(folder / TOKENIZER), hash_of_file(folder / GRAPH)) == (files.tokenizer, files.graph)
+    except OSError:
+        return False
 
 
 class Row(NamedTuple):
@@ -54,13 +127,6 @@ class Row(NamedTuple):
 
     vector: Vectors  # (dimension,), empty if the model has none
     tokens: Vectors  # (tokens, dim)
-
-
-class TokenizedBatch(NamedTuple):
-    """A graph's inputs, each (texts, tokens)."""
-
-    inputs: Mapping[str, Matrix]
-    scored: NDArray[np.bool_]  # which tokens' vectors count
 
 
 class ExportedModel:
@@ -77,97 +143,54 @@ class ExportedModel:
         self._session = InferenceSession(str(folder / GRAPH), options, providers=["CPUExecutionProvider"])
         self._inputs = [value.name for value in self._session.get_inputs()]
         self._outputs = [value.name for value in self._session.get_outputs()]
-        self._tokenizer = cache(lambda max_length: _tokenizer(folder / TOKENIZER, files, max_length))
+        lengths = {files.query.max_length, files.document.max_length}
+        self._tokenizers = {length: _tokenizer(folder / TOKENIZER, files, length) for length in lengths}
 
     def run(self, texts: Sequence[Text], task: Task, prompt: str, with_tokens: bool) -> list[Row]:
         """Return the row of each text or pair, in their order; small batches run side by side.
 
         Raises `MissingError` if its numbers are not finite.
         """
-        rows: list[Any] = [None] * len(texts)
-
-        def work(batch: Sequence[int]) -> None:
-            made = self.run_batch([texts[index] for index in batch], task, prompt, with_tokens)
-            for index, row in zip(batch, made, strict=True):
-                rows[index] = row
-
         workers = usable_cores()
         batches = by_length([size(text) for text in texts], CPU_CHARACTERS, workers)
-        if len(batches) == 1:
-            work(batches[0])
-        else:
-            with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(work, batches))
-        return rows
+
+        def rows(batch: Sequence[int]) -> list[Row]:
+            return self.run_batch([texts[index] for index in batch], task, prompt, with_tokens)
+
+        return in_batches(batches, rows, workers if len(batches) > 1 else 1)
 
     def run_batch(self, texts: Sequence[Text], task: Task, prompt: str, with_tokens: bool) -> list[Row]:
         """Return the rows of a few texts, which are padded to the longest."""
-        batch = self.tokenized(texts, task, prompt)
+        max_length = self.files.query.max_length if task == "query" else self.files.document.max_length
+        prompted = [prompt + text if isinstance(text, str) else text for text in texts]
+        encodings = self._tokenizers[max_length].encode_batch(prompted)
+        mask = np.array([encoding.attention_mask for encoding in encodings], np.int64)
+        inputs = {
+            "input_ids": np.array([encoding.ids for encoding in encodings], np.int64),
+            "attention_mask": mask,
+            "token_type_ids": np.array([encoding.type_ids for encoding in encodings], np.int64),
+            "pooling_mask": mask,  # of graphs that earlier versions exported
+        }
         wanted = [name for name in self._outputs if name == VECTOR or with_tokens]
-        inputs = {name: batch.inputs[name] for name in self._inputs}
-        outputs = dict(zip(wanted, self._session.run(wanted, inputs), strict=True))
-        empty = np.empty((len(texts), 0), np.float32)
-        tokens = outputs.get(TOKENS, empty)
+        values = self._session.run(wanted, {name: inputs[name] for name in self._inputs})
+        outputs = dict(zip(wanted, values, strict=True))
+        none = np.empty(0, np.float32)
         rows = [
-            Row(vector, vectors[mask] if with_tokens else vectors)
-            for vector, vectors, mask in zip(outputs.get(VECTOR, empty), tokens, batch.scored, strict=True)
+            Row(vector, outputs[TOKENS][index][mask[index] > 0] if with_tokens else none)
+            for index, vector in enumerate(outputs[VECTOR])
         ]
         if not all(np.isfinite(row.vector).all() and np.isfinite(row.tokens).all() for row in rows):
             raise MissingError(f"the model gives numbers that are not finite: its weights are damaged, so {FETCH}")
         return rows
 
-    def tokenized(self, texts: Sequence[Text], task: Task, prompt: str) -> TokenizedBatch:
-        """Return the graph's inputs for texts."""
-        form = self.files.format_of(task)
-        prompted = [prompt + text if isinstance(text, str) else text for text in texts]
-        encodings = self._tokenizer(form.max_length).encode_batch(prompted)
-        ids = np.array([encoding.ids for encoding in encodings], np.int64)
-        mask = np.array([encoding.attention_mask for encoding in encodings], np.int64)
-        types = np.array([encoding.type_ids for encoding in encodings], np.int64)
-        scored = mask.astype(bool)
-        if form.expansion:
-            ids, mask, types, scored = expanded(ids, mask, types, form.expansion)
-        pooled = mask
-        if prompt and not self.files.pools_prompt:
-            starts = mask.argmax(axis=1)[:, None] + self._prompt_length(prompt)
-            pooled = mask * (np.arange(mask.shape[1]) >= starts)
-        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types, "pooling_mask": pooled}
-        return TokenizedBatch(inputs, scored & ~np.isin(ids, form.unscored))
-
-    def _prompt_length(self, prompt: str) -> int:
-        """Return the number of a prompt's tokens, a special one at its end not counted."""
-        ids = self._tokenizer(None).encode(prompt).ids
-        return len(ids) - (ids[-1] in self.files.special)
-
 
 def _tokenizer(path: Path, files: ExportedFiles, max_length: int | None) -> Tokenizer:
-    try:
-        with panics_raised():
-            tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises no other kind
-        raise MissingError(f"{path} is not a tokenizer ({first_line(error)}), so {FETCH}") from None
-    tokenizer.no_truncation()
+    tokenizer = read_tokenizer(path)
     if max_length is not None:
         tokenizer.enable_truncation(max_length, direction=files.truncation)
     padding = files.padding
     tokenizer.enable_padding(direction=padding.side, pad_id=padding.token, pad_type_id=padding.token_type)
     return tokenizer
-
-
-def expanded(
-    ids: Matrix, mask: Matrix, types: Matrix, expansion: QueryExpansion
-) -> tuple[Matrix, Matrix, Matrix, NDArray[np.bool_]]:
-    """Return ids, mask and types of queries with ColBERT's expansion, and which tokens' vectors count.
-
-    All are (queries, tokens). Padding beyond the expansion's length stays padding.
-    """
-    missing = max(0, expansion.length - ids.shape[1])
-    ids, mask, types = (np.pad(values, ((0, 0), (0, missing))) for values in (ids, mask, types))
-    filled = (mask == 0) & (np.arange(ids.shape[1]) < expansion.length)
-    scored = (mask == 1) | filled
-    if expansion.attend:
-        mask = np.where(filled, 1, mask)
-    return np.where(filled, expansion.token, ids), mask, types, scored
 
 
 class ExportedEncoder(TextEncoder):
@@ -207,25 +230,11 @@ class ExportedEncoder(TextEncoder):
         return Encoded(unit(vectors) if self._normalize else vectors, tokens)
 
 
-class ExportedColBERT:
-    """The token vectors of an exported ColBERT checkpoint; see `ExportedEncoder`."""
-
-    def __init__(self, model: ExportedModel, load_torch: Callable[[], TokenEncoder]) -> None:
-        self._model = model
-        self._torch = cache(load_torch)
-        self._candidates = 0
-
-    def query_tokens(self, texts: Sequence[str]) -> list[Vectors]:
-        """Return the token vectors of queries, with those of their expansion."""
-        return self._tokens(texts, "query")
-
-    def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
-        """Return the token vectors of passages, without those that the checkpoint masks."""
-        self._candidates += len(texts)
-        return self._torch().snippet_tokens(texts) if self._candidates > MANY else self._tokens(texts, "document")
-
-    def _tokens(self, texts: Sequence[str], task: Task) -> list[Vectors]:
-        return [row.tokens for row in self._model.run(texts, task, self._model.files.format_of(task).prompt, True)]
+def query_prompt(model: ModelFiles) -> str:
+    """Return the query prompt of a bi-encoder's folder, which may change: it is read each time."""
+    prompts = model.settings("config_sentence_transformers.json").get("prompts")
+    prompt = prompts.get("query") if isinstance(prompts, dict) else None
+    return prompt if isinstance(prompt, str) else ""
 
 
 DEFAULT = Trust()
@@ -258,18 +267,6 @@ def load_bi_encoder(files: ModelFiles, similarity: str, precision: str, exports:
 
     model = open_export(files, "bi-encoder", precision, exports)
     return ExportedEncoder(files, model, similarity, load_torch) if model else load_torch()
-
-
-def load_colbert(files: ModelFiles, precision: str, exports: Path | None) -> TokenEncoder:
-    """Return the token vectors of a ColBERT checkpoint; see `load_bi_encoder`."""
-
-    def load_torch() -> TokenEncoder:
-        from biorag.models.colbert import ColBERT
-
-        return ColBERT(files, precision)
-
-    model = open_export(files, "colbert", precision, exports)
-    return ExportedColBERT(model, load_torch) if model else load_torch()
 
 
 def load_reader(files: ModelFiles, precision: str, exports: Path | None) -> Reader:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -12,7 +11,7 @@ import torch
 
 from biorag.errors import MissingError
 from biorag.models.acceleration import reads_unpadded, unpadded
-from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, Text, balanced, by_length, size
+from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, Text, balanced, by_length, in_batches, size
 from biorag.models.formats.configuration import PASSAGE_PROMPTS
 from biorag.types import Vectors
 
@@ -43,31 +42,26 @@ def run(model: Any, texts: Sequence[Text], task: Task | None, rows: Callable[[Fe
     """
     if not texts:
         return []
-    workers = torch.get_num_threads() if model.device.type == "cpu" else 1
+    cpu = model.device.type == "cpu"
+    workers = torch.get_num_threads() if cpu else 1
     without_padding = task == "document" and reads_unpadded(model)
-    results: list[Any] = [None] * len(texts)
 
-    def work(batch: Sequence[int]) -> None:
+    def work(batch: Sequence[int]) -> Sequence[T]:
         features = _features(model, [texts[index] for index in batch], task)
         with torch.inference_mode():
             features = unpadded(features) if without_padding else features
-            batch_results = rows(_finite(model(features, task=task)))[: len(batch)]
-        for index, result in zip(batch, batch_results, strict=True):
-            results[index] = result
+            return rows(_finite(model(features, task=task)))[: len(batch)]
 
     lengths = [size(text) for text in texts]
     if without_padding:
         batches = balanced(lengths, UNPADDED_CHARACTERS, workers)
     else:
-        batches = by_length(lengths, CPU_CHARACTERS if model.device.type == "cpu" else GPU_CHARACTERS, workers)
+        batches = by_length(lengths, CPU_CHARACTERS if cpu else GPU_CHARACTERS, workers)
     model.eval()
     if workers == 1 or (len(batches) == 1 and sum(lengths) > SHORT):
-        for batch in batches:
-            work(batch)
-    else:
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            list(pool.map(work, batches))
-        torch.set_num_threads(workers)  # threads started later take over the last number set, in whatever thread
+        return in_batches(batches, work, 1)
+    results = in_batches(batches, work, workers, initializer=torch.set_num_threads, initargs=(1,))
+    torch.set_num_threads(workers)  # threads started later take over the last number set, in whatever thread
     return results
 
 

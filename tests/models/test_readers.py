@@ -15,10 +15,9 @@ from biorag import engine
 from biorag.engine import load_checker, load_chooser, load_reader
 from biorag.errors import MissingError
 from biorag.models.cross_encoder import CrossEncoderReader
-from biorag.models.exported import ExportedReader, open_reader
+from biorag.models.exported import GRAPH, RECORD, ExportedReader, open_reader
 from biorag.models.exported import load_reader as load_exported
 from biorag.models.exporting import LARGEST_DIFFERENCE, export_model, write_export
-from biorag.models.exports import GRAPH, RECORD
 from biorag.models.finding import STARTER_ENCODER, find_encoder
 from biorag.models.labels import TRUST, label_columns
 from biorag.settings.settings import Settings

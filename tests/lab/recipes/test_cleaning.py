@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from biorag.lab.recipes.steps import Step, StepsRun
-from biorag.models.exports import export_folder
+from biorag.models.exported import export_folder
 from biorag.models.finding import find_encoder
 from biorag.utils.files import copy_sparse
 from biorag.utils.locks import DirectoryLock
