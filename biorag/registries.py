@@ -365,7 +365,7 @@ GENERATORS = Registry(
     "generator",
     SourceKind(
         "llama",
-        ".generators.gguf:GgufSource",
+        ".generators.source:GgufSource",
         "a model in this process",
         written="'starter', a GGUF path, hf:OWNER/REPO/FILE",
         extra="llama",

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from biorag.models.acceleration import MODULES, pools_prompt
 from biorag.models.batches import Task, Text
 from biorag.models.cross_encoder import load_reader_model, probabilities
 from biorag.models.exported import (
@@ -36,7 +35,7 @@ from biorag.models.exported import (
     query_prompt,
 )
 from biorag.models.finding import ModelFiles, first_line
-from biorag.models.inference import prompt_of, token_vectors
+from biorag.models.inference import MODULES, pools_prompt, prompt_of, token_vectors
 from biorag.models.loading import load_model
 from biorag.models.token_projection import unit
 from biorag.types import LABELS

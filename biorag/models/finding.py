@@ -285,10 +285,9 @@ def _adapted_hashes(folder: Path) -> dict[str, str]:
 
 
 def _from_hub(repo: str, revision: str | None, fetch: bool, patterns: Sequence[str] = HUB_PATTERNS) -> Path:
-    from huggingface_hub import get_token, snapshot_download
+    from huggingface_hub import snapshot_download
 
-    remember(get_token() or "")
-    _bound_hub()
+    _prepare_hub()
     try:
         return Path(
             snapshot_download(
@@ -320,21 +319,22 @@ def accept_licence(repo: str) -> str:
 
 def require_access(repo: str) -> None:
     """Raise `MissingError` if a gated model is not on this machine and the hub does not give it to this account."""
-    from huggingface_hub import auth_check, get_token, try_to_load_from_cache
+    from huggingface_hub import auth_check, try_to_load_from_cache
 
     if isinstance(try_to_load_from_cache(repo, "config.json"), str):
         return
-    remember(get_token() or "")
+    _prepare_hub()
     try:
         auth_check(repo)
     except Exception as error:  # as above
         raise MissingError(f"the hub does not give {repo!r} ({first_line(error)}): {accept_licence(repo)}") from None
 
 
-def _bound_hub() -> None:
-    """Let the hub's client read no list of files beyond `LARGEST_LIST`; the files themselves go to the disk."""
-    from huggingface_hub import get_session
+def _prepare_hub() -> None:
+    """Keep the hub's token out of messages, and let its client read no list of files beyond `LARGEST_LIST`."""
+    from huggingface_hub import get_session, get_token
 
+    remember(get_token() or "")
     hooks = getattr(get_session(), "event_hooks", None)
     if hooks is not None and _read_list not in hooks["response"]:
         get_session().event_hooks = {**hooks, "response": [*hooks["response"], _read_list]}
@@ -351,10 +351,9 @@ def _read_list(response: Any) -> None:
 
 
 def _gguf_from_hub(spec: str) -> Path:
-    from huggingface_hub import get_token, hf_hub_download
+    from huggingface_hub import hf_hub_download
 
-    remember(get_token() or "")
-    _bound_hub()
+    _prepare_hub()
     repo, _, file = spec.rpartition("/")
     try:
         return Path(hf_hub_download(repo, file))

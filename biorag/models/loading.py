@@ -13,9 +13,9 @@ from transformers.utils import logging as transformers_logging
 
 from biorag.errors import MissingError
 from biorag.models import resources
-from biorag.models.acceleration import drop_padding, prepack
 from biorag.models.adapter import read_changes
 from biorag.models.finding import ModelFiles, first_line
+from biorag.models.inference import drop_padding, prepack
 from biorag.utils.cores import usable_cores
 from biorag.utils.panics import panics_raised
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,23 @@ from biorag.utils.files import make_folder, sha256_of, sha256_of_json, write_jso
 from biorag.utils.parsing import parsed_file
 
 SETTINGS = "config_sentence_transformers.json"
+
+
+def written_once(home: Path, sources: Sequence[ModelFiles], changes: Any, write: Callable[[Path], None]) -> ModelFiles:
+    """Return the encoder that `write` makes of others in a folder of `home`, once.
+
+    The folder is named by the models, and by a hash of them and of the `changes` to them, values of JSON.
+    """
+    names = "+".join(re.sub(r"[^A-Za-z0-9._-]", "-", Path(files.id).name) for files in sources)
+    folder = home / f"{names[:150]}-{sha256_of_json(changes)[:12]}"
+    if not folder.is_dir():
+        make_folder(home)
+        with tempfile.TemporaryDirectory(dir=home, prefix=".") as scratch:
+            draft = Path(scratch) / "model"
+            write(draft)
+            if not folder.is_dir():  # another process may have been faster
+                draft.rename(folder)
+    return find_encoder(str(folder))
 
 
 def check_keeps_prompt(files: ModelFiles, instead: str) -> None:
@@ -35,16 +52,8 @@ def prompted(files: ModelFiles, prompts: Mapping[str, str], home: Path) -> Model
     Raises `MissingError` if the model cannot keep a prompt.
     """
     check_keeps_prompt(files, "leave --instruct out")
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", Path(files.id).name)
-    folder = home / f"{name[:150]}-{sha256_of_json([files.sha256, files.configuration(), dict(prompts)])[:12]}"
-    if not folder.is_dir():
-        make_folder(home)
-        with tempfile.TemporaryDirectory(dir=home, prefix=".") as scratch:
-            draft = Path(scratch) / "model"
-            copy_prompted(files, draft, prompts)
-            if not folder.is_dir():  # another process may have been faster
-                draft.rename(folder)
-    return find_encoder(str(folder))
+    changes = [files.sha256, files.configuration(), dict(prompts)]
+    return written_once(home, [files], changes, lambda folder: copy_prompted(files, folder, prompts))
 
 
 def copy_prompted(files: ModelFiles, folder: Path, prompts: Mapping[str, str]) -> None:

@@ -26,7 +26,7 @@ from sentence_transformers.util import all_gather, cos_sim, dot_score, get_rank
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from biorag.models.acceleration import reads_unpadded, unpadded
+from biorag.models.inference import reads_unpadded, unpadded
 from biorag.registries import NEGATIVES
 from biorag.settings.training import TrainingSettings
 from biorag.training.run_directory import process_count

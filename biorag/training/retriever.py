@@ -19,9 +19,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from biorag.errors import BadInputError, UsageError
-from biorag.models.acceleration import drop_padding
 from biorag.models.finding import ADAPTER, ModelFiles
-from biorag.models.inference import prompt_of
+from biorag.models.inference import drop_padding, prompt_of
 from biorag.models.loading import input_modules
 from biorag.settings.section import ONCE
 from biorag.settings.settings import Settings

@@ -18,10 +18,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
 
 from biorag.errors import MissingError, UsageError
+from biorag.models import conversion
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.conversion import convert
 from biorag.models.finding import find_encoder, weights_hash
-from biorag.models.formats import pickles
 from biorag.utils.apart import LONGEST_REPLY, ApartError, run_in_subprocess
 from tests.child_targets import aborting, endless, unpacking
 from tests.cli import done, failed, invoke
@@ -102,7 +102,7 @@ def converted(values, tmp_path):
     """Return the tensors of a pickled file after its conversion."""
     source, target = tmp_path / "pytorch_model.bin", tmp_path / "model.safetensors"
     source.write_bytes(values) if isinstance(values, bytes) else torch.save(values, source)
-    pickles.convert_file(source, target)
+    conversion.convert_file(source, target)
     return load_file(target)
 
 
@@ -192,11 +192,11 @@ def test_a_hostile_file_ends_in_one_sentence_and_leaves_nothing(tmp_path, name):
     [(unpacking, r"ended the process .*exit code 1"), (endless, "took more than 2 seconds"), (aborting, "SIGABRT")],
 )
 def test_memory_time_and_crashes_are_bounded(tmp_path, monkeypatch, target, said):
-    monkeypatch.setattr(pickles, "_convert", target)
-    monkeypatch.setattr(pickles, "SECONDS", 2 if target is endless else 600)
+    monkeypatch.setattr(conversion, "_convert", target)
+    monkeypatch.setattr(conversion, "SECONDS", 2 if target is endless else 600)
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")
     with pytest.raises(MissingError, match=said):
-        pickles.convert_file(tmp_path / "pytorch_model.bin", tmp_path / "model.safetensors")
+        conversion.convert_file(tmp_path / "pytorch_model.bin", tmp_path / "model.safetensors")
 
 
 @pytest.mark.slow

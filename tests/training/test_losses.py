@@ -11,8 +11,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.multi_vector_encoder.scoring import colbert_scores
 from torch import nn
 
-from biorag.models.acceleration import drop_padding, reads_unpadded
 from biorag.models.finding import find_encoder
+from biorag.models.inference import drop_padding, reads_unpadded
 from biorag.settings.settings import Settings
 from biorag.training.data import Split
 from biorag.training.losses import SIMILARITIES, MaskedLoss, MaskedSimilarity, TokenLoss, _numbers, mean_maxsim

@@ -39,6 +39,8 @@ SIDES = (
     *("hidden_dim", "ffn_dim", "d_ff", "d_kv", "head_dim", "embed_dim", "n_embd", "n_inner", "n_head"),
     *("encoder_ffn_dim", "decoder_ffn_dim", "projection_dim", "word_embedding_dimension", "in_features"),
     *("out_features", "num_attention_heads", "num_key_value_heads", "num_heads", "n_heads"),
+    *("type_vocab_size", "num_labels", "num_experts", "num_local_experts", "n_routed_experts"),
+    *("chunk_size_feed_forward", "relative_attention_num_buckets", "moe_intermediate_size"),
 )
 LAYERS = (
     *("num_hidden_layers", "n_layers", "num_layers", "n_layer", "num_decoder_layers", "encoder_layers"),
@@ -46,11 +48,6 @@ LAYERS = (
 )
 LONGEST_TEXT = 2**21  # positions
 LENGTHS = ("max_position_embeddings", "max_seq_length", "query_length", "document_length", "n_positions")
-# Sizes that may be 0.
-COUNTS = (
-    *("type_vocab_size", "num_labels", "num_experts", "num_local_experts", "n_routed_experts"),
-    *("chunk_size_feed_forward", "relative_attention_num_buckets", "moe_intermediate_size"),
-)
 # Settings by which a library would read a tokenizer, or a part of the model, elsewhere than in the model's folder.
 ELSEWHERE = ("tokenizer_name_or_path", "subfolder", "gguf_file")
 
@@ -170,23 +167,20 @@ def _check_sizes(path: Path, settings: Mapping[str, Any], tensors: list[Tensor])
     """Refuse sizes that the weights do not support: a library allocates missing weights."""
     if not tensors:
         return
-    largest = max((side for tensor in tensors for side in tensor.shape), default=0)
+    largest = 2 * max((side for tensor in tensors for side in tensor.shape), default=0)
     bounds = {
-        **dict.fromkeys(SIDES, (1, 2 * largest)),
-        **dict.fromkeys(COUNTS, (0, 2 * largest)),
-        **dict.fromkeys(LAYERS, (0, len(tensors))),
-        **dict.fromkeys(LENGTHS, (0, LONGEST_TEXT)),
-        **dict.fromkeys((name for name in settings if name.endswith("token_id")), (-1, 2 * largest)),
+        **dict.fromkeys((*SIDES, *(name for name in settings if name.endswith("token_id"))), largest),
+        **dict.fromkeys(LAYERS, len(tensors)),
+        **dict.fromkeys(LENGTHS, LONGEST_TEXT),
     }
     for name in bounds.keys() & settings.keys():
-        least, most = bounds[name]
-        values = settings[name] if isinstance(settings[name], list) else [settings[name]]
-        for size in values:
-            if size is not None and (not isinstance(size, int) or not least <= size <= most):
+        sizes = settings[name] if isinstance(settings[name], list) else [settings[name]]
+        for size in sizes:
+            if size is not None and (not isinstance(size, int) or not -1 <= size <= bounds[name]):
                 shown = f"{size:,}" if isinstance(size, int | float) else f"{size!r:.80}"
                 raise _refused(path, f"sets {name} to {shown}, which its weights do not support")
     labels = settings.get("id2label")
-    if isinstance(labels, dict) and len(labels) > 2 * largest:
+    if isinstance(labels, dict) and len(labels) > largest:
         raise _refused(path, f"names {len(labels):,} labels, which its weights do not support")
 
 
