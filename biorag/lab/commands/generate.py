@@ -45,8 +45,7 @@ class GeneratedOutput:
 
     def job(self, settings: Settings, texts: int, max_tokens: int, temperature: float) -> GenerationJob:
         """Return the run that draws so many texts of a subject."""
-        from biorag.lab.synthesis.drafts import GenerationJob
-        from biorag.lab.synthesis.writers import Draws
+        from biorag.lab.synthesis.drafts import Draws, GenerationJob
 
         draws = Draws(texts, max_tokens, temperature, settings.seed)
         return GenerationJob(settings, self.out, draws, self.template, show.progress)

@@ -68,30 +68,29 @@ def _tuned(
 ) -> dict[str, Any]:
     require("prompts")
     from biorag.corpus.datasets import load_dataset
-    from biorag.lab.synthesis.writers import Draws
-    from biorag.lab.tuning.evolution import BUDGETS, PromptQuestions, SearchEffort
-    from biorag.lab.tuning.prompt import ReflectionModel, tune_prompt
+    from biorag.lab.synthesis.drafts import Draws
+    from biorag.lab.tuning.prompt import BUDGETS, PromptQuestions, ReflectionModel, SearchEffort, tune_prompt
     from biorag.models.prompted import check_keeps_prompt
     from biorag.prompts.template import load_template
     from biorag.training.held_out import TRAINING
 
     check_name("--budget", search.budget, BUDGETS)
     budget = BUDGETS[search.budget]
+    effort = SearchEffort(search.questions or budget.questions, budget.minibatch, search.calls or budget.calls)
     settings = settings.replace(mode="dense", rerank=False)
-    split = divided.split(TRAINING, settings, line, "")
-    questions = PromptQuestions.draw(load_dataset(dataset), split, search.questions or budget.questions)
+    questions = PromptQuestions.draw(
+        load_dataset(dataset), divided.split(TRAINING, settings, line, ""), effort.questions
+    )
     with open_index(settings) as opened:
         if search.write:
             check_keeps_prompt(encoder_files(settings, opened.manifest), "give --no-write")
         template = load_template("reflection", search.template, "examples", ("instruction", "examples"))
         draws = Draws(1, search.instruction_tokens, search.temperature, settings.seed)
         reflection = ReflectionModel(open_generator(settings), template, draws)
-        calls = search.calls or budget.metric_calls(len(questions.validation))
         show.err.print(
-            f"about {calls:,} metric calls, one searched question each, and at most "
-            f"{-(-calls // (2 * budget.minibatch)):,} replies of {reflection.model.generator.name}"
+            f"about {effort.calls:,} metric calls, one searched question each, and at most "
+            f"{-(-effort.calls // (2 * effort.minibatch)):,} replies of {reflection.model.generator.name}"
         )
-        effort = SearchEffort(calls, budget.minibatch, settings.seed)
         return tune_prompt(out, opened, questions, reflection, effort, search.write, show.progress)
 
 

@@ -16,12 +16,21 @@ from typing import Any
 
 from biorag.engine import open_passages
 from biorag.generators.source import open_generator
-from biorag.lab.synthesis.drafts import GenerationJob, Tally, on_one_line, passage_fault
-from biorag.lab.synthesis.writers import DraftForm, PromptedWriter, about, free_texts
+from biorag.lab.synthesis.drafts import (
+    DraftFilter,
+    DraftForm,
+    GenerationJob,
+    PromptedWriter,
+    Tally,
+    about,
+    free_texts,
+    on_one_line,
+    passage_fault,
+)
 from biorag.prompts.template import FIELDS, Template, load_template
 from biorag.training.data import SYNTHETIC
 from biorag.training.negatives.mining import kept_fields
-from biorag.training.rows import normalised, read_rows, sha256_of
+from biorag.training.rows import read_rows, sha256_of
 from biorag.types import Generation, Prompt, Snippet, TrainingRow
 
 
@@ -38,64 +47,56 @@ class MinedPair:
         return hashlib.blake2b(texts.encode(), digest_size=16).hexdigest()
 
 
-def draft_form(template: Template) -> DraftForm[MinedPair]:
-    """Return the form of a draft: a passage, written from the positive and the mined negatives in turn."""
+def generate_negatives(job: GenerationJob, paths: Sequence[Path], name: str | None) -> Tally:
+    """Generate hard negatives of training rows; BEIR folders' passages may come from the named index."""
+    job.check("--per-row")
+    with open_passages(job.settings, name) as fetch:
+        rows, _ = read_rows(paths, fetch)
+    pairs = list(map(MinedPair, rows))
+    template = load_template("negative", job.template, known=(*FIELDS, "instruction"))
+    opened = open_generator(job.settings)
+    identity = {
+        "rows": sha256_of([pair.id, *_ids(pair.row)] for pair in pairs),
+        "generator": opened.identity,
+        "prompt": template.sha256,
+    }
 
-    def prompts(pair: MinedPair, number: int) -> Iterator[Prompt]:
-        mined, asked = pair.row.negatives, template.bound("instruction", pair.row.instruction)
-        shown = [pair.row.positive, *([mined[number % len(mined)]] if mined else [])]
-        return about(asked, pair.row.query, [Snippet(str(number), "", text) for number, text in enumerate(shown)])
+    def begin() -> tuple[list[MinedPair], Tally, PromptedWriter]:
+        unmined = sum(not pair.row.negatives for pair in pairs)
+        counts = {"pairs": len(pairs), "unmined": unmined, "negatives": 0, "without": 0, "near_copies": 0}
+        return pairs, counts, PromptedWriter(opened.generator, draft_form(template), job.draws, opened.at_a_time)
 
-    return DraftForm(free_texts("passage"), prompts, "passage")
-
-
-def negative_rows(
-    subject: MinedPair, drafts: Sequence[Generation], tally: Tally, seen: set[str], examples: str
-) -> Iterator[dict[str, Any]]:
-    """Yield the subject's row with the negatives that were written for it, if there is one.
-
-    Copies of the prompt's `examples` are dropped.
-    """
-    row = subject.row
-    texts = []
-    for draft in drafts:
-        passage = on_one_line(draft.text)
-        fault = passage_fault(passage, draft.capped, (row.query, row.positive, *row.negatives, examples))
-        if not fault and normalised(passage) in seen:
-            fault = "duplicates"
-        if fault:
-            tally[fault] += 1
-            continue
-        seen.add(normalised(passage))
-        texts.append(passage)
-    tally["negatives"] += len(texts)
-    tally["without"] += not texts
-    if texts:
-        numbered = {f"negative_{number}": text for number, text in enumerate(texts, 1)}
-        yield {"query": row.query, "positive": row.positive, **numbered, "kind": SYNTHETIC, **kept_fields(row)}
+    return job.generate("Writing negatives", identity, partial(negative_rows, examples=template.system), begin)
 
 
 def _ids(row: TrainingRow) -> list[str]:
     return [row.query_id, row.positive_id, *filter(None, [row.instruction])]
 
 
-def generate_negatives(job: GenerationJob, paths: Sequence[Path], name: str | None) -> Tally:
-    """Generate hard negatives of training rows; BEIR folders' passages may come from the named index."""
-    job.check("--per-row")
-    with open_passages(job.settings, name) as fetch:
-        rows, _ = read_rows(paths, fetch)
-    subjects = [MinedPair(row) for row in rows]
-    template = load_template("negative", job.template, known=(*FIELDS, "instruction"))
-    opened = open_generator(job.settings)
-    identity = {
-        "rows": sha256_of([pair.id, *_ids(pair.row)] for pair in subjects),
-        "generator": opened.identity,
-        "prompt": template.sha256,
-    }
+def draft_form(template: Template) -> DraftForm:
+    """Return the form of a draft: a passage, written from the positive and the mined negatives in turn."""
 
-    def begin() -> tuple[list[MinedPair], Tally, PromptedWriter[MinedPair]]:
-        unmined = sum(not subject.row.negatives for subject in subjects)
-        counts = {"pairs": len(subjects), "unmined": unmined, "negatives": 0, "without": 0, "near_copies": 0}
-        return subjects, counts, PromptedWriter(opened.generator, draft_form(template), job.draws, opened.at_a_time)
+    def prompts(pair: MinedPair, number: int) -> Iterator[Prompt]:
+        mined, filled = pair.row.negatives, template.bound("instruction", pair.row.instruction)
+        shown = [pair.row.positive, *([mined[number % len(mined)]] if mined else [])]
+        return about(filled, pair.row.query, [Snippet(str(number), "", text) for number, text in enumerate(shown)])
 
-    return job.generate("Writing negatives", identity, partial(negative_rows, examples=template.system), begin)
+    return DraftForm(free_texts("passage"), prompts, "passage")
+
+
+def negative_rows(
+    subject: MinedPair, drafts: Sequence[Generation], accepted: DraftFilter, examples: str
+) -> Iterator[dict[str, Any]]:
+    """Yield the subject's row with the negatives that were written for it, if there is one.
+
+    Copies of the prompt's `examples` are dropped.
+    """
+    row = subject.row
+    others = (row.query, row.positive, *row.negatives, examples)
+    passages = [(on_one_line(draft.text), draft.capped) for draft in drafts]
+    negatives = [text for text, capped in passages if accepted.accepts(passage_fault(text, capped, others), text)]
+    accepted.tally["negatives"] += len(negatives)
+    accepted.tally["without"] += not negatives
+    if negatives:
+        numbered = {f"negative_{number}": text for number, text in enumerate(negatives, 1)}
+        yield {"query": row.query, "positive": row.positive, **numbered, "kind": SYNTHETIC, **kept_fields(row)}

@@ -9,15 +9,25 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from biorag.corpus.sentences import sentences
 from biorag.engine import open_snippets
 from biorag.errors import UsageError
 from biorag.generators.source import open_generator
-from biorag.lab.synthesis.drafts import GenerationJob, Tally, on_one_line
-from biorag.lab.synthesis.writers import DraftForm, PromptedWriter, Seq2SeqWriter, Writer, about, free_texts
+from biorag.lab.synthesis.drafts import (
+    DraftFilter,
+    DraftForm,
+    GenerationJob,
+    PromptedWriter,
+    Seq2SeqWriter,
+    Tally,
+    Writer,
+    about,
+    free_texts,
+    on_one_line,
+)
 from biorag.models.finding import find_encoder
 from biorag.prompts.template import FIELDS, Template, load_template
 from biorag.training.rows import normalised
@@ -25,78 +35,10 @@ from biorag.types import Generation, Snippet
 from biorag.utils.versions import installed_versions
 
 KIND = "generated"
-LEAST_CHARACTERS = 40
-LEAST_WORDS = 3
+LEAST_CHARACTERS = 40  # of a snippet
+LEAST_WORDS = 3  # of a question
 SEQ2SEQ = "seq2seq:"
 SEQ2SEQ_BATCH = 16
-
-
-def is_long_enough(snippet: Snippet) -> bool:
-    """Return whether a snippet has text enough for a question."""
-    return len(snippet.contents) >= LEAST_CHARACTERS
-
-
-def draw(
-    snippets: Iterable[Snippet], limit: int | None, seed: int, suits: Callable[[Snippet], bool] = is_long_enough
-) -> tuple[list[Snippet], int]:
-    """Return the snippets to write texts for, and how many were skipped as unsuitable.
-
-    With a limit they are those whose ids hash lowest with the seed, in that order: a larger limit adds to a
-    smaller one's. Without one they are all, in their order.
-    """
-    skipped = 0
-
-    def suitable() -> Iterator[Snippet]:
-        nonlocal skipped
-        for snippet in snippets:
-            if suits(snippet):
-                yield snippet
-            else:
-                skipped += 1
-
-    def by_hash(snippet: Snippet) -> bytes:
-        return hashlib.blake2b(json.dumps([seed, snippet.id]).encode(), digest_size=16).digest()
-
-    chosen = list(suitable()) if limit is None else heapq.nsmallest(limit, suitable(), by_hash)
-    return chosen, skipped
-
-
-def draft_form(template: Template) -> DraftForm[Snippet]:
-    """Return the form of a draft: one question that the snippet answers."""
-    return DraftForm(free_texts("question"), lambda snippet, _: about(template, "", [snippet]), "question")
-
-
-def question_rows(
-    subject: Snippet, drafts: Sequence[Generation], tally: Tally, seen: set[str]
-) -> Iterator[dict[str, Any]]:
-    """Yield a row for each question without a fault, with the snippet that answers it."""
-    for draft in drafts:
-        question = as_question(draft.text)
-        if fault := _fault(question, draft.capped, subject, seen):
-            tally[fault] += 1
-            continue
-        seen.add(normalised(question))
-        yield {"query": question, "positive": subject.contents, "kind": KIND, "positive_id": subject.document}
-
-
-def as_question(text: str) -> str:
-    """Return a reply on one line, up to its first question mark: small models keep writing after it."""
-    question, mark, _ = on_one_line(text).partition("?")
-    return question + mark
-
-
-def _fault(question: str, capped: bool, snippet: Snippet, seen: set[str]) -> str | None:
-    """Return the name of the count of a question's fault; None if it has none."""
-    words = normalised(question)
-    if not words:
-        return "empty"
-    if len(words.split()) < LEAST_WORDS:
-        return "short"
-    if capped and not question.endswith("?"):
-        return "cut"
-    if words in map(normalised, (snippet.title, snippet.content, *sentences(snippet.content))):
-        return "copied"
-    return "duplicates" if words in seen else None
 
 
 def generate_questions(
@@ -114,9 +56,9 @@ def generate_questions(
     """
     job.check("--per-snippet")
     with open_snippets(job.settings, corpus, name) as (source, snippets):
-        writer, writer_identity = _question_writer(job, model, dataset)
+        writer, writer_identity = _seq2seq_writer(job, model) if model else _prompted_writer(job, dataset)
 
-        def begin() -> tuple[list[Snippet], Tally, Writer[Snippet]]:
+        def begin() -> tuple[list[Snippet], Tally, Writer]:
             chosen, too_short = draw(snippets, limit, job.draws.seed)
             return chosen, {"snippets": len(chosen), "too_short": too_short}, writer
 
@@ -124,19 +66,20 @@ def generate_questions(
         return job.generate("Writing questions", identity, question_rows, begin)
 
 
-def _question_writer(
-    job: GenerationJob, model: str | None, dataset: str | None
-) -> tuple[Writer[Snippet], dict[str, Any]]:
-    """Return the writer of questions, and its part of the identity."""
-    if model is None:
-        if dataset:
-            template = load_template("question_of", job.template, "documents", (*FIELDS, "dataset"))
-            template = template.bound("dataset", dataset)
-        else:
-            template = load_template("question", job.template, needed="documents")
-        opened = open_generator(job.settings)
-        writer = PromptedWriter(opened.generator, draft_form(template), job.draws, opened.at_a_time)
-        return writer, {"generator": opened.identity, "prompt": template.sha256}
+def _prompted_writer(job: GenerationJob, dataset: str | None) -> tuple[Writer, dict[str, Any]]:
+    """Return the writer that asks the configured generator, and its part of the identity."""
+    if dataset:
+        template = load_template("question_of", job.template, "documents", (*FIELDS, "dataset"))
+        template = template.bound("dataset", dataset)
+    else:
+        template = load_template("question", job.template, needed="documents")
+    opened = open_generator(job.settings)
+    writer = PromptedWriter(opened.generator, draft_form(template), job.draws, opened.at_a_time)
+    return writer, {"generator": opened.identity, "prompt": template.sha256}
+
+
+def _seq2seq_writer(job: GenerationJob, model: str) -> tuple[Writer, dict[str, Any]]:
+    """Return the writer that samples from a sequence-to-sequence model, and its part of the identity."""
     if not model.startswith(SEQ2SEQ):
         raise UsageError(f"--model {model!r} is not of a known kind: write {SEQ2SEQ}ID, or name a generator with --llm")
     from biorag.generators.seq2seq import Seq2SeqGenerator
@@ -148,3 +91,58 @@ def _question_writer(
         "versions": installed_versions(),
     }
     return Seq2SeqWriter(Seq2SeqGenerator(files, precision), job.draws, SEQ2SEQ_BATCH), identity
+
+
+def draw(snippets: Iterable[Snippet], limit: int | None, seed: int) -> tuple[list[Snippet], int]:
+    """Return the snippets to write questions for, and how many were skipped as too short.
+
+    With a limit they are those whose ids hash lowest with the seed, in that order: a larger limit adds to a
+    smaller one's. Without one they are all, in their order.
+    """
+    skipped = 0
+
+    def long_enough() -> Iterator[Snippet]:
+        nonlocal skipped
+        for snippet in snippets:
+            if len(snippet.contents) >= LEAST_CHARACTERS:
+                yield snippet
+            else:
+                skipped += 1
+
+    def by_hash(snippet: Snippet) -> bytes:
+        return hashlib.blake2b(json.dumps([seed, snippet.id]).encode(), digest_size=16).digest()
+
+    chosen = list(long_enough()) if limit is None else heapq.nsmallest(limit, long_enough(), by_hash)
+    return chosen, skipped
+
+
+def draft_form(template: Template) -> DraftForm:
+    """Return the form of a draft: one question that the snippet answers."""
+    return DraftForm(free_texts("question"), lambda snippet, _: about(template, "", [snippet]), "question")
+
+
+def question_rows(subject: Snippet, drafts: Sequence[Generation], accepted: DraftFilter) -> Iterator[dict[str, Any]]:
+    """Yield a row for each question without a fault, with the snippet that answers it."""
+    for draft in drafts:
+        question = as_question(draft.text)
+        if accepted.accepts(_fault(question, draft.capped, subject), question):
+            yield {"query": question, "positive": subject.contents, "kind": KIND, "positive_id": subject.document}
+
+
+def as_question(text: str) -> str:
+    """Return a reply on one line, up to its first question mark: small models keep writing after it."""
+    question, mark, _ = on_one_line(text).partition("?")
+    return question + mark
+
+
+def _fault(question: str, capped: bool, snippet: Snippet) -> str | None:
+    """Return the name of the count of a question's fault; None if it has none."""
+    words = normalised(question)
+    if not words:
+        return "empty"
+    if len(words.split()) < LEAST_WORDS:
+        return "short"
+    if capped and not question.endswith("?"):
+        return "cut"
+    copied = words in map(normalised, (snippet.title, snippet.content, *sentences(snippet.content)))
+    return "copied" if copied else None

@@ -338,7 +338,7 @@ def test_a_tiny_model_is_of_the_architecture_and_found_by_its_id(id, tmp_path, m
 
 def test_a_stand_in_server_replies_in_the_schema_and_knows_its_model():
     from biorag.generators.server import ServerGenerator
-    from biorag.lab.synthesis.writers import free_texts
+    from biorag.lab.synthesis.drafts import free_texts
     from biorag.utils.network import Server as Reached
 
     described = RecipeServer(what="a model", url="http://x", model="m")

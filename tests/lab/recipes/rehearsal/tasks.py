@@ -6,7 +6,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from biorag.lab.mteb import run
+from biorag.lab.mteb import tasks as named_tasks
 from tests.lab.recipes.rehearsal.inputs import texts
 
 QUERIES = 3
@@ -16,7 +16,7 @@ SCORES = 6  # of sentence pairs
 
 def use_stand_ins() -> None:
     """Let `biorag bench mteb` in this process find its named tasks' data loaded."""
-    chosen_tasks = run.chosen_tasks
+    chosen_tasks = named_tasks.chosen_tasks
 
     def filled(*asked: Any) -> list[Any]:
         tasks = chosen_tasks(*asked)
@@ -24,7 +24,7 @@ def use_stand_ins() -> None:
             _fill(task)
         return tasks
 
-    vars(run)["chosen_tasks"] = filled
+    vars(named_tasks)["chosen_tasks"] = filled
 
 
 def _fill(task: Any) -> None:

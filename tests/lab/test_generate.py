@@ -21,7 +21,6 @@ COUNTS = {
     *("generated", "rows", "empty", "short", "cut", "copied", "duplicates", "resumed"),
     *("prompt_tokens", "completion_tokens", "out", "seconds"),
 }
-BATCH = 16  # subjects written for together by a server; a killed run resumes after whole batches
 
 
 @pytest.fixture
@@ -109,7 +108,6 @@ def test_the_filter_keeps_what_search_finds(generate, invoke, demo_home, tmp_pat
         {"query": f"what of {one['title'].split()[-1]}?", "positive": one["contents"], "positive_id": one["id"]}
         for one in snippets
     ]
-    rows.append({"query": "what about fever?", "positive": "Nowhere.", "positive_id": "nowhere"})
     path, out = tmp_path / "rows.jsonl", tmp_path / "kept.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     report = generate("filter", path, "--keep-top", 1, "--out", out)
@@ -118,26 +116,16 @@ def test_the_filter_keeps_what_search_finds(generate, invoke, demo_home, tmp_pat
     expected = [row for row, id in zip(rows, best, strict=True) if row["positive_id"] == id]
     assert lines(out) == expected
     assert 0 < len(expected) < 40
-    assert {**report, "seconds": 0} == {
-        "out": str(out),
-        "keep_top": 1,
-        "read": 41,
-        "kept": len(expected),
-        "below": 40 - len(expected),
-        "absent": 1,
-        "empty": 0,
-        "share_kept": round(len(expected) / 41, 4),
-        "seconds": 0,
-    }
+    counts = {"read": 40, "kept": len(expected), "below": 40 - len(expected), "absent": 0, "empty": 0}
+    share = round(len(expected) / 40, 4)
+    assert {**report, "seconds": 0} == {"out": str(out), "keep_top": 1, **counts, "share_kept": share, "seconds": 0}
     (tmp_path / "link.jsonl").symlink_to(path)
-    for same in (path, path.parent / "." / ".." / path.parent.name / path.name, tmp_path / "link.jsonl"):
+    for same in (path, tmp_path / "link.jsonl"):
         failed(invoke("filter", path, "--out", same), 2, "name another file")
     failed(invoke("filter", path, "--mode", "bm25", "--out", out), 2, "'bm25'", "dense, hybrid")
     failed(invoke("filter", path, "--out", out), 2, "kept.jsonl", "--force")
     failed(invoke("filter", tmp_path / "no.jsonl", "--out", tmp_path / "new.jsonl"), 4, "no.jsonl")
-    kept = out.read_bytes()
     assert generate("filter", path, "--keep-top", 1, "--out", out, "--force")["kept"] == len(expected)
-    assert out.read_bytes() == kept
 
 
 # --- negatives and pairs ---
@@ -221,49 +209,28 @@ def test_pairs_of_scenarios_that_the_model_lists(generate, invoke, server, tmp_p
     assert len(server.bodies) == 2 + 26 + 26, "a list that is there is not asked for again"
 
 
-def test_attributes_and_the_name_of_a_data_set_are_in_the_prompts(generate, server, tmp_path):
-    words = "this passage of eight words is on task"
-    tasks = [f"Find documents on task {n}." for n in range(20)]
-
-    def answered(body):
-        asked = body["messages"][1]["content"]
-        if "List 20" in asked:
-            return json.dumps({"scenarios": tasks})
-        task = asked.split("\n")[0]
-        texts = {"query": f"What of {task}", "positive": f"{task} {words}", "hard_negative": f"Not {words} {task[-2:]}"}
-        return json.dumps(texts)
-
-    server.rule = answered
-    out = tmp_path / "p.jsonl"
-    model = ["--llm", server.url, "--llm-model", "m", "--no-cache"]
-    generate("pairs", *model, "--attributes", "--scenarios", 3, "--out", out)
-    for line in lines(out):
-        assert set(line["attributes"]) == {"query_type", "query_length", "clarity", "num_words", "difficulty"}
-    asked = [body for body in server.bodies if "Each document is at least" in body["messages"][1]["content"]]
-    assert (len(lines(out)), len(asked), asked[0]["max_tokens"]) == (3, 3, 3 * 768)
-    server.rule = lambda body: json.dumps({"question": "What is known about it?"})
-    generate("queries", "demo", *model, "--dataset", "{Meadow}", "--limit", 1, "--out", tmp_path / "q.jsonl")
-    assert "this document of {Meadow} is relevant" in server.bodies[-1]["messages"][1]["content"]
-
-
-def test_a_papers_own_words_replace_the_prompts_of_pairs_and_of_negatives(generate, server, tmp_path, mined):
+def test_a_papers_own_words_replace_the_prompts(generate, server, tmp_path, mined):
     """Our fields in place of the paper's, braces of its JSON doubled: docs/reproduction.md."""
     server.rule = beside
     model = ["--llm", server.url, "--llm-model", "m", "--no-cache"]
-    own, tasks = tmp_path / "own.txt", tmp_path / "tasks.txt"
+    template, tasks = tmp_path / "own.txt", tmp_path / "tasks.txt"
     tasks.write_text("Find documents on a drug.\n")
     attributes = "{query_type}, {query_length}, {clarity}, {num_words}, {difficulty}"
-    own.write_text(f'[system]\nIts own words.\n[user]\nTask: {{scenario}}\n{attributes}\nKeys: {{{{"query": 1}}}}\n')
-    asked = ["pairs", *model, "--attributes", "--scenario-file", tasks, "--prompt", own]
+    template.write_text(f'[system]\nIts words.\n[user]\nTask: {{scenario}}\n{attributes}\nKeys: {{{{"query": 1}}}}\n')
+    asked = ["pairs", *model, "--attributes", "--scenario-file", tasks, "--prompt", template]
     generate(*asked, "--out", tmp_path / "p.jsonl")
     system, user = (message["content"] for message in server.bodies[-1]["messages"])
     (row,) = lines(tmp_path / "p.jsonl")
     drawn = ", ".join(row["attributes"].values())
-    assert (system, user) == ("Its own words.", f'Task: Find documents on a drug.\n{drawn}\nKeys: {{"query": 1}}')
-    own.write_text(
-        "[system]\nA paper's words.\n[user]\n{question}\nPrompt: {instruction}\n{documents}\nReturn ONLY the text.\n"
+    assert (system, user) == ("Its words.", f'Task: Find documents on a drug.\n{drawn}\nKeys: {{"query": 1}}')
+    assert server.bodies[-1]["max_tokens"] == 3 * 768
+    template.write_text(
+        "[system]\nIts words.\n[user]\n{question}\nPrompt: {instruction}\n{documents}\nONLY the text.\n"
     )
-    generate("negatives", mined, *model, "--prompt", own, "--out", tmp_path / "n.jsonl")
+    generate("negatives", mined, *model, "--prompt", template, "--out", tmp_path / "n.jsonl")
     users = [body["messages"][1]["content"] for body in server.bodies[1:]]
-    assert all(user.endswith("Return ONLY the text.") for user in users)
+    assert all(user.endswith("ONLY the text.") for user in users)
     assert sum('<document n="2">' in user for user in users) == 6, "those of rows with a mined negative"
+    server.rule = lambda body: json.dumps({"question": "What is known about it?"})
+    generate("queries", "demo", *model, "--dataset", "{Meadow}", "--limit", 1, "--out", tmp_path / "q.jsonl")
+    assert "this document of {Meadow} is relevant" in server.bodies[-1]["messages"][1]["content"]

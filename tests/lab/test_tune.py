@@ -1,4 +1,4 @@
-"""`biorag tune` from the command line."""
+"""`biorag tune`: the values that are measured, the best one, and points that survive a stop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from biorag.errors import UsageError
+from biorag.lab.tuning.parameters import PARAMETERS
+from biorag.lab.tuning.run import TuningPlan, TuningRun
+from biorag.settings.settings import Settings
 from biorag.training.rows import is_held_out
 from tests import cli
 from tests.cli import done, failed, succeeded
@@ -73,34 +77,47 @@ def test_points_at_hand_are_not_measured_again(invoke, place, tmp_path, monkeypa
     words = ("tune", place / "asked", "--param", "k_init", "--out", "out", "--no-write", "--json")
     first = done(invoke(*words, "--values", "2,5"))
     assert not (tmp_path / "biorag.toml").read_text()
-    monkeypatch.setattr("biorag.benchmarks.retrieval.measure", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("biorag.lab.tuning.run.measure", lambda *_: pytest.fail("measured again"))
     assert done(invoke(*words, "--values", "5,2"))["points"] == first["points"]
-    other = done(invoke(*words, "--values", "5", "--measure", "success@3"))
-    assert other["measure"] == "success@3"
+    assert done(invoke(*words, "--values", "5", "--measure", "success@3"))["measure"] == "success@3"
     failed(invoke(*words, "--values", "2", "--mode", "bm25"), 5, "out was made with other settings", "--out")
 
 
-def test_two_data_sets_weigh_the_same(invoke, place, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    failed(invoke("tune", place / "asked", other, "--param", "k_init", "--out", "o"), 4, "queries.jsonl")
-    write_judged(other, {"q": "What slows the heart?"}, [("q", "s10", 1)])
-    words = ("--param", "interpolation", "--values", "0,1,2", "--out", "o", "--json")
-    found = done(invoke("tune", place / "asked", other, *words))
-    assert len(found["points"]) == 4, "three and the value in use"
-    for point in found["points"]:
+def test_a_run_resumes_where_it_was_stopped(tmp_path):
+    measured = []
+
+    def measure(value):
+        measured.append(value)
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        return {"one": {"nDCG@10": 1 - abs(value - 20) / 100}, "two": {"nDCG@10": 0.5}}
+
+    with pytest.raises(KeyboardInterrupt):
+        TuningRun(tmp_path, {"index": 1}).measured([20, 5, 10, 50], measure)
+    assert list(TuningRun(tmp_path, {"index": 1}).measured([20, 5, 10], measure)) == [5, 10, 20]
+    points = TuningRun(tmp_path, {"index": 1}).measured([50, 10], measure)
+    assert measured == [5, 10, 20, 20, 50]
+    assert TuningPlan(PARAMETERS["k_init"], "nDCG@10", 50, ()).best(points) == 20
+
+
+def test_of_equal_values_the_current_is_best_else_the_lowest():
+    flat = {value: {"one": {"nDCG@10": 0.5 if value < 50 else 0.4}} for value in (5, 10, 20, 50)}
+    assert [TuningPlan(PARAMETERS["k_init"], "nDCG@10", value, ()).best(flat) for value in (20, 50)] == [20, 5]
+
+
+def test_data_sets_weigh_the_same_and_are_searched_by_a_part_of_their_questions(invoke, place, tmp_path):
+    write_judged(tmp_path / "other", {"q": "What slows the heart?"}, [("q", "s10", 1)])
+    words = ("--param", "interpolation", "--values", "0,1,2", "--json", "--out")
+    report = done(invoke("tune", place / "asked", tmp_path / "other", *words, "both"))
+    assert len(report["points"]) == 4, "three and the value in use"
+    for point in report["points"]:
         assert point["mean"] == pytest.approx(sum(point["datasets"].values()) / 2)
     assert "mean nDCG@10" in (tmp_path / "biorag.toml").read_text()
-
-
-def test_the_two_sides_are_the_questions(invoke, place, tmp_path):
-    words = ("tune", place / "asked", "--param", "k_init", "--values", 5, "--no-write", "--validation", 0.5, "--json")
-    sides = {side: done(invoke(*words, f"--{side}", "--out", side)) for side in ("training", "held-out")}
-    left_out = sum(is_held_out(text, 0.5, 0) for text, _ in QUESTIONS.values())
-    assert 0 < left_out < len(QUESTIONS)
-    assert sides["held-out"]["datasets"] == {"asked": left_out}
-    assert sides["training"]["datasets"] == {"asked": len(QUESTIONS) - left_out}
-    assert {name: side["side"] for name, side in sides.items()} == {name: name for name in sides}
+    held_out = ("--held-out", "--validation", 0.5)
+    report = done(invoke("tune", place / "asked", *held_out, *words, "held-out"))
+    count = sum(is_held_out(text, 0.5, 0) for text, _ in QUESTIONS.values())
+    assert (report["side"], report["datasets"]) == ("held-out", {"asked": count})
+    assert 0 < count < len(QUESTIONS)
 
 
 @pytest.mark.parametrize(
@@ -123,3 +140,38 @@ def test_no_value_is_tried_that_the_file_cannot_hold(invoke, place, tmp_path):
     words = ("tune", place / "asked", "--param", "k_init", "--reranker", "encoder", "--values", "5", "--out", "out")
     failed(invoke(*words), 2, "'encoder@9' cannot rerank 9 candidates where k_init is 5", "k_init 9 or more")
     assert done(invoke(*words, "--no-write", "--json"))["written"] is None
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_every_value_is_allowed_and_they_lie_around_the_default(name):
+    parameter, default = PARAMETERS[name], Settings.of()
+    assert parameter.values[0] < getattr(default.retrieval, parameter.setting) < parameter.values[-1]
+    for value in parameter.values:
+        assert getattr(default.replace(**{parameter.setting: value}).retrieval, parameter.setting) == value
+
+
+def test_lists_of_values():
+    assert PARAMETERS["lambda"].parse("0.1, 0,0.1") == [0.0, 0.1]
+    for text in ("", "a", "1,,2", "nan", "1,inf"):
+        with pytest.raises(UsageError, match="--values"):
+            PARAMETERS["lambda"].parse(text)
+    with pytest.raises(UsageError, match="whole numbers"):
+        PARAMETERS["k_init"].parse("10,20.5")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "needed"),
+    [
+        ("lambda", {}, False),
+        ("lambda", {"mode": "bm25"}, True),
+        ("k_init", {"rerank": False}, True),
+        ("k_init", {"mode": "bm25"}, False),
+        ("interpolation", {"rerank": False}, True),
+        ("interpolation", {"reranker": "cross:m"}, True),
+        ("interpolation", {"reranker": "encoder,cross:m"}, False),
+        ("cross_interpolation", {"reranker": "encoder,cross:m"}, False),
+        ("cross_interpolation", {}, True),
+    ],
+)
+def test_what_a_parameter_needs(name, changes, needed):
+    assert bool(PARAMETERS[name].needs(Settings.of(**changes))) == needed
