@@ -313,18 +313,18 @@ FORMATS = Registry(
         splits=("train", "dev"),
         options=("last", "id_prefix"),
     ),
-    FormatKind("beir", ".lab.conversion.beir:convert", "BEIR's folders", folder=True, splits=()),
+    FormatKind("beir", ".lab.conversion.corpora:beir", "BEIR's folders", folder=True, splits=()),
     FormatKind(
         "bmretriever",
         ".lab.conversion.bmretriever:convert",
         "pairs for fine-tuning",
         splits=("med-synth", "med-real", "search", "nlu"),
     ),
-    FormatKind("rows", ".lab.conversion.bmretriever:judged", "training rows, as a BEIR folder"),
-    FormatKind("claims", ".lab.conversion.claims:convert", "claims with the texts that they are judged by"),
+    FormatKind("rows", ".lab.conversion.corpora:judged_rows", "training rows, as a BEIR folder"),
+    FormatKind("claims", ".lab.conversion.corpora:claims", "claims with the texts that they are judged by"),
     FormatKind("conclusions", ".lab.conversion.corpora:conclusions", "last sentences of a corpus's abstracts"),
-    FormatKind("title-abstract", ".lab.conversion.corpora:convert", "pairs from any corpus"),
-    FormatKind("abstracts", ".lab.conversion.corpora:with_abstract", "records of a corpus that have more than a title"),
+    FormatKind("title-abstract", ".lab.conversion.corpora:title_abstract", "pairs from any corpus"),
+    FormatKind("abstracts", ".lab.conversion.corpora:abstracts", "records of a corpus that have more than a title"),
 )
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from biorag.lab.citation_graph.building import build
-from biorag.lab.citation_graph.sources import find_citations
+from biorag.lab.citation_graph.building import build, find_citations
 from biorag.registries import OUTPUTS
 from biorag.settings.settings import Settings
 from biorag.types import Snippet

@@ -12,11 +12,11 @@ from biorag.corpus.eutils import EUtils, kept_answers
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sources import Source
 from biorag.errors import MismatchError, ServiceError
-from biorag.lab.citation_graph.filling import GraphFiller, abstracts, indexed_papers, is_abstracts
+from biorag.lab.citation_graph.entrez import GraphFiller, abstracts, indexed_papers, is_abstracts
 from biorag.types import Snippet
 from biorag.utils.network import Server
 from tests.entrez import CITED, LINK, Entrez
-from tests.lab.citation_graph.test_citation_graph import csv, held, made, nothing
+from tests.lab.test_graph import csv, held, made, nothing
 
 
 class ListedIndex:

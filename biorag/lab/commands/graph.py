@@ -30,12 +30,12 @@ def build(
       biorag graph build open_citation_collection.csv.gz
       biorag graph build pubmed-baseline/ pubmed-updates/ --graph pubmed --json
     """
-    from biorag.lab.citation_graph import building
-    from biorag.lab.citation_graph.sources import find_citations
+    from biorag.lab.citation_graph.building import build as build_graph
+    from biorag.lab.citation_graph.building import find_citations
 
     files = find_citations([str(source) for source in sources])
     with show.progress("Reading citations", None) as advance:
-        built = building.build(settings.graphs / settings.graph, files, advance)
+        built = build_graph(settings.graphs / settings.graph, files, advance)
     show.report(f"Graph {built['graph']}", built, as_json)
 
 
@@ -79,18 +79,18 @@ def fill(
     """
     from biorag.corpus.eutils import EUtils, kept_answers
     from biorag.engine import open_index
-    from biorag.lab.citation_graph import filling
+    from biorag.lab.citation_graph import entrez
 
     if abstracts:
-        check_replaceable(abstracts, "file of abstracts", filling.is_abstracts, (), force)
+        check_replaceable(abstracts, "file of abstracts", entrez.is_abstracts, (), force)
     link = EUtils(settings.services.server(settings.services.eutils, "eutils"))
     with (
         open_index(settings.replace(mode="bm25", rerank=False)) as ready,
         kept_answers(settings.cache / "eutils.sqlite") as answers,
         show.progress("Asking the E-utilities", None) as advance,
     ):
-        graph = filling.GraphFiller(settings.graphs / settings.graph, link, answers, advance)
-        papers = filling.indexed_papers(ready.index)
+        graph = entrez.GraphFiller(settings.graphs / settings.graph, link, answers, advance)
+        papers = entrez.indexed_papers(ready.index)
         report = graph.fetch_neighbourhoods(papers, abstracts) if abstracts else graph.fill_gaps(papers)
     show.report(f"Graph {settings.graph}", {"graph": settings.graph, "index": settings.index.name, **report}, as_json)
 
@@ -116,7 +116,7 @@ def fetch(
       biorag fetch "GDF15 AND inflammation" --out gdf15.xml --limit 500 --json
     """
     from biorag.corpus.eutils import EUtils, kept_answers
-    from biorag.lab.citation_graph.fetching import check_fetch, fetch_query
+    from biorag.lab.citation_graph.entrez import check_fetch, fetch_query
 
     check_fetch(query, out, force)
     link = EUtils(settings.services.server(settings.services.eutils, "eutils"))

@@ -10,17 +10,15 @@ the others are ours: by BMRetriever's Tables 8 and 9 their sizes come near those
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 from biorag.corpus.readers import OnReject
-from biorag.lab.conversion.items import Entry, JudgedQuestion, Request, read_array_or_lines
+from biorag.lab.conversion.items import Entry, Request, read_array_or_lines
 from biorag.training.instructions import dataset_key, read_tasks
-from biorag.training.rows import normalised, parsed_rows
-from biorag.types import Snippet
+from biorag.training.rows import normalised
 
 QUERY = ("query", "question", "anchor")
 POSITIVE = ("positive", "pos", "positive_passages", "positives", "passage")
@@ -28,8 +26,6 @@ NEGATIVE = ("negative", "neg", "negative_passages", "negatives", "hard_negative"
 INSTRUCTION = ("instruction", "prompt", "task")
 _QUERY_TEMPLATE = re.compile(r"\s*(?:Instruct:\s*)?(?P<instruction>[^\n]*?)\s*\n\s*Query:\s*(?P<query>.*)", re.DOTALL)
 _PASSAGE_TEMPLATE = re.compile(r"\s*Represent this passage\.?\s*\n\s*passage:\s*", re.IGNORECASE)
-
-
 # The data sets of each part; rows with any other instruction are generated ones.
 PARTS = {
     "med-real": ("StackExchange", "MedNLI", "MQP", "MedQuad", "HealthcareMagic"),
@@ -53,25 +49,6 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[Mapping[st
             yield row
 
 
-def judged(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestion]:
-    """Yield each query of training rows once, with its positives, which are relevant to it, and its negatives."""
-    positives: dict[str, dict[str, None]] = {}
-    others: dict[str, dict[str, None]] = {}
-    for row in (row for source in request.sources for row, _ in parsed_rows(source.path)):
-        positives.setdefault(row.query, {})[row.positive] = None
-        others.setdefault(row.query, {}).update(dict.fromkeys(row.negatives))
-    written: set[str] = set()
-    for query, relevant in positives.items():
-        texts = [text for text in (*relevant, *others[query]) if text not in written]
-        written.update(texts)
-        snippets = tuple(Snippet(_id_of(text), "", text) for text in texts)
-        yield JudgedQuestion(_id_of(query), query, relevant=dict.fromkeys(map(_id_of, relevant), 1), snippets=snippets)
-
-
-def _id_of(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
 def _rows(entry: Entry) -> list[Mapping[str, Any] | None]:
     record = entry.json_object()
     (query,) = _texts(record, QUERY)[:1] or [""]
@@ -84,14 +61,13 @@ def _rows(entry: Entry) -> list[Mapping[str, Any] | None]:
     for positive in positives or [""]:
         if normalised(query) and (words := normalised(positive)):
             distinct = [text for text in dict.fromkeys(negatives) if normalised(text) not in ("", words)]
-            rows.append({"query": query, "positive": positive, **_optional(distinct, instruction)})
+            optional = {"negatives": distinct, "instruction": instruction}
+            rows.append(
+                {"query": query, "positive": positive, **{key: value for key, value in optional.items() if value}}
+            )
         else:
             rows.append(None)
     return rows
-
-
-def _optional(negatives: list[str], instruction: str) -> dict[str, Any]:
-    return ({"negatives": negatives} if negatives else {}) | ({"instruction": instruction} if instruction else {})
 
 
 def _texts(record: Mapping[str, Any], keys: tuple[str, ...], needed: bool = True) -> list[str]:

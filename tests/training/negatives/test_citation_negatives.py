@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.corpus.citation_graph import Graph
-from biorag.lab.citation_graph.building import add
-from biorag.lab.citation_graph.sources import pairs_of
+from biorag.lab.citation_graph.building import add, pairs_of
 from biorag.training.negatives import kinds
 from biorag.training.negatives.citation import CitedPapers, walk
 from biorag.training.negatives.mining import MiningPlan, Walk

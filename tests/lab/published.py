@@ -28,41 +28,6 @@ PQAL = {
     },
 }
 TEST_GROUND_TRUTH = {"16418930": "no", "9488747": "maybe"}
-
-
-def bioasq(count: int = 6) -> dict[str, Any]:
-    """Questions as a training file of BioASQ has them, of all four types in turn."""
-    answers: list[dict[str, Any]] = [
-        {"type": "yesno", "exact_answer": "yes"},
-        {"type": "factoid", "exact_answer": [["ABCC11"]]},
-        {"type": "list", "exact_answer": [["hypoxia"], ["tissue injury", "injury"]]},
-        {"type": "summary"},
-    ]
-    questions = []
-    for number in range(count):
-        pmid = 20000000 + number
-        snippet = {
-            "text": f"Fact {number}.",
-            "document": f"http://www.ncbi.nlm.nih.gov/pubmed/{pmid}",
-            "offsetInBeginSection": 0,
-            "offsetInEndSection": 7,
-            "beginSection": "abstract",
-            "endSection": "abstract",
-        }
-        questions.append(
-            {
-                "id": f"55031181e9bde6963400000{number}",
-                "body": f"What about number {number}?",
-                "documents": [snippet["document"], f"http://www.ncbi.nlm.nih.gov/pubmed/{pmid + 50}"],
-                "concepts": [],
-                "snippets": [snippet],
-                "ideal_answer": [f"It is {number}."],
-                **answers[number % 4],
-            }
-        )
-    return {"questions": questions}
-
-
 MEDRAG = [
     {
         "id": f"pubmed23n0001_{number}",
@@ -73,6 +38,33 @@ MEDRAG = [
     }
     for number in range(6)
 ]
+ANSWERS: list[dict[str, Any]] = [
+    {"type": "yesno", "exact_answer": "yes"},
+    {"type": "factoid", "exact_answer": [["ABCC11"]]},
+    {"type": "list", "exact_answer": [["hypoxia"], ["tissue injury", "injury"]]},
+    {"type": "summary"},
+]
+
+
+def bioasq(count: int = 6) -> dict[str, Any]:
+    """Questions as a training file of BioASQ has them, of all four types in turn."""
+    url = "http://www.ncbi.nlm.nih.gov/pubmed/"
+    section = {"beginSection": "abstract", "endSection": "abstract"}
+    offsets = {"offsetInBeginSection": 0, "offsetInEndSection": 7}
+    return {
+        "questions": [
+            {
+                "id": f"55031181e9bde6963400000{n}",
+                "body": f"What about number {n}?",
+                "documents": [f"{url}{20000000 + n}", f"{url}{20000050 + n}"],
+                "concepts": [],
+                "snippets": [{"text": f"Fact {n}.", "document": f"{url}{20000000 + n}", **offsets, **section}],
+                "ideal_answer": [f"It is {n}."],
+                **ANSWERS[n % 4],
+            }
+            for n in range(count)
+        ]
+    }
 
 
 def write_lines(path: Path, records: list[Any]) -> Path:

@@ -1,4 +1,4 @@
-"""Disjoint samples: held against a slow obvious one, in any order of files, with exclusion and repeats."""
+"""`biorag data sample` against a slow draw: in any order of files, with exclusion and repeats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.lab.conversion.sampling import Draw, DrawnRecord, SampleRequest, number_of, read_keys, sample
 from biorag.training.rows import read_rows
-from tests.lab.conversion.published import MEDRAG, write_beir, write_lines
+from tests.cli import done, failed, invoke, succeeded
+from tests.lab.published import MEDRAG, PQAL, write_beir, write_lines
 
 
 def sampled(
@@ -97,13 +98,6 @@ def test_excluded_records_are_not_drawn_by_id_nor_by_pmid(tmp_path):
         match=rf"31 records were asked for, and there are {30 - len(gone)} .* besides {len(gone)} excluded",
     ):
         sampled(tmp_path / "third", file, sizes=(31,), exclude=excluded)
-    with pytest.raises(BadInputError, match="line 1: no _id, id"):
-        sampled(tmp_path / "third", file, sizes=(1,), exclude=(write_lines(tmp_path / "x.jsonl", [{"a": 1}]),))
-    with pytest.raises(MissingError, match=r"--exclude .*no-file is not there"):
-        sampled(tmp_path / "third", file, sizes=(1,), exclude=(tmp_path / "no-file",))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"--exclude .* has none of"):
-        sampled(tmp_path / "third", file, sizes=(1,), exclude=(tmp_path / "empty",))
 
 
 def test_judged_snippets_are_kept_and_the_rest_is_drawn(tmp_path):
@@ -120,31 +114,41 @@ def test_judged_snippets_are_kept_and_the_rest_is_drawn(tmp_path):
     others = expected([f"s{n}" for n in range(40) if f"s{n}" not in judged], (5, 4), 0)
     assert set(ids(tmp_path / "out" / "sample-1")) == {*judged, *others[0]}
     assert ids(tmp_path / "out" / "sample-2") == others[1]
-    with pytest.raises(BadInputError, match="asks for 3 snippets: raise the first of --sizes"):
-        sampled(tmp_path / "few", file, sizes=(2, 4), keep=keep)
-    with pytest.raises(UsageError, match="--keep is for samples of snippets"):
-        sampled(tmp_path / "questions", tmp_path / "asked", sizes=(1,), keep=keep)
-    with pytest.raises(MissingError, match=r"has no qrels/test\.tsv"):
-        sampled(tmp_path / "absent", file, sizes=(1,), keep=(tmp_path,))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"exclude": "rows.jsonl"}, BadInputError, "line 1: no _id, id"),
+        ({"exclude": "no-file"}, MissingError, r"--exclude .*no-file is not there"),
+        ({"exclude": "empty"}, UsageError, r"--exclude .* has none of"),
+        ({"keep": "set"}, BadInputError, "asks for 3 snippets: raise the first of --sizes"),
+        ({"keep": "set", "of": "set"}, UsageError, "--keep is for samples of snippets"),
+        ({"keep": "empty"}, MissingError, r"has no qrels/test\.tsv"),
+    ],
+)
+def test_what_is_refused(tmp_path, options, error, message):
+    write_lines(tmp_path / "rows.jsonl", [{"a": 1}])
+    (tmp_path / "empty").mkdir()
+    write_lines(write_beir(tmp_path / "set") / "corpus.jsonl", [{"_id": f"d{n}", "text": "x"} for n in range(3)])
+    source = tmp_path / "set" if "of" in options else tmp_path / "set" / "corpus.jsonl"
+    named = {option: (tmp_path / name,) for option, name in options.items() if option != "of"}
+    with pytest.raises(error, match=message):
+        sampled(tmp_path / "out", source, sizes=(1,), **named)
 
 
 def test_rows_are_sampled_whole(tmp_path):
     rows = [
         {"query": f"q{n}", "positive": f"p{n}", "negative_1": "n", "query_id": str(n), "extra": [n]} for n in range(20)
     ]
-    file = write_lines(tmp_path / "rows.jsonl", rows)
-    sampled(tmp_path / "out", file, sizes=(5, 15))
-    parts = [
-        [json.loads(line) for line in (tmp_path / "out" / f"sample-{n}" / "rows.jsonl").read_text().splitlines()]
-        for n in (1, 2)
-    ]
-    assert sorted(parts[0] + parts[1], key=lambda row: row["extra"]) == rows
-    assert len(read_rows([tmp_path / "out" / "sample-1" / "rows.jsonl"])[0]) == 5
-    sampled(tmp_path / "of-sample", tmp_path / "out" / "sample-2", sizes=(3,))
+    sampled(tmp_path / "out", write_lines(tmp_path / "rows.jsonl", rows), sizes=(5, 15))
+    files = [tmp_path / "out" / f"sample-{n}" / "rows.jsonl" for n in (1, 2)]
+    drawn = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert sorted(drawn, key=lambda row: row["extra"]) == rows
+    assert len(read_rows(files[:1])[0]) == 5
     write_lines(tmp_path / "set" / "rows.jsonl", random.Random(1).sample(rows, 20))
-    (tmp_path / "set" / "manifest.json").write_bytes((tmp_path / "out" / "manifest.json").read_bytes())
     sampled(tmp_path / "of-set", tmp_path / "set", sizes=(5,))
-    assert (tmp_path / "of-set/sample-1/rows.jsonl").read_bytes() == (tmp_path / "out/sample-1/rows.jsonl").read_bytes()
+    assert (tmp_path / "of-set" / "sample-1" / "rows.jsonl").read_bytes() == files[0].read_bytes()
 
 
 def test_questions_of_a_beir_folder_take_along_what_belongs_to_them(tmp_path):
@@ -179,3 +183,21 @@ def test_what_a_killed_run_left_is_removed(tmp_path):
         "corpus.jsonl",
         "manifest.json",
     ]
+
+
+def test_the_samples_of_the_paper_are_disjoint(tmp_path):
+    """In small: questions, then documents for an index and for a first phase of training (M+C, section 3.2.1)."""
+    (tmp_path / "ori_pqaa.json").write_text(json.dumps(PQAL))
+    pmids = [*map(int, PQAL), *range(50, 90)]
+    chunks = write_lines(tmp_path / "chunk.jsonl", [{**MEDRAG[0], "id": f"c{n}", "PMID": n} for n in pmids])
+    succeeded(invoke("data", "convert", "pubmedqa", tmp_path / "ori_pqaa.json", "--out", tmp_path / "pqaa"))
+    succeeded(invoke("data", "sample", tmp_path / "pqaa", "--sizes", 2, "--seed", 3, "--out", tmp_path / "pairs"))
+    words = ("--sizes", "30,11", "--seed", 3, "--exclude", tmp_path / "pairs" / "sample-1", "--out", tmp_path / "mc")
+    assert done(invoke("data", "sample", chunks, *words, "--json"))["excluded"] == 2
+    drawn = [
+        {snippet.pmid for snippet in read_snippets(Source("s", tmp_path / name / "corpus.jsonl"))}
+        for name in ("pairs/sample-1", "mc/sample-1", "mc/sample-2")
+    ]
+    assert [len(numbers) for numbers in drawn] == [2, 30, 11]
+    assert len(set.union(*drawn)) == 43
+    failed(invoke("data", "sample", chunks, "--sizes", "3,0", "--out", tmp_path / "o"), 2, "--sizes '3,0'")

@@ -1,12 +1,14 @@
-"""The graph against a dictionary of sets: built, added to, interrupted, asked; and the files it is built from."""
+"""`biorag graph`: held against a dictionary of sets when built, added to, interrupted and asked; filled, and mined."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import shutil
 import sqlite3
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -16,14 +18,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from biorag.corpus.citation_graph import FILE, LARGEST, Graph, open_graph
+from biorag.corpus.citation_graph import FILE, LARGEST, Graph
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, BioragError, MismatchError, MissingError, ServiceError
-from biorag.lab.citation_graph import building, sources
-from biorag.lab.citation_graph.building import build
-from biorag.lab.citation_graph.sources import find_citations, read_edges
-from biorag.settings.settings import Settings
+from biorag.lab.citation_graph import building
+from biorag.lab.citation_graph.building import build, find_citations, read_edges
+from biorag.types import Snippet
 from biorag.utils.locks import DirectoryLock
+from tests import cli
+from tests.cli import done, failed, succeeded
+from tests.conftest import write_medrag
+from tests.entrez import CITED, Entrez
 from tests.pubmed_records import article, deletions, file_of, record
 
 Edges = list[tuple[int, int]]
@@ -38,7 +43,7 @@ def nothing(_: int) -> None:
 def small(monkeypatch):
     """Pieces so small that every graph and every file has many."""
     monkeypatch.setattr(building, "RUN", 16)
-    monkeypatch.setattr(sources, "BLOCK", 64)
+    monkeypatch.setattr(building, "BLOCK", 64)
     monkeypatch.setattr("biorag.corpus.sources.CHUNK", 30)
 
 
@@ -96,10 +101,10 @@ def test_a_citation_is_not_counted_across_the_ends_of_numbers(tmp_path):
 
 
 @pytest.mark.slow
-@given(parts=st.lists(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=30), max_size=4))
-def test_files_in_steps_are_files_at_once(tmp_path_factory, parts):
+@given(lists=st.lists(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=30), max_size=4))
+def test_files_in_steps_are_files_at_once(tmp_path_factory, lists):
     folder = tmp_path_factory.mktemp("steps")
-    files = [csv(folder / f"{number}.csv", edges) for number, edges in enumerate(parts)]
+    files = [csv(folder / f"{number}.csv", edges) for number, edges in enumerate(lists)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(building, "RUN", 5)
         made(folder / "once", *files)
@@ -107,7 +112,7 @@ def test_files_in_steps_are_files_at_once(tmp_path_factory, parts):
         for file in files:
             made(folder / "steps", file)
     once, steps = Graph(folder / "once"), Graph(folder / "steps")
-    assert held(steps) == held(once) == reference([edge for edges in parts for edge in edges])
+    assert held(steps) == held(once) == reference([edge for edges in lists for edge in edges])
     assert steps.sha256 == once.sha256
     assert len(steps.history) == len({file.read_text() for file in files})
 
@@ -168,17 +173,14 @@ def test_damaged_files(tmp_path):
             act(tmp_path / "h")
 
 
-def test_a_graph_that_is_not_there(tmp_path):
-    settings = Settings.of(home=tmp_path, graph="absent")
-    made(settings.graphs / "one", csv(tmp_path / "a.csv", [(1, 2)]))
-    with pytest.raises(MissingError, match="there are one"):
-        open_graph(settings)
-
-
-def test_an_empty_graph(tmp_path):
+def test_an_empty_graph_and_one_of_a_bad_file(tmp_path):
     assert made(tmp_path / "g", csv(tmp_path / "a.csv", [(7, 7)])).edges == 0
     graph = Graph(tmp_path / "g")
     assert (graph.cited(7).size, graph.neighbourhood(7).two_hop.size, graph.size()) == (0, 0, (0, 0))
+    (tmp_path / "bad.csv").write_text("citing,cited\n1,2\n")
+    with pytest.raises(BadInputError, match="line 1: expected the header citing,referenced"):
+        made(tmp_path / "new", tmp_path / "bad.csv")
+    assert not (tmp_path / "new" / FILE).exists()
 
 
 # --- files
@@ -207,11 +209,9 @@ def test_a_csv_with_quotes_spaces_and_blank_lines(tmp_path):
     content = b'\xef\xbb\xbf"Citing", "Referenced"\n"12","3"\n\n 4 , 5 \n6,7'
     assert read(written(tmp_path, content)) == [(12, 3), (4, 5), (6, 7)]
     assert read(written(tmp_path, HEADER)) == []
-    with pytest.raises(BadInputError, match="line 1: expected the header citing,referenced"):
-        read(written(tmp_path, b"referenced,citing\n3,4\n"))
 
 
-@pytest.mark.parametrize("row", ["x,1", "1", "1,2,3", "-1,2", "0,5", "5,4294967296", "1.5,2", "99999999999,1"])
+@pytest.mark.parametrize("row", ["x,1", "1,2,3", "0,5", "5,4294967296", "1.5,2"])
 def test_a_bad_row_is_named(tmp_path, small, row):
     content = HEADER + b"1,2\n3,4\n5,6\n" + row.encode() + b"\n7,8\n"
     source = written(tmp_path, content)
@@ -236,7 +236,7 @@ def test_no_file_raises_anything_but_our_errors(tmp_path, content, name):
 
 
 def test_records_cite_what_the_reader_of_snippets_says(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "EDGES", 7)
+    monkeypatch.setattr(building, "EDGES", 7)
     random = Random(3)
     records = [record(random, 100 + n) for n in range(60)]
     wanted = [
@@ -272,15 +272,125 @@ def test_files_are_found(tmp_path):
         find_citations([str(tmp_path / "a")])
 
 
-def test_a_first_file_that_cannot_be_read_leaves_no_graph(tmp_path):
-    (tmp_path / "bad.csv").write_text("citing,cited\n1,2\n")
-    (tmp_path / "good.csv").write_text("citing,referenced\n1,2\n")
-    bad, good = (Source(name, tmp_path / name) for name in ("bad.csv", "good.csv"))
-    folder = tmp_path / "graph"
-    with pytest.raises(BadInputError, match="line 1"):
-        build(folder, [bad], nothing)
-    assert not (folder / FILE).exists()
-    build(folder, [good], nothing)
-    with pytest.raises(BadInputError, match="line 1"):
-        build(folder, [bad], nothing)
-    assert build(folder, [good], nothing)["edges"] == 1
+# --- the commands
+
+EDGES = [(n, other) for n in range(1, 20) for other in range(n + 1, min(n + 6, 31))]
+PARTS = ["aspirin", "ibuprofen", "warfarin", "heparin", "liver", "kidney", "heart", "lung", "fever", "pain", "gene"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, tiny_encoder) -> Path:
+    """A home with thirty papers as index `papers`, encoded by a tiny random model."""
+    home = tmp_path_factory.mktemp("graph-home")
+    texts = [f"{PARTS[n % 11]} {PARTS[n % 7]} {PARTS[n % 5]} {PARTS[n % 3]}." for n in range(1, 31)]
+    snippets = [Snippet(f"s{n}", "", text, n) for n, text in enumerate(texts, 1)]
+    corpus = write_medrag(home / "papers.jsonl", snippets)
+    succeeded(cli.invoke("index", corpus, "--name", "papers", "--encoder", tiny_encoder, home=home))
+    return home
+
+
+@pytest.fixture
+def invoke(home):
+    return partial(cli.invoke, home=home)
+
+
+@pytest.fixture
+def report(invoke):
+    def report(*arguments, **variables):
+        return done(invoke(*arguments, "--json", **variables))
+
+    return report
+
+
+@pytest.fixture
+def pairs(tmp_path) -> Path:
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"query": f"Which {PARTS[n % 11]}?", "positive": "x", "positive_id": f"s{n}"} for n in range(1, 31)]
+    rows = [{**row, "positive": f"Positive {place}."} for place, row in enumerate(rows)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_graph_is_built_and_shown(invoke, report, tmp_path):
+    xml = tmp_path / "update.xml"
+    references = "<CommentsCorrectionsList>{}</CommentsCorrectionsList></MedlineCitation>"
+    cites = references.format('<CommentsCorrections RefType="Cites"><PMID Version="1">1</PMID></CommentsCorrections>')
+    xml.write_bytes(file_of(article(30, "Thirty.").replace("</MedlineCitation>", cites)))
+    built = report("graph", "build", csv(tmp_path / "a.csv", EDGES), "--graph", "shown")
+    assert (built["papers"], built["edges"], built["added"], built["read"]) == (19, 95, 95, 1)
+    built = report("graph", "build", tmp_path, "--graph", "shown")
+    assert (built["edges"], built["added"], built["read"], built["known"]) == (96, 1, 1, 1)
+    shown = report("graph", "info", "--graph", "shown")
+    assert (shown["papers"], shown["edges"]) == (20, 96)
+    assert [Path(source["name"]).name for source in shown["sources"]] == ["a.csv", "update.xml"]
+    table = invoke("graph", "info", "--graph", "shown").stdout
+    assert "update.xml" in re.sub(r"[\s│]", "", table), "the path may be wrapped"
+
+
+def test_what_is_refused(invoke, tmp_path):
+    bad = tmp_path / "bad.csv"
+    bad.write_text("citing,referenced\n1,2\n3\n")
+    failed(invoke("graph", "build", bad, "--graph", "bad"), 3, "bad.csv, line 3")
+    failed(invoke("graph", "build", tmp_path / "absent.csv"), 4, "absent.csv")
+    failed(invoke("graph", "info", "--graph", "absent"), 4, "'absent'", "biorag graph build")
+    failed(invoke("graph", "info", "--graph", "../x"), 2, "--graph '../x'")
+
+
+def test_gaps_are_filled_from_a_named_server(home, invoke, report, monkeypatch):
+    monkeypatch.setattr("biorag.corpus.eutils.PER_SECOND", 10_000)
+    entrez = Entrez()
+    arguments = ["graph", "fill", "--name", "papers", "--graph", "filled", "--eutils", entrez.url]
+    try:
+        filled = report("--offline", *arguments, NCBI_API_KEY="canary")
+        assert (filled["papers"], filled["asked"]) == (30, 30)
+        assert filled["edges"] == sum(len(CITED[n]) for n in range(1, 31))
+        assert [form["api_key"] for form in entrez.forms] == [["canary"]]
+        assert report(*arguments)["asked"] == 0
+        shown = json.dumps(report("graph", "info", "--graph", "filled"))
+        assert "canary" not in shown
+        (home / "cache" / "eutils.sqlite").unlink()
+        failed(invoke("--offline", "graph", "fill", "--name", "papers", "--graph", "other"), 6, "offline")
+    finally:
+        entrez.close()
+
+
+def test_negatives_are_mined_by_citations(report, invoke, pairs, tmp_path):
+    report("graph", "build", csv(tmp_path / "a.csv", EDGES), "--graph", "walked")
+    out = tmp_path / "mined.jsonl"
+    arguments = ["mine", pairs, "--negatives", "citation", "--graph", "walked", "--name", "papers", "--out"]
+    mined = report(*arguments, out)
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert (mined["rows"], mined["without"], mined["kind"]) == (len(lines), 11, "citation")
+    assert mined["per_row_mean"] == round(sum(len(line["negatives"]) for line in lines) / len(lines), 2)
+    for line in lines:
+        pmid = int(line["positive_id"][1:])
+        reached = {f"s{n}" for n in range(pmid + 1, min(pmid + 11, 31))}
+        assert {one["id"] for one in line["negatives"]} <= reached
+        assert len(line["negatives"]) <= 10
+    assert report(*arguments, out)["rows"] == mined["rows"]
+    failed(invoke(*arguments, out, "--paths", 1), 5, "other walk")
+    report("graph", "build", csv(tmp_path / "b.csv", [(40, 41)]), "--graph", "walked")
+    failed(invoke(*arguments, out), 5, "other graph")
+    failed(invoke(*arguments[:5], "absent", *arguments[6:], tmp_path / "y.jsonl"), 4, "'absent'")
+
+
+def test_neighbours_are_fetched_indexed_and_mined(home, invoke, report, monkeypatch, tmp_path, tiny_encoder):
+    monkeypatch.setattr("biorag.corpus.eutils.PER_SECOND", 10_000)
+    entrez, out = Entrez(), tmp_path / "neighbours.jsonl"
+    arguments = ["graph", "fill", "--name", "papers", "--graph", "hops", "--eutils", entrez.url, "--abstracts", out]
+    try:
+        fetched = report(*arguments)
+        out.write_text("mine\n")
+        failed(invoke(*arguments), 2, "neighbours.jsonl", "--force")
+        assert report(*arguments, "--force")["asked"] == 0
+    finally:
+        entrez.close()
+    assert fetched["written"] == fetched["one_hop"] + fetched["two_hop"] == len(out.read_text().splitlines()) > 30
+    seeds = home / "papers.jsonl"
+    report("index", seeds, out, "--name", "hops", "--encoder", tiny_encoder)
+    pairs = tmp_path / "seeds.jsonl"
+    pairs.write_text(json.dumps({"query": "Which aspirin?", "positive": "x", "positive_id": "s7"}) + "\n")
+    mined = tmp_path / "m.jsonl"
+    report("mine", pairs, "--negatives", "citation", "--graph", "hops", "--name", "hops", "--out", mined)
+    (row,) = map(json.loads, mined.read_text().splitlines())
+    assert any("Text 1" in text for key, text in row.items() if key.startswith("negative_"))
