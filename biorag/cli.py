@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import errno
 import logging
 import os
@@ -243,13 +242,6 @@ def _terminated(number: int, frame: object) -> None:
     raise Terminated
 
 
-def _as_json(error: UnicodeError) -> tuple[str, int]:
-    """Write what an encoding lacks as JSON escapes it."""
-    assert isinstance(error, UnicodeEncodeError)
-    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[n : n + 2].hex()}" for n in range(0, len(units), 2)), error.end
-
-
 def _run() -> None:
     """Run a command, and write out what it printed, which a full disk or a closed pipe may not take."""
     try:
@@ -272,9 +264,8 @@ def main() -> None:
     """Run the command line; any other exception is a bug and is reported without a traceback."""
     signal.signal(signal.SIGTERM, _terminated)
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that this one starts import nothing from the current folder
-    codecs.register_error(_as_json.__name__, _as_json)
     for stream in filter(None, (sys.stdout, sys.stderr)):
-        cast(TextIOWrapper, stream).reconfigure(errors=_as_json.__name__)  # where it is not UTF-8; JSON stays JSON
+        cast(TextIOWrapper, stream).reconfigure(encoding="utf-8")  # as JSON is, whatever the locale
     try:
         _run()
     except KeyboardInterrupt as stop:  # before a command began

@@ -17,8 +17,7 @@ import pytest
 from biorag.cli import main
 from biorag.corpus.sources import demo_file
 from biorag.errors import MissingError
-from tests.cli import done, failed, invoke, run, start, wait_until, with_exports
-from tests.conftest import write_demo_questions
+from tests.cli import done, invoke, run, start, wait_until, with_exports
 
 
 def run_in_terminal(home: Path, *arguments) -> tuple[int, str, str]:
@@ -133,22 +132,6 @@ def test_bench_mirage(home, tmp_path, way):
     assert found["average"] == sum(score["accuracy"] for score in found["tasks"].values()) / len(tasks)
 
 
-@pytest.mark.slow
-def test_bench_retrieval_on_the_demonstration(home, tmp_path):
-    tasks = json.loads(demo_file("benchmark.json").read_bytes()).values()
-    records = {id: record for task in tasks for id, record in task.items()}
-    run_file, demo = tmp_path / "run.trec", write_demo_questions(tmp_path / "demo")
-    ended = run("bench", "retrieval", demo, "--run-file", run_file, "--json", home=home)
-    found = json.loads(ended.stdout)
-    assert (found["dataset"], found["questions"]) == ("demo", 30)
-    assert found["metrics"]["nDCG@10"] > 0.9
-    assert found["metrics"]["success@100"] == 1.0
-    ranked = [line.split() for line in run_file.read_text().splitlines()]
-    best = {fields[0]: fields[2] for fields in ranked if fields[3] == "1"}
-    first = sum(best[id] in record["snippets"] for id, record in records.items()) / 30
-    assert first <= found["metrics"]["MRR@10"] <= 1
-
-
 # --- signals ------------------------------------------------------------------------------------------------
 
 
@@ -218,27 +201,6 @@ def test_a_killed_mirage_run_goes_on_and_gives_the_same_bytes(home, tmp_path):
 
 
 @pytest.mark.slow
-def test_info_of_an_index_is_its_manifest(home):
-    found = done(invoke("info", "demo", "--json", home=home))
-    assert (found["name"], found["format"], found["snippets"], found["complete"]) == ("demo", 1, 263, True)
-    assert (found["encoder"]["id"], found["encoder"]["dimension"]) == ("biorag-starter", 384)
-    assert (found["similarity"], found["bm25"]["k"]) == ("cosine", 0.9)
-    assert "Index demo" in invoke("info", "demo", home=home).stdout
-    listed = done(invoke("info", "--json", home=home))
-    assert [(index["name"], index["snippets"]) for index in listed["indexes"]] == [("demo", 263)]
-
-
-def test_models_lists_the_starters():
-    found = done(invoke("models", "--json"))
-    assert [(model["name"], model["role"]) for model in found][:3] == [
-        ("starter (biorag-starter)", "encoder"),
-        ("minilm (all-MiniLM-L6-v2)", "encoder"),
-        ("starter (SmolLM2-135M-Instruct)", "generator"),
-    ]
-    assert "all-MiniLM-L6-v2" in invoke("models").stdout
-
-
-@pytest.mark.slow
 def test_doctor_finds_everything_well():
     found = done(invoke("doctor", "--json", BIORAG_THREADS="1"))
     assert found["ok"] is True
@@ -274,12 +236,6 @@ def raising(error):
         raise error
 
     return step
-
-
-@pytest.mark.slow
-def test_an_interrupt_ends_with_130_and_one_sentence(home, monkeypatch):
-    monkeypatch.setattr("biorag.api.session.Session.search", raising(KeyboardInterrupt()))
-    failed(invoke("search", "x", "--mode", "bm25", "--no-rerank", home=home), 130, "interrupted; finished work is kept")
 
 
 def call_main(monkeypatch, *arguments):

@@ -121,44 +121,6 @@ def run(*arguments: object, **env: str):
     return invoke(*arguments, **env)
 
 
-@pytest.fixture
-def indexed(server, corpus_file, tiny_encoder) -> str:
-    result = run("index", corpus_file, "--qdrant", server.url, "--encoder", tiny_encoder, "--name", "wire")
-    assert result.exit_code == 0, result.output
-    server.requests.clear()
-    return "wire"
-
-
-def refused(result) -> None:
-    assert result.exit_code == 6, result.output
-    assert "error: offline: 127.0.0.1 is not named on this command line" in result.stderr
-    assert "Traceback" not in result.stderr and "retrying" not in result.stderr
-
-
-def test_offline_a_named_qdrant_server_is_used(server, indexed):
-    result = run("--offline", "search", "fever", "--name", indexed, "--qdrant", server.url, "--json")
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["hits"] and server.requests
-
-
-def test_offline_a_server_that_only_the_index_names_is_refused(server, indexed, tmp_path):
-    settings = tmp_path / "settings.toml"
-    settings.write_text("offline = true\n")
-    refused(run("--offline", "search", "fever", "--name", indexed))
-    refused(run("search", "fever", "--name", indexed, BIORAG_OFFLINE="true"))
-    refused(run("--config", settings, "search", "fever", "--name", indexed))
-    assert server.requests == []
-
-
-def test_offline_a_generators_server_must_be_named_too(llm, corpus_file, tiny_encoder):
-    assert run("index", corpus_file, "--encoder", tiny_encoder).exit_code == 0
-    refused(run("--offline", "ask", "fever?", BIORAG_LLM=llm.url))
-    assert llm.asked == []
-    result = run("--offline", "ask", "fever?", "--llm", llm.url, "--llm-model", "m", "--json")
-    assert result.exit_code == 0, result.output
-    assert len(llm.asked) == 1
-
-
 # --- secrets ---
 
 

@@ -210,8 +210,6 @@ def index(
     else:
         report = _indexed(settings, corpus, rejected, run, reading, yes)
         _print_report(report, as_json)
-        if not (settings.index.encoder or run.ray or (run.vectors and not run.published)):
-            show.superseded(Store(settings).require_manifest())
     show.rejected(rejected, "not read" if run.estimate else "skipped", "indexed")
 
 

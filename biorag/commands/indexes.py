@@ -143,7 +143,6 @@ def _print_facts(settings: Settings, as_json: bool) -> None:
         values = index_facts(store, manifest, index) | ({"server": facts} if facts else {})
     if not manifest.complete:
         show.err.print(f"index {manifest.name!r} is incomplete: {shortfall(store.folder)}", soft_wrap=True)
-    show.superseded(manifest)
     if not as_json:
         first = {name: values[name] for name in FIRST if values.get(name)}
         values = {**first, **{name: value for name, value in values.items() if name not in FIRST and value}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeRemainingColumn
 from rich.table import Table
@@ -24,12 +22,10 @@ from biorag.utils.text import showable, showable_json
 
 if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
-    from biorag.indexes.manifest import Manifest
 
 QUIET_SECONDS = 30.0
 SHOWN_FILES = 10  # with bad lines
 HASH, HASH_SHOWN = re.compile("[0-9a-f]{64}"), 12  # characters
-BORDER = 3  # characters of a table beside each cell
 
 
 class ShowingConsole(Console):
@@ -40,8 +36,6 @@ class ShowingConsole(Console):
         return super().render_str(showable(text), **{**options, "markup": False, "emoji": False})
 
 
-if os.environ.get("NO_COLOR"):
-    os.environ.pop("FORCE_COLOR", None)  # with both, which rich takes for a terminal, nothing is coloured
 out = ShowingConsole(highlight=False)
 err = ShowingConsole(stderr=True, highlight=False)
 
@@ -69,26 +63,17 @@ class ConsoleHandler(logging.Handler):
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; in a terminal too narrow for its words its rows below one another, elsewhere with tabs."""
+    """Print a table; where there is no terminal, with tabs between its cells."""
     texts = [[value.plain if isinstance(value, Text) else showable(str(value)) for value in row] for row in rows]
     if not out.is_terminal:
         for line in tab_separated(showable(title), [showable(column) for column in columns], texts):
             out.file.write(f"{line}\n")
         out.file.flush()
         return
-    longest_words = [
-        max(cell_len(word) for cell in cells for word in cell.split() or [""])
-        for cells in zip(columns, *texts, strict=True)
-    ]
-    if sum(longest_words) + BORDER * len(columns) + 1 > out.width:
-        out.print(Text(title, style="italic"))
-        for line in records(columns, texts):
-            out.print(line, soft_wrap=True)
-        return
     shown = Table(title=title, title_justify="left", header_style="bold")
-    for number, (column, width) in enumerate(zip(columns, longest_words, strict=True)):
+    for number, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[number], int | float) for row in rows)
-        shown.add_column(column, justify="right" if numeric else "left", min_width=width)
+        shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row, cells in zip(rows, texts, strict=True):
         shown.add_row(
             *(value if isinstance(value, Text) else Text(cell) for value, cell in zip(row, cells, strict=True))
@@ -162,20 +147,6 @@ def tab_separated(title: str, columns: Sequence[str], rows: Sequence[Sequence[st
         yield "\t".join(" ".join(cell.split()) for cell in row)
 
 
-def records(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the rows of a table below one another, a line a cell, an empty line between two rows."""
-    if not any(columns):  # a name and its value
-        longest = max(cell_len(row[0]) for row in rows)
-        yield from (f"  {name:<{longest}}  {'  '.join(values)}" for name, *values in rows)
-        return
-    longest = max(cell_len(column) for column in columns)
-    for row in rows:
-        for column, cell in zip(columns, row, strict=True):
-            if cell:
-                yield f"  {column:<{longest}}  {cell}"
-        yield ""
-
-
 @contextmanager
 def progress(description: str, total: int | None) -> Iterator[OnProgress]:
     """Show count, rate and time left on stderr: a bar in a terminal, else a line every 30 seconds."""
@@ -220,18 +191,6 @@ def open_page(url: str) -> None:
 
     if not webbrowser.open(url):
         err.print("no browser was found: open the address yourself")
-
-
-def superseded(manifest: Manifest) -> None:
-    """Say so if an index has the vectors of the untrained starter."""
-    from biorag.models.finding import STARTER_ENCODER, TRAINED_STARTER
-
-    if manifest.encoder.sha256 == STARTER_ENCODER.sha256:
-        err.print(
-            f"index {manifest.name!r} keeps the vectors of {manifest.encoder.id}; {TRAINED_STARTER.title}, the starter "
-            "of new indexes, retrieves better: index the corpus under another --name",
-            soft_wrap=True,
-        )
 
 
 def rejected(rejects: RejectsFile | None, what: str, done: str) -> None:

@@ -129,20 +129,10 @@ def copy_with_holes(
 
 
 def copy_sparse(source: Path, target: Path) -> None:
-    """Copy a file into a new one, its holes as holes, which are not read."""
+    """Copy a file into a new one, zeros as holes."""
     with source.open("rb") as stream, target.open("xb") as copy:
-        size, end = os.fstat(stream.fileno()).st_size, 0
-        while end < size:
-            try:
-                start = os.lseek(stream.fileno(), end, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno != errno.ENXIO:  # no data follow
-                    raise
-                break
-            end = os.lseek(stream.fileno(), start, os.SEEK_HOLE)
-            stream.seek(start)
-            copy.seek(start)
-            copy_with_holes(stream, end - start, copy)
+        size = os.fstat(stream.fileno()).st_size
+        copy_with_holes(stream, size, copy)
         copy.truncate(size)
 
 

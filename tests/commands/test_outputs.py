@@ -9,7 +9,6 @@ import shutil
 import pytest
 
 from biorag.corpus.sources import find_sources
-from biorag.utils.files import write_text
 from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_judged
 
@@ -93,13 +92,6 @@ def test_a_link_is_no_output(indexed, leads_to):
     assert (indexed / "thesis").read_bytes() == b""
 
 
-def test_force_deletes_no_file_that_nothing_replaces(indexed):
-    (indexed / "corpus.jsonl").write_text('{"id": "s1", "title": "", "content": "Aspirin lowers fever."}\n')
-    (indexed / "thesis").write_text("mine\n")
-    succeeded(index("--rejects", "thesis", "--force"))
-    assert (indexed / "thesis").read_text() == "mine\n"
-
-
 def test_a_pipe_that_nobody_reads_is_no_output(indexed):
     os.mkfifo(indexed / "out")
     failed(index("--rejects", "out", "--force"), 3, "nobody reads")
@@ -126,15 +118,6 @@ def test_an_output_replaces_an_earlier_one_and_with_force_another_file(indexed):
             succeeded(write(*words))
         (indexed / "mine").write_text("")
         succeeded(write("mine"))
-
-
-def test_what_is_no_file_is_written_to_and_stays(tmp_path):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    write_text(pipe, "through")
-    assert (os.read(reader, 100), pipe.is_fifo(), len(list(tmp_path.iterdir()))) == (b"through", True, 1)
-    os.close(reader)
 
 
 def test_a_survey_that_fails_leaves_the_rejects_of_the_one_before(place, tiny_encoder):

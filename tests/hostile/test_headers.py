@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.errors import MissingError
-from biorag.generators import preflight
-from biorag.models.finding import STARTER_GENERATOR
 from biorag.models.formats import gguf
 from biorag.models.formats.directory import check_folder
 from tests.hostile.test_hostile_files import WHOLE
-from tests.hostile.tiny_gguf import STRING, Typed, tiny_llama
+from tests.hostile.tiny_gguf import tiny_llama
 
 TINY = tiny_llama().bytes()
 HEADER = TINY[: TINY.index(b"blk.0.ffn_down.weight") + 100]
-
-
-@pytest.mark.slow
-def test_the_starters_header_is_that_of_llama_cpp():
-    llama_cpp = pytest.importorskip("llama_cpp")
-    generator = STARTER_GENERATOR.path()
-    metadata = llama_cpp.Llama(str(generator), vocab_only=True, verbose=False).metadata
-    assert gguf.read_header(generator).trained_window() == int(metadata["llama.context_length"]) == 8192
 
 
 def read(folder, data: bytes):
@@ -66,27 +55,3 @@ def test_settings_of_published_models_pass(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     check_folder(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_whole_model_is_tried_once_for_as_long_as_it_stays_as_it_is(tmp_path, monkeypatch):
-    pytest.importorskip("llama_cpp")
-    path, ran = tiny_llama().write(tmp_path / "tiny.gguf"), []
-    whole = preflight._run
-    monkeypatch.setattr(preflight, "_run", lambda path, adapter: ran.append(path) or whole(path, adapter))
-    for _ in range(2):
-        preflight.try_out(path, tmp_path / "trials")
-    assert ran == [path]
-    os.utime(path, ns=(0, 0))
-    preflight.try_out(path, tmp_path / "trials")
-    assert len(ran) == 2
-
-
-@pytest.mark.slow
-def test_a_model_that_ends_its_process_is_refused_each_time_and_not_recorded(tmp_path):
-    pytest.importorskip("llama_cpp")
-    path = tiny_llama().keyed(tokenizer__ggml__tokens=Typed(STRING, ["a"] * 259)).write(tmp_path / "broken.gguf")
-    for _ in range(2):
-        with pytest.raises(MissingError, match=r"llama\.cpp fails at .*broken\.gguf \(SIGABRT\)"):
-            preflight.try_out(path, tmp_path / "trials")
-    assert not (tmp_path / "trials").exists()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
-import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -69,17 +67,6 @@ def test_tables_titles_lines_and_notes_show_markup_as_text(capsys, monkeypatch):
         assert_shown(text)
         assert ":pill:" in text
         assert "[link=http://e.example]" in re.sub(r"\s+", "", text)
-
-
-def test_log_lines_and_their_tracebacks_are_shown(capsys):
-    try:
-        raise ValueError(MARKED)
-    except ValueError:
-        record = logging.LogRecord("biorag", logging.WARNING, "f", 1, "id %s", (MARKED,), sys.exc_info())
-    show.ConsoleHandler().handle(record)
-    line = capsys.readouterr().err
-    assert_shown(line)
-    assert "Traceback" in line
 
 
 @pytest.fixture

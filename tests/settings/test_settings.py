@@ -75,13 +75,6 @@ def test_a_biorag_toml_of_the_current_folder_is_not_read(tmp_path, monkeypatch):
     assert load_settings({}, None, {}) == Settings()
 
 
-def test_the_qdrant_key_comes_from_either_variable_and_ours_wins():
-    environ = {"QDRANT_API_KEY": "general"}
-    assert load_settings({}, None, environ).services.qdrant_api_key.get_secret_value() == "general"
-    environ |= {"BIORAG_QDRANT_API_KEY": "own"}
-    assert load_settings({}, None, environ).services.qdrant_api_key.get_secret_value() == "own"
-
-
 # --- refusals -------------------------------------------------------------------------------------------------
 
 
@@ -134,14 +127,6 @@ def test_no_number_is_infinite_nan_or_without_bounds():
             for value in (-(10**18), 2**64):
                 with pytest.raises(UsageError, match=name):
                     Settings.of(**{name: value})
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"), [("home", "a\0b", "NUL character"), ("prompt", "~nobody-of-this-name/x", "in full")]
-)
-def test_values_that_no_system_call_takes_are_refused(name, value, message):
-    with pytest.raises(UsageError, match=message):
-        Settings.of(**{name: value})
 
 
 # --- names, reports, identities ---------------------------------------------------------------------------------
@@ -215,13 +200,6 @@ def test_a_ranking_is_identified_by_retrieval_and_a_cross_encoder_s_weight_by_it
     expected |= {"rerank": True, "reranker": "encoder", "interpolation": 0.5, "include_retracted": False}
     expected |= {"k_init": retrieval.k_init, "k": 5}
     assert retrieval.identity() == {**expected, **also}
-
-
-def test_models_and_prompts_are_identified_elsewhere_by_their_hashes():
-    settings = Settings.of(llm="none", prompt="p.txt", threads=3, cache=False, max_tokens=9)
-    identity = {"max_tokens": 9, "json_mode": "constrained", "context_window": 8192}
-    assert settings.generation.identity() == identity
-    assert settings.replace(json_mode="free").generation.identity() == {**identity, "json_mode": "free"}
 
 
 def test_training_is_identified_by_its_section_precision_and_seed_and_unset_options_do_not_count():

@@ -29,7 +29,6 @@ from biorag.utils.http import (
     given_up,
 )
 from biorag.utils.network import Server
-from tests.loopback import Script
 
 SECONDS = 0.4
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -114,17 +113,6 @@ def test_a_reply_has_one_deadline_whatever_trickles(serve, case):
     with pytest.raises(httpx.TimeoutException):
         client(url).get(url)
     assert time.monotonic() - started < 20 * SECONDS
-
-
-@pytest.mark.slow
-def test_the_deadline_is_that_of_each_request_not_of_the_connection(serve):
-    server = Script()
-    try:
-        server.rule = lambda body: (time.sleep(1.5), (200, {}))[1]
-        with httpx.Client(transport=BoundedTransport(server.url, 4.0), timeout=4.0) as asking:
-            assert [asking.get(server.url).json() for _ in range(3)] == [{}] * 3
-    finally:
-        server.close()
 
 
 LARGE = {
