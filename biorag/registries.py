@@ -1,7 +1,7 @@
 """The registry of every kind of fusion, reranker, reader, published format, store, generator, benchmark and so on.
 
 A new kind is one new file and one entry here. An entry names its implementation, imported when used, and states the
-facts that the code needs, so that nothing asks for a kind by name. Settings and help texts read the entries too.
+facts that the code, settings and help texts need. Code names a kind only where it means that one, such as a default.
 """
 
 from __future__ import annotations

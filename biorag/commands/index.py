@@ -61,7 +61,7 @@ class EncoderChoice:
             return settings
         if self.query_encoder is None or self.passage_encoder is None:
             raise UsageError(f"{named[0]} is for two models: give --query-encoder and --passage-encoder")
-        if other := line.first("encoder", "revision"):
+        if other := line.first("encoder"):
             raise UsageError(f"{other} names one model, and --query-encoder one of two: leave one of them out")
         from biorag.models.finding import find_encoder
         from biorag.models.pairing import write_pair

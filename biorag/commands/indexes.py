@@ -315,15 +315,6 @@ def import_index(
     show.report(f"Loaded {loaded.name}", asdict(loaded), as_json)
 
 
-# The old names of `export` and `import`.
-NOW = {"save": "export", "load": "import"}
 old_names = Application(help="The old name of 'biorag indexes export' and 'import'.")
 old_names.command("save")(export_index)
 old_names.command("load")(import_index)
-
-
-@old_names.callback()
-def name_the_new(ctx: typer.Context) -> None:
-    """Say the new name of a command of the group."""
-    if ctx.invoked_subcommand in NOW:
-        show.renamed(f"snapshot {ctx.invoked_subcommand}", f"indexes {NOW[ctx.invoked_subcommand]}")

@@ -180,11 +180,6 @@ def outcome(
     report(title, values, as_json, hidden)
 
 
-def renamed(old: str, new: str) -> None:
-    """Say the new name of a command that was called by its old one."""
-    err.print(f"'biorag {old}' is 'biorag {new}' now", soft_wrap=True)
-
-
 def open_page(url: str) -> None:
     """Open a page in the browser, or say that there is none."""
     import webbrowser

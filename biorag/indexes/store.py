@@ -245,7 +245,7 @@ def check_encoder(manifest: Manifest, sha256: str, name: str, configuration: Map
     """
     made = manifest.encoder
     if made.sha256 != sha256:
-        named = "its weights have changed, so leave --revision" if made.id == name else "leave --encoder"
+        named = "its weights have changed, so leave the setting revision" if made.id == name else "leave --encoder"
         raise MismatchError(
             f"index {manifest.name!r} was made with encoder {made.id!r} ({made.sha256[:12]}), "
             f"not {name!r} ({sha256[:12]}): {named} out, or index under another --name"

@@ -36,7 +36,7 @@ class GenerationSettings(Section):
     llm_model: str | None = _generation(
         None, "Model name on a server. Default: the server's first.", effect=Effect.NAMES
     )
-    kind: Kind | None = _generation(
+    kind: Kind | None = setting(
         None,
         "What an open question asks for: yesno, factoid, list or summary. Default: by its words.",
         effect=Effect.NAMES,

@@ -32,7 +32,7 @@ class IndexSettings(Section):
         "index's own, for a new one 'starter'.",
         effect=Effect.NAMES,
     )
-    revision: str | None = option(None, "Revision of a Hugging Face encoder.", effect=Effect.NAMES)
+    revision: str | None = setting(None, "Revision of a Hugging Face encoder.", effect=Effect.NAMES)
     similarity: Literal["cosine", "dot"] | None = option(
         None, "cosine or dot. Default: the index's own, for a new one the encoder's training objective."
     )

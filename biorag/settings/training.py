@@ -32,7 +32,10 @@ class TrainingSettings(Section):
     max_steps: int | None = _run(None, "Optimizer steps of the run, instead of --epochs.", bounds=(1, 100_000_000))
     batch_size: int = _run(32, "Rows (for a cross-encoder, pairs) of one batch in each process.", bounds=(1, 65_536))
     gradient_accumulation: int | None = _run(
-        None, "Batches of one optimizer step; in-batch negatives are those of one batch.", bounds=(1, 65_536)
+        None,
+        "Batches of one optimizer step; in-batch negatives are those of one batch.",
+        models=(RETRIEVER, RERANKER, CROSS_ENCODER),
+        bounds=(1, 65_536),
     )
     learning_rate: float = _run(3e-5, "Peak of AdamW's learning rate, falling to 0.", gt=0, lt=1)
     warmup: float = _run(0.1, "Share of the steps in which the learning rate rises.", ge=0, lt=1)
@@ -83,5 +86,6 @@ class TrainingSettings(Section):
     patience: int | None = _run(
         None,
         "Stop after this many evaluations in a row without a better metric. Default: train to the end.",
+        models=(RETRIEVER, RERANKER, CROSS_ENCODER),
         bounds=(1, 1000),
     )

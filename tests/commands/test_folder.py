@@ -142,26 +142,6 @@ def test_a_file_moved_to_another_followed_folder_is_recognised(run, tiny_encoder
         np.testing.assert_allclose(kept[id], rows, atol=1e-5, err_msg=id)
 
 
-def test_a_title_that_was_the_file_name_is_encoded_anew(run, tiny_encoder, encoded, tmp_path):
-    (tmp_path / "papers").mkdir()
-    (tmp_path / "papers" / "fever notes.txt").write_text("Aspirin lowers fever.")
-    done(run("index", tmp_path / "papers", "--name", "kept", "--encoder", tiny_encoder, "--json"))
-    (tmp_path / "papers" / "fever notes.txt").rename(tmp_path / "papers" / "aspirin.txt")
-    encoded.clear()
-    report = done(run("index", tmp_path / "papers", "--name", "kept", "--json"))
-    assert encoded == ["aspirin. Aspirin lowers fever."]
-    assert (report["renamed"], report["added"], report["deleted"]) == (1, 0, 0)
-
-
-def test_a_kept_file_that_was_renamed_stays_under_both_names(run, papers, tiny_encoder, encoded, tmp_path):
-    done(run("index", papers, "--name", "kept", "--encoder", tiny_encoder, "--json"))
-    (papers / "dose.pdf").rename(papers / "renamed.pdf")
-    encoded.clear()
-    report = done(run("index", papers, "--name", "kept", "--keep-missing", "--json"))
-    assert (encoded, report["added"], report["deleted"]) == ([], 2, 0)
-    assert {"dose.pdf#page=2", "renamed.pdf#page=2"} <= held(tmp_path / "home", "kept").keys()
-
-
 def test_a_record_that_comes_beside_a_paper_encodes_only_a_new_title(run, tiny_encoder, encoded, tmp_path):
     folder = tmp_path / "papers"
     folder.mkdir()
@@ -244,19 +224,6 @@ def test_an_exported_index_follows_its_files_where_it_is_imported(run, papers, t
     assert (encoded, report["added"], report["updated"], report["deleted"]) == ([], 0, 0, 0)
     assert done(run("index", papers, "--name", "kept", "--json"))["deleted"] == (0 if moved else 2)
     assert done(run("delete", "--source", "other.pdf", "--name", "kept", "--yes", "--json"))["deleted"] == 1
-
-
-def test_papers_that_lack_facts_are_named(run, papers, tiny_encoder):
-    (papers / "third.pdf").write_bytes(searchable_pdf(["Fever falls."], title="Fever and how it falls"))
-    (papers / "fourth.pdf").write_bytes(searchable_pdf(["Pain ends."], title="Pain and how it ends"))
-    ended = succeeded(run("index", papers, "--encoder", tiny_encoder, "--name", "kept"))
-    assert (
-        "Papers without authors or year: 4 (dose.pdf, fourth.pdf, other.pdf …); a .ris or .bib file beside them"
-    ) in ended.stderr
-    record = "TY  - JOUR\nTI  - Pain and how it ends\nAU  - Gräfe, Jan\nPY  - 2019\nER  - \n"
-    (papers / "fourth.ris").write_text(record, encoding="utf-8")
-    report = done(run("index", papers, "--name", "kept", "--json"))
-    assert report["lacking"] == ["dose.pdf", "other.pdf", "third.pdf"]
 
 
 def test_words_of_a_filter_need_no_accents(run, tiny_encoder, tmp_path):

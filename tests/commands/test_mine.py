@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from functools import partial
 from pathlib import Path
 
@@ -15,16 +14,7 @@ from tests.cli import done, failed
 from tests.conftest import write_demo_questions
 
 REPORT_KEYS = {
-    "out",
-    "kind",
-    "rows",
-    "negatives",
-    "per_row_mean",
-    "without",
-    "resumed",
-    "contaminated",
-    "matches",
-    "input",
+    *("out", "kind", "rows", "negatives", "per_row_mean", "without", "resumed", "contaminated", "matches", "input"),
     "seconds",
 }
 
@@ -71,10 +61,6 @@ def mine(invoke):
 
 def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def manifest(path: Path) -> dict:
-    return json.loads(Path(f"{path}.manifest.json").read_bytes())
 
 
 def searched(invoke, query: str, *options) -> list[dict]:
@@ -124,48 +110,3 @@ def test_bm25_negatives_are_those_that_search_finds(mine, invoke, beir, tmp_path
 def test_wrong_usage(invoke, pairs, tmp_path, no_encoder, arguments, parts):
     failed(invoke("mine", pairs, "--out", tmp_path / "mined.jsonl", *arguments), 2, *parts)
     assert not (tmp_path / "mined.jsonl").exists()
-
-
-# --- interruption -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(mine, demo_home, tmp_path, sent, code):
-    pairs, whole, parts = tmp_path / "pairs.jsonl", tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
-    rows = [{"query": f"Question {number % 700}?", "positive": f"Positive {number}."} for number in range(2000)]
-    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    arguments = [pairs, "--negatives", "random", "--per-row", 20, "--out"]
-    with cli.start("mine", *arguments, parts, home=demo_home) as process:
-        cli.wait_until(process, lambda: parts.exists() and parts.stat().st_size >= 100_000)
-        process.send_signal(sent)
-        ended = process.communicate()
-    assert (ended.code, ended.stdout) == (code, "")
-    assert "Traceback" not in ended.stderr
-    assert manifest(parts)["complete"] is False
-
-    assert mine(*arguments, whole)["resumed"] == 0
-    report = mine(*arguments, parts)
-    assert 0 < report["resumed"] < report["rows"] == 2000
-    assert parts.read_bytes() == whole.read_bytes()
-    assert manifest(parts) == manifest(whole)
-
-
-# --- the retriever's own predictions ------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_retrievers_negatives_are_those_that_search_finds(mine, invoke, beir, tmp_path):
-    mode = "hybrid"
-    out = tmp_path / "hard.jsonl"
-    arguments = ["--ranks", "2-20", "--per-row", 50, "--mode", mode, "--out", out]
-    report = mine(beir, "--negatives", "retriever", *arguments)
-    written = lines(out)
-    assert report["rows"] == len(written) == report["input"]["rows"]
-    golds: dict[str, set[str]] = {}
-    for line in written:
-        golds.setdefault(line["query"], set()).add(line["positive_id"])
-    for line in written[::10]:
-        hits = searched(invoke, line["query"], "--mode", mode, "-k", 20)[1:]
-        left = [hit for hit in hits if hit["id"] not in golds[line["query"]]]
-        assert [(one["id"], one["rank"]) for one in line["negatives"]] == [(hit["id"], hit["rank"]) for hit in left]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from functools import partial
 
 import pytest
-from rich.console import Console
 
 from biorag.answering.certainty import certainty_model
 from biorag.types import Trust
@@ -126,11 +124,6 @@ def test_a_text_that_no_snippet_has_is_named_with_the_nearest_one(run, small_hom
     assert message in failed(run("search", "drug", "--filter", condition, home=small_home), 2)
 
 
-@pytest.mark.parametrize("condition", ["year=1900", "type=Review and not type=REVIEW", "year=2005 and not type=Letter"])
-def test_a_filter_of_values_that_there_are_may_find_nothing(search_small, condition):
-    assert ids(search_small("drug", "--filter", condition)) == (["s5"] if "Letter" in condition else [])
-
-
 def test_fields_are_named_in_any_case_and_texts_by_their_words(run, search_small, small_home):
     condition = "YEAR>=2005 and not (Type~trial or TITLE~warfarin)"
     assert set(ids(search_small("drug", "--filter", condition))) == {"s5", "s7", "s9", "s11"}
@@ -158,23 +151,6 @@ def test_search_prints_a_line_a_hit_where_there_is_no_terminal(run, small_home):
         *("1", "1001", "Warfarin"),
         "Warfarin blocks vitamin K recycling and thins the blood.",
     ]
-
-
-def test_nothing_found_is_said_on_stderr(run, small_home):
-    result = run("search", "zebrafish", "--mode", "bm25", home=small_home)
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert "No snippet matches" in result.stderr
-    assert done(run("search", "zebrafish", "--mode", "bm25", "--json", home=small_home))["hits"] == []
-
-
-def test_in_a_terminal_pmids_are_links_and_matched_words_stand_out(monkeypatch, run, small_home):
-    screen = io.StringIO()
-    terminal = Console(file=screen, force_terminal=True, color_system="standard", width=100, highlight=False)
-    monkeypatch.setattr("biorag.commands.show.out", terminal)
-    result = run("search", "vitamin K", "--mode", "bm25", "--no-rerank", home=small_home)
-    assert result.exit_code == 0
-    assert "https://pubmed.ncbi.nlm.nih.gov/1001/" in screen.getvalue()
-    assert "\x1b[33mvitamin\x1b[0m" in screen.getvalue()
 
 
 # --- ask ---
@@ -307,32 +283,6 @@ def test_no_yes_or_no_is_said_without_a_trusted_reader(run, small_home, monkeypa
         assert (found["kind"], found["short_answer"]) == ("yesno", lead.lower().rstrip(". "))
         assert f"\n{lead}{BLOCKS} [1]\n" in succeeded(run(*words, home=small_home)).stdout
         assert ("read by scripted" in found["notes"]) == bool(lead)
-
-
-@pytest.mark.slow
-def test_ask_keeps_the_starters_reply(run, small_home):
-    arguments = ["ask", "What blocks vitamin K?", "-o", "A=warfarin", "-o", "B=heparin", "--mode", "bm25"]
-    arguments += ["--llm", "starter", "-k", "1", "--max-tokens", "5", "--json"]
-
-    def asked(*options):
-        result = run(*arguments, *options, home=small_home, BIORAG_THREADS="1")
-        assert "135M starter generator, which is not a medical model" in result.stderr
-        return done(result)
-
-    def same(answer):
-        return {key: value for key, value in answer.items() if key not in ("timings_ms", "notes")}
-
-    replies = small_home / "cache" / "replies"
-    before = set(replies.rglob("*.json"))
-    first = asked("--no-cache")
-    assert first["models"]["generator"] == "SmolLM2-135M-Instruct.Q4_1"
-    assert set(replies.rglob("*.json")) == before
-    made, kept = asked(), asked()
-    assert len({*replies.rglob("*.json")} - before) == 1
-    assert same(first) == same(made) == same(kept)
-    assert "generate" in made["timings_ms"]
-    assert "generate" not in kept["timings_ms"]
-    assert any("--no-cache" in note for note in kept["notes"])
 
 
 # --- what ends a command, and its exit code ---

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from biorag.training.rows import is_held_out, read_rows, split
-from biorag.types import Snippet
 from tests.cli import done, failed, invoke, run
-from tests.conftest import WORDS, write_medrag
+from tests.conftest import WORDS
 
 pytestmark = pytest.mark.models
 
+REPORTED = {
+    *("out", "stopped_by", "complete", "identity", "base", "data", "command", "rows", "without_negatives", "processes"),
+    *("batch_size", "steps", "resumed_from_step", "final_loss", "best", "seconds", "hardware", "versions"),
+}
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][::3]
 PAIRS = [{"query": f"{one} and {other}?", "positive": f"{one} heals the {other}."} for one, other in COUPLES]
 MINED = [
@@ -23,26 +26,6 @@ MINED = [
 ]
 FAST = ["--precision", "fp32", "--batch-size", "8", "--max-tokens", "32", "--evaluations", "2", "--validation", "0.2"]
 SHORT = ["--query-tokens", "12"]
-REPORTED = {
-    "out",
-    "stopped_by",
-    "complete",
-    "identity",
-    "base",
-    "data",
-    "command",
-    "rows",
-    "without_negatives",
-    "processes",
-    "batch_size",
-    "steps",
-    "resumed_from_step",
-    "final_loss",
-    "best",
-    "seconds",
-    "hardware",
-    "versions",
-}
 
 
 def write_jsonl(path: Path, rows) -> Path:
@@ -122,45 +105,6 @@ def test_json_is_the_manifest_and_nothing_else(models, stage, mined, tiny_encode
     assert f"A {stage} that " in card and found["identity"]["data"]["training_sha256"] in card
     assert shlex.join(found["command"]) in card and "(curves.png)" in card
     assert not any(row.query in card or row.positive in card for row in rows), "no training text, which may be private"
-
-
-def beir(path: Path, corpus: bool) -> Path:
-    """Write the pairs in BEIR's layout; judgement d0 of the first question again, and one of no known snippet."""
-    write_jsonl(path / "queries.jsonl", [{"_id": f"q{n}", "text": pair["query"]} for n, pair in enumerate(PAIRS)])
-    judged = [f"q{n}\td{n}\t1\n" for n in range(len(PAIRS))]
-    (path / "qrels").mkdir()
-    (path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join([*judged, "q0\tabsent\t1\n"]))
-    if corpus:
-        rows = [{"_id": f"d{n}", "title": "", "text": pair["positive"]} for n, pair in enumerate(PAIRS)]
-        write_jsonl(path / "corpus.jsonl", rows)
-    return path
-
-
-@pytest.fixture(scope="module")
-def home(tiny_encoder, tmp_path_factory):
-    """A home with the pairs' positives as index `small`."""
-    home = tmp_path_factory.mktemp("home")
-    snippets = [Snippet(f"d{n}", "", pair["positive"]) for n, pair in enumerate(PAIRS)]
-    corpus = write_medrag(home / "corpus.jsonl", snippets)
-    done(invoke("index", corpus, "--name", "small", "--encoder", tiny_encoder, "--json", home=home))
-    return home
-
-
-def test_a_beir_folder_gives_the_rows_that_a_file_gives(train, pairs, home, tmp_path):
-    """With its own corpus or with the index's passages."""
-    plain = done(train("retriever", pairs, "--out", tmp_path / "plain", "--json"))
-    own = beir(tmp_path / "own", corpus=True)
-    bare = beir(tmp_path / "bare", corpus=False)
-    found = [
-        done(train("retriever", own, "--out", tmp_path / "a", "--json")),
-        done(train("retriever", bare, "--name", "small", "--out", tmp_path / "b", "--json", home=home)),
-    ]
-    for each in found:
-        assert each["data"]["unknown"] == 1
-        assert each["data"]["rows"] == len(PAIRS)
-        # The same texts in the same order: the ids alone are more than the file has.
-        assert each["final_loss"] == pytest.approx(plain["final_loss"], abs=1e-6)
-    assert found[0]["identity"]["data"] == found[1]["identity"]["data"]
 
 
 # --- the guard ----------------------------------------------------------------------------------------------

@@ -150,12 +150,6 @@ def test_a_bad_line_is_named(bm25, line, tmp_path):
     failed(verify(bm25, "--claims", claims, "--out", tmp_path / "out.jsonl"), 3, str(claims), "line 2")
 
 
-def test_a_difference_is_named_with_the_sentence_that_has_it(bm25):
-    said = "Hepatitis is the other major toxicity, and slow acetylators reach higher drug levels."
-    shown = succeeded(verify(bm25, said.replace(" is ", " is not "), "--snippet", "demo_044")).stdout
-    assert shown.startswith(f"Differs: [1] says this without “not”\n[1] “{said}” ")
-
-
 def test_what_a_reader_is_not_sure_of_is_shown_as_such(bm25, monkeypatch, server, tmp_path):
     class Leaning(Checker):
         def check_claim(self, claim, snippets):

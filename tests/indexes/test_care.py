@@ -188,7 +188,7 @@ def test_after_a_deletion_bm25_scores_as_an_index_without_what_was_removed(tmp_p
 
 
 def test_the_fields_of_an_index_are_listed_with_their_commonest_values(indexed):
-    found = done(indexed("info", "test", "--fields", "--json"))
+    found = done(indexed("indexes", "show", "test", "--fields", "--json"))
     fields = {field["name"]: field for field in found["fields"]}
     assert (found["name"], found["snippets"]) == ("test", 12)
     assert fields["type"] == {
@@ -197,7 +197,7 @@ def test_the_fields_of_an_index_are_listed_with_their_commonest_values(indexed):
         "values": [{"value": "Review", "count": 6}, {"value": "Trial", "count": 6}],
     }
     assert fields["title"] == {"name": "title", "snippets": 11, "values": []}
-    assert "Trial (6)" in succeeded(indexed("info", "test", "--fields")).stdout
+    assert "Trial (6)" in succeeded(indexed("indexes", "show", "test", "--fields")).stdout
 
 
 def test_a_number_is_not_compared_with_texts(settings, tmp_path):

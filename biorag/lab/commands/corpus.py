@@ -34,7 +34,7 @@ def export_(
         typer.Argument(help=f"Files or folders of {READERS.names()} (.gz too), 'demo', or - for standard input."),
     ],
     out: Annotated[Path, typer.Option(help="Folder to write.")],
-    settings: Annotated[Settings, Flags("encoder", "revision", "block_tokens", "block_overlap", "bm25_terms")],
+    settings: Annotated[Settings, Flags("encoder", "block_tokens", "block_overlap", "bm25_terms")],
     bad_lines: options.BadLines,
     columns: options.Columns = None,
     as_json: options.Json = False,
@@ -76,7 +76,7 @@ def embed(
     out: Annotated[Path, typer.Option(help="Folder of vectors to write; what it holds is not encoded again.")],
     settings: Annotated[
         Settings,
-        Flags("encoder", "revision", "similarity", "store_tokens", "token_pooling", "batch_size", "precision"),
+        Flags("encoder", "similarity", "store_tokens", "token_pooling", "batch_size", "precision"),
         Flags("reranker", panel=None),
     ],
     cluster: options.EncodingCluster,

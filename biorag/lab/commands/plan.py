@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @expanded
 def plan(
     snippets: Annotated[int, typer.Option(min=1, max=10**12, help="Snippets of the corpus.")],
-    settings: Annotated[Settings, Flags("encoder", "revision", "store_tokens", "quantize")],
+    settings: Annotated[Settings, Flags("encoder", "store_tokens", "quantize")],
     machine: Annotated[list[Path], typer.Option(help="TOML file of a machine; repeat to compare.")],
     tokens: Annotated[
         float, typer.Option(min=1, help="Tokens of a snippet on average, cut at the encoder's window.")

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from biorag.corpus.sources import DEMO
 from biorag.errors import MismatchError, MissingError, ServiceError, check_name
+from biorag.lab.recipes.downloading import download
 from biorag.lab.recipes.recipe import ExperimentRecipe
 from biorag.settings.services import ServiceSettings
 from biorag.types import Progress
-from biorag.utils.download import download
 from biorag.utils.files import check_output, disk_bytes, is_there, make_folder, part_of, require_room, sha256_of
 from biorag.utils.network import Server, is_server
 

@@ -157,7 +157,7 @@ def test_the_other_tools_are_what_the_commands_print(session, run, home):
     assert [described[name] for name in ("name", "snippets", "updated")] == [
         facts[name] for name in ("name", "snippets", "updated")
     ]
-    assert described["fields"] == run("info", "default", "--fields")["fields"]
+    assert described["fields"] == run("indexes", "show", "default", "--fields")["fields"]
     assert re.search("[0-9a-f]{64}", json.dumps(described)) is None, "hashes tell an assistant nothing"
     assert value(references)["ids"] == ["s0", "s1"]
     assert value(references)["text"].count("@") == 2
