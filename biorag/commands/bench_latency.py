@@ -57,8 +57,7 @@ def latency(
         Settings,
         options.INDEX,
         Flags(RetrievalSettings, but=("precision", "include_retracted", "interpolation", "cross_interpolation")),
-        Flags("llm", defaults={"llm": "none"}),
-        Flags("llm_model", "max_tokens", "precision", "seed"),
+        Flags("llm", "llm_model", "max_tokens", "precision", "seed"),
     ],
     measured: _Measured,
     out: Annotated[Path | None, Option(help="Folder for latency.json.")] = None,
@@ -78,7 +77,9 @@ def latency(
 
     request = measured.request()
     with results_folder(out, {NAME: begins_with_key("machine")}) if out else nullcontext():
-        report = measure_latency(settings.replace(cache=False), request, show.progress)
+        report = measure_latency(
+            settings.replace(llm=settings.generation.llm or "none", cache=False), request, show.progress
+        )
         if out:
             write_json(out / NAME, report)
     show.result(report, as_json, _print)

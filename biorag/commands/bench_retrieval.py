@@ -44,9 +44,7 @@ class _Files:
 @expanded
 def retrieval(
     dataset: Annotated[Path, Argument(help="Folder with queries.jsonl and qrels/test.tsv (BEIR layout).")],
-    settings: Annotated[
-        Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed"), Flags("train_validation", panel=None)
-    ],
+    settings: Annotated[Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed", "train_validation")],
     line: CommandLine,
     development: options.Development,
     filters: options.Filters,

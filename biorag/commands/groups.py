@@ -37,34 +37,25 @@ CONTEXT = "ctx"
 class Flags:
     """Which settings a command takes as options: single ones by their flat names, and sections `but` for some.
 
-    `model` is what is trained, see `Option.models`; `panel` and `defaults` replace the settings' own; with
-    `finds_index` the only index stands in for one that is not named.
+    `model` is what is trained, see `Option.models`; with `finds_index` the only index stands in for one that is not
+    named.
     """
 
     def __init__(
-        self,
-        *of: type[Section] | str,
-        but: Iterable[str] = (),
-        model: str | None = None,
-        panel: str | None = "",
-        defaults: Mapping[str, Any] | None = None,
-        finds_index: bool = False,
+        self, *of: type[Section] | str, but: Iterable[str] = (), model: str | None = None, finds_index: bool = False
     ) -> None:
         self.finds_index = finds_index
         self._of, self._but, self._model = of, frozenset(but), model
-        self._panel, self._defaults = panel, defaults or {}
 
     def parameters(self) -> Iterator[tuple[str, inspect.Parameter]]:
         """Yield the parameter of each option, after the name of its setting."""
-        for name, entry in self._places():
+        for name, entry in self._fields():
             assert entry.flag, f"{name} has no option"
             if self._model in (entry.option.models or (self._model,)):
-                default = self._defaults.get(name)
-                kind = _type_of_option(entry.field.annotation)
-                annotation: Any = Annotated[kind if default is not None else kind | None, self._option(name, entry)]
-                yield name, _parameter(f"{name}_" if keyword.iskeyword(name) else name, annotation, default)
+                annotation: Any = Annotated[_type_of_option(entry.field.annotation) | None, _option(name, entry)]
+                yield name, _parameter(f"{name}_" if keyword.iskeyword(name) else name, annotation, None)
 
-    def _places(self) -> Iterator[tuple[str, SettingField]]:
+    def _fields(self) -> Iterator[tuple[str, SettingField]]:
         for part in self._of:
             if isinstance(part, str):
                 yield part, FIELDS[part]
@@ -73,19 +64,24 @@ class Flags:
                 if entry.section and SECTIONS[entry.section] is part and entry.flag and name not in self._but:
                     yield name, entry
 
-    def _option(self, name: str, entry: SettingField) -> Any:
-        default, option = entry.field.default, entry.option
-        shown: str | bool = name in self._defaults
-        if not shown and default is not None and option.shows_default:
-            shown = str(default).lower() if isinstance(default, bool) else str(default)
-        panel = option.panel if self._panel == "" else self._panel
-        kind = choices(values) if (values := choices_of(entry.field)) else {}
-        if name == "name":
-            kind = {"autocompletion": index_names}
-        spellings = [f"{entry.flag}/--no-{entry.flag[2:]}" if default is True else entry.flag, option.short]
-        return typer.Option(
-            *filter(None, spellings), help=entry.field.description, show_default=shown, rich_help_panel=panel, **kind
-        )
+
+def _option(name: str, entry: SettingField) -> Any:
+    """Return the option of a setting; its default, which is not given, is only shown."""
+    default = entry.field.default
+    shown: str | bool = False
+    if default is not None and default is not False and name != "name":
+        shown = str(default).lower() if isinstance(default, bool) else str(default)
+    kind = choices(values) if (values := choices_of(entry.field)) else {}
+    if name == "name":
+        kind = {"autocompletion": index_names}
+    spellings = [f"{entry.flag}/--no-{entry.flag[2:]}" if default is True else entry.flag, entry.option.short]
+    return typer.Option(
+        *filter(None, spellings),
+        help=entry.field.description,
+        show_default=shown,
+        rich_help_panel=entry.option.panel,
+        **kind,
+    )
 
 
 @dataclass(frozen=True, slots=True)

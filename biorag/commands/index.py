@@ -153,7 +153,7 @@ def index(
     settings: Annotated[
         Settings,
         Flags(IndexSettings, "qdrant", "eutils", "crossref"),
-        Flags("reranker", panel=None),
+        Flags("reranker"),
         Flags("precision"),
     ],
     line: CommandLine,

@@ -17,7 +17,7 @@ from biorag.engine import open_passages
 from biorag.errors import UsageError
 from biorag.models.finding import find_base, find_encoder
 from biorag.registries import own_negatives
-from biorag.settings.section import DATA, RUN
+from biorag.settings.section import DATA
 from biorag.settings.settings import Settings
 from biorag.settings.training import (
     CROSS_ENCODER,
@@ -66,8 +66,8 @@ Pairs = Annotated[
         **choices_in("biorag.training.preparation:PAIRS"),
     ),
 ]
-Machine = Annotated[Settings, Flags("precision", panel=RUN), Flags("seed")]
-Common = Annotated[Machine, Flags("name", panel=DATA)]
+Machine = Annotated[Settings, Flags("precision", "seed")]
+Common = Annotated[Machine, Flags("name")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ class IndexSettings(Section):
         short="-n",
         pattern=NAME,
         effect=Effect.NAMES,
-        shows_default=False,
     )
     encoder: str | None = option(
         None,
@@ -36,7 +35,7 @@ class IndexSettings(Section):
     similarity: Literal["cosine", "dot"] | None = option(
         None, "cosine or dot. Default: the index's own, for a new one the encoder's training objective."
     )
-    quantize: bool = option(False, "Search int8 copies of the dense vectors, rescore exactly.", shows_default=False)
+    quantize: bool = option(False, "Search int8 copies of the dense vectors, rescore exactly.")
     store: str | None = setting(
         None,
         f"{STORES.listed()}. Default: the index's own, for a new one {EMBEDDED}.",
@@ -65,12 +64,9 @@ class IndexSettings(Section):
         False,
         "Keep vectors, BM25 and payload of a new collection on a Qdrant server on disk; int8 copies (--quantize) and "
         "graph stay in memory.",
-        shows_default=False,
         effect=Effect.NONE,
     )
-    batch_size: int = option(
-        1024, "Snippets written and made durable at once.", shows_default=False, bounds=(1, 65_536), effect=Effect.NONE
-    )
+    batch_size: int = option(1024, "Snippets written and made durable at once.", bounds=(1, 65_536), effect=Effect.NONE)
     block_tokens: int = option(
         0,
         "Split snippets into blocks of at most N tokens. 0 keeps the index's own; a new index is not split.",

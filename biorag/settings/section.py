@@ -35,7 +35,6 @@ class Option:
     flag: bool = False
     short: str = ""
     panel: str | None = None  # the panel of the help that shows it
-    shows_default: bool = True  # whether help shows the default
     models: tuple[str, ...] = ()  # the kinds of model that a setting of training applies to, if not to all of `TRAINED`
     choices: Iterable[str] = ()  # the values that it takes, if its type does not name them, such as a registry
     variable: str = ""  # the variable by which a service's own tools take it; ours takes precedence

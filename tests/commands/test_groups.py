@@ -40,9 +40,7 @@ def run(got):
     @expanded
     def command(
         what: Annotated[str, typer.Argument()],
-        settings: Annotated[
-            Settings, Flags(RetrievalSettings, "name", but=("k",)), Flags("llm", panel="Own", defaults={"llm": "none"})
-        ],
+        settings: Annotated[Settings, Flags(RetrievalSettings, "name", but=("k",)), Flags("llm")],
         outer: Annotated[Outer, "Shown"],
         given: CommandLine,
         plain: Annotated[bool, typer.Option("--plain")] = False,
@@ -70,34 +68,31 @@ def test_the_command_gets_settings_groups_and_its_own_options(run, got):
         run("x", "--number", 3, "--k-init", 7, "--lambda", 0.5, "--no-rerank", "--word", "w", "--plain").exit_code == 0
     )
     assert (got["what"], got["plain"], got["outer"]) == ("x", True, Outer(Inner("w"), 3, False))
-    assert got["settings"] == Settings.of(
-        home=got["settings"].home, k_init=7, lambda_=0.5, rerank=False, llm="none", seed=0
-    )
+    assert got["settings"] == Settings.of(home=got["settings"].home, k_init=7, lambda_=0.5, rerank=False, seed=0)
 
 
-def test_options_take_precedence_over_the_file_and_defaults_of_a_command_too(run, got, tmp_path):
+def test_options_take_precedence_over_the_file(run, got, tmp_path):
     file = tmp_path / "settings.toml"
     file.write_text('k_init = 9\ndepth = 30\nllm = "starter"\n')
     assert run("x", "--number", 1, "--k-init", 8, config=file).exit_code == 0
     settings = got["settings"]
-    assert (settings.retrieval.k_init, settings.retrieval.depth, settings.generation.llm) == (8, 30, "none")
+    assert (settings.retrieval.k_init, settings.retrieval.depth, settings.generation.llm) == (8, 30, "starter")
     assert (got["given"].file, got["given"].value("k_init"), got["given"].value("depth")) == (file, 8, None)
 
 
 def test_a_command_knows_which_settings_were_given_and_by_which_option(run, got):
     run("x", "--number", 1, "--k-init", 8, "--no-rerank", "-n", "other")
     given = got["given"]
-    assert given.options == ["--rerank", "--k-init", "--name", "--llm"]
+    assert given.options == ["--rerank", "--k-init", "--name"]
     assert given.first("depth", "k_init") == "--k-init"
     assert given.first("mode") is None
 
 
 def test_help_shows_the_settings_own_words_defaults_and_panels(run):
-    k_init, llm, number, loud = (option(run.command, flag) for flag in ("--k-init", "--llm", "--number", "--loud"))
+    k_init, number, loud = (option(run.command, flag) for flag in ("--k-init", "--number", "--loud"))
     field = RetrievalSettings.model_fields["k_init"]
     assert (k_init.help, k_init.show_default, k_init.rich_help_panel) == (field.description, "20", "Retrieval")
     assert k_init.default is None, "not given"
-    assert (llm.default, llm.rich_help_panel) == ("none", "Own")
     assert (number.rich_help_panel, loud.rich_help_panel) == ("Shown", "Shown")
     assert not any("-k" in parameter.opts for parameter in run.command.params), "k was left out"
 

@@ -77,7 +77,7 @@ def embed(
     settings: Annotated[
         Settings,
         Flags("encoder", "similarity", "store_tokens", "token_pooling", "batch_size", "precision"),
-        Flags("reranker", panel=None),
+        Flags("reranker"),
     ],
     cluster: options.EncodingCluster,
     for_index: Annotated[

@@ -77,7 +77,7 @@ class SearchOptions:
 def merge(
     expert: Annotated[list[str], Argument(help="Encoders of one base: directories or ids.")],
     out: Annotated[Path, Option(help="Folder for the merged encoder; an interrupted run resumes.")],
-    settings: Annotated[Settings, Flags("seed"), Flags("train_validation", panel=None)],
+    settings: Annotated[Settings, Flags("seed", "train_validation")],
     line: CommandLine,
     how: Method,
     search: Annotated[SearchOptions, "Search of the weights"],

@@ -42,9 +42,7 @@ def tune(
     dataset: Annotated[list[Path], Argument(help="Folders in BEIR layout; the mean of several counts.")],
     tuned: Tuned,
     out: Annotated[Path, Option(help="Folder for the curve and the points; an interrupted run resumes.")],
-    settings: Annotated[
-        Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed"), Flags("train_validation", panel=None)
-    ],
+    settings: Annotated[Settings, options.INDEX, options.RANKING_OF_ALL, Flags("seed", "train_validation")],
     line: CommandLine,
     development: options.Development,
     filters: options.Filters,

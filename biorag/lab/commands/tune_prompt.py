@@ -42,9 +42,7 @@ class PromptSearch:
 def prompt(
     dataset: Annotated[Path, Argument(help="Folder in BEIR layout.")],
     out: Annotated[Path, Option(help="Folder for the report; an interrupted run resumes.")],
-    settings: Annotated[
-        Settings, options.INDEX, options.GENERATOR, Flags("seed"), Flags("train_validation", panel=None)
-    ],
+    settings: Annotated[Settings, options.INDEX, options.GENERATOR, Flags("seed", "train_validation")],
     line: CommandLine,
     search: PromptSearch,
     divided: options.Divided,
