@@ -265,16 +265,6 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Negative:
-    """A passage that does not answer a query, with the rank (from 1) and score it was mined with, None if drawn."""
-
-    id: str
-    text: str
-    rank: int
-    score: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class TrainingRow:
     """A query, a passage that answers it, and passages that do not.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 from biorag.errors import MissingError
 from biorag.utils.files import replacing
@@ -26,29 +26,6 @@ STYLE = {
 LEGEND = 6  # names up to which a legend stands for them; more stand beside what they name
 ROW = 0.26  # inches of a row of dots or bars
 LEADER = {"arrowstyle": "-", "color": "0.75", "linewidth": 0.6, "relpos": (0.0, 0.5), "shrinkA": 1.0}
-
-
-class Panel(Protocol):
-    """One set of axes: its size in inches, its words, and how it is drawn."""
-
-    @property
-    def title(self) -> str:
-        """What stands above it."""
-
-    @property
-    def x(self) -> str:
-        """What the horizontal axis has."""
-
-    @property
-    def y(self) -> str:
-        """What the vertical axis has."""
-
-    @property
-    def size(self) -> tuple[float, float]:
-        """Width and height in inches."""
-
-    def draw(self, axes: Any) -> None:
-        """Draw it on axes of matplotlib."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +198,9 @@ class StackPanel:
         axes.set_ylim(len(self.rows) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
         axes.legend(fontsize="small", frameon=False, ncols=5, loc="lower left", bbox_to_anchor=(0, 1.0))
+
+
+Panel: TypeAlias = LinePanel | IntervalPanel | PointPanel | StackPanel
 
 
 def write_plot(path: Path, panels: Sequence[Panel]) -> None:

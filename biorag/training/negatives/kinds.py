@@ -26,6 +26,7 @@ from biorag.training.negatives.mining import (
     Gold,
     Miner,
     MiningPlan,
+    Negative,
     Walk,
     as_negatives,
     eligible,
@@ -34,7 +35,7 @@ from biorag.training.negatives.mining import (
     ranking,
 )
 from biorag.training.rows import normalised, read_rows, row_random, sha256_of
-from biorag.types import Hit, Negative, Progress, TrainingRow, Vectors
+from biorag.types import Hit, Progress, TrainingRow, Vectors
 from biorag.utils.versions import installed_versions
 
 DEEPEST = 10_000

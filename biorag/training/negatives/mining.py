@@ -14,8 +14,18 @@ from typing_extensions import TypedDict
 from biorag.engine import OpenIndex
 from biorag.training.instructions import instructed
 from biorag.training.rows import normalised, row_random
-from biorag.types import Hit, Negative, OnProgress, TrainingRow
+from biorag.types import Hit, OnProgress, TrainingRow
 from biorag.utils.runs import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """A passage that does not answer a query, with the rank (from 1) and score it was mined with, None if drawn."""
+
+    id: str
+    text: str
+    rank: int
+    score: float | None
 
 
 @dataclass(frozen=True, slots=True)

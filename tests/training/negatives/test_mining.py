@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from biorag.training.negatives.mining import (
     Gold,
     MiningPlan,
+    Negative,
     as_negatives,
     drawn,
     eligible,
@@ -18,7 +19,7 @@ from biorag.training.negatives.mining import (
     mined_file,
     ranking,
 )
-from biorag.types import Negative, TrainingRow
+from biorag.types import TrainingRow
 from tests.training.negatives.small_corpus import ScriptedRetriever, negative, row
 
 PLAN = MiningPlan("scripted", per_row=2, seed=0)
