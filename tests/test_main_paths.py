@@ -174,29 +174,6 @@ def test_an_index_run_that_is_stopped_goes_on(tmp_path, sent, code):
     assert json.loads((folder / "manifest.json").read_text())["complete"] is True
 
 
-@pytest.mark.slow
-def test_a_killed_mirage_run_goes_on_and_gives_the_same_bytes(home, tmp_path):
-    arguments = ["bench", "mirage", "--benchmark", "demo", "--task", "medmcqa", "--limit", "3"]
-    arguments += ["--answer", "score", "--mode", "bm25", "--no-rerank", "-k", "1", "--no-cache", "--json"]
-    whole = json.loads(run(*arguments, "--out", tmp_path / "whole", home=home).stdout)
-    assert whole["manifest"]["answered"] == 3
-
-    with start(*arguments, "--out", tmp_path / "parts", home=home) as process:
-        wait_until(process, lambda: result_files(tmp_path / "parts"))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    held = result_files(tmp_path / "parts")
-    assert 1 <= len(held) < 3
-    assert not (tmp_path / "parts" / "report.json").exists()
-
-    parts = json.loads(run(*arguments, "--out", tmp_path / "parts", home=home).stdout)
-    assert (parts["manifest"]["resumed"], parts["manifest"]["answered"]) == (len(held), 3 - len(held))
-    assert result_files(tmp_path / "parts") == result_files(tmp_path / "whole")
-    assert (tmp_path / "parts" / "run.json").read_bytes() == (tmp_path / "whole" / "run.json").read_bytes()
-    for key in ("tasks", "average", "config"):
-        assert parts[key] == whole[key]
-
-
 # --- what an index and a machine have -----------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from biorag.commands import options, show
-from biorag.commands.completion import choices_in
 from biorag.commands.groups import Flags, expanded, overridden
 from biorag.corpus.sources import DEMO, demo_file
 from biorag.engine import load_checker, open_index
@@ -60,10 +59,7 @@ class HowAnswered:
 
     answer: Annotated[
         str,
-        Option(
-            help="generate (JSON reply), score (compare log-likelihoods), or evidence (no language model).",
-            **choices_in("biorag.answering.answerer:METHODS"),
-        ),
+        Option(help="generate (JSON reply), score (compare log-likelihoods), or evidence (no language model)."),
     ] = "generate"
     mode: Annotated[
         str | None, Option(help="none (closed book), bm25, dense or hybrid.", rich_help_panel=RETRIEVAL)

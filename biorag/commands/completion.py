@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from importlib import import_module
 from typing import Any
 
 import typer
@@ -21,16 +20,6 @@ def choices(values: Iterable[str]) -> dict[str, Any]:
     listed = "|".join(values)
     shown = {"metavar": listed} if listed and len(listed) <= WIDEST else {}
     return {**shown, "autocompletion": lambda incomplete: _beginning(values, incomplete)}
-
-
-def choices_in(target: str) -> dict[str, Any]:
-    """Return the same for values at "module:name", a module that is imported when the shell asks."""
-
-    def complete(incomplete: str) -> list[str]:
-        module, _, name = target.partition(":")
-        return _beginning(getattr(import_module(module), name), incomplete)
-
-    return {"autocompletion": complete}
 
 
 def index_names(ctx: typer.Context, incomplete: str) -> list[str]:

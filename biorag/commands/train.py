@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from biorag.commands import options, show
-from biorag.commands.completion import choices, choices_in
+from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.engine import open_passages
 from biorag.errors import UsageError
@@ -63,7 +63,6 @@ Pairs = Annotated[
     typer.Option(
         help="questions; or title-abstract, pre-training pairs from a corpus, of untitled texts two disjoint passages.",
         rich_help_panel=DATA,
-        **choices_in("biorag.training.preparation:PAIRS"),
     ),
 ]
 Machine = Annotated[Settings, Flags("precision", "seed")]
@@ -111,10 +110,7 @@ class Form:
 
     attention: Annotated[
         str | None,
-        typer.Option(
-            help="Decoders: causal or bidirectional; by default as in the base.",
-            **choices_in("biorag.training.decoder:ATTENTIONS"),
-        ),
+        typer.Option(help="Decoders: causal or bidirectional; by default as in the base."),
     ] = None
     instruct: Annotated[
         str | None,
@@ -141,10 +137,7 @@ class Form:
     lora: Annotated[bool, typer.Option("--lora", help="Train only LoRA matrices, on all linear layers.")] = False
     pooling: Annotated[
         str | None,
-        typer.Option(
-            help="The text's vector: cls (the first token's), mean or last; by default the base's own.",
-            **choices_in("biorag.models.pairing:POOLINGS"),
-        ),
+        typer.Option(help="The text's vector: cls (the first token's), mean or last; by default the base's own."),
     ] = None
     projection: Annotated[
         int | None,

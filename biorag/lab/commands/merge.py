@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from biorag.commands import options, show
-from biorag.commands.completion import choices_in
 from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.errors import UsageError
 from biorag.models.finding import find_encoder
@@ -27,10 +26,7 @@ class Method:
 
     method: Annotated[
         str,
-        Option(
-            help="linear (weighted mean), or ties (task vectors without conflicts).",
-            **choices_in("biorag.lab.merging.weights:METHODS"),
-        ),
+        Option(help="linear (weighted mean), or ties (task vectors without conflicts)."),
     ]
     base: Annotated[str | None, Option(help="Base of the experts: 'starter', 'minilm', a directory, or an id.")] = None
     weights: Annotated[str | None, Option(help="Comma-separated weights of the experts. Default: equal.")] = None

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from biorag.commands import options, show
-from biorag.commands.completion import choices_in
 from biorag.commands.groups import CommandLine, Flags, expanded
 from biorag.engine import open_index
 from biorag.settings.settings import Settings
@@ -25,10 +24,7 @@ class Tuned:
 
     param: Annotated[
         str,
-        Option(
-            help="lambda, k_init, interpolation or cross_interpolation.",
-            **choices_in("biorag.lab.tuning.parameters:PARAMETERS"),
-        ),
+        Option(help="lambda, k_init, interpolation or cross_interpolation."),
     ]
     values: Annotated[
         str | None, Option(help="Values to measure, separated by commas. Default: nine of the parameter's range.")

@@ -10,7 +10,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from biorag.commands import options, show
-from biorag.commands.completion import choices, choices_in
+from biorag.commands.completion import choices
 from biorag.commands.groups import Flags, expanded
 from biorag.errors import UnsupportedError, UsageError, unknown_name
 from biorag.registries import ENRICHERS
@@ -30,10 +30,7 @@ class CheckOutput:
 
     format: Annotated[
         str | None,
-        Option(
-            help="Report as md, html, sarif or json. Default: a list in the terminal.",
-            **choices_in("biorag.papers.manuscripts.report:REPORTS"),
-        ),
+        Option(help="Report as md, html, sarif or json. Default: a list in the terminal."),
     ] = None
     out: Annotated[Path | None, Option(help="File to write the report to, in place of the terminal.")] = None
     commented: Annotated[
