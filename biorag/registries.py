@@ -365,7 +365,7 @@ GENERATORS = Registry(
     "generator",
     SourceKind(
         "llama",
-        ".generators.source:GgufSource",
+        ".generators.gguf:GgufSource",
         "a model in this process",
         written="'starter', a GGUF path, hf:OWNER/REPO/FILE",
         extra="llama",

@@ -24,7 +24,7 @@ def scripted(monkeypatch):
     """Put a scripted generator in the starter's place."""
     generator = ScriptedGenerator()
     monkeypatch.setattr("biorag.commands.bench_mirage.require_generator", lambda settings, at_a_time: generator)
-    monkeypatch.setattr("biorag.generators.source.GgufSource.sha256", lambda source: "0" * 64)
+    monkeypatch.setattr("biorag.generators.gguf.GgufSource.sha256", lambda source: "0" * 64)
     return generator
 
 

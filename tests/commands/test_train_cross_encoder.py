@@ -67,7 +67,7 @@ def test_the_two_weights_add_up(home, tiny_cross_encoder):
 def test_mirage_files_belong_to_the_weights_of_every_stage(home, tiny_cross_encoder, tmp_path, monkeypatch):
     generator = ScriptedGenerator()
     monkeypatch.setattr("biorag.commands.bench_mirage.require_generator", lambda settings, at_a_time: generator)
-    monkeypatch.setattr("biorag.generators.source.GgufSource.sha256", lambda source: "0" * 64)
+    monkeypatch.setattr("biorag.generators.gguf.GgufSource.sha256", lambda source: "0" * 64)
     asked = ["bench", "mirage", "--benchmark", "demo", "--name", "small", "--limit", 1, "--task", "mmlu", "--json"]
     chain = f"cross:{tiny_cross_encoder},encoder,cross:{tiny_cross_encoder}"
     found = done(invoke(*asked, "--reranker", chain, "--out", tmp_path / "chain", home=home))["manifest"]
