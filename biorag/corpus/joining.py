@@ -16,17 +16,17 @@ LEAST_WORDS = 3  # of a title by which records are joined
 KEPT = 8  # sets of files whose records are kept
 
 
-def joined(source: Source, title: str, facts: Mapping[str, Any], stem: str) -> tuple[str, dict[str, Any], bool]:
+def joined(source: Source, title: str, facts: Mapping[str, Any]) -> tuple[str, dict[str, Any], bool]:
     """Return a paper's title and facts, and whether they are those of its records, else its own.
 
     What the record beside the file lacks is that of the record that was fetched.
     """
-    found = (_record_of(source.beside, title, facts, stem), _fetched(source.record))
+    found = (_record_of(source.beside, title, facts, source.stem), _fetched(source.record))
     records = [record for record in found if record]
     fields = dict(facts)
     for record in reversed(records):
         fields |= with_values({**record.metadata, "pmid": record.pmid})
-    return records[0].title if records else title or stem, fields, bool(records)
+    return records[0].title if records else title or source.stem, fields, bool(records)
 
 
 def _fetched(file: Path | None) -> Snippet | None:

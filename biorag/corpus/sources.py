@@ -107,6 +107,13 @@ class Source:
         object.__setattr__(self, "_original", _state(self.path))
 
     @property
+    def stem(self) -> str:
+        """The last part of its label, without the suffix of its format."""
+        name = self.label.rpartition("/")[2]
+        suffixes = (suffix for kind in READERS.values() for suffix in kind.suffixes if name.lower().endswith(suffix))
+        return name[: len(name) - max(map(len, suffixes), default=0)]
+
+    @property
     def bytes(self) -> int:
         """Size on disk."""
         return self.path.stat().st_size

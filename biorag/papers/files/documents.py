@@ -6,63 +6,96 @@ import io
 import posixpath
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from biorag.corpus.joining import joined
-from biorag.corpus.readers import FileReader, with_values
+from biorag.corpus.readers import with_values
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
-from biorag.papers.files.pdf_facts import inverted, own_authors, printable, without_citation, year_in
-from biorag.papers.files.texts import TextPassage, parse_passage, passages_of
+from biorag.errors import BadInputError
+from biorag.papers.files.facts import inverted, own_authors, printable, without_citation, year_in
+from biorag.papers.files.texts import PaperPart, passages_of, reader
 
-LARGEST = 64 << 20  # bytes of a file, and unpacked four times as many
+LARGEST = 64 << 20  # bytes of a file
+UNPACKED = 4 * LARGEST  # bytes that a Word document may unpack to
 MOST_TAGS = 1_000_000  # of a Word document, each of which takes python-docx some time and memory
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 T = TypeVar("T")
-_SUFFIX = re.compile(r"\.(?:docx|epub|x?html?)(?:\.gz)?\Z", re.IGNORECASE)
 _DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
 _LEVEL = re.compile(r"heading\s*([1-6])")
 _ASIDE = ("script", "style", "nav", "header", "footer", "aside", "form", "noscript", "template", "svg", "button")
 _BLOCKS = ("h1", "h2", "h3", "h4", "h5", "h6", "p", "li", "td", "th", "blockquote", "pre", "dt", "dd", "figcaption")
 
 
-def read_docx(source: Source) -> Iterator[tuple[int, TextPassage]]:
+def _passages(
+    source: Source, lines: Iterable[tuple[int, str]], title: str, facts: Mapping[str, Any], is_title: bool = False
+) -> Iterator[tuple[int, PaperPart]]:
+    """Yield the passages of a document with the facts of its record, else those that it states of itself."""
+    lines, cited = without_citation(lines, title)
+    title, known, is_joined = joined(source, title, {**cited, **with_values(facts)})
+    yield from passages_of(source, lines, title, facts=known, is_title=is_joined or is_title)
+
+
+@contextmanager
+def _damage_named(source: Source, what: str) -> Iterator[None]:
+    """Turn whatever zipfile, zlib, lxml and python-docx raise at a damaged file into the error that names it."""
+    try:
+        yield
+    except BadInputError:
+        raise
+    except Exception as error:
+        reason = f"{what} that cannot be read ({type(error).__name__})"
+        raise DamagedSourceError(source.name, 1, reason) from None
+
+
+def _content(source: Source) -> bytes:
+    with faults_named(source, lambda: 1), opened(source) as stream:
+        content = bytes(stream.read(LARGEST + 1))
+    if len(content) > LARGEST:
+        raise DamagedSourceError(source.name, 1, f"more than {LARGEST >> 20} MiB: split it")
+    return content
+
+
+def _archive(source: Source, content: bytes, most: int) -> zipfile.ZipFile:
+    """Return a zip archive whose files say to unpack to at most so many bytes; zipfile reads no more than they say."""
+    archive = zipfile.ZipFile(io.BytesIO(content))
+    if sum(member.file_size for member in archive.infolist()) > most:
+        raise DamagedSourceError(source.name, 1, f"unpacks to more than {most >> 20} MiB: split it")
+    return archive
+
+
+# --- Word
+
+
+def read_docx(source: Source) -> Iterator[tuple[int, PaperPart]]:
     """Yield the passages of a Word document, by python-docx; raises `DamagedSourceError` if it cannot be read."""
 
     def read(document: Any) -> tuple[list[tuple[int, str]], str, str]:
-        own = document.core_properties
-        title = _docx_title(document) or printable(own.title or "")
-        return list(enumerate(_docx_lines(document), 1)), title, own.author or ""
+        properties = document.core_properties
+        title = _docx_title(document) or printable(properties.title or "")
+        return list(enumerate(_docx_lines(document), 1)), title, properties.author or ""
 
     lines, title, author = of_word(source, read)
     # Its own dates are the file's, or the template's, not a publication's.
-    facts = with_values({"authors": own_authors(author) or [author] * (len(author.split()) > 1)})
-    lines, cited = without_citation(lines, title)
-    named, facts, is_joined = joined(source, title, {**cited, **facts}, _stem(source))
-    yield from passages_of(source, lines, named, facts=facts, is_title=is_joined or bool(title))
+    authors = own_authors(author) or [author] * (len(author.split()) > 1)
+    yield from _passages(source, lines, title, {"authors": authors}, is_title=bool(title))
 
 
 def of_word(source: Source, read: Callable[[Any], T]) -> T:
     """Return what `read` reads of a Word document within bounds; raises `DamagedSourceError` if it cannot be read."""
     from docx import Document
 
-    content = _content(source)
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(member.file_size for member in archive.infolist()) > 4 * LARGEST:
-                raise DamagedSourceError(source.name, 1, f"unpacks to more than {4 * LARGEST >> 20} MiB: split it")
-            parts = [archive.read(name) for name in archive.namelist() if name.endswith(".xml")]
-            if sum(part.count(b"<") for part in parts) > MOST_TAGS:
-                raise DamagedSourceError(source.name, 1, f"more than {MOST_TAGS:,} tags: split it")
-            if any(b"<!ENTITY" in part for part in parts):  # text would be lost with them
-                raise DamagedSourceError(source.name, 1, "declares entities, which Word never does: save it again")
+    with _damage_named(source, "a Word document"):
+        content = _content(source)
+        with _archive(source, content, UNPACKED) as archive:
+            xml = [archive.read(name) for name in archive.namelist() if name.endswith(".xml")]
+        if sum(part.count(b"<") for part in xml) > MOST_TAGS:
+            raise DamagedSourceError(source.name, 1, f"more than {MOST_TAGS:,} tags: split it")
+        if any(b"<!ENTITY" in part for part in xml):  # text would be lost with them
+            raise DamagedSourceError(source.name, 1, "declares entities, which Word never does: save it again")
         return read(Document(io.BytesIO(content)))
-    except DamagedSourceError:
-        raise
-    except Exception as error:  # whatever zipfile, lxml and python-docx raise at a damaged file
-        reason = f"a Word document that cannot be read ({type(error).__name__})"
-        raise DamagedSourceError(source.name, 1, reason) from None
 
 
 def _docx_title(document: Any) -> str:
@@ -107,30 +140,26 @@ def _docx_rows(table: Any) -> Iterator[str]:
         yield " | ".join(dict.fromkeys(texts.values()))
 
 
-def read_html(source: Source) -> Iterator[tuple[int, TextPassage]]:
+# --- web pages
+
+
+def read_html(source: Source) -> Iterator[tuple[int, PaperPart]]:
     """Yield the passages of a web page; its facts are the `citation_*` fields that publishers put there."""
     page = web_page(source)
     fields: dict[str, list[str]] = {}
     for meta in page.iter("meta"):
         fields.setdefault((meta.get("name") or "").lower(), []).append(" ".join((meta.get("content") or "").split()))
     title = fields.get("citation_title") or [" ".join((page.findtext(".//title") or "").split())]
-    lines, cited = without_citation(html_lines(page), title[0])
-    named, facts, is_joined = joined(source, title[0], {**cited, **_cited(fields)}, _stem(source))
-    yield from passages_of(source, lines, named, facts=facts, is_title=is_joined)
+    yield from _passages(source, html_lines(page), title[0], _cited(fields))
 
 
 def web_page(source: Source) -> Any:
     """Return the tree of a web page; raises `DamagedSourceError` if it cannot be read."""
-    from lxml import etree
-
-    try:
+    with _damage_named(source, "a web page"):
         return _page(_content(source))
-    except (etree.LxmlError, ValueError) as error:
-        raise DamagedSourceError(source.name, 1, f"a web page that cannot be read ({type(error).__name__})") from None
 
 
 def _page(content: bytes) -> Any:
-    """Return the tree of a web page."""
     from lxml import html
 
     parser = html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True)
@@ -143,18 +172,16 @@ def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:
     def first(*names: str) -> str:
         return next((fields[name][0] for name in names if fields.get(name)), "")
 
-    published = first("citation_publication_date", "citation_date", "citation_online_date", "dc.date")
-    values = {
+    return {
         "authors": inverted(fields.get("citation_author", [])),
         "journal": first("citation_journal_title"),
         "journal_abbreviation": first("citation_journal_abbrev"),
-        "year": year_in(published),
+        "year": year_in(first("citation_publication_date", "citation_date", "citation_online_date", "dc.date")),
         "volume": first("citation_volume"),
         "issue": first("citation_issue"),
         "pages": "-".join(filter(None, [first("citation_firstpage"), first("citation_lastpage")])),
         "doi": first("citation_doi").removeprefix("https://doi.org/").removeprefix("doi:"),
     }
-    return with_values(values)
 
 
 def html_lines(page: Any) -> Iterator[tuple[int, str]]:
@@ -163,52 +190,37 @@ def html_lines(page: Any) -> Iterator[tuple[int, str]]:
         element.clear(keep_tail=True)  # dropping many of them joins their tails again and again
     body = page.find("body")
     for element in (body if body is not None else page).iter(*_BLOCKS):
-        inner = [part for part in element.iterdescendants(*_BLOCKS)]
-        text = " ".join(("" if inner else element.text_content()).split() or (element.text or "").split())
+        has_blocks = next(element.iterdescendants(*_BLOCKS), None) is not None
+        text = " ".join(("" if has_blocks else element.text_content()).split() or (element.text or "").split())
         if text:
             level = int(element.tag[1]) if element.tag[0] == "h" else 0
             yield element.sourceline or 1, f"{'#' * level} {text}" if level else text
             yield element.sourceline or 1, ""
 
 
-def read_epub(source: Source) -> Iterator[tuple[int, TextPassage]]:
+# --- EPUB
+
+
+def read_epub(source: Source) -> Iterator[tuple[int, PaperPart]]:
     """Yield the passages of an EPUB book, chapter by chapter; raises `DamagedSourceError` if it cannot be read."""
-    content = _content(source)
-    left = LARGEST
-
-    def member(name: str) -> bytes:
-        """Return a file of the archive; no more is unpacked than all of it may have, whatever it says of its size."""
-        nonlocal left
-        with archive.open(name) as stream:
-            unpacked = stream.read(left + 1)
-        left -= len(unpacked)
-        if left < 0:
-            raise DamagedSourceError(source.name, 1, f"unpacks to more than {LARGEST >> 20} MiB: split it")
-        return unpacked
-
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            fields, chapters = _package(member)
-            if "META-INF/encryption.xml" in archive.namelist() and _encrypted(member) & set(chapters):
-                raise DamagedSourceError(source.name, 1, "a book under copy protection: its text cannot be read")
-            lines = [line for chapter in chapters for line in html_lines(_page(member(chapter)))]
-    except DamagedSourceError:
-        raise
-    except Exception as error:  # whatever zipfile, zlib and lxml raise at a damaged file
-        reason = f"an EPUB that cannot be read ({type(error).__name__})"
-        raise DamagedSourceError(source.name, 1, reason) from None
-    doi = next((match[0] for text in fields.get("identifier", ()) if (match := _DOI.search(text))), "")
-    year = next(filter(None, map(year_in, fields.get("date", ()))), None)
-    facts = with_values({"authors": inverted(fields.get("creator", [])), "year": year, "doi": doi})
-    own = next(iter(fields.get("title", ())), "")
-    title, facts, is_joined = joined(source, own, facts, _stem(source))
-    yield from passages_of(source, lines, title, facts=facts, is_title=is_joined or bool(own))
+    with _damage_named(source, "an EPUB"), _archive(source, _content(source), LARGEST) as archive:
+        fields, chapters = _package(archive)
+        if _encrypted(archive) & set(chapters):
+            raise DamagedSourceError(source.name, 1, "a book under copy protection: its text cannot be read")
+        lines = [line for chapter in chapters for line in html_lines(_page(archive.read(chapter)))]
+    facts = {
+        "authors": inverted(fields.get("creator", [])),
+        "year": next(filter(None, map(year_in, fields.get("date", ()))), None),
+        "doi": next((match[0] for text in fields.get("identifier", ()) if (match := _DOI.search(text))), ""),
+    }
+    title = next(iter(fields.get("title", ())), "")
+    yield from _passages(source, lines, title, facts, is_title=bool(title))
 
 
-def _package(member: Callable[[str], bytes]) -> tuple[dict[str, list[str]], list[str]]:
+def _package(archive: zipfile.ZipFile) -> tuple[dict[str, list[str]], list[str]]:
     """Return a book's metadata by the names of Dublin Core, and the names of its chapters, in their order."""
-    root = next(small_xml(member("META-INF/container.xml")).iter("{*}rootfile")).get("full-path")
-    package = small_xml(member(root))
+    root = next(small_xml(archive.read("META-INF/container.xml")).iter("{*}rootfile")).get("full-path")
+    package = small_xml(archive.read(root))
     fields: dict[str, list[str]] = {}
     for element in package.iter(f"{DUBLIN_CORE}*"):
         text = " ".join("".join(element.itertext()).split())
@@ -219,9 +231,10 @@ def _package(member: Callable[[str], bytes]) -> tuple[dict[str, list[str]], list
     return fields, [posixpath.normpath(posixpath.join(posixpath.dirname(root), href)) for href in dict.fromkeys(hrefs)]
 
 
-def _encrypted(member: Callable[[str], bytes]) -> set[str]:
+def _encrypted(archive: zipfile.ZipFile) -> set[str]:
     """Return the files of a book that are encrypted; fonts may be."""
-    references = small_xml(member("META-INF/encryption.xml")).iter("{*}CipherReference")
+    name = "META-INF/encryption.xml"
+    references = small_xml(archive.read(name)).iter("{*}CipherReference") if name in archive.namelist() else ()
     return {posixpath.normpath(unquote(reference.get("URI", ""))) for reference in references}
 
 
@@ -232,18 +245,4 @@ def small_xml(content: bytes) -> Any:
     return etree.fromstring(content, etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False))
 
 
-def _content(source: Source) -> bytes:
-    with faults_named(source, lambda: 1), opened(source) as stream:
-        content = bytes(stream.read(LARGEST + 1))
-    if len(content) > LARGEST:
-        raise DamagedSourceError(source.name, 1, f"more than {LARGEST >> 20} MiB: split it")
-    return content
-
-
-def _stem(source: Source) -> str:
-    return _SUFFIX.sub("", source.label.rpartition("/")[2])
-
-
-DOCX = FileReader(read_docx, parse_passage, lambda passage: passage.text)
-EPUB = FileReader(read_epub, parse_passage, lambda passage: passage.text)
-HTML = FileReader(read_html, parse_passage, lambda passage: passage.text)
+DOCX, EPUB, HTML = reader(read_docx), reader(read_epub), reader(read_html)

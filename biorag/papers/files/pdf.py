@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +11,12 @@ from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
 from biorag.corpus.joining import joined
-from biorag.corpus.readers import LONGEST_TEXT, FileReader, as_id, with_values
+from biorag.corpus.readers import LONGEST_TEXT
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
-from biorag.papers.files.pdf_facts import facts_of
+from biorag.papers.files.facts import facts_of
 from biorag.papers.files.pdf_layout import Line, laid_out, plain
 from biorag.papers.files.pdf_pages import AVERAGE_SECONDS, LARGEST_FILE, MEMORY, PAGE_SECONDS
-from biorag.types import Snippet
+from biorag.papers.files.texts import PaperPart, reader
 from biorag.utils.text import whole
 
 LONGEST_TITLE = 1000  # characters; every page repeats it
@@ -28,23 +27,10 @@ TOO_MUCH = (
     f"takes more than {PAGE_SECONDS} s, {AVERAGE_SECONDS} s a page in all, or {MEMORY >> 30} GiB of memory, "
     "as a bomb does"
 )
-_SUFFIX = re.compile(r"\.pdf\Z", re.IGNORECASE)
 
 
-class Page(NamedTuple):
-    """The text of a page, or why it has none, and what is known of its paper."""
-
-    file: str
-    title: str
-    number: int
-    pages: int
-    text: str
-    fault: str = ""
-    facts: Mapping[str, Any] = {}
-
-
-class Paper(NamedTuple):
-    """What was read of a PDF: its metadata, number of pages, the lines of those read, faults."""
+class PdfContent(NamedTuple):
+    """What was read of a PDF: its metadata, number of pages, the lines of those read, faults by page."""
 
     metadata: Mapping[str, str]
     pages: int
@@ -52,31 +38,32 @@ class Paper(NamedTuple):
     faults: Mapping[int, str]
 
 
-def read_pages(source: Source) -> Iterator[tuple[int, Page]]:
+def read_pages(source: Source) -> Iterator[tuple[int, PaperPart]]:
     """Yield the pages that have text, each under its number; one fault for a file without any.
 
     Raises `DamagedSourceError` if it cannot be read, is encrypted, or is beyond a limit of size, time or memory.
     """
+    pdf = read_pdf(source)
+    layout = laid_out(pdf.lines)
+    facts = facts_of(pdf.metadata, layout.front, layout.notices)
+    # The facts of a record beside the file come first, then what the file says of itself.
+    title, facts, _ = joined(source, plain(facts.pop("title"))[:LONGEST_TITLE], facts)
+    faults = pdf.faults or ({} if any(layout.texts) or len(pdf.lines) < pdf.pages else {1: NO_TEXT})
+    for number, text in enumerate(layout.texts, 1):
+        if text or number in faults:
+            where = {"file": source.label, "page": number, "pages_of_file": pdf.pages, "abstract": False}
+            part = PaperPart(source.label, f"page={number}", title, text, {**facts, **where}, faults.get(number, ""))
+            yield number, part
+    if len(pdf.lines) < pdf.pages:
+        raise DamagedSourceError(source.name, len(pdf.lines) + 1, TOO_MUCH, "page")
+
+
+def read_pdf(source: Source) -> PdfContent:
+    """Read a PDF up to the page that is beyond a limit; raises as `read_pages` does."""
     if source.bytes > LARGEST_FILE:
         raise DamagedSourceError(source.name, 1, f"more than {LARGEST_FILE >> 20} MiB: split it", "page")
-    has_pages = False
     with faults_named(source, lambda: 1, "page"), opened(source) as stream:
         stream.read1()  # later failures are not the file's fault
-    paper = read_paper(source)
-    layout = laid_out(paper.lines)
-    title, facts = _identified(source, facts_of(paper.metadata, layout.front, layout.notices))
-    for number, text in enumerate(layout.texts, 1):
-        if text or number in paper.faults:
-            has_pages = True
-            yield number, Page(source.label, title, number, paper.pages, text, paper.faults.get(number, ""), facts)
-    if len(paper.lines) < paper.pages:
-        raise DamagedSourceError(source.name, len(paper.lines) + 1, TOO_MUCH, "page")
-    if not has_pages:
-        yield 1, Page(source.label, title, 1, paper.pages, "", NO_TEXT)
-
-
-def read_paper(source: Source) -> Paper:
-    """Read a PDF up to the page that is beyond a limit."""
     pages: list[list[Line]] = []
     faults: dict[int, str] = {}
     size = 0
@@ -92,14 +79,7 @@ def read_paper(source: Source) -> Paper:
             size += sum(len(line.text) for line in pages[-1])
             if "fault" in values:
                 faults[number] = values["fault"]
-    return Paper(head["metadata"], head["pages"], pages, faults)
-
-
-def _identified(source: Source, facts: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return a paper's title and facts: those of its record beside the file, else what the file says of itself."""
-    stem = _SUFFIX.sub("", source.label.rpartition("/")[2])
-    title = plain(facts.pop("title"))[:LONGEST_TITLE]
-    return joined(source, title, facts, stem)[:2]
+    return PdfContent(head["metadata"], head["pages"], pages, faults)
 
 
 @contextmanager
@@ -122,17 +102,4 @@ def _line(lines: IO[bytes]) -> dict[str, Any]:
     return dict(json.loads(line)) if line.endswith(b"\n") else {}
 
 
-def parse_page(page: Page) -> Snippet:
-    """Return the snippet of a page; raises `ValueError` if it has no text, or the file's name cannot begin an id."""
-    if page.fault:
-        raise ValueError(page.fault)
-    if len(page.text) > LONGEST_TEXT:
-        raise ValueError(f"more than {LONGEST_TEXT:,} characters")
-    place = {"file": page.file, "page": page.number, "pages_of_file": page.pages, "abstract": False}
-    facts = {name: value for name, value in page.facts.items() if name != "pmid"}
-    metadata = with_values({**facts, **place})
-    pmid = int(page.facts["pmid"]) if page.facts.get("pmid") else None
-    return Snippet(as_id(f"{page.file}#page={page.number}", "id"), page.title, page.text, pmid, metadata)
-
-
-READER = FileReader(read_pages, parse_page, lambda page: page.text)
+READER = reader(read_pages)

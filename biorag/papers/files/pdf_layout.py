@@ -112,11 +112,12 @@ class Line(NamedTuple):
 
 
 class PageLayout(NamedTuple):
-    """A paper's lines before its text, its heads, feet and notices, and the text of each page in paragraphs."""
+    """The parts of a paper's pages: what is its text, what tells of it, and its list of references."""
 
-    front: list[Line]
-    notices: list[str]
-    texts: list[str]
+    front: list[Line]  # before its text
+    notices: list[str]  # heads, feet and notices of all pages
+    texts: list[str]  # of each page, in paragraphs
+    references: list[list[Line]]  # of each page
 
 
 class _Measures(NamedTuple):
@@ -141,14 +142,10 @@ class _Paragraph(NamedTuple):
     lines: list[Line]
     is_body: bool
 
-    @property
-    def text(self) -> str:
-        return "\n".join(line.text for line in self.lines)
-
 
 def laid_out(pages: Sequence[Sequence[Line]]) -> PageLayout:
-    """Return the parts of a paper's pages; the list of references is none of them."""
-    kept, _, imprint = without_references(pages)
+    """Return the parts of a paper's pages."""
+    kept, references, imprint = _without_references(pages)
     measures = _measured(kept)
     shapes = _repeated(kept)
     front: list[Line] = []
@@ -163,10 +160,11 @@ def laid_out(pages: Sequence[Sequence[Line]]) -> PageLayout:
             front = rest[:start] or list(page)
         notices += [line.text for n, line in enumerate(page) if n in aside]
         bodies.append(list(_paragraphs(rest[start:], measures)))
-    texts = [[plain(paragraph.text) for paragraph in body] for body in bodies]
+    texts = [[plain("\n".join(line.text for line in paragraph.lines)) for paragraph in body] for body in bodies]
     for number in range(len(bodies) - 1):
         _join_sentence(bodies, texts, number)
-    return PageLayout(front, [*notices, *imprint], ["\n\n".join(filter(None, paragraphs)) for paragraphs in texts])
+    joined = ["\n\n".join(filter(None, paragraphs)) for paragraphs in texts]
+    return PageLayout(front, [*notices, *imprint], joined, references)
 
 
 def plain(text: str) -> str:
@@ -174,7 +172,7 @@ def plain(text: str) -> str:
     return " ".join(_UNSEEN.sub("", _BROKEN.sub("", whole(text))).split())
 
 
-def without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line]], list[list[Line]], list[str]]:
+def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line]], list[list[Line]], list[str]]:
     """Return the pages' lines without the list of references, those of the list, and the imprint within or after it."""
     total = sum(len(line.text) + 1 for page in pages for line in page)
     kept: list[list[Line]] = []
@@ -339,7 +337,7 @@ def _paragraphs(lines: Sequence[Line], measures: _Measures) -> Iterator[_Paragra
     for number, line in enumerate(lines):
         is_heading, is_body = number in headings, measures.is_body(line) and number not in headings
         current = paragraphs[-1] if paragraphs else None
-        if is_body and flow and _continues(flow.text, line.text):
+        if is_body and flow and _continues(flow.lines[-1].text, line.text):
             current = flow
         elif last and current:
             other = abs(line.size - last.size) > OTHER_SIZE or is_heading != (number - 1 in headings)

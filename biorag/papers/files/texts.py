@@ -1,9 +1,9 @@
-"""Text and Markdown files as passages of some 300 words, each under its section."""
+"""Text and Markdown files as passages of some 300 words, each under its section; the parts of a paper's file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from itertools import chain, islice
 from types import MappingProxyType
@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from biorag.corpus.blocks import cut
-from biorag.corpus.readers import FileReader, as_id, text_of, with_values
+from biorag.corpus.readers import LONGEST_TEXT, FileReader, as_id, text_of, with_values
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
-from biorag.papers.files.pdf_facts import inverted, without_citation, year_in
+from biorag.papers.files.facts import inverted, without_citation, year_in
 from biorag.types import Snippet
 from biorag.utils.text import whole
 
@@ -26,19 +26,35 @@ LONGEST_HEADING = 1000  # characters; every passage repeats the headings above i
 _HEADING = re.compile(rf" {{0,3}}(#{{1,6}})[ \t]++(.{{0,{LONGEST_HEADING}}})")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _WORD = re.compile(r"\S+")
-SUFFIXES = re.compile(r"(\.(txt|md|markdown))?(\.gz)?\Z", re.IGNORECASE)
 
 
-class TextPassage(NamedTuple):
-    """A part of a file, and where in it: the number of its section, from 1 (0 in plain text), and its own in that."""
+class PaperPart(NamedTuple):
+    """A passage or a page of a paper's file, or its fault; `facts` are of the paper and of the part."""
 
     file: str
+    position: str  # in the file: `page=3`, or `s1p2`, the second passage of the first section; `p2` in plain text
     title: str
-    headings: tuple[str, ...]
-    section: int
-    number: int
     text: str
     facts: Mapping[str, Any] = NONE
+    fault: str = ""
+
+
+def parse_part(part: PaperPart) -> Snippet:
+    """Return the snippet of a part; raises `ValueError` if it has no text, or the file's name cannot begin an id."""
+    if part.fault:
+        raise ValueError(part.fault)
+    if len(part.text) > LONGEST_TEXT:
+        raise ValueError(f"more than {LONGEST_TEXT:,} characters")
+    metadata = with_values(part.facts)
+    pmid = metadata.pop("pmid", None)
+    return Snippet(
+        as_id(f"{part.file}#{part.position}", "id"), part.title, part.text, int(pmid) if pmid else None, metadata
+    )
+
+
+def reader(read: Callable[[Source], Iterator[tuple[int, PaperPart]]]) -> FileReader:
+    """Return the reader of a format whose files are papers, by a function that yields the parts with their lines."""
+    return FileReader(read, parse_part, lambda part: part.text)
 
 
 class _Section(NamedTuple):
@@ -49,22 +65,18 @@ class _Section(NamedTuple):
     lines: list[str]
 
 
-def read_passages(source: Source) -> Iterator[tuple[int, TextPassage]]:
+def read_passages(source: Source) -> Iterator[tuple[int, PaperPart]]:
     """Yield the passages of a file, each with the line where its section begins.
 
     The title is the first heading of a Markdown file, else the file's name. Raises `DamagedSourceError` at a line that
     is not text, or beyond 16 MiB.
     """
     markdown = source.path.name.lower().endswith(MARKDOWN)
-    title = SUFFIXES.sub("", source.label.rpartition("/")[2])
-    lines = text_lines(source)
-    facts: Mapping[str, Any] = NONE
-    named = ""
-    if markdown:
-        lines, front = without_front(lines)
-        named, facts = plain_value(front, "title"), _front_facts(front)
-    kept, cited = without_citation(lines, named)
-    yield from passages_of(source, kept, named or title, markdown, {**cited, **facts}, is_title=bool(named))
+    lines, front = without_front(text_lines(source)) if markdown else (text_lines(source), NONE)
+    title = plain_value(front, "title")
+    kept, cited = without_citation(lines, title)
+    facts = {**cited, **_front_facts(front)}
+    yield from passages_of(source, kept, title or source.stem, markdown, facts, is_title=bool(title))
 
 
 def without_front(lines: Iterator[tuple[int, str]]) -> tuple[Iterator[tuple[int, str]], Mapping[str, Any]]:
@@ -112,7 +124,7 @@ def passages_of(
     markdown: bool = True,
     facts: Mapping[str, Any] = NONE,
     is_title: bool = False,
-) -> Iterator[tuple[int, TextPassage]]:
+) -> Iterator[tuple[int, PaperPart]]:
     """Yield the passages of numbered lines, with a file's facts.
 
     The first heading of Markdown is the title, unless `is_title` says that it has one.
@@ -123,9 +135,11 @@ def passages_of(
             title, is_title = section.headings[0], True
         passages = _cut("\n".join(section.lines).strip())
         number += bool(passages)
-        headings = tuple(heading for heading in section.headings if heading != title)
-        for part, text in enumerate(passages, start=1):
-            yield section.line, TextPassage(source.label, title, headings, number if markdown else 0, part, text, facts)
+        headings = " > ".join(heading for heading in section.headings if heading != title)
+        for count, text in enumerate(passages, start=1):
+            position = f"s{number}p{count}" if markdown else f"p{count}"
+            where = {"file": source.label, "part": position, "section": headings}
+            yield section.line, PaperPart(source.label, position, title, text, {**facts, **where})
 
 
 def text_lines(source: Source) -> Iterator[tuple[int, str]]:
@@ -168,15 +182,4 @@ def _cut(text: str) -> list[str]:
     return [text[start:end].strip() for start, end in cut(text, starts, WORDS, 0)]
 
 
-def parse_passage(passage: TextPassage) -> Snippet:
-    """Return the snippet of a passage; raises `ValueError` if the file's name cannot begin an id."""
-    position = f"s{passage.section}p{passage.number}" if passage.section else f"p{passage.number}"
-    facts = dict(passage.facts)
-    pmid = facts.pop("pmid", None)
-    metadata = {**facts, "file": passage.file, "part": position}
-    if passage.headings:
-        metadata["section"] = " > ".join(passage.headings)
-    return Snippet(as_id(f"{passage.file}#{position}", "id"), passage.title, passage.text, pmid, metadata)
-
-
-READER = FileReader(read_passages, parse_passage, lambda passage: passage.text)
+READER = reader(read_passages)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from biorag.corpus.sentences import sentence_spans
-from biorag.papers.manuscripts.listing import FAMILY
+from biorag.papers.files.facts import FAMILY
 from biorag.papers.manuscripts.manuscript import (
     CLOSE,
     OPEN,

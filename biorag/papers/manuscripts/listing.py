@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from biorag.papers.files.facts import cited_authors
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph, bare
-from biorag.references.reference import Author, Genre, Reference
+from biorag.references.reference import Genre, Reference
 
 LONGEST = 3000  # characters of an item that are read
 HEADING = re.compile(
@@ -39,18 +40,6 @@ _DOI_LINK = re.compile(
 PMID = re.compile(r"\bPMID\s*:?\s*([0-9]{1,9})\b|pubmed\.ncbi\.nlm\.nih\.gov/([0-9]{1,9})\b", re.IGNORECASE)
 _PMCID = re.compile(r"\bPMC[0-9]{4,9}\b")
 _URL = re.compile(r"\bhttps?://\S+|\bPMCID\s*:?|\bEpub\b[^.;]{0,40}[.;]?")
-_UPPER = "A-ZÀ-ÖØ-ÞĀČĆĐĘĚĞİŁŃŇŌÖŘŚŠŞŤŪŻŽ"
-_PARTICLES = (
-    r"(?:(?:[Vv]an|[Vv]on|[Dd]er?|[Dd]en|[Dd]el|[Dd]ella|[Dd]i|[Dd]a|[Dd]os|[Dd]u|[Ll]a|[Ll]e|el|al|bin|[Tt]en|[Tt]er|"
-    r"’t|'t)\s){0,3}"
-)
-FAMILY = rf"{_PARTICLES}(?:[OD]['’])?[{_UPPER}][\w'’-]{{0,40}}(?:\s(?!et\b|and\b)[{_UPPER}][\w'’-]{{1,40}}){{0,2}}"
-_AUTHOR = re.compile(
-    rf"({FAMILY}),?\s((?:[{_UPPER}](?![a-z])\.?[\s-]?){{1,4}})(?:,?\s(?:Jr|Sr|II|III|IV|2nd|3rd)\b\.?)?(?=[\s,.;:&(]|\Z)"
-)
-_FULL_NAME = re.compile(rf"({FAMILY}),\s([{_UPPER}][a-z]+(?:\s[{_UPPER}]\.?)?)(?=[,.]\s)")
-_BETWEEN = re.compile(r"[\s.]{0,3}(?:[,;]?\s*(?:&|and\b|\.\.\.|…)\s*|[,;]\s*)")
-_ET_AL = re.compile(r"[\s,;.]*\bet\s+al\b\.?", re.IGNORECASE)
 _DATE_AFTER = re.compile(r"[\s.,;:]*\(?((?:19|20)\d\d)[a-z]?(?:,\s[A-Za-z]+(?:\s\d{1,2})?)?\)?[\s.,;:]+")
 _QUOTED = re.compile(r"[“\"]([^“”\"]{15,500})[”\"]")
 _END = re.compile(r"[.?!](?=[\s”\"]|\Z)")
@@ -71,11 +60,6 @@ _PLACES = tuple(
         rf"(?<![\d-])(?P<volume>\d{{1,4}}),?\s*(?:no\.?|number|issue)\s*\d{{1,4}}[^:,]{{0,20}}[:,]\s*(?:pp?\.?\s*)?{_RANGE}",
         rf"(?<![\d-])(?P<volume>\d{{1,4}})\s*(?:\([^()]{{1,20}}\))?\s*[:,]\s*(?:pp?\.?\s*)?{_RANGE}(?![\d(])",
     )
-)
-_GROUP = re.compile(
-    r"([^.]{3,100}\b(?:collaborat\w+|groups?|organi[sz]ation|consorti\w+|investigators|committee|network|team|society|"
-    r"association|agency|institutes?|cent(?:er|re)s?|administration|ministry|trialists)\b[^.]{0,40})\.(?=\s)",
-    re.IGNORECASE,
 )
 
 
@@ -170,7 +154,7 @@ def read_reference(text: str) -> Reference:
     text = text[:LONGEST]
     doi, pmid, pmcid = DOI.search(text), PMID.search(text), _PMCID.search(text)
     plain = without_numbers(text)
-    authors, end = _authors(plain)
+    authors, end = cited_authors(plain)
     dated = _DATE_AFTER.match(plain, end)
     title, after = _title(plain, dated.end() if dated else end)
     place = place_in(plain[after:]) if title else place_in(plain[end:])
@@ -211,24 +195,6 @@ def place_in(tail: str) -> Place:
 
 def _is_year(text: str) -> bool:
     return len(text) == 4 and text[:2] in ("19", "20")
-
-
-def _authors(text: str) -> tuple[list[Author], int]:
-    """Return the authors that a reference begins with, and where they end; () and 0 where it begins otherwise."""
-    authors: list[Author] = []
-    end = position = 0
-    while match := _AUTHOR.match(text, position) or (_FULL_NAME.match(text, position) if not authors else None):
-        authors.append(Author(match[1], match[2].strip(" .-")))
-        end = match.end()
-        between = _BETWEEN.match(text, end)
-        if not between:
-            break
-        position = between.end()
-    if authors and (others := _ET_AL.match(text, end)):
-        end = others.end()
-    if not authors and (group := _GROUP.match(text)):
-        return [Author(group[1].strip(), group=True)], group.end()
-    return authors, end
 
 
 def _title(text: str, start: int) -> tuple[str, int]:

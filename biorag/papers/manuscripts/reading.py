@@ -12,7 +12,7 @@ from biorag.corpus.readers import FileReader
 from biorag.corpus.sources import Source, reader_of
 from biorag.errors import BadInputError, MissingError
 from biorag.papers.files.documents import html_lines, of_word, web_page
-from biorag.papers.files.pdf_layout import laid_out, plain, without_references
+from biorag.papers.files.pdf_layout import laid_out, plain
 from biorag.papers.files.texts import plain_value, text_lines, without_front
 from biorag.papers.manuscripts.answers import answer_manuscript
 from biorag.papers.manuscripts.citing import LATEX_CITE, Register, citing_sentences
@@ -289,22 +289,21 @@ def _plain_latex(text: str) -> str:
 
 
 def _pdf(source: Source) -> Content:
-    from biorag.papers.files.pdf import NO_TEXT, TOO_MUCH, read_paper
+    from biorag.papers.files.pdf import NO_TEXT, TOO_MUCH, read_pdf
 
-    paper = read_paper(source)
+    paper = read_pdf(source)
     pages = [[line._replace(text=_with_signs(line.text, line.level)) for line in page] for page in paper.lines]
     if not any(pages):
         raise BadInputError(f"{source.name}: {NO_TEXT}")
     notes = [f"page {number}: {fault}" for number, fault in paper.faults.items()]
     notes += [f"pages from {len(pages) + 1} on are not read: {TOO_MUCH}"] * (len(pages) < paper.pages)
-    body = [
-        Paragraph(text, number, f"page {number}")
-        for number, page in enumerate(laid_out(pages).texts, 1)
-        for text in page.split("\n\n")
-        if text
-    ]
-    _, lines, _ = without_references(pages)
-    listed = [Paragraph(line.text, number, f"page {number}") for number, page in enumerate(lines, 1) for line in page]
+    layout = laid_out(pages)
+
+    def of_pages(pages: Iterable[Iterable[str]]) -> list[Paragraph]:
+        return [Paragraph(text, n, f"page {n}") for n, texts in enumerate(pages, 1) for text in texts if text]
+
+    body = of_pages(page.split("\n\n") for page in layout.texts)
+    listed = of_pages([line.text for line in page] for page in layout.references)
     return Content(body, items(list(_whole_items(listed))), (), notes)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from biorag.corpus.readers import read_changes
 from biorag.corpus.sources import Source, find_sources
-from biorag.papers.files.pdf_facts import facts_of
+from biorag.papers.files.facts import facts_of
 from biorag.papers.files.pdf_layout import Line, laid_out
 from biorag.references.bibtex import bibtex
 from biorag.references.vancouver import vancouver

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from biorag.papers.files.pdf_layout import PLACES, Line
+from biorag.references.reference import Author
 
 FRONT = 6000  # characters of the first page in which DOI, year and journal are looked for
 MOST_AUTHORS = 200
@@ -90,6 +91,24 @@ _PARTICLE = re.compile(
     r"st\.?|ní|ó|mac",
     re.IGNORECASE,
 )
+# Authors as references have them: family and initials, or the first one in full; or a group.
+_UPPER = "A-ZÀ-ÖØ-ÞĀČĆĐĘĚĞİŁŃŇŌÖŘŚŠŞŤŪŻŽ"
+_PARTICLES = (
+    r"(?:(?:[Vv]an|[Vv]on|[Dd]er?|[Dd]en|[Dd]el|[Dd]ella|[Dd]i|[Dd]a|[Dd]os|[Dd]u|[Ll]a|[Ll]e|el|al|bin|[Tt]en|[Tt]er|"
+    r"’t|'t)\s){0,3}"
+)
+FAMILY = rf"{_PARTICLES}(?:[OD]['’])?[{_UPPER}][\w'’-]{{0,40}}(?:\s(?!et\b|and\b|[{_UPPER}]{{2,3}}\b)[{_UPPER}][\w'’-]{{1,40}}){{0,2}}"
+_AUTHOR = re.compile(
+    rf"({FAMILY}),?\s((?:[{_UPPER}](?![a-z])\.?[\s-]?){{1,4}})(?:,?\s(Jr|Sr|II|III|IV|2nd|3rd)\b\.?)?(?=[\s,.;:&(]|\Z)"
+)
+_FULL_NAME = re.compile(rf"({FAMILY}),\s([{_UPPER}][a-z]+(?:\s[{_UPPER}]\.?)?)(?=[,.]\s)")
+_BETWEEN = re.compile(r"[\s.]{0,3}(?:[,;]?\s*(?:&|and\b|\.\.\.|…)\s*|[,;]\s*)")
+_ET_AL = re.compile(r"[\s,;.]*\bet\s+al\b\.?", re.IGNORECASE)
+_CITED_GROUP = re.compile(
+    r"([^.]{3,100}\b(?:collaborat\w+|groups?|organi[sz]ation|consorti\w+|investigators|committee|network|team|society|"
+    r"association|agency|institutes?|cent(?:er|re)s?|administration|ministry|trialists)\b[^.]{0,40})\.(?=\s)",
+    re.IGNORECASE,
+)
 # A date, an address or a page's number beside a journal's name in a head or a foot.
 _BESIDE = re.compile(
     rf"(?<!\S)\S+\.(?:com|org)\b\S*|\([A-Z][a-z]+\)|^[0-9]+\s|(?:[0-9]{{1,2}}\s+)?\b[A-Z][a-z]{{2,8}}\.?(?:\s[0-9]{{1,2}},)?\s{_YEAR}"
@@ -142,25 +161,31 @@ def without_citation(lines: Iterable[tuple[int, str]], title: str) -> tuple[list
         end = next((n for n, text in enumerate(cited, 1) if _DOI.search(text)), 0)
         end = end or next((n for n in range(1, len(cited) + 1) if _place([" ".join(cited[:n])], "")[0]), 0)
         if end:
-            facts = {**facts_of({"title": title}, (), cited[:end]), "authors": _cited_authors(" ".join(cited[:end]))}
+            authors, _ = cited_authors(" ".join(_CITE.sub("", " ".join(cited[:end])).split()))
+            names = [", ".join(filter(None, author[:3])) for author in authors]
+            facts = {**facts_of({"title": title}, (), cited[:end]), "authors": names}
             known = {name: fact for name, fact in facts.items() if fact and name != "title"}
             return numbered[:start] + numbered[start + end :], known
     return numbered, {}
 
 
-def _cited_authors(text: str) -> list[str]:
-    """Return the authors with whom a citation begins, as "Bos J, García López MJ" or "Bos, J.; Ní Bhriain, A."."""
-    names = []
-    for part in re.split(
-        r"\s*[,;]\s*+(?![A-Z.-]{1,6}[;.])(?:and\s+|&\s*)?|\s+and\s+|\s*&\s*", " ".join(_CITE.sub("", text).split())
-    ):
-        match = re.match(r"([^\d.,:]{2,40}?),?\s((?:[A-Z]\.?-?){1,4})(?:\s(Jr|Sr|II|III|IV))?(?=[\s.:(]|$)", part)
-        if not match:
+def cited_authors(text: str) -> tuple[list[Author], int]:
+    """Return the authors that a reference begins with, and where they end; none and 0 where it begins otherwise."""
+    authors: list[Author] = []
+    end = position = 0
+    while match := _AUTHOR.match(text, position) or (_FULL_NAME.match(text, position) if not authors else None):
+        suffix = match[3] if match.re is _AUTHOR else ""
+        authors.append(Author(match[1], match[2].strip(" .-"), suffix or ""))
+        end = match.end()
+        between = _BETWEEN.match(text, end)
+        if not between:
             break
-        names.append(", ".join(filter(None, (match[1], re.sub(r"(?<=[A-Z]{2})\.$", "", match[2]), match[3]))))
-        if match.end() < len(part.rstrip(" .")):
-            break
-    return names
+        position = between.end()
+    if authors and (others := _ET_AL.match(text, end)):
+        end = others.end()
+    if not authors and (group := _CITED_GROUP.match(text)):
+        return [Author(group[1].strip(), group=True)], group.end()
+    return authors, end
 
 
 def _place(lines: Sequence[str], title: str) -> tuple[str, dict[str, str]]:
