@@ -526,13 +526,13 @@ class OutputKind(Kind):
 OUTPUTS = Registry(
     "output format",
     OutputKind("table", "", "for the terminal"),
-    OutputKind("md", ".references.tables:markdown", "Markdown", suffix="md"),
-    OutputKind("csv", ".references.tables:comma_separated", "a row a hit", suffix="csv"),
-    OutputKind("tsv", ".references.tables:tab_separated", "a row a hit", suffix="tsv"),
-    OutputKind("ris", ".references.ris:ris", "reference managers", suffix="ris"),
-    OutputKind("bibtex", ".references.bibtex:bibtex", "LaTeX", suffix="bib"),
-    OutputKind("csl-json", ".references.csl:csl_json", "pandoc, Zotero", suffix="json"),
-    OutputKind("vancouver", ".references.vancouver:vancouver", "as in NLM's journals"),
+    OutputKind("md", ".references.formats:markdown", "Markdown", suffix="md"),
+    OutputKind("csv", ".references.formats:comma_separated", "a row a hit", suffix="csv"),
+    OutputKind("tsv", ".references.formats:tab_separated", "a row a hit", suffix="tsv"),
+    OutputKind("ris", ".references.formats:ris", "reference managers", suffix="ris"),
+    OutputKind("bibtex", ".references.formats:bibtex", "LaTeX", suffix="bib"),
+    OutputKind("csl-json", ".references.formats:csl_json", "pandoc, Zotero", suffix="json"),
+    OutputKind("vancouver", ".references.formats:vancouver", "as in NLM's journals"),
 )
 TERMINAL = "table"  # the output format that the commands show themselves
 WEIGHINGS = Registry(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from biorag.corpus.sentences import matches
 from biorag.references.facts import Facts, facts_of
+from biorag.references.formats import citation
 from biorag.references.reference import reference_of, study_types
-from biorag.references.vancouver import citation
 from biorag.types import Answer, CheckedSentence, Citation, Hit, Opposition, Snippet
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
 from biorag.errors import MissingError, unknown_name
-from biorag.references.tables import plain
+from biorag.references.formats import plain
 from biorag.registries import OUTPUTS, TERMINAL, WEIGHINGS, OutputKind
 from biorag.types import EXTRACT, LABEL_OF, MAY, Answer, CheckedSentence, EvidenceSpan, Hit, Reader, Snippet, Verdict
 from biorag.utils.registry import Registry

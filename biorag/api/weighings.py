@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from biorag.answering.weighing import COLUMNS
 from biorag.api.json_views import study_json
+from biorag.references.formats import cell, plain, separated
 from biorag.references.reference import source_line
-from biorag.references.tables import cell, plain, separated
 
 if TYPE_CHECKING:
     from biorag.answering.weighing import Study, Weighing

@@ -237,7 +237,7 @@ def _snippet(hit: Hit, target: set[str]) -> Text:
 
 def snippets(result: SnippetResult, words: set[str]) -> None:
     """Print whole snippets, these words marked, each with its reference and the facts of its study."""
-    from biorag.references.vancouver import citation
+    from biorag.references.formats import citation
 
     wraps = not show.out.is_terminal
     for snippet, facts in zip(result.snippets, result.facts, strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, cast
 
-from biorag.corpus.sources import DamagedSourceError, Source, read_lines, reader_of
+from biorag.corpus.sources import DamagedSourceError, Source, read_chunks, read_lines, reader_of
 from biorag.errors import BadInputError
 from biorag.types import Change, Deletion, Snippet
 from biorag.utils.parsing import parse_json
@@ -17,6 +17,7 @@ RECORD_KEYS = ("id", "_id", "title", "content")  # fields that are not metadata
 MAX_DEPTH = 64
 LONGEST_ID = 1024
 LONGEST_TEXT = 2**20
+LARGEST_TEXT = 64 << 20  # bytes of a file that is read as a whole
 SHOWN = 2000  # bytes or characters of a bad record in the rejects file
 
 
@@ -178,6 +179,19 @@ def text_of(content: bytes) -> str:
     if "\0" in text:
         raise ValueError("a NUL character: it is not text")
     return text
+
+
+def read_text(source: Source) -> str:
+    """Return the text of a file that is read as a whole; raises `DamagedSourceError` if it is too large, or no text."""
+    content = bytearray()
+    for chunk in read_chunks(source):
+        content += chunk
+        if len(content) > LARGEST_TEXT:
+            raise DamagedSourceError(source.name, 1, f"more than {LARGEST_TEXT >> 20} MiB: split it")
+    try:
+        return text_of(bytes(content))
+    except ValueError as error:
+        raise DamagedSourceError(source.name, 1, str(error)) from None
 
 
 def with_values(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from biorag.corpus.pubmed import DATE, RETRACTED, date_of, medline_date
-from biorag.corpus.readers import FileReader, entry_of, shown_bytes, text_of, with_values
-from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_chunks, read_lines
+from biorag.corpus.readers import LARGEST_TEXT, FileReader, entry_of, read_text, shown_bytes, text_of, with_values
+from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
 from biorag.types import Snippet
 from biorag.utils.parsing import parse_json
 
-LARGEST = 64 << 20  # bytes of a file that is read as a whole
 LONGEST = 2000  # characters of a field of CSL-JSON but for the abstract
 # PubMed's publication types, and the types of reference of RIS, CSL, Crossref, BibTeX and Zotero in small letters.
 _TYPES = {
@@ -93,19 +92,6 @@ def _snippet(place: str, pmid: str, fields: Mapping[str, Any], title: str, conte
         raise ValueError("a record with neither title nor abstract")
     id = pmid or fields.get("doi") or place
     return entry_of({**with_values(fields), "abstract": bool(content), "id": id, "PMID": pmid}, title, content)
-
-
-def _whole(source: Source) -> str:
-    """Return the text of a file that is read as a whole."""
-    content = bytearray()
-    for chunk in read_chunks(source):
-        content += chunk
-        if len(content) > LARGEST:
-            raise DamagedSourceError(source.name, 1, f"more than {LARGEST >> 20} MiB: split it")
-    try:
-        return text_of(bytes(content))
-    except ValueError as error:
-        raise DamagedSourceError(source.name, 1, str(error)) from None
 
 
 # --- RIS
@@ -204,7 +190,7 @@ def _bibtex(source: Source) -> Iterator[tuple[int, BibtexEntry]]:
     """Yield the entries of a file with their first lines."""
     import bibtexparser
 
-    library = bibtexparser.parse_string(_whole(source))
+    library = bibtexparser.parse_string(read_text(source))
     for entry in library.entries:
         fields = {field.key.lower(): str(field.value) for field in entry.fields}
         line = (entry.start_line or 0) + 1
@@ -282,7 +268,7 @@ class CslItem(NamedTuple):
 def _csl(source: Source) -> Iterator[tuple[int, CslItem]]:
     """Yield the references of a file with their numbers."""
     try:
-        items = parse_json(_whole(source))
+        items = parse_json(read_text(source))
     except ValueError as error:
         raise DamagedSourceError(source.name, 1, f"not JSON ({error})") from None
     if not isinstance(items, list) or not items:
@@ -294,7 +280,7 @@ def parse_csl(item: CslItem) -> Snippet:
     """Return the snippet of a reference in CSL-JSON; raises `ValueError` if it is not one, or has no text."""
     if not isinstance(item.values, dict):
         raise ValueError(f"not a reference but {type(item.values).__name__}")
-    content = csl_text(item.values, "abstract", longest=LARGEST)
+    content = csl_text(item.values, "abstract", longest=LARGEST_TEXT)
     place = f"{item.file}#record={item.number}"
     return _snippet(place, _csl_pmid(item.values), csl_fields(item.values), csl_title(item.values), content)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.references import nbib_fields
 from biorag.corpus.sources import find_sources
-from biorag.references.bibtex import bibtex
-from biorag.references.ris import ris
+from biorag.references.formats import bibtex
+from biorag.references.formats import ris
 from biorag.types import Hit, Snippet
 from tests.corpus.samples import CSL, MEDLINE, RIS, read
 

@@ -10,9 +10,8 @@ from biorag.api.results import AnswerResult, SnippetResult, written
 from biorag.api.session import Session, check_text
 from biorag.errors import MissingError, UsageError, unknown_name, without_commands
 from biorag.faces.chat.followups import Rewritten, following, standalone
+from biorag.references.formats import citation, plain
 from biorag.references.reference import reference_of
-from biorag.references.tables import plain
-from biorag.references.vancouver import citation
 from biorag.types import Hit
 from biorag.utils.text import showable
 

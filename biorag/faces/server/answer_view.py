@@ -11,8 +11,8 @@ from biorag.api.results import VerdictLine, verdict_line
 from biorag.api.word_matching import WordMatch
 from biorag.faces.server.bodies import CONDITIONS
 from biorag.references.facts import participants
+from biorag.references.formats import citation
 from biorag.references.reference import Reference, reference_of, source_line
-from biorag.references.vancouver import citation
 from biorag.types import Answer, Hit, Verdict
 
 T = TypeVar("T")

@@ -97,7 +97,8 @@ _PARTICLES = (
     r"(?:(?:[Vv]an|[Vv]on|[Dd]er?|[Dd]en|[Dd]el|[Dd]ella|[Dd]i|[Dd]a|[Dd]os|[Dd]u|[Ll]a|[Ll]e|el|al|bin|[Tt]en|[Tt]er|"
     r"’t|'t)\s){0,3}"
 )
-FAMILY = rf"{_PARTICLES}(?:[OD]['’])?[{_UPPER}][\w'’-]{{0,40}}(?:\s(?!et\b|and\b|[{_UPPER}]{{2,3}}\b)[{_UPPER}][\w'’-]{{1,40}}){{0,2}}"
+_SECOND = rf"(?:\s(?!et\b|and\b|[{_UPPER}]{{2,3}}\b)[{_UPPER}][\w'’-]{{1,40}})"
+FAMILY = rf"{_PARTICLES}(?:[OD]['’])?[{_UPPER}][\w'’-]{{0,40}}{_SECOND}{{0,2}}"
 _AUTHOR = re.compile(
     rf"({FAMILY}),?\s((?:[{_UPPER}](?![a-z])\.?[\s-]?){{1,4}})(?:,?\s(Jr|Sr|II|III|IV|2nd|3rd)\b\.?)?(?=[\s,.;:&(]|\Z)"
 )

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from biorag.corpus.readers import text_of
-from biorag.corpus.sources import Source, read_chunks
+from biorag.corpus.readers import read_text
+from biorag.corpus.sources import Source
 from biorag.errors import BadInputError
 from biorag.papers.manuscripts.manuscript import (
     CitedClaim,
@@ -18,12 +18,11 @@ from biorag.papers.manuscripts.manuscript import (
     Paragraph,
     bare,
 )
+from biorag.references.formats import citation
 from biorag.references.reference import Genre, Reference, reference_of
-from biorag.references.vancouver import citation
 from biorag.types import Snippet
 from biorag.utils.parsing import parse_json
 
-LARGEST = 64 << 20  # bytes
 DEEPEST = 8  # objects inside one another in which sentences are looked for
 _CITED = ("citations", "supported_citations", "existing_supported_citations", "references", "pmids")
 FORMS = 'give the JSON of \'biorag ask --json\', or {"sentences": [{"text": "…", "citations": [12345678]}]}'
@@ -49,17 +48,11 @@ def answer_manuscript(path: Path) -> Manuscript:
 
 def _answers(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the documents of a file, with their lines if there is one a line."""
-    content = b""
-    for chunk in read_chunks(Source(str(path), path)):
-        content += chunk
-        if len(content) > LARGEST:
-            raise BadInputError(f"{path}: more than {LARGEST >> 20} MiB: split it")
+    text = read_text(Source(str(path), path))
+    is_one = path.name.lower().endswith(".json")
+    documents = [(0, text)] if is_one else list(enumerate(text.splitlines(), 1))
     try:
-        text = text_of(content)
-        if path.name.lower().endswith(".json"):
-            yield 0, parse_json(text.encode())
-            return
-        yield from ((n, parse_json(line.encode())) for n, line in enumerate(text.splitlines(), 1) if line.strip())
+        yield from ((line, parse_json(document.encode())) for line, document in documents if document.strip() or is_one)
     except ValueError as error:
         raise BadInputError(f"{path}: not JSON ({error}): {FORMS}") from None
 

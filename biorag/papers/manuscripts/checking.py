@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from biorag.api.session import Session
 from biorag.corpus.enriching import Find
 from biorag.errors import OfflineError, ServiceError
-from biorag.papers.manuscripts.manuscript import CitedClaim, CitingSentence, ListedReference, Manuscript
-from biorag.papers.manuscripts.matching import Difference, Match, differences, is_same, matched, named
+from biorag.papers.manuscripts.manuscript import CitingSentence, ListedReference, Manuscript
+from biorag.papers.manuscripts.matching import Difference, Match, asked, matched
 from biorag.papers.manuscripts.reading import read_manuscript
 from biorag.references.reference import has_concern, reference_of, texts
 from biorag.registries import ENRICHERS
@@ -135,62 +136,48 @@ def checked(
 ) -> CheckReport:
     """Return the findings on matched references and on what sentences cite them for."""
     by_key = {match.reference.key: match for match in matches}
-    first: dict[str, tuple[CitingSentence, CitedClaim]] = {}
-    pairs = [(one, claim) for one in manuscript.sentences for claim in one.claims]
-    for one, claim in pairs:
-        first.setdefault(claim.key, (one, claim))
+    pairs = [(sentence, claim) for sentence in manuscript.sentences for claim in sentence.claims]
+    first_sentences = {claim.key: sentence for sentence, claim in reversed(pairs)}
     findings = [
-        _placed(finding, *first.get(match.reference.key, (None, None)))
+        _placed(finding, first_sentences.get(match.reference.key))
         for match in matches
         for finding in _of_reference(match, index)
     ]
-    judgements: list[Finding] = []
-    counts: Counter[str] = Counter()
+    counts = Counter({"supported": 0, "not_judged": 0})
     with progress("Judging", len(pairs)) as advance:
-        for one, claim in pairs:
-            match = by_key.get(claim.key)
-            evidence = (
-                [snippet for snippet in match.snippets if snippet.content not in ("", snippet.title)] if match else []
-            )
-            if match is None or not evidence or len(claim.claim.split()) < LEAST_WORDS:
+        for sentence, (key, claim) in pairs:
+            match = by_key.get(key)
+            snippets = match.snippets if match and len(claim.split()) >= LEAST_WORDS else ()
+            evidence = [snippet for snippet in snippets if snippet.content not in ("", snippet.title)]
+            if match is None or not evidence:
                 counts["not_judged"] += 1
             else:
-                stance, snippet = max(zip(judge(claim.claim, evidence), evidence, strict=True), key=_strength)
+                stance, snippet = max(zip(judge(claim, evidence), evidence, strict=True), key=_strength)
                 counts["supported"] += stance.verdict is Verdict.SUPPORTED
-                judgements += [_placed(finding, one, claim) for finding in _of_claim(match.reference, stance, snippet)]
+                of_claim = _of_claim(match.reference, stance, snippet)
+                findings += [_placed(replace(finding, claim=claim), sentence) for finding in of_claim]
             advance(1)
-    found = [one for kind in FindingKind for one in (*findings, *judgements) if one.kind is kind]
-    not_sure = tuple(one for one in judgements if one.kind is None)
-    of_kinds = Counter(one.kind.value for one in found if one.kind)
+    by_kind = {kind: [finding for finding in findings if finding.kind is kind] for kind in (*FindingKind, None)}
+    numbers = {kind.value if kind else "not_sure": len(of_kind) for kind, of_kind in by_kind.items()}
+    not_sure = tuple(by_kind.pop(None, []))
     return CheckReport(
         manuscript,
         index,
-        tuple(found),
+        tuple(chain.from_iterable(by_kind.values())),
         not_sure,
-        {
-            **{kind.value: of_kinds[kind.value] for kind in FindingKind},
-            "not_sure": len(not_sure),
-            **{name: counts[name] for name in ("supported", "not_judged")},
-        },
+        {**numbers, **counts},
         (*manuscript.notes, *_corrections(matches)),
     )
 
 
-def _placed(finding: Finding, sentence: CitingSentence | None, claim: CitedClaim | None) -> Finding:
+def _placed(finding: Finding, sentence: CitingSentence | None) -> Finding:
     """Return a finding at the sentence that it is of, or else at the reference itself."""
-    if sentence is None or claim is None:
+    where = sentence.paragraph if sentence else None
+    if sentence is None or where is None:
         reference = finding.reference
         return replace(finding, place=reference.place, paragraph=reference.paragraph, line=reference.line)
-    where = sentence.paragraph
-    return replace(
-        finding,
-        sentence=sentence.text,
-        claim=claim.claim if finding.stance else "",
-        place=where.place,
-        paragraph=where.number,
-        line=where.line,
-        span=sentence.span,
-    )
+    place = {"place": where.place, "paragraph": where.number, "line": where.line}
+    return replace(finding, sentence=sentence.text, span=sentence.span, **place)
 
 
 def _of_reference(match: Match, index: str) -> Iterator[Finding]:
@@ -256,31 +243,10 @@ def enriched(matches: Sequence[Match], find: Find, service: str, progress: Progr
     try:
         with progress(f"Asking {service}", len(lacking)) as advance:
             for n in lacking:
-                found[n] = _asked(matches[n], find, service)
+                found[n] = asked(matches[n], find, service)
                 advance(1)
     except OfflineError:
         raise
     except ServiceError as error:
         logger.warning("%s; references that are left were looked for in the index alone", error)
     return found
-
-
-def _asked(match: Match, find: Find, service: str) -> Match:
-    """Return a match with a service's record, by its numbers if that has its title, else by title."""
-    reference = match.reference
-    foreign = list(match.foreign)
-    facts: dict[str, Any] = {"pmid": reference.read.pmid, "doi": reference.read.doi}
-    for label, name in (("PMID", "pmid"), ("DOI", "doi")):
-        if facts[name] and not any(one.field == label for one in foreign):
-            record = find("", {name: facts[name]})
-            if record and is_same(reference, record, None):
-                lacking = tuple(differences(reference, reference_of(record)))
-                return replace(match, snippets=(record,), differences=lacking, foreign=tuple(foreign), service=service)
-            if record:
-                foreign.append(Difference(label, str(facts[name]), named(record)))
-    record = find(reference.read.title, {}) if reference.read.title else None
-    if record is None:
-        return replace(match, foreign=tuple(foreign), service=service)
-    stated = {one.field for one in foreign}
-    lacking = tuple(one for one in differences(reference, reference_of(record)) if one.field not in stated)
-    return replace(match, snippets=(record,), differences=lacking, foreign=tuple(foreign), service=service)

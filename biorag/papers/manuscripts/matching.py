@@ -8,12 +8,13 @@ the record lacks, is no difference.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import NamedTuple, TypeAlias
 from unicodedata import normalize
 
+from biorag.corpus.enriching import Find
 from biorag.indexes.reading import snippets_where
 from biorag.papers.manuscripts.listing import Place, place_in, without_numbers
 from biorag.papers.manuscripts.manuscript import ListedReference, squeezed
@@ -68,7 +69,12 @@ def matched(references: Sequence[ListedReference], index: Index, dimension: int)
     asked = {one.read.doi for one in references if one.read.doi and _own_doi(found[one.key]) != one.read.doi}
     by_doi = lookup.by_doi(asked)
     return [
-        _match(one, by_pmid.get(one.read.pmid or 0), by_doi.get(one.read.doi), found[one.key], lookup)
+        _match(
+            one,
+            {"PMID": by_pmid.get(one.read.pmid or 0), "DOI": by_doi.get(one.read.doi)},
+            found[one.key],
+            lookup.whole,
+        )
         for one in references
     ]
 
@@ -152,27 +158,44 @@ def _agreements(reference: ListedReference, record: Reference) -> list[bool]:
 
 def _match(
     reference: ListedReference,
-    of_pmid: Snippet | None,
-    of_doi: Snippet | None,
+    of_numbers: Mapping[str, Snippet | None],
     of_title: Snippet | None,
-    lookup: _Lookup,
+    whole: Callable[[Snippet], Sequence[Snippet]],
 ) -> Match:
-    """Return the match of a reference by what its identifiers and its title found."""
-    numbers = {"PMID": (reference.read.pmid, of_pmid), "DOI": (reference.read.doi, of_doi)}
-    foreign = tuple(
-        Difference(label, str(value), named(snippet))
-        for label, (value, snippet) in numbers.items()
-        if snippet and not is_same(reference, snippet, of_title)
-    )
-    own = next((one for _, one in numbers.values() if one and is_same(reference, one, of_title)), of_title)
+    """Return the match of a reference by what its PMID, its DOI and its title found; `whole` finds all of a record."""
+    stated = {"PMID": str(reference.read.pmid), "DOI": reference.read.doi}
+    own, foreign = of_title, []
+    for field, snippet in reversed(of_numbers.items()):
+        if snippet and _is_same(reference, snippet, of_title):
+            own = snippet
+        elif snippet:
+            foreign.insert(0, Difference(field, stated[field], _named(snippet)))
     if own is None:
-        return Match(reference, foreign=foreign)
-    record = reference_of(own)
-    lacking = [one for one in differences(reference, record) if one.field not in {each.field for each in foreign}]
-    return Match(reference, lookup.whole(own), tuple(lacking), foreign)
+        return Match(reference, foreign=tuple(foreign))
+    lacking = differences(reference, reference_of(own))
+    fields = {one.field for one in foreign}
+    return Match(reference, tuple(whole(own)), tuple(one for one in lacking if one.field not in fields), tuple(foreign))
 
 
-def is_same(reference: ListedReference, snippet: Snippet, of_title: Snippet | None) -> bool:
+def asked(match: Match, find: Find, service: str) -> Match:
+    """Return a match of a reference that the index lacks with a service's record, by its numbers, else by title."""
+    reference, read = match.reference, match.reference.read
+    known = {one.field for one in match.foreign}
+    of_numbers: dict[str, Snippet | None] = {}
+    for field, facts in (("PMID", {"pmid": read.pmid}), ("DOI", {"doi": read.doi})):
+        if all(facts.values()) and field not in known:
+            of_numbers[field] = snippet = find("", facts)
+            if snippet and _is_same(reference, snippet, None):
+                of_title = None
+                break
+    else:
+        of_title = find(read.title, {}) if read.title else None
+    found = _match(reference, of_numbers, of_title, lambda snippet: [snippet])
+    lacking = tuple(one for one in found.differences if one.field not in known)
+    return replace(found, differences=lacking, foreign=(*match.foreign, *found.foreign), service=service)
+
+
+def _is_same(reference: ListedReference, snippet: Snippet, of_title: Snippet | None) -> bool:
     """Return whether a record that an identifier names is of the paper that a reference describes."""
     if of_title is not None and _paper(of_title) != _paper(snippet) and title_likeness(reference, snippet.title) < 1:
         return False
@@ -189,7 +212,7 @@ def _paper(snippet: Snippet) -> str:
     return str(snippet.pmid or _own_doi(snippet) or snippet.document)
 
 
-def named(snippet: Snippet) -> str:
+def _named(snippet: Snippet) -> str:
     """Return the title and the year of a record, for a message."""
     record = reference_of(snippet)
     return f"{record.title or record.id}{f' ({record.year})' if record.year else ''}"

@@ -18,20 +18,24 @@ from biorag.papers.manuscripts.answers import answer_manuscript
 from biorag.papers.manuscripts.citing import LATEX_CITE, Register, citing_sentences
 from biorag.papers.manuscripts.listing import items, parted
 from biorag.papers.manuscripts.manuscript import CLOSE, OPEN, ListedReference, Manuscript, Paragraph
+from biorag.references.formats import citation
 from biorag.references.reference import reference_of
-from biorag.references.vancouver import citation
 
 BESIDE = (".bib", ".ris", ".nbib")  # files of references beside a manuscript that are read
 _SUP = re.compile(r"<sup>([^<]{1,200})</sup>|\^([\d,;–\- ]{1,60})\^")
 _SETEXT = re.compile(r"=+|-+")
 _FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)[\s#]*")
+_NOTE = re.compile(r"\[\^[\w.-]{1,60}\]:")
 _COMMENT = re.compile(r"(?<!\\)%.*")
 _COMMAND = re.compile(r"\\[A-Za-z@]{1,30}\*?(?:\[[^\]]{0,200}\])?|[{}]")
 _NOTHING = re.compile(
     r"\\(?:nocite|bibliographystyle|label|ref|input|include|usepackage)\*?(?:\[[^\]]{0,200}\])?\{[^{}]{0,400}\}"
 )
 _SECTION = re.compile(r"\\(?:part|chapter|(?:sub)*section|paragraph)\*?\{([^{}]{0,300})\}")
+_BEGINNING = re.compile(
+    rf"\\bibitem|\\end{{thebibliography}}|{_SECTION.pattern}"
+)  # of a paragraph
 _BIBITEM = re.compile(r"\\bibitem(?:\[[^\]]{0,300}\])?\{([^{}]{1,200})\}")
 _BIBLIOGRAPHY = re.compile(r"\\(?:bibliography|addbibresource)(?:\[[^\]]{0,200}\])?\{([^{}]{1,400})\}")
 _INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]{1,200})\}")
@@ -180,49 +184,66 @@ def _enclose(element: Any) -> None:
 
 def _markdown(source: Source) -> Content:
     lines, front = without_front(text_lines(source))
-    paragraphs = list(_of_markdown(lines))
+    paragraphs = _of_markdown(lines)
     named = [plain_value(front, "bibliography")] if front.get("bibliography") else []
-    notes = [one for one in paragraphs if re.match(r"\[\^[\w.-]{1,60}\]:", one.text)]
+    notes = [one for one in paragraphs if _NOTE.match(one.text)]
     if notes and not parted(paragraphs)[1]:
         return Content([one for one in paragraphs if one not in notes], items(notes), named)
     return Content(paragraphs, None, named)
 
 
-def _of_markdown(lines: Iterable[tuple[int, str]]) -> Iterator[Paragraph]:
-    """Yield the paragraphs and headings of Markdown or plain text; code is left out."""
-    block: list[tuple[int, str]] = []
-    number, in_code = 0, False
+class _Blocks:
+    """Collects the lines of a file as paragraphs, each at its first line; `plain` makes text of one."""
 
-    def paragraph(is_heading: bool = False) -> Iterator[Paragraph]:
-        nonlocal number
-        if block:
-            number += 1
-            text = "\n".join(line for _, line in block).replace(OPEN, "").replace(CLOSE, "")
-            text = _SUP.sub(lambda match: f"{OPEN}{match[1] or match[2]}{CLOSE}", text)
-            text = re.sub(r"\\([\[\]()*_@^])", r"\1", text)
-            yield Paragraph(text, number, f"line {block[0][0]}", block[0][0], is_heading)
-            block.clear()
+    def __init__(self, plain: Callable[[str], str] = str) -> None:
+        self.paragraphs: list[Paragraph] = []
+        self.lines: list[str] = []
+        self._first, self._plain = 0, plain
 
-    for place, line in lines:
+    def add(self, number: int, line: str) -> None:
+        """Add a line to the paragraph."""
+        self._first = self._first if self.lines else number
+        self.lines.append(line)
+
+    def end(self, is_heading: bool = False) -> None:
+        """End the paragraph, if it has a line."""
+        if self.lines:
+            text, number = self._plain("\n".join(self.lines)), len(self.paragraphs) + 1
+            self.paragraphs.append(Paragraph(text, number, f"line {self._first}", self._first, is_heading))
+            self.lines = []
+
+
+def _of_markdown(lines: Iterable[tuple[int, str]]) -> list[Paragraph]:
+    """Return the paragraphs and headings of Markdown or plain text; code is left out."""
+    blocks, in_code = _Blocks(_plain_markdown), False
+    for number, line in lines:
         heading = _HEADING.fullmatch(line[:1000])
         if _FENCE.match(line):
             in_code = not in_code
-        elif line.startswith(":::"):  # pandoc's divisions
-            yield from paragraph()
-        elif in_code:
+        if in_code or _FENCE.match(line):
             continue
-        elif heading:
-            yield from paragraph()
-            block.append((place, heading[1]))
-            yield from paragraph(is_heading=True)
-        elif _SETEXT.fullmatch(line.strip()) and len(block) == 1:
-            yield from paragraph(is_heading=True)
-        elif re.match(r"\[\^[\w.-]{1,60}\]:", line) or not line.strip():
-            yield from paragraph()
-            block.extend([(place, line)] if line.strip() else [])
-        else:
-            block.append((place, line))
-    yield from paragraph()
+        is_division = line.startswith(":::")  # of pandoc
+        if heading or is_division or not line.strip() or _NOTE.match(line):
+            blocks.end()
+        if heading:
+            blocks.add(number, heading[1])
+            blocks.end(is_heading=True)
+        elif _SETEXT.fullmatch(line.strip()) and len(blocks.lines) == 1:
+            blocks.end(is_heading=True)
+        elif line.strip() and not is_division:
+            blocks.add(number, line)
+    blocks.end()
+    return blocks.paragraphs
+
+
+def _plain_markdown(text: str) -> str:
+    """Return Markdown with its raised letters in signs, and without escapes."""
+    signed = _SUP.sub(lambda match: f"{OPEN}{match[1] or match[2]}{CLOSE}", _without_signs(text))
+    return re.sub(r"\\([\[\]()*_@^])", r"\1", signed)
+
+
+def _without_signs(text: str) -> str:
+    return text.replace(OPEN, "").replace(CLOSE, "")
 
 
 def _latex(source: Source) -> Content:
@@ -233,7 +254,7 @@ def _latex(source: Source) -> Content:
     begin = r"\begin{document}"
     start = next((n for n, (_, line) in enumerate(numbered) if begin in line), 0)
     first = [(number, line.rpartition(begin)[2]) for number, line in numbered[start : start + 1]]
-    paragraphs = list(_of_latex([*first, *numbered[start + 1 :]]))
+    paragraphs = _of_latex([*first, *numbered[start + 1 :]])
     listed = [
         replace(items([Paragraph(text, one.number, one.place, one.line)])[0], key=key)
         for one in paragraphs
@@ -244,23 +265,18 @@ def _latex(source: Source) -> Content:
     return Content(body, listed, named, notes)
 
 
-def _of_latex(lines: Iterable[tuple[int, str]]) -> Iterator[Paragraph]:
-    """Yield the paragraphs of LaTeX as they stand, headings and items of the bibliography apart."""
-    block: list[tuple[int, str]] = []
-    number = 0
-    for place, line in [*lines, (0, "")]:
-        begins = r"\bibitem" in line or _SECTION.search(line)
-        if block and (begins or not line.strip() or r"\end{thebibliography}" in line):
-            number += 1
-            text = "\n".join(text for _, text in block)
-            yield Paragraph(text, number, f"line {block[0][0]}", block[0][0], bool(_SECTION.fullmatch(text.strip())))
-            block = []
+def _of_latex(lines: Iterable[tuple[int, str]]) -> list[Paragraph]:
+    """Return the paragraphs of LaTeX as they stand, headings and items of the bibliography apart."""
+    blocks = _Blocks()
+    for number, line in lines:
+        if not line.strip() or _BEGINNING.search(line):
+            blocks.end()
         if line.strip():
-            block.append((place, line))
+            blocks.add(number, line)
         if _SECTION.fullmatch(line.strip()):
-            number += 1
-            yield Paragraph(line, number, f"line {place}", place, True)
-            block = []
+            blocks.end(is_heading=True)
+    blocks.end()
+    return blocks.paragraphs
 
 
 def _bibitems(text: str) -> Iterator[tuple[str, str]]:
@@ -279,7 +295,7 @@ def _plain_latex(text: str) -> str:
         commands.append(match[0])
         return f"{OPEN}{len(commands) - 1}{CLOSE}"
 
-    text = LATEX_CITE.sub(kept, _NOTHING.sub("", text.replace(OPEN, "").replace(CLOSE, "")))
+    text = LATEX_CITE.sub(kept, _NOTHING.sub("", _without_signs(text)))
     text = _SECTION.sub(r"\1", text)
     try:
         plain = LatexNodes2Text().latex_to_text(text) if len(text) <= LONGEST_LATEX else _COMMAND.sub("", text)

@@ -11,7 +11,7 @@ from docx import Document
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.sentences import sentences
 from biorag.corpus.sources import Source
-from biorag.references.vancouver import vancouver
+from biorag.references.formats import vancouver
 from biorag.types import Hit
 from tests.corpus.samples import EPUB, packed_epub, read
 
