@@ -101,6 +101,24 @@ CSL = """[
 """.encode()
 
 
+FRONT = b"""---
+title: "Colchicine: when"
+author: [Ana Silva, "Jones, Mary"]
+date: 2021-05-03
+doi: 10.5555/x
+tags: &a [gout, *a]
+---
+# Doses
+
+0.5 mg.
+"""
+PAGE = b"""<!DOCTYPE html><html><head><title>Gout - Journal of Ward Medicine</title>
+<meta name="citation_title" content="Colchicine in gout"><meta name="citation_author" content="Smith, John A.">
+<meta name="citation_author" content="Mary Jones"><meta name="citation_publication_date" content="2019/05/03">
+<meta name="citation_doi" content="10.5555/gout.1"><meta name="citation_journal_title" content="J Ward Med">
+<script>var x = "not text";</script></head><body><nav><p>Menu</p></nav><h1>Colchicine in gout</h1>
+<p>Colchicine eases <b>acute</b> gout.</p><h2>Doses</h2><ul><li>0.5 mg twice a day.</li></ul>
+<table><tr><td>Renal failure</td><td>0.5 mg once</td></tr></table><footer><p>Cookies</p></footer></body></html>"""
 EPUB = {
     "mimetype": b"application/epub+zip",
     "META-INF/container.xml": b"""<?xml version="1.0"?><container version="1.0"
@@ -138,6 +156,30 @@ def read(path: Path, content: bytes, columns: Columns = ()) -> tuple[list[Snippe
     return list(read_changes(Source(path.name, path, columns=columns), rejects.append)), rejects
 
 
+def word() -> bytes:
+    """Return a Word document with a title of its own, sections and a table that has merged cells."""
+    from docx import Document
+
+    document = Document()
+    document.core_properties.title, document.core_properties.author = "Word Document", "Ana Silva"
+    document.add_heading("Amiodarone: what to watch", 0)
+    document.add_heading("Before treatment", 1)
+    document.add_paragraph("Measure TSH.")
+    document.add_heading("During treatment", 1)
+    for text in ("halos", "cough"):
+        document.add_paragraph(text, style="List Bullet")
+    document.add_heading("Doses", 2)
+    table = document.add_table(3, 3)
+    for row, texts in enumerate((("Renal failure", "mild", "0.5 mg"), ("", "severe", "none"), ("Others", "", "1 mg"))):
+        for column, text in enumerate(texts):
+            table.cell(row, column).text = text
+    table.cell(0, 0).merge(table.cell(1, 0))
+    table.cell(2, 0).merge(table.cell(2, 1))
+    stream = io.BytesIO()
+    document.save(stream)
+    return stream.getvalue()
+
+
 def searchable_pdf(pages: Sequence[str], title: str = "") -> bytes:
     """Return a PDF with a line of text a page; an empty one has a drawing alone."""
     from fpdf import FPDF
@@ -152,11 +194,12 @@ def searchable_pdf(pages: Sequence[str], title: str = "") -> bytes:
     return bytes(pdf.output())
 
 
-def write_samples(folder: Path) -> None:
-    """Write a file of each kind: 20 snippets, and a scan."""
-    folder.mkdir(parents=True, exist_ok=True)
-    pages = ["Isoniazid lowers pyridoxine.", "This second page: pyridoxine prevents neuropathy, a prevention of harm."]
-    files = {
+PAGES = ["Isoniazid lowers pyridoxine.", "This second page: pyridoxine prevents neuropathy, a prevention of harm."]
+
+
+def samples() -> dict[str, bytes]:
+    """Return a file of each kind by name: 20 snippets, and a scan."""
+    return {
         "lines.jsonl": b'{"id": "j1", "title": "Lines", "content": "A jsonlines corpus."}\n',
         "pubmed.xml": PUBMED,
         "pmc.xml": PMC,
@@ -164,12 +207,17 @@ def write_samples(folder: Path) -> None:
         "table.tsv": TSV,
         "notes.md": MARKDOWN,
         "notes.txt": b"Plain text is cut into passages.\n",
-        "paper.pdf": searchable_pdf(pages, "Pyridoxine"),
+        "paper.pdf": searchable_pdf(PAGES, "Pyridoxine"),
         "scan.pdf": searchable_pdf([""]),
         "zotero.ris": RIS,
         "library.json": CSL,
         "book.epub": packed_epub(),
         "pubmed.nbib": MEDLINE,
     }
-    for name, content in files.items():
+
+
+def write_samples(folder: Path) -> None:
+    """Write a file of each kind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in samples().items():
         (folder / name).write_bytes(content)

@@ -81,6 +81,7 @@ def test_a_folder_counts_what_it_takes_and_what_it_leaves(tmp_path):
         (folder / name).write_bytes(b"")
     for name in ("README.md", "LICENSE.txt", "a.pptx", "b.PPTX", "Makefile", ".hidden", "beir/zotero.sqlite"):
         (folder / name).write_bytes(b"x")
+    (folder / "link").symlink_to(folder / "beir")
     found = find_files([str(folder)], tmp_path / "spool")
     assert found.taken == {
         "CSL-JSON": 1,
@@ -100,9 +101,10 @@ def test_a_folder_counts_what_it_takes_and_what_it_leaves(tmp_path):
         "READMEs and the like": 2,
         "beside a BEIR corpus": 3,
         "hidden": 2,
+        "links to folders": 1,
         "without a suffix": 1,
     }
-    assert sum(found.taken.values()) + sum(found.left.values()) == sum(path.is_file() for path in folder.rglob("*"))
+    assert sum(found.taken.values()) + sum(found.left.values()) == 1 + sum(map(Path.is_file, folder.rglob("*")))
 
 
 def test_ids_begin_with_the_path_in_the_folder_that_was_named(tmp_path):

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -32,53 +31,6 @@ def read(source: Source) -> tuple[list[Snippet | Deletion], list[Reject]]:
     return list(read_changes(source, rejects.append)), rejects
 
 
-# --- what a record comes to
-
-
-def test_the_real_record(shared_data):
-    path = shared_data / "pubmed-xml" / "pubmed-29768149.xml"
-    (found,) = read_changes(Source("real", path))
-    assert (found.id, found.pmid) == ("29768149", 29768149)
-    assert found.title == "Inhaled Combined Budesonide-Formoterol as Needed in Mild Asthma."
-    sections = ElementTree.parse(path).getroot().iterfind(".//AbstractText")
-    plain = " ".join(f"{each.get('Label')}: {' '.join(''.join(each.itertext()).split())}" for each in sections)
-    assert found.content == plain.replace("fast-acting β 2-agonist", "fast-acting β2-agonist")
-    assert found.content.startswith(
-        "BACKGROUND: In patients with mild asthma, as-needed use of an inhaled glucocorticoid"
-    )
-    assert found.metadata == {
-        "version": 1,
-        "revised": "2022-04-10",
-        "journal": "The New England journal of medicine",
-        "journal_abbreviation": "N Engl J Med",
-        "issn": "1533-4406",
-        "volume": "378",
-        "issue": "20",
-        "pages": "1865-1876",
-        "authors": [
-            *("O'Byrne, Paul M", "FitzGerald, J Mark", "Bateman, Eric D", "Barnes, Peter J", "Zhong, Nanshan"),
-            *("Keen, Christina", "Jorup, Carin", "Lamarca, Rosa", "Ivanov, Stefan", "Reddel, Helen K"),
-        ],
-        "doi": "10.1056/NEJMoa1715274",
-        "year": 2018,
-        "date": "2018-05-17",
-        "language": ["eng"],
-        "type": [
-            *("Clinical Trial, Phase III", "Comparative Study", "Journal Article", "Multicenter Study"),
-            *("Randomized Controlled Trial", "Research Support, Non-U.S. Gov't"),
-        ],
-        "mesh": [
-            *("Administration, Inhalation", "Adolescent", "Adult", "Aged", "Asthma", "Bronchodilator Agents"),
-            *("Budesonide", "Child", "Double-Blind Method", "Drug Administration Schedule", "Drug Combinations"),
-            *("Female", "Forced Expiratory Volume", "Formoterol Fumarate", "Glucocorticoids", "Humans"),
-            *("Maintenance Chemotherapy", "Male", "Medication Adherence", "Middle Aged"),
-            *("Surveys and Questionnaires", "Terbutaline", "Young Adult"),
-        ],
-        "retracted": False,
-        "abstract": True,
-    }
-
-
 def test_generated_records_with_every_feature_are_read_exactly(tmp_path):
     random = Random("every feature")
     made = [record(random, pmid) for pmid in range(1, RECORDS + 1)]
@@ -99,14 +51,9 @@ def test_generated_records_with_every_feature_are_read_exactly(tmp_path):
 
 
 def test_a_record_without_an_abstract_is_its_title(tmp_path):
-    ((found,), rejects) = read(written(tmp_path, file_of(article(1, "A letter."))))
+    ((found,), rejects) = read(written(tmp_path, article(1, "A letter.").encode()))
     assert (found.title, found.content, found.contents, rejects) == ("A letter.", "", "A letter.", [])
     assert found.metadata["abstract"] is False
-
-
-def test_a_single_record_without_a_set(tmp_path):
-    ((found,), rejects) = read(written(tmp_path, article(7, "Title.", "Text.").encode()))
-    assert (found.id, found.contents, rejects) == ("7", "Title. Text.", [])
 
 
 # --- bad records, one by one

@@ -20,7 +20,6 @@ from biorag.corpus.sources import (
     DamagedSourceError,
     Source,
     demo_file,
-    find_files,
     find_sources,
     read_lines,
 )
@@ -100,17 +99,6 @@ def test_a_file_that_may_not_be_read_is_one_of_our_errors(tmp_path, monkeypatch)
         list(read_pages(Source("a.pdf", tmp_path / "a.pdf")))
 
 
-def test_a_folder_says_which_folders_of_it_are_not_seen(tmp_path, spool, monkeypatch):
-    for name in ("open", "closed"):
-        (tmp_path / "in" / name).mkdir(parents=True)
-    (tmp_path / "in" / "open" / "a.jsonl").write_bytes(LINES)
-    (tmp_path / "in" / "link").symlink_to(tmp_path / "in" / "open")
-    monkeypatch.setattr("biorag.corpus.sources.os.access", lambda path, _: path.name != "closed")
-    found = find_files([str(tmp_path / "in")], spool)
-    assert [source.label for source in found.sources] == ["open/a.jsonl"]
-    assert found.left == {"folders that cannot be read": 1, "links to folders": 1}
-
-
 @given(
     lines=st.lists(
         st.binary(max_size=30).map(lambda line: b"{" + line.replace(b"\n", b"")) | st.just(b" "), max_size=8
@@ -149,10 +137,6 @@ def swap(path: Path) -> None:
     other.replace(path)
 
 
-def remove(path: Path) -> None:
-    path.unlink()
-
-
 def test_a_change_between_the_check_and_the_indexing_is_an_error(tmp_path, monkeypatch, tiny_encoder):
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(ROWS)
@@ -170,7 +154,7 @@ def test_a_change_between_the_check_and_the_indexing_is_an_error(tmp_path, monke
     assert done(invoke(*command, "--json"))["snippets"] == 25
 
 
-@pytest.mark.parametrize("change", [grow, shrink, swap, remove])
+@pytest.mark.parametrize("change", [grow, shrink, swap, Path.unlink])
 def test_a_change_while_a_file_is_read_is_an_error_at_its_end(tmp_path, change):
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(ROWS)

@@ -17,12 +17,20 @@ from hypothesis import strategies as st
 from biorag.corpus.readers import read_snippets
 from biorag.corpus.references import csl_fields
 from biorag.corpus.sources import Source
-from biorag.references.formats import bibtex, escaped
-from biorag.references.formats import csl_json
+from biorag.references.formats import (
+    COLUMNS,
+    bibtex,
+    citation,
+    comma_separated,
+    csl_json,
+    escaped,
+    markdown,
+    ris,
+    shortened,
+    tab_separated,
+    vancouver,
+)
 from biorag.references.reference import Author, Genre, author_of, reference_of, references_of, source_line
-from biorag.references.formats import ris
-from biorag.references.formats import COLUMNS, comma_separated, markdown, tab_separated
-from biorag.references.formats import citation, shortened, vancouver
 from biorag.types import Hit, Snippet
 
 FIELDS = (

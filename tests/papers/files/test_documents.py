@@ -17,8 +17,8 @@ from pypdf.generic import NameObject, StreamObject
 
 from biorag.corpus.readers import read_changes
 from biorag.corpus.sources import Source
-from biorag.papers.files.pdf import plain
 from biorag.papers.files.facts import MOST_AUTHORS, own_authors
+from biorag.papers.files.pdf import plain
 from tests.corpus.samples import MARKDOWN, PMC, read, searchable_pdf
 
 

@@ -10,8 +10,7 @@ from biorag.corpus.readers import read_changes
 from biorag.corpus.sources import Source, find_sources
 from biorag.papers.files.facts import facts_of
 from biorag.papers.files.pdf_layout import Line, laid_out
-from biorag.references.formats import bibtex
-from biorag.references.formats import vancouver
+from biorag.references.formats import bibtex, vancouver
 from biorag.types import Hit
 from tests.papers.files.papers import BODY, RIS, Layout, write_papers
 
