@@ -24,7 +24,7 @@ _PMID = re.compile(r"\bPMID:?\s*([0-9]{1,9})\b")
 _ARXIV = re.compile(r"\barXiv:\s*([0-9]{4}\.[0-9]{4,5})", re.IGNORECASE)
 _JUNK = re.compile(
     r"^(?:microsoft (?:word|powerpoint)\b|word document|untitled|slide \d|pii:|doi:|10\.\d{4}|layout \d|print|title)|"
-    r"\.(?:docx?|indd|qxd|tex|dvi|pdf|ps|fm|rtf|pptx?)\b|^\W*\w*\d\w*\W*$|^\S+$",
+    r"\.(?:docx?|indd|qxd|tex|dvi|pdf|ps|fm|rtf|pptx?)\b|^\W*\w*\d\w*\W*$|^\S+$|\d\.\.\d",
     re.IGNORECASE,
 )
 _YEAR = r"((?:19|20)[0-9]{2})"

@@ -25,6 +25,7 @@ PAGE_SECONDS, AVERAGE_SECONDS = 20, 0.5  # of computing: a page at most, and all
 LONGEST_FIELD = 4000  # characters
 RAISED = 0.9  # size of raised letters, at most, as a share of their line's
 _STYLED = re.compile(r"bold|black|heavy|demi|italic|oblique", re.IGNORECASE)
+_PARTING = re.compile("[,&]")
 HEADER = 1024  # bytes in which a PDF says that it is one
 
 
@@ -126,8 +127,8 @@ class Lines:
 
 
 def _level(line: Sequence[_Piece], size: float) -> str:
-    """Return a line's text without raised letters; a comma among them parts names as others do."""
-    texts = (part.text if part.size > RAISED * size else "," * ("," in part.text) + " " for part in line)
+    """Return a line's text without raised letters; a comma or "&" among them parts names as others do."""
+    texts = (part.text if part.size > RAISED * size else "," * bool(_PARTING.search(part.text)) + " " for part in line)
     return "".join(texts)
 
 

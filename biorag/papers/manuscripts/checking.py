@@ -172,12 +172,12 @@ def checked(
 
 def _placed(finding: Finding, sentence: CitingSentence | None) -> Finding:
     """Return a finding at the sentence that it is of, or else at the reference itself."""
-    where = sentence.paragraph if sentence else None
-    if sentence is None or where is None:
-        reference = finding.reference
+    reference = finding.reference
+    if sentence is None:
         return replace(finding, place=reference.place, paragraph=reference.paragraph, line=reference.line)
-    place = {"place": where.place, "paragraph": where.number, "line": where.line}
-    return replace(finding, sentence=sentence.text, span=sentence.span, **place)
+    where = sentence.paragraph
+    finding = replace(finding, sentence=sentence.text, span=sentence.span)
+    return replace(finding, place=where.place, paragraph=where.number, line=where.line)
 
 
 def _of_reference(match: Match, index: str) -> Iterator[Finding]:

@@ -164,12 +164,12 @@ def _match(
 ) -> Match:
     """Return the match of a reference by what its PMID, its DOI and its title found; `whole` finds all of a record."""
     stated = {"PMID": str(reference.read.pmid), "DOI": reference.read.doi}
-    own, foreign = of_title, []
-    for field, snippet in reversed(of_numbers.items()):
-        if snippet and _is_same(reference, snippet, of_title):
-            own = snippet
-        elif snippet:
-            foreign.insert(0, Difference(field, stated[field], _named(snippet)))
+    named = {field: snippet for field, snippet in of_numbers.items() if snippet}
+    same = [snippet for snippet in named.values() if _is_same(reference, snippet, of_title)]
+    own = same[0] if same else of_title
+    foreign = [
+        Difference(field, stated[field], _named(snippet)) for field, snippet in named.items() if snippet not in same
+    ]
     if own is None:
         return Match(reference, foreign=tuple(foreign))
     lacking = differences(reference, reference_of(own))
@@ -182,9 +182,9 @@ def asked(match: Match, find: Find, service: str) -> Match:
     reference, read = match.reference, match.reference.read
     known = {one.field for one in match.foreign}
     of_numbers: dict[str, Snippet | None] = {}
-    for field, facts in (("PMID", {"pmid": read.pmid}), ("DOI", {"doi": read.doi})):
-        if all(facts.values()) and field not in known:
-            of_numbers[field] = snippet = find("", facts)
+    for field, name, value in (("PMID", "pmid", read.pmid), ("DOI", "doi", read.doi)):
+        if value and field not in known:
+            of_numbers[field] = snippet = find("", {name: value})
             if snippet and _is_same(reference, snippet, None):
                 of_title = None
                 break

@@ -33,9 +33,7 @@ _NOTHING = re.compile(
     r"\\(?:nocite|bibliographystyle|label|ref|input|include|usepackage)\*?(?:\[[^\]]{0,200}\])?\{[^{}]{0,400}\}"
 )
 _SECTION = re.compile(r"\\(?:part|chapter|(?:sub)*section|paragraph)\*?\{([^{}]{0,300})\}")
-_BEGINNING = re.compile(
-    rf"\\bibitem|\\end{{thebibliography}}|{_SECTION.pattern}"
-)  # of a paragraph
+_BEGINNING = re.compile(rf"\\bibitem|\\end{{thebibliography}}|{_SECTION.pattern}")  # of a paragraph
 _BIBITEM = re.compile(r"\\bibitem(?:\[[^\]]{0,300}\])?\{([^{}]{1,200})\}")
 _BIBLIOGRAPHY = re.compile(r"\\(?:bibliography|addbibresource)(?:\[[^\]]{0,200}\])?\{([^{}]{1,400})\}")
 _INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]{1,200})\}")
