@@ -103,7 +103,7 @@ def check(
     with Session(settings) as session:
         report = session.check(file, references=references or (), enrich=enrich, progress=show.progress)
     if output.commented:
-        from biorag.papers.manuscripts.word import commented
+        from biorag.papers.manuscripts.report import commented
 
         copy = commented(report)
         with replacing(output.commented) as stream:

@@ -1,16 +1,22 @@
-"""The report on a manuscript: as Markdown, a page, JSON, and SARIF 2.1.0 (OASIS, 2020) for editors and CI."""
+"""The report on a manuscript: as Markdown, a page, JSON, SARIF 2.1.0 (OASIS, 2020) for editors and CI, and comments.
+
+Comments stand in a copy of a Word document, at the sentences that findings are of.
+"""
 
 from __future__ import annotations
 
 import html
+import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from biorag.corpus.sources import Source
 from biorag.errors import check_name
+from biorag.papers.files.documents import of_word
 from biorag.papers.manuscripts.checking import CheckReport, Finding, FindingKind
 from biorag.references.reference import reference_of
 from biorag.utils.files import json_text
@@ -31,6 +37,7 @@ EXPLAINED = {
 LEVELS = {FindingKind.WRONG_METADATA: "warning", FindingKind.UNSUPPORTED: "warning"}
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 NOT_SURE = "Not sure"
+AUTHOR, INITIALS = "biorag", "br"  # of comments
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem;border-bottom:1px solid #bbb}
@@ -164,3 +171,53 @@ def as_json(report: CheckReport) -> str:
 
 
 REPORTS: Mapping[str, Callable[[CheckReport], str]] = {"md": markdown, "html": page, "sarif": sarif, "json": as_json}
+
+
+# --- the copy of a Word document
+
+
+def commented(report: CheckReport) -> bytes:
+    """Return the manuscript's file with a comment for each sentence or reference that something was found of.
+
+    Raises `DamagedSourceError` if it cannot be read.
+    """
+    by_place: dict[tuple[int, tuple[int, int]], list[Finding]] = {}
+    for finding in report.findings:
+        by_place.setdefault((finding.paragraph, finding.span), []).append(finding)
+    path = Path(report.manuscript.file)
+    return of_word(Source(str(path), path), lambda document: _with_comments(document, by_place))
+
+
+def _with_comments(document: Any, by_place: dict[tuple[int, tuple[int, int]], list[Finding]]) -> bytes:
+    from docx.text.paragraph import Paragraph
+    from docx.text.run import Run
+
+    from biorag.papers.manuscripts.word import word_notes, word_paragraphs
+
+    paragraphs = dict(enumerate(word_paragraphs(document), 1))
+    if any(not _runs(paragraphs[number].runs, span) for number, span in by_place if number in paragraphs):
+        paragraphs = dict(enumerate(word_paragraphs(document, word_notes(document)[0]), 1))
+    for (number, span), findings in sorted(by_place.items(), key=lambda item: item[0]):
+        if number not in paragraphs:
+            continue
+        paragraph = paragraphs[number]
+        runs = [Run(run, Paragraph(paragraph.element, document)) for run in _runs(paragraph.runs, span)]
+        if runs:
+            document.add_comment([runs[0], runs[-1]], _comment(findings), AUTHOR, INITIALS)
+    stream = io.BytesIO()
+    document.save(stream)
+    return stream.getvalue()
+
+
+def _runs(runs: Iterable[tuple[Any, int, int]], span: tuple[int, int]) -> list[Any]:
+    """Return the runs that a span touches; all if it is empty."""
+    return [run for run, start, end in runs if span == (0, 0) or (start < span[1] and end > span[0])]
+
+
+def _comment(findings: Iterable[Finding]) -> str:
+    texts = []
+    for finding in findings:
+        label = finding.kind.shown if finding.kind else ""
+        details = [f"{name}: {text}" for name, text in parts(finding) if name != "Sentence"]
+        texts.append("\n".join([f"{label}: {finding.message}.", *details]))
+    return "\n".join(texts)

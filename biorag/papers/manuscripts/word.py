@@ -1,26 +1,16 @@
-"""Word documents: paragraphs with the places of their runs, and copies that have findings as comments at sentences.
-
-Text in fields, controls and links is text too.
-"""
+"""The paragraphs of a Word document with the places of their runs: text in fields, controls and links is text too."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from docx.oxml.ns import qn
 
-from biorag.corpus.sources import Source
-from biorag.papers.files.documents import of_word, small_xml
+from biorag.papers.files.documents import small_xml
 from biorag.papers.manuscripts.manuscript import CLOSE, OPEN
 
-if TYPE_CHECKING:
-    from biorag.papers.manuscripts.checking import CheckReport, Finding
-
-AUTHOR, INITIALS = "biorag", "br"
 _TEXTS = {qn("w:t"): None, qn("w:tab"): "\t", qn("w:br"): "\n", qn("w:cr"): "\n", qn("w:noBreakHyphen"): "-"}
 _NOTES = {"endnotes": qn("w:endnoteReference"), "footnotes": qn("w:footnoteReference")}
 
@@ -108,53 +98,3 @@ def word_notes(document: Any) -> tuple[dict[tuple[str, str], int], list[str]]:
     found = ((kinds[mark.tag], mark.get(qn("w:id"))) for mark in document.element.body.iter(*kinds))
     cited = [key for key in dict.fromkeys(found) if texts.get(key)]
     return {key: number for number, key in enumerate(cited, 1)}, [texts[key] for key in cited]
-
-
-# --- comments
-
-
-def commented(report: CheckReport) -> bytes:
-    """Return the manuscript's file with a comment for each sentence or reference that something was found of.
-
-    Raises `DamagedSourceError` if it cannot be read.
-    """
-    by_place: dict[tuple[int, tuple[int, int]], list[Finding]] = {}
-    for finding in report.findings:
-        by_place.setdefault((finding.paragraph, finding.span), []).append(finding)
-    path = Path(report.manuscript.file)
-    return of_word(Source(str(path), path), lambda document: _with_comments(document, by_place))
-
-
-def _with_comments(document: Any, by_place: dict[tuple[int, tuple[int, int]], list[Finding]]) -> bytes:
-    from docx.text.paragraph import Paragraph
-    from docx.text.run import Run
-
-    paragraphs = dict(enumerate(word_paragraphs(document), 1))
-    if any(not _runs(paragraphs[number].runs, span) for number, span in by_place if number in paragraphs):
-        paragraphs = dict(enumerate(word_paragraphs(document, word_notes(document)[0]), 1))
-    for (number, span), findings in sorted(by_place.items(), key=lambda item: item[0]):
-        if number not in paragraphs:
-            continue
-        paragraph = paragraphs[number]
-        runs = [Run(run, Paragraph(paragraph.element, document)) for run in _runs(paragraph.runs, span)]
-        if runs:
-            document.add_comment([runs[0], runs[-1]], _comment(findings), AUTHOR, INITIALS)
-    stream = io.BytesIO()
-    document.save(stream)
-    return stream.getvalue()
-
-
-def _runs(runs: Iterable[tuple[Any, int, int]], span: tuple[int, int]) -> list[Any]:
-    """Return the runs that a span touches; all if it is empty."""
-    return [run for run, start, end in runs if span == (0, 0) or (start < span[1] and end > span[0])]
-
-
-def _comment(findings: Iterable[Finding]) -> str:
-    from biorag.papers.manuscripts.report import parts
-
-    texts = []
-    for finding in findings:
-        label = finding.kind.shown if finding.kind else ""
-        details = [f"{name}: {text}" for name, text in parts(finding) if name != "Sentence"]
-        texts.append("\n".join([f"{label}: {finding.message}.", *details]))
-    return "\n".join(texts)
