@@ -1,4 +1,4 @@
-"""A kind of everything that biorag has registries of, from one file: what a package of somebody else's would hold.
+"""Kinds of what biorag has registries of, from one file: what a package of somebody else's would hold.
 
 It imports the registries alone until a kind is used: help texts are made of what was registered before the settings.
 """
@@ -6,16 +6,11 @@ It imports the registries alone until a kind is used: help texts are made of wha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING
 
 from biorag.registries import (
-    BENCHMARKS,
-    EVIDENCE_READERS,
     FORMATS,
     FUSIONS,
-    GENERATORS,
     NEGATIVES,
     OUTPUTS,
     READERS,
@@ -27,11 +22,9 @@ from biorag.registries import (
     OutputKind,
     ReaderKind,
     RerankerKind,
-    SourceKind,
     StoreKind,
 )
 from biorag.types import Hit, ScoredDoc, Snippet, TrainingRow, Vectors
-from biorag.utils.registry import Kind
 
 if TYPE_CHECKING:
     from biorag.corpus.sources import Source
@@ -39,11 +32,8 @@ if TYPE_CHECKING:
     from biorag.lab.conversion.items import Request
     from biorag.retrieval.rerankers import RerankerParts
     from biorag.training.negatives.mining import Miner, MiningPlan
-    from tests.fakes import ScriptedGenerator, ScriptedReader
 
-REGISTRIES = (
-    *(BENCHMARKS, EVIDENCE_READERS, FORMATS, FUSIONS, GENERATORS, NEGATIVES, OUTPUTS, READERS, RERANKERS, STORES),
-)
+REGISTRIES = (FORMATS, FUSIONS, NEGATIVES, OUTPUTS, READERS, RERANKERS, STORES)
 
 
 def register() -> None:
@@ -57,18 +47,9 @@ def register() -> None:
     )
     READERS.register(ReaderKind(name="tabs", target=here + "Tabs", summary="id and text", suffixes=(".tabs",)))
     STORES.register(StoreKind(name="numpy", target="biorag.indexes.edge:EdgeIndex", summary="another name for edge"))
-    GENERATORS.register(
-        SourceKind(
-            name="parrot", target=here + "Parrot", summary="the same each time", written="'parrot'", words=("parrot",)
-        )
-    )
-    EVIDENCE_READERS.register(
-        SourceKind(name="nodder", target=here + "nodder", summary="agrees", written="'nodder'", words=("nodder",))
-    )
     NEGATIVES.register(NegativesKind(name="last", target=here + "last", summary="the last of the top 9", per_row=2))
     FORMATS.register(FormatKind(name="tabs", target=here + "tabs", summary="id and text", splits=("train", "test")))
     OUTPUTS.register(OutputKind(name="ids", target=here + "listed", summary="an id a line"))
-    BENCHMARKS.register(Kind(name="count", target=here + "count", summary="letters"))
 
 
 def highest(dense: Sequence[ScoredDoc], bm25: Sequence[ScoredDoc]) -> dict[str, float]:
@@ -123,41 +104,8 @@ def tabs(request: Request, on_reject: object) -> Iterator[Snippet]:
         yield from (Tabs.parse(line) for _, line in read_lines(source))
 
 
-class Parrot:
-    """Replies the same to everything."""
-
-    def __init__(self, spec: str) -> None:
-        self.spec = spec
-
-    def check(self) -> None:
-        pass
-
-    def sha256(self) -> str:
-        return "0" * 64
-
-    def identity(self) -> dict[str, Any]:
-        return {"parrot": self.spec}
-
-    def open(self, settings: object, at_a_time: int) -> ScriptedGenerator:
-        from tests.fakes import ScriptedGenerator
-
-        return ScriptedGenerator()
-
-
-def nodder(spec: str, settings: object) -> ScriptedReader:
-    """Open a reader that says that everything supports everything."""
-    from tests.fakes import ScriptedReader
-
-    return ScriptedReader(lambda query, window: (0.99, 0.0), name=spec)
-
-
 def last(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -> Miner:
     """Return the last of what BM25 ranks."""
     from biorag.training.negatives.mining import as_negatives, eligible
 
     return lambda row, gold: list(eligible(as_negatives(opened.retriever.search(row.query, 9).hits), gold))[-2:]
-
-
-def count(word: Annotated[str, typer.Argument(help="A word.")]) -> None:
-    """Count the letters of a word."""
-    typer.echo(len(word))

@@ -83,18 +83,6 @@ def test_a_reranker_takes_its_prefix_and_its_weight(home):
     assert ids("--reranker", "encoder,short:x@2", "--interpolation", 0) != by_length
 
 
-def test_a_generator_answers(home):
-    reply = done(invoke("ask", "Why?", "--llm", "parrot", "--reranker", "short:x", "--json"))
-    assert reply["models"]["generator"] == "scripted"
-
-
-def test_a_reader_reads(home):
-    words = ["verify", "Fish swim.", "--mode", "bm25", "--no-rerank", "--snippet", "s2", "--json"]
-    verdict = done(invoke(*words, "--reader", "nodder"))
-    assert (verdict["verdict"], verdict["basis"]) == ("supported", "reader")
-    assert done(invoke(*words, "--reader", "none"))["verdict"] == "unsupported"
-
-
 def test_negatives_are_mined(home):
     pairs = home / "pairs.jsonl"
     pairs.write_text(json.dumps({"query": "isoniazid blood nerves", "positive": TEXTS[0]}) + "\n")
@@ -109,11 +97,6 @@ def test_a_published_format_is_converted(registered, tmp_path):
     report = done(invoke("data", "convert", "tabs", tmp_path / "x.tabs", "--out", tmp_path / "out", "--json"))
     assert (report["snippets"], report["files"]) == (1, ["corpus.jsonl"])
     failed(invoke("data", "convert", "tabs", tmp_path / "x.tabs", "--split", "dev", "--out", "o"), 2, "train, test")
-
-
-def test_a_benchmark_runs(registered):
-    assert succeeded(invoke("bench", "count", "abcd")).stdout == "4\n"
-    assert "letters" in succeeded(invoke("bench", "--help")).stdout
 
 
 def test_a_sweep_takes_the_negatives(registered, tmp_path):
@@ -132,7 +115,6 @@ def test_a_sweep_takes_the_negatives(registered, tmp_path):
     [
         (("search",), ["highest (the better score)", "short:ID (by length)", "ids (an id a line)"]),
         (("data", "convert"), ["tabs (id and text)"]),
-        (("verify",), ["'nodder' (agrees)"]),
     ],
 )
 def test_help_shows_what_was_registered_before_the_command_line_was_made(words, shown):

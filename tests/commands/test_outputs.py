@@ -120,18 +120,6 @@ def test_an_output_replaces_an_earlier_one_and_with_force_another_file(indexed):
         succeeded(write("mine"))
 
 
-def test_a_survey_that_fails_leaves_the_rejects_of_the_one_before(place, tiny_encoder):
-    succeeded(index("--encoder", tiny_encoder, "--rejects", "rejects.jsonl"))
-    first = (place / "rejects.jsonl").read_bytes()
-    (place / "corpus.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
-    failed(index("--encoder", tiny_encoder, "--rejects", "rejects.jsonl"), 3, "holds no snippet")
-    assert len((place / "rejects.jsonl").read_bytes().splitlines()) == 2
-    (place / "corpus.jsonl").write_text('{"id": "s1", "title": "", "content": "Aspirin lowers fever."}\n')
-    succeeded(index("--encoder", tiny_encoder, "--rejects", "rejects.jsonl"))
-    assert first
-    assert not (place / "rejects.jsonl").exists()
-
-
 def mirage(out, *more):
     asked = ("bench", "mirage", "--benchmark", "demo", "--limit", "1", "--answer", "evidence", "--out", out)
     return invoke(*asked, *BM25, *more)
@@ -165,16 +153,6 @@ def test_results_beside_files_of_the_users_replace_none_of_them(indexed, name):
         assert done(invoke(*measure))["questions"] == 1
     assert (indexed / "out" / "notes.txt").read_text() == "mine too\n"
     assert not (indexed / "out" / "lock").exists()
-
-
-def test_a_manifest_that_is_the_users_is_not_replaced(indexed):
-    (indexed / "claims.jsonl").write_text('{"id": "c", "claim": "Aspirin lowers fever."}\n')
-    (indexed / "out.jsonl.manifest.json").write_text('{"name": "my web app"}\n')
-    judge = ("verify", "--claims", "claims.jsonl", "--out", "out.jsonl", *BM25)
-    failed(invoke(*judge), 5, "out.jsonl.manifest.json")
-    assert (indexed / "out.jsonl.manifest.json").read_text() == '{"name": "my web app"}\n'
-    (indexed / "out.jsonl.manifest.json").unlink()
-    assert done(invoke(*judge))["claims"] == 1
 
 
 def test_a_folder_is_indexed_without_what_biorag_wrote_into_it(indexed, tiny_encoder):
