@@ -58,10 +58,7 @@ class OpenIndex:
         return load_encoder(files, self.manifest.similarity, self.settings.retrieval.precision, self.settings.exports)
 
     def load_gauge(self) -> TextEncoder | None:
-        """Return the packaged encoder, which tells of every index alike how near hits come; None where it is not there.
-
-        It may be the index's own.
-        """
+        """Return the packaged encoder, perhaps the index's own, which tells how near hits come; None if it is missing."""
         from biorag.models.finding import find_encoder
 
         try:
@@ -159,14 +156,13 @@ def load_models(
     if index.count() == 0:
         raise MissingError(f"index {manifest.name!r} holds no snippet: run 'biorag index CORPUS' to the end")
     encoder = None
-    if settings.index.encoder or needs_encoder(settings):
+    if needs_encoder(settings):
         files = encoder_files(settings, manifest)
-        if needs_encoder(settings):
-            key = f"{files.sha256} {manifest.similarity} {sorted(files.configuration().items())}"
-            encoder = loaded.get(key) or load_encoder(
-                files, manifest.similarity, settings.retrieval.precision, settings.exports
-            )
-            loaded[key] = encoder
+        key = f"{files.sha256} {manifest.similarity} {sorted(files.configuration().items())}"
+        precision, exports = settings.retrieval.precision, settings.exports
+        encoder = loaded[key] = loaded.get(key) or load_encoder(files, manifest.similarity, precision, exports)
+    elif settings.index.encoder:
+        encoder_files(settings, manifest)  # raises at another than the index's
     rerankers = load_rerankers(settings, encoder, index, manifest, loaded)
     retriever = Retriever(index, encoder, rerankers, settings.retrieval, manifest.similarity)
     return OpenIndex(settings, manifest, index, retriever, encoder)
@@ -260,9 +256,8 @@ def load_reader(settings: Settings) -> Reader | None:
 
     Raises `MissingError` or `MismatchError` if it is not there, is damaged, or is not a reader.
     """
-    spec = settings.generation.reader
-    kind = evidence_reader_of(spec)
-    return kind.load()(spec, settings) if kind.target else None
+    kind = evidence_reader_of(settings.generation.reader)
+    return kind.load()(settings.generation.reader, settings) if kind.target else None
 
 
 def load_chooser(settings: Settings, reader: Reader | None) -> Reader | None:
