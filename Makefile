@@ -55,11 +55,12 @@ test-all: lint
 recipes: $(VENV)/dev.stamp
 	$(PYTEST) -m recipes
 
-# What a change is checked with while it is made, in a minute on two cores: what needs no model, breaks nothing on
-# purpose, waits for nothing and takes no seconds. Left to `make test`: updates that are torn or resumed, deletions,
-# views of read-only indexes, loading by stages, Ray, the wheel (tests marked slow).
+# What a change is checked with while it is made, in a minute on two cores: what needs no model and no index on a disk,
+# breaks nothing on purpose, waits for nothing and takes no seconds. Whoever changes the store, recipes or what runs on
+# many machines runs the tests of those folders too; `make test` runs all.
+QUICK := --ignore tests/indexes --ignore tests/lab/recipes --ignore tests/lab/scale --hypothesis-profile quick
 check: lint
-	$(PYTEST) -m "not models and not faults and not recipes and not long"
+	$(PYTEST) -m "not models and not faults and not recipes and not long" $(QUICK)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

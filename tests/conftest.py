@@ -42,6 +42,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test fails because the machine is slow.
 ANY_MACHINE = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.register_profile("few", ANY_MACHINE, max_examples=15, derandomize=True)
+hypothesis.settings.register_profile("quick", ANY_MACHINE, max_examples=5, derandomize=True)  # of `make check`
 hypothesis.settings.register_profile("campaign", ANY_MACHINE, max_examples=300)  # of `make test-all`
 hypothesis.settings.load_profile("few")
 LONGEST = (  # files, by the seconds that their tests take
