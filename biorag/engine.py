@@ -58,7 +58,7 @@ class OpenIndex:
         return load_encoder(files, self.manifest.similarity, self.settings.retrieval.precision, self.settings.exports)
 
     def load_gauge(self) -> TextEncoder | None:
-        """Return the packaged encoder, perhaps the index's own, which tells how near hits come; None if it is missing."""
+        """Return the packaged encoder, perhaps the index's own, which tells how near hits come; None without it."""
         from biorag.models.finding import find_encoder
 
         try:
