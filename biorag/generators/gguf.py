@@ -43,7 +43,7 @@ class GgufSource(GeneratorSource):
         path, adapter = find_llama(self.spec)
         from biorag.generators.llama import LlamaGenerator, check_memory
 
-        check_memory(path, generation.context_window, generation.threads)
+        check_memory(path, generation.context_window)
         if self.spec == STARTER:
             logger.warning("answers come from the 135M starter generator, which is not a medical model: see --llm")
         else:

@@ -223,21 +223,14 @@ def chat_pieces(template: str, bos: str, eos: str) -> list[tuple[str, bool]]:
     return [(part, part in SLOTS.values()) for part in parts if part]
 
 
-def check_memory(path: Path, context_window: int, threads: int | None = None) -> None:
-    """Check that a model fits into free memory, and log the need and the pace of a large one.
+def check_memory(path: Path, context_window: int) -> None:
+    """Check that a model fits into free memory, and log the need of a large one.
 
     Raises `ServiceError` if it does not fit.
     """
     offloaded = llama_cpp.llama_supports_gpu_offload()
-
-    def pace() -> str:
-        if offloaded or gguf.read_header(path).number("expert_count"):
-            return ""  # a GPU's memory has another speed, and of experts a token takes only some
-        seconds = path.stat().st_size / resources.read_speed(threads or usable_cores())
-        return f"each token written takes about {resources.duration(seconds)} or more"
-
     lighter = "a smaller or more strongly quantised one, a smaller context_window, a server by --llm URL"
-    resources.admit(resources.of_gguf(path, context_window), "cuda" if offloaded else "cpu", lighter, pace)
+    resources.admit(resources.of_gguf(path, context_window), "cuda" if offloaded else "cpu", lighter)
 
 
 def _trained_window(path: Path) -> int:

@@ -1,7 +1,4 @@
-"""Estimates of time and memory: a model's size by the headers of its files, its work by the device's measured speed.
-
-The only estimator: loading, generating, training, recipes, indexing and `biorag plan` compute with these formulas.
-"""
+"""Memory and time by the sizes of a model's tensors: what loading, training, recipes and `biorag plan` compute with."""
 
 from __future__ import annotations
 
@@ -10,14 +7,11 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from biorag.errors import ServiceError
 from biorag.models.finding import ModelFiles
@@ -35,60 +29,47 @@ logger = logging.getLogger(__name__)  # the command line shows its INFO too
 LARGE = 2**30  # bytes from which a model is logged, as is one that takes half of the free memory
 HEADS = ("lm_head.weight", "output.weight")  # of language models, which encoders are loaded without
 FLOATING = ("F", "BF")  # how the types begin that a precision applies to
-
 VOCABULARIES = ("token_embd.weight", "output.weight")
-
-# llama.cpp's: cells of 16 bits, a window in multiples of 256, prompts in batches of 512 computed in float32.
-CELL_BYTES = 2
-CELLS = 256
-BATCH = 512
-FLOAT_BYTES = 4
-HIDDEN_STATES = 6  # of a batch, about
-
-BLOCK = 64 * 2**20  # bytes that one thread reads to measure the memory's speed
-SIDE = 1024  # of the square matrices that are multiplied to measure a device's speed
-TRIES = 5
-
-# Operations for each parameter of a linear layer and token (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
-FORWARD = 2
-BACKWARD = 2  # the gradients of activations
-GRADIENTS = 2  # the gradients of weights, which an adapter's base does not need
-TRAINING = FORWARD + BACKWARD + GRADIENTS
-
 WEIGHT_BYTES = 4  # float32
 
-# How config.json names the numbers of heads, hidden states, layers' windows and dropout.
-QUERY_HEADS, KEY_HEADS = ("num_attention_heads", "n_heads", "num_heads"), ("num_key_value_heads",)
+# llama.cpp's: cells of 16 bits, a window in multiples of 256, prompts in batches of 512 computed in float32.
+CELL_BYTES, CELLS, BATCH, FLOAT_BYTES = 2, 256, 512, 4
+HIDDEN_STATES = 6  # of a batch, about
+
+# Operations for each parameter of a linear layer and token (Kaplan et al. 2020, arXiv:2001.08361, section 2.1):
+# forward; backward for the gradients of activations, and as much for those of weights, which LoRA's base does not need.
+FORWARD = 2
+SIDE, TRIES = 1024, 5  # square matrices that are multiplied to measure a device's speed, and how often
+
+# How config.json names the sizes that tensors do not show.
+QUERY_HEADS = ("num_attention_heads", "n_heads", "num_heads")
 HIDDEN = ("hidden_size", "d_model", "dim", "n_embd")
 ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
 HIDDEN_DROPOUTS = ("hidden_dropout_prob", "hidden_dropout", "dropout", "dropout_rate")
 IN_LAYER = re.compile(r"(?:.*?\.)?\d+\.")  # the beginning of the name of a layer's tensor
+PRODUCTS = 1.4  # numbers that a layer keeps for each that passes between its linear layers: activations and gates
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The sizes of a transformer that memory and time of its work follow from; of two towers those of one.
+    """The sizes of a transformer, of two towers those of one, from which the memory and time of its work follow.
 
-    `shape_of` reads them from tensors, which may be on torch's meta device, without weights.
+    For the backward pass each layer keeps of each token `kept` numbers in the type that it computes in, `normalised`
+    ones in float32, and, where attention is not fused, scores with all other tokens for each head.
     """
 
     parameters: int  # of both towers
     multiplied: int  # parameters of the linear layers, with which every token is multiplied
     hidden: int
     layers: int
-    # Of each token and layer: numbers between linear layers that the backward pass reads (queries, keys and values as
-    # attention takes them, what it returns, the feed-forward part), numbers that norms keep in float32, and linear
-    # layers that read its hidden states.
-    inner: int
+    kept: int
     normalised: int
-    inputs: int
-    ends: int = 0  # inputs and outputs of all linear layers
-    heads: int = 0
-    vocabulary: int = 0
-    window: int = 0  # tokens of the longest input
-    attention_dropout: bool = False  # so that attention is not fused on a CPU
-    unfused: bool = False  # attention with learnt distances, which is fused nowhere
-    hidden_dropout: bool = False
+    ends: int  # inputs and outputs of all linear layers
+    heads: int
+    vocabulary: int
+    window: int  # tokens of the longest input
+    attention_dropout: bool  # attention is then not fused on a CPU
+    unfused: bool  # attention with learnt distances is fused nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,65 +122,56 @@ def _modules(files: ModelFiles) -> list[Path]:
     return [files.path / name for name in named]
 
 
-def matrices(parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Return the weights of the linear layers."""
-    return [tensor for tensor in parameters if len(tensor.shape) == 2 and "emb" not in tensor.name]
-
-
 def model_shape(files: ModelFiles) -> ModelShape:
     """Return the shape of a model by the headers of its files."""
     if files.path.is_file():
         header = gguf.read_header(files.path)
-        heads = header.number("attention.head_count")
-        own = {"num_attention_heads": heads, "num_key_value_heads": header.number("attention.head_count_kv", heads)}
-        rms = {"rms_norm_eps": 0} if any(name.endswith("rms_epsilon") for name in header.metadata) else {}
-        return shape_of(parameters_of(files), {**own, **rms, "hidden_size": header.number("embedding_length")})
+        sizes = {"num_attention_heads": "attention.head_count", "hidden_size": "embedding_length"}
+        return shape_of(parameters_of(files), {name: header.number(key) for name, key in sizes.items()})
     configuration = replace(files, path=files.reads_passages()).settings("config.json")
     window = files.settings(READING).get(MAX_TOKENS)
     shape = shape_of(parameters_of(files), configuration, 2 if files.has_towers else 1)
     return replace(shape, window=int(window)) if window else shape
 
 
+def architecture_shape(configuration: Mapping[str, Any]) -> ModelShape:
+    """Return the shape of an architecture by the settings of its config.json alone, `model_type` among them."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    known = AutoConfig.for_model(**configuration)
+    with torch.device("meta"):
+        weights = AutoModel.from_config(known).named_parameters()
+    return shape_of([Tensor(name, tuple(weight.shape), "F32") for name, weight in weights], known.to_dict())
+
+
 def shape_of(tensors: Sequence[Tensor], configuration: Mapping[str, Any], towers: int = 1) -> ModelShape:
     """Return the shape of a transformer with these tensors and config.json."""
 
-    def setting(names: Sequence[str], otherwise: int) -> int:
-        return next((int(configuration[name]) for name in names if configuration.get(name)), otherwise)
+    def setting(names: Sequence[str], default: int) -> int:
+        return next((int(configuration[name]) for name in names if configuration.get(name)), default)
 
-    linear = matrices(tensors)
-    within = [tensor for tensor in tensors if IN_LAYER.match(tensor.name)]
-    layers = len({match[0] for layer in linear if (match := IN_LAYER.match(layer.name))}) or 1
+    linear = [tensor for tensor in tensors if len(tensor.shape) == 2 and "emb" not in tensor.name]
+    inner = [tensor for tensor in linear if IN_LAYER.match(tensor.name)]
+    layers = len({IN_LAYER.match(tensor.name)[0] for tensor in inner}) or 1  # type: ignore[index]
     hidden = setting(HIDDEN, max((min(tensor.shape) for tensor in tensors if "emb" in tensor.name), default=1))
-    heads = setting(QUERY_HEADS, 1)
-    shared = setting(KEY_HEADS, heads) / heads
-    attention = [tensor for tensor in matrices(within) if "att" in tensor.name.lower()]
-    feed = [tensor for tensor in matrices(within) if "att" not in tensor.name.lower()]
-    queries = sum(math.prod(tensor.shape) for tensor in attention) / (2 * hidden * (1 + shared))
-    widths = sum(sum(tensor.shape) - hidden for tensor in feed)  # two or, gated, three times the feed-forward width
-    gated = len(feed) >= 3 * layers or len({tuple(sorted(tensor.shape)) for tensor in feed}) > 1
-    fused = len(attention) <= 2 * layers  # one product for queries, keys and values, which stays beside its parts
-    norms = 0.0
-    for tensor in within:
-        if "norm" in tensor.name.lower() and tensor.name.endswith("weight") and len(tensor.shape) == 1:
-            of_heads = queries * (1 if "q_norm" in tensor.name else shared) / layers
-            norms += hidden if tensor.shape[0] == hidden else of_heads
+    between = sum(sum(tensor.shape) - hidden for tensor in inner)
+    norms = sum(bool(IN_LAYER.match(tensor.name)) for tensor in tensors if tensor.name.lower().endswith("norm.weight"))
     t5 = configuration.get("model_type") in ("t5", "mt5")
-    rms = t5 or "rms_norm_eps" in configuration
+    copies = 2 if t5 or "rms_norm_eps" in configuration else 1  # RMSNorm keeps what it normalised, too
     return ModelShape(
         parameters=sum(math.prod(tensor.shape) for tensor in tensors),
-        multiplied=sum(math.prod(layer.shape) for layer in linear) // towers,
+        multiplied=sum(math.prod(tensor.shape) for tensor in linear) // towers,
         hidden=hidden,
         layers=layers // towers,
-        inner=int(((6 if fused else 4) * queries + widths * (4 / 3 if gated else 1)) / layers),
-        normalised=int(norms * (2 if rms else 1) / layers),  # RMSNorm keeps what it normalised, too
-        inputs=(len(attention) + len(feed)) // layers - 2,
-        ends=sum(sum(layer.shape) for layer in linear) // towers,
-        heads=heads,
+        kept=int(PRODUCTS * between + hidden * len(inner) / 2) // layers,
+        normalised=copies * hidden * norms // layers,
+        ends=sum(sum(tensor.shape) for tensor in linear) // towers,
+        heads=setting(QUERY_HEADS, 1),
         vocabulary=int(configuration.get("vocab_size") or 0),
         window=int(configuration.get("max_position_embeddings") or 512),
-        unfused=t5,
         attention_dropout=any(configuration.get(name) for name in ATTENTION_DROPOUTS),
-        hidden_dropout=any(configuration.get(name) for name in HIDDEN_DROPOUTS),
+        unfused=t5,
     )
 
 
@@ -234,11 +206,10 @@ def of_gguf(path: Path, window: int) -> Need:
     return Need(path.name, header.data_bytes, cache + BATCH * widest * FLOAT_BYTES)
 
 
-def admit(need: Need, device: str, lighter: str, pace: Callable[[], str] | None = None) -> None:
+def admit(need: Need, device: str, lighter: str) -> None:
     """Check that a model fits into the device's free memory, and log the need of a large one.
 
-    Raises `ServiceError` with the advice `lighter` if it does not fit. `pace` returns the least time of its work in
-    words, or nothing.
+    Raises `ServiceError` with the advice `lighter` if it does not fit.
     """
     free = free_bytes(device)
     takes = f"{need.what} takes {gib(need.total)} of memory"
@@ -246,7 +217,7 @@ def admit(need: Need, device: str, lighter: str, pace: Callable[[], str] | None 
         raise ServiceError(f"{takes} and {gib(free)} are free: take {lighter}, or a larger machine")
     if need.total >= LARGE or need.total > free / 2:
         parts = f" ({gib(need.weights)} of weights, the rest to work with)" if need.weights and need.working else ""
-        logger.info("; ".join(filter(None, (f"{takes}{parts} of {gib(free)} free", pace() if pace else ""))))
+        logger.info("%s%s of %s free", takes, parts, gib(free))
 
 
 def free_bytes(device: str = "cpu") -> int:
@@ -287,28 +258,18 @@ def _cached(statistics: str, prefix: str) -> int:
     return sum(int(line.split()[1]) for line in statistics.splitlines() if line.split()[0] in names)
 
 
-def read_speed(threads: int) -> float:
-    """Return the bytes of memory that some threads read in a second, the best of a few tries."""
-    blocks = [np.ones(BLOCK // FLOAT_BYTES, np.float32) for _ in range(threads)]
-    with ThreadPoolExecutor(threads) as pool:
-        seconds = min(_seconds(lambda: list(pool.map(np.max, blocks))) for _ in range(TRIES))
-    return threads * BLOCK / seconds
-
-
 @cache
 def operations(device: str, kind: torch.dtype) -> float:
     """Return the operations in a second of a device's matrix products, the best of a few tries, measured once."""
     import torch
 
     matrix = torch.ones((SIDE, SIDE), device=device, dtype=kind)
-    seconds = min(_seconds(lambda: float((matrix @ matrix)[0, 0])) for _ in range(TRIES))  # reading waits for a GPU
-    return 2 * SIDE**3 / seconds
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+    seconds = []
+    for _ in range(TRIES):
+        started = time.perf_counter()
+        float((matrix @ matrix)[0, 0])  # reading waits for a GPU
+        seconds.append(time.perf_counter() - started)
+    return 2 * SIDE**3 / min(seconds)
 
 
 def gib(size: int) -> str:

@@ -25,7 +25,7 @@ from biorag.registries import own_negatives
 from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import require_single_tower
 from biorag.training.data import Split, check_negatives, labelled_pairs, usable
-from biorag.training.estimating import TrainingWork, texts_work
+from biorag.training.estimating import TrainingBatch, batch_of_texts
 from biorag.training.evaluators import MACRO_F1, METRIC, ReadingEvaluator, Validation, reranking_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training, require_one_process
 from biorag.training.reading import ANSWERS, OUTPUTS, TARGETS, ReadingRow
@@ -113,11 +113,11 @@ class CrossEncoderTraining(Training):
         self.passes = [len(task.pairs["label"])]
         self.facts["pairs"] = len(task.pairs["label"])
 
-    def work(self) -> TrainingWork:
-        """Return each pair."""
+    def batch(self) -> TrainingBatch:
+        """Return a batch of pairs."""
         first, second = list(self.task.pairs.values())[:2]
         texts = [one + other for one, other in zip(first, second, strict=True)]
-        return texts_work(texts, self.settings.training, MULTIPLE)
+        return batch_of_texts(texts, self.settings.training)
 
     def shape(self) -> ModelShape:
         """Return the shape of the base, without the dropout that the task leaves out."""

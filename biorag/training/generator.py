@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from biorag.training.bi_encoder import LoraLayers
 from biorag.training.contamination import ContaminationPolicy
 from biorag.training.data import Split
 from biorag.training.decoder import write_base
-from biorag.training.estimating import TrainingWork, texts_work
+from biorag.training.estimating import TrainingBatch, batch_of_texts
 from biorag.training.loop import LIKELIHOOD, ReportsLikelihood, TrainerJob, Training, require_one_process
 from biorag.training.lora_gguf import adapter_names, write_adapter
 from biorag.training.reading import NearMisses, divided, read_rows
@@ -228,10 +228,9 @@ class GeneratorTraining(Training):
         super().__init__(files, split, settings, split.training)
         self.facts = {"rows": len(self.rows)}
 
-    def work(self) -> TrainingWork:
-        """Return each exchange."""
-        work = texts_work([row.text for row in self.rows], self.settings.training, MULTIPLE)
-        return replace(work, lora=True)
+    def batch(self) -> TrainingBatch:
+        """Return a batch of exchanges."""
+        return batch_of_texts([row.text for row in self.rows], self.settings.training, lora=True)
 
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Load the base, and return its job."""

@@ -30,12 +30,11 @@ from biorag.settings.training import TrainingSettings
 from biorag.training.data import LABEL, Split, write_columns
 from biorag.training.estimating import (
     Pace,
+    TrainingBatch,
     TrainingEstimate,
-    TrainingWork,
-    columns_work,
-    epochs_of,
+    batch_of_rows,
     estimate,
-    this_machine,
+    this_device,
 )
 from biorag.training.instructions import Instructions
 from biorag.training.model_card import model_card
@@ -113,21 +112,20 @@ class Training(ABC):
         """The optimizer steps of the run."""
         return steps_of(self.passes, self.settings.training)
 
-    def work(self) -> TrainingWork:
-        """Return the work that an estimate is computed from: of columns of texts, if the kind does not override it."""
-        return columns_work(self.kind, self.rows, self.settings.training)
+    def batch(self) -> TrainingBatch:
+        """Return the longest batch, for the estimate: of rows of texts, if the kind does not override it."""
+        return batch_of_rows(self.kind, self.rows, self.settings.training)
 
     def shape(self) -> ModelShape:
         """Return the shape of the base, as it is trained."""
         return model_shape(self.files)
 
     def estimate(self) -> TrainingEstimate:
-        """Return about how much memory the run takes, and how long at least; raises ServiceError if it does not fit."""
-        settings, machine = self.settings.training, this_machine(self.settings.retrieval.precision)
-        epochs = epochs_of(settings, sum(self.passes), machine.processes)
-        found = estimate(self.shape(), self.work(), settings, machine, epochs)
-        found.admit(self.files.id, machine.free)
-        return found
+        """Return about how much memory the run takes; raises ServiceError if it does not fit."""
+        device = this_device(self.settings.retrieval.precision)
+        estimated = estimate(self.shape(), self.batch(), self.settings.training, device)
+        estimated.admit(self.files.id, device.free)
+        return estimated
 
     @abstractmethod
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:

@@ -20,7 +20,7 @@ from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import require_single_tower
 from biorag.training.colbert import Lengths, save_model, write_base
 from biorag.training.data import IN_BATCH, Split, check_negatives, columns, usable
-from biorag.training.estimating import TrainingWork, columns_work
+from biorag.training.estimating import TrainingBatch, batch_of_rows
 from biorag.training.evaluators import METRIC, Validation, reranking_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training
 from biorag.training.losses import MaskedLoss, MaskedSimilarity
@@ -52,10 +52,10 @@ class RerankerTraining(Training):
         rows = usable(split.training, negatives, settings.training.hard_negatives)
         super().__init__(files, split, settings, rows, negatives=negatives)
 
-    def work(self) -> TrainingWork:
-        """Return the columns of the rows."""
+    def batch(self) -> TrainingBatch:
+        """Return a batch whose queries are padded."""
         settings = self.settings.training
-        return columns_work(self.kind, self.rows, settings, settings.query_tokens)
+        return batch_of_rows(self.kind, self.rows, settings, settings.query_tokens)
 
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Write the base in ColBERT's layout, load it, and return its job."""

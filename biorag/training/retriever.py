@@ -27,7 +27,7 @@ from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import EncoderForm, LoraLayers
 from biorag.training.data import IN_BATCH, Split, TrainingSet, check_negatives, columns, mixed, usable
 from biorag.training.decoder import write_base
-from biorag.training.estimating import TrainingWork, columns_work
+from biorag.training.estimating import TrainingBatch, batch_of_rows
 from biorag.training.evaluators import METRIC, Validation, retrieval_validation
 from biorag.training.instructions import Instructions, form_of
 from biorag.training.loop import NoModelCard, TrainerJob, Training, batch_size, prompts_of, require_batch
@@ -76,10 +76,10 @@ class RetrieverTraining(Training):
         super().__init__(files, split, settings, self.usable.training, **choices)
         self.passes = [len(rows) for rows in self.usable.passes()]
 
-    def work(self) -> TrainingWork:
-        """Return the columns of the rows that are drawn."""
+    def batch(self) -> TrainingBatch:
+        """Return a batch of the rows that are drawn."""
         rows = [row for rows in self.usable.passes() for row in rows]
-        return columns_work(self.kind, rows, self.settings.training, lora=self.form.lora)
+        return batch_of_rows(self.kind, rows, self.settings.training, lora=self.form.lora)
 
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
         """Return the job of a model in the form, for rows, sets with batches of their own, or sets that share them."""

@@ -172,6 +172,11 @@ class StepWork(_Part):
     tokens: int | None = Field(None, ge=1)
     held: str | None = None
 
+    @property
+    def negatives(self) -> int:
+        """The negatives of a training row: its texts but for a query and its passage."""
+        return max(0, round(self.texts) - 2)
+
 
 def _conditions(when: object) -> object:
     return [when] if isinstance(when, dict) else when

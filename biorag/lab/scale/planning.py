@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -32,24 +33,38 @@ WRITING_BYTES = 1_100_000_000  # of a process that writes an index, without `WRI
 EXPORTING_BYTES = 45_000_000  # of a process that reads a corpus: 42 MiB measured on 14,448 records, rounded up
 
 
-class _Table(BaseModel):
+RateName = Literal[
+    "export_snippets_per_second",
+    "prepare_snippets_per_second",
+    "encode_snippets_per_second",
+    "load_snippets_per_second",
+    "build_snippets_per_second",
+    "question_milliseconds",
+    "first_stage_milliseconds_per_million",
+]
+# Measured on two cores of an AMD EPYC with `TOKENS` a snippet, for machines whose files give none (docs/scale.md).
+MEASURED: Mapping[RateName, float] = {
+    "export_snippets_per_second": 15_025.0,
+    "prepare_snippets_per_second": 3854.0,
+    "encode_snippets_per_second": 50.04,
+    "load_snippets_per_second": 573.4,
+    "build_snippets_per_second": 6667.0,
+    "question_milliseconds": 6.7,
+    "first_stage_milliseconds_per_million": 8.6,
+}
+CORES, TOKENS = 2, 238.0
+MULTIPLIED = 10_764_288  # parameters of the encoder's linear layers
+BUILT = 16_384  # snippets in the graph
+LOADED_WITHOUT_TOKENS = 7746.0  # snippets a second
+
+
+class MachineKind(BaseModel):
+    """A kind of machine, and how many there are; a gigabyte is 10^9 bytes.
+
+    `rates` are its measured speeds; with GPUs, `encode_snippets_per_second` is one GPU's.
+    """
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Rates(_Table):
-    """Measured speeds of a machine; with GPUs, `encode_snippets_per_second` is one GPU's."""
-
-    export_snippets_per_second: PositiveFloat | None = None
-    prepare_snippets_per_second: PositiveFloat | None = None
-    encode_snippets_per_second: PositiveFloat | None = None
-    load_snippets_per_second: PositiveFloat | None = None
-    build_snippets_per_second: PositiveFloat | None = None
-    question_milliseconds: PositiveFloat | None = None
-    first_stage_milliseconds_per_million: PositiveFloat | None = None
-
-
-class MachineKind(_Table):
-    """A kind of machine, and how many there are. A gigabyte is 10^9 bytes."""
 
     name: str = Field(min_length=1)
     count: int = Field(default=1, ge=1, le=100_000)
@@ -62,24 +77,21 @@ class MachineKind(_Table):
     gpu_utilisation: float = Field(default=0.2, gt=0, le=1)  # an assumption: small encoders reach a small share
     price_per_hour: float | None = Field(default=None, ge=0)
     currency: str = "USD"
-    rates: Rates = Rates()
+    rates: Mapping[RateName, PositiveFloat] = {}
 
+    @property
+    def gpu_speed(self) -> float | None:
+        """The operations of a GPU in a second."""
+        return self.gpu_tflops * 1e12 * self.gpu_utilisation if self.gpus and self.gpu_tflops else None
 
-# Rates measured on two cores of an AMD EPYC, for machines whose files give none (docs/scale.md).
-CORES = 2
-MULTIPLIED = 10_764_288  # parameters of the encoder's linear layers
-TOKENS = 238.0  # of a snippet
-BUILT = 16_384  # snippets in the graph
-MEASURED = Rates(
-    export_snippets_per_second=15_025.0,
-    prepare_snippets_per_second=3854.0,
-    encode_snippets_per_second=50.04,
-    load_snippets_per_second=573.4,
-    build_snippets_per_second=6667.0,
-    question_milliseconds=6.7,
-    first_stage_milliseconds_per_million=8.6,
-)
-LOADED_WITHOUT_TOKENS = 7746.0  # snippets a second
+    def cost(self, seconds: float) -> float | None:
+        """Return the price of all such machines for so long."""
+        return None if self.price_per_hour is None else self.count * seconds / 3600 * self.price_per_hour
+
+    def rate(self, name: RateName, scale: float = 1.0) -> Rate:
+        """Return a rate as the machine's file gives it, else the measured one times `scale`."""
+        given = name in self.rates
+        return Rate(self.rates[name], "given") if given else Rate(MEASURED[name] * scale, "computed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +172,7 @@ def load_machine(path: Path) -> MachineKind:
         raise MissingError(f"--machine {path} is not there: docs/machines has examples to copy") from None
     except ValueError as fault:
         raise BadInputError(f"--machine {path}: {fault}; docs/machines has examples to copy") from None
-    if machine.gpus and not (machine.gpu_tflops or machine.rates.encode_snippets_per_second):
+    if machine.gpus and not (machine.gpu_tflops or machine.rates.get("encode_snippets_per_second")):
         raise BadInputError(
             f"--machine {path} has gpus = {machine.gpus} of unknown speed: add gpu_tflops, or "
             "encode_snippets_per_second under [rates]"
@@ -190,80 +202,54 @@ def stage_rates(workload: Workload, machine: MachineKind) -> dict[str, Rate]:
     """
     text, cores = TOKENS / workload.tokens, machine.cores / CORES
     points = max(BUILT, workload.snippets / machine.count)
-    plain = LOADED_WITHOUT_TOKENS / (MEASURED.load_snippets_per_second or 1) if workload.store_tokens == "none" else 1
-    scales = {
-        "export": text,
-        "prepare": cores * text,
-        "encode": cores * text * MULTIPLIED / workload.multiplied,
-        "load": plain * text,
-        "build": cores * math.log(BUILT) / math.log(points),
-    }
-    rates = {name: _rate(machine, name, scale) for name, scale in scales.items()}
-    prepared = rates.pop("prepare")
+    loaded = LOADED_WITHOUT_TOKENS / MEASURED["load_snippets_per_second"] if workload.store_tokens == "none" else 1
+    encode = machine.rate("encode_snippets_per_second", cores * text * MULTIPLIED / workload.multiplied)
     if machine.gpus:
-        one = rates["encode"]
-        if machine.gpu_tflops and one.source == "computed":
-            operations = FORWARD * workload.multiplied * workload.tokens
-            one = Rate(machine.gpu_tflops * 1e12 * machine.gpu_utilisation / operations, "computed")
-        rates["encode"] = min(one._replace(value=machine.gpus * one.value), prepared, key=lambda rate: rate.value)
-    return rates
-
-
-def _rate(machine: MachineKind, name: str, scale: float) -> Rate:
-    """Return a rate as the machine's file gives it, else the measured one times `scale`."""
-    key = f"{name}_snippets_per_second"
-    own: float | None = getattr(machine.rates, key)
-    return Rate(getattr(MEASURED, key) * scale, "computed") if own is None else Rate(own, "given")
+        if machine.gpu_speed and encode.source == "computed":
+            encode = Rate(machine.gpu_speed / (FORWARD * workload.multiplied * workload.tokens), "computed")
+        prepare = machine.rate("prepare_snippets_per_second", cores * text)
+        encode = min(encode._replace(value=machine.gpus * encode.value), prepare, key=lambda rate: rate.value)
+    return {
+        "export": machine.rate("export_snippets_per_second", text),
+        "encode": encode,
+        "load": machine.rate("load_snippets_per_second", loaded * text),
+        "build": machine.rate("build_snippets_per_second", cores * math.log(BUILT) / math.log(points)),
+    }
 
 
 def plan(workload: Workload, machine: MachineKind) -> ScalePlan:
-    """Return the plan of a workload on machines of one kind, each holding one part of the index."""
-    size, share = sizes(workload), workload.snippets / machine.count
+    """Return the plan of a workload on machines of one kind, each holding one part of the index.
+
+    Machines search their parts at once.
+    """
+    size, total, share = sizes(workload), workload.snippets, workload.snippets / machine.count
     worker = ENCODING_BYTES + WEIGHT_BYTES * max(0, workload.parameters - STARTER_PARAMETERS)
-    encoding = (machine.gpus or machine.cores) * worker
     writing, merging = WRITING_BYTES + share * size.written, share * size.indexed * MERGING
-    rates = stage_rates(workload, machine)
     needs = {  # snippets, bytes of memory and of disk
-        "export": (workload.snippets, EXPORTING_BYTES, workload.snippets * size.exported),
-        "encode": (share, encoding, share * size.encoded),
-        "load": (workload.snippets, writing, merging),
+        "export": (total, EXPORTING_BYTES, total * size.exported),
+        "encode": (share, (machine.gpus or machine.cores) * worker, share * size.encoded),
+        "load": (total, writing, merging),
         "build": (share, writing, merging),
     }
-    stages = []
+    rates, stages = stage_rates(workload, machine), []
     for name, (snippets, memory, disk) in needs.items():
         seconds = snippets / rates[name].value
-        stages.append(StagePlan(name, *rates[name], seconds, memory, disk, _cost(machine, seconds)))
+        stages.append(StagePlan(name, *rates[name], seconds, memory, disk, machine.cost(seconds)))
+    disk = total * (size.exported + size.encoded + size.indexed * MERGING)
     machines = {
-        "memory": math.ceil(workload.snippets * size.searched / (machine.memory_gb * GIGABYTE * USABLE)),
-        "disk": math.ceil(
-            workload.snippets * (size.exported + size.encoded + size.indexed * MERGING) / (machine.disk_gb * GIGABYTE)
-        ),
+        "memory": math.ceil(total * size.searched / (machine.memory_gb * GIGABYTE * USABLE)),
+        "disk": math.ceil(disk / (machine.disk_gb * GIGABYTE)),
     }
     seconds = sum(stage.seconds for stage in stages)
+    slope = machine.rate("first_stage_milliseconds_per_million").value / machine.count
+    question_ms = machine.rate("question_milliseconds").value + slope * total / 1e6
     return ScalePlan(
         machine,
         tuple(stages),
-        _searching(workload, machine),
+        SearchPlan(total * size.searched, total * size.indexed, question_ms),
         machines,
         max(machines.values()),
         seconds,
-        _cost(machine, seconds),
+        machine.cost(seconds),
         max(stages, key=lambda stage: stage.seconds).name,
     )
-
-
-def _searching(workload: Workload, machine: MachineKind) -> SearchPlan:
-    """Return the plan of searching; machines search their parts at once."""
-    size, snippets = sizes(workload), workload.snippets
-    fixed, slope = (
-        getattr(machine.rates, name) or getattr(MEASURED, name)
-        for name in ("question_milliseconds", "first_stage_milliseconds_per_million")
-    )
-    milliseconds = fixed + slope * snippets / 1e6 / machine.count
-    return SearchPlan(snippets * size.searched, snippets * size.indexed, milliseconds)
-
-
-def _cost(machine: MachineKind, seconds: float) -> float | None:
-    if machine.price_per_hour is None:
-        return None
-    return machine.count * seconds / 3600 * machine.price_per_hour

@@ -579,7 +579,7 @@ def test_processes_of_a_profile_share_the_batch_of_a_training(real, tmp_path):
     assert halves["command"][5] == whole["command"][0] == "biorag"
     assert "--batch-size" in whole["command"] and "--batch-size" not in halves["command"]
     assert halves["seconds"] == whole["seconds"] / 2 and halves["bytes"] < whole["bytes"]
-    assert halves["host"] == 2 * whole["host"] == 2 * 10 * (900 + 4 * (63 + 3 * 99))
+    assert halves["host"] == 2 * whole["host"] == 2 * 10 * (900 + 4 * (64 + 3 * 100))
     assert [step["command"][0] for step in shared["steps"][1:]] == ["biorag"] * 3, "only what can be shared"
 
     def planned(*changes: str) -> RecipePlan:

@@ -22,7 +22,7 @@ from biorag.lab.recipes.recipe import ExperimentRecipe, RecipeServer, load_recip
 from biorag.lab.recipes.run import recipe_of
 from biorag.lab.scale.planning import MachineKind
 from biorag.models.finding import find_encoder
-from biorag.training.estimating import architecture_shape
+from biorag.models.resources import architecture_shape
 from biorag.training.rows import read_rows
 from biorag.types import GenerationRequest, Prompt
 from biorag.utils.progress import silent
