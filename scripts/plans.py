@@ -19,9 +19,8 @@ from biorag.cli import app
 from biorag.lab.commands.reproduce import read_line
 from biorag.lab.recipes import papers
 from biorag.lab.recipes.estimates import device_bytes
-from biorag.lab.recipes.named_models import packaged
 from biorag.lab.recipes.plan import Choices, RecipePlan
-from biorag.lab.recipes.recipe import load_recipe
+from biorag.lab.recipes.recipe import load_recipe, packaged
 from biorag.lab.recipes.run import preview, recipe_of
 from biorag.lab.scale.planning import load_machine
 from biorag.models.resources import duration, gib

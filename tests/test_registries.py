@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from biorag.errors import MissingError, UsageError
-from biorag.lab.recipes.grid import load_sweep
+from biorag.lab.recipes.sweep import load_sweep
 from biorag.lab.tuning.parameters import PARAMETERS
 from biorag.settings.settings import Settings
 from biorag.utils.registry import Kind, Registry

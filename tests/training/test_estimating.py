@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModel
 
 from biorag.errors import ServiceError
-from biorag.lab.recipes.named_models import packaged
+from biorag.lab.recipes.recipe import packaged
 from biorag.models.finding import find_base
 from biorag.models.resources import architecture_shape, model_shape
 from biorag.settings.settings import Settings

@@ -101,7 +101,7 @@ def embed(
     index = Store(settings).require_manifest() if for_index else None
     with cluster.encoders() as encode:
         from biorag.lab.scale.stages import embed
-        from biorag.lab.scale.vector_folder import VectorFolder
+        from biorag.lab.scale.vectors import VectorFolder
 
         if settings.index.store_tokens is None and index is None and VectorFolder(out, {}).made() is None:
             settings = overridden(settings, store_tokens="none")

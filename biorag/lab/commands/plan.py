@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from biorag.commands import options, show
 from biorag.commands.groups import Flags, expanded
 from biorag.settings.settings import Settings
-
-if TYPE_CHECKING:
-    from biorag.lab.scale.planning import ScalePlan
 
 
 @expanded
@@ -48,8 +45,7 @@ def plan(
     plans = [planning.plan(workload, kind) for kind in machines]
     if as_json:
         bytes_of = {f"{name}_bytes": value for name, value in planning.sizes(workload)._asdict().items()}
-        rows = [asdict(computed) | {"machine": computed.machine.model_dump()} for computed in plans]
-        show.print_json({"workload": asdict(workload), "sizes": bytes_of, "machines": rows})
+        show.print_json({"workload": asdict(workload), "sizes": bytes_of, "machines": plans})
         return
     show.table(
         f"{snippets:,} snippets: (g) given, (c) computed",
@@ -58,27 +54,27 @@ def plan(
     )
 
 
-def _rows(plan: ScalePlan) -> list[tuple[str, str]]:
+def _rows(plan: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the rows of a plan: title and text."""
     rows = []
-    for stage in plan.stages:
+    for stage in plan["stages"]:
         rows += [
-            (f"{stage.name}: snippets/s a machine", f"{_number(stage.rate)} ({stage.source[0]})"),
-            (f"{stage.name}: time", _time(stage.seconds)),
-            (f"{stage.name}: memory a machine", _bytes(stage.memory_bytes)),
-            (f"{stage.name}: disk a machine", _bytes(stage.disk_bytes)),
+            (f"{stage['name']}: snippets/s a machine", f"{_number(stage['rate'])} ({stage['source'][0]})"),
+            (f"{stage['name']}: time", _time(stage["seconds"])),
+            (f"{stage['name']}: memory a machine", _bytes(stage["memory_bytes"])),
+            (f"{stage['name']}: disk a machine", _bytes(stage["disk_bytes"])),
         ]
-    search = plan.search
+    search, currency = plan["search"], plan["machine"]["currency"]
     return [
         *rows,
-        ("all stages: time", _time(plan.seconds)),
-        ("all stages: cost", f"{plan.cost:,.2f} {plan.machine.currency}" if plan.cost else "no price_per_hour"),
-        ("bottleneck", plan.bottleneck),
-        ("search: memory of all machines", _bytes(search.memory_bytes)),
-        ("search: disk of all machines", _bytes(search.disk_bytes)),
-        ("search: ms a question", _number(search.question_ms)),
-        *((f"machines for {need}", str(count)) for need, count in plan.machines.items()),
-        ("machines needed", str(plan.needed)),
+        ("all stages: time", _time(plan["seconds"])),
+        ("all stages: cost", f"{plan['cost']:,.2f} {currency}" if plan["cost"] else "no price_per_hour"),
+        ("bottleneck", plan["bottleneck"]),
+        ("search: memory of all machines", _bytes(search["memory_bytes"])),
+        ("search: disk of all machines", _bytes(search["disk_bytes"])),
+        ("search: ms a question", _number(search["question_ms"])),
+        *((f"machines for {need}", str(count)) for need, count in plan["machines"].items()),
+        ("machines needed", str(plan["needed"])),
     ]
 
 

@@ -21,8 +21,7 @@ from biorag.utils.network import is_server
 from biorag.utils.registry import or_list
 
 if TYPE_CHECKING:
-    from biorag.lab.recipes.changes import CommandUse
-    from biorag.lab.recipes.plan import Choices, RecipePlan
+    from biorag.lab.recipes.plan import Choices, CommandUse, RecipePlan
     from biorag.lab.recipes.recipe import ExperimentRecipe
     from biorag.lab.scale.planning import MachineKind
 
@@ -49,8 +48,7 @@ class Variation:
 
     def choices(self, asked: RunOptions, context: Context) -> Choices:
         """Return what the run chooses of the recipe, but the hardware profile."""
-        from biorag.lab.recipes.changes import Change
-        from biorag.lab.recipes.plan import Choices
+        from biorag.lab.recipes.plan import Change, Choices
 
         changes = tuple(map(Change.parsed, self.set_ or ()))
         urls = dict(map(_named_url, self.server or ()))
@@ -142,7 +140,7 @@ def read_line(root: Any, words: Sequence[str]) -> CommandUse:
 
     Raises UsageError if they name a command or an option that it does not have, or lack one that it needs.
     """
-    from biorag.lab.recipes.changes import CommandUse
+    from biorag.lab.recipes.plan import CommandUse
 
     command, rest, path = root.command, list(words), []
     while hasattr(command, "resolve_command"):
@@ -172,7 +170,7 @@ def _profile(recipe: ExperimentRecipe, scale: str, machine: MachineKind | None) 
 def _check(plan: RecipePlan, jobs: int, yes: bool) -> None:
     """Check what a run needs, and ask before one that costs money or days; raises UsageError if nobody can be asked."""
     from biorag.lab.recipes.estimates import Estimator, totals
-    from biorag.lab.recipes.preflight import check
+    from biorag.lab.recipes.run import check
     from biorag.models.resources import duration
 
     estimates = Estimator(plan).all()
@@ -197,7 +195,7 @@ def _report(plan: RecipePlan, out: Path, jobs: int, as_json: bool) -> None:
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    from biorag.lab.recipes.tables import FINDING_COLUMNS, columns_of, finding_texts, row_texts
+    from biorag.lab.recipes.report import FINDING_COLUMNS, columns_of, finding_texts, row_texts
 
     for table in report["tables"]:
         rows = [(row["title"], *row_texts(table, row)) for row in table["rows"]]
@@ -267,7 +265,7 @@ def ablate(
 
 
 def _write_sweep(path: Path, data: Path) -> None:
-    from biorag.lab.recipes.grid import sweep_text
+    from biorag.lab.recipes.sweep import sweep_text
     from biorag.utils.files import write_text
 
     if path.exists():
@@ -329,8 +327,7 @@ def pipeline(
       biorag train pipeline data/bioasq --corpus pubmed/ --name pubmed --out runs/pipeline
       biorag train pipeline rows.jsonl --corpus pubmed/ --evaluate data/bioasq --name pubmed --out runs/pipeline
     """
-    from biorag.lab.recipes.changes import Change
-    from biorag.lab.recipes.plan import Choices
+    from biorag.lab.recipes.plan import Change, Choices
     from biorag.lab.recipes.run import made, pipeline_plan
 
     asked = {**asdict(data), **asdict(form), "train": train, "reranker": ("none", "aligned"), "k_init": 20}

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
-from biorag.lab.recipes.named_models import models_in, models_of
 from biorag.lab.recipes.plan import Instance, RecipePlan
-from biorag.lab.recipes.recipe import StepWork
+from biorag.lab.recipes.recipe import StepWork, models_in, models_of
 from biorag.lab.recipes.steps import unique
 from biorag.lab.scale.planning import GIGABYTE, MachineKind, Workload, sizes, stage_rates
 from biorag.models.finding import PLAIN_STARTER, STARTER_ENCODER, STARTER_LLM, find_base

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping
-from itertools import chain
+from functools import cache
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.lab.recipes import papers
@@ -26,6 +36,9 @@ FigurePath = str | tuple[str, ...]  # keys of a report joined by dots; of severa
 SettingValue = str | int | float | bool
 
 
+MODELS = Path(__file__).with_name("models.toml")
+SEQ2SEQ = "seq2seq:"  # before the id of a model that writes questions
+MODEL_OPTIONS = ("--base", "--encoder", "--query-encoder", "--passage-encoder", "--model", "--reranker")
 # Settings that change memory and time alone; which graph is used decides a result.
 MEMORY_ONLY = WITHOUT_EFFECT - {"graph"}
 
@@ -422,3 +435,27 @@ def check_no_secrets(path: Path, settings: Mapping[str, SettingValue]) -> None:
     if secrets := [name for name in settings if name in SECRETS] + logins:
         variable = PREFIX + secrets[0].upper()
         raise BadInputError(f"{path} has a key or a login, which reports would repeat: set {variable}")
+
+
+@cache
+def packaged() -> Mapping[str, NamedModel]:
+    """Return the models of `models.toml` by their ids."""
+    return TypeAdapter(dict[str, NamedModel]).validate_python(parse_toml(MODELS.read_bytes(), str(MODELS)))
+
+
+def models_of(recipe: ExperimentRecipe) -> Mapping[str, NamedModel]:
+    """Return the models that a recipe may name: the packaged ones and its own."""
+    return {**packaged(), **recipe.models}
+
+
+def models_in(words: tuple[str, ...]) -> list[str]:
+    """Return the models that a command names: ids, or folders of steps."""
+    if words[:2] == ("models", "convert"):
+        return [words[2]]
+    return [value.removeprefix(SEQ2SEQ) for option, value in pairwise(words) if option in MODEL_OPTIONS]
+
+
+def named_in(words: tuple[str, ...]) -> list[str]:
+    """Return the Hugging Face ids that a command names a model by."""
+    values = models_in(words)
+    return [value for value in values if value.count("/") == 1 and not value.startswith((".", "/", "~", "{"))]

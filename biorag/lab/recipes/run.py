@@ -1,30 +1,37 @@
-"""A recipe from its file to its tables: the estimate, the steps, the report."""
+"""A recipe from its file to its tables: the estimate, the checks before the first step, the steps, the report."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from biorag.errors import UsageError
+import httpx
+
+from biorag.errors import BioragError, MissingError, ServiceError, UsageError
 from biorag.lab.recipes import PAPERS, SUFFIX, papers, sweep
-from biorag.lab.recipes.estimates import Estimator, totals
-from biorag.lab.recipes.grid import Sweep, load_sweep
-from biorag.lab.recipes.page import html_report
-from biorag.lab.recipes.pictures import write_pictures
+from biorag.lab.recipes.estimates import Estimator, StepEstimate, totals
 from biorag.lab.recipes.plan import Choices, RecipePlan
+from biorag.lab.recipes.report import report_markdown, write_plots
 from biorag.lab.recipes.steps import HOME, Shared, StepRunner
-from biorag.lab.recipes.tables import Figures, findings_markdown, markdown
+from biorag.lab.recipes.tables import Figures
 from biorag.lab.scale.planning import MachineKind
+from biorag.models.finding import require_access
 from biorag.settings.services import announce
 from biorag.settings.settings import checked
+from biorag.settings.sources import load_settings
 from biorag.types import Progress
 from biorag.utils.files import disk_bytes, write_json, write_text
+from biorag.utils.http import excerpt
+from biorag.utils.network import Server, without_credentials
+from biorag.utils.parsing import parse_json
 from biorag.utils.registry import or_list
+from biorag.utils.versions import lacking
 
 REPORT = "report"
+SECONDS = 20.0  # to wait for a server's answer
 MADE = {"retriever": "retriever", "reranker": "aligned"}  # by a pipeline: what, and the step
 
 
@@ -40,7 +47,7 @@ def recipe_of(paper: str) -> Path:
 
 def sweep_plan(path: Path, choices: Choices) -> RecipePlan:
     """Read a sweep and return the plan of its grid; raises as `load_sweep` does."""
-    return RecipePlan(sweep.recipe_of(load_sweep(path)), sweep.SCALE, choices)
+    return RecipePlan(sweep.recipe_of(sweep.load_sweep(path)), sweep.SCALE, choices)
 
 
 def pipeline_plan(values: Mapping[str, Any], name: str, choices: Choices) -> RecipePlan:
@@ -49,7 +56,7 @@ def pipeline_plan(values: Mapping[str, Any], name: str, choices: Choices) -> Rec
     Raises UsageError for a value that a sweep may not have.
     """
     asked = {key: value for key, value in values.items() if value is not None}
-    return RecipePlan(sweep.pipeline_of(Sweep.of(asked), name), sweep.SCALE, choices)
+    return RecipePlan(sweep.pipeline_of(sweep.Sweep.of(asked), name), sweep.SCALE, choices)
 
 
 def made(plan: RecipePlan, out: Path) -> dict[str, str]:
@@ -80,7 +87,7 @@ def workshop_of(plan: RecipePlan, out: Path, jobs: int = 1) -> StepRunner:
 
 
 def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> dict[str, Any]:
-    """Run the steps that have not finished, and write `report.json`, `report.md`, `report.html` and plots into `out`.
+    """Run the steps that have not finished, and write `report.json`, `report.md` and plots into `out`.
 
     Raises the BioragError of the first step that fails.
     """
@@ -90,10 +97,9 @@ def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> di
             announce(url, plan.servers[name].option.removeprefix("--"))  # which the steps say in their logs alone
         times = runner.run(plan.steps, progress)
         report = _report(plan, runner, times)
-        report["plots"] = write_pictures(report, plan.recipe.plots, out)
+        report["plots"] = write_plots(report, plan.recipe.plots, out)
         write_json(out / f"{REPORT}.json", report)
         write_text(out / f"{REPORT}.md", report_markdown(report))
-        write_text(out / f"{REPORT}.html", html_report(report, report_head(report), out))
     return report
 
 
@@ -136,43 +142,58 @@ def _measured(name: str, report: Mapping[str, Any], count: int) -> str:
     return ", ".join(f"{total:,} of {task}" for task, total in counts.items() if total) or f"{count:,} in {name!r}"
 
 
-def report_markdown(report: Mapping[str, Any]) -> str:
-    """Return a report as Markdown."""
-    first, *others = report_head(report)
-    head = [
-        f"# {report['title']}",
-        "",
-        first,
-        "",
-        *listed("Where this scale departs from the paper:", report["departures"]),
-        *listed("Deviations from the recipe:", list(map(_deviation, report["deviations"]))),
-        *(line for one in others for line in (one, "")),
-    ]
-    plots = [f"![{plot['title']}]({plot['name']}.png)\n" for plot in report["plots"]]
-    findings = [findings_markdown(report["findings"])] if report["findings"] else []
-    return "\n".join([*head, *plots, *map(markdown, report["tables"]), *findings])
+def check(plan: RecipePlan, estimates: Mapping[str, StepEstimate]) -> None:
+    """Check a plan.
+
+    Raises MissingError if inputs, packages or the licence of a model are not there; ServiceError if a server or the
+    memory does not do.
+    """
+    if listed := ", ".join(plan.lacking()):
+        raise MissingError(f"inputs are not there: {listed}: put them there, or name their folder by --data")
+    extras = {extra: packages for extra in plan.extras if (packages := lacking(extra))}
+    if extras:
+        listed = ", ".join(sorted({package for packages in extras.values() for package in packages}))
+        raise MissingError(f"these steps need {listed}: run pip install 'biorag[{','.join(extras)}]'")
+    for id in (id for id, loaded in plan.gated.items() if loaded):
+        require_access(id)
+    too_large = [(step.name, estimates[step.key].fault) for step in plan.steps if estimates[step.key].fault]
+    if too_large:
+        name, fault = too_large[0]
+        others = f", and so for {len(too_large) - 1} other steps" if len(too_large) > 1 else ""
+        raise ServiceError(f"step {name!r}: {fault}{others}: name a profile by --hardware, or take a larger machine")
+    for name in plan.servers:
+        _check_server(plan, name)
 
 
-def report_head(report: Mapping[str, Any]) -> list[str]:
-    """Return what is said before the tables: what was run, the questions measured, what a cell has, and disk used."""
-    published = any(
-        cell["paper"] is not None for table in report["tables"] for row in table["rows"] for cell in row["cells"]
-    )
-    cell = "our figure (95 % interval over questions)" + (" / the paper's" if published else "")
-    return [
-        f"Scale {report['scale']}: {report['about']} Encoder {report['backbone']}. {len(report['steps'])} steps, "
-        f"{report['seconds_of_steps'] / 60:.1f} minutes on {report['cpus']} cores.",
-        *([f"Questions measured: {'; '.join(report['measured'])}."] if report["measured"] else []),
-        f"Each cell: {cell}.",
-        f"Disk: {report['disk']['out'] / 1e6:,.1f} MB, {report['disk']['indexes'] / 1e6:,.1f} of them for indexes and "
-        f"their encoders; '{report['freed_by']}' removes indexes and models.",
-    ]
+def _check_server(plan: RecipePlan, name: str) -> None:
+    """Ask a server which models it has."""
+    described, url = plan.recipe.servers[name], plan.urls[name]
+    kind = described.option.removeprefix("--")
+    server = load_settings({}).services.server(url, kind)
+    try:
+        models = _asked(server, "models" if kind == "llm" else "einfo.fcgi?retmode=json")
+    except (httpx.HTTPError, BioragError, ValueError) as error:
+        raise ServiceError(
+            f"server {name!r} ({described.what}) does not answer at {without_credentials(url)} ({error}): "
+            f"{described.get or 'start it'}, or name another by --server {name}=URL"
+        ) from None
+    listed = [str(model.get("id")) for model in models.get("data", ())] if kind == "llm" else []
+    if described.model and described.model not in listed:
+        raise ServiceError(
+            f"server {name!r} at {without_credentials(url)} does not have the model {described.model!r} but "
+            f"{', '.join(listed[:9]) or 'none'}: start it with that model, or name another by --server {name}=URL"
+        )
 
 
-def listed(title: str, items: Sequence[str]) -> list[str]:
-    """Return the lines of a list in Markdown under its title; none without items."""
-    return [title, "", *(f"- {item}" for item in items), ""] if items else []
-
-
-def _deviation(one: Mapping[str, Any]) -> str:
-    return f"{one['step']}: `{one['name']}` = {one['value']} (recipe: {one['was']})"
+def _asked(server: Server, path: str) -> dict[str, list[dict[str, object]]]:
+    root = server.url.rstrip("/")
+    if path == "models" and not root.endswith("/v1"):
+        root += "/v1"
+    headers = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
+    response = httpx.get(f"{root}/{path}", headers=headers, auth=server.auth, timeout=SECONDS)
+    if not response.is_success:
+        raise ValueError(f"{response.status_code}: {excerpt(response)}")
+    answer = parse_json(response.content)
+    if not isinstance(answer, dict):
+        raise ValueError("not a JSON object")
+    return answer

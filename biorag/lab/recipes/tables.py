@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from statistics import fmean
 from typing import Any
 
@@ -176,55 +175,3 @@ def _paths(path: FigurePath) -> tuple[str, ...]:
 
 def _minus(ours: float | None, theirs: float | None) -> float | None:
     return None if ours is None or theirs is None else ours - theirs
-
-
-def columns_of(table: Mapping[str, Any]) -> list[str]:
-    """Return the titles of a table's columns, each followed by that of its difference if there is one."""
-    pairs = [(title, f"Δ {title}") if table["against"] else (title,) for title in table["columns"]]
-    return list(chain.from_iterable(pairs))
-
-
-def row_texts(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
-    """Return a row's cells as tables show them, each followed by its difference if the table has some."""
-    texts: list[str] = []
-    for cell in row["cells"]:
-        texts.append(cell_text(cell))
-        if table["against"]:
-            texts.append(cell_text(cell["difference"], "+") if "difference" in cell else "")
-    return texts
-
-
-def cell_text(cell: Mapping[str, Any], sign: str = "") -> str:
-    """Return ours with its interval, and after a slash the paper's if it has one."""
-    ours = "–" if cell["value"] is None else f"{cell['value']:{sign}.3f}"
-    interval = "" if cell["low"] is None else f" ({cell['low']:{sign}.3f} – {cell['high']:{sign}.3f})"
-    paper = "" if cell["paper"] is None else f" / {cell['paper']:{'+.3f' if sign else 'g'}}"
-    return f"{ours}{interval}{paper}"
-
-
-def markdown(table: Mapping[str, Any]) -> str:
-    """Return a table in Markdown."""
-    columns = columns_of(table)
-    lines = [f"**{table['title']}**", "", f"| | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
-    lines += [f"| {' | '.join([row['title'], *row_texts(table, row)])} |" for row in table["rows"]]
-    against = [f"Δ: against {table['against']}.", ""] if table["against"] else []
-    return "\n".join([*lines, "", *against, *([table["note"], ""] if table["note"] else [])])
-
-
-FINDING_COLUMNS = ("finding", "difference", "95 % interval", "questions", "p", "p, corrected", "verdict")
-
-
-def finding_texts(finding: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the cells of a finding as tables show them."""
-    difference = "–" if finding["difference"] is None else f"{finding['difference']:+.3f}"
-    interval = "–" if finding["low"] is None else f"{finding['low']:+.3f} – {finding['high']:+.3f}"
-    questions = "–" if finding["questions"] is None else f"{finding['questions']:,}"
-    p_values = ["–" if finding[key] is None else f"{finding[key]:.3f}" for key in ("p", "p_corrected")]
-    verdict = f"{finding['verdict']} ({finding['reason']})" if finding["reason"] else finding["verdict"]
-    return (finding["text"], difference, interval, questions, *p_values, verdict)
-
-
-def findings_markdown(findings: Sequence[Mapping[str, Any]]) -> str:
-    """Return findings as a table in Markdown."""
-    lines = [f"| {' | '.join(FINDING_COLUMNS)} |", "|---|" + "---:|" * (len(FINDING_COLUMNS) - 2) + "---|"]
-    return "\n".join([*lines, *(f"| {' | '.join(finding_texts(finding))} |" for finding in findings), ""])

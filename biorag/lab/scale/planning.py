@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
@@ -124,42 +124,6 @@ class Rate(NamedTuple):
     source: Literal["given", "computed"]
 
 
-@dataclass(frozen=True, slots=True)
-class StagePlan:
-    """One stage on all machines of a kind: seconds, bytes on each machine that takes part, and its cost."""
-
-    name: str
-    rate: float
-    source: str
-    seconds: float
-    memory_bytes: float
-    disk_bytes: float
-    cost: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class SearchPlan:
-    """Searching: memory and disk of all machines, and milliseconds a question."""
-
-    memory_bytes: float
-    disk_bytes: float
-    question_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class ScalePlan:
-    """The needs of a workload on one kind of machine; `machines` are those needed for memory and for disk."""
-
-    machine: MachineKind
-    stages: tuple[StagePlan, ...]
-    search: SearchPlan
-    machines: dict[str, int]
-    needed: int
-    seconds: float
-    cost: float | None
-    bottleneck: str
-
-
 def load_machine(path: Path) -> MachineKind:
     """Read a machine's file.
 
@@ -217,10 +181,11 @@ def stage_rates(workload: Workload, machine: MachineKind) -> dict[str, Rate]:
     }
 
 
-def plan(workload: Workload, machine: MachineKind) -> ScalePlan:
-    """Return the plan of a workload on machines of one kind, each holding one part of the index.
+def plan(workload: Workload, machine: MachineKind) -> dict[str, Any]:
+    """Return the plan of a workload on machines of one kind, each holding one part of the index, as JSON.
 
-    Machines search their parts at once.
+    Seconds and cost are those of all machines, bytes of a stage each machine's, of searching those of all, whose parts
+    are searched at once. `machines` are those that memory and disk need.
     """
     size, total, share = sizes(workload), workload.snippets, workload.snippets / machine.count
     worker = ENCODING_BYTES + WEIGHT_BYTES * max(0, workload.parameters - STARTER_PARAMETERS)
@@ -234,22 +199,27 @@ def plan(workload: Workload, machine: MachineKind) -> ScalePlan:
     rates, stages = stage_rates(workload, machine), []
     for name, (snippets, memory, disk) in needs.items():
         seconds = snippets / rates[name].value
-        stages.append(StagePlan(name, *rates[name], seconds, memory, disk, machine.cost(seconds)))
+        stage = {"name": name, "rate": rates[name].value, "source": rates[name].source, "seconds": seconds}
+        stages.append({**stage, "memory_bytes": memory, "disk_bytes": disk, "cost": machine.cost(seconds)})
     disk = total * (size.exported + size.encoded + size.indexed * MERGING)
     machines = {
         "memory": math.ceil(total * size.searched / (machine.memory_gb * GIGABYTE * USABLE)),
         "disk": math.ceil(disk / (machine.disk_gb * GIGABYTE)),
     }
-    seconds = sum(stage.seconds for stage in stages)
+    seconds = sum(stage["seconds"] for stage in stages)
     slope = machine.rate("first_stage_milliseconds_per_million").value / machine.count
     question_ms = machine.rate("question_milliseconds").value + slope * total / 1e6
-    return ScalePlan(
-        machine,
-        tuple(stages),
-        SearchPlan(total * size.searched, total * size.indexed, question_ms),
-        machines,
-        max(machines.values()),
-        seconds,
-        machine.cost(seconds),
-        max(stages, key=lambda stage: stage.seconds).name,
-    )
+    return {
+        "machine": machine.model_dump(),
+        "stages": stages,
+        "search": {
+            "memory_bytes": total * size.searched,
+            "disk_bytes": total * size.indexed,
+            "question_ms": question_ms,
+        },
+        "machines": machines,
+        "needed": max(machines.values()),
+        "seconds": seconds,
+        "cost": machine.cost(seconds),
+        "bottleneck": max(stages, key=lambda stage: stage["seconds"])["name"],
+    }

@@ -16,7 +16,7 @@ import numpy as np
 
 from biorag import errors
 from biorag.errors import BioragError, ServiceError
-from biorag.lab.scale.embedding import BatchEncoder, Encode, EncodingJob, SnippetBatch
+from biorag.lab.scale.vectors import BatchEncoder, Encode, EncodingJob, SnippetBatch
 from biorag.models.finding import first_line
 
 LOCAL = "local"

@@ -26,10 +26,20 @@ from biorag.indexes.surveying import survey
 from biorag.indexes.token_vectors import token_files
 from biorag.indexes.updating import PendingChange
 from biorag.indexes.writing import Incoming, IndexReport, write_index
-from biorag.lab.scale.embedding import NONE, EmbedReport, Encode, EncodingJob, embed_snippets, encode_here
 from biorag.lab.scale.parquet import KEY, KEYS, NAMES
 from biorag.lab.scale.snippet_folder import Export, ExportForm, SnippetFile, SnippetFolder, export_corpus
-from biorag.lab.scale.vector_folder import NAME, StoredVectors, VectorFolder, among
+from biorag.lab.scale.vectors import (
+    NAME,
+    NONE,
+    EmbedReport,
+    Encode,
+    EncodingJob,
+    StoredVectors,
+    VectorFolder,
+    among,
+    embed_snippets,
+    encode_here,
+)
 from biorag.models.finding import ModelFiles
 from biorag.settings.settings import Settings
 from biorag.types import Deletion, Encoded, Progress, Snippet

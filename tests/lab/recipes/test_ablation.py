@@ -14,22 +14,15 @@ import pytest
 from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.lab.recipes import steps
-from biorag.lab.recipes.grid import Sweep, cells, load_sweep
 from biorag.lab.recipes.plan import RecipePlan
 from biorag.lab.recipes.steps import Shared, Step, StepRunner
-from biorag.lab.recipes.sweep import SCALE, pipeline_of, recipe_of
+from biorag.lab.recipes.sweep import SCALE, Sweep, cells, load_sweep, pipeline_of, recipe_of
+from biorag.utils.progress import silent
 from tests import cli
-from tests.cli import done, failed, invoke, options_of, succeeded
+from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_judged
 
 PATHS = {"train": ["train"], "corpus": ["corpus.jsonl"], "evaluate": ["test"]}
-
-
-def quiet(label: str, total: int):
-    """A progress that shows nothing."""
-    from contextlib import nullcontext
-
-    return nullcontext(lambda _: None)
 
 
 def toml(values: dict) -> str:
@@ -62,57 +55,53 @@ def sweep(place):
     return sweep
 
 
-def test_a_sweep_of_paths_alone_is_the_papers_grid(sweep):
-    asked = sweep()
+@pytest.mark.parametrize(
+    ("values", "error", "parts"),
+    [
+        ({"settings": {"llm_api_key": "s3cret"}}, BadInputError, ["has a key or a login", ": set BIORAG_LLM_API_KEY"]),
+        ({"settings": {"llm": "https://u:s3cret@host/v1"}}, BadInputError, [": set BIORAG_LLM_LOGIN"]),
+        ({"colour": "red"}, BadInputError, ["colour", "not permitted", "'red'"]),
+        ({"negatives": ["hard"]}, BadInputError, ["negatives.0", "in-batch, bm25, bm25-hits or random", "'hard'"]),
+        ({"settings": {"train_epochs": -1}}, BadInputError, ["settings"]),
+        (
+            {"hard_negatives": 32, "per_row": 4},
+            BadInputError,
+            ["per_row mines 4 negatives, and hard_negatives uses 32"],
+        ),
+        ({"guard": ["absent"]}, MissingError, ["names absent, which is not there"]),
+    ],
+)
+def test_what_a_sweep_may_not_say(sweep, place, values, error, parts):
+    with pytest.raises(error) as caught:
+        sweep(**values)
+    message = str(caught.value)
+    assert message.startswith(str(place / "sweep.toml")) and "s3cret" not in message
+    assert [part for part in parts if part not in message] == [], message
+    with pytest.raises(MissingError, match=r"absent\.toml is not there: `biorag ablate .* --init DATA` writes one"):
+        load_sweep(place / "absent.toml")
+
+
+def test_cells_are_the_papers_grid_and_a_dimension_of_several_values_is_named(sweep):
     expected = {"BM25", "base encoder"}
     for pair in map(" ".join, product(("in-batch", "bm25", "random"), ("cosine", "dot"))):
         expected.add(pair)
         reranked = product(("untrained", "independent", "aligned"), (20, 100))
         expected |= {f"{pair}, {reranker}, k_init {depth}" for reranker, depth in reranked}
-    names = [cell.name for cell in cells(asked)]
-    assert len(names) == len(set(names)) == 44
-    assert set(names) == expected
-    assert (asked.base, asked.reranker_base, asked.held_out) == (("starter",), None, True)
-
-
-@pytest.mark.parametrize(
-    ("values", "variable"),
-    [
-        ({"settings": {"llm_api_key": "s3cret"}}, "BIORAG_LLM_API_KEY"),
-        ({"settings": {"llm": "https://u:s3cret@host/v1"}}, "BIORAG_LLM_LOGIN"),
-    ],
-)
-def test_a_sweep_holds_no_secret_for_its_reports_to_repeat(sweep, values, variable):
-    with pytest.raises(BadInputError, match=f"has a key or a login, .*: set {variable}$") as caught:
-        sweep(**values)
-    assert "s3cret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("values", "parts"),
-    [
-        ({"colour": "red"}, ["colour", "not permitted", "'red'"]),
-        ({"negatives": ["in-batch", "hard"]}, ["negatives.1", "in-batch, bm25, bm25-hits or random", "'hard'"]),
-        ({"settings": {"train_epochs": -1}}, ["settings"]),
-        ({"hard_negatives": 32, "per_row": 4}, ["per_row mines 4 negatives, and hard_negatives uses 32"]),
-    ],
-)
-def test_what_a_sweep_may_not_say(sweep, place, values, parts):
-    with pytest.raises(BadInputError) as caught:
-        sweep(**values)
-    message = str(caught.value)
-    assert message.startswith(f"{place / 'sweep.toml'}: ")
-    assert [part for part in parts if part not in message] == [], message
-
-
-def test_a_path_that_is_not_there(sweep, place):
-    with pytest.raises(MissingError, match=r"sweep\.toml names absent, which is not there"):
-        sweep(guard=["absent"])
-    with pytest.raises(MissingError, match=r"absent\.toml is not there: `biorag ablate .* --init DATA` writes one"):
-        load_sweep(place / "absent.toml")
+    names = [cell.name for cell in cells(sweep())]
+    assert set(names) == expected and len(names) == 44
+    own = sweep(reranker=["none", "own-kind", "aligned"], aligned=["in-batch"], k_init=[20], similarity=["dot"])
+    kinds = (("in-batch", "aligned"), ("bm25", "own-kind"), ("random", "own-kind"))
+    assert [cell.name for cell in cells(own)[2:]] == [
+        name for kind, reranker in kinds for name in (f"{kind} dot", f"{kind} dot, {reranker}, k_init 20")
+    ]
+    several = sweep(**ONE, base=["base", "starter"], pretraining=["none", "corpus.jsonl"])
+    assert [cell.name for cell in cells(several)][:4] == [
+        *("BM25", "base, base encoder", "starter, base encoder", "base, none, in-batch cosine"),
+    ]
 
 
 SMALL = {"negatives": ["in-batch", "bm25"], "similarity": ["cosine"], "k_init": [5]}
+ONE = {**SMALL, "negatives": ["in-batch"], "reranker": ["none"]}
 
 
 def steps_of(sweep) -> dict[str, Step]:
@@ -162,15 +151,9 @@ def test_the_commands_of_a_sweep(sweep):
     assert {name: words(step) for name, step in steps_of(asked).items()} == expected
 
 
-def test_the_papers_rerankers_learn_from_their_own_kind_and_in_batch_ones_alone_are_aligned(sweep):
+def test_the_commands_of_further_dimensions(sweep):
+    """Own kinds of negatives, pretraining, and answers from several numbers of snippets by several generators."""
     asked = sweep(reranker=["none", "own-kind", "aligned"], aligned=["in-batch"], hard_negatives=32, k_init=[20])
-    kinds = (("in-batch", "aligned"), ("bm25", "own-kind"), ("random", "own-kind"))
-    assert [cell.name for cell in cells(asked)[2:]] == [
-        name
-        for negatives, reranker in kinds
-        for similarity in ("cosine", "dot")
-        for name in (f"{negatives} {similarity}", f"{negatives} {similarity}, {reranker}, k_init 20")
-    ]
     commands = {name: words(step) for name, step in steps_of(asked).items()}
     for kind in ("bm25", "random"):
         assert "--per-row 32" in commands[f"mined {kind}"]
@@ -180,46 +163,22 @@ def test_the_papers_rerankers_learn_from_their_own_kind_and_in_batch_ones_alone_
     assert "--hard-negatives 32" in commands["aligned in-batch, cosine"]
     assert not any("--hard-negatives" in command for name, command in commands.items() if "retriever in-b" in name)
 
-
-def test_dimensions_of_several_values_are_axes_and_name_cells(sweep):
-    asked = sweep(
-        **{**SMALL, "negatives": ["in-batch"], "reranker": ["none"]},
-        base=["base", "starter"],
-        pretraining=["none", "corpus.jsonl"],
-    )
-    assert [cell.name for cell in cells(asked)][:4] == [
-        "BM25",
-        "base, base encoder",
-        "starter, base encoder",
-        "base, none, in-batch cosine",
-    ]
+    asked = sweep(**ONE, base=["base", "starter"], pretraining=["none", "corpus.jsonl"])
     commands = {name: words(step) for name, step in steps_of(asked).items()}
     first = "train retriever corpus.jsonl --pairs title-abstract --base starter --similarity cosine --out {out}"
     assert commands["pretrained starter, corpus.jsonl, cosine"] == first
     after = "retriever starter, corpus.jsonl, in-batch, cosine"
     assert "--base <pretrained starter, corpus.jsonl, cosine>" in commands[after]
     assert "--base starter " in commands["retriever starter, none, in-batch, cosine"]
-    assert [name for name in commands if name.startswith("retrieval-bm25")] == ["retrieval-bm25 base, test"]
 
-
-def test_answers_are_dimensions_too(sweep):
-    asked = sweep(
-        **{**SMALL, "negatives": ["in-batch"], "reranker": ["none"]},
-        mirage="benchmark.json",
-        mirage_tasks=["bioasq"],
-        mirage_limit=9,
-        k=[5, 10],
-        generator=["evidence", "base"],
-    )
+    answers = {"mirage": "benchmark.json", "mirage_tasks": ["bioasq"], "mirage_limit": 9, "k": [5, 10]}
+    asked = sweep(**ONE, **answers, generator=["evidence", "base"])
     commands = {name: words(step) for name, step in steps_of(asked).items()}
     start = (
         "bench mirage --benchmark benchmark.json --task bioasq --limit 9 --name <index in-batch, cosine> --no-rerank"
     )
-    assert commands["answers-none in-batch, cosine, 10, evidence"] == f"{start} --k 10 --answer evidence --out {{out}}"
-    assert (
-        commands["answers-none in-batch, cosine, 5, base"]
-        == f"{start} --k 5 --answer generate --llm base --out {{out}}"
-    )
+    for name, command in (("10, evidence", "10 --answer evidence"), ("5, base", "5 --answer generate --llm base")):
+        assert commands[f"answers-none in-batch, cosine, {name}"] == f"{start} --k {command} --out {{out}}"
     (_, table) = recipe_of(asked).tables
     assert [column.title for column in table.columns] == ["average", "bioasq"]
     assert [row.title for row in table.rows[-2:]] == ["in-batch cosine, k 10, evidence", "in-batch cosine, k 10, base"]
@@ -272,52 +231,21 @@ def test_a_pipeline_is_a_sweep_of_one_cell_that_ends_in_an_index_with_tokens(pla
         Sweep.of({**asked, "hard_negatives": 65})
 
 
-def test_every_option_is_one_that_the_command_has(sweep):
-    """The words are not checked elsewhere but by running them."""
-    for step in steps_of(sweep(**SMALL, guard=["benchmark.json"], max_positives=1, mirage="benchmark.json")).values():
-        assert {word for word in (*step.arguments, "--json") if word.startswith("--")} <= options_of(step.arguments)
-
-
-def keys_of(sweep) -> dict[str, str]:
-    return {name: step.key for name, step in steps_of(sweep).items()}
-
-
-def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
-    """Return the names of the steps whose key is another one."""
-    assert before.keys() == after.keys()
-    return {name for name in before if before[name] != after[name]}
-
-
-UNTRAINED = {"base-index", "retrieval-bm25 test", "retrieval-base test"}
-IN_BATCH = {f"{name} in-batch, cosine" for name in ("retriever", "index")} | {
-    *("retrieval-none in-batch, cosine, test", "retrieval-untrained in-batch, cosine, 5, test")
-}
-
-
 @pytest.mark.parametrize(
     ("values", "kept"),
     [
-        ({}, None),
+        ({}, {"base-index", "mined bm25", "retriever in-batch, cosine"}),
         ({"base": "base"}, set()),
         ({"settings": {"seed": 1}}, set()),
-        ({"guard": ["benchmark.json"]}, UNTRAINED),
-        ({"max_positives": 3}, {*UNTRAINED, "mined bm25"}),
-        ({"per_row": 5}, UNTRAINED | IN_BATCH),
+        ({"guard": ["benchmark.json"]}, {"base-index"}),
+        ({"max_positives": 3}, {"base-index", "mined bm25"}),
+        ({"per_row": 5}, {"base-index", "retriever in-batch, cosine"}),
     ],
 )
 def test_an_argument_changes_the_steps_that_have_it_and_those_after(sweep, values, kept):
-    before = keys_of(sweep(**SMALL))
-    assert before.keys() - changed(before, keys_of(sweep(**SMALL, **values))) == (
-        before.keys() if kept is None else kept
-    )
-
-
-def chain():
-    """Two steps that need a third, which needs a fourth."""
-    first = Step("first", ("1",))
-    second = Step("second", ("2",), (first,))
-    third, fourth = Step("third", ("3",), (second, first)), Step("fourth", ("4",), (second,))
-    return first, second, third, fourth
+    before, after = steps_of(sweep(**SMALL)), steps_of(sweep(**SMALL, **values))
+    watched = ("base-index", "mined bm25", "retriever in-batch, cosine")
+    assert {name for name in watched if before[name].key == after[name].key} == kept
 
 
 FAKE = """
@@ -378,25 +306,20 @@ def started(tmp_path) -> list[str]:
 
 
 def test_each_step_runs_once_after_what_it_needs(fake, runner, tmp_path):
-    first, second, third, fourth = chain()
+    first = Step("first", ("1",))
+    second = Step("second", ("2",), (first,))
+    third, fourth = Step("third", ("3",), (second, first)), Step("fourth", ("4",), (second,))
     shop = runner(3)
-    shop.run([third, fourth, third], quiet)
-    shop.run([third, fourth], quiet)
+    shop.run([third, fourth, third], silent)
+    shop.run([third, fourth], silent)
     assert sorted(started(tmp_path)) == ["first", "fourth", "second", "third"]
-    assert started(tmp_path)[:2] == ["first", "second"]
     ends = {name: when for what, name, when in noted(tmp_path) if what == "end"}
     starts = {name: when for what, name, when in noted(tmp_path) if what == "start"}
     assert all(ends[need.name] <= starts[step.name] for step in (second, third, fourth) for need in step.needs)
-    assert all(map(shop.finished, (first, second, third, fourth)))
-
-
-def test_a_damaged_record_is_named(fake, runner, tmp_path):
-    step = Step("alone", ("x",))
-    runner().run([step], quiet)
-    path = tmp_path / "out" / "steps" / f"{step.key}.json"
+    path = tmp_path / "out" / "steps" / f"{third.key}.json"
     path.write_text(path.read_text()[:-9])
-    with pytest.raises(MismatchError, match=f"{step.key}.json is damaged .*: delete it, then run the command again"):
-        runner().run([step], quiet)
+    with pytest.raises(MismatchError, match=f"{third.key}.json is damaged .*: delete it, then run the command again"):
+        shop.run([third], silent)
 
 
 def test_a_failing_step_is_one_sentence(fake, runner, tmp_path):
@@ -406,7 +329,7 @@ def test_a_failing_step_is_one_sentence(fake, runner, tmp_path):
     fake.update({"broken": (0.1, "error: line 7 has no query"), "beside": (0.6, "")})
     shop = runner(2)
     with pytest.raises(BadInputError) as caught:  # the fake ends with 3
-        shop.run([broken, beside, after], quiet)
+        shop.run([broken, beside, after], silent)
     log = tmp_path / "out" / "logs" / f"{broken.key}.txt"
     assert str(caught.value) == f"'broken' failed: line 7 has no query (all messages: {log})"
     assert log.read_text() == "progress\nerror: line 7 has no query\n"
@@ -414,7 +337,7 @@ def test_a_failing_step_is_one_sentence(fake, runner, tmp_path):
     assert "after" not in started(tmp_path)
 
     (tmp_path / "mended").touch()
-    shop.run([broken, beside, after], quiet)
+    shop.run([broken, beside, after], silent)
     assert sorted(started(tmp_path)) == ["after", "beside", "broken", "broken"]
 
 
@@ -427,7 +350,7 @@ def test_a_step_has_its_own_home_and_no_settings_of_the_users(fake, runner, tmp_
     for jobs in (1, 2):
         step = Step("alone", (str(jobs),))
         shop = runner(jobs)
-        shop.run([step], quiet)
+        shop.run([step], silent)
         found.append(shop.record(step)["report"]["environment"])
     alone = {"BIORAG_HOME": str(tmp_path / "out" / "home"), "BIORAG_LLM_API_KEY": "secret", "OMP_NUM_THREADS": "64"}
     assert {name: found[0].get(name) for name in alone} == alone
@@ -435,31 +358,25 @@ def test_a_step_has_its_own_home_and_no_settings_of_the_users(fake, runner, tmp_
     assert "BIORAG_TRAIN_EPOCHS" not in found[0]
 
 
-def test_steps_side_by_side_have_a_gpu_each(fake, runner, tmp_path, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    names = ("first", "second", "third")
+@pytest.mark.parametrize(
+    ("jobs", "gpus", "wide", "counts"),
+    [
+        (1, "3,5", 1, [2, 2, 2]),
+        (2, "3,5", 1, [1, 1, 1]),
+        (2, "3,5,6", 2, [1, 2, 1]),
+        (4, "3,5,6", 2, [1, 3, 1]),  # jobs that share GPUs make way for it
+    ],
+)
+def test_steps_side_by_side_have_a_gpu_for_each_process(fake, runner, tmp_path, monkeypatch, jobs, gpus, wide, counts):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    names = ("first", "wide", "last")
     fake.update(dict.fromkeys(names, (0.1, "")))
-    seen = {}
-    for jobs in (1, 2):
-        steps_of = [Step(name, (name, str(jobs))) for name in names]
-        shop = runner(jobs)
-        shop.run(steps_of, quiet)
-        seen[jobs] = [shop.record(step)["report"]["environment"]["CUDA_VISIBLE_DEVICES"] for step in steps_of]
-    assert seen[1] == ["3,5"] * 3
-    assert set(seen[2][:2]) == {"3", "5"} and seen[2][2] in ("3", "5")
-
-
-def test_a_step_of_two_processes_has_two_gpus_and_waits_for_them(fake, runner, tmp_path, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6")
-    fake.update(dict.fromkeys(("first", "wide", "last"), (0.1, "")))
-    for jobs, gpus in ((2, {2}), (3, {2}), (4, {3})):  # jobs that share GPUs make way for it
-        steps_of = [Step(name, (name, str(jobs)), processes=1 + (name == "wide")) for name in ("first", "wide", "last")]
-        shop = runner(jobs)
-        shop.run(steps_of, quiet)
-        seen = [shop.record(step)["report"]["environment"]["CUDA_VISIBLE_DEVICES"] for step in steps_of]
-        assert [len(seen[0]), len(seen[2])] == [1, 1] and len(set(seen[1].split(","))) in gpus
-        if jobs == 2:
-            assert [what for what, _, _ in noted(tmp_path)] == ["start", "end"] * 3
+    shop, asked = runner(jobs), [Step(name, (name,), processes=wide if name == "wide" else 1) for name in names]
+    shop.run(asked, silent)
+    seen = [shop.record(step)["report"]["environment"]["CUDA_VISIBLE_DEVICES"].split(",") for step in asked]
+    assert [len(set(places)) for places in seen] == counts
+    if (jobs, wide) == (2, 2):
+        assert [what for what, _, _ in noted(tmp_path)] == ["start", "end"] * 3
 
 
 def ablate(*arguments):

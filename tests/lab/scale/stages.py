@@ -19,10 +19,18 @@ from biorag.indexes.manifest import WORDS, BlockParameters, Bm25Parameters, Mani
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import survey
 from biorag.indexes.writing import IndexReport, surveyed_changes, write_index
-from biorag.lab.scale.embedding import NONE, EmbedReport, Encode, EncodingJob, embed_snippets, encode_here
 from biorag.lab.scale.snippet_folder import Export, ExportForm, SnippetFolder, export_corpus
 from biorag.lab.scale.stages import load_vectors
-from biorag.lab.scale.vector_folder import StoredVectors, VectorFolder
+from biorag.lab.scale.vectors import (
+    NONE,
+    EmbedReport,
+    Encode,
+    EncodingJob,
+    StoredVectors,
+    VectorFolder,
+    embed_snippets,
+    encode_here,
+)
 from biorag.settings.settings import Settings
 from biorag.types import Encoded, IndexQuery, Progress, Snippet
 from biorag.utils.progress import silent

@@ -16,7 +16,7 @@ from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
 from biorag.lab.scale.parquet import KEYS, NAMES, read_table
 from biorag.lab.scale.snippet_folder import SnippetFolder
-from biorag.lab.scale.vector_folder import StoredVectors, VectorFolder, among
+from biorag.lab.scale.vectors import StoredVectors, VectorFolder
 from biorag.types import Snippet
 from tests.fakes import HashEncoder
 from tests.lab.scale.stages import Pipeline
@@ -79,14 +79,9 @@ def test_every_snippet_gets_its_vectors_once(settings, pipeline, batch_size):
     assert len(VectorFolder(pipeline.vectors, {}).batches()) == 2 * -(-5 // batch_size)
     check_vectors(pipeline, manifest)
     assert VectorFolder(pipeline.vectors, {}).made() == (manifest, pipeline.snippets.resolve(), True)
-
-
-def test_again_nothing_is_encoded_and_no_model_loaded(settings, pipeline):
-    manifest = pipeline.manifest(settings)
-    pipeline.embed(manifest)
     before = {path: path.stat().st_mtime_ns for path in pipeline.vectors.glob("batch-*")}
-    report = pipeline.embed(manifest, batch_size=2)
-    assert (report.encoded, report.unchanged, pipeline.load.loads()) == (0, 10, 1)
+    again = pipeline.embed(manifest, batch_size=2)
+    assert (again.encoded, again.unchanged, pipeline.load.loads()) == (0, 10, 1)
     assert {path: path.stat().st_mtime_ns for path in pipeline.vectors.glob("batch-*")} == before
 
 
@@ -103,27 +98,17 @@ def test_changed_and_new_snippets_alone_are_encoded(settings, pipeline, tmp_path
     check_vectors(pipeline, manifest)
 
 
-def test_keys_are_found_among_sorted_ones():
-    draw = np.random.default_rng(1)
-    for size in (0, 1, 50):
-        known = np.unique(draw.integers(0, 100, size).astype(np.uint64))
-        keys = draw.integers(0, 100, 40).astype(np.uint64)
-        assert among(keys, known).tolist() == [key in set(known.tolist()) for key in keys.tolist()]
-    largest = np.array([2**64 - 1], np.uint64)
-    assert among(largest, largest).tolist() == [True]
-
-
 # --- runs that ended early
 
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from biorag.lab.scale import embedding, parquet
+from biorag.lab.scale import parquet, vectors
 from biorag.settings.settings import Settings
 from tests.lab.scale.stages import Pipeline
 name, calls, folder = sys.argv[1:]
-owner, call = {"between": (embedding, "write_batch"), "within": (parquet.pq, "write_table")}[name]
+owner, call = {"between": (vectors, "write_table"), "within": (parquet.pq, "write_table")}[name]
 calls, original = int(calls), getattr(owner, call)
 def killed(*arguments, **options):
     global calls

@@ -15,7 +15,7 @@ from biorag.corpus.rejects import RejectsFile
 from biorag.errors import BadInputError, MismatchError, MissingError
 from biorag.indexes.store import Store
 from biorag.lab.scale import snippet_folder
-from biorag.lab.scale.vector_folder import VectorFolder
+from biorag.lab.scale.vectors import VectorFolder
 from biorag.types import OnProgress
 from tests.lab.scale.stages import Pipeline, bm25_scores, counts, direct, facts, files_of, points, random_file
 from tests.pubmed_records import article, deletions, file_of
@@ -81,22 +81,6 @@ def files(tmp_path) -> list[Path]:
     paths[0].write_bytes(file_of(*baseline))
     paths[1].write_bytes(file_of(update[0], deletions(3, 4), update[2]))
     return paths
-
-
-def test_deletions_and_restored_documents_reach_an_index(settings, tmp_path, files):
-    pipeline = Pipeline(tmp_path)
-    assert counts(pipeline.index(settings, files[0]))["added"] == 5
-    report = pipeline.index(settings, *files)
-    assert (report.added, report.updated, report.deleted, report.unchanged, report.snippets) == (0, 2, 1, 5, 4)
-    assert {id: snippet.contents for id, (snippet, _, _) in points(settings).items()} == {
-        "1": "Title 1. wordb text.",
-        "2": "New. worda.",
-        "4": "Back.",
-        "5": "Title 5. wordf text.",
-    }
-    again = pipeline.index(settings, *files)
-    assert (again.added, again.updated, again.deleted, again.snippets) == (0, 0, 0, 4)
-    assert len(pipeline.load.encoded()) == 7
 
 
 def test_an_update_by_stages_counts_and_shows_what_a_direct_one_does(settings, tmp_path, files):

@@ -121,24 +121,6 @@ def test_a_table_that_unpacks_to_far_more_than_its_file_is_a_bomb(tmp_path, monk
         read_table(tmp_path / "a.parquet", SNIPPETS)
 
 
-def test_text_that_is_not_utf_8_is_damage(tmp_path):
-    bad = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"], pa.binary()).buffers())
-    table = snippet_table([SNIPPET]).set_column(1, SNIPPETS.field("title"), bad)
-    write_table(tmp_path / "a.parquet", table)
-    with pytest.raises(MismatchError, match=r"a\.parquet is damaged"):
-        read_table(tmp_path / "a.parquet", SNIPPETS)
-
-
-@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
-def test_a_weight_that_is_no_number_is_refused(weight):
-    table = tables()["vectors"][0]
-    lengths = table.column("weights").combine_chunks().value_lengths().to_pylist()
-    values = pa.array([[weight] * length for length in lengths], pa.list_(pa.float32()))
-    at = table.schema.get_field_index("weights")
-    with pytest.raises(ValueError, match="not finite"):
-        encoded_of(table.set_column(at, table.schema.field("weights"), values), 3)
-
-
 @pytest.mark.parametrize("kind", ["snippets", "vectors"])
 def test_a_flipped_byte_is_noticed_or_changes_nothing(tmp_path, kind):
     table, schema = tables()[kind]

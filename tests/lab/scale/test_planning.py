@@ -80,19 +80,19 @@ def test_a_rate_is_given_or_in_proportion_to_cores_tokens_and_operations(stage, 
 
 def test_a_plan_worked_out_by_hand():
     computed = plan(WORK, MACHINE.model_copy(update={"count": 2, "price_per_hour": 3.6, "memory_gb": 1.0}))
-    seconds = {stage.name: stage.seconds for stage in computed.stages}
+    seconds = {stage["name"]: stage["seconds"] for stage in computed["stages"]}
     assert seconds == {
         "export": 1_000_000 / 1000,
         "encode": 500_000 / 100,
         "load": 1_000_000 / 200,
         "build": pytest.approx(500_000 / (8000 * math.log(10_000) / math.log(500_000))),
     }
-    assert (computed.bottleneck, computed.seconds) == ("encode", sum(seconds.values()))
-    assert computed.cost == pytest.approx(sum(seconds.values()) / 3600 * 2 * 3.6)
-    assert [stage.memory_bytes for stage in computed.stages[1:]] == [4 * 1.397e9, *([1.1e9 + 500_000 * 429] * 2)]
-    assert (computed.search.memory_bytes, computed.search.question_ms) == (1_000_000 * 2296, 5 + 10 / 2)
-    assert computed.machines == {"memory": math.ceil(2.296 / 0.8), "disk": 1}
-    assert computed.needed == 3
+    assert (computed["bottleneck"], computed["seconds"]) == ("encode", sum(seconds.values()))
+    assert computed["cost"] == pytest.approx(sum(seconds.values()) / 3600 * 2 * 3.6)
+    memory = [stage["memory_bytes"] for stage in computed["stages"][1:]]
+    assert memory == [4 * 1.397e9, *([1.1e9 + 500_000 * 429] * 2)]
+    assert (computed["search"]["memory_bytes"], computed["search"]["question_ms"]) == (1_000_000 * 2296, 5 + 10 / 2)
+    assert (computed["machines"], computed["needed"]) == ({"memory": math.ceil(2.296 / 0.8), "disk": 1}, 3)
 
 
 def test_files_of_machines(tmp_path):

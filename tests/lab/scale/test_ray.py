@@ -17,7 +17,7 @@ from biorag.errors import MissingError, ServiceError
 from biorag.lab.scale.parquet import NAMES, read_table
 from biorag.lab.scale.ray_cluster import encode_by_ray, ray_session, worker_errors
 from biorag.lab.scale.snippet_folder import SnippetFolder
-from biorag.lab.scale.vector_folder import VectorFolder
+from biorag.lab.scale.vectors import VectorFolder
 from biorag.settings.settings import Settings
 from tests.lab.scale.stages import HashLoad, Pipeline
 from tests.pubmed_records import article, deletions, file_of

@@ -10,9 +10,8 @@ import pytest
 from biorag.errors import ServiceError
 from biorag.indexes.store import Store
 from biorag.indexing import index_corpus
-from biorag.lab.scale.embedding import encode_here
 from biorag.lab.scale.stages import STAGES, index_in_stages
-from biorag.lab.scale.vector_folder import VectorFolder
+from biorag.lab.scale.vectors import VectorFolder, encode_here
 from tests.lab.scale.stages import counts, facts, points
 
 

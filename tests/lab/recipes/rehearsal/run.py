@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from biorag.errors import BadInputError, BioragError, ServiceError
-from biorag.lab.recipes.named_models import models_of, named_in
+from huggingface_hub import constants
+
+from biorag.errors import BadInputError, BioragError
 from biorag.lab.recipes.plan import Choices, RecipePlan
-from biorag.lab.recipes.recipe import ExperimentRecipe, Figure, FigurePath, NamedModel
+from biorag.lab.recipes.recipe import ExperimentRecipe, Figure, FigurePath, models_of, named_in
 from biorag.lab.recipes.steps import Shared, Step, StepRunner, unique
 from biorag.types import Progress
-from tests.lab.recipes.rehearsal import process
+from tests import cli
 from tests.lab.recipes.rehearsal.inputs import texts, write_input
-from tests.lab.recipes.rehearsal.process import Forker
+from tests.lab.recipes.rehearsal.models import write_model
 from tests.lab.recipes.rehearsal.servers import stand_ins
 
 DATA, HUB, RUN = "data", "hub", "run"
@@ -36,8 +36,6 @@ OK, FAILED, ALIKE, BLOCKED = "ok", "failed", "like", "not run"
 
 class Rehearsal(StepRunner):
     """Runs the steps of a rehearsed plan; a step whose like runs is skipped, and one that fails stops no other."""
-
-    forker: Forker
 
     def __init__(self, folder: Path, plan: RecipePlan, shared: Shared) -> None:
         super().__init__(folder / RUN, shared)
@@ -65,10 +63,31 @@ class Rehearsal(StepRunner):
         return [*words, *bounds, *(SHARE if step.processes > 1 else ()), as_json]
 
     def execute(self, command: Sequence[str], log: Path, variables: Mapping[str, str]) -> tuple[int, bytes]:
-        """Run a command in a forked process; return its exit code and its output."""
-        output = log.with_suffix(".json")
-        code = self.forker.run(f"{process.__name__}:command", list(command), log, output)
-        return code, output.read_bytes()
+        """Run a command in a process forked from one that has the libraries loaded, or by torchrun in its own."""
+        if command[0] != "biorag":
+            return super().execute(command, log, variables)
+        with Rehearsed(list(command[1:]), {**self.environment, **variables}) as process:
+            code, reply, messages = process.communicate()
+        log.write_text(messages, encoding="utf-8")
+        return code, reply.encode()
+
+
+class Rehearsed(cli.Running):
+    """A command that finds the tiny models, and stand-ins of mteb's data."""
+
+    def __init__(self, words: list[str], variables: dict[str, str]) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        Path(self._folder.name, "stdin").touch()
+        self._process = cli.forked(_command, words, variables, Path.cwd(), self._folder.name)
+
+
+def _command(words: list[str], variables: dict[str, str], *more: Any) -> None:
+    constants.HF_HUB_CACHE, constants.HF_HUB_OFFLINE = variables["HF_HUB_CACHE"], True
+    if "mteb" in words:
+        from tests.lab.recipes.rehearsal.tasks import use_stand_ins
+
+        use_stand_ins()
+    cli._main(words, variables, *more)
 
 
 def alike(plan: RecipePlan) -> dict[str, Step]:
@@ -95,7 +114,6 @@ def rehearse(
     Without `out` the files are kept nowhere. Raises as `RecipePlan`, `MissingError` if a step names a model that has no
     stand-in, and BadInputError if an input has no format.
     """
-    started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="biorag-") if out is None else nullcontext(str(out)) as place:
         folder = Path(place).resolve()
         choices = replace(choices, data=folder / DATA, rehearsed=True)
@@ -106,9 +124,8 @@ def rehearse(
         with stand_ins(plan.servers) as urls:
             shared = Shared({**plan.settings, "offline": True}, urls, jobs)
             rehearsal = Rehearsal(folder, plan, shared)
-            also = [process.MTEB] if any("mteb" in step.arguments for step in plan.steps) else []
-            with rehearsal.held(), Forker(rehearsal.environment, folder / "libraries.txt", also) as rehearsal.forker:
-                _write_models(rehearsal, plan, folder / HUB)
+            with rehearsal.held():
+                _write_models(plan, folder / HUB)
                 ran = [step for step in unique(plan.steps) if step.key not in rehearsal.likes]
                 with progress("Steps", len(ran)) as advance:
                     rehearsal.run_all(ran, advance)
@@ -116,29 +133,14 @@ def rehearse(
                     "scale": scale,
                     "steps": _outcomes(plan, rehearsal),
                     "figures": list(_missing_figures(plan, rehearsal)),
-                    "cpu_seconds": round(rehearsal.forker.cpu_seconds, 1),
-                    "seconds": round(time.perf_counter() - started, 1),
                 }
 
 
-def _write_models(rehearsal: Rehearsal, plan: RecipePlan, hub: Path) -> None:
-    """Write the tiny models, in a process that has the libraries loaded; a model without one fails its step."""
+def _write_models(plan: RecipePlan, hub: Path) -> None:
+    """Write the tiny models; one that has no stand-in fails its step."""
     known = models_of(plan.recipe)
-    named = {id for step in plan.steps for id in named_in(step.arguments) if id in known}
-    models = {id: known[id].model_dump() for id in named}
-    log = hub.with_suffix(".txt")
-    if code := rehearsal.forker.run(f"{__name__}:write_models", [models, str(hub)], log, log.with_suffix(".out")):
-        last = (log.read_text(encoding="utf-8").strip().splitlines() or [f"exit code {code}"])[-1]
-        raise ServiceError(f"the tiny models cannot be made: {last}")
-
-
-def write_models(models_and_hub: tuple[Mapping[str, Any], str]) -> None:
-    """Write the tiny models that are not there into a cache."""
-    from tests.lab.recipes.rehearsal.models import write_model
-
-    models, hub = models_and_hub
-    for id, model in models.items():
-        write_model(id, NamedModel.model_validate(model), Path(hub), [text.content for text in texts()])
+    for id in dict.fromkeys(id for step in plan.steps for id in named_in(step.arguments) if id in known):
+        write_model(id, known[id], hub, [text.content for text in texts()])
 
 
 def _outcomes(plan: RecipePlan, rehearsal: Rehearsal) -> list[dict[str, Any]]:
