@@ -46,7 +46,7 @@ class Loopback:
                 content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 status, body, headers = loopback.respond(self.command, self.path, self.headers, content)
                 self.send_response(status)
-                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                for name, value in {"Content-Length": str(len(body)), **headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(b"" if self.command == "HEAD" else body)

@@ -124,8 +124,8 @@ def _run(recipe: Path, asked: RunOptions, variation: Variation, ctx: Context, as
     plan = RecipePlan(loaded, asked.scale, replace(choices, hardware=profile))
     if asked.dry_run:
         show.result(preview(plan, asked.out or Path("OUT"), machine, asked.jobs), as_json, _print_preview)
-        for missing in plan.lacking():
-            show.err.print(f"not there: {missing}", soft_wrap=True)
+        for wanted in plan.missing():
+            show.err.print(f"not there: {wanted.description}", soft_wrap=True)
         return
     if asked.out is None:
         raise UsageError("a run needs a folder for its models and report: give --out, or --dry-run to list the steps")

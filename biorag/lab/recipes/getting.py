@@ -40,6 +40,11 @@ class WantedInput:
     get: str
     sha256: str
 
+    @property
+    def description(self) -> str:
+        """The path, the data set, and where to get it."""
+        return f"{self.path} ({'; '.join(filter(None, (self.what, self.get)))})"
+
 
 def wanted_inputs(recipe: ExperimentRecipe, scale: str, data: Path, names: Sequence[str] = ()) -> list[WantedInput]:
     """Return the missing inputs of a scale, all that it needs or those of these names.

@@ -12,8 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
-from biorag.corpus.sources import DEMO
 from biorag.errors import BadInputError, UsageError, suggestion
+from biorag.lab.recipes.getting import WantedInput, wanted_inputs
 from biorag.lab.recipes.recipe import (
     MEMORY_ONLY,
     AxisValue,
@@ -29,7 +29,7 @@ from biorag.lab.recipes.recipe import (
 )
 from biorag.lab.recipes.steps import FIGURE, FILES, OUT, TITLE, Step
 from biorag.settings.settings import FIELDS, checked
-from biorag.utils.files import is_there, sha256_of
+from biorag.utils.files import sha256_of
 from biorag.utils.registry import or_list
 from biorag.utils.versions import installed_versions
 
@@ -203,12 +203,11 @@ class RecipePlan:
         data = str(choices.data)
         self.inputs = self.scale.paths(choices.data)
         optional = {name: recipe.inputs[name].option for name in self.inputs if recipe.inputs[name].option}
-        self._absent = {name for name in optional if not Path(self.inputs[name]).exists()}
-        given = {name: (option, self.inputs[name]) for name, option in optional.items()}
+        given = {name: (option, path) for name, option in optional.items() if Path(path := self.inputs[name]).exists()}
         self._own: dict[str, Value] = {
             **self.inputs,
+            **dict.fromkeys(optional, ()),
             **given,
-            **dict.fromkeys(self._absent, ()),
             **{"base": self.backbone.model, "data": data},
         }
         small = recipe.rehearsal.values if choices.rehearsed else {}
@@ -240,17 +239,9 @@ class RecipePlan:
                 said.add(COLBERT)
         return sorted({extra for word, extra in EXTRAS.items() if word in said})
 
-    def missing(self) -> dict[str, str]:
-        """Return the missing inputs of the scale: name to path."""
-        there = (DEMO, *(self.inputs[name] for name in self._absent))
-        return {name: path for name, path in self.inputs.items() if path not in there and not is_there(Path(path))}
-
-    def lacking(self) -> list[str]:
-        """Return missing inputs in words: the path, the data set, and where to get it."""
-        folder, wanted = str(self.choices.data), self.missing().items()
-        described = [(path, self.recipe.inputs[name]) for name, path in wanted]
-        ways = [(path, data.what, data.get.replace("{data}", folder)) for path, data in described]
-        return [f"{path} ({'; '.join(filter(None, parts))})" for path, *parts in ways]
+    def missing(self) -> list[WantedInput]:
+        """Return the missing inputs of the scale."""
+        return wanted_inputs(self.recipe, self.scale_name, self.choices.data)
 
     def at(self, step: str, at: Point) -> list[Instance]:
         """Return the instances of a step at some values of its axes; none if the scale leaves it out."""

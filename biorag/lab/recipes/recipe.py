@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
@@ -326,44 +326,51 @@ class ExperimentRecipe(_Part):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> ExperimentRecipe:
-        names = {step.name for step in self.steps}
-        for number, table in enumerate(self.tables):
-            if table.rows_of:
-                _check_known(
-                    f"table {table.title!r}", "table", [table.rows_of], [one.title for one in self.tables[:number]]
-                )
-        for where, figure in self._figures():
-            _check_known(where, "step", [figure.step], names)
-            _check_known(where, "axis", figure.at, self.axes)
-        for step in self.steps:
-            _check_known(f"step {step.name!r}", "axis", [*step.axes, *chain(*step.when)], self.axes)
-            _check_known(f"step {step.name!r}", "scale", step.scales, self.scales)
-        parts: list[Mapping[str, Any]] = [
-            self.values,
-            self.servers,
-            self.axes,
-            self.rehearsal.values,
-            *self.by.values(),
-        ]
-        parts += [scale.values for scale in self.scales.values()]
-        parts += [backbone.values for backbone in self.backbones.values()]
-        for name in sorted(names & set(chain(*parts))):
+        steps = {step.name for step in self.steps}
+        named = {
+            "step": steps,
+            "axis": self.axes,
+            "scale": self.scales,
+            "backbone": self.backbones,
+            "input": self.inputs,
+            "column": [(table.title, column.title) for table in self.tables for column in table.columns],
+        }
+        for where, kind, names in self._references():
+            for name in names:
+                if name not in named[kind]:
+                    raise ValueError(f"{where}: there is no {kind} {name!r}")
+        values = chain(self.values, self.servers, self.axes, self.rehearsal.values, *self.by.values())
+        chosen = chain(
+            *(scale.values for scale in self.scales.values()), *(base.values for base in self.backbones.values())
+        )
+        for name in sorted(steps & {*values, *chosen}):
             raise ValueError(f"{name!r} is both a step and a value: rename one")
-        _check_known("by", "axis", self.by, self.axes)
-        _check_known("rehearsal", "axis", self.rehearsal.alike, self.axes)
-        for name, profile in self.hardware.items():
-            _check_known(f"hardware profile {name!r}", "scale", profile.scales, self.scales)
-            _check_known(f"hardware profile {name!r}", "step", profile.steps, names)
-        for name, scale in self.scales.items():
-            _check_known(f"scale {name!r}", "backbone", [scale.backbone], self.backbones)
-            _check_known(f"scale {name!r}", "axis", scale.axes, self.axes)
-            _check_known(f"scale {name!r}", "input", scale.inputs, self.inputs)
-        for finding in self.findings:
-            _check_known(f"finding {finding.text!r}", "scale", finding.not_tested, self.scales)
-        columns = {(table.title, column.title) for table in self.tables for column in table.columns}
-        for plot in self.plots:
-            _check_known(f"plot {plot.title!r}", "column", [(one.table, one.title) for one in plot.columns], columns)
         return self
+
+    def _references(self) -> Iterator[tuple[str, str, Iterable[object]]]:
+        """Yield the names by which parts of the recipe refer to others: where, of what kind, and which."""
+        for number, table in enumerate(self.tables):
+            if table.rows_of not in ("", *(earlier.title for earlier in self.tables[:number])):
+                raise ValueError(f"table {table.title!r}: there is no table {table.rows_of!r} before it")
+        for where, figure in self._figures():
+            yield where, "step", [figure.step]
+            yield where, "axis", figure.at
+        for step in self.steps:
+            yield f"step {step.name!r}", "axis", [*step.axes, *chain(*step.when)]
+            yield f"step {step.name!r}", "scale", step.scales
+        yield "by", "axis", self.by
+        yield "rehearsal", "axis", self.rehearsal.alike
+        for name, profile in self.hardware.items():
+            yield f"hardware profile {name!r}", "scale", profile.scales
+            yield f"hardware profile {name!r}", "step", profile.steps
+        for name, scale in self.scales.items():
+            yield f"scale {name!r}", "backbone", [scale.backbone]
+            yield f"scale {name!r}", "axis", scale.axes
+            yield f"scale {name!r}", "input", scale.inputs
+        for finding in self.findings:
+            yield f"finding {finding.text!r}", "scale", finding.not_tested
+        for plot in self.plots:
+            yield f"plot {plot.title!r}", "column", [(column.table, column.title) for column in plot.columns]
 
     def profile_for(self, scale: str, memory: float = math.inf) -> str | None:
         """Return the hardware profile of a scale for a device with so many bytes: the largest one; None for none."""
@@ -388,12 +395,6 @@ class ExperimentRecipe(_Part):
             yield from ((f"table {table.title!r}", row) for row in self.rows(table))
         for finding in self.findings:
             yield from ((f"finding {finding.text!r}", figure) for figure in finding.both)
-
-
-def _check_known(where: str, kind: str, names: Iterable[object], known: Container[object]) -> None:
-    for name in names:
-        if name not in known:
-            raise ValueError(f"{where}: there is no {kind} {name!r}")
 
 
 def load_recipe(path: Path) -> ExperimentRecipe:

@@ -75,7 +75,7 @@ def preview(plan: RecipePlan, out: Path, machine: MachineKind | None = None, job
         "hardware": plan.choices.hardware,
         "machine": machine.name if machine else None,
         "steps": steps,
-        "missing": plan.missing(),
+        "missing": {wanted.name: wanted.path for wanted in plan.missing()},
         "gated": plan.gated,
         **totals(plan, found, jobs),
     }
@@ -148,7 +148,7 @@ def check(plan: RecipePlan, estimates: Mapping[str, StepEstimate]) -> None:
     Raises MissingError if inputs, packages or the licence of a model are not there; ServiceError if a server or the
     memory does not do.
     """
-    if listed := ", ".join(plan.lacking()):
+    if listed := ", ".join(wanted.description for wanted in plan.missing()):
         raise MissingError(f"inputs are not there: {listed}: put them there, or name their folder by --data")
     extras = {extra: packages for extra in plan.extras if (packages := lacking(extra))}
     if extras:

@@ -196,7 +196,7 @@ def plan(workload: Workload, machine: MachineKind) -> dict[str, Any]:
         "load": (total, writing, merging),
         "build": (share, writing, merging),
     }
-    rates, stages = stage_rates(workload, machine), []
+    rates, stages = stage_rates(workload, machine), list[dict[str, Any]]()
     for name, (snippets, memory, disk) in needs.items():
         seconds = snippets / rates[name].value
         stage = {"name": name, "rate": rates[name].value, "source": rates[name].source, "seconds": seconds}

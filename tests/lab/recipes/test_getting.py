@@ -5,18 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import closing
-from email.message import Message
 from functools import partial
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
-from biorag.lab.recipes import papers
-from biorag.lab.recipes.getting import wanted_inputs
 from biorag.lab.recipes.plan import Choices, RecipePlan
 from biorag.lab.recipes.recipe import load_recipe
-from biorag.lab.recipes.run import recipe_of
 from biorag.utils.files import part_of
 from tests import cli
 from tests.cli import done, failed, succeeded
@@ -66,35 +61,19 @@ class FileServer(Loopback):
         self.headers = {"ETag": '"one"'}
         super().__init__()
 
-    def _handler(server):  # noqa: N805
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_):
-                pass
-
-            def do_GET(self):
-                server.asked.append(self.headers)
-                status, start = server.part(self.path, self.headers)
-                body = server.content[start:]
-                self.send_response(status)
-                headers = {"Content-Length": str(len(body)), **server.headers}
-                if status == 206:
-                    end = len(server.content) - 1
-                    headers["Content-Range"] = f"bytes {start}-{end}/{len(server.content)}"
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
-
-        return Handler
-
-    def part(self, path: str, headers: Message) -> tuple[int, int]:
-        """Return the status, and the first byte that is sent."""
+    def respond(self, method, path, headers, body):
+        self.asked.append(headers)
+        status, start, more = 200, 0, {}
+        asked = headers["Range"]
         if path not in ("/set/file.bin", "/extra.txt"):
-            return 404, len(self.content)
-        if (asked := headers["Range"]) is None or headers["If-Range"] not in (None, self.headers.get("ETag")):
-            return 200, 0
-        start = int(asked.removeprefix("bytes=").removesuffix("-"))
-        return (206, start) if start < len(self.content) else (416, len(self.content))
+            status, start = 404, len(self.content)
+        elif asked and headers["If-Range"] in (None, self.headers.get("ETag")):
+            status, start = 206, int(asked.removeprefix("bytes=").removesuffix("-"))
+            end = len(self.content) - 1
+            more = {"Content-Range": f"bytes {start}-{end}/{len(self.content)}"}
+        body = self.content[start:]
+        length = {"Content-Length": str(len(body))}
+        return status, body[: self.cuts.pop(0)] if self.cuts else body, {**length, **self.headers, **more}
 
 
 @pytest.fixture
@@ -177,14 +156,6 @@ def test_a_file_of_another_hash_is_not_kept(get, server, file):
     assert part_of(file).read_bytes() == b""
 
 
-def test_a_part_longer_than_the_file_begins_anew(get, server, file):
-    file.parent.mkdir(parents=True)
-    part_of(file).write_bytes(CONTENT + b"more")
-    failed(get("file", "--yes", "--json", sha256=SHA256), 6, "answered 416")
-    succeeded(get("file", "--yes", sha256=SHA256))
-    assert file.read_bytes() == CONTENT
-
-
 @pytest.mark.parametrize(
     ("headers", "part"),
     [
@@ -248,6 +219,10 @@ class Hub(Loopback):
         return 200, content, {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": "1" * 40}
 
 
+def missing(recipe, data: Path) -> list[str]:
+    return [wanted.name for wanted in RecipePlan(recipe, "full", Choices(data)).missing()]
+
+
 @pytest.mark.slow
 def test_a_set_of_the_hub_is_there_once_its_program_has_ended_well(get, tmp_path):
     data, chunk = tmp_path / "data", tmp_path / "data" / "hub" / "chunk"
@@ -257,24 +232,10 @@ def test_a_set_of_the_hub_is_there_once_its_program_has_ended_well(get, tmp_path
         failed(run(), 6, "'hf download org/set", "ended with code", "run the same command again")
         chunk.mkdir(exist_ok=True)  # the other file may be there
         recipe = load_recipe(tmp_path / "recipe.toml")
-        assert "hub" in RecipePlan(recipe, "full", Choices(data)).missing(), "a step would read half of it"
+        assert "hub" in missing(recipe, data), "a step would read half of it"
         hub.is_up = False
         failed(run(), 6, "the hub does not give what 'hf download org/set")
         hub.broken, hub.is_up = set(), True
         assert [one["got"] for one in done(run())["inputs"]] == [True]
     assert sorted(path.name for path in chunk.iterdir()) == ["a.jsonl", "b.jsonl"]
-    assert "hub" not in RecipePlan(recipe, "full", Choices(data)).missing()
-
-
-def test_how_the_inputs_of_the_papers_are_got(tmp_path):
-    ways = {
-        f"{paper} {one.name}": one.way
-        for paper in papers()
-        if "full" in (recipe := load_recipe(recipe_of(paper))).scales
-        for one in wanted_inputs(recipe, "full", tmp_path)
-    }
-    assert {name for name, way in ways.items() if way == "download"} == {"modernbert-colbert mirage"}
-    assert {name for name, way in ways.items() if way == "hub"} == {
-        *("bica marco", "bmretriever pubmed", "bmretriever published"),
-        *("modernbert-colbert documents", "stm published"),
-    }
+    assert "hub" not in missing(recipe, data)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Any
 from urllib.parse import parse_qs
 
 from biorag.lab.recipes.recipe import RecipeServer
 from tests.lab.recipes.rehearsal.inputs import FIRST_PMID, ROWS, pubmed_xml, texts
+from tests.loopback import Loopback
 
 WORDS_OF_A_TEXT = 12
 WORD = re.compile(r"[A-Za-z]{4,}")
@@ -22,83 +21,48 @@ EUTILS = "--eutils"
 CITES_NOTHING = 4  # every fourth paper: PubMed has the references of a part of its papers
 
 
-class _Answer:
-    """A server that answers a path and a body with a status, a type and a body."""
+class _Model(Loopback):
+    """An OpenAI-compatible server that knows its model."""
 
     def __init__(self, server: RecipeServer) -> None:
-        self._server = server
+        self.model = server.model
+        super().__init__()
 
-    def get(self, path: str) -> tuple[int, str, bytes]:
-        """Answer a GET."""
-        models = {"object": "list", "data": [{"id": self._server.model or "stand-in", "object": "model"}]}
-        return (200, "application/json", json.dumps(models).encode()) if path.endswith("/models") else _unknown(path)
-
-    def post(self, path: str, body: bytes) -> tuple[int, str, bytes]:
-        """Answer a POST."""
-        if not path.endswith("/chat/completions"):
-            return _unknown(path)
-        asked = json.loads(body)
-        if self._server.model and asked.get("model") != self._server.model:
-            fault = {"error": {"message": f"The model `{asked.get('model')}` does not exist", "type": "not_found"}}
-            return 404, "application/json", json.dumps(fault).encode()
-        return 200, "application/json", json.dumps(_completion(asked, body)).encode()
+    def respond(self, method: str, path: str, headers: Any, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        """Answer a request."""
+        answer: Any = {"object": "list", "data": [{"id": self.model or "stand-in", "object": "model"}]}
+        status = 200
+        if not path.endswith("/models"):
+            asked = json.loads(body)
+            answer = _completion(asked, body)
+            if self.model and asked.get("model") != self.model:
+                status, answer = 404, {"error": {"message": f"The model `{asked.get('model')}` does not exist"}}
+        return status, json.dumps(answer).encode(), {"Content-Type": "application/json"}
 
 
-class _Entrez(_Answer):
+class _Entrez(_Model):
     """The E-utilities: what papers cite, and their records."""
 
-    def get(self, path: str) -> tuple[int, str, bytes]:
-        return 200, "application/json", b'{"einforesult": {"dblist": ["pubmed"]}}'
-
-    def post(self, path: str, body: bytes) -> tuple[int, str, bytes]:
+    def respond(self, method: str, path: str, headers: Any, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        """Answer a request."""
         form = parse_qs(body.decode())
-        if path.endswith("/elink.fcgi"):
-            return 200, "application/json", json.dumps({"linksets": [_links(int(id)) for id in form["id"]]}).encode()
         if path.endswith("/efetch.fcgi"):
             papers = {pmid: texts()[(pmid - FIRST_PMID) % ROWS] for pmid in map(int, form["id"][0].split(","))}
-            return 200, "text/xml", pubmed_xml(papers)
-        return _unknown(path)
+            return 200, pubmed_xml(papers), {"Content-Type": "text/xml"}
+        answer: Any = {"einforesult": {"dblist": ["pubmed"]}}
+        if path.endswith("/elink.fcgi"):
+            answer = {"linksets": [_links(int(id)) for id in form["id"]]}
+        return 200, json.dumps(answer).encode(), {"Content-Type": "application/json"}
 
 
 @contextmanager
 def stand_ins(servers: Mapping[str, RecipeServer]) -> Iterator[dict[str, str]]:
     """Serve stand-ins of servers; yield their URLs by name."""
-    running: dict[str, ThreadingHTTPServer] = {}
-    try:
-        for name, server in servers.items():
-            answer = (_Entrez if server.option == EUTILS else _Answer)(server)
-            running[name] = ThreadingHTTPServer(("127.0.0.1", 0), _handler(answer))
-            threading.Thread(target=running[name].serve_forever, args=(0.05,), daemon=True).start()
-        yield {name: f"http://127.0.0.1:{listening.server_port}" for name, listening in running.items()}
-    finally:
-        for listening in running.values():
-            listening.shutdown()
-            listening.server_close()
-
-
-def _handler(answer: _Answer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-        def do_GET(self) -> None:
-            self._send(*answer.get(self.path))
-
-        def do_POST(self) -> None:
-            self._send(*answer.post(self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0))))
-
-        def _send(self, status: int, kind: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    return Handler
-
-
-def _unknown(path: str) -> tuple[int, str, bytes]:
-    return 404, "application/json", json.dumps({"error": {"message": f"no {path}"}}).encode()
+    with ExitStack() as running:
+        started = {name: (_Entrez if server.option == EUTILS else _Model)(server) for name, server in servers.items()}
+        for server in started.values():
+            running.callback(server.close)
+        yield {name: server.url for name, server in started.items()}
 
 
 def _completion(asked: Mapping[str, Any], body: bytes) -> dict[str, Any]:
