@@ -57,7 +57,7 @@ name = "index"
 run = "index {documents} --encoder {base} --store-tokens none --name {name}"
 [[steps]]
 name = "trained"
-run = "train retriever {asked}/sample-20 --base {base} --name {index.name} --batch-size 16 --out {out}"
+run = "train retriever {asked}/sample-1 --base {base} --name {index.name} --batch-size 16 --out {out}"
 [[steps]]
 name = "trained-badly"
 run = "train retriever {converted}/row.jsonl --base {base} --out {out}"
