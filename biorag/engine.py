@@ -62,11 +62,11 @@ class OpenIndex:
         from biorag.models.finding import find_encoder
 
         try:
-            own, packaged = self.encoder, find_encoder(STARTER)
+            encoder, packaged = self.encoder, find_encoder(STARTER)
         except MissingError:
             return None
-        if own and own.identity.sha256 == packaged.sha256 and self.manifest.similarity == "cosine":
-            return own
+        if encoder and encoder.identity.sha256 == packaged.sha256 and self.manifest.similarity == "cosine":
+            return encoder
         ensure_exported(lambda: packaged, "bi-encoder", self.settings.exports)
         return packaged_encoder(self.settings.retrieval.precision, self.settings.exports)
 

@@ -166,8 +166,10 @@ def survey_corpus(
             if sync.is_shared:
                 surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_of)
                 sync = FileSync.of(ledger, corpus_files, surveyed, reading.keep_missing)
-        parts = corpus_files, surveyed, split, encoding, rejects, sync, published
-        yield SurveyedCorpus(Store(settings), manifest, *parts)
+        with_similarity = Store(settings)
+        yield SurveyedCorpus(
+            with_similarity, manifest, corpus_files, surveyed, split, encoding, rejects, sync, published
+        )
 
 
 def enriched(settings: Settings, sources: list[Source], service: str, progress: Progress) -> list[Source]:

@@ -17,8 +17,8 @@ from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from types import MappingProxyType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -26,7 +26,7 @@ from biorag.commands import show
 from biorag.commands.completion import choices, index_names
 from biorag.commands.help import name_of
 from biorag.errors import UsageError
-from biorag.settings.section import Section, choices_of
+from biorag.settings.section import Section, choices_of, without_none
 from biorag.settings.settings import AN_OPTION, FIELDS, SECTIONS, URLS, SettingField, Settings, checked
 from biorag.settings.sources import configuration_file, keep_configured, load_settings
 from biorag.utils.network import is_server, restrict
@@ -56,12 +56,12 @@ class Flags:
                 yield name, _parameter(f"{name}_" if keyword.iskeyword(name) else name, annotation, None)
 
     def _fields(self) -> Iterator[tuple[str, SettingField]]:
-        for part in self._of:
-            if isinstance(part, str):
-                yield part, FIELDS[part]
+        for selected in self._of:
+            if isinstance(selected, str):
+                yield selected, FIELDS[selected]
                 continue
             for name, entry in FIELDS.items():
-                if entry.section and SECTIONS[entry.section] is part and entry.flag and name not in self._but:
+                if entry.section and SECTIONS[entry.section] is selected and entry.flag and name not in self._but:
                     yield name, entry
 
 
@@ -125,8 +125,8 @@ class _Part(NamedTuple):
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command for Typer with the options of its groups, which the function gets made and checked."""
-    own = inspect.signature(command, eval_str=True).parameters
-    parts = {name: _part(parameter) for name, parameter in own.items()}
+    parameters = inspect.signature(command, eval_str=True).parameters
+    parts = {name: _part(parameter) for name, parameter in parameters.items()}
     names = {setting: name for part in parts.values() for setting, name in part.names.items()}
 
     @wraps(command)
@@ -134,9 +134,9 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         _check_numbers(values)
         context = values[CONTEXT]
         sources = {name: context.get_parameter_source(name) for name in values if name != CONTEXT}
-        parameters = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
+        set_here = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
         settings = {setting: values[name] for setting, name in names.items() if values[name] is not None}
-        line = CommandLine(settings, context.obj["config"], parameters)
+        line = CommandLine(settings, context.obj["config"], set_here)
         command(**{name: part.argument(values, line) for name, part in parts.items()})
 
     options = {CONTEXT: _parameter(CONTEXT, typer.Context), **_options_of(parts.values())}
@@ -159,8 +159,8 @@ def _part(parameter: inspect.Parameter) -> _Part:
 
 
 def _settings_part(flags: Collection[Flags]) -> _Part:
-    options = dict(option for part in flags for option in part.parameters())
-    finds_index = any(part.finds_index for part in flags)
+    options = dict(option for selected in flags for option in selected.parameters())
+    finds_index = any(selected.finds_index for selected in flags)
 
     def argument(values: Values, line: CommandLine) -> Settings:
         settings = load_settings({"offline": values[CONTEXT].obj["offline"], **line.values}, line.file)
@@ -243,6 +243,5 @@ def _in_panel(annotation: Any, panel: str | None) -> Any:
 
 def _type_of_option(annotation: Any) -> Any:
     """Return the type that Typer parses: for choices their text, which the settings check, naming the source."""
-    if get_origin(annotation) in (Union, UnionType):
-        annotation = next(part for part in get_args(annotation) if part is not type(None))
-    return str if get_origin(annotation) is Literal else annotation
+    kind = without_none(annotation)
+    return str if get_origin(kind) is Literal else kind

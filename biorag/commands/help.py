@@ -37,9 +37,13 @@ def _text(command: Any, ctx: Any, whole: bool) -> str:
         with formatter.section("Examples"):
             formatter.write("".join(f"  {line}\n" for line in lines[: None if whole else EXAMPLES]))
     parameters = [parameter for parameter in command.get_params(ctx) if not getattr(parameter, "hidden", False)]
-    options = sorted((part for part in parameters if part.param_type_name == "option"), key=_rank)
+    options = sorted((parameter for parameter in parameters if parameter.param_type_name == "option"), key=_rank)
     common = [option for option in options if whole or option.required or name_of(option) in COMMON]
-    arguments = [(_placeholder(part), _explained(part)) for part in parameters if part.param_type_name == "argument"]
+    arguments = [
+        (_placeholder(parameter), _explained(parameter))
+        for parameter in parameters
+        if parameter.param_type_name == "argument"
+    ]
     panels: dict[str, list[Row]] = {ARGUMENTS: arguments, **_commands(command, ctx, whole), OPTIONS: []}
     for option in common:
         panel = getattr(option, "rich_help_panel", None) if whole else None

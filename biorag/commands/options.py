@@ -249,10 +249,10 @@ class Development:
         """The part; raises `UsageError` if more than one is named."""
         from biorag.training.held_out import ALL, DROPPED, HELD_OUT, TRAINING
 
-        parts = {HELD_OUT: self.held_out, TRAINING: self.training, DROPPED: self.dropped}
-        asked = [part for part, wanted in parts.items() if wanted]
+        flags = {HELD_OUT: self.held_out, TRAINING: self.training, DROPPED: self.dropped}
+        asked = [part for part, wanted in flags.items() if wanted]
         if len(asked) > 1:
-            raise UsageError("--held-out, --training and --dropped are parts of the questions: give one of them")
+            raise UsageError("--held-out, --training and --dropped are flags of the questions: give one of them")
         return asked[0] if asked else ALL
 
     def split(

@@ -132,7 +132,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, ob
 def _cell(value: object) -> object:
     """Return a value as a table shows it: several joined, a hash by its beginning."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {part}" for name, part in value.items())
+        return ", ".join(f"{name}: {inner}" for name, inner in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if isinstance(value, str) and HASH.fullmatch(value):

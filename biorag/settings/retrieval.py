@@ -33,17 +33,17 @@ def parse_stages(text: str, k_init: int) -> tuple[Stage, ...]:
     Raises `ValueError` if a stage has no name, reranks nothing, or looks deeper than the one before it.
     """
     stages: list[Stage] = []
-    for part in map(str.strip, text.split(",")):
-        with_depth = _DEPTH.fullmatch(part)
-        kind, name = reranker_of(with_depth["name"] if with_depth else part)
+    for stage in map(str.strip, text.split(",")):
+        with_depth = _DEPTH.fullmatch(stage)
+        kind, name = reranker_of(with_depth["name"] if with_depth else stage)
         most = stages[-1].depth if stages else k_init
         depth = int(with_depth["depth"]) if with_depth else min(LATER, most) if stages else most
         if depth < 1:
-            raise ValueError(f"stage {part!r} reranks nothing: give it 1 or more")
+            raise ValueError(f"stage {stage!r} reranks nothing: give it 1 or more")
         if depth > most:
             limit = f"stage {len(stages)} leaves it {most}" if stages else f"k_init is {most}"
             raise ValueError(
-                f"stage {part!r} cannot rerank {depth} candidates where {limit}: give it {most} at most, or "
+                f"stage {stage!r} cannot rerank {depth} candidates where {limit}: give it {most} at most, or "
                 f"{'the stages before it' if stages else 'k_init'} {depth} or more"
             )
         if not name:

@@ -43,10 +43,10 @@ class Option:
 
 def setting(default: Any, help: str, *, bounds: tuple[float, float] | None = None, **marks: Any) -> Any:
     """Return the field of a setting; `marks` are attributes of `Option` and keywords of pydantic's `Field`."""
-    own = {field.name: marks.pop(field.name) for field in fields(Option) if field.name in marks}
+    option_marks = {field.name: marks.pop(field.name) for field in fields(Option) if field.name in marks}
     if bounds:
         marks |= {"ge": bounds[0], "le": bounds[1]}
-    return Field(default=default, description=help, json_schema_extra={"option": Option(**own)}, **marks)  # type: ignore[dict-item]
+    return Field(default=default, description=help, json_schema_extra={"option": Option(**option_marks)}, **marks)  # type: ignore[dict-item]
 
 
 option = partial(setting, flag=True)
@@ -59,11 +59,16 @@ def option_of(field: FieldInfo) -> Option:
     return mark
 
 
+def without_none(annotation: Any) -> Any:
+    """Return a type without the None that it may also be."""
+    if get_origin(annotation) in (Union, UnionType):
+        return next(kind for kind in get_args(annotation) if kind is not type(None))
+    return annotation
+
+
 def choices_of(field: FieldInfo) -> tuple[str, ...]:
     """Return the values that a setting takes, if they are few and have names; else none."""
-    annotation: Any = field.annotation
-    if get_origin(annotation) in (Union, UnionType):
-        annotation = next(part for part in get_args(annotation) if part is not type(None))
+    annotation = without_none(field.annotation)
     if get_origin(annotation) is Literal:
         return tuple(str(value) for value in get_args(annotation))
     return tuple(option_of(field).choices)

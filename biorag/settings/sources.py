@@ -93,13 +93,13 @@ def for_children(environ: Mapping[str, str], settings: Mapping[str, object]) -> 
 
     A key or login set beside a server's URL is left out, unless the settings name that server.
     """
-    kept = {name: value for name, value in environ.items() if not name.startswith(PREFIX) or name in KEPT}
+    variables = {name: value for name, value in environ.items() if not name.startswith(PREFIX) or name in KEPT}
     for kind, name in CREDENTIALS:
         url = login_apart(environ.get(PREFIX + kind.upper(), ""))[0]
         if is_server(url) and origin_of(url) != origin_of(str(settings.get(kind, ""))):
             for variable in (PREFIX + name.upper(), FIELDS[name].option.variable):
-                kept.pop(variable, None)
-    return kept
+                variables.pop(variable, None)
+    return variables
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:

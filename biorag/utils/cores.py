@@ -41,8 +41,8 @@ def control_groups(controller: str, proc: Path = PROC, mount: Path = CGROUPS) ->
             continue
         below = PurePosixPath(path.lstrip("/"))
         for home in homes:
-            for part in (below, *below.parents):
-                yield ControlGroup(home / part, version)
+            for folder in (below, *below.parents):
+                yield ControlGroup(home / folder, version)
 
 
 def usable_cores(proc: Path = PROC, mount: Path = CGROUPS) -> int:

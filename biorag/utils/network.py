@@ -141,10 +141,10 @@ def login_apart(url: str) -> tuple[str, str | None]:
 
     An `@` stays in the URL if the password has a bare `/`, `?` or `#`: nobody can tell where the host begins.
     """
-    scheme, mark, rest = url.partition("://")
-    authority = _AUTHORITY_END.split(rest, maxsplit=1)[0]
+    scheme, mark, remainder = url.partition("://")
+    authority = _AUTHORITY_END.split(remainder, maxsplit=1)[0]
     login, at, host = authority.rpartition("@")
-    return (f"{scheme}{mark}{host}{rest[len(authority) :]}", unquote(login)) if at else (url, None)
+    return (f"{scheme}{mark}{host}{remainder[len(authority) :]}", unquote(login)) if at else (url, None)
 
 
 def restrict(urls: Iterable[str] | None) -> None:

@@ -26,10 +26,10 @@ def is_panic(error: BaseException) -> bool:
 @contextmanager
 def panics_raised() -> Iterator[None]:
     """Raise a panic as `PanicError` without what Rust prints of it; other output to stderr is shown afterwards."""
-    with _TURN, tempfile.TemporaryFile() as kept:
+    with _TURN, tempfile.TemporaryFile() as output:
         sys.stderr.flush()
         stderr = os.dup(_STDERR)
-        os.dup2(kept.fileno(), _STDERR)
+        os.dup2(output.fileno(), _STDERR)
         shown = True
         try:
             yield
@@ -42,6 +42,6 @@ def panics_raised() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(stderr, _STDERR)
             os.close(stderr)
-            kept.seek(0)
-            if shown and (text := kept.read()):
+            output.seek(0)
+            if shown and (text := output.read()):
                 os.write(_STDERR, text)

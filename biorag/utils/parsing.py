@@ -148,8 +148,8 @@ _ADVICE = {
 
 def advice_of(fault: Mapping[str, Any]) -> str:
     """Return what to give in place of a value that a validation refused, in words for users."""
-    told = _ADVICE.get(fault["type"], fault["msg"].removeprefix("Value error, "))
-    return str(told.format(**fault["ctx"]) if fault["type"] in _ADVICE and "ctx" in fault else told)
+    advice = _ADVICE.get(fault["type"], fault["msg"].removeprefix("Value error, "))
+    return str(advice.format(**fault["ctx"]) if fault["type"] in _ADVICE and "ctx" in fault else advice)
 
 
 @cache

@@ -87,8 +87,8 @@ class IntervalPanel:
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in inches."""
-        each = ROW * max(1.0, (0.75 if self.bars else 0.45) * len(self.series))
-        return 4.6 + 0.06 * max(map(len, self.rows), default=0), 1.2 + each * len(self.rows)
+        row_height = ROW * max(1.0, (0.75 if self.bars else 0.45) * len(self.series))
+        return 4.6 + 0.06 * max(map(len, self.rows), default=0), 1.2 + row_height * len(self.rows)
 
     def draw(self, axes: Any) -> None:
         """Draw the rows from top to bottom."""
@@ -98,15 +98,15 @@ class IntervalPanel:
         for number, (name, figures) in enumerate(self.series.items()):
             colour, offset = COLOURS[number % len(COLOURS)], (number + 0.5) * height - 0.4
             known = [(row + offset, figure) for row, figure in enumerate(figures) if figure.value is not None]
-            values, places = [figure.value for _, figure in known], [place for place, _ in known]
+            values, heights = [figure.value for _, figure in known], [row for row, _ in known]
             if self.bars:
-                axes.barh(places, values, height * 0.9, color=colour, label=name, alpha=0.85)
+                axes.barh(heights, values, height * 0.9, color=colour, label=name, alpha=0.85)
             else:
-                axes.plot(values, places, MARKERS[number % len(MARKERS)], color=colour, label=name, markersize=4.5)
-            for place, figure in known:
+                axes.plot(values, heights, MARKERS[number % len(MARKERS)], color=colour, label=name, markersize=4.5)
+            for row, figure in known:
                 if figure.low is not None and figure.high is not None:
                     shade = "0.25" if self.bars else colour
-                    axes.plot([figure.low, figure.high], [place, place], color=shade, linewidth=1.2)
+                    axes.plot([figure.low, figure.high], [row, row], color=shade, linewidth=1.2)
             published = [(f.paper, row + offset) for row, f in enumerate(figures) if f.paper is not None]
             if published:
                 shade = "black" if self.bars else colour
@@ -165,9 +165,9 @@ def _spread(wanted: Mapping[str, float], gap: float) -> dict[str, float]:
     for name in names:
         heights.append(max(wanted[name], heights[-1] + gap if heights else 0.0))
     top = 1.0
-    for place in range(len(heights) - 1, -1, -1):
-        heights[place] = min(heights[place], top)
-        top = heights[place] - gap
+    for row in range(len(heights) - 1, -1, -1):
+        heights[row] = min(heights[row], top)
+        top = heights[row] - gap
     return dict(zip(names, heights, strict=True))
 
 

@@ -310,8 +310,8 @@ class Rows(ResumableRun):
             done += 1
             after.append((done, after[-1][1] + size))
         done -= done % batch if done < len(items) else 0
-        kept = [end for reached, end in after if reached <= done]
-        return done, len(kept) - 1, kept[-1]
+        ends = [end for reached, end in after if reached <= done]
+        return done, len(ends) - 1, ends[-1]
 
 
 def whole_lines(path: Path) -> Iterator[bytes]:
