@@ -152,7 +152,7 @@ class Verdict(StrEnum):
     UNSURE = "unsure"
 
 
-Kind: TypeAlias = Literal["yesno", "factoid", "list", "summary"]  # of answer
+AnswerKind: TypeAlias = Literal["yesno", "factoid", "list", "summary"]
 ClaimLabel: TypeAlias = Literal["supports", "contradicts", "neither"]  # what evidence does to a claim
 LABELS: tuple[ClaimLabel, ...] = ("supports", "contradicts", "neither")  # as a `Reader` orders them
 Basis: TypeAlias = Literal["quote", "reader", "none"]  # of a verdict: the words themselves, a reader, or nothing
@@ -259,7 +259,7 @@ class Answer:
     certainty: Certainty | None = None
     abstained: bool = False
     evidence_probability: float | None = None
-    kind: Kind | None = None
+    kind: AnswerKind | None = None
     short_answer: str = ""
     items: tuple[AnswerItem, ...] = ()
 

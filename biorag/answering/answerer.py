@@ -27,10 +27,10 @@ from biorag.types import (
     GREEDY,
     MAY,
     Answer,
+    AnswerKind,
     Generation,
     GenerationRequest,
     Generator,
-    Kind,
     Prompt,
     Question,
     Sampling,
@@ -180,7 +180,7 @@ class Answerer:
         total = round(timings.pop("total", 0.0) + elapsed_ms, 3)
         return replace(answer, timings_ms={**timings, stage: round(elapsed_ms, 3), "total": total})
 
-    def _kind_of(self, question: Question) -> Kind | None:
+    def _kind_of(self, question: Question) -> AnswerKind | None:
         return None if question.options else self._settings.generation.kind or kind_of(question.text)
 
     def _answered(

@@ -20,10 +20,10 @@ from biorag.types import (
     EXTRACT,
     Answer,
     AnswerItem,
+    AnswerKind,
     CheckedSentence,
     EvidenceSpan,
     Hit,
-    Kind,
     Reader,
     SentenceEncoder,
     Vectors,
@@ -267,12 +267,12 @@ class Extractor:
         tokens = [located.vectors for located in self._encoder.located_tokens([row.text for row in rows])]
         return np.stack([mean_maxsim(query, tokens) for query in self._encoder.query_tokens(texts)])
 
-    def extract(self, question: str, hits: Sequence[Hit], kind: Kind | None = None) -> list[EvidenceSentence]:
+    def extract(self, question: str, hits: Sequence[Hit], kind: AnswerKind | None = None) -> list[EvidenceSentence]:
         """Return the sentences that answer the question best: one to three, of a list up to six."""
         return chosen(question, self.scored(question, hits), kind)
 
 
-def chosen(question: str, scored: ScoredSentences, kind: Kind | None = None) -> list[EvidenceSentence]:
+def chosen(question: str, scored: ScoredSentences, kind: AnswerKind | None = None) -> list[EvidenceSentence]:
     """Return the sentences of an extract; see `Extractor.extract`."""
     length = LIST if kind == "list" else SHORT
     return select(scored.rows, scored.scores, held_words(question, [row.text for row in scored.rows]), length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from biorag.types import Kind
+from biorag.types import AnswerKind
 
 LIST_HITS = 10
 _YES_NO = re.compile(
@@ -82,7 +82,7 @@ def _numbers_asked(question: str) -> tuple[re.Pattern[str], ...]:
     return tuple(held for asked, held in _NUMBERS if asked.search(question))
 
 
-def kind_of(question: str) -> Kind:
+def kind_of(question: str) -> AnswerKind:
     """Return the kind of answer that a question asks for, as BioASQ has it: yesno, factoid, list or summary."""
     if _YES_OR_NO.search(question) or (_YES_NO.match(question) and not _WHICH.search(question)):
         return "yesno"

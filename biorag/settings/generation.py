@@ -20,7 +20,7 @@ from biorag.settings.section import (
     option,
     setting,
 )
-from biorag.types import Kind
+from biorag.types import AnswerKind
 
 _generation = partial(option, panel=GENERATION)
 
@@ -36,7 +36,7 @@ class GenerationSettings(Section):
     llm_model: str | None = _generation(
         None, "Model name on a server. Default: the server's first.", effect=Effect.NAMES
     )
-    kind: Kind | None = setting(
+    kind: AnswerKind | None = setting(
         None,
         "What an open question asks for: yesno, factoid, list or summary. Default: by its words.",
         effect=Effect.NAMES,
