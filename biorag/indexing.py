@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from biorag.corpus.sources import STDIN_FILE, Columns, Source, check_kinds, find_files
+from biorag.corpus.sources import STDIN_FILE, Columns, FoundFiles, Source, check_kinds, find_files
 from biorag.engine import encoder_files, ensure_exported, load_encoder
 from biorag.indexes.manifest import WORDS, Manifest, TokenParameters
 from biorag.indexes.store import Store, blocks_of, check_settings, similarity_of
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from biorag.corpus.blocks import Splitter
     from biorag.corpus.rejects import RejectsFile
     from biorag.indexes.bm25 import LengthCounter
-    from biorag.indexes.writing import IndexReport, SnippetEncoding, SurveyedCorpus
+    from biorag.indexes.surveying import Survey
+    from biorag.indexes.writing import FileSync, IndexReport, SnippetEncoding, SurveyedCorpus
     from biorag.models.finding import ModelFiles
     from biorag.models.text_encoder import TextEncoder
 
@@ -130,10 +131,9 @@ def survey_corpus(
     settings, `MissingError` if a file or model is missing, `OfflineError` if records are asked for in offline mode.
     """
     from biorag.indexes.published import PublishedEncoding, with_published
-    from biorag.indexes.source_ledger import SourceLedger, read_ledger
     from biorag.indexes.surveying import survey
     from biorag.indexes.token_vectors import token_files
-    from biorag.indexes.writing import FileSync, SurveyedCorpus
+    from biorag.indexes.writing import SurveyedCorpus
 
     store = Store(settings)
     manifest = store.manifest()
@@ -156,20 +156,34 @@ def survey_corpus(
         corpus_files = find_files(corpus, Path(spool) / STDIN_FILE, settings.home, reading.columns)
         check_kinds(corpus_files.sources)
         corpus_files = corpus_files._replace(sources=enriched(settings, corpus_files.sources, reading.enrich, progress))
-        split, length_of = splitter(settings, files, manifest), length_counter(settings, files)
-        known = manifest.sources if manifest else ()
-        ledger = read_ledger(store.folder) if manifest else SourceLedger({})
-        unread = ledger.is_unchanged if manifest and manifest.complete else None
+        split = splitter(settings, files, manifest)
         with progress("Checking", None) as advance:
-            surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_of, unread)
-            sync = FileSync.of(ledger, corpus_files, surveyed, reading.keep_missing)
-            if sync.is_shared:
-                surveyed = survey(corpus_files.sources, rejects, advance, split, known, length_of)
-                sync = FileSync.of(ledger, corpus_files, surveyed, reading.keep_missing)
-        with_similarity = Store(settings)
+            known, counter = manifest.sources if manifest else (), length_counter(settings, files)
+            survey_files = partial(survey, corpus_files.sources, rejects, advance, split, known, counter)
+            surveyed, sync = _synchronised(survey_files, store, manifest, corpus_files, reading.keep_missing)
         yield SurveyedCorpus(
-            with_similarity, manifest, corpus_files, surveyed, split, encoding, rejects, sync, published
+            Store(settings), manifest, corpus_files, surveyed, split, encoding, rejects, sync, published
         )
+
+
+def _synchronised(
+    survey_files: Callable[..., Survey],
+    store: Store,
+    manifest: Manifest | None,
+    corpus_files: FoundFiles,
+    keep_missing: bool,
+) -> tuple[Survey, FileSync]:
+    """Survey what the index does not hold unchanged, or all of it where two files share snippets."""
+    from biorag.indexes.source_ledger import SourceLedger, read_ledger
+    from biorag.indexes.writing import FileSync
+
+    ledger = read_ledger(store.folder) if manifest else SourceLedger({})
+    surveyed = survey_files(ledger.is_unchanged if manifest and manifest.complete else None)
+    sync = FileSync.of(ledger, corpus_files, surveyed, keep_missing)
+    if sync.is_shared:
+        surveyed = survey_files()
+        sync = FileSync.of(ledger, corpus_files, surveyed, keep_missing)
+    return surveyed, sync
 
 
 def enriched(settings: Settings, sources: list[Source], service: str, progress: Progress) -> list[Source]:

@@ -115,7 +115,7 @@ Options = Mapping[str, inspect.Parameter]
 Values = Mapping[str, Any]
 
 
-class _Part(NamedTuple):
+class _ParameterGroup(NamedTuple):
     """A parameter of a command: its options, its argument made of their values, the options by their setting."""
 
     options: Options
@@ -126,7 +126,7 @@ class _Part(NamedTuple):
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command for Typer with the options of its groups, which the function gets made and checked."""
     parameters = inspect.signature(command, eval_str=True).parameters
-    parts = {name: _part(parameter) for name, parameter in parameters.items()}
+    parts = {name: _group_of(parameter) for name, parameter in parameters.items()}
     names = {setting: name for part in parts.values() for setting, name in part.names.items()}
 
     @wraps(command)
@@ -145,20 +145,22 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _part(parameter: inspect.Parameter) -> _Part:
+def _group_of(parameter: inspect.Parameter) -> _ParameterGroup:
     name, annotation = parameter.name, parameter.annotation
     marks = getattr(annotation, "__metadata__", ())
     kind = get_args(annotation)[0] if marks else annotation
     if kind is Settings:
         return _settings_part(marks)
     if kind is CommandLine:
-        return _Part({}, lambda values, line: line)
+        return _ParameterGroup({}, lambda values, line: line)
     if isinstance(kind, type) and is_dataclass(kind):
         return _group_part(kind, next(iter(marks), None))
-    return _Part({name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)}, lambda values, line: values[name])
+    return _ParameterGroup(
+        {name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)}, lambda values, line: values[name]
+    )
 
 
-def _settings_part(flags: Collection[Flags]) -> _Part:
+def _settings_part(flags: Collection[Flags]) -> _ParameterGroup:
     options = dict(option for selected in flags for option in selected.parameters())
     finds_index = any(selected.finds_index for selected in flags)
 
@@ -170,20 +172,20 @@ def _settings_part(flags: Collection[Flags]) -> _Part:
         return with_index(settings) if finds_index and not is_named(settings) else settings
 
     names = {setting: option.name for setting, option in options.items()}
-    return _Part({option.name: option for option in options.values()}, argument, names)
+    return _ParameterGroup({option.name: option for option in options.values()}, argument, names)
 
 
-def _group_part(kind: type[Any], panel: str | None) -> _Part:
+def _group_part(kind: type[Any], panel: str | None) -> _ParameterGroup:
     annotations = get_type_hints(kind, include_extras=True)
     parts = {}
     for field in fields(kind):
         default = inspect.Parameter.empty if field.default is MISSING else field.default
-        parts[field.name] = _part(_parameter(field.name, _in_panel(annotations[field.name], panel), default))
+        parts[field.name] = _group_of(_parameter(field.name, _in_panel(annotations[field.name], panel), default))
 
     def argument(values: Values, line: CommandLine) -> Any:
         return kind(**{name: part.argument(values, line) for name, part in parts.items()})
 
-    return _Part(_options_of(parts.values()), argument)
+    return _ParameterGroup(_options_of(parts.values()), argument)
 
 
 def _check_numbers(values: Mapping[str, Any]) -> None:
@@ -221,7 +223,7 @@ def with_index(settings: Settings) -> Settings:
     return settings.replace(name=name)
 
 
-def _options_of(parts: Iterable[_Part]) -> dict[str, inspect.Parameter]:
+def _options_of(parts: Iterable[_ParameterGroup]) -> dict[str, inspect.Parameter]:
     return {name: option for part in parts for name, option in part.options.items()}
 
 
