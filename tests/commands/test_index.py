@@ -62,6 +62,7 @@ def test_stored_token_vectors_rank_as_those_encoded_anew(run, corpus_file, snipp
     assert done(run("info", "fresh", "--json"))["tokens"] is None
 
 
+@pytest.mark.slow
 def test_a_later_run_keeps_the_projection_of_the_first(run, tmp_path):
     """The second run has another corpus, to which another projection would be fitted."""
     from sentence_transformers import SentenceTransformer
