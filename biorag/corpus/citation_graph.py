@@ -60,7 +60,7 @@ class Graph:
         """Return the papers one and two citations away."""
         one_hop = self.cited(pmid)
         beyond = distinct(np.concatenate([one_hop[:0], *map(self.cited, one_hop.tolist())]))
-        return Neighbourhood(one_hop, beyond[~among(beyond, one_hop) & (beyond != pmid)])
+        return Neighbourhood(one_hop, beyond[~np.isin(beyond, one_hop) & (beyond != pmid)])
 
     def times_cited(self, pmid: int) -> int:
         """Return how many papers of the graph cite a paper; reads all citations once."""
@@ -130,15 +130,6 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
     first = np.append(np.ones(min(1, ordered.size), np.bool_), ordered[1:] != ordered[:-1])
     unique: NDArray[Any] = ordered[first]
     return unique
-
-
-def among(values: Papers, ordered: Papers) -> NDArray[np.bool_]:
-    """Return which values are among sorted ones, (values,)."""
-    if not ordered.size:
-        return np.zeros(values.size, np.bool_)
-    indices = np.minimum(np.searchsorted(ordered, values), ordered.size - 1)
-    present: NDArray[np.bool_] = ordered[indices] == values
-    return present
 
 
 def open_graph(settings: Settings) -> Graph:

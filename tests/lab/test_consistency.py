@@ -1,21 +1,18 @@
-"""The consistency filter against a search for one row after the other."""
+"""The consistency filter: which hit is a row's passage, and under which instruction it is searched."""
 
 import json
-import random
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from biorag.errors import BadInputError
-from biorag.lab.synthesis.consistency import BATCH, keep_consistent
+from biorag.lab.synthesis.consistency import keep_consistent
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
 from biorag.types import Snippet
 from tests.answering.test_pipeline import MemoryIndex
 from tests.fakes import HashEncoder
-
-WORDS = [f"word{n}" for n in range(60)]
 
 
 class PromptedEncoder(HashEncoder):
@@ -33,39 +30,12 @@ def indexed(snippets, query_prompt=""):
     return SimpleNamespace(index=index, retriever=Retriever(index, encoder, None, retrieval), encoder=encoder)
 
 
-@pytest.fixture(scope="module")
-def snippets():
-    draw = random.Random(4)
-    return [Snippet(f"s{n}", "", " ".join(draw.choices(WORDS, k=12))) for n in range(60)]
-
-
-def written(path, rows):
+def filtered(tmp_path, rows, snippets, keep_top, query_prompt=""):
+    path, out, opened = tmp_path / "rows.jsonl", tmp_path / "kept.jsonl", indexed(snippets, query_prompt)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def filtered(tmp_path, rows, snippets, keep_top=3, query_prompt=""):
-    out, opened = tmp_path / "kept.jsonl", indexed(snippets, query_prompt)
-    counts = keep_consistent(written(tmp_path / "rows.jsonl", rows), out, opened, keep_top, lambda _: None)
+    counts = keep_consistent(path, out, opened, keep_top, lambda _: None)
     assert opened.encoder.query_prompt == query_prompt
     return counts, [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-
-
-def test_what_is_kept_is_what_searching_row_by_row_finds(tmp_path, snippets):
-    draw = random.Random(9)
-    rows = []
-    for n in range(2 * BATCH + 5):
-        snippet = draw.choice(snippets)
-        query = " ".join([*draw.sample(snippet.content.split(), 3), *draw.choices(WORDS, k=3)])
-        rows.append({"query": query, "positive": snippet.contents, "positive_id": snippet.id, "extra": [n, "é"]})
-    retriever = indexed(snippets).retriever
-    orders = [[hit.snippet.id for hit in retriever.search(row["query"], len(snippets)).hits] for row in rows]
-    for keep_top in (1, 8):
-        slow = [row for row, ids in zip(rows, orders, strict=True) if ids.index(row["positive_id"]) < keep_top]
-        counts, kept = filtered(tmp_path, rows, snippets, keep_top)
-        assert kept == slow
-        assert (counts["read"], counts["below"]) == (len(rows), len(rows) - len(slow))
-        assert 0 < len(slow) < len(rows)
 
 
 def test_passages_are_known_by_id_text_or_document(tmp_path):
@@ -112,7 +82,7 @@ def test_a_query_is_searched_under_its_rows_instruction_where_the_prompt_has_a_p
     assert kept == [row for row in rows if row["positive"] == passages[expected[row.get("instruction", "")]]]
 
 
-def test_a_bad_line_is_named_and_nothing_is_written(tmp_path, snippets):
+def test_a_bad_line_is_named_and_nothing_is_written(tmp_path):
     with pytest.raises(BadInputError, match=r"rows\.jsonl, line 2: positive: Field required"):
-        filtered(tmp_path, [{"query": "a", "positive": "b"}, {"query": "a"}], snippets)
+        filtered(tmp_path, [{"query": "a", "positive": "b"}, {"query": "a"}], [Snippet("s", "", "aspirin")], 3)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]

@@ -76,8 +76,6 @@ def test_samples_are_disjoint_and_do_not_depend_on_the_order_of_files(tmp_path):
     assert (tmp_path / "0" / "sample-2" / "corpus.jsonl").read_bytes() == (
         tmp_path / "1" / "sample-2" / "corpus.jsonl"
     ).read_bytes()
-    sampled(tmp_path / "other", first, second, sizes=(10,), seed=8)
-    assert ids(tmp_path / "other" / "sample-1") != drawn[0]
 
 
 def test_excluded_records_are_not_drawn_by_id_nor_by_pmid(tmp_path):
@@ -171,18 +169,14 @@ def test_questions_of_a_beir_folder_take_along_what_belongs_to_them(tmp_path):
 
 
 def test_what_a_killed_run_left_is_removed(tmp_path):
-    file = corpus(tmp_path / "corpus.jsonl", 9)
+    file, left = corpus(tmp_path / "corpus.jsonl", 9), tmp_path / "out" / "sample-3"
     with pytest.raises(BadInputError):
         sampled(tmp_path / "out", file, sizes=(10,))
-    torn = tmp_path / "out" / "sample-3" / ".corpus.jsonl.0123456789abcdef"
-    torn.parent.mkdir()
-    torn.write_text("half")
-    (torn.parent / "corpus.jsonl").write_text('{"_id": "of another run"}\n')
+    write_lines(left / ".corpus.jsonl.0123456789abcdef", ["torn"])
+    write_lines(left / "corpus.jsonl", [{"_id": "of another run"}])
     sampled(tmp_path / "out", file, sizes=(9,))
-    assert sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file()) == [
-        "corpus.jsonl",
-        "manifest.json",
-    ]
+    files = sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert files == ["corpus.jsonl", "manifest.json"]
 
 
 def test_the_samples_of_the_paper_are_disjoint(tmp_path):

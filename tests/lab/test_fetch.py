@@ -64,19 +64,16 @@ def test_an_interrupted_run_asks_for_the_rest_and_gives_the_same_bytes(fetch, en
     assert len(entrez.fetched) == 5, "a later run asks for revised records"
 
 
-def test_a_limit_takes_the_first_records(fetch, entrez, tmp_path):
+def test_a_limit_takes_the_first_records_and_others_are_counted(fetch, entrez, tmp_path):
     report = done(fetch("x", "--limit", 7, "--out", tmp_path / "x.xml", "--json"))
     assert (report["found"], report["records"]) == (450, 7)
     assert pmids(tmp_path / "x.xml") == entrez.found[:7]
     entrez.found = list(range(1, 12_001))
     failed(fetch("x", "--out", tmp_path / "y.xml"), 2, "12,000 records", "9,999", "--limit")
-
-
-def test_book_chapters_and_missing_records_are_counted(fetch, entrez, tmp_path):
     entrez.found, entrez.books, entrez.left_out = [1, 2, 3, 4], {2}, {3}
-    report = done(fetch("x", "--out", tmp_path / "x.xml", "--json"))
+    report = done(fetch("x", "--out", tmp_path / "z.xml", "--json"))
     assert (report["records"], report["books"], report["missing"]) == (2, 1, 1)
-    assert pmids(tmp_path / "x.xml") == [1, 4]
+    assert pmids(tmp_path / "z.xml") == [1, 4]
 
 
 def test_what_cannot_be_fetched_is_one_sentence(fetch, entrez, tmp_path):

@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 
 from biorag.corpus.citation_graph import FILE, LARGEST, Graph
 from biorag.corpus.sources import Source
-from biorag.errors import BadInputError, BioragError, MismatchError, MissingError, ServiceError
+from biorag.errors import BadInputError, BioragError, MismatchError
 from biorag.lab.citation_graph import building
 from biorag.lab.citation_graph.building import build, find_citations, read_edges
 from biorag.types import Snippet
-from biorag.utils.locks import DirectoryLock
 from tests import cli
 from tests.cli import done, failed, succeeded
 from tests.conftest import write_medrag
@@ -43,7 +42,7 @@ def nothing(_: int) -> None:
 def small(monkeypatch):
     """Pieces so small that every graph and every file has many."""
     monkeypatch.setattr(building, "RUN", 16)
-    monkeypatch.setattr(building, "BLOCK", 64)
+    monkeypatch.setattr(building, "EDGES", 7)
     monkeypatch.setattr("biorag.corpus.sources.CHUNK", 30)
 
 
@@ -147,13 +146,6 @@ def test_an_open_graph_outlives_a_build(tmp_path):
     assert held(Graph(tmp_path / "g")) == {1: {2, 3}}
 
 
-def test_one_build_at_a_time(tmp_path):
-    lock = DirectoryLock(tmp_path / "g", exclusive=True, what="graph")
-    with pytest.raises(ServiceError, match="graph 'g' is being written by process"):
-        made(tmp_path / "g", csv(tmp_path / "a.csv", [(1, 2)]))
-    lock.release()
-
-
 def test_damaged_files(tmp_path):
     made(tmp_path / "g", csv(tmp_path / "a.csv", [(1, 2)]))
     path = tmp_path / "g" / FILE
@@ -193,7 +185,7 @@ def written(folder: Path, content: bytes, name: str = "occ.csv") -> Source:
 
 
 def read(source: Source) -> Edges:
-    return [tuple(pair) for pair in np.concatenate(list(read_edges(source))).tolist()]
+    return [tuple(pair) for pair in np.concatenate([building.pairs_of([]), *read_edges(source)]).tolist()]
 
 
 @pytest.mark.parametrize("name", ["occ.csv", "occ.csv.gz"])
@@ -221,11 +213,6 @@ def test_a_bad_row_is_named(tmp_path, small, row):
         read(source)
 
 
-def test_a_line_without_an_end(tmp_path, small):
-    with pytest.raises(BadInputError, match="line 2: longer than"):
-        read(written(tmp_path, HEADER + b"1" * 100_000))
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(), name=st.sampled_from(["x.csv", "x.xml", "x.csv.gz"]))
 def test_no_file_raises_anything_but_our_errors(tmp_path, content, name):
@@ -250,13 +237,6 @@ def test_records_cite_what_the_reader_of_snippets_says(tmp_path, monkeypatch):
     assert read(written(tmp_path, content, "pubmed.xml.gz")) == wanted
 
 
-def test_a_record_without_a_pmid(tmp_path):
-    bad = article(2, "Two.").replace('<PMID Version="1">2</PMID>', '<PMID Version="1">two</PMID>')
-    source = written(tmp_path, file_of(article(1, "One."), bad), "pubmed.xml")
-    with pytest.raises(BadInputError, match=r"pubmed.xml, line \d+: PMID 'two' is not a positive whole number"):
-        read(source)
-
-
 def test_files_are_found(tmp_path):
     for name in ("b/two.csv.gz", "a/one.xml", "a/notes.txt", "three.csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -265,11 +245,6 @@ def test_files_are_found(tmp_path):
     assert [source.path.name for source in files] == ["three.csv", "one.xml", "two.csv.gz", "three.csv"]
     with pytest.raises(BadInputError, match=r"notes\.txt has no citations: expected names"):
         find_citations([str(tmp_path / "a" / "notes.txt")])
-    with pytest.raises(MissingError, match="is not there: name PubMed XML"):
-        find_citations(["absent.csv"])
-    (tmp_path / "a" / "one.xml").unlink()
-    with pytest.raises(BadInputError, match="has no citations"):
-        find_citations([str(tmp_path / "a")])
 
 
 # --- the commands
@@ -305,8 +280,7 @@ def report(invoke):
 @pytest.fixture
 def pairs(tmp_path) -> Path:
     path = tmp_path / "pairs.jsonl"
-    rows = [{"query": f"Which {PARTS[n % 11]}?", "positive": "x", "positive_id": f"s{n}"} for n in range(1, 31)]
-    rows = [{**row, "positive": f"Positive {place}."} for place, row in enumerate(rows)]
+    rows = [{"query": f"Which {PARTS[n % 11]}?", "positive": f"No. {n}.", "positive_id": f"s{n}"} for n in range(1, 31)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -357,40 +331,32 @@ def test_gaps_are_filled_from_a_named_server(home, invoke, report, monkeypatch):
 def test_negatives_are_mined_by_citations(report, invoke, pairs, tmp_path):
     report("graph", "build", csv(tmp_path / "a.csv", EDGES), "--graph", "walked")
     out = tmp_path / "mined.jsonl"
-    arguments = ["mine", pairs, "--negatives", "citation", "--graph", "walked", "--name", "papers", "--out"]
-    mined = report(*arguments, out)
+    arguments = ["mine", pairs, "--negatives", "citation", "--name", "papers", "--out", out, "--graph"]
+    mined = report(*arguments, "walked")
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert (mined["rows"], mined["without"], mined["kind"]) == (len(lines), 11, "citation")
-    assert mined["per_row_mean"] == round(sum(len(line["negatives"]) for line in lines) / len(lines), 2)
     for line in lines:
         pmid = int(line["positive_id"][1:])
         reached = {f"s{n}" for n in range(pmid + 1, min(pmid + 11, 31))}
-        assert {one["id"] for one in line["negatives"]} <= reached
+        assert {negative["id"] for negative in line["negatives"]} <= reached
         assert len(line["negatives"]) <= 10
-    assert report(*arguments, out)["rows"] == mined["rows"]
-    failed(invoke(*arguments, out, "--paths", 1), 5, "other walk")
+    failed(invoke(*arguments, "walked", "--paths", 1), 5, "other walk")
     report("graph", "build", csv(tmp_path / "b.csv", [(40, 41)]), "--graph", "walked")
-    failed(invoke(*arguments, out), 5, "other graph")
-    failed(invoke(*arguments[:5], "absent", *arguments[6:], tmp_path / "y.jsonl"), 4, "'absent'")
+    failed(invoke(*arguments, "walked"), 5, "other graph")
 
 
-def test_neighbours_are_fetched_indexed_and_mined(home, invoke, report, monkeypatch, tmp_path, tiny_encoder):
+def test_neighbours_are_fetched_and_indexed(home, invoke, report, monkeypatch, tmp_path, tiny_encoder):
     monkeypatch.setattr("biorag.corpus.eutils.PER_SECOND", 10_000)
     entrez, out = Entrez(), tmp_path / "neighbours.jsonl"
     arguments = ["graph", "fill", "--name", "papers", "--graph", "hops", "--eutils", entrez.url, "--abstracts", out]
     try:
         fetched = report(*arguments)
+        lines = out.read_text().splitlines()
         out.write_text("mine\n")
         failed(invoke(*arguments), 2, "neighbours.jsonl", "--force")
         assert report(*arguments, "--force")["asked"] == 0
     finally:
         entrez.close()
-    assert fetched["written"] == fetched["one_hop"] + fetched["two_hop"] == len(out.read_text().splitlines()) > 30
-    seeds = home / "papers.jsonl"
-    report("index", seeds, out, "--name", "hops", "--encoder", tiny_encoder)
-    pairs = tmp_path / "seeds.jsonl"
-    pairs.write_text(json.dumps({"query": "Which aspirin?", "positive": "x", "positive_id": "s7"}) + "\n")
-    mined = tmp_path / "m.jsonl"
-    report("mine", pairs, "--negatives", "citation", "--graph", "hops", "--name", "hops", "--out", mined)
-    (row,) = map(json.loads, mined.read_text().splitlines())
-    assert any("Text 1" in text for key, text in row.items() if key.startswith("negative_"))
+    assert fetched["written"] == fetched["one_hop"] + fetched["two_hop"] == len(lines) > 30
+    indexed = report("index", home / "papers.jsonl", out, "--name", "hops", "--encoder", tiny_encoder)
+    assert indexed["snippets"] == 30 + len(lines)

@@ -127,14 +127,6 @@ def test_the_winner_is_the_better_one_with_the_scores_of_a_slow_reference(bench)
     assert best.score > first.score
 
 
-@pytest.mark.parametrize("calls", [1, 30])
-def test_the_budget_is_kept_to_a_round(bench, calls):
-    validation = 6
-    assert (
-        max(validation, calls) <= bench.evolve(REPLIES, calls)[1] < max(validation, calls) + 2 * MINIBATCH + validation
-    )
-
-
 def test_a_finished_run_asks_for_nothing_and_a_larger_budget_continues_it(bench):
     first = bench.evolve(REPLIES)
     assert bench.adapter.replies == len(bench.generator.prompts) > 0
@@ -318,13 +310,3 @@ def test_a_winner_that_is_worse_on_held_out_questions_is_not_written(invoke, mad
 )
 def test_what_is_refused(invoke, words, more, code, parts):
     failed(invoke(*words, *more), code, *parts)
-
-
-def test_a_bare_model_keeps_no_prompt(invoke, made, words):
-    (made / "encoder" / "modules.json").rename(made / "modules.json")
-    try:
-        bare = ("--name", "bare", "--encoder", made / "encoder")
-        succeeded(invoke("index", made / "corpus.jsonl", *bare))
-        failed(invoke(*words, *bare), 4, "no modules.json", "--no-write")
-    finally:
-        (made / "modules.json").rename(made / "encoder" / "modules.json")

@@ -6,7 +6,6 @@ Citations are published as PubMed's XML, and as the CSV of NIH's Open Citation C
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
 import re
 import sqlite3
@@ -31,17 +30,17 @@ from biorag.corpus.citation_graph import (
     size_of,
 )
 from biorag.corpus.pubmed import ARTICLE, read_records, read_references
-from biorag.corpus.sources import DamagedSourceError, Source, files_of, read_chunks
+from biorag.corpus.sources import DamagedSourceError, Source, files_of, read_lines
 from biorag.errors import BadInputError, MissingError
 from biorag.registries import READERS
 from biorag.types import OnProgress
 from biorag.utils.files import disk_bytes, make_folder, timestamp
 from biorag.utils.locks import DirectoryLock
+from biorag.utils.progress import batched
 
 HEADER = b"citing,referenced"
-BLOCK = 4 << 20  # bytes of CSV parsed at once
 XML, CSV = READERS["PubMed XML"].suffixes, (".csv", ".csv.gz")  # ends of names
-EDGES = 50_000  # of XML, yielded at once
+EDGES = 50_000  # of one file, yielded at once
 _ROW = re.compile(rb'\s*"?\s*([0-9]{1,10})\s*"?\s*,\s*"?\s*([0-9]{1,10})\s*"?\s*')
 
 Pairs = NDArray[np.uint64]  # citing and cited PMID, (edges, 2)
@@ -106,16 +105,13 @@ def read_xml(source: Source) -> Iterator[Pairs]:
 
 def read_csv(source: Source) -> Iterator[Pairs]:
     """Yield the edges of a CSV of two columns, citing and referenced; see `read_edges`."""
-    line = 1
-    for block in _blocks(source):
-        if line == 1:
-            header, _, block = block.partition(b"\n")
-            if header.replace(b'"', b"").replace(b" ", b"").strip().lower() != HEADER:
-                reason = f"expected the header {HEADER.decode()}, not {header[:60].decode(errors='replace')!r}"
-                raise DamagedSourceError(source.name, 1, reason)
-            line = 2
-        yield _parsed(source, block, line)
-        line += block.count(b"\n")
+    lines = read_lines(source)
+    _, header = next(lines, (1, b""))
+    if header.replace(b'"', b"").replace(b" ", b"").strip().lower() != HEADER:
+        reason = f"expected the header {HEADER.decode()}, not {header[:60].decode(errors='replace')!r}"
+        raise DamagedSourceError(source.name, 1, reason)
+    for batch in batched(lines, EDGES):
+        yield _parsed(source, batch)
 
 
 def pairs_of(rows: Sequence[tuple[int, int]]) -> Pairs:
@@ -123,41 +119,20 @@ def pairs_of(rows: Sequence[tuple[int, int]]) -> Pairs:
     return np.array(rows, np.uint64).reshape(-1, 2)
 
 
-def _parsed(source: Source, block: bytes, first: int) -> Pairs:
-    """Return the edges of whole lines, parsed all at once; `first` is the number of the first line."""
-    if not block.strip():
-        return pairs_of([])
+def _parsed(source: Source, lines: Sequence[tuple[int, bytes]]) -> Pairs:
+    """Return the edges of numbered lines, parsed all at once; raises DamagedSourceError naming the first bad one."""
     with suppress(ValueError):
-        pairs = np.loadtxt(io.BytesIO(block), np.uint64, None, delimiter=",", quotechar='"', ndmin=2)
+        pairs = np.loadtxt([row for _, row in lines], np.uint64, None, delimiter=",", quotechar='"', ndmin=2)
         if pairs.shape[1] == 2 and pairs.min() > 0 and pairs.max() <= LARGEST:
             return pairs
-    lines = [(number, line) for number, line in enumerate(block.split(b"\n"), first) if line.strip()]
-    number, bad = next((row for row in lines if not _is_edge(row[1])), lines[0])
+    number, bad = next((line for line in lines if not _is_edge(line[1])), lines[0])
     reason = f"expected two PMIDs, citing,referenced, not {bad[:60].decode(errors='replace')!r}"
     raise DamagedSourceError(source.name, number, reason)
 
 
-def _is_edge(line: bytes) -> bool:
-    match = _ROW.fullmatch(line)
+def _is_edge(row: bytes) -> bool:
+    match = _ROW.fullmatch(row)
     return match is not None and all(1 <= int(pmid) <= LARGEST for pmid in match.groups())
-
-
-def _blocks(source: Source) -> Iterator[bytes]:
-    """Yield whole lines, about `BLOCK` bytes of them."""
-    buffer = bytearray()
-    lines = 1
-    for chunk in read_chunks(source):
-        buffer += chunk
-        if len(buffer) >= BLOCK:
-            cut = buffer.rfind(b"\n") + 1
-            if not cut:
-                raise DamagedSourceError(source.name, lines, f"longer than {BLOCK >> 20} MiB")
-            block = bytes(buffer[:cut])
-            del buffer[:cut]
-            lines += block.count(b"\n")
-            yield block
-    if buffer or lines == 1:
-        yield bytes(buffer)
 
 
 def build(folder: Path, sources: Sequence[Source], on_progress: OnProgress) -> dict[str, Any]:

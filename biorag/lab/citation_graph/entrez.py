@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from biorag.corpus.citation_graph import FILE, Graph, Papers, among, distinct, paper_of
+from biorag.corpus.citation_graph import FILE, Graph, Papers, distinct, paper_of
 from biorag.corpus.eutils import Answers, EUtils
 from biorag.corpus.hardened_xml import source_text
 from biorag.corpus.pubmed import ARTICLE, parse_record
@@ -69,7 +69,7 @@ class GraphFiller:
         started = time.perf_counter()
         graph = Graph(self.folder) if (self.folder / FILE).is_file() else None
         before = graph.size()[1] if graph else 0
-        lacking = (papers[~among(papers, graph.pmids())] if graph else papers).tolist()
+        lacking = (papers[~np.isin(papers, graph.pmids())] if graph else papers).tolist()
         asked = self.answers.ask(CITES, lacking, self.link.cited, self.on_progress)
         cited = dict(self.answers.read(CITES, lacking))
         pairs = pairs_of([(pmid, other) for pmid, others in cited.items() for other in others])

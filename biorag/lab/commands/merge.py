@@ -125,7 +125,7 @@ def _search_of(
 ) -> WeightSearch:
     """Return the search of the weights, its passages in memory."""
     from biorag.benchmarks.retrieval import check_measure
-    from biorag.lab.merging.search import PassageSource, WeightSearch, draw_questions
+    from biorag.lab.merging.search import WeightSearch, draw_questions, read_corpora
     from biorag.lab.tuning.run import load_development
 
     if how.weights or len(recipe.weights) < 2:
@@ -136,7 +136,7 @@ def _search_of(
         draw_questions(data, search.sample_questions, settings.seed)
         for data in load_development(folders, split, search.split)
     ]
-    corpora = PassageSource(search.corpus or (), search.sample_passages).read(folders, datasets, settings)
+    corpora = read_corpora(folders, datasets, search.corpus or (), search.sample_passages, settings)
     full, drawn = search.grid or search.grid_sample is not None, (search.grid_sample, settings.seed)
     weights = WeightSearch(corpora, split.part, search.measure, settings.retrieval.precision, full, *drawn)
     number = len(weights.candidates(recipe, how.base is not None))

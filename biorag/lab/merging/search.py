@@ -27,6 +27,7 @@ from biorag.models.finding import check_model_name, find_encoder
 from biorag.settings.settings import Settings
 from biorag.types import Encoder, OnProgress, Progress, Snippet, Vectors
 from biorag.utils.network import command_line
+from biorag.utils.progress import batched
 from biorag.utils.runs import RunDirectory
 from biorag.utils.versions import installed_versions
 
@@ -116,18 +117,17 @@ class DevelopmentCorpus:
 
     def measures(self, encoder: Encoder, on_progress: OnProgress) -> dict[str, dict[str, float]]:
         """Return each data set's measures of dense retrieval by an encoder; all vectors are held in memory."""
-        parts = []
-        for start in range(0, len(self.texts), ENCODED_AT_ONCE):
-            parts.append(encoder.encode_snippets(self.texts[start : start + ENCODED_AT_ONCE]))
-            on_progress(len(parts[-1]))
-        vectors = np.concatenate(parts)
+        blocks: list[Vectors] = []
+        for texts in batched(self.texts, ENCODED_AT_ONCE):
+            blocks.append(encoder.encode_snippets(texts))
+            on_progress(len(texts))
+        vectors = np.concatenate(blocks)
         return {data.name: self._measures(data, vectors, encoder) for data in self.datasets}
 
     def _measures(self, data: Dataset, vectors: Vectors, encoder: Encoder) -> dict[str, float]:
         judged = {id for grades in data.qrels.values() for id in grades}
         run = {}
-        for start in range(0, len(data.questions), SEARCHED_AT_ONCE):
-            questions = data.questions[start : start + SEARCHED_AT_ONCE]
+        for questions in batched(data.questions, SEARCHED_AT_ONCE):
             queries = encoder.encode_queries([question.text for question in questions])
             # Of equal scores the earlier passage comes first.
             order: list[list[int]] = np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :DEPTH].tolist()
@@ -136,26 +136,25 @@ class DevelopmentCorpus:
         return evaluate(data.qrels, run)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class PassageSource:
-    """Files and folders of passages, or none for each data set's own; `drawn` passages are taken beside judged ones."""
+def read_corpora(
+    folders: Sequence[Path], datasets: Sequence[Dataset], corpus: Sequence[str], number: int | None, settings: Settings
+) -> list[DevelopmentCorpus]:
+    """Return the passages with the data sets (of these folders) that are searched in them.
 
-    corpus: Sequence[str]
-    drawn: int | None
-
-    def read(self, folders: Sequence[Path], datasets: Sequence[Dataset], settings: Settings) -> list[DevelopmentCorpus]:
-        """Return the passages with the data sets (of these folders) that are searched in them."""
-        groups: list[tuple[Sequence[str], Sequence[Dataset]]] = [(self.corpus, datasets)]
-        if not self.corpus:
-            own = [[str(corpus_file(folder))] for folder in folders]
-            groups = [(corpus, [data]) for corpus, data in zip(own, datasets, strict=True)]
-        drawn = {} if self.drawn is None else {"sample_passages": self.drawn, "seed": settings.seed}
-        corpora = []
-        for corpus, group in groups:
-            with open_snippets(settings, corpus, None) as (source, snippets):
-                passages = draw_snippets(snippets, group, self.drawn, settings.seed)
-                corpora.append(DevelopmentCorpus.of(group, passages, {**source, **drawn}))
-        return corpora
+    They are those of the files and folders `corpus`, else each data set's own; `number` are drawn beside judged ones,
+    None for all.
+    """
+    groups: list[tuple[Sequence[str], Sequence[Dataset]]] = [(corpus, datasets)]
+    if not corpus:
+        pairs = zip(folders, datasets, strict=True)
+        groups = [([str(corpus_file(folder))], [data]) for folder, data in pairs]
+    sampling = {} if number is None else {"sample_passages": number, "seed": settings.seed}
+    corpora = []
+    for names, group in groups:
+        with open_snippets(settings, names, None) as (source, snippets):
+            passages = draw_snippets(snippets, group, number, settings.seed)
+            corpora.append(DevelopmentCorpus.of(group, passages, {**source, **sampling}))
+    return corpora
 
 
 class CandidateRow(TypedDict):

@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from biorag.corpus.citation_graph import Graph, Papers, among, paper_of
+from biorag.corpus.citation_graph import Graph, Papers, paper_of
 from biorag.indexes.reading import stored_snippets
 from biorag.training.negatives.mining import Walk
 from biorag.training.rows import normalised
@@ -59,7 +59,7 @@ class CitedPapers:
 
     def _indexed(self, papers: Papers) -> list[str]:
         """Return the snippets of those papers that are in the index."""
-        indexed = papers[among(papers, self._pmids)]
+        indexed = papers[np.isin(papers, self._pmids)]
         return [self._ids[row] for row in np.searchsorted(self._pmids, indexed).tolist()]
 
 
