@@ -79,7 +79,7 @@ PROGRAM = Registry(
         chat             | faces.chat:chat           | Ask one question after another.
         serve            | faces.serve:serve         | Serve a page and APIs over an index.
         search           | ask:search                | Find the snippets that are relevant to a query.
-        show             | show_snippet:show_snippet | Print a whole snippet, its reference and its study.
+        show             | ask:show_snippet          | Print a whole snippet, its reference and its study.
         verify           | verify:verify             | Judge claims by the evidence of an index.
         weigh            | weigh:weigh               | Show the studies for and against a claim.
         check            | papers.check:check        | Check whether a manuscript's citations hold.

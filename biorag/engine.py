@@ -296,7 +296,7 @@ def model_reader(spec: str, settings: Settings) -> Reader:
     if holds_export(Path(spec)):
         return open_reader(Path(spec))
     if (Path(spec) / GGUF_ADAPTER).is_file():
-        from biorag.answering.readers.likelihood import open_likelihood_reader
+        from biorag.answering.readers.generators import open_likelihood_reader
 
         return open_likelihood_reader(spec, settings)
     files = find_encoder(spec)

@@ -401,7 +401,7 @@ EVIDENCE_READERS = Registry(
     ),
     SourceKind(
         "server",
-        ".answering.readers.server:open_server_reader",
+        ".answering.readers.generators:open_server_reader",
         "its key: BIORAG_READER_API_KEY",
         written="the URL of an OpenAI-compatible server",
         prefixes=("http://", "https://"),
@@ -540,10 +540,9 @@ WEIGHINGS = Registry(
     OUTPUTS[TERMINAL],
     OutputKind("md", ".api.weighings:markdown", "Markdown", suffix="md"),
     OutputKind("csv", ".api.weighings:comma_separated", "a row a study", suffix="csv"),
-    OutputKind("trec-biogen", ".api.weighings:trec_biogen", "a line of a run of TREC's BioGen track", suffix="jsonl"),
 )  # their targets take the weighing
 
-# What a core command or `Session` takes of a wing, imported when it is used.
+# What a core command takes of a wing, imported when it is used.
 PARTS = Registry(
     "part",
     Kind("cluster encoders", ".lab.scale.stages:encoders", "encode by the workers of a Ray cluster"),
@@ -551,5 +550,4 @@ PARTS = Registry(
     Kind("load vectors", ".lab.scale.stages:load", "bring encoded vectors into an index"),
     Kind("leftovers", ".lab.recipes.cleaning:leftovers", "what indexes and runs leave on the disk"),
     Kind("remove leftovers", ".lab.recipes.cleaning:remove", "remove it"),
-    Kind("check manuscript", ".papers.manuscripts.checking:check_manuscript", "whether its citations hold"),
 )

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from biorag.answering.guards.verdicts import pooled
-from biorag.answering.readers.likelihood import open_likelihood_reader
+from biorag.answering.readers.generators import open_likelihood_reader
 from biorag.answering.readers.windows import EvidenceWindows
 from biorag.benchmarks.significance import wilson
 from biorag.corpus.claims import read_claims

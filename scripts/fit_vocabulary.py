@@ -23,8 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
-from biorag.answering.guards.lexicon import rarity
-from biorag.answering.guards.words import stems
+from biorag.answering.guards.words import rarity, stems
 from biorag.answering.vocabulary import LONGEST, key_of
 
 CORPORA = (

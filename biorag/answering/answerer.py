@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from biorag.answering.certainty import CertaintyModel, certainty_features, certainty_model
+from biorag.answering.certainty import CertaintyModel, certainty_features, certainty_model, missing_words
 from biorag.answering.extract import SHORT, Extractor, ScoredSentences, extracted
 from biorag.answering.extract import chosen as chosen_sentences
 from biorag.answering.guards.checker import Checker
@@ -16,7 +16,6 @@ from biorag.answering.kinds import kind_of, lacks_number
 from biorag.answering.options import by_evidence
 from biorag.answering.polar import POLAR, polar_evidence
 from biorag.answering.replies import chosen, fault_of, written
-from biorag.answering.subject import missing_words
 from biorag.errors import BadInputError, UsageError, check_name
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template, schema_for

@@ -6,6 +6,7 @@ that one set of coefficients holds for all. `scripts/fit_certainty.py` fits `cer
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,15 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biorag.answering.extract import ScoredSentences
-from biorag.answering.guards.lexicon import rarity
-from biorag.answering.guards.words import stems
+from biorag.answering.guards.words import rarity, stems
 from biorag.answering.kinds import lacks_number
-from biorag.answering.subject import missing_words
 from biorag.types import Certainty, Hit
 from biorag.utils.parsing import parsed
 
 HITS = 5  # hits that are looked at
 TELLING = 0.6  # rarity of a word without which hits are hardly an answer
+LONGEST_ABBREVIATION = 6  # letters
+_PART = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 KNOWN = {True: "matched", False: "words"}  # what is known of hits: how near they come, or their words alone
 FEATURES = (
     "rank_best",  # 1 / rank of the best sentence's hit
@@ -109,3 +111,22 @@ def _coverage(asked: Sequence[str], texts: Sequence[str]) -> float:
     held = {stem for text in texts for stem in stems(text)}
     total = sum(map(rarity, asked))
     return sum(rarity(stem) for stem in asked if stem in held) / total if total else 1.0
+
+
+def missing_words(question: str, texts: Sequence[str]) -> dict[str, float]:
+    """Return the words of a question that no text holds, as they are written, with their rarity, 0 to 1.
+
+    A short word is held by words in sequence of which it has the initials, "ACE" by "angiotensin-converting enzyme",
+    a long one by its parts, "heatshock" by "heat shock".
+    """
+    lower = [text.lower() for text in texts]
+    joined = " ".join("".join(_PART.findall(text)) for text in lower)
+    initials = " ".join("".join(word[0] for word in _PART.findall(text)) for text in lower)
+    held = {stem for text in texts for stem in stems(text)}
+    return {
+        match[0]: max(map(rarity, own))
+        for match in _WORD.finditer(question)
+        if (own := stems(match[0]))
+        and held.isdisjoint(own)
+        and match[0].lower() not in (initials if len(match[0]) <= LONGEST_ABBREVIATION else joined)
+    }

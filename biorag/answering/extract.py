@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from biorag.answering.guards.checker import citation_of
+from biorag.answering.guards.words import rarity, stems
 from biorag.answering.kinds import lacks_number
 from biorag.answering.sections import labelled_sentences, pattern
 from biorag.answering.sentence_matching import EvidenceSentence, late_interaction
-from biorag.answering.subject import off_topic
 from biorag.corpus.sentences import terms
 from biorag.types import (
     EXTRACT,
@@ -41,6 +41,7 @@ CONCLUSION, AIM, QUESTION, HEADING = 0.1, -0.2, -0.3, -0.3  # of sentences of su
 LEANING = -0.2  # of a sentence that points at something said before it
 TITLE = -0.3  # of a title, which is shown where nothing else is
 NUMBERLESS = -0.2  # of a sentence without a number where one is asked for
+RARE = 0.65  # rarity of a word of the question from which it can be its subject
 OFF_TOPIC = -0.3  # of a sentence in a snippet without the question's subject
 COMPLEMENT = 0.3  # for a further sentence, weight of the question's words that those before it lack
 READ = 12  # sentences that the reader reads
@@ -130,6 +131,34 @@ def features(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence
         scores[index] += TITLE * (row.text == hits[row.n - 1].snippet.title)
         scores[index] += NUMBERLESS * lacks_number(question, row.text)
     return scores + OFF_TOPIC * off_topic(question, hits, rows)
+
+
+def off_topic(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentence]) -> Vectors:
+    """Return which sentences are about something else than the question, 1 or 0, (sentences,).
+
+    Neither they nor the sentences before them name its subject, the rarest of its words that a hit holds, and their
+    snippets do not either, or only in passing: not in the title nor in the first sentence.
+    """
+    subject = _subject(question, hits)
+    named = [_names(subject, row.text) for row in rows]
+    opening = {row.n: index for index, row in reversed(list(enumerate(rows)))}
+    about = {n: named[index] or _names(subject, rows[index].title) for n, index in opening.items()}
+    others = (
+        not (about[row.n] or named[index] or (index > opening[row.n] and named[index - 1]))
+        for index, row in enumerate(rows)
+    )
+    return np.fromiter(others, np.float32, len(rows))
+
+
+def _subject(question: str, hits: Sequence[Hit]) -> str | None:
+    """Return the rarest word of the question that any of the snippets holds, if it is rare."""
+    asked = sorted({stem for stem in stems(question) if rarity(stem) >= RARE}, key=lambda stem: (-rarity(stem), stem))
+    held = {stem for hit in hits for stem in stems(hit.snippet.contents)}
+    return next((stem for stem in asked if stem in held), None)
+
+
+def _names(subject: str | None, text: str) -> bool:
+    return subject is None or subject in stems(text)
 
 
 def _kind(row: EvidenceSentence) -> float:

@@ -13,8 +13,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from biorag.answering.guards.lexicon import units
-from biorag.answering.guards.words import stems
+from biorag.answering.guards.words import stems, units
 from biorag.errors import BadInputError, MissingError
 from biorag.types import Hit
 from biorag.utils.parsing import read_regular

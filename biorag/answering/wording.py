@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from biorag.answering.guards.lexicon import rarity
-from biorag.answering.guards.words import is_symbol, stems
+from biorag.answering.guards.words import is_symbol, rarity, stems
 from biorag.types import Hit
 from biorag.utils.parsing import packaged_toml
 

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from biorag.api.results import VerdictResult, read_by
+from biorag.api.answer_text import read_by
+from biorag.api.results import VerdictResult
 from biorag.api.session import Session, conditions
 from biorag.corpus.claims import ClaimRow
 from biorag.engine import load_checker

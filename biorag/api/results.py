@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, overload
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from biorag.api.answer_text import cited_numbers, lead_of, mark_of, paragraphs
+from biorag.corpus.sentences import matches, terms
 from biorag.errors import MissingError, unknown_name
-from biorag.references.formats import plain
+from biorag.references.facts import Facts, facts_of
+from biorag.references.formats import citation, plain
+from biorag.references.reference import reference_of
 from biorag.registries import OUTPUTS, TERMINAL, WEIGHINGS, OutputKind
-from biorag.types import EXTRACT, LABEL_OF, MAY, Answer, CheckedSentence, EvidenceSpan, Hit, Reader, Snippet, Verdict
+from biorag.types import Answer, CheckedSentence, Citation, EvidenceSpan, Hit, Snippet, Verdict
 from biorag.utils.registry import Registry
 from biorag.utils.text import showable
 
@@ -19,26 +21,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from biorag.answering.weighing import Weighing
-    from biorag.references.facts import Facts
 
+DIGITS = 6  # of scores and probabilities: the last ones differ with how vectors lie in memory
 T = TypeVar("T")
-CERTAIN = 0.95  # a reader's probability of a verdict, from which on marks leave it out
-
-
-class Tone(StrEnum):
-    """Whether a line is good news."""
-
-    PLAIN = "plain"
-    GOOD = "good"
-    DOUBTFUL = "doubtful"
-    BAD = "bad"
-
-
-class VerdictLine(NamedTuple):
-    """A line and its tone."""
-
-    text: str
-    tone: Tone
 
 
 class _Items(Sequence[T]):
@@ -46,19 +31,11 @@ class _Items(Sequence[T]):
 
     _field: ClassVar[str]
 
-    @property
-    def _items(self) -> tuple[T, ...]:
-        return tuple(getattr(self, self._field))
-
     def __len__(self) -> int:
-        return len(self._items)
+        return len(getattr(self, self._field))
 
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
-    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
-        return self._items[index]
+    def __getitem__(self, index: Any) -> Any:
+        return getattr(self, self._field)[index]
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,9 +57,7 @@ class SearchResult(_Items[Hit]):
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `biorag search --json` prints."""
-        from biorag.api.json_views import hit_json
-
-        hits = [hit_json(hit) for hit in self.hits]
+        hits = [_hit_json(hit) for hit in self.hits]
         return {"query": self.query, "mode": self.mode, "hits": hits, "timings_ms": self.timings_ms}
 
     def to_pandas(self) -> DataFrame:
@@ -132,9 +107,31 @@ class AnswerResult(Answer):
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `biorag ask --json` prints."""
-        from biorag.api.json_views import answer_json
-
-        return answer_json(self, self.models)
+        probability = self.evidence_probability
+        return {
+            "question": self.question.text,
+            "options": dict(self.question.options),
+            "kind": self.kind,
+            "short_answer": self.short_answer,
+            "items": [{"text": item.text, "citations": list(item.citations)} for item in self.items],
+            "answer": self.text,
+            "choice": self.choice,
+            "reasoning": self.reasoning,
+            "relevant_context": self.relevant_context,
+            "citations": [_citation_json(citation, self) for citation in self.citations],
+            "hits": [_hit_json(hit) for hit in self.hits],
+            "models": dict(self.models),
+            "parsed": self.parsed,
+            "option_logprobs": dict(self.option_logprobs),
+            "supplied": self.supplied,
+            "notes": list(self.notes),
+            "timings_ms": dict(self.timings_ms),
+            "answerer": self.answerer,
+            "certainty": self.certainty,
+            "abstained": self.abstained,
+            "evidence_probability": None if probability is None else round(probability, DIGITS),
+            "sentences": [_sentence_json(sentence) for sentence in self.sentences],
+        }
 
     def to_pandas(self) -> DataFrame:
         """Return the evidence as `SearchResult.to_pandas` does."""
@@ -176,11 +173,8 @@ class SnippetResult(_Items[Snippet]):
 
     def to_json(self, mark: str = "") -> dict[str, Any]:
         """Return the JSON that `biorag show --json` prints, with the places of the words of `mark`."""
-        from biorag.api.json_views import snippet_json
-        from biorag.corpus.sentences import terms
-
         words = terms(mark)
-        shown = [snippet_json(snippet, facts, words) for snippet, facts in zip(self.snippets, self.facts, strict=True)]
+        shown = [_snippet_json(snippet, facts, words) for snippet, facts in zip(self.snippets, self.facts, strict=True)]
         return {"index": self.index_name, "snippets": shown}
 
     def to(self, format: str) -> str:
@@ -216,15 +210,17 @@ class VerdictResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `biorag verify --json` prints."""
-        from biorag.api.json_views import basis_json
-
-        evidence = [
-            {"id": span.id, "pmid": span.pmid, "quote": span.quote, "verdict": span.verdict.value}
-            for span in self.evidence
-        ]
-        decided = basis_json(self.checked)
-        near = {"nearest": {"id": self.nearest.id, "quote": self.nearest.quote}} if self.nearest else {}
-        return {"claim": self.checked.text, "verdict": self.verdict, "evidence": evidence, **near, **decided}
+        nearest = {"nearest": {"id": self.nearest.id, "quote": self.nearest.quote}} if self.nearest else {}
+        return {
+            "claim": self.checked.text,
+            "verdict": self.verdict,
+            "evidence": [
+                {"id": span.id, "pmid": span.pmid, "quote": span.quote, "verdict": span.verdict.value}
+                for span in self.evidence
+            ],
+            **nearest,
+            **_basis_json(self.checked),
+        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -245,7 +241,7 @@ class WeighResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `biorag weigh --json` prints."""
-        from biorag.api.json_views import weighing_json
+        from biorag.api.weighings import weighing_json
 
         return {**weighing_json(self.weighing), "timings_ms": self.timings_ms}
 
@@ -255,119 +251,6 @@ class WeighResult:
 
     def _repr_markdown_(self) -> str:
         return self.to("md")
-
-
-def verdict_line(answer: Answer) -> VerdictLine | None:
-    """Return the line that says how the evidence supports an answer; None for an answer without sentences."""
-    if answer.question.options and not answer.choice and answer.reply:
-        return VerdictLine("Answer: the model's reply names no option", Tone.BAD)
-    if not answer.sentences:
-        return None
-    judged = answer.sentences[:1] if answer.choice else answer.sentences
-    numbers = sorted({n for sentence in judged for n in sentence.citations})
-    by = f" by {', '.join(f'[{n}]' for n in numbers)}" if numbers else ""
-    if answer.answerer == EXTRACT and not answer.choice:
-        count = len(judged)
-        sentences = "sentence" if count == 1 else "sentences"
-        return VerdictLine(f"Extract: {count} {sentences} of the evidence, verbatim", Tone.PLAIN)
-    line, tone = _verdict_of(judged, by)
-    if answer.answerer == EXTRACT:
-        confirmed = judged[0].verdict is not Verdict.UNSUPPORTED
-        line = f"Chosen by the evidence alone: {line[0].lower() + line[1:]}" if confirmed else CHOSEN
-    return VerdictLine(line, tone)
-
-
-def _verdict_of(sentences: Sequence[CheckedSentence], by: str) -> VerdictLine:
-    counts = {kind: sum(sentence.verdict is kind for sentence in sentences) for kind in Verdict}
-    total, supported, unsure = len(sentences), counts[Verdict.SUPPORTED], counts[Verdict.UNSURE]
-    by_reader = any(one.basis == "reader" for one in sentences if one.verdict is Verdict.SUPPORTED)
-    said = "supported" if by_reader else "stated"
-    if counts[Verdict.CONTRADICTED]:
-        first = next(sentence for sentence in sentences if sentence.verdict is Verdict.CONTRADICTED)
-        line = said_of(first).capitalize()
-        if total > 1:
-            line = f"{counts[Verdict.CONTRADICTED]} of {total} sentences {said_of(first)}"
-        return VerdictLine(f"{line}, {supported} {said}{by}" if supported else line, Tone.BAD)
-    if supported == total:
-        return VerdictLine(f"{said.capitalize()}{by}", Tone.GOOD)
-    if supported:
-        line = f"{supported} of {total} sentences {said}{by}"
-        return VerdictLine(f"{line}, {unsure} not sure" if unsure else line, Tone.DOUBTFUL)
-    if unsure:
-        this = "this" if total == 1 else f"{unsure} of {total} sentences"
-        return VerdictLine(f"Not sure whether the evidence says {this}", Tone.DOUBTFUL)
-    return VerdictLine(said_of(sentences[0]).capitalize(), Tone.DOUBTFUL)
-
-
-CHOSEN = "Chosen, not confirmed: no sentence states it"
-LEADS = {"yes": "Yes.", "no": "No."}
-
-
-def lead_of(answer: Answer) -> str:
-    """Return what an extract begins with: a trusted reader's yes or no, or that it may be an answer; else "".
-
-    What a generator wrote begins with it already.
-    """
-    if answer.answerer != EXTRACT or answer.choice:
-        return ""
-    return MAY if answer.certainty == "may" and answer.sentences else LEADS.get(answer.short_answer, "")
-
-
-def said_of(sentence: CheckedSentence) -> str:
-    """Return what is established of a sentence, by its words or by a reader: "stated", "differs", "contradicted"."""
-    if sentence.verdict is Verdict.UNSURE:
-        return "not sure"
-    if sentence.basis == "reader":
-        return sentence.verdict.value
-    if sentence.difference:
-        return "differs"
-    return "stated" if sentence.verdict is Verdict.SUPPORTED else "not stated in these words"
-
-
-def difference_line(sentence: CheckedSentence) -> str:
-    """Return "[2] says 12 %, not 21 %" of a sentence from which the evidence differs; "" of any other."""
-    numbers = ", ".join(f"[{n}]" for n in dict.fromkeys(span.n for span in sentence.evidence))
-    return f"{numbers or 'the evidence'} says {sentence.difference}" if sentence.difference else ""
-
-
-def paragraphs(answer: Answer) -> list[list[CheckedSentence]]:
-    """Return the sentences of an answer as they are shown: of a list of evidence, those of each snippet apart."""
-    if answer.kind != "list" or answer.answerer != EXTRACT:
-        return [list(answer.sentences)] if answer.sentences else []
-    return [list(group) for _, group in itertools.groupby(answer.sentences, lambda sentence: sentence.citations)]
-
-
-def mark_of(sentence: CheckedSentence) -> str:
-    """Return the mark after a sentence: its verdict, unless it is supported, and how sure a reader is of it.
-
-    Of a sentence that the reader is not sure of it is the probability of what it leans to.
-    """
-    mark, label = said_of(sentence), LABEL_OF[sentence.verdict]
-    probability = sentence.probability.get(label, 1.0) if sentence.basis == "reader" else 1.0
-    if sentence.verdict is Verdict.UNSURE and sentence.probability:
-        leaning = max((Verdict.SUPPORTED, Verdict.CONTRADICTED), key=lambda kind: sentence.probability[LABEL_OF[kind]])
-        mark += f": {percent(sentence.probability[LABEL_OF[leaning]])} {leaning.value}"
-    elif probability < CERTAIN:
-        mark += f", {percent(probability)}"
-    elif sentence.verdict is Verdict.SUPPORTED:
-        return ""
-    return f" [{mark}]"
-
-
-def otherwise_line(sentence: CheckedSentence) -> str:
-    """Return "2 studies say otherwise than" of a sentence that others support."""
-    count = len(sentence.otherwise)
-    return f"{count} {'study says' if count == 1 else 'studies say'} otherwise than"
-
-
-def percent(probability: float) -> str:
-    """Return a probability as "83 %"."""
-    return f"{100 * probability:.0f} %"
-
-
-def cited_numbers(sentence: CheckedSentence) -> str:
-    """Return the numbers of the hits that a sentence cites, in brackets after a space; empty for none."""
-    return f" [{', '.join(map(str, sentence.citations))}]" if sentence.citations else ""
 
 
 def written(format: str, result: Sequence[Hit] | Weighing, kinds: Registry[OutputKind] = OUTPUTS) -> str:
@@ -401,10 +284,69 @@ def _frame(hits: Sequence[Hit]) -> DataFrame:
     return DataFrame(rows, columns=None if rows else ["rank", "score", "id", "pmid", "title", "content"])
 
 
-def read_by(reader: Reader | None) -> str:
-    """Return whose words a reader's verdicts are, how often they were right, and their cost; "" where none count."""
-    if reader is None or min(reader.trust.supports, reader.trust.contradicts, reader.trust.polar) > 1:
-        return ""
-    measured = reader.trust.precision
-    right = f", right {measured:.0%} of the time where it was measured" if measured else ""
-    return f"read by {reader.name}{right}" + (f" ({reader.spent})" if reader.spent else "")
+def _hit_json(hit: Hit) -> dict[str, Any]:
+    """Return the JSON of a hit."""
+    snippet = hit.snippet
+    return {
+        "rank": hit.rank,
+        "id": snippet.id,
+        "pmid": snippet.pmid,
+        "title": snippet.title,
+        "content": snippet.content,
+        "score": round(hit.score, DIGITS),
+        **_optional(snippet.location, snippet.retracted),
+        "metadata": dict(snippet.metadata),
+        "facts": facts_of(snippet).to_json(),
+    }
+
+
+def _basis_json(checked: CheckedSentence) -> dict[str, Any]:
+    """Return what a verdict rests on, what differs, and a reader's probability of each label, if one was asked."""
+    rounded = {label: round(value, DIGITS) for label, value in checked.probability.items()}
+    return {
+        "basis": checked.basis,
+        **({"difference": checked.difference} if checked.difference else {}),
+        **({"probability": rounded} if rounded else {}),
+    }
+
+
+def _sentence_json(sentence: CheckedSentence) -> dict[str, Any]:
+    otherwise = [
+        {"id": study.id, "pmid": study.pmid, "quote": study.quote, "probability": round(study.probability, DIGITS)}
+        for study in sentence.otherwise
+    ]
+    return {
+        "text": sentence.text,
+        "verdict": sentence.verdict.value,
+        "citations": list(sentence.citations),
+        "evidence": [{"id": span.id, "quote": span.quote} for span in sentence.evidence],
+        **_basis_json(sentence),
+        **({"otherwise": otherwise} if otherwise else {}),
+    }
+
+
+def _citation_json(citation: Citation, answer: Answer) -> dict[str, Any]:
+    fields = {**asdict(citation), "score": round(citation.score, DIGITS)}
+    retracted, location = fields.pop("retracted"), fields.pop("location")
+    metadata = next((hit.snippet.metadata for hit in answer.hits if hit.rank == citation.n), {})
+    return {**fields, **_optional(location, retracted), "metadata": dict(metadata)}
+
+
+def _optional(location: str, retracted: bool) -> dict[str, Any]:
+    return ({"location": location} if location else {}) | ({"retracted": True} if retracted else {})
+
+
+def _snippet_json(snippet: Snippet, facts: Facts, words: set[str]) -> dict[str, Any]:
+    """Return the JSON of a whole snippet with its reference; `marks` are the spans of these words in the content."""
+    reference = reference_of(snippet)
+    return {
+        "id": snippet.id,
+        "pmid": snippet.pmid,
+        "title": snippet.title,
+        "content": snippet.content,
+        "metadata": dict(snippet.metadata),
+        "facts": facts.to_json(),
+        "reference": citation(reference),
+        "url": reference.url or None,
+        "marks": [list(span) for span in matches(snippet.content, words)],
+    }

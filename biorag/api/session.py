@@ -8,19 +8,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
-from pathlib import Path
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from weakref import WeakValueDictionary, finalize
 
-from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult, WeighResult, read_by
+from biorag.api.answer_text import read_by
+from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult, WeighResult
 from biorag.engine import OpenIndex, load_checker, load_models, open_stored
 from biorag.errors import MissingError, UsageError, check_name
 from biorag.generators.source import generator_source, load_generator
 from biorag.indexes.reading import named_snippets
 from biorag.indexes.store import Store, check_settings
-from biorag.registries import PARTS, generator_of
+from biorag.registries import generator_of
 from biorag.retrieval.filters import parse_filters
 from biorag.retrieval.retriever import Ranking, Stopwatch
 from biorag.settings.settings import Settings
@@ -31,7 +30,6 @@ from biorag.types import (
     Generator,
     Hit,
     Index,
-    Progress,
     Question,
     Reader,
     Snippet,
@@ -39,15 +37,12 @@ from biorag.types import (
     Verdict,
     Where,
 )
-from biorag.utils.progress import silent
 from biorag.utils.text import is_whole
 
 if TYPE_CHECKING:
     from biorag.answering.guards.checker import Checker
     from biorag.api.word_matching import WordMatch
-    from biorag.indexes.fields import FieldCount
     from biorag.indexes.manifest import Manifest
-    from biorag.indexes.overview import Overview
     from biorag.models.text_encoder import TextEncoder
 
 Filter = str | Iterable[str]
@@ -182,9 +177,8 @@ class Session:
         Raises `UsageError` if the query is blank, or a filter or a setting is wrong.
         """
         check_text(query)
-        where, models = conditions(filter, exclude_pmid), self._models(**changes)
-        with self._opened_index():
-            (ranking,) = models.retriever.search_all([query], wheres=[models.checked(where)])
+        models = self._models(**changes)
+        (ranking,) = self._ranked([query], models, conditions(filter, exclude_pmid))
         return SearchResult(query, models.settings.retrieval.mode, ranking.hits, ranking.timings_ms)
 
     def ask(
@@ -290,17 +284,16 @@ class Session:
         from biorag.answering.weighing import STUDIES, weigh
 
         check_claim(claim)
-        where, models = conditions(filter, exclude_pmid), self._models(**changes)
+        models = self._models(**changes)
         retrieval = models.settings.retrieval
         most = retrieval.k if "k" in retrieval.model_fields_set else STUDIES
-        with self._opened_index():
-            (ranking,) = models.retriever.search_all([claim], most, [models.checked(where)])
+        (ranking,) = self._ranked([claim], models, conditions(filter, exclude_pmid), most)
         watch = Stopwatch()
         with watch.stage("judge"):
             weighing = weigh(claim, ranking.hits, self.stances, most)
         searched = round(ranking.timings_ms["total"], 3)
         timings = {"search": searched, **watch.ms, "total": round(searched + watch.ms["judge"], 3)}
-        return WeighResult(replace(weighing, excluded=tuple(exclude_pmid)), timings)
+        return WeighResult(weighing, timings)
 
     def stances(self, claim: str, snippets: Sequence[Snippet]) -> list[Stance]:
         """Return whether each snippet supports or contradicts a claim, how surely, and by what quote."""
@@ -321,10 +314,7 @@ class Session:
         check_text(*searched)
         rankings: Iterator[Ranking] = iter(())
         if searched:
-            where, models = conditions(filter, exclude_pmid), self._models()
-            with self._opened_index():
-                wheres = [models.checked(where)] * len(searched)
-                rankings = iter(models.retriever.search_all(searched, wheres=wheres))
+            rankings = iter(self._ranked(searched, self._models(), conditions(filter, exclude_pmid)))
 
         def evidence(snippet: Snippet | str | None) -> Sequence[Snippet]:
             if isinstance(snippet, Snippet):
@@ -332,22 +322,6 @@ class Session:
             return self._named(snippet) if snippet else [hit.snippet for hit in next(rankings).hits]
 
         return [VerdictResult(self._checker.check_claim(claim, evidence(snippet))) for claim, snippet in claims]
-
-    def check(
-        self,
-        file: str | Path,
-        *,
-        references: Sequence[Path] = (),
-        enrich: str | None = None,
-        progress: Progress = silent,
-    ) -> Any:
-        """Check whether a manuscript's citations hold, as `biorag check` does; return its `CheckReport`.
-
-        `references` are files of references in place of those beside the manuscript; `enrich` names the service that
-        is asked for references which the index lacks. Raises `BadInputError` if a file cannot be read or cites nothing,
-        `MissingError` if it is not there, `OfflineError` if a service is asked in offline mode.
-        """
-        return PARTS["check manuscript"].load()(self, Path(file), references, enrich, progress)
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of verdicts, besides claims and filters."""
@@ -370,27 +344,19 @@ class Session:
             return [[] for _ in hits]
         return word_matches(question, [hit.snippet.contents for hit in hits], encoder)
 
-    def overview(self) -> Overview:
-        """Return how much the index holds, of what, and questions to it."""
-        from biorag.indexes.overview import overview
-
-        with self._opened_index():
-            return overview(self._manifest, self._index)
-
-    def fields(self) -> list[FieldCount]:
-        """Return the fields of the first snippets, with their commonest values."""
-        from biorag.indexes.fields import SAMPLE, field_counts
-        from biorag.indexes.reading import stored_snippets
-
-        with self._opened_index():
-            return field_counts(islice(stored_snippets(self._index), SAMPLE))
-
     def info(self) -> dict[str, Any]:
         """Return the facts of the index, as `biorag indexes show NAME --json` prints them."""
         from biorag.indexes.reading import index_facts
 
         with self._opened_index():
             return index_facts(Store(self.settings), self._manifest, self._index)
+
+    def _ranked(
+        self, queries: Sequence[str], models: OpenIndex, where: Where, most: int | None = None
+    ) -> Sequence[Ranking]:
+        """Return the ranking of each query among the snippets that fulfil `where`."""
+        with self._opened_index():
+            return models.retriever.search_all(queries, most, [models.checked(where)] * len(queries))
 
     @cached_property
     def _checker(self) -> Checker:

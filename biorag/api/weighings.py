@@ -1,20 +1,18 @@
-"""A weighing as Markdown, CSV, and a line of a run of TREC's BioGen track."""
+"""A weighing as JSON, Markdown and CSV, and the lines that tell of a study."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from biorag.answering.weighing import COLUMNS
-from biorag.api.json_views import study_json
+from biorag.api.results import DIGITS
 from biorag.references.formats import cell, plain, separated
-from biorag.references.reference import source_line
+from biorag.references.reference import source_line, study_types
 
 if TYPE_CHECKING:
     from biorag.answering.weighing import Study, Weighing
 
 NOT_STATED = "not stated"
-MOST_CITED = 3  # PMIDs of either side in the track's runs
 FIELDS = (
     *("id", "pmid", "title", "author", "year", "type", "participants", "effect", "retracted"),
     *("quote", "probability", "basis", "leaning", "location"),
@@ -67,29 +65,35 @@ def comma_separated(weighing: Weighing) -> str:
     return separated(["column", *FIELDS], rows)
 
 
-def trec_biogen(weighing: Weighing) -> str:
-    """Return a line of a run of task A of the TREC 2025 BioGen track, the claim being the one sentence of an answer.
+def weighing_json(weighing: Weighing) -> dict[str, Any]:
+    """Return the JSON of a weighing: the columns, and how many studies stand in each."""
+    return {
+        "claim": weighing.claim,
+        "searched": weighing.searched,
+        "counts": weighing.counts,
+        **{name: [study_json(study) for study in studies] for name, studies in weighing.columns.items()},
+    }
 
-    What was left out of the search by its PMID is what the answer cites already. The track's own ids are to be filled
-    in: https://trec-biogen.github.io/docs/
-    """
-    cited = {
-        name: [str(one.snippet.pmid) for one in studies if one.snippet.pmid and not one.snippet.retracted][:MOST_CITED]
-        for name, studies in weighing.columns.items()
+
+def study_json(study: Study) -> dict[str, Any]:
+    """Return the JSON of a study that stands in a column; null for what is not stated."""
+    snippet, reference, people = study.snippet, study.reference, study.participants
+    return {
+        "id": snippet.id,
+        "pmid": snippet.pmid,
+        "title": snippet.title,
+        "author": reference.authors[0].name if reference.authors else None,
+        "year": reference.date[0] if reference.date else None,
+        "type": ", ".join(study_types(reference.types)) or None,
+        "participants": people._asdict() if people else None,
+        "effect": study.effect,
+        "retracted": snippet.retracted,
+        "quote": study.stance.quote,
+        "probability": round(study.stance.probability, DIGITS),
+        "basis": study.stance.basis,
+        "leaning": COLUMNS[study.stance.leaning] if study.stance.leaning else None,
+        "location": snippet.location or None,
     }
-    metadata = {
-        "team_id": "biorag",
-        "run_id": "biorag-weigh",
-        "qa_id": "",
-        "question": "",
-        "existing_supported_citations": list(map(str, weighing.excluded)),
-    }
-    sentence = {
-        "text": weighing.claim,
-        "supported_citations": cited["supporting"],
-        "contradicted_citations": cited["opposing"],
-    }
-    return json.dumps({"metadata": metadata, "answer": [sentence]}, ensure_ascii=False) + "\n"
 
 
 def _item(study: Study) -> str:

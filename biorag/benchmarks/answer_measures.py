@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from biorag.answering.guards.lexicon import lexicon, rarity
-from biorag.answering.guards.words import stems
+from biorag.answering.guards.words import lexicon, rarity, stems
 
 LONGEST_FACTOID = 5  # names of a factoid answer that count
 SKIP = 4  # words that may stand between the two of a skip-bigram

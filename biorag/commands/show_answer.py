@@ -9,19 +9,10 @@ from contextlib import contextmanager
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
-from rich.table import Table
 from rich.text import Text
 
-from biorag.api.results import (
-    SnippetResult,
-    Tone,
-    cited_numbers,
-    lead_of,
-    mark_of,
-    otherwise_line,
-    paragraphs,
-    verdict_line,
-)
+from biorag.api.answer_text import Tone, cited_numbers, lead_of, mark_of, otherwise_line, paragraphs, verdict_line
+from biorag.api.results import SnippetResult
 from biorag.commands import show
 from biorag.corpus.sentences import best_sentence, matches, terms
 from biorag.references.facts import Facts
@@ -91,11 +82,7 @@ def answer(answer: Answer) -> None:
     if answer.hits:
         show.out.print()
         cited = frozenset(citation.n for citation in answer.citations)
-        if show.out.is_terminal:
-            for hit in answer.hits:
-                _short_evidence(hit, "*" if hit.rank in cited else " ")
-        else:
-            evidence_table(f"{answer.question.text} {answer.text}", answer.hits, cited)
+        evidence(f"{answer.question.text} {answer.text}", answer.hits, cited, quoted=False)
     _notes(answer)
 
 
@@ -170,7 +157,20 @@ def _sources(answer: Answer) -> Iterator[Text]:
             yield Text.assemble((f"[{citation.n}] ", "bold"), quote, (showable(source), "dim"), mark)
 
 
-def _short_evidence(hit: Hit, star: str) -> None:
+def evidence(query: str, hits: Sequence[Hit], cited: frozenset[int] = frozenset(), quoted: bool = True) -> None:
+    """Print hits with rank, PMID or id (a link), title and score; with `quoted` the sentence that matches best, too."""
+    target = terms(query)
+    if not show.out.is_terminal:
+        columns = ["#", "Source", "Score", "Title", "Reference", "Sentence"]
+        show.table("Evidence", columns, [_cells(hit, target, cited) for hit in hits])
+        return
+    for hit in hits:
+        _hit(hit, "*" if hit.rank in cited else " ")
+        if quoted:
+            show.out.print(_marked(best_sentence(hit.snippet.content, target), target, mark="yellow"))
+
+
+def _hit(hit: Hit, star: str) -> None:
     """Print a hit in one or two lines that fit the terminal."""
     title = showable(hit.snippet.title or hit.snippet.content)
     location = (f", {showable(hit.snippet.location)}" if hit.snippet.location else "", "dim")
@@ -181,22 +181,6 @@ def _short_evidence(hit: Hit, star: str) -> None:
     for line in lines:
         line.truncate(show.out.width, overflow="ellipsis")
         show.out.print(line, no_wrap=True)
-
-
-def evidence_table(query: str, hits: Sequence[Hit], cited: frozenset[int] = frozenset()) -> None:
-    """Print hits with rank, PMID or id (a link), title, score and the best-matching sentence, terms marked."""
-    target = terms(query)
-    if not show.out.is_terminal:
-        columns = ["#", "Source", "Score", "Title", "Reference", "Sentence"]
-        show.table("Evidence", columns, [_cells(hit, target, cited) for hit in hits])
-        return
-    shown = Table(title="Evidence", title_justify="left", header_style="bold", show_lines=True)
-    for column, justify in (("#", "right"), ("Source", "right"), ("Snippet", "left"), ("Score", "right")):
-        shown.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for hit in hits:
-        rank = Text(f"{hit.rank}{'*' if hit.rank in cited else ''}", style="bold" if hit.rank in cited else "")
-        shown.add_row(rank, _pmid(hit), _snippet(hit, target), Text(f"{hit.score:.3f}"))
-    show.out.print(shown)
 
 
 def _cells(hit: Hit, target: set[str], cited: frozenset[int]) -> list[object]:
@@ -223,16 +207,6 @@ def _warnings(snippet: Snippet) -> Text:
 def _source(snippet: Snippet) -> Text:
     """Return first author, year, journal and publication types in one line; empty if none is known."""
     return Text(showable(source_line(reference_of(snippet))), style="dim")
-
-
-def _snippet(hit: Hit, target: set[str]) -> Text:
-    shown = _warnings(hit.snippet)
-    if hit.snippet.title:
-        shown.append(showable(hit.snippet.title), style="bold")
-        shown.append(f", {showable(hit.snippet.location)}" if hit.snippet.location else "", style="dim").append("\n")
-    if origin := _source(hit.snippet):
-        shown.append_text(origin).append("\n")
-    return shown.append_text(_marked(best_sentence(hit.snippet.content, target), target, mark="yellow"))
 
 
 def snippets(result: SnippetResult, words: set[str]) -> None:

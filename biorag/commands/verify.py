@@ -98,7 +98,7 @@ def verify(
 
 
 def _print(judged: VerdictResult) -> None:
-    from biorag.api.results import difference_line, percent, said_of
+    from biorag.api.answer_text import difference_line, percent, said_of
 
     checked, nearest, wraps = judged.checked, judged.nearest, not show.out.is_terminal
     numbers = ", ".join(f"[{n}]" for n in dict.fromkeys(span.n for span in checked.evidence))

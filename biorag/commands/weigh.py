@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
@@ -20,7 +17,6 @@ from biorag.utils.text import showable
 if TYPE_CHECKING:
     from biorag.answering.weighing import Study, Weighing
 
-WIDE = 100  # characters of a terminal from which on the columns stand side by side
 STYLES = {"supporting": "bold green", "opposing": "bold red", "unsure": "bold cyan"}
 Output = Annotated[str, Option("--format", help=f"{WEIGHINGS.listed()}.", **choices(WEIGHINGS))]
 
@@ -33,7 +29,7 @@ def weigh(
     output: Output = TERMINAL,
     as_json: options.Json = False,
 ) -> None:
-    """Show the studies that support a claim beside those that oppose it, each with its quote.
+    """Show the studies that support a claim, and those that oppose it, each with its quote.
 
     The claim is searched for; of the first 50 studies, or -k of them, each is read beside it. They are counted, never
     averaged; retracted ones are shown and not counted. Without a trusted --reader, those that state the claim support
@@ -63,31 +59,18 @@ def weigh(
 
 
 def _print(weighing: Weighing) -> None:
-    """Print the columns, side by side where the terminal is wide enough, what is not sure below them."""
+    """Print how many studies stand in each column, and the columns."""
     from biorag.api.weighings import HEADINGS, counts_line
 
     show.out.print(Text(counts_line(weighing), style="bold"), soft_wrap=True)
-    columns = {
-        name: [Text(f"{HEADINGS[name]}: {weighing.counts[name]}", STYLES[name]), *map(_study, studies)]
-        for name, studies in weighing.columns.items()
-        if studies or name != "unsure"
-    }
-    if weighing.supporting and weighing.opposing and show.out.is_terminal and show.out.width >= WIDE:
-        beside = Table.grid(expand=True, padding=(0, 2))
-        beside.add_column(ratio=1)
-        beside.add_column(ratio=1)
-        beside.add_row(*(Group(*_spaced(columns.pop(name))) for name in ("supporting", "opposing")))
-        show.out.print(beside)
-    for lines in columns.values():
-        show.out.print(Group(*_spaced(lines)), soft_wrap=not show.out.is_terminal)
+    for name, studies in weighing.columns.items():
+        if studies or name != "unsure":
+            show.out.print(Text(f"{HEADINGS[name]}: {weighing.counts[name]}", STYLES[name]))
+        for study in studies:
+            show.out.print(Text("\n").append_text(_study(study)), soft_wrap=not show.out.is_terminal)
+        show.out.print()
     if not any(weighing.columns.values()):
         show.err.print("No study at hand supports or opposes this: read them with 'biorag search', or try other words.")
-
-
-def _spaced(lines: list[Text]) -> Iterator[Text]:
-    for line in lines:
-        yield line
-        yield Text()
 
 
 def _study(study: Study) -> Text:

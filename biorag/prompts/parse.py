@@ -66,32 +66,22 @@ def _first_object(text: str) -> dict[str, Any]:
     return {}
 
 
-@dataclass(frozen=True, slots=True)
-class CitedNumber:
-    """A citation as the model gave it: a document number, and a quote where its template asks for one."""
+def cited_numbers(reply: Reply, text: str) -> list[int]:
+    """Return the numbers of the documents that a reply cites, each once; at most `MOST_CITED`.
 
-    n: int
-    quote: str = ""
-
-
-def cited_numbers(reply: Reply, text: str) -> list[CitedNumber]:
-    """Return the citations of a reply, each number once, or once with each quote; at most `MOST_CITED`.
-
-    They stand in `citations` (numbers, or objects with `n` and `quote`), and as marks in `text`, the reply's prose
-    after `plain_marks`.
+    They stand in `citations` (numbers, or objects with `n`), and as marks in `text`, the reply's prose after
+    `plain_marks`.
     """
     listed = reply.fields.get("citations")
-    items = listed[:MOST_CITED] if isinstance(listed, list) else []
-    cited = [item for item in map(_cited, items) if item is not None]
-    seen = {item.n for item in cited}
-    cited += [CitedNumber(number) for number in dict.fromkeys(numbers_in(text)) if number not in seen]
+    numbers = map(_cited, listed[:MOST_CITED] if isinstance(listed, list) else [])
+    cited = [*(number for number in numbers if number is not None), *numbers_in(text)]
     return list(dict.fromkeys(cited))[:MOST_CITED]
 
 
-def _cited(item: Any) -> CitedNumber | None:
-    number, quote = (item.get("n"), item.get("quote", "")) if isinstance(item, dict) else (item, "")
+def _cited(item: Any) -> int | None:
+    number = item.get("n") if isinstance(item, dict) else item
     if isinstance(number, str) and number.isascii() and number.isdigit():
         number = int(number[:9])
     if isinstance(number, bool) or not isinstance(number, int):
         return None
-    return CitedNumber(max(-LARGEST_NUMBER, min(number, LARGEST_NUMBER)), quote if isinstance(quote, str) else "")
+    return max(-LARGEST_NUMBER, min(number, LARGEST_NUMBER))

@@ -1,7 +1,7 @@
 """Training a generator: a LoRA adapter of a causal language model, which learns to read evidence and to answer by it.
 
 The prompts are the product's own, so that what is learnt is what is asked: a claim or a yes/no question beside a window
-(`answering/readers/likelihood.py`), and an open question beside documents (`prompts/open.txt`).
+(`answering/readers/generators.py`), and an open question beside documents (`prompts/open.txt`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
-from biorag.answering.readers.likelihood import WORDS, reading_prompt, reading_template
+from biorag.answering.readers.generators import WORDS, reading_prompt, reading_template
 from biorag.corpus.sentences import sentences
 from biorag.errors import BadInputError
 from biorag.models.finding import GGUF_ADAPTER, ModelFiles

@@ -10,18 +10,12 @@ from hypothesis import strategies as st
 
 from biorag.answering.guards.checker import (
     Checker,
-    _checked,
-    is_polar,
-    leading_answer,
     marked_sentences,
-    statement_of,
 )
 from biorag.answering.guards.quotes import find_quote
 from biorag.answering.guards.stated import compared
-from biorag.answering.guards.verdicts import SnippetVerdict
 from biorag.answering.sections import is_evidence, labelled_sentences
 from biorag.corpus.sources import demo_file
-from biorag.prompts.parse import CitedNumber
 from biorag.types import Hit, Snippet, Stance, Trust, Verdict
 from biorag.utils.text import comparable
 from tests.corpus.test_sentences import ANY_TEXT
@@ -62,16 +56,8 @@ TEXTS = [
 HITS = [Hit(n, Snippet(f"s{n}", title, content, 100 + n), 1.0) for n, (title, content) in enumerate(TEXTS, 1)]
 
 
-def check(text: str, question: str = "", *cited: tuple[int, str]):
-    return Checker().check_answer(text, HITS, question, [CitedNumber(*item) for item in cited])
-
-
-def test_evidence_stands_verbatim_and_names_its_snippet():
-    checked = Checker().check_claim("Zinc has not shortened duration of the colds.", [hit.snippet for hit in HITS])
-    (span,) = checked.evidence
-    assert (span.n, span.id, span.pmid, span.verdict) == (2, "s2", 102, Verdict.SUPPORTED)
-    assert span.quote == "Zinc did not shorten the duration of colds."
-    assert (checked.basis, checked.difference, checked.probability) == ("quote", "", {})
+def check(text: str, question: str = "", *cited: int):
+    return Checker().check_answer(text, HITS, question, cited)
 
 
 @pytest.mark.parametrize(
@@ -88,55 +74,6 @@ def test_what_is_established_of_a_claim_by_words(claim, verdict, basis, differen
     """The table of docs/answers.md."""
     checked = Checker().check_claim(claim, [hit.snippet for hit in HITS])
     assert (checked.verdict, checked.basis, checked.difference) == (verdict, basis, difference)
-
-
-CHEATS = [
-    "Pyridoxine 250 mg daily prevents peripheral neuropathy in adults who take isoniazid [1].",
-    "Isoniazid is inhibited by pyridoxine phosphokinase [1].",
-    "Of 41 patients, 412 developed neuropathy without pyridoxine [1].",
-    "Isoniazid depletes zinc [1].",
-    "Zinc shortens the duration of colds [2].",
-    "Metformin does not lower blood glucose [3].",
-    "Metformin lowers blood glucose by 30% [3].",
-    "Metformin is associated with a higher risk of lactic acidosis than phenformin [3].",
-    "Metformin lowers blood glucose in mice with type 2 diabetes [3].",
-    "Aspirin was associated with fewer heart attacks in men (relative risk 5.6) [4].",
-    "IL-6 inhibits STAT3 in hepatocytes [4].",
-    "Falls were fewer with placebo than with 800 IU [5].",
-]
-
-
-@pytest.mark.parametrize("text", CHEATS)
-def test_a_cheating_sentence_is_not_supported_and_its_citation_falls(text):
-    checked = check(text)
-    assert [item.verdict for item in checked.sentences] != [Verdict.SUPPORTED]
-    assert checked.citations == ()
-    assert len(checked.notes) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "question", "n", "quote"),
-    [
-        ("Zinc was effective in preventing colds in children.", "", 2, "effective in preventing colds in children"),
-        ("Zinc prevented colds in children.", "", 2, "[in]effective in preventing colds in children"),
-        ("41 of 2 patients developed neuropathy.", "", 1, "41[2] patients, 41 developed neuropathy"),
-        ("The warfarin dose ranged from 5 to 5 mg.", "", 5, "5 to 5 mg"),
-        ("Zinc did not shorten colds.", "", 2, "Zinc ... shorten the duration of colds"),
-        ("Zinc did not shorten the duration of colds.", "", 2, "Zinc lozenges were ineffective"),
-    ],
-)
-def test_a_quote_must_stand_there_whole_and_support_the_sentence(text, question, n, quote):
-    checked = check(text, question, (n, quote))
-    assert len(checked.notes) == 1
-    assert checked.citations == ()
-
-
-def test_one_true_sentence_among_six_lends_the_others_nothing():
-    true = "Pyridoxine 25 mg daily prevents peripheral neuropathy in adults who take isoniazid."
-    rest = " It doubles life expectancy. It cures cancer. It prevents dementia. It makes you tall. It heals bones."
-    checked = check(true + rest, "", (1, ""))
-    assert [item.verdict.value for item in checked.sentences] == ["supported"] + ["unsupported"] * 5
-    assert [citation.n for citation in checked.citations] == [1]
 
 
 @pytest.mark.parametrize(
@@ -158,9 +95,7 @@ def test_yes_and_no_are_held_against_what_they_assert(text, question, expected):
 
 def test_marks_belong_to_their_sentences():
     hits = [Hit(1, Snippet("a", "", TEXT, 11), 1.0), Hit(2, Snippet("b", "", "Bananas are yellow.", 12), 0.5)]
-    checked = Checker().check_answer(
-        "TNF and IL-6 rose [2]. Bananas are yellow. [2]", hits, "What rose?", [CitedNumber(7)]
-    )
+    checked = Checker().check_answer("TNF and IL-6 rose [2]. Bananas are yellow. [2]", hits, "What rose?", [7])
     assert [(item.verdict, item.citations) for item in checked.sentences] == [
         (Verdict.SUPPORTED, (1,)),
         (Verdict.SUPPORTED, (2,)),
@@ -210,14 +145,6 @@ def test_what_stands_in_a_text_is_found_there_however_it_is_composed(text, start
             )
 
 
-def test_what_an_answer_asserts():
-    assert statement_of("Does aspirin prevent colds?") == "aspirin prevent colds."
-    assert statement_of("Is the protein Papilin secreted?") == "the protein Papilin secreted."
-    assert is_polar("Is it?") and not is_polar("Which vitamin is given?")
-    assert leading_answer("No, it is not. Never.") == ("no", "Never.")
-    assert leading_answer("Nothing helps.") == ("", "Nothing helps.")
-
-
 @given(ANY_TEXT)
 @example("Do not use. Whether it works?")
 @example("It did not: 1) help 2) harm.")
@@ -228,10 +155,10 @@ def test_a_sentence_of_the_snippet_is_supported_by_it(text):
             assert Checker().check_claim(row.text, [Snippet("s", "", text)]).verdict is Verdict.SUPPORTED, row.text
 
 
-@given(st.lists(st.tuples(ANY_TEXT, ANY_TEXT), max_size=3), ANY_TEXT, ANY_TEXT, st.integers(-1, 4), ANY_TEXT)
-def test_nothing_raises_and_what_holds_stands_in_its_snippet(texts, answer, question, n, quote):
+@given(st.lists(st.tuples(ANY_TEXT, ANY_TEXT), max_size=3), ANY_TEXT, ANY_TEXT, st.integers(-1, 4))
+def test_nothing_raises_and_what_holds_stands_in_its_snippet(texts, answer, question, n):
     hits = [Hit(rank, Snippet(f"s{rank}", *text), 1.0) for rank, text in enumerate(texts, 1)]
-    checked = Checker().check_answer(answer, hits, question, [CitedNumber(n, quote)])
+    checked = Checker().check_answer(answer, hits, question, [n])
     for citation in checked.citations:
         assert citation.quote in hits[citation.n - 1].snippet.contents
     for sentence in checked.sentences:
@@ -300,18 +227,6 @@ def test_a_reader_counts_from_where_it_is_trusted(probabilities, expected):
     assert checked.verdict == expected
     assert list(checked.probability.values()) == pytest.approx([*probabilities, 1 - sum(probabilities)])
     assert [span.verdict for span in checked.evidence] == [expected] * (expected in ("supported", "contradicted"))
-
-
-@pytest.mark.parametrize(
-    ("claim", "expected"),
-    [
-        ("Metformin lowers blood glucose in adults with diabetes.", "supported"),
-        ("Metformin does not lower blood glucose in adults with diabetes.", "contradicted"),
-    ],
-)
-def test_where_words_establish_something_no_reader_is_asked(claim, expected):
-    checked, asked = by(0.0, 0.99, claim=claim)
-    assert (checked.verdict, checked.probability, asked) == (expected, {}, 0)
 
 
 @pytest.mark.parametrize(
@@ -389,15 +304,6 @@ def test_what_no_snippet_says_is_not_supported():
     }
     assert len(cases) == 180
     assert supported == set()
-
-
-@pytest.mark.parametrize(("contradiction", "expected"), [(0.85, "supported"), (0.95, "contradicted")])
-def test_a_contradiction_must_be_surer_than_a_support(contradiction, expected):
-    verdicts = [
-        SnippetVerdict(Verdict.SUPPORTED, "reader", "x", probability=(0.8, 0.1, 0.1)),
-        SnippetVerdict(Verdict.CONTRADICTED, "reader", "y", probability=(0.0, contradiction, 0.0)),
-    ]
-    assert _checked("A claim.", [hit.snippet for hit in HITS[:2]], verdicts).verdict == expected
 
 
 def test_the_marked_snippet_is_cited_where_several_support():

@@ -11,18 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from biorag.answering.certainty import missing_words
 from biorag.answering.extract import (
-    READ,
     Extractor,
     candidates,
     extracted,
     features,
     held_words,
+    off_topic,
     select,
-    window_of,
 )
-from biorag.answering.sentence_matching import EvidenceSentence, late_interaction, owners_of, sentence_matches
-from biorag.answering.subject import missing_words, off_topic
+from biorag.answering.sentence_matching import EvidenceSentence, late_interaction, sentence_matches
 from biorag.types import Answer, Hit, LocatedTokens, Question, Snippet, Trust
 from tests.fakes import ScriptedReader
 
@@ -50,11 +49,6 @@ def test_sentences_stand_verbatim_at_their_offsets_without_section_labels():
         ("More work is needed.", "conclusions"),
     ]
     assert all(hits[0].snippet.contents[each.start : each.end] == each.text for each in rows)
-
-
-def test_a_token_belongs_to_the_part_in_which_it_begins():
-    spans = [(0, 0), (0, 2), (2, 3), (3, 4), (6, 8), (9, 13), (13, 14), (4, 5)]
-    assert owners_of(spans, [(0, 4), (6, 8), (9, 14)]).tolist() == [-1, 0, 0, 0, 1, 2, 2, -1]
 
 
 def test_maxsim_of_sentences_against_a_slow_loop():
@@ -212,32 +206,6 @@ def test_a_sentence_that_gives_orders_is_no_candidate(order):
     assert [each.text for each in candidates(hits_of(f"Zinc shortens colds. {order}"))] == ["Zinc shortens colds."]
 
 
-def test_fragments_are_shown_where_nothing_else_is():
-    hits = hits_of("Zinc did not help.FUNDING: None.", "ns are prescribed. Colds pass.", "only a fragment")
-    rows = candidates(hits)
-    assert [row.text for row in rows] == ["Zinc did not help.", "FUNDING: None.", "Colds pass.", "only a fragment"]
-    assert all(hits[row.n - 1].snippet.contents[row.start : row.end] == row.text for row in rows)
-
-
-def test_a_sentence_that_points_at_something_absent_loses_to_one_that_stands_alone():
-    hits = hits_of("Among these drugs, zinc shortens colds.", "Zinc shortens colds in adults.")
-    first, second = features("Which drugs shorten colds?", [hits[0]] * 2, candidates(hits))
-    assert first < second
-
-
-def test_a_list_shows_more_sentences_than_another_answer():
-    hits = hits_of(
-        "Zinc lozenges shorten colds in adults.",
-        "Colds of small children improve with honey at night.",
-        "Ginger tea eases colds and sore throats somewhat.",
-        "Garlic prevented half of all colds during winter.",
-    )
-    hits = [replace(hit, score=1.0) for hit in hits]
-    question = "What helps against colds?"
-    short, listed = (Extractor().extract(question, hits * 2, kind) for kind in ("summary", "list"))
-    assert len(short) < len(listed) == 4
-
-
 def test_a_sentence_on_another_subject_loses():
     hits = hits_of(
         "Teclistamab binds BCMA and CD3. It recruits T cells. The mechanism of action is that of an engager.",
@@ -284,20 +252,6 @@ def test_what_is_said_to_answer_is_shown():
     silent = ScriptedReader(lambda query, window: (0.1, 0.2, 1.0), Trust(answers=0), tells_answers=True)
     for one in (unread, Extractor(None, lambda: silent).scored(question, hits)):
         assert len(one.answers) == len(one.stances) == len(one.read) == len(silent.read_windows) == 0
-
-
-def test_the_nearest_sentences_alone_are_read():
-    hits = hits_of(" ".join(f"Zinc shortens colds of group {n} by {n} days." for n in range(2 * READ)), "Bees hum.")
-    reader = ScriptedReader(lambda query, window: (0.1, 0.2))
-    scored = Extractor(None, lambda: reader).scored("Does zinc shorten colds of group 20 by 20 days?", hits)
-    ((_, windows),) = reader.read_windows
-    assert len(windows) == READ and "Zinc shortens colds of group 20 by 20 days." in windows
-    assert len(scored.answers) == 0 and scored.stances.shape == (READ, 3), "it does not tell answers"
-
-
-def test_a_window_holds_the_sentence_before_if_it_fits():
-    rows = [row("Zinc."), row("It helps."), row("It " + "x" * 420), row("It helps.", 2)]
-    assert [window_of(rows, n) for n in range(4)] == ["Zinc.", "Zinc. It helps.", rows[2].text, "It helps."]
 
 
 def test_hostile_sentences_take_no_minutes():

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from pathlib import Path
-
 import pytest
 
 from biorag.answering.kinds import kind_of, lacks_number
-
-ANSWERS = Path(__file__).parents[2].parent / "shared/data/bioasq/answers.jsonl.gz"
 
 
 @pytest.mark.parametrize(
@@ -34,15 +28,6 @@ ANSWERS = Path(__file__).parents[2].parent / "shared/data/bioasq/answers.jsonl.g
 )
 def test_a_question_asks_for_one_kind_of_answer(question, kind):
     assert kind_of(question) == kind
-
-
-def test_the_kinds_are_mostly_those_that_experts_named():
-    if not ANSWERS.exists():
-        pytest.skip("needs BioASQ's development questions beside the repository")
-    with gzip.open(ANSWERS, "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    right = sum(kind_of(row["question"]) == row["type"] for row in rows)
-    assert right / len(rows) > 0.83  # a logistic regression on n-grams: 0.838 by cross-validation
 
 
 @pytest.mark.parametrize(

@@ -6,25 +6,13 @@ import pytest
 
 from biorag.answering.extract import Extractor
 from biorag.answering.guards.checker import Checker
-from biorag.answering.options import UNCONFIRMED, by_evidence, held, statements
+from biorag.answering.options import UNCONFIRMED, by_evidence, held
 from biorag.types import Answer, CheckedSentence, Hit, Question, Snippet, Verdict
 from tests.fakes import ScriptedReader
 
 
 def hits_of(*texts: str) -> tuple[Hit, ...]:
     return tuple(Hit(n, Snippet(f"s{n}", "", text), 1.0) for n, text in enumerate(texts, 1))
-
-
-@pytest.mark.parametrize(
-    ("question", "option", "asserted"),
-    [
-        ("Which vitamin prevents neuropathy?", "Pyridoxine", "Pyridoxine prevents neuropathy."),
-        ("He has a red toe. What is the likely diagnosis?", "Gout", "Gout is the likely diagnosis."),
-        ("Which of the following drugs lowers fever?", "Aspirin", "Aspirin lowers fever."),
-    ],
-)
-def test_what_an_option_asserts(question, option, asserted):
-    assert asserted in statements(question, option)
 
 
 def choose(question, options, *texts, reader=None, chooser=None):

@@ -468,46 +468,6 @@ def test_a_free_reply_to_an_open_question_is_sampled_again_until_it_is_json_with
     assert all(sampling.temperature > 0 for sampling in RETRIES) and len(set(RETRIES)) == 2
 
 
-def test_a_letter_is_held_against_its_option(answerer):
-    question = Question("q9", "Which vitamin prevents isoniazid neuropathy in adults?", OPTIONS)
-    supported = answerer(ScriptedGenerator([reply(step_by_step_thinking="", answer_choice="B")])).answer(question)
-    assert [(s.text, s.verdict, s.citations) for s in supported.sentences] == [
-        ("Pyridoxine", "supported", (supported.citations[0].n,))
-    ]
-    unsupported = answerer(ScriptedGenerator([reply(step_by_step_thinking="", answer_choice="A")])).answer(question)
-    assert [(s.text, s.verdict) for s in unsupported.sentences] == [("Zinc", "unsupported")]
-    assert "no citation holds" in unsupported.notes[-1]
-
-
-def test_without_a_generator_the_answer_is_the_evidence(answerer):
-    answer = answerer(None, llm="none").answer(OPEN)
-    assert [hit.snippet.id for hit in answer.hits] == ["d3", "d2", "d1"]
-    assert (answer.reply, answer.text, answer.choice, answer.parsed) == ("", "", None, False)
-    assert len(answer.notes) == 1
-    assert "--llm none" in answer.notes[0]
-
-
-@pytest.mark.parametrize("llm", [None, "none"])
-def test_without_a_generator_an_option_is_chosen_by_the_evidence(answerer, llm):
-    answer = answerer(None, llm=llm).answer(CHOICE)
-    assert (answer.choice, answer.text, answer.answerer) == ("B", "Pyridoxine", "extract")
-    (citation,) = answer.citations
-    assert citation.quote in answer.hits[citation.n - 1].snippet.contents
-    assert "evidence" in answer.timings_ms
-
-
-def test_where_no_generator_is_named_the_answer_is_an_extract(answerer):
-    answer = answerer(None).answer(OPEN)
-    (sentence,) = answer.sentences
-    (citation,) = answer.citations
-    assert answer.answerer == "extract"
-    assert answer.text == f"{sentence.text} [{citation.n}]"
-    assert sentence.text == citation.quote == sentence.evidence[0].quote
-    assert sentence.text in answer.hits[citation.n - 1].snippet.contents
-    assert (sentence.verdict, sentence.citations) == ("supported", (citation.n,))
-    assert "extract" in answer.timings_ms
-
-
 @pytest.mark.parametrize("method", ["generate", "score"])
 def test_the_time_of_a_kept_reply_is_not_the_models(answerer, tmp_path, method):
     made = answerer(CachedGenerator(ScriptedGenerator(), tmp_path, {}))

@@ -63,12 +63,6 @@ def test_a_configured_reader_is_asked_of_the_windows_that_another_chose(reads_qu
     assert (said.side, said.deciding, said.trusted_from) == (1, 0, 0.7)
 
 
-def test_without_a_reader_or_evidence_nothing_is_said():
-    scored = scored_of([(0.9, 0.1)], [1.0])
-    assert polar_evidence(QUESTION, scored, None, None) is None
-    assert polar_evidence(QUESTION, ScoredSentences([], np.zeros(0, np.float32)), reader(), None) is None
-
-
 def test_what_was_not_read_is_read_and_no_may_weigh_more():
     texts = [EvidenceSentence(1, 0, 1, NO), EvidenceSentence(2, 0, 1, YES)]
     unread = ScoredSentences(texts, np.array([1.0, 1.0], np.float32))
@@ -101,9 +95,3 @@ def test_a_reader_that_is_not_trusted_so_far_says_neither(trust):
     answer = extract([f"{OTHER} {NO}", NO, YES], trust)
     assert answer.short_answer == ""
     assert {YES, NO} <= {sentence.text for sentence in answer.sentences}, "both sides are shown"
-
-
-def test_without_a_reader_and_of_other_questions_there_is_no_yes_or_no():
-    assert extract([YES, NO], with_reader=False).short_answer == ""
-    assert extract([YES, NO], question="What lowers fever in adults?").short_answer == ""
-    assert extract([]).short_answer == ""

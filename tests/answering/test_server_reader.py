@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from biorag.answering.readers.server import GeneratorReader
+from biorag.answering.readers.generators import GeneratorReader
 from biorag.engine import load_checker
 from biorag.errors import ServiceError
 from biorag.settings.settings import Settings

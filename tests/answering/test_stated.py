@@ -12,22 +12,16 @@ STATED = [
     ("Metformin lowers blood glucose in adults.", "Metformin lowers blood glucose in adults."),
     ("Rate has been lower in the men.", "The rate was lower in men."),
     ("Stroke fell among men.", "Stroke fell in men."),
-    ("IL-6 inhibits TNF in mice.", "In mice, IL-6 inhibits TNF."),
-    ("In mice, IL-6 inhibits TNF.", "IL-6 inhibits TNF in mice."),
     (SHOWN, "These results show that aspirin prevents stroke."),
     ("These results show that aspirin prevents stroke.", SHOWN),
     # Cut where the sentence joins or pauses, or without what it says in brackets.
     (SHOWN, "However, aspirin prevents stroke."),
     (SHOWN, "Aspirin prevents stroke (p < 0.01)."),
     (SHOWN, "Aspirin prevents stroke, although bleeding is common."),
-    # Names and numbers in their other forms.
-    ("Icatibant treats HAE attacks.", "Icatibant treats hereditary angioedema (HAE) attacks."),
-    ("CRP rose after surgery.", "C-reactive protein rose after surgery."),
-    ("Mortality fell in the United States.", "Mortality fell in the U.S."),
+    # Words and numbers in their other forms.
     ("Tumours regressed in randomised trials.", "Tumors regressed in randomized trials."),
     ("Adults took 500 mg daily.", "Adults took 0.5 g daily."),
     ("Follow-up lasted 14 days.", "Follow-up lasted two weeks."),
-    ("A quarter of the adults died.", "25 % of the adults died."),
     ("Drug A isn't safe.", "Drug A is not safe."),
 ]
 NOT_STATED = [
@@ -60,7 +54,6 @@ DIFFERS = [  # and the words of the difference
     ("The toll-like receptor 80 (TLR8) binds it.", "The toll-like receptor 8 (TLR8) binds it.", "8, not 80"),
     ("Adults took 500 mg daily.", "Adults took 50 mg daily.", "50 mg, not 500 mg"),
     ("Follow-up lasted 12 weeks.", "Follow-up lasted 12 months.", "12 months, not 12 weeks"),
-    ("A third of the adults died.", "A quarter of the adults died.", "A quarter, not A third"),
     ("Scores changed by -3 points.", "Scores changed by 3 points.", "3, not -3"),
     ("IL-6 inhibits TNF.", "IL-10 inhibits TNF.", "IL-10, not IL-6"),
     ("Warfarin inhibits its recycling.", "Heparin inhibits its recycling.", "Heparin, not Warfarin"),
@@ -89,30 +82,19 @@ def test_one_difference_is_named(claim, sentence, difference):
 
 
 @pytest.mark.parametrize(
-    ("claim", "sentence", "opposed"), [(*DIFFERS[5][:2], False), *((*case[:2], True) for case in DIFFERS[-3:])]
-)
-def test_a_negation_denies_and_another_name_does_not(claim, sentence, opposed):
-    assert compared(claim, sentence).opposed == opposed
-
-
-@pytest.mark.parametrize(
     ("text", "keys"),
     [
-        ("a third of, one third, two-thirds, three quarters", ["#0.3333", "#0.3333", "#0.6667", "#0.75"]),
         ("33 %, 33 percent, 33 per cent, 0.33", ["#0.33"] * 4),
-        ("half of; a third dose", ["#0.5"]),
-        ("122,300; 781 000; 25 thousand; 1.2 million", ["#122300", "#781000", "#25000", "#1200000"]),
-        ("twenty-five, two hundred, 0.05 mg", ["#25", "#200", "#0.00005mass"]),
-        ("20 to 30 %", ["#0.2", "#0.3"]),
+        ("half of; 122,300; two; 0.05 mg", ["#0.5", "#122300", "#2", "#0.00005mass"]),
     ],
 )
-def test_numbers_in_words_fractions_and_shares(text, keys):
+def test_numbers_in_words_and_their_units(text, keys):
     assert [word.key for word in words(text) if word.kind is WordKind.NUMBER] == keys
 
 
 def test_sentences_that_share_most_words_are_compared_first():
     texts = ["Zinc is a metal.", "Zinc shortens colds in adults.", "Zinc shortens colds."]
-    assert list(nearest("Zinc shortens colds in adults.", texts, " ".join(texts))) == [1, 2]
+    assert list(nearest("Zinc shortens colds in adults.", texts)) == [1, 2]
 
 
 def of(content: str, title: str = "", claim: str = SHOWN, **fields) -> SnippetVerdict | None:
@@ -144,10 +126,6 @@ def test_a_verdict_by_words_rests_on_its_sentence():
 )
 def test_aims_questions_background_titles_and_retracted_articles_are_no_evidence(content, title):
     assert of(content, title) is None
-
-
-def test_a_record_that_says_it_was_retracted_is_no_evidence():
-    assert of(SHOWN, retracted=True) is None
 
 
 def test_an_aim_is_evidence_of_a_claim_about_the_aim():

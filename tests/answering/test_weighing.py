@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from biorag.answering.findings import effect_of, sample_size
-from biorag.answering.weighing import joined, opposed, weigh
+from biorag.answering.weighing import effect_of, joined, opposed, sample_size, weigh
 from biorag.types import Answer, CheckedSentence, Hit, Opposition, Question, Snippet, Stance, Verdict
 
 YES, NO, UNSURE, SILENT = Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.UNSURE, Verdict.UNSUPPORTED

@@ -77,11 +77,6 @@ def test_a_reader_of_long_texts_reads_one_window():
     assert CHARACTERS < len(read) < LONGEST
 
 
-def test_a_sentence_that_is_too_long_alone_is_read():
-    long = "Glucose " + "and more " * 200 + "fell."
-    assert EvidenceWindows().read("Glucose fell.", snippet_of(long, "Nothing else.")) == [long, "Nothing else."]
-
-
 def test_of_a_book_only_the_sentences_that_share_words_are_compared():
     encoder = OneTokenEncoder("The odd one")
     texts = [FILLER.format(n) for n in range(10 * MOST)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +14,12 @@ import pytest
 
 import biorag
 from biorag.api import session
-from biorag.api.results import AnswerResult, SearchResult, verdict_line
-from biorag.api.session import Session, conditions, options_of
+from biorag.api.answer_text import verdict_line
+from biorag.api.results import AnswerResult, SearchResult
+from biorag.api.session import Session, options_of
 from biorag.errors import MissingError, UsageError
-from biorag.indexes.catalogue import rename_index
 from biorag.settings.settings import Settings
 from biorag.types import LABELS, CheckedSentence, Hit, Question, Snippet, Verdict
-from tests.cli import done, invoke, succeeded
 
 QUESTION = "Why is pyridoxine given with isoniazid?"
 HOSTILE = "<script>alert(1)</script>"
@@ -40,31 +37,6 @@ def without_times(document: dict[str, Any]) -> dict[str, Any]:
     """Return a document as JSON has it."""
     timeless = {name: value for name, value in document.items() if name != "timings_ms"}
     return json.loads(json.dumps(timeless))
-
-
-@pytest.mark.slow
-def test_python_gives_what_the_command_line_prints(demo, demo_home):
-    words = ["--name", "default", "--json", "-k", 4]
-    printed = done(invoke("search", "isoniazid neuropathy", *words, home=demo_home))
-    searched = demo.search("isoniazid neuropathy", k=4)
-    assert without_times(searched.to_json()) == without_times(printed)
-    printed = done(invoke("ask", QUESTION, *words, home=demo_home))
-    answer = demo.ask(QUESTION, k=4)
-    assert without_times(answer.to_json()) == without_times(printed)
-    options = {"A": "thiamine", "B": "pyridoxine"}
-    asked = invoke("ask", QUESTION, *words, "-o", "A=thiamine", "-o", "B=pyridoxine", home=demo_home)
-    assert without_times(demo.ask(QUESTION, options=options, k=4).to_json()) == without_times(done(asked))
-    claim = "Pyridoxine prevents peripheral neuropathy."
-    printed = done(invoke("verify", claim, "--name", "default", "--json", home=demo_home))
-    assert without_times(demo.verify(claim).to_json()) == printed
-    printed = done(invoke("show", "demo_044", "--name", "default", "--mark", "pyridoxine", "--json", home=demo_home))
-    assert without_times(demo.show("demo_044").to_json(mark="pyridoxine")) == printed
-    for format in ("md", "csv", "tsv", "ris", "bibtex", "vancouver"):
-        words = ["search", "isoniazid neuropathy", "--name", "default", "-k", 4, "--format", format]
-        assert searched.to(format) == succeeded(invoke(*words, home=demo_home)).stdout
-    printed = done(invoke("info", "default", "--json", home=demo_home))
-    assert without_times(demo.info()) == printed
-    assert demo.name == demo.settings.index.name == "default"
 
 
 @pytest.mark.slow
@@ -119,35 +91,6 @@ def test_mistakes_are_sentences(demo, demo_home, tmp_path, monkeypatch):
         biorag.open("nowhere")
 
 
-@pytest.mark.slow
-def test_an_index_is_made_listed_measured_and_closed(tmp_path, monkeypatch, tiny_encoder):
-    monkeypatch.setenv("BIORAG_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("BIORAG_ENCODER", str(tiny_encoder))
-    corpus = tmp_path / "corpus"
-    corpus.mkdir()
-    lines = [
-        {"_id": "d1", "title": "Aspirin", "text": "Aspirin lowers fever."},
-        {"_id": "d2", "title": "Heparin", "text": "Heparin thins the blood."},
-    ]
-    (corpus / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (corpus / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "What lowers fever?"}) + "\n")
-    (corpus / "qrels").mkdir()
-    (corpus / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
-    report = biorag.index(corpus, name="small")
-    assert (report.added, report.complete) == (2, True)
-    (summary,) = biorag.list_indexes()
-    assert (summary.name, summary.snippets) == ("small", 2)
-    measured = biorag.bench_retrieval(corpus, name="small", mode="bm25", rerank=False)
-    printed = done(invoke("bench", "retrieval", corpus, "--name", "small", "--mode", "bm25", "--no-rerank", "--json"))
-    assert without_times({**measured, "of": 1, "part": "all"}) == without_times(printed)
-    assert measured["metrics"]["nDCG@10"] == 1.0
-    opened = biorag.open(mode="bm25", rerank=False)
-    assert (opened.name, [hit.snippet.id for hit in opened.search("fever")]) == ("small", ["d1"])
-    opened.close()
-    opened.close()
-    assert biorag.index(corpus, name="small").unchanged == 2, "a closed index can be written"
-
-
 def test_a_closed_index_says_so(small_home, monkeypatch):
     monkeypatch.setenv("BIORAG_HOME", str(small_home))
     index = biorag.open("default", mode="bm25", rerank=False)
@@ -156,18 +99,6 @@ def test_a_closed_index_says_so(small_home, monkeypatch):
     for use in (lambda: index.search("x"), index.info, lambda: index.show("s1")):
         with pytest.raises(UsageError, match="index 'default' is closed: open it again"):
             use()
-
-
-def test_an_index_that_is_not_closed_is_closed_at_the_end_of_python(small_home):
-    script = "import biorag; index = biorag.open(mode='bm25', rerank=False); print(dir(biorag))"
-    ended = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "BIORAG_HOME": str(small_home)},
-        capture_output=True,
-        text=True,
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.strip() == str(sorted(biorag.__all__))
 
 
 def test_importing_the_package_loads_no_library():
@@ -202,20 +133,6 @@ def test_hits_are_a_sequence_and_a_table():
     page = result._repr_markdown_()
     assert HOSTILE not in page and "\\<script\\>" in page
     assert "[PMID 7](<https://pubmed.ncbi.nlm.nih.gov/7/>)" in page
-
-
-def test_an_answer_shows_its_marks():
-    sentences = (
-        CheckedSentence("It does.", Verdict.SUPPORTED, (1, 2)),
-        CheckedSentence(HOSTILE, Verdict.UNSUPPORTED),
-        CheckedSentence("It does not.", Verdict.CONTRADICTED, basis="reader"),
-    )
-    answer = AnswerResult(Question("ask", HOSTILE), text="It does.", sentences=sentences, hits=HITS)
-    assert str(answer) == f"It does. [1, 2] {HOSTILE} [not stated in these words] It does not. [contradicted]"
-    assert not answer.supported
-    assert HOSTILE not in answer._repr_markdown_() and "\\[contradicted\\]" in answer._repr_markdown_()
-    chosen = AnswerResult(Question("ask", "?", {"A": "yes", "B": "no"}), text="no", choice="B", sentences=sentences[:1])
-    assert str(chosen) == "B. It does. [1, 2]" and chosen.supported
 
 
 @pytest.mark.parametrize(
@@ -261,14 +178,6 @@ def test_a_mark_says_what_is_established_and_how_likely_a_reader_thinks_it(verdi
     assert (", 1 not sure" in verdict_line(both).text) == (verdict == "unsure")
 
 
-def test_filters_and_options_are_read_as_on_the_command_line():
-    assert conditions("year>=2015 and not retracted") == conditions(["year>=2015", "not retracted"])
-    assert conditions((), [7]) == conditions(exclude_pmid=[7]) != ()
-    assert conditions("") == conditions(()) == ()
-    assert options_of({"A": " yes ", "B": "no"}) == options_of(["A=yes", "B = no"]) == {"A": "yes", "B": "no"}
-    assert options_of(["A=x = y", "B=z"]) == {"A": "x = y", "B": "z"}
-
-
 @pytest.mark.parametrize(
     ("options", "part"),
     [
@@ -307,19 +216,3 @@ def test_a_session_loads_models_when_it_needs_them_and_verifies_by_id_and_pmid(s
         assert opened.verify_all(claims)[:3] == alone
         opened.search("heparin")
     assert len(loaded) == 1
-
-
-def test_sessions_beside_one_another_load_no_model_twice(small_home, tmp_path, tiny_encoder):
-    home = tmp_path / "home"
-    shutil.copytree(small_home, home)
-    settings = Settings.of(home=home, name="default", reader="none")
-    rename_index(Settings.of(home=shutil.copytree(small_home, tmp_path / "copy"), name="default"), "second")
-    (tmp_path / "copy" / "indexes" / "second").rename(home / "indexes" / "second")
-    with Session(settings, eager=True) as first:
-        alone = first.search("warfarin")
-        with Session(settings.replace(name="second"), beside=first) as second:
-            searched = second.search("warfarin")
-            assert second._models().encoder is first._models().encoder
-            assert [hit.snippet.id for hit in searched] == [hit.snippet.id for hit in alone]
-        assert [hit.snippet.id for hit in first.search("warfarin")] == [hit.snippet.id for hit in alone]
-        assert len(first._loaded) == 1

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from biorag.answering.certainty import certainty_model
 from biorag.types import Trust
 from tests.cli import done, failed, invoke, succeeded
 from tests.fakes import ScriptedGenerator, ScriptedReader
@@ -87,21 +85,6 @@ def test_every_mode_gives_ranked_hits(search_small, mode, fusion, rerank):
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (["--filter", "type=Review and year<2004"], {"s1", "s3"}),
-        (["--filter", 'title="Aspirin and fever"'], {"s0"}),
-        (["--filter", "year>=2009", "--filter", "type=Review"], {"s9", "s11"}),
-        (["--filter", "year<2002 and (type=Review or id=s0) or year=2011"], {"s0", "s1", "s11"}),
-        (["--filter", "year=2005 or year=2006", "--filter", "type=Review or type=Trail"], {"s5"}),
-        (["--exclude-pmid", "1001", "--exclude-pmid", "1003"], {f"s{n}" for n in range(12)} - {"s1", "s3"}),
-    ],
-)
-def test_filters(search_small, options, expected):
-    assert set(ids(search_small("drug", "--mode", "dense", "-k", "12", "--k-init", "2", *options))) == expected
-
-
-@pytest.mark.parametrize(
     ("condition", "message"),
     [
         (
@@ -122,14 +105,6 @@ def test_filters(search_small, options, expected):
 )
 def test_a_text_that_no_snippet_has_is_named_with_the_nearest_one(run, small_home, condition, message):
     assert message in failed(run("search", "drug", "--filter", condition, home=small_home), 2)
-
-
-def test_fields_are_named_in_any_case_and_texts_by_their_words(run, search_small, small_home):
-    condition = "YEAR>=2005 and not (Type~trial or TITLE~warfarin)"
-    assert set(ids(search_small("drug", "--filter", condition))) == {"s5", "s7", "s9", "s11"}
-    warned = run("search", "drug", "--filter", "not title:fever", home=small_home)
-    assert 'no snippet has title="fever" as a whole' in succeeded(warned).stderr
-    assert "as a whole" not in run("search", "drug", "--filter", "not title~fever", home=small_home).stderr
 
 
 def test_a_question_of_which_the_filter_leaves_nothing_says_so(run, small_home):
@@ -173,18 +148,6 @@ def test_ask_json_has_the_documented_shape(ask, scripted):
     assert {"generate", "total"} <= set(found["timings_ms"])
 
 
-def test_ask_with_options_gives_a_choice(run, small_home, scripted):
-    scripted.replies = [
-        json.dumps({"step_by_step_thinking": "Document 1.", "relevant_context": "YES", "answer_choice": "B"})
-    ]
-    options = ["-o", "A=thiamine", "--option", "B=warfarin = coumarin", "-o", "C=folate"]
-    found = done(run("ask", "What blocks vitamin K?", *options, "--mode", "bm25", "--json", home=small_home))
-    assert found["options"] == {"A": "thiamine", "B": "warfarin = coumarin", "C": "folate"}
-    assert (found["choice"], found["answer"], found["relevant_context"]) == ("B", "warfarin = coumarin", "YES")
-    assert found["reasoning"] == "Document."  # a mark that no sentence of the evidence supports
-    assert scripted.schemas[0]["properties"]["answer_choice"]["enum"] == ["A", "B", "C"]
-
-
 def test_ask_without_json_shows_the_answer_then_the_evidence(ask, scripted):
     scripted.replies = [json.dumps({"answer": f"{BLOCKS} It cures [bold]colds[/bold].", "citations": [1, 9]})]
     result = ask(BLOCKED)
@@ -194,20 +157,6 @@ def test_ask_without_json_shows_the_answer_then_the_evidence(ask, scripted):
     assert f"[1] “{BLOCKS}” PMID 1001" in answer
     assert "1*" in evidence, "a cited snippet is marked"
     assert "note: citation [9] was dropped: there is no document of that number" in result.stderr
-
-
-def test_what_differs_from_the_evidence_is_marked_with_the_sentence_that_has_it(ask, scripted):
-    denied = BLOCKS.replace("blocks", "does not block")
-    scripted.replies = [json.dumps({"answer": denied, "citations": []})]
-    assert ask(BLOCKED).stdout.splitlines()[:3] == ["Differs", f"{denied} [differs]", f"[1] says “{BLOCKS}”"]
-
-
-def test_a_generated_answer_to_a_yes_no_question_says_which(ask, scripted):
-    question, reply = "Does warfarin block vitamin K?", json.dumps({"answer": f"Yes, {BLOCKS}", "citations": [1]})
-    scripted.replies = [reply, reply]
-    found = done(ask(question, "--json"))
-    assert (found["kind"], found["short_answer"]) == ("yesno", "yes")
-    assert "Yes. Yes" not in ask(question).stdout
 
 
 @pytest.mark.parametrize(
@@ -254,26 +203,6 @@ def test_a_question_is_asked_in_the_words_of_the_evidence(ask, tmp_path):
     assert "searched for: How does warfarin act on vitamin K?" in found["notes"]
 
 
-@pytest.mark.parametrize(
-    ("certainty", "bounds", "answer"),
-    [
-        ("answer", (0.0, 0.0), f"{BLOCKS} [1]"),
-        ("may", (0.0, 1.0), f"This may answer it: {BLOCKS} [1]"),
-        ("nothing", (1.0, 1.0), "I found nothing that answers this."),
-    ],
-)
-def test_how_sure_an_answer_is(run, small_home, monkeypatch, certainty, bounds, answer):
-    """The bounds of the three answers are set around the probability, whatever it is."""
-    model = replace(certainty_model(matched=False), may=bounds[0], answer=bounds[1])
-    monkeypatch.setattr("biorag.answering.answerer.certainty_model", lambda matched: model)
-    words = ("ask", BLOCKED, *BM25, "--reader", "none")
-    found = done(run(*words, "--json", home=small_home))
-    assert (found["certainty"], found["abstained"]) == (certainty, certainty == "nothing")
-    assert 0 < found["evidence_probability"] < 1
-    assert (found["answer"], len(found["sentences"])) == (answer, int(certainty != "nothing"))
-    assert answer in succeeded(run(*words, home=small_home)).stdout
-
-
 def test_no_yes_or_no_is_said_without_a_trusted_reader(run, small_home, monkeypatch):
     words = ("ask", "Does warfarin block vitamin K recycling?", *BM25, "--answer-anyway")
     for trusted_from, lead in ((2.0, ""), (0.5, "Yes. ")):
@@ -292,14 +221,6 @@ def test_a_missing_index_is_named_with_those_there_are(run, small_home):
     sentence = failed(run("ask", "x", "--name", "other", home=small_home), 4, "index 'other'", "there are default")
     assert "biorag index CORPUS --name other" in sentence
     failed(run("search", "x", "--name", "other"), 4, "index 'other'", "there is none yet")
-
-
-def test_other_missing_things(run, small_home, tmp_path):
-    failed(run("index", tmp_path / "no.jsonl"), 4, tmp_path / "no.jsonl", "'demo'")
-    failed(run("index", "demo", "--encoder", tmp_path / "no-model"), 4, tmp_path / "no-model")
-    bm25 = ["aspirin", "--mode", "bm25"]
-    failed(run("ask", *bm25, "--llm", tmp_path / "no.gguf", home=small_home), 4, tmp_path / "no.gguf")
-    failed(run("search", *bm25, "--reranker", tmp_path / "no", home=small_home), 4, tmp_path / "no")
 
 
 def test_an_index_whose_data_is_gone(run, small_home, tmp_path):
@@ -328,11 +249,6 @@ def test_an_index_is_not_opened_with_another_encoder(run, small_home, other_enco
         result = run(*command, "--encoder", other_encoder, home=small_home)
         failed(result, 5, "index 'default' was made with encoder", other_encoder, "--name")
     assert done(run("info", "default", "--json", home=small_home)) == before
-
-
-def test_a_generator_that_does_not_answer_is_named(run, small_home):
-    url = "http://127.0.0.1:9"
-    failed(run("ask", "aspirin", "--mode", "bm25", "--no-rerank", "--llm", url, home=small_home), 6, url, "check --llm")
 
 
 def test_a_retracted_article_that_held_the_answer_is_named(run, tiny_encoder, tmp_path):

@@ -90,18 +90,6 @@ def test_show_json_has_metadata_and_facts(home):
     assert snippet["url"] == "https://pubmed.ncbi.nlm.nih.gov/1/"
 
 
-def test_a_retraction_and_a_concern_stand_first(home):
-    assert succeeded(run(home, "show", "3", "--name", "papers")).stdout.startswith("RETRACTED")
-    shown = succeeded(run(home, "show", "2", "--name", "papers")).stdout
-    assert shown.startswith("EXPRESSION OF CONCERN")
-    assert "J. 2021" in shown
-
-
-def test_show_by_pmid_lists_all_snippets_of_a_paper(home):
-    found = done(run(home, "show", "77", "--name", "old", "--json"))
-    assert [snippet["id"] for snippet in found["snippets"]] == ["a#1", "b"]
-
-
 def test_show_puts_blocks_together(tmp_path, tiny_encoder):
     text = " ".join(f"Aspirin lowers fever in trial {number}." for number in range(40))
     corpus = write_medrag(tmp_path / "long.jsonl", [Snippet("long", "T", text, 5, {"year": 2000})])
@@ -125,19 +113,6 @@ def test_show_counts_the_papers_of_the_graph_that_cite(home, tmp_path):
 
 
 # --- the last hits
-
-
-def test_the_folder_that_was_indexed_may_stand_before_a_passage(tmp_path, tiny_encoder):
-    (tmp_path / "papers").mkdir()
-    (tmp_path / "papers" / "a.md").write_text("# Gout\n\nGout hurts.\n")
-    done(
-        invoke(
-            "index", tmp_path / "papers", "--name", "mine", "--encoder", tiny_encoder, "--json", home=tmp_path / "home"
-        )
-    )
-    for id in ("a.md#s1p1", "papers/a.md#s1p1", f"{tmp_path}/papers/a.md#s1p1"):
-        shown = done(invoke("show", id, "--name", "mine", "--json", home=tmp_path / "home"))
-        assert "Gout hurts." in json.dumps(shown)
 
 
 def test_a_number_is_the_rank_of_the_last_hits_in_their_index(home):
@@ -171,17 +146,6 @@ def test_a_damaged_file_of_last_hits_is_named(home):
     path.unlink()
     failed(run(home, "show", "999", "--name", "papers"), 4, "papers", "999", "id or the PMID")
     failed(run(home, "ask", "x", "--name", "papers", "--format", "ris", "--json"), 2, "--json", "--format")
-
-
-def test_json_hits_and_citations_have_all_metadata(home):
-    by_id = {hit["id"]: hit for hit in searched(home)}
-    assert by_id["2"]["facts"]["concern"] is True
-    assert by_id["3"]["retracted"] is True
-    assert by_id["1"]["metadata"]["type"] == ["Journal Article", "Randomized Controlled Trial"]
-    answer = ["ask", "Does budesonide lower exacerbations?", "--answer-anyway", "--name", "papers", *BARE, "--json"]
-    found = done(run(home, *answer))
-    assert found["citations"]
-    assert all(citation["metadata"]["journal"] == "J" for citation in found["citations"])
 
 
 def test_search_and_ask_write_every_format(home):

@@ -36,16 +36,6 @@ def sentence_of(snippet) -> str:
     return snippet["content"].split(". ")[0].rstrip(".") + "."
 
 
-def test_a_sentence_of_the_index_is_stated_by_its_snippet(bm25, snippet):
-    claim = sentence_of(snippet)
-    report = done(verify(bm25, claim, "--json"))
-    assert (report["claim"], report["verdict"], report["basis"]) == (claim, "supported", "quote")
-    (first, *_) = report["evidence"]
-    assert set(first) == {"id", "pmid", "quote", "verdict"}
-    assert first["id"] == snippet["id"]
-    assert claim.rstrip(".") in first["quote"]
-
-
 def test_a_claim_by_one_snippet_and_what_a_terminal_shows(bm25, snippet):
     shown = succeeded(verify(bm25, sentence_of(snippet), "--snippet", snippet["id"])).stdout
     assert shown.startswith(f"Stated by [1]\n[1] “{sentence_of(snippet)}” ")

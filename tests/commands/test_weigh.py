@@ -2,13 +2,10 @@
 
 import csv
 import io
-import json
 
 import pytest
 
-from biorag.api.session import Session
 from biorag.api.weighings import FIELDS
-from biorag.settings.settings import Settings
 from biorag.types import Snippet, Trust
 from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_medrag
@@ -68,26 +65,14 @@ def test_the_formats_of_a_weighing(home):
     assert [(row["column"], row["pmid"], row["retracted"]) for row in rows] == [
         *(("supporting", "11", ""), ("supporting", "13", "yes"), ("opposing", "12", "")),
     ]
-    line = json.loads(succeeded(weighed(home, "--format", "trec-biogen", "--exclude-pmid", 14)).stdout)
-    assert line["metadata"]["existing_supported_citations"] == ["14"]
-    cited = {"text": CLAIM, "supported_citations": ["11"], "contradicted_citations": ["12"]}
-    assert line["answer"] == [cited]
 
 
 def test_filters_and_what_cannot_be_weighed(home):
     report = done(weighed(home, "--json", "--filter", "not retracted", "--exclude-pmid", 12))
     assert (report["searched"], report["counts"]["retracted"], report["opposing"]) == (1, 0, [])
     failed(invoke("weigh", " ", home=home), 2, "the claim is empty")
-    failed(weighed(home, "--format", "ris"), 2, "'ris'", "trec-biogen")
+    failed(weighed(home, "--format", "ris"), 2, "'ris'", "csv")
     failed(weighed(home, "--format", "md", "--json"), 2, "--json and --format")
-
-
-def test_python_gives_what_the_command_prints(home):
-    with Session(Settings.of(home=home, name="default", mode="bm25", rerank=False, reader="none")) as session:
-        result = session.weigh(CLAIM)
-    assert {**result.to_json(), "timings_ms": {}} == {**done(weighed(home, "--json")), "timings_ms": {}}
-    assert result.to("csv") == succeeded(weighed(home, "--format", "csv")).stdout
-    assert [study.snippet.id for study in result.weighing.opposing] == ["against"]
 
 
 def test_what_an_untrusted_reader_leans_to_is_not_sure(home, monkeypatch):

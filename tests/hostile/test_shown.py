@@ -55,7 +55,7 @@ def test_tables_titles_lines_and_notes_show_markup_as_text(capsys, monkeypatch):
     snippet = Snippet("i", MARKED, f"Fever. {MARKED} fever", None)
     hits = (Hit(1, snippet, 1.0),)
     show.table(MARKED, [MARKED, "n"], [(MARKED, 1)])
-    show_answer.evidence_table("fever", hits)
+    show_answer.evidence("fever", hits)
     citation = Citation(1, MARKED, None, MARKED, MARKED, 1.0)
     question = Question("q", "Q?", {"A": MARKED, "B": "b"})
     show_answer.answer(

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from biorag.answering.readers.likelihood import WORDS as SAID
-from biorag.answering.readers.likelihood import reading_prompt, reading_template
+from biorag.answering.readers.generators import WORDS as SAID
+from biorag.answering.readers.generators import reading_prompt, reading_template
 from biorag.engine import load_reader
 from biorag.errors import BadInputError, MissingError
 from biorag.generators.source import require_generator

@@ -1,4 +1,4 @@
-"""The check of an answer: each sentence against the snippets, each mark and quote against its own."""
+"""The check of an answer: each sentence against the snippets, each mark against its own."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from biorag.answering.guards.lexicon import lexicon
 from biorag.answering.guards.quotes import find_quote
 from biorag.answering.guards.verdicts import Reading, SnippetVerdict, snippet_verdicts
-from biorag.answering.guards.words import words
 from biorag.answering.readers.windows import EvidenceWindows
-from biorag.corpus.sentences import sentence_starts, sentences
+from biorag.corpus.sentences import sentences
 from biorag.prompts.marks import MARK, numbers_in, plain_marks
-from biorag.prompts.parse import CitedNumber
 from biorag.types import LABELS, Basis, CheckedSentence, Citation, EvidenceSpan, Hit, Reader, Snippet, Stance, Verdict
 
 QUOTED = re.compile(r"“([^“”]+)”|«([^«»]+)»|\"([^\"]+)\"")
@@ -78,18 +75,12 @@ class Checker:
             verdicts = [item and item.opposite() for item in verdicts]
         return _checked(answer, snippets, verdicts)
 
-    def check_answer(
-        self, text: str, hits: Sequence[Hit], question: str, cited: Sequence[CitedNumber] = ()
-    ) -> CheckedAnswer:
+    def check_answer(self, text: str, hits: Sequence[Hit], question: str, cited: Sequence[int] = ()) -> CheckedAnswer:
         """Judge each sentence of an answer, and the citations it was given with.
 
-        A mark `[n]` belongs to the sentence that it stands in; a sentence without one is held against all hits. What a
-        sentence is said to rest on, by its marks and quotes, goes before what else would support it.
-
-        Parameters
-        ----------
-        hits : the evidence that the answer was made from; `[1]` is the first
-        cited : citations given beside the text, some with quotes
+        A mark `[n]` belongs to the sentence that it stands in; a sentence without one is held against all hits. What
+        its marks name goes before what else would support it. `hits` are the evidence that the answer was made from,
+        `[1]` being the first; `cited` are the numbers given beside the text.
         """
         snippets = [hit.snippet for hit in hits]
         notes: list[str] = []
@@ -98,15 +89,10 @@ class Checker:
             for sentence, marks in marked_sentences(text, snippets)
         ]
         supporting = {n for sentence in checked for n in sentence.citations}
-        for n in dict.fromkeys(item.n for item in cited):
+        for n in dict.fromkeys(cited):
             if n not in supporting:
                 notes.append(_dropped(n, snippets, "the answer is not supported by"))
-        quotes = {(item.n, item.quote) for item in cited if len(item.quote.split()) >= SHORTEST_QUOTE}
-        for n, quote in sorted(quotes):
-            if n in supporting and (fault := self._fault_of_quote(quote, snippets[n - 1], checked, n)):
-                notes.append(_dropped(n, snippets, fault))
-                checked = [_without(sentence, n) for sentence in checked]
-        return CheckedAnswer(tuple(checked), _citations(checked, hits, dict(quotes)), tuple(dict.fromkeys(notes)))
+        return CheckedAnswer(tuple(checked), _citations(checked, hits), tuple(dict.fromkeys(notes)))
 
     def _check_sentence(
         self, sentence: str, marks: Sequence[int], snippets: Sequence[Snippet], question: str, notes: list[str]
@@ -126,23 +112,6 @@ class Checker:
         ]
         cited = tuple(n for n in checked.citations if n in marks) or checked.citations[:1]
         return replace(checked, text=sentence, citations=cited)
-
-    def _fault_of_quote(self, quote: str, snippet: Snippet, checked: Sequence[CheckedSentence], n: int) -> str:
-        """Return why a quote does not hold, the words of a note; "" if it does."""
-        text = snippet.contents
-        span = find_quote(quote, text)
-        if span is None:
-            return "its quote is not in"
-        starts = [0, *sentence_starts(text), len(text)]
-        first = max(start for start in starts[:-1] if start <= span[0])
-        last = min(end for end in starts[1:] if end >= span[1])
-        around = Snippet(snippet.id, "", text[first:last].strip())
-        supported = [sentence for sentence in checked if n in sentence.citations]
-        if not any(self.check_claim(sentence.text, [around]).citations for sentence in supported):
-            return "the answer is not supported by its quote from"
-        if _denials(text[first:last]) > _denials(text[slice(*span)]):
-            return "its quote leaves out a negation of"
-        return ""
 
 
 def marked_sentences(text: str, snippets: Sequence[Snippet] = ()) -> list[tuple[str, tuple[int, ...]]]:
@@ -223,30 +192,11 @@ def _checked(claim: str, snippets: Sequence[Snippet], verdicts: Sequence[Snippet
     )
 
 
-def _without(sentence: CheckedSentence, n: int) -> CheckedSentence:
-    """Return a sentence without a citation that fell; unsupported if it had no other."""
-    if n not in sentence.citations:
-        return sentence
-    left = tuple(number for number in sentence.citations if number != n)
-    evidence = tuple(span for span in sentence.evidence if span.n != n)
-    verdict = Verdict.SUPPORTED if left else Verdict.UNSUPPORTED
-    probability = sentence.probability if left else {}
-    return replace(sentence, citations=left, evidence=evidence, verdict=verdict, probability=probability)
-
-
-def _citations(checked: Sequence[CheckedSentence], hits: Sequence[Hit], quotes: dict[int, str]) -> tuple[Citation, ...]:
-    """Return a citation of each supporting hit, in the order of the sentences, with its quote as the snippet has it."""
+def _citations(checked: Sequence[CheckedSentence], hits: Sequence[Hit]) -> tuple[Citation, ...]:
+    """Return a citation of each supporting hit, in the order of the sentences, with the quote that supports it."""
     spans = {span.n: span.quote for sentence in reversed(checked) for span in sentence.evidence}
-    citations = []
-    for n in dict.fromkeys(n for sentence in checked for n in sentence.citations):
-        contents = hits[n - 1].snippet.contents
-        span = find_quote(quotes.get(n, ""), contents)
-        citations.append(citation_of(hits[n - 1], n, contents[slice(*span)] if span else spans.get(n, "")))
-    return tuple(citations)
-
-
-def _denials(text: str) -> int:
-    return sum(word.text.lower() in lexicon().negations for word in words(text))
+    numbers = dict.fromkeys(n for sentence in checked for n in sentence.citations)
+    return tuple(citation_of(hits[n - 1], n, spans.get(n, "")) for n in numbers)
 
 
 def _dropped(n: int, snippets: Sequence[Snippet], fault: str) -> str:

@@ -1,12 +1,11 @@
 """Whether a claim stands in a sentence in nearly these words, or differs in a number, a name or a negation.
 
-Words are compared as stems, in their order, without articles and auxiliaries; names and numbers in all their forms. A
-claim may be a part of its sentence, cut where the sentence itself joins its parts, but not where it restricts them.
+Words are compared as stems, in their order, without articles and auxiliaries; numbers with their units. A claim may be
+a part of its sentence, cut where the sentence itself joins its parts, but not where it restricts them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -14,10 +13,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from biorag.answering.guards.aliases import Aliases, aliases_for, merged
-from biorag.answering.guards.lexicon import lexicon, rarity
-from biorag.answering.guards.quotes import find_quote
-from biorag.answering.guards.words import Word, WordKind, words
+from biorag.answering.guards.words import Word, WordKind, lexicon, rarity, words
 from biorag.utils.text import plain_form
 
 PLACE, NEGATION = "~", "¬"
@@ -25,8 +21,6 @@ OPENING, CLOSING, PAUSES = frozenset("(["), frozenset(")]"), frozenset(",;:.()[]
 NAMED = 0.6  # rarity from which a word is taken for a name
 SHARED = 0.6  # of a claim's words that a sentence must have to be compared
 LEAD = 9  # words before "that" in "these results show that"
-WHOLE = 6  # words of a claim that stands as it is
-_BEGUN, _ENDED = re.compile(r"(?:^|[.!?:>\n]\s*)$"), re.compile(r"\s*(?:$|[.!?;<\n]|[A-Z])")
 LONGEST = 400  # words of a claim or sentence that are compared
 NEAREST = 3  # sentences of a snippet that are compared word by word
 
@@ -76,68 +70,56 @@ class _Edit(NamedTuple):
 APART = Comparison(Relation.APART)
 
 
-def compared(claim: str, sentence: str, text: str = "") -> Comparison:
-    """Compare a claim with a sentence; abbreviations may be defined anywhere in `text`, that of the snippet."""
-    aliases = aliases_for(claim, text or sentence)
-    ours, theirs = _tokens(claim, aliases), _tokens(sentence, aliases)
+def compared(claim: str, sentence: str) -> Comparison:
+    """Compare a claim with a sentence."""
+    ours, theirs = _tokens(claim), _tokens(sentence)
     if not ours or len(ours) > LONGEST or len(theirs) > LONGEST:
         return APART
-    turned = [(other, theirs) for other in _turned(ours)] + [(ours, other) for other in _turned(theirs)]
-    return max((_aligned(*pair) for pair in [(ours, theirs), *turned]), key=lambda comparison: comparison.relation)
+    return _aligned(ours, theirs)
 
 
-def stated_whole(claim: str, content: str) -> tuple[int, int] | None:
-    """Return where a claim stands in a text letter by letter, from where a sentence begins to where one ends.
-
-    Records that lack full stops begin the next sentence with a capital. None where it does not stand so.
-    """
-    span = find_quote(claim, content) if len(claim.split()) >= WHOLE and not claim.rstrip().endswith("?") else None
-    if span is None or not _ENDED.match(content[span[1] :]) or not _BEGUN.search(content[: span[0]]):
-        return None
-    return span[0], span[1] + (content[span[1] : span[1] + 1] in (".", "!", "?"))
-
-
-def nearest(claim: str, sentences: Sequence[str], text: str) -> Iterator[int]:
+def nearest(claim: str, sentences: Sequence[str]) -> Iterator[int]:
     """Yield the positions of the sentences that share most words with a claim, if they share enough.
 
     Of equals those of about its length come first.
     """
-    aliases = aliases_for(claim, text)
-    claimed = _tokens(claim, aliases)
+    claimed = _tokens(claim)
     ours = {token.key for token in claimed}
     shares = []
     for position, sentence in enumerate(sentences):
-        tokens = _tokens(sentence, aliases)
+        tokens = _tokens(sentence)
         shared = ours & {token.key for token in tokens}
         shares.append((-len(shared) / max(1, len(ours)), abs(len(tokens) - len(claimed)), position))
     yield from (position for share, _, position in sorted(shares)[:NEAREST] if -share >= SHARED)
 
 
 @lru_cache(maxsize=1 << 14)
-def _tokens(text: str, aliases: Aliases) -> tuple[_Token, ...]:
+def _tokens(text: str) -> tuple[_Token, ...]:
     """Return the words that are compared, without a lead such as "these results show that"."""
     tokens: list[_Token] = []
     pause, depth, lead = False, 0, 0
     plain = plain_form(text)
-    for count, word in enumerate(merged(words(text), aliases)):
+    for count, word in enumerate(words(text)):
         sign = word.key[1:2] if word.kind is WordKind.NUMBER and word.key[1:2] in "-<>≤≥" else ""
-        shown = sign + plain[word.start : word.end]
         lower = word.text.lower().replace("’", "'")
         if word.kind is WordKind.MARK and word.text not in "%<>≤≥=±+":
             depth = max(0, depth + (word.text in OPENING) - (word.text in CLOSING))
             pause = pause or word.text in PAUSES
-            if word.text == "," and tokens and _adverb(tokens):
-                tokens, pause = [], False  # "Notably, ..."
         elif lower == "that" and 0 < count - lead <= LEAD and _reports(tokens):
             tokens, pause, lead = [], False, count
-        elif lower in lexicon().negations or lower.endswith("n't") or lower == "non":
-            tokens.append(_Token(NEGATION, word, shown, pause, depth > 0))
-            pause = False
-        elif lower not in lexicon().unread:
-            key = PLACE if lower in lexicon().places else word.key
-            tokens.append(_Token(key, word, shown, pause, depth > 0))
+        elif (key := _key(word, lower)) is not None:
+            tokens.append(_Token(key, word, sign + plain[word.start : word.end], pause, depth > 0))
             pause = False
     return tuple(tokens)
+
+
+def _key(word: Word, lower: str) -> str | None:
+    """Return what a word is compared by; None for one that tells nothing apart."""
+    if lower in lexicon().negations or lower.endswith("n't") or lower == "non":
+        return NEGATION
+    if lower in lexicon().unread:
+        return None
+    return PLACE if lower in lexicon().places else word.key
 
 
 def _reports(tokens: Sequence[_Token]) -> bool:
@@ -151,21 +133,6 @@ def _reports(tokens: Sequence[_Token]) -> bool:
             for token in tokens
         )
     )
-
-
-def _adverb(tokens: Sequence[_Token]) -> bool:
-    return len(tokens) == 1 and tokens[0].word.text.lower().endswith("ly")
-
-
-def _turned(tokens: tuple[_Token, ...]) -> Iterator[tuple[_Token, ...]]:
-    """Yield a sentence with the phrase that it begins or ends with at its other end: "in mice, A inhibits B"."""
-    starts = [n for n, token in enumerate(tokens) if token.key == PLACE]
-    if starts and starts[0] == 0:
-        for pause in (n for n, token in enumerate(tokens[1:], 1) if token.pause):
-            yield tokens[pause:] + tokens[:pause]
-            break
-    if starts and starts[-1] > 0:
-        yield tokens[starts[-1] :] + tokens[: starts[-1]]
 
 
 def _aligned(ours: Sequence[_Token], theirs: Sequence[_Token]) -> Comparison:

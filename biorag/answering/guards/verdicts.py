@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from biorag.answering.guards.quotes import find_quote
-from biorag.answering.guards.stated import APART, Comparison, Relation, compared, nearest, stated_whole
+from biorag.answering.guards.stated import APART, Comparison, Relation, compared, nearest
 from biorag.answering.readers.windows import EvidenceWindows
 from biorag.answering.sections import is_evidence, labelled_sentences
 from biorag.types import LABEL_OF, LABELS, Basis, Reader, Snippet, Trust, Vectors, Verdict
@@ -90,16 +90,9 @@ def _names_differ(verdict: SnippetVerdict | None) -> bool:
 def by_words(claim: str, content: str) -> tuple[Comparison, str]:
     """Return how the sentence of a text that is nearest to a claim relates to it, and the sentence."""
     sentences = labelled_sentences(content)[:MOST_SENTENCES]
-    rows = [row for row in sentences if is_evidence(row, claim)]
-    texts = [row.text for row in rows]
-    best = (APART, "")
-    span = stated_whole(claim, content)
-    if span and all(row in rows for row in sentences if row.start <= span[0] < row.end):
-        return Comparison(Relation.STATED), content[slice(*span)]
-    for position in nearest(claim, texts, content):
-        comparison = compared(claim, texts[position], content)
-        best = max(best, (comparison, texts[position]), key=lambda pair: pair[0].relation)
-    return best
+    texts = [sentence.text for sentence in sentences if is_evidence(sentence, claim)]
+    compared_sentences = ((compared(claim, texts[index]), texts[index]) for index in nearest(claim, texts))
+    return max(compared_sentences, key=lambda pair: pair[0].relation, default=(APART, ""))
 
 
 def _of_words(comparison: Comparison, sentence: str) -> SnippetVerdict | None:

@@ -1,37 +1,114 @@
-"""Words of a text with their offsets and keys: stems, names as they are, numbers with their units."""
+"""Words of a text with their offsets and keys: stems, names as they are, numbers with their units; how rare they are.
+
+The lists that they are told by are data files of the package, each with its sources.
+"""
 
 from __future__ import annotations
 
+import gzip
+import math
 import re
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache, lru_cache
+from importlib import resources
 from typing import Any
 
 import Stemmer
 from tokenizers import Regex, pre_tokenizers
 
-from biorag.answering.guards.lexicon import Unit, lexicon, units
 from biorag.utils.spelling import one_spelling
 from biorag.utils.text import plain_form
+
+FILES = resources.files("biorag.answering.guards") / "data"
+
+
+def _read_list(name: str) -> dict[str, Any]:
+    return tomllib.loads((FILES / name).read_text(encoding="utf-8"), parse_float=Decimal)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit of measurement: its dimension, and its size in the dimension's base unit."""
+
+    dimension: str
+    size: Decimal
+
+
+@cache
+def units() -> Mapping[str, Unit]:
+    """Return the units by their spelling."""
+    return {
+        spelling: Unit(dimension, Decimal(size))
+        for dimension, sizes in _read_list("units.toml").items()
+        for size, spellings in sizes.items()
+        for spelling in spellings
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """Closed classes of English, numbers in words, and Greek letters; see `data/words.toml`."""
+
+    function: frozenset[str]
+    unread: frozenset[str]
+    places: frozenset[str]
+    negations: frozenset[str]
+    reporting: frozenset[str]
+    restricting: frozenset[str]
+    joining: frozenset[str]
+    numbers: Mapping[str, Decimal]
+    greek: Mapping[str, str]
+
+
+@cache
+def lexicon() -> Lexicon:
+    """Return the lexicon of the package."""
+    lists = _read_list("words.toml")
+    classes = ("unread", "places", "negations", "reporting", "restricting", "joining")
+    return Lexicon(
+        frozenset(lists["function"]).union(*(lists[name] for name in ("unread", "places", "negations", "joining"))),
+        **{name: frozenset(lists[name]) for name in classes},
+        numbers={word: Decimal(value) for word, value in lists["numbers"]},
+        greek=dict(lists["greek"]),
+    )
+
+
+@cache
+def _frequencies() -> tuple[int, Mapping[str, int]]:
+    lines = gzip.decompress((FILES / "frequencies.tsv.gz").read_bytes()).decode().splitlines()
+    rows = (line.split("\t") for line in lines[1:])
+    return int(lines[0]), {stem: int(count) for stem, count in rows}
+
+
+COMMON = 0.36  # rarity up to which a word names nothing: a sixteenth of the snippets that words were counted in
+
+
+def rarity(stem: str) -> float:
+    """Return the weight of a stem: its inverse document frequency, as a share of that of a stem never seen, 0 to 1."""
+    total, counts = _frequencies()
+    return math.log((total + 1) / (counts.get(stem, 0) + 1)) / math.log(total + 1)
+
+
+def is_common(stem: str) -> bool:
+    """Return whether a word is so common that it names nothing."""
+    return rarity(stem) <= COMMON
+
 
 HYPHENS = "-\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{MINUS SIGN}"
 PREFIXES = frozenset(
     {"up", "down", "over", "under", "anti", "pro", "re", "co", "pre", "post", "sub", "hyper", "hypo", "un"}
 )
 SHORTEST_PART = 4  # letters from which a part of a hyphenated word is a word of its own
-TEN, HUNDRED = 10, 100
-GROUP = 3  # figures between two separators of thousands
-DECIMALS = 4  # of a fraction in words
 DIGITS = 40  # no number of medicine is longer
 _SPLIT = re.compile(f"[{HYPHENS}]")
 _NUMBER = re.compile(r"\d+(?:[.,·]\d+)*")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 COMPARATORS = frozenset("<>≤≥")
 NO_UNIT = Unit("", Decimal(1))
-_GROUP = re.compile(r"\d00(?:,\d{3})*")  # what follows a space as a thousands separator: "781 000"
 
 
 class WordKind(StrEnum):
@@ -48,7 +125,7 @@ class WordKind(StrEnum):
 class Word:
     """A word, name, number or mark of a text; `end` is that of the unit, where a number has one.
 
-    Two words are the same where their keys are. `value` is that of a number, in the base unit of its dimension.
+    Two words are the same where their keys are; that of a number is its value in the base unit of its dimension.
     """
 
     text: str
@@ -56,7 +133,6 @@ class Word:
     end: int
     key: str
     kind: WordKind
-    value: Decimal | None = None
 
 
 @cache
@@ -123,51 +199,17 @@ def _with_quantities(text: str, pieces: Sequence[tuple[str, int]]) -> Iterator[W
     position = 0
     while position < len(pieces):
         piece, start = pieces[position]
-        value, count = _number(pieces, position)
+        value, taken = _value(piece), 0
         if value is None:
             before = pieces[position - 1][0] if position else "."
             yield _word(piece, start, first=before in ".?!:")
-            position += 1
-            continue
-        unit, taken = _unit(pieces, position + count)
-        if not taken and piece[0].isdigit():
-            unit = _unit_of_range(pieces, position + count)
-        last, last_start = pieces[position + count - 1 + taken]
-        key = f"#{_sign(text, pieces, position)}{_scaled(value, unit)}"
-        end = last_start + len(last)
-        yield Word(text[start:end], start, end, key, WordKind.NUMBER, value=value * unit.size)
-        position += count + taken
-
-
-def _number(pieces: Sequence[tuple[str, int]], position: int) -> tuple[Decimal | None, int]:
-    """Return the number that begins at a position, and how many pieces it takes: "two thirds", "25 thousand"."""
-    texts = [piece.lower() for piece, _ in pieces[position : position + 4]]
-    if share := _share(texts):
-        return share
-    value, taken = _value(texts[0]), 1
-    if value is None:
-        return None, 1
-    if _GROUP.fullmatch(texts[1] if len(texts) > 1 else "") and texts[0].isdigit() and len(texts[0]) <= GROUP:
-        return Decimal(texts[0] + texts[1].replace(",", "")), 2
-    for text in texts[1:]:
-        following = lexicon().numbers.get(text)
-        if following is not None and following >= HUNDRED:
-            value *= following
-        elif following is not None and texts[0].isalpha() and 0 < following < TEN <= value < HUNDRED and taken == 1:
-            value += following
         else:
-            break
-        taken += 1
-    return value, taken
-
-
-def _share(texts: Sequence[str]) -> tuple[Decimal, int] | None:
-    """Return the value of a fraction in words, and how many it takes: "a third of", "two thirds", "three-quarters"."""
-    if len(texts) > 1 and (part := lexicon().fractions.get(texts[1].removesuffix("s"))):
-        count = Decimal(1) if texts[0] in ("a", "one") else _value(texts[0]) if texts[0].isalpha() else None
-        if count and (texts[0] != "a" or texts[2:3] == ["of"]) and (count == 1 or texts[1].endswith("s")):
-            return round(count / part, DECIMALS), 2
-    return None
+            unit, taken = _unit(pieces, position + 1)
+            last, last_start = pieces[position + taken]
+            end = last_start + len(last)
+            key = f"#{_sign(text, pieces, position)}{_scaled(value, unit)}"
+            yield Word(text[start:end], start, end, key, WordKind.NUMBER)
+        position += 1 + taken
 
 
 def _value(piece: str) -> Decimal | None:
@@ -199,12 +241,6 @@ def _unit(pieces: Sequence[tuple[str, int]], position: int) -> tuple[Unit, int]:
         dimension += f"/{divisor.removesuffix('s')}"
         taken += 2
     return Unit(dimension, unit.size), taken
-
-
-def _unit_of_range(pieces: Sequence[tuple[str, int]], position: int) -> Unit:
-    """Return the unit of the second number of a range, which is the first one's too: `20 to 30 mg`."""
-    joins = position + 1 < len(pieces) and pieces[position][0].lower() in (*HYPHENS, "to", "and", "or")
-    return _unit(pieces, position + 2)[0] if joins and _value(pieces[position + 1][0]) is not None else NO_UNIT
 
 
 def _sign(text: str, pieces: Sequence[tuple[str, int]], position: int) -> str:

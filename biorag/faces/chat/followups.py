@@ -6,17 +6,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from biorag.answering.guards.lexicon import is_common, rarity, units
-from biorag.answering.guards.words import stems
-from biorag.api.results import AnswerResult, SearchResult
-from biorag.api.session import Filter, Session
+from biorag.answering.guards.words import is_common, rarity, stems, units
+from biorag.api.results import AnswerResult
+from biorag.api.session import Session
 from biorag.corpus.sentences import terms
 from biorag.prompts.fence import defused
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import load_template
-from biorag.types import GenerationRequest
+from biorag.types import GenerationRequest, Hit
 from biorag.utils.text import comparable
 
 FIELDS = ("question", "previous", "answer")
@@ -73,33 +72,14 @@ def _attributes() -> frozenset[str]:
     return frozenset(stems(_ATTRIBUTES))
 
 
-class Rewritten(NamedTuple):
-    """What is searched for a question; whether a snippet `holds` both its topic and all that it asks of it."""
-
-    text: str
-    holds: bool = False
-
-
-def standalone(
-    session: Session,
-    question: str,
-    previous: str,
-    answer: str,
-    *,
-    filter: Filter = (),
-    exclude_pmid: Sequence[int] = (),
-) -> Rewritten:
+def standalone(session: Session, question: str, previous: str, answer: str) -> str:
     """Return a follow-up made to stand alone; another question stays as it is.
 
-    `previous` is the last question as it was searched, `answer` the answer to it; `filter` and `exclude_pmid` are those
-    of the question. Raises `ServiceError` if the generator fails.
+    `previous` is the last question as it was searched, `answer` the answer to it. Raises `ServiceError` if the
+    generator fails.
     """
-    combined = with_topic_of(previous, question)
-    holds = combined != question and _held_together(
-        question, combined, session.search(combined, filter=filter, exclude_pmid=exclude_pmid)
-    )
-    if not holds and not is_follow_up(question):
-        return Rewritten(question)
+    if not is_follow_up(question):
+        return question
     # The answer quotes documents, so the chat's own marks in it are defused.
     quoted = (defused(" ".join(text[:MOST_QUOTED].split()), tuple(session.controls)) for text in (previous, answer))
     earlier_question, earlier_answer = quoted
@@ -107,15 +87,31 @@ def standalone(
     prompt = template.fill(question=question, previous=earlier_question, answer=earlier_answer or "(none)")
     generation = session.generate(GenerationRequest(prompt, SCHEMA, MOST_TOKENS))
     rewrite = usable(generation.text, previous) if generation and not generation.capped else ""
-    return Rewritten(rewrite or combined, holds)
+    return rewrite or with_topic_of(previous, question)
 
 
-def _held_together(question: str, combined: str, found: SearchResult) -> bool:
+def ask_following(
+    session: Session, question: str, searched: str, previous: str, said: str, **asked: Any
+) -> AnswerResult:
+    """Ask a question as it was made to stand alone; `asked` are further arguments of `Session.ask`.
+
+    A follow-up is answered however unlikely it seems where a hit holds all that it adds beside the topic, since the
+    estimate is fitted on whole questions; see `following` for what is withheld.
+    """
+    answer = session.ask(searched, **asked)
+    if searched == question:
+        return answer
+    if answer.abstained and _held_together(question, searched, answer.hits):
+        answer = session.ask(searched, **{**asked, "answer_anyway": True})
+    return following(question, previous, said, answer)
+
+
+def _held_together(question: str, searched: str, hits: Sequence[Hit]) -> bool:
     """Return whether a hit holds a word of the topic and all that the question adds to it."""
-    own = set(stems(question))
-    asked, topic = {stem for stem in own if not is_common(stem)}, set(stems(combined)) - own
-    held = [set(stems(hit.snippet.contents)) for hit in found.hits]
-    return bool(asked) and any(asked <= words and not topic.isdisjoint(words) for words in held)
+    added = set(stems(question))
+    telling, topic = {stem for stem in added if not is_common(stem)}, set(stems(searched)) - added
+    held = [set(stems(hit.snippet.contents)) for hit in hits]
+    return bool(telling) and any(telling <= words and not topic.isdisjoint(words) for words in held)
 
 
 def usable(reply: str, previous: str) -> str:

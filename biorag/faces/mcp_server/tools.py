@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from biorag.api.results import written
 from biorag.api.session import Session
+from biorag.indexes.fields import SAMPLE, field_counts
+from biorag.indexes.reading import stored_snippets
 from biorag.registries import OUTPUTS, TERMINAL
 from biorag.types import Hit
 from biorag.utils.files import json_text
@@ -134,7 +137,9 @@ class Tools:
     def index_info(self) -> Json:
         """Describe the index: snippets, sources, encoder, and the fields to filter by with their commonest values."""
         info = self._session.info()
-        fields = [count.to_json() for count in self._session.fields()]
+        with self._session.stored() as (index, _):
+            counts = field_counts(islice(stored_snippets(index), SAMPLE))
+        fields = [count.to_json() for count in counts]
         sources = [{"name": source["name"], "snippets": source["snippets"]} for source in info["sources"]]
         described = {"encoder": info["encoder"]["id"], "sources": sources, "fields": fields}
         return quoting({**{name: info[name] for name in FACTS}, **described})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from biorag.api.results import VerdictLine, verdict_line
+from biorag.api.answer_text import VerdictLine, verdict_line
 from biorag.api.word_matching import WordMatch
 from biorag.faces.server.bodies import CONDITIONS
 from biorag.references.facts import participants
@@ -15,51 +16,23 @@ from biorag.references.formats import citation
 from biorag.references.reference import Reference, reference_of, source_line
 from biorag.types import Answer, Hit, Verdict
 
-T = TypeVar("T")
-Span = tuple[int, int]
 SECTION = re.compile(r"(?:^|(?<=[.?!)]))\s*([A-Z][A-Z ,/&-]{3,48}:)(?=\s)")  # a label of a structured abstract
 _MARK = re.compile(r"(\[\d{1,4}\])")
 KEPT_FIELDS = ("index", *CONDITIONS, "k", "include_retracted")
 CHIPS = ("Preprint", "Retracted Publication")  # types of publication that stand apart from the others
 
 
-class Piece(NamedTuple, Generic[T]):
-    """A piece of a text, and what stands at its span; None between spans."""
+class Piece(NamedTuple):
+    """A piece of a text, and the word of the question that it matches, if any."""
 
     text: str
-    mark: T | None
-
-
-def pieces(text: str, spans: Mapping[Span, T]) -> list[Piece[T]]:
-    """Return a text in pieces; the spans ascend and do not overlap."""
-    parts: list[Piece[T]] = []
-    position = 0
-    for (start, end), mark in spans.items():
-        if position < start:
-            parts.append(Piece(text[position:start], None))
-        parts.append(Piece(text[start:end], mark))
-        position = end
-    if position < len(text):
-        parts.append(Piece(text[position:], None))
-    return parts
-
-
-def quoted_spans(text: str, quotes: Iterable[str]) -> list[Span]:
-    """Return where quotes stand in a text, ascending; overlapping ones are joined, absent ones left out."""
-    spans = sorted((start, start + len(quote)) for quote in quotes if quote and (start := text.find(quote)) >= 0)
-    joined: list[Span] = []
-    for start, end in spans:
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
-        else:
-            joined.append((start, end))
-    return joined
+    mark: WordMatch | None
 
 
 class Passage(NamedTuple):
     """A stretch of a text, and the sentences of the answer, from 1, that rest on it; 0 is a citation of none."""
 
-    words: list[Piece[WordMatch]]
+    words: list[Piece]
     quoted_by: tuple[int, ...] = ()
 
 
@@ -71,22 +44,29 @@ class Quote(NamedTuple):
 
 
 def passages(text: str, quotes: Sequence[Quote], matches: Sequence[WordMatch]) -> list[Passage]:
-    """Return a text in stretches, quoted and others, whose matching words stand apart; no quote begins inside a word.
+    """Return a text in stretches by what quotes them, whose matching words stand apart.
 
-    The spans of `matches` ascend; those outside of the text, and in labels such as "METHODS:", are left out.
+    Matches outside of the text, in labels such as "METHODS:", or across the end of a quote are left out.
     """
+    starts = [(text.find(quote.text), quote) for quote in quotes if quote.text]
+    quoted = [(start, start + len(quote.text), quote.sentence) for start, quote in starts if start >= 0]
+    ends = {end for start, stop, _ in quoted for end in (start, stop)}
     labels = [label.span(1) for label in SECTION.finditer(text)]
-    matches = [match for match in matches if not any(start <= match.span[0] < end for start, end in labels)]
-    found, position = [], 0
-    quoted = dict.fromkeys(quoted_spans(text, [quote.text for quote in quotes]), True)
-    for piece in pieces(text, quoted):
-        end = position + len(piece.text)
-        inside = [match for match in matches if position <= match.span[0] and match.span[1] <= end]
-        words = pieces(piece.text, {(match.span[0] - position, match.span[1] - position): match for match in inside})
-        by = {quote.sentence for quote in quotes if piece.mark and quote.text in piece.text}
-        found.append(Passage(words, tuple(sorted(by))))
-        position = end
-    return found
+    words = {
+        start: match
+        for match in matches
+        if 0 <= (start := match.span[0]) < (stop := match.span[1]) <= len(text)
+        and not any(first <= start < last for first, last in labels)
+        and not any(start < end < stop for end in ends)
+    }
+    cuts = sorted({0, len(text), *ends, *words, *(match.span[1] for match in words.values())})
+    stretches: list[Passage] = []
+    for start, stop in pairwise(cuts):
+        by = tuple(sorted({sentence for first, last, sentence in quoted if first <= start < last}))
+        if not stretches or stretches[-1].quoted_by != by:
+            stretches.append(Passage([], by))
+        stretches[-1].words.append(Piece(text[start:stop], words.get(start)))
+    return stretches
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import BaseRoute, Route
 
 from biorag.answering.weighing import Weighing
-from biorag.api.results import AnswerResult, lead_of, mark_of, otherwise_line, paragraphs, said_of
+from biorag.api.answer_text import lead_of, mark_of, otherwise_line, paragraphs, said_of
+from biorag.api.results import AnswerResult
 from biorag.api.session import Session
 from biorag.api.weighings import HEADINGS, counts_line, probability_line, stated_line
 from biorag.errors import BioragError, MissingError, UsageError, without_commands
@@ -32,7 +33,7 @@ from biorag.faces.server.bodies import CONDITIONS, WeighBody, ask_body, form_fie
 from biorag.faces.server.faults import status_of
 from biorag.faces.server.guards import COOKIE, Doorkeeper
 from biorag.faces.server.session_pool import SessionPool
-from biorag.indexes.overview import Overview
+from biorag.indexes.overview import Overview, overview
 from biorag.prompts.grammar import growing_text
 from biorag.references.reference import source_line, telling_types
 from biorag.registries import OUTPUTS, TERMINAL
@@ -277,8 +278,10 @@ class Pages:
     ) -> Response:
         def made() -> Response:
             with self._lending(fields)() as session:
-                overview = self._overviews.get(session) or session.overview()
-                self._overviews[session] = overview
+                if session not in self._overviews:
+                    with session.stored() as (index, manifest):
+                        self._overviews[session] = overview(manifest, index)
+                shown = self._overviews[session]
                 return page(
                     "start.html",
                     status_of(fault) if fault else HTTPStatus.OK,
@@ -288,8 +291,8 @@ class Pages:
                     view=view,
                     index=session.name,
                     indexes=self._pool.listed(),
-                    overview=overview,
-                    types=telling_types(overview.types),
+                    overview=shown,
+                    types=telling_types(shown.types),
                     asks=self._asks,
                 )
 

@@ -97,11 +97,12 @@ def check(
       biorag check answer.json --name pubmed --json
     """
     from biorag.api.session import Session
+    from biorag.papers.manuscripts.checking import check_manuscript
     from biorag.papers.manuscripts.report import written
 
     format = output.check(file, as_json)
     with Session(settings) as session:
-        report = session.check(file, references=references or (), enrich=enrich, progress=show.progress)
+        report = check_manuscript(session, file, references or (), enrich, show.progress)
     if output.commented:
         from biorag.papers.manuscripts.report import commented
 

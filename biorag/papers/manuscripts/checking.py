@@ -20,6 +20,7 @@ from biorag.papers.manuscripts.reading import read_manuscript
 from biorag.references.reference import has_concern, reference_of, texts
 from biorag.registries import ENRICHERS
 from biorag.types import Progress, Snippet, Stance, Verdict
+from biorag.utils.progress import silent
 
 logger = logging.getLogger(__name__)
 
@@ -119,9 +120,18 @@ class CheckReport:
 
 
 def check_manuscript(
-    session: Session, file: Path, references: Sequence[Path], enrich: str | None, progress: Progress
+    session: Session,
+    file: Path,
+    references: Sequence[Path] = (),
+    enrich: str | None = None,
+    progress: Progress = silent,
 ) -> CheckReport:
-    """Check whether a manuscript's citations hold; see `Session.check`."""
+    """Check whether a manuscript's citations hold, as `biorag check` does.
+
+    `references` are files of references in place of those beside the manuscript; `enrich` names the service that is
+    asked for references which the index lacks. Raises `BadInputError` if a file cannot be read or cites nothing,
+    `MissingError` if it is not there, `OfflineError` if a service is asked in offline mode.
+    """
     manuscript = read_manuscript(file, references)
     with session.stored() as (index, manifest):
         matches = matched(manuscript.references, index, manifest.encoder.dimension)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import sys
 import threading
 
@@ -14,7 +13,7 @@ import pytest
 
 from biorag.retrieval.last_hits import last_hits
 from biorag.settings.settings import Settings
-from tests.cli import environment, invoke, start, succeeded, wait_until
+from tests.cli import environment, invoke, succeeded
 from tests.loopback import Script
 
 SECONDS = 200
@@ -120,10 +119,6 @@ def test_a_filter_is_checked_at_once_and_holds_until_it_is_cleared(chat):
     assert "1001" in unfiltered
 
 
-def test_filters_of_the_command_line_stay(chat):
-    assert "1001" not in chat("/filter off", "What blocks vitamin K?", options=("--exclude-pmid", "1001")).stdout
-
-
 def test_the_conversation_is_saved_as_markdown_once(chat, tmp_path):
     path = tmp_path / "said.md"
     result = chat(ASPIRIN, "/filter year>=1990", "and *pain*?", f"/save {path}", f"/save {path}", code=2)
@@ -134,11 +129,6 @@ def test_the_conversation_is_saved_as_markdown_once(chat, tmp_path):
     assert "<https://pubmed.ncbi.nlm.nih.gov/1000/>" in text
     assert f"saved to {path}" in result.stderr
     assert f"{path} cannot be written (File exists)" in result.stderr
-
-
-@pytest.mark.parametrize("name", ["a\0b", "~nobody-has-this-name/said.md", "."])
-def test_a_conversation_is_not_saved_under_a_name_that_no_file_has(chat, name):
-    assert "cannot be written" in chat(ASPIRIN, f"/save {name}", code=2).stderr
 
 
 def test_a_line_that_cannot_be_done_is_said_and_the_rest_is_done(chat):
@@ -164,24 +154,6 @@ def test_quit_ends_before_the_lines_after_it_and_help_names_every_command(chat):
     result = chat("/help", "/quit", ASPIRIN)
     assert {"/show N", "/cite N [FORMAT]", "/save FILE", "/quit"} <= set(re.split(r"[\t\n]", result.stdout))
     assert "fever" not in result.stdout
-
-
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143)])
-def test_a_signal_ends_a_conversation_that_is_not_typed(home, script, sent, code):
-    asked = threading.Event()
-
-    def reply(body):
-        if body:
-            asked.set()
-            threading.Event().wait()  # as long as the tests run
-        return 200, {"data": [{"id": "m"}]}
-
-    script.rule = reply
-    words = ["chat", "--mode", "bm25", "--no-rerank", "--llm", script.url, "--no-cache"]
-    with start(*words, home=home, input=f"{ASPIRIN}\n{ASPIRIN}\n".encode()) as process:
-        wait_until(process, asked.is_set)
-        process.send_signal(sent)
-        assert process.communicate().code == code
 
 
 # --- at a terminal ------------------------------------------------------------------------------------------
@@ -233,30 +205,6 @@ def terminal(home, tmp_path):
     yield start
     for one in started:
         one.process.close(force=True)
-
-
-def test_a_conversation_at_a_terminal(terminal, tmp_path):
-    talk = terminal()
-    assert "Aspirin and fever" in talk.type(ASPIRIN)
-    assert "searched: and pain? (aspirin fever)" in talk.type("and pain?")
-    assert "1. Aspirin and fever" in talk.type("/cite 1")
-    assert "did you mean /save?" in talk.type("/sav x.md")
-    assert "saved to x.md" in talk.type("/save x.md")
-    assert (tmp_path / "x.md").read_text(encoding="utf-8").count("## ") == 2
-    talk.process.sendline("/quit")
-    assert talk.ended() == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.md"], "the history is in no file"
-
-
-def test_ctrl_c_clears_the_line_and_ctrl_d_ends(terminal):
-    talk = terminal()
-    talk.process.send("What does half a ques")
-    talk.process.expect_exact("ques")
-    talk.process.sendintr()
-    talk.read()
-    assert "filter: none" in talk.type("/filter")
-    talk.process.sendeof()
-    assert talk.ended() == 0
 
 
 def test_ctrl_c_stops_an_answer_and_the_next_question_is_answered(terminal, script):

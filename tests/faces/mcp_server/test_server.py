@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager
 
 import anyio
@@ -21,7 +20,6 @@ from biorag.faces.mcp_server.tools import QUOTED
 from biorag.settings.settings import Settings
 from biorag.utils.secrets import remember
 from tests.cli import done, environment, invoke, succeeded, with_exports
-from tests.loopback import Script
 
 NAMES = {"search", "get_snippet", "ask", "verify_claim", "weigh", "cite", "index_info"}
 CLAIM = "Aspirin lowers fever and relieves pain."
@@ -117,24 +115,6 @@ def test_every_text_and_list_has_a_bound(session):
     assert unbounded == set()
 
 
-def test_search_is_what_the_command_prints(session, run):
-    server = build_server(session)
-    plain, bm25 = called(
-        server,
-        ("search", {"query": "aspirin and fever"}),
-        (
-            "search",
-            {"query": "glucose", "k": 2, "mode": "bm25", "filter": "year>=2003 or year<1", "exclude_pmid": [1004]},
-        ),
-    )
-    assert timeless(value(plain)) == timeless(run("search", "aspirin and fever"))
-    expected = run(
-        *("search", "glucose", "-k", 2, "--mode", "bm25", "--filter", "year>=2003 or year<1", "--exclude-pmid", 1004)
-    )
-    assert timeless(value(bm25)) == timeless(expected)
-    assert [hit["id"] for hit in value(bm25)["hits"]] == ["s3"]
-
-
 def test_the_other_tools_are_what_the_commands_print(session, run, home):
     server = build_server(session)
     snippet, verdict, weighed, of_one, info, references, by_pmid = called(
@@ -199,38 +179,6 @@ def test_an_error_is_one_line_that_is_shown_and_repeats_no_secret():
     remember("sesame-open")
     assert one_line("a\nb\x1b[31m sesame-open") == "a b\N{REPLACEMENT CHARACTER}[31m …"
     assert len(one_line("x" * 10_000)) == LONGEST_ERROR + 1
-
-
-def test_a_tool_at_work_does_not_hold_up_the_server(home):
-    script, asked, release = Script(), threading.Event(), threading.Event()
-
-    def slow(body):
-        if not body:
-            return 200, {"data": [{"id": "m"}]}
-        asked.set()
-        assert release.wait(60)
-        return json.dumps({"answer": "Aspirin lowers fever.", "citations": [1]})
-
-    script.rule = slow
-
-    async def meanwhile(server):
-        results = []
-        async with Client(server) as client, anyio.create_task_group() as group:
-
-            async def ask():
-                results.append(await client.call_tool("ask", {"question": "What lowers fever?"}))
-
-            group.start_soon(ask)
-            await anyio.to_thread.run_sync(asked.wait, 60)
-            results.append(await client.call_tool("search", {"query": "aspirin"}))
-            release.set()
-        return results
-
-    with Session(Settings.of(home=home, name="default", llm=script.url, cache=False, reader="none")) as session:
-        searched, answered = anyio.run(meanwhile, build_server(session))
-    assert value(searched)["query"] == "aspirin"
-    assert value(answered)["answer"] == "Aspirin lowers fever."
-    script.close()
 
 
 def variables(home) -> dict[str, str]:

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.api.word_matching import WordMatch
-from biorag.errors import MissingError, UsageError, without_commands
-from biorag.faces.server.answer_view import AnswerView, Piece, Quote, answer_view, passages, pieces, quoted_spans
+from biorag.errors import MissingError, UsageError
+from biorag.faces.server.answer_view import AnswerView, Quote, answer_view, passages
 from biorag.faces.server.bodies import ask_body
-from biorag.faces.server.pages import KEPT, LastKept, day, rendered, sectioned
+from biorag.faces.server.pages import KEPT, LastKept, rendered, sectioned
 from biorag.types import Answer, CheckedSentence, EvidenceSpan, Hit, Question, Snippet, Verdict
-
-
-def test_a_quote_is_marked_where_it_stands():
-    text = "One. Two words. Three."
-    assert pieces(text, dict.fromkeys(quoted_spans(text, ["Two words."]), 0)) == [
-        Piece("One. ", None),
-        Piece("Two words.", 0),
-        Piece(" Three.", None),
-    ]
-
 
 CONTENT = "Zinc shortens colds. Iron does not. Copper was not tried."
 
@@ -102,31 +90,12 @@ def test_words_that_match_the_question_are_graded_inside_and_outside_of_quotes()
     assert "Words by cosine: iron – iron 1.00, metal – metals 0.80, iron – zinc 0.50<" in page
 
 
-def test_a_day_is_spelled_out_and_another_text_stays():
-    assert [day("2026-11-04T05:09:16Z"), day("2026-01-31"), day("soon")] == [
-        "4 November 2026",
-        "31 January 2026",
-        "soon",
-    ]
-
-
 def test_labels_of_a_structured_abstract_stand_out():
     text = "BACKGROUND: A <b>. MATERIALS AND METHODS: DNA: two. Not all were SEEN: three."
     assert sectioned(text) == (
         ' <b class="section">BACKGROUND:</b> A &lt;b&gt;. <b class="section">MATERIALS AND METHODS:</b> DNA: two. '
         "Not all were SEEN: three."
     )
-
-
-@given(st.text(alphabet="ab ", max_size=30), st.lists(st.text(alphabet="ab ", max_size=6), max_size=6))
-def test_pieces_are_the_whole_text_and_marks_are_the_quotes(text, quotes):
-    spans = quoted_spans(text, quotes)
-    assert "".join(piece.text for piece in pieces(text, dict.fromkeys(spans, 0))) == text
-    assert all(before[1] < after[0] for before, after in pairwise(spans))
-    for quote in quotes:
-        start = text.find(quote)
-        if quote and start >= 0:
-            assert any(first <= start and start + len(quote) <= last for first, last in spans)
 
 
 @given(
@@ -141,7 +110,8 @@ def test_passages_are_the_whole_text_and_each_match_in_it_is_a_word(text, quotes
     assert "".join(word.text for passage in found for word in passage.words) == text
     marked = [word for passage in found for word in passage.words if word.mark]
     assert all(word.text == text[slice(*word.mark.span)] for word in marked)
-    cuts = {end for start, stop in quoted_spans(text, quotes) for end in (start, stop)}
+    starts = [(text.find(quote), quote) for quote in quotes if quote in text]
+    cuts = {end for start, quote in starts for end in (start, start + len(quote))}
     whole = [
         match
         for match in matches
@@ -161,22 +131,6 @@ def test_only_the_last_are_kept():
     for name in (names[0], names[2], "x"):
         with pytest.raises(MissingError, match="no longer kept"):
             kept.get(name)
-
-
-@pytest.mark.parametrize(
-    ("note", "left"),
-    [
-        ("withheld (--answer-anyway shows it)", "withheld"),
-        (
-            "no snippet has the field 'x' of --filter: the fields are id, title; 'biorag indexes show N' shows them",
-            "no snippet has the field 'x': the fields are id, title",
-        ),
-        ("the index is empty: run 'biorag index CORPUS' to the end", "the index is empty"),
-        ("two words: one; and another", "two words: one; and another"),
-    ],
-)
-def test_what_is_done_in_a_terminal_is_left_out_on_the_page(note, left):
-    assert without_commands(note) == left
 
 
 def test_a_form_is_the_body_of_the_api():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import re
 import shutil
 import signal
@@ -11,20 +9,16 @@ import socket
 import sys
 import time
 
-import anyio
 import httpx
 import pytest
 
 from biorag.api.session import Session
 from biorag.errors import MissingError, ServiceError, UsageError
-from biorag.faces.server.asking import Asking, WorkQueue, question
-from biorag.faces.server.bodies import AskBody
 from biorag.faces.server.guards import CLIENTS, RateLimiter
 from biorag.faces.server.options import ServeOptions
 from biorag.faces.server.session_pool import IDLE_SECONDS, MOST_OPEN, SessionPool
 from biorag.indexes.catalogue import rename_index
 from biorag.settings.sources import load_settings
-from biorag.utils.http import GivenUpError
 from biorag.utils.locks import DirectoryLock
 from tests.cli import failed, invoke
 from tests.faces.server.conftest import QUESTION, client_of, serving
@@ -40,14 +34,6 @@ def test_it_says_where_it_is_and_ends_when_told(demo_home, sent):
     assert re.search(r"ready at http://127\.0\.0\.1:\d+/ \(Ctrl-C ends it\)", "".join(served.lines))
     assert served.lines[-1] == "stopped\n"
     assert "Traceback" not in "".join(served.lines)
-
-
-def test_the_address_for_other_machines_is_told(demo_home):
-    words = ["--host", "0.0.0.0", "--token", "a token for the test", "--allowed-host", "lab.example.org"]
-    with serving(demo_home, *words) as served:
-        lines = "".join(served.lines)
-        assert f"Other machines reach it at http://lab.example.org:{served.port}/" in lines
-        served.end(signal.SIGINT)
 
 
 def test_a_port_that_is_taken_is_one_sentence(demo_home):
@@ -210,40 +196,3 @@ def test_an_answer_is_shown_as_it_is_written_and_then_as_it_was_checked(session,
     assert "Because &lt;b&gt;" in first
     assert 'class="supported"' in last
     assert "not checked" not in last
-
-
-def test_a_generator_stops_once_nobody_waits(session):
-    async def asked():
-        lend = SessionPool(session, others=False).lend
-        with Asking(WorkQueue(1, 1), question(lend, AskBody(question=QUESTION))) as asking:
-            asking.grow("a")
-        with pytest.raises(GivenUpError):
-            asking.grow("ab")
-        assert [reply async for reply in asking.replies(0.01)][:1] in ([], ["a"])
-        with contextlib.suppress(GivenUpError):
-            asking.answer()
-
-    anyio.run(asked)
-
-
-def test_a_silent_reader_is_left_once_nobody_waits(session):
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        settings = session.settings.replace(reader=url, reader_model="m", timeout=600.0)
-
-        async def judged():
-            with (
-                Session(settings) as judging,
-                Asking(WorkQueue(1, 1), lambda _: judging.verify("Aspirin lowers fever.")) as asking,
-            ):
-                connection, _ = await asyncio.to_thread(silent.accept)
-                asking.abandon()
-                async for _ in asking.replies(1.0):
-                    pass
-                connection.close()
-                with pytest.raises(GivenUpError):
-                    asking.answer()
-
-        begun = time.monotonic()
-        anyio.run(judged)
-        assert time.monotonic() - begun < 120

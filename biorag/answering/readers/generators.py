@@ -1,16 +1,19 @@
-"""A language model as a reader: one JSON verdict a window, whose quote must stand in it."""
+"""Language models as readers: one in this process by its log-likelihoods, another by a verdict with a quote."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from biorag.answering.guards.quotes import find_quote
 from biorag.generators.server import ServerGenerator
-from biorag.generators.source import cached, generator_identity
+from biorag.generators.source import cached, generator_identity, generator_source
+from biorag.models.labels import read_trust
 from biorag.prompts.fence import defused
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import Template, load_template, object_schema, render_documents
@@ -19,8 +22,60 @@ from biorag.types import LABELS, ClaimLabel, GenerationRequest, Generator, Promp
 from biorag.utils.files import sha256_of_json
 from biorag.utils.http import asking_threads
 
+WORDS = ("yes", "no", "maybe")  # in the order of `LABELS`
 MOST_TOKENS = 2048  # of a reply: a quote and a verdict, and what a model thinks before them
 SCHEMA = object_schema({"quote": {"type": "string"}, "verdict": {"enum": list(LABELS)}})
+
+
+class LikelihoodReader:
+    """Reads by the log-likelihoods that a generator gives to three words, one window after another.
+
+    `identity` is what determines them. It is for a model that `biorag train generator` taught these words.
+    """
+
+    reads_whole = tells_answers = False
+    reads_questions = True
+    spent = ""
+
+    def __init__(self, generator: Generator, trust: Trust, identity: Mapping[str, Any]) -> None:
+        self._generator, self.trust, self.name = generator, trust, generator.name
+        self._template = reading_template()
+        self._lock = Lock()
+        self.sha256 = sha256_of_json([dict(identity), self._template.sha256])
+
+    def read(self, query: str, windows: Sequence[str]) -> Reading:
+        """Return the probabilities of the three labels for each window beside a claim or question, (windows, 3)."""
+        rows = [
+            self._probabilities(reading_prompt(self._template, window, query, self._generator.controls))
+            for window in windows
+        ]
+        return Reading(np.array(rows, np.float32).reshape(-1, len(LABELS)), None)
+
+    def _probabilities(self, prompt: Prompt) -> list[float]:
+        with self._lock:
+            said = self._generator.score(prompt, WORDS).logprobs
+        shares = np.exp([said.get(word, -np.inf) for word in WORDS])
+        total = float(shares.sum())
+        return [float(share) / total for share in shares] if total > 0 else [0.0, 0.0, 1.0]
+
+
+def open_likelihood_reader(folder: str, settings: Settings) -> LikelihoodReader:
+    """Open a language model in this process with the adapter of a folder of `biorag train generator`."""
+    source = generator_source(folder)
+    generator = source.open(settings, 1)
+    assert generator is not None, "a folder is a model's"
+    generator = cached(generator, settings.replace(llm=folder))
+    return LikelihoodReader(generator, read_trust(Path(folder)), source.identity())
+
+
+def reading_template() -> Template:
+    """Return the template that asks whether something is so by its evidence."""
+    return load_template("read", needed="evidence", known=("evidence", "query"))
+
+
+def reading_prompt(template: Template, evidence: str, query: str, controls: Sequence[str] = ()) -> Prompt:
+    """Return the prompt for a claim or question beside its evidence."""
+    return template.fill(evidence=defused(evidence, tuple(controls)), query=defused(query, tuple(controls)))
 
 
 class GeneratorReader:
