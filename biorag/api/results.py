@@ -12,7 +12,7 @@ from biorag.errors import MissingError, unknown_name
 from biorag.references.facts import Facts, facts_of
 from biorag.references.formats import citation, plain
 from biorag.references.reference import reference_of
-from biorag.registries import OUTPUTS, TERMINAL, WEIGHINGS, OutputKind
+from biorag.registries import OUTPUTS, TERMINAL, OutputKind
 from biorag.types import Answer, CheckedSentence, Citation, EvidenceSpan, Hit, Snippet, Verdict
 from biorag.utils.registry import Registry
 from biorag.utils.text import showable
@@ -221,36 +221,6 @@ class VerdictResult:
             **nearest,
             **_basis_json(self.checked),
         }
-
-
-@dataclass(frozen=True, repr=False)
-class WeighResult:
-    """The studies that support a claim and those that oppose it: `weighing.supporting`, `opposing` and `unsure`."""
-
-    weighing: Weighing
-    timings_ms: dict[str, float]
-
-    def __repr__(self) -> str:
-        counts = ", ".join(f"{count} {name}" for name, count in self.weighing.counts.items())
-        lines = [
-            f"{name}: {study.snippet.id}: {study.stance.quote}"
-            for name, studies in self.weighing.columns.items()
-            for study in studies
-        ]
-        return showable("\n".join([f"<{counts}: {self.weighing.claim!r}>", *lines]))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON that `biorag weigh --json` prints."""
-        from biorag.api.weighings import weighing_json
-
-        return {**weighing_json(self.weighing), "timings_ms": self.timings_ms}
-
-    def to(self, format: str) -> str:
-        """Return the studies as `biorag weigh --format` writes them: md, csv or trec-biogen."""
-        return written(format, self.weighing, WEIGHINGS)
-
-    def _repr_markdown_(self) -> str:
-        return self.to("md")
 
 
 def written(format: str, result: Sequence[Hit] | Weighing, kinds: Registry[OutputKind] = OUTPUTS) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from weakref import WeakValueDictionary, finalize
 
 from biorag.api.answer_text import read_by
-from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult, WeighResult
+from biorag.api.results import AnswerResult, SearchResult, SnippetResult, VerdictResult
+from biorag.api.weighings import WeighResult
 from biorag.engine import OpenIndex, load_checker, load_models, open_stored
 from biorag.errors import MissingError, UsageError, check_name
 from biorag.generators.source import generator_source, load_generator

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
-from biorag.answering.weighing import COLUMNS
-from biorag.api.results import DIGITS
+from biorag.answering.weighing import COLUMNS, Study, Weighing
+from biorag.api.results import DIGITS, written
 from biorag.references.formats import cell, plain, separated
 from biorag.references.reference import source_line, study_types
-
-if TYPE_CHECKING:
-    from biorag.answering.weighing import Study, Weighing
+from biorag.registries import WEIGHINGS
+from biorag.utils.text import showable
 
 NOT_STATED = "not stated"
 FIELDS = (
@@ -18,6 +18,34 @@ FIELDS = (
     *("quote", "probability", "basis", "leaning", "location"),
 )
 HEADINGS = {"supporting": "Supporting", "opposing": "Opposing", "unsure": "Not sure"}
+
+
+@dataclass(frozen=True, repr=False)
+class WeighResult:
+    """The studies that support a claim and those that oppose it: `weighing.supporting`, `opposing` and `unsure`."""
+
+    weighing: Weighing
+    timings_ms: dict[str, float]
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in self.weighing.counts.items())
+        lines = [
+            f"{name}: {study.snippet.id}: {study.stance.quote}"
+            for name, studies in self.weighing.columns.items()
+            for study in studies
+        ]
+        return showable("\n".join([f"<{counts}: {self.weighing.claim!r}>", *lines]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON that `biorag weigh --json` prints."""
+        return {**weighing_json(self.weighing), "timings_ms": self.timings_ms}
+
+    def to(self, format: str) -> str:
+        """Return the studies as `biorag weigh --format` writes them: md, csv or trec-biogen."""
+        return written(format, self.weighing, WEIGHINGS)
+
+    def _repr_markdown_(self) -> str:
+        return self.to("md")
 
 
 def counts_line(weighing: Weighing) -> str:
