@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,9 +21,7 @@ from biorag.utils.network import is_server
 from biorag.utils.registry import or_list
 
 if TYPE_CHECKING:
-    from biorag.lab.recipes.plan import Choices, CommandUse, RecipePlan
-    from biorag.lab.recipes.recipe import ExperimentRecipe
-    from biorag.lab.scale.planning import MachineKind
+    from biorag.lab.recipes.plan import CommandUse, RecipePlan
 
 LONG = 86_400  # seconds from which a run is asked about
 
@@ -45,16 +43,6 @@ class Variation:
     machine: Annotated[
         Path | None, Option(help="With --dry-run: TOML file of the machine to plan for. Default: this one.")
     ] = None
-
-    def choices(self, asked: RunOptions, context: Context) -> Choices:
-        """Return what the run chooses of the recipe, but the hardware profile."""
-        from biorag.lab.recipes.plan import Change, Choices
-
-        changes = tuple(map(Change.parsed, self.set_ or ()))
-        urls = dict(map(_named_url, self.server or ()))
-        return Choices(
-            asked.data, asked.backbone, None, changes, urls=urls, read=partial(read_line, context.find_root())
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +101,19 @@ def run(
 
 
 def _run(recipe: Path, asked: RunOptions, variation: Variation, ctx: Context, as_json: bool) -> None:
-    from biorag.lab.recipes.plan import RecipePlan
+    from biorag.lab.recipes.estimates import device_bytes
+    from biorag.lab.recipes.plan import Change, Choices, RecipePlan
     from biorag.lab.recipes.recipe import load_recipe
     from biorag.lab.recipes.run import preview
     from biorag.lab.scale.planning import load_machine
 
-    loaded, choices = load_recipe(recipe), variation.choices(asked, ctx)
+    loaded, profile = load_recipe(recipe), variation.hardware
     machine = load_machine(variation.machine) if variation.machine else None
-    profile = variation.hardware or _profile(loaded, asked.scale, machine)
-    plan = RecipePlan(loaded, asked.scale, replace(choices, hardware=profile))
+    if profile is None and loaded.hardware:
+        profile = loaded.profile_for(asked.scale, device_bytes(machine))
+    changes, urls = tuple(map(Change.parsed, variation.set_ or ())), dict(map(_named_url, variation.server or ()))
+    choices = Choices(asked.data, asked.backbone, profile, changes, urls=urls, read=partial(read_line, ctx.find_root()))
+    plan = RecipePlan(loaded, asked.scale, choices)
     if asked.dry_run:
         show.result(preview(plan, asked.out or Path("OUT"), machine, asked.jobs), as_json, _print_preview)
         for wanted in plan.missing():
@@ -159,12 +151,6 @@ def _named_url(text: str) -> tuple[str, str]:
     if not is_server(url):
         raise UsageError(f"--server {text!r} is not NAME=URL: write for example generator=http://localhost:8000")
     return name, url
-
-
-def _profile(recipe: ExperimentRecipe, scale: str, machine: MachineKind | None) -> str | None:
-    from biorag.lab.recipes.estimates import device_bytes
-
-    return recipe.profile_for(scale, device_bytes(machine)) if recipe.hardware else None
 
 
 def _check(plan: RecipePlan, jobs: int, yes: bool) -> None:
@@ -251,15 +237,16 @@ def ablate(
       biorag ablate sweep.toml --out runs/ablation
       biorag ablate sweep.toml --out runs/ablation --jobs 4 --json
     """
-    from biorag.lab.recipes.plan import Choices
-    from biorag.lab.recipes.run import sweep_plan
+    from biorag.lab.recipes.plan import Choices, RecipePlan
+    from biorag.lab.recipes.sweep import SCALE, load_sweep, recipe_of
 
     if init:
         _write_sweep(sweep, init)
         return
     if out is None:
         raise UsageError("a sweep needs a folder for its models and report: give --out")
-    plan = sweep_plan(sweep, Choices(read=partial(read_line, ctx.find_root())))
+    choices = Choices(read=partial(read_line, ctx.find_root()))
+    plan = RecipePlan(recipe_of(load_sweep(sweep)), SCALE, choices)
     _check(plan, jobs, yes=True)
     _report(plan, out, jobs, as_json)
 
@@ -327,18 +314,19 @@ def pipeline(
       biorag train pipeline data/bioasq --corpus pubmed/ --name pubmed --out runs/pipeline
       biorag train pipeline rows.jsonl --corpus pubmed/ --evaluate data/bioasq --name pubmed --out runs/pipeline
     """
-    from biorag.lab.recipes.plan import Change, Choices
-    from biorag.lab.recipes.run import made, pipeline_plan
+    from biorag.lab.recipes.plan import Change, Choices, RecipePlan
+    from biorag.lab.recipes.run import runner_of
+    from biorag.lab.recipes.sweep import SCALE, Sweep, pipeline_of
 
     asked = {**asdict(data), **asdict(form), "train": train, "reranker": ("none", "aligned"), "k_init": 20}
     for axis in ("negatives", "similarity"):
         asked[axis] = (asked[axis],)
     changes = tuple(map(Change.parsed, set_ or ()))
-    plan = pipeline_plan(asked, name, Choices(changes=changes, read=partial(read_line, ctx.find_root())))
+    recipe = pipeline_of(Sweep.of({key: value for key, value in asked.items() if value is not None}), name)
+    plan = RecipePlan(recipe, SCALE, Choices(changes=changes, read=partial(read_line, ctx.find_root())))
     _check(plan, jobs, yes=True)
     _report(plan, out, jobs, as_json)
-    models = made(plan, out)
-    for kind, folder in models.items():
-        show.err.print(f"{kind}: {folder}", soft_wrap=True)
-    ask = f'biorag ask "..." --name {name} --reranker {models["reranker"]}'
+    retriever, reranker = (runner_of(plan, out).out(plan.at(step, {})[0].step) for step in ("retriever", "aligned"))
+    show.err.print(f"retriever: {retriever}\nreranker: {reranker}", soft_wrap=True)
+    ask = f'biorag ask "..." --name {name} --reranker {reranker}'
     show.err.print(f"index: {name}; {ask}", soft_wrap=True)

@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 
 from biorag.errors import BioragError, MissingError, ServiceError, UsageError
-from biorag.lab.recipes import PAPERS, SUFFIX, papers, sweep
+from biorag.lab.recipes import PAPERS, SUFFIX, papers
 from biorag.lab.recipes.estimates import Estimator, StepEstimate, totals
-from biorag.lab.recipes.plan import Choices, RecipePlan
+from biorag.lab.recipes.plan import RecipePlan
 from biorag.lab.recipes.report import report_markdown, write_plots
-from biorag.lab.recipes.steps import HOME, Shared, StepRunner
+from biorag.lab.recipes.steps import HOME, StepRunner
 from biorag.lab.recipes.tables import Figures
 from biorag.lab.scale.planning import MachineKind
 from biorag.models.finding import require_access
@@ -32,7 +32,6 @@ from biorag.utils.versions import lacking
 
 REPORT = "report"
 SECONDS = 20.0  # to wait for a server's answer
-MADE = {"retriever": "retriever", "reranker": "aligned"}  # by a pipeline: what, and the step
 
 
 def recipe_of(paper: str) -> Path:
@@ -45,29 +44,9 @@ def recipe_of(paper: str) -> Path:
     return PAPERS / f"{paper}{SUFFIX}"
 
 
-def sweep_plan(path: Path, choices: Choices) -> RecipePlan:
-    """Read a sweep and return the plan of its grid; raises as `load_sweep` does."""
-    return RecipePlan(sweep.recipe_of(sweep.load_sweep(path)), sweep.SCALE, choices)
-
-
-def pipeline_plan(values: Mapping[str, Any], name: str, choices: Choices) -> RecipePlan:
-    """Return the plan of a training pipeline, a sweep of one cell by its values, whose last step makes an index.
-
-    Raises UsageError for a value that a sweep may not have.
-    """
-    asked = {key: value for key, value in values.items() if value is not None}
-    return RecipePlan(sweep.pipeline_of(sweep.Sweep.of(asked), name), sweep.SCALE, choices)
-
-
-def made(plan: RecipePlan, out: Path) -> dict[str, str]:
-    """Return the folders of a pipeline's retriever and reranker."""
-    runner = workshop_of(plan, out)
-    return {kind: str(runner.out(plan.at(step, {})[0].step)) for kind, step in MADE.items()}
-
-
 def preview(plan: RecipePlan, out: Path, machine: MachineKind | None = None, jobs: int = 1) -> dict[str, Any]:
     """Return the steps of a run as JSON, with commands and estimates, the servers, and the missing inputs."""
-    runner, found = workshop_of(plan, out), Estimator(plan, machine).all()
+    runner, found = runner_of(plan, out), Estimator(plan, machine).all()
     steps = [{"name": step.name, **asdict(found[step.key]), "command": runner.command(step)} for step in plan.steps]
     return {
         "scale": plan.scale_name,
@@ -81,9 +60,9 @@ def preview(plan: RecipePlan, out: Path, machine: MachineKind | None = None, job
     }
 
 
-def workshop_of(plan: RecipePlan, out: Path, jobs: int = 1) -> StepRunner:
+def runner_of(plan: RecipePlan, out: Path, jobs: int = 1) -> StepRunner:
     """Return what runs the steps of a plan in a folder."""
-    return StepRunner(out, Shared(plan.settings, plan.urls, jobs))
+    return StepRunner(out, plan.settings, plan.urls, jobs)
 
 
 def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> dict[str, Any]:
@@ -91,7 +70,7 @@ def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> di
 
     Raises the BioragError of the first step that fails.
     """
-    runner = workshop_of(plan, out, jobs)
+    runner = runner_of(plan, out, jobs)
     with runner.held():
         for name, url in plan.urls.items():
             announce(url, plan.servers[name].option.removeprefix("--"))  # which the steps say in their logs alone

@@ -15,7 +15,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from typing_extensions import TypedDict
@@ -110,34 +109,28 @@ class StepRecord(TypedDict):
     report: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What all steps of a run have in common: settings, the URLs of servers, and how many run at a time."""
-
-    settings: Mapping[str, SettingValue] = field(default_factory=dict)
-    servers: Mapping[str, str] = field(default_factory=dict)
-    jobs: int = 1
-
-
 class StepRunner:
     """Runs steps in a folder; finished ones are found again by their key.
 
     A step's result is `steps/KEY.json`, what it makes lies in `work/KEY/`, its index in `home/`, what is written for it
-    in `files/KEY/`, its messages in `logs/KEY.txt`. All steps read the shared settings, which stand in `biorag.toml`.
+    in `files/KEY/`, its messages in `logs/KEY.txt`. `jobs` steps run at a time. All read the settings, which stand in
+    `biorag.toml`; `servers` are the URLs of servers.
     """
 
-    def __init__(self, folder: Path, shared: Shared = Shared()) -> None:
-        self.folder = folder.resolve()
-        self.shared = shared
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, SettingValue] | None = None,
+        servers: Mapping[str, str] | None = None,
+        jobs: int = 1,
+    ) -> None:
+        self.folder, self.settings, self.servers, self.jobs = folder.resolve(), settings or {}, servers or {}, jobs
         self._live: set[subprocess.Popen[bytes]] = set()
-        self._places: SimpleQueue[str] = SimpleQueue()  # the GPU of each step that may run at a time, empty for all
-        self._gpus = visible_gpus() if shared.jobs > 1 else []
-        for job in range(shared.jobs):
-            self._places.put(self._gpus[job % len(self._gpus)] if self._gpus else "")
+        self._gpus = visible_gpus() if jobs > 1 else []
         # Settings are the run's alone: a variable of the user's would change results behind a step's key.
-        self.environment = {**for_children(os.environ, shared.settings), f"{PREFIX}HOME": str(self.folder / HOME)}
-        if shared.jobs > 1:
-            threads = max(1, usable_cores() // shared.jobs)
+        self.environment = {**for_children(os.environ, self.settings), f"{PREFIX}HOME": str(self.folder / HOME)}
+        if jobs > 1:
+            threads = max(1, usable_cores() // jobs)
             self.environment |= {"OMP_NUM_THREADS": str(threads), "BIORAG_THREADS": str(threads)}
 
     @contextmanager
@@ -155,7 +148,7 @@ class StepRunner:
             yield
 
     def _write_settings(self, folder: Path, own: Mapping[str, SettingValue]) -> None:
-        settings = {**self.shared.settings, **own}
+        settings = {**self.settings, **own}
         lines = [f"{name} = {json.dumps(value)}\n" for name, value in settings.items()]
         write_text(folder / SETTINGS, "".join(lines))
 
@@ -227,22 +220,25 @@ class StepRunner:
         done = {key for key, step in waiting.items() if self.finished(step)}
         on_progress(len(done))
         waiting = {key: step for key, step in waiting.items() if key not in done}
-        running: dict[Future[None], Step] = {}
-        with ThreadPoolExecutor(self.shared.jobs) as pool, self._ending_together():
+        running: dict[Future[None], tuple[Step, list[str]]] = {}
+        # A place for each job, with its GPU; without GPUs, or for one job alone, all have all.
+        places = [self._gpus[job % len(self._gpus)] if self._gpus else "" for job in range(self.jobs)]
+        with ThreadPoolExecutor(self.jobs) as pool, self._ending_together():
             while waiting or running:
                 ready = [
                     step for step in waiting.values() if all(self.standing(need).key in done for need in step.needs)
                 ]
-                free = self.shared.jobs - sum(map(self._width, running.values()))
                 for step in sorted(ready, key=lambda step: bool(step.servers)):
-                    if (free := free - self._width(step)) < 0:
+                    if (width := self._width(step)) > len(places):
                         break
-                    running[pool.submit(self.run_step, step)] = waiting.pop(step.key)
+                    held, places = places[:width], places[width:]
+                    running[pool.submit(self.run_step, step, held)] = waiting.pop(step.key), held
                 if not running:
                     return  # what waits needs a step that failed
                 ended, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
-                    step = running.pop(future)
+                    step, held = running.pop(future)
+                    places += held
                     try:
                         future.result()
                         done.add(step.key)
@@ -282,7 +278,7 @@ class StepRunner:
         text = FIGURE.sub(
             lambda match: f"{self.reported(needed[match[1]], match[2]):g}" if match[1] in needed else match[0], text
         )
-        return SERVER.sub(lambda match: self.shared.servers[match[1]], text)
+        return SERVER.sub(lambda match: self.servers[match[1]], text)
 
     def _files(self, step: Step) -> Path:
         return self.folder / "files" / step.key
@@ -294,8 +290,8 @@ class StepRunner:
     def _record_file(self, step: Step) -> Path:
         return self.folder / StepsRun.manifest_name / f"{step.key}.json"
 
-    def run_step(self, step: Step) -> None:
-        """Run a step and record it; raises a BioragError if its command fails."""
+    def run_step(self, step: Step, gpus: Sequence[str]) -> None:
+        """Run a step on these GPUs and record it; raises a BioragError if its command fails."""
         logger.debug("%s", step.name)
         if step.files or step.settings:
             make_folder(self._files(step))
@@ -306,8 +302,9 @@ class StepRunner:
         for folder in (self.log(step).parent, self.out(step).parent):
             folder.mkdir(parents=True, exist_ok=True)
         command, started = self.command(step), time.perf_counter()
-        with self._places_of(step) as variables:
-            code, reply = self.execute(command, self.log(step), variables)
+        named = dict.fromkeys(filter(None, gpus))
+        variables = {"CUDA_VISIBLE_DEVICES": ",".join(named)} if named else {}
+        code, reply = self.execute(command, self.log(step), variables)
         if code:
             lines = self.log(step).read_text(encoding="utf-8").strip().splitlines() or ["no message"]
             # After the sentence of a process torchrun ends the others, which say so, and says that one failed.
@@ -320,19 +317,8 @@ class StepRunner:
 
     def _width(self, step: Step) -> int:
         """Return how many of the jobs' places a step takes: one for each process, all where jobs share GPUs."""
-        alone = step.processes > 1 and len(self._gpus) < self.shared.jobs
-        return self.shared.jobs if alone else min(step.processes, self.shared.jobs)
-
-    @contextmanager
-    def _places_of(self, step: Step) -> Iterator[dict[str, str]]:
-        """Hold the places of a step, and return the variable with their GPUs."""
-        held = [self._places.get() for _ in range(self._width(step))]
-        try:
-            gpus = dict.fromkeys(filter(None, held))
-            yield {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
-        finally:
-            for place in held:
-                self._places.put(place)
+        alone = step.processes > 1 and len(self._gpus) < self.jobs
+        return self.jobs if alone else min(step.processes, self.jobs)
 
     def execute(self, command: Sequence[str], log: Path, variables: Mapping[str, str]) -> tuple[int, bytes]:
         """Run a command in a process of its own, its messages into a file; return its exit code and its output."""

@@ -15,7 +15,7 @@ from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
 from biorag.lab.recipes import steps
 from biorag.lab.recipes.plan import RecipePlan
-from biorag.lab.recipes.steps import Shared, Step, StepRunner
+from biorag.lab.recipes.steps import Step, StepRunner
 from biorag.lab.recipes.sweep import SCALE, Sweep, cells, load_sweep, pipeline_of, recipe_of
 from biorag.utils.progress import silent
 from tests import cli
@@ -289,7 +289,7 @@ def fake(tmp_path, monkeypatch):
 @pytest.fixture
 def runner(tmp_path):
     def runner(jobs=1):
-        return StepRunner(tmp_path / "out", Shared(jobs=jobs))
+        return StepRunner(tmp_path / "out", jobs=jobs)
 
     return runner
 

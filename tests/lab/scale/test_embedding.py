@@ -85,19 +85,6 @@ def test_every_snippet_gets_its_vectors_once(settings, pipeline, batch_size):
     assert {path: path.stat().st_mtime_ns for path in pipeline.vectors.glob("batch-*")} == before
 
 
-def test_changed_and_new_snippets_alone_are_encoded(settings, pipeline, tmp_path):
-    manifest = pipeline.manifest(settings)
-    pipeline.embed(manifest)
-    more = write_lines(tmp_path / "2.jsonl", [("d3", "other text"), ("d7", TEXTS[7][1]), ("new", "text")])
-    pipeline.export(tmp_path / "0.jsonl", tmp_path / "1.jsonl", more)
-    report = pipeline.embed(manifest)
-    assert (report.encoded, report.unchanged) == (2, 9)
-    assert pipeline.load.encoded()[10:] == ["d3", "new"]
-    assert set(expected(pipeline)) < set(stored(pipeline))
-    assert len(stored(pipeline)) == 12
-    check_vectors(pipeline, manifest)
-
-
 # --- runs that ended early
 
 

@@ -1,24 +1,17 @@
-"""An export against the direct way: the same documents, deletions, sample, statistics, rejects; no file read twice."""
+"""The folder of an export: whole after a killed one, and with the files of others left in it."""
 
 from __future__ import annotations
 
 import json
-import logging
 from itertools import chain
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from biorag.corpus.blocks import WHOLE
-from biorag.corpus.rejects import RejectsFile
-from biorag.errors import BadInputError, MismatchError, MissingError
-from biorag.indexes.surveying import survey
-from biorag.indexes.writing import surveyed_changes
+from biorag.errors import MismatchError, MissingError
 from biorag.lab.scale import snippet_folder
 from biorag.lab.scale.snippet_folder import SnippetFolder
-from biorag.types import Deletion
-from tests.lab.scale.stages import BLOCKS, Pipeline, files_of, random_file
+from tests.lab.scale.stages import Pipeline
 
 
 def documents(folder: Path) -> list[list]:
@@ -37,61 +30,6 @@ def lines(tmp_path):
         return path
 
     return write
-
-
-# --- against a survey
-
-
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.long] * (seed >= 6)) for seed in range(24)])
-def test_an_export_is_what_a_direct_run_would_index(tmp_path, caplog, monkeypatch, seed):
-    monkeypatch.setattr(snippet_folder, "PART_ROWS", 1 + seed % 5)
-    draw = Random(seed)
-    blocks, skips = seed % 2 == 1, seed % 3 == 0
-    paths = [random_file(draw, tmp_path / f"{number}", skips) for number in range(draw.randint(1, 5))]
-    rejects = RejectsFile(tmp_path / "rejects.jsonl") if skips else None
-    split = BLOCKS if blocks else WHOLE
-    sources = files_of(paths).sources
-    pipeline = Pipeline(tmp_path, blocks)
-    try:
-        expected = survey(sources, rejects, lambda count: None, split)
-    except BadInputError as error:
-        with pytest.raises(BadInputError) as raised:
-            pipeline.export(*paths, rejects=rejects)
-        assert str(raised.value) == str(error)
-        return
-    with caplog.at_level(logging.WARNING):
-        incoming = surveyed_changes(sources, expected, (lambda _: None) if skips else None, split)
-        winners = list(incoming.winners)
-        said = [record.message for record in caplog.records]
-        caplog.clear()
-        again = RejectsFile(tmp_path / "exported-rejects.jsonl") if skips else None
-        export = pipeline.export(*paths, rejects=again)
-        assert [record.message for record in caplog.records] == said
-    assert documents(pipeline.snippets) == [split(one.change) for one in winners if one.change not in gone(winners)]
-    changed = SnippetFolder(pipeline.snippets, {}).changed_documents()
-    assert {document.id for document in changed if not document.restored} == {one.id for one in gone(winners)}
-    assert {document.id for document in changed if document.restored} == {
-        one.change.id for one in winners if one.revived
-    }
-    names = [source.record.name for source in export.sources]
-    assert {(document.id, names[document.source]) for document in changed} <= {
-        (one.change.id, one.source) for one in winners
-    }
-    assert sorted(map(repr, SnippetFolder(pipeline.snippets, {}).sample())) == sorted(map(repr, expected.sample))
-    assert tuple(source.record for source in export.sources) == expected.sources
-    assert [source.incremental for source in export.sources] == [path.suffix == ".xml" for path in paths]
-    assert (export.duplicates, export.rejected) == (len(expected.superseded), expected.rejected)
-    assert export.avg_len == expected.avg_len
-    assert export.documents + export.deletions == expected.changes == len(winners)
-    assert export.rows == sum(map(len, documents(pipeline.snippets)))
-    if skips:
-        assert (again.count, again.damaged) == (rejects.count, rejects.damaged)
-        assert rejects.path.exists() == again.path.exists()
-        assert not rejects.count or again.path.read_bytes() == rejects.path.read_bytes()
-
-
-def gone(winners) -> list[Deletion]:
-    return [one.change for one in winners if isinstance(one.change, Deletion)]
 
 
 def test_a_killed_export_is_not_finished_and_the_next_one_is_whole(tmp_path, lines, monkeypatch):

@@ -14,7 +14,7 @@ from huggingface_hub import constants
 from biorag.errors import BadInputError, BioragError
 from biorag.lab.recipes.plan import Choices, RecipePlan
 from biorag.lab.recipes.recipe import ExperimentRecipe, Figure, FigurePath, models_of, named_in
-from biorag.lab.recipes.steps import Shared, Step, StepRunner, unique
+from biorag.lab.recipes.steps import Step, StepRunner, unique
 from biorag.types import Progress
 from tests import cli
 from tests.lab.recipes.rehearsal.inputs import texts, write_input
@@ -37,8 +37,8 @@ OK, FAILED, ALIKE, BLOCKED = "ok", "failed", "like", "not run"
 class Rehearsal(StepRunner):
     """Runs the steps of a rehearsed plan; a step whose like runs is skipped, and one that fails stops no other."""
 
-    def __init__(self, folder: Path, plan: RecipePlan, shared: Shared) -> None:
-        super().__init__(folder / RUN, shared)
+    def __init__(self, folder: Path, plan: RecipePlan, urls: Mapping[str, str], jobs: int) -> None:
+        super().__init__(folder / RUN, {**plan.settings, "offline": True}, urls, jobs)
         self.likes = alike(plan)
         self.errors: dict[str, BioragError] = {}
         threads = {"OMP_NUM_THREADS": "1", "BIORAG_THREADS": "1"}
@@ -122,8 +122,7 @@ def rehearse(
                 write_input(name, recipe.inputs[name], Path(path))
         plan = RecipePlan(recipe, scale, choices)  # again, since keys have the inputs' contents
         with stand_ins(plan.servers) as urls:
-            shared = Shared({**plan.settings, "offline": True}, urls, jobs)
-            rehearsal = Rehearsal(folder, plan, shared)
+            rehearsal = Rehearsal(folder, plan, urls, jobs)
             with rehearsal.held():
                 _write_models(plan, folder / HUB)
                 ran = [step for step in unique(plan.steps) if step.key not in rehearsal.likes]
