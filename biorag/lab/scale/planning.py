@@ -209,14 +209,11 @@ def plan(workload: Workload, machine: MachineKind) -> dict[str, Any]:
     seconds = sum(stage["seconds"] for stage in stages)
     slope = machine.rate("first_stage_milliseconds_per_million").value / machine.count
     question_ms = machine.rate("question_milliseconds").value + slope * total / 1e6
+    searched = {"memory_bytes": total * size.searched, "disk_bytes": total * size.indexed, "question_ms": question_ms}
     return {
         "machine": machine.model_dump(),
         "stages": stages,
-        "search": {
-            "memory_bytes": total * size.searched,
-            "disk_bytes": total * size.indexed,
-            "question_ms": question_ms,
-        },
+        "search": searched,
         "machines": machines,
         "needed": max(machines.values()),
         "seconds": seconds,

@@ -192,7 +192,7 @@ def load(settings: Settings, vectors: Path, snippets: Path | None, progress: Pro
     store.check_layout(current)
     exported = SnippetFolder(snippets or source, {})
     with exported.reading(), folder.reading():
-        report = load_vectors(store, current, manifest, exported, StoredVectors(folder, manifest), progress)
+        report = load_vectors(store, manifest, exported, StoredVectors(folder, manifest), progress)
     indexing.export_models(settings)
     return report
 
@@ -260,20 +260,15 @@ class GivenBlocks:
 
 
 def load_vectors(
-    store: Store,
-    current: Manifest | None,
-    made: Manifest,
-    snippets: SnippetFolder,
-    vectors: StoredVectors,
-    progress: Progress,
+    store: Store, made: Manifest, snippets: SnippetFolder, vectors: StoredVectors, progress: Progress
 ) -> IndexReport:
     """Bring an export and its vectors into an index; see `write_index`.
 
     Raises `MissingError` if snippets that the index does not hold have no vectors.
 
-    `current`: the manifest of the index, None if it is yet to be made; `made`: that of the vectors.
+    `made`: the manifest of the vectors.
     """
-    export = snippets.export()
+    export, current = snippets.export(), store.manifest()
     held = {record.sha256 for record in current.sources} if current else set()
     # Files that the index has taken in before, and that later files may have changed since.
     skipped = {n for n, source in enumerate(export.sources) if source.incremental and source.record.sha256 in held}

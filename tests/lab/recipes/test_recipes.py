@@ -552,6 +552,30 @@ def test_processes_of_a_profile_share_the_batch_of_a_training(real, tmp_path):
     assert Estimator(planned(), one_gpu).all()[step.key].fault == "it takes 2 GPUs, and there are 1"
 
 
+def test_changes_replace_options_and_values_and_are_reported(real, tmp_path):
+    def planned(*changes: str) -> RecipePlan:
+        parsed = tuple(map(Change.parsed, changes))
+        return RecipePlan(load_recipe(real), "smoke", Choices(tmp_path, changes=parsed, read=READER))
+
+    changed, plain = planned("train_batch_size=8", "model:more=--seed 4"), planned()
+    words = changed.steps[0].arguments
+    assert ("--batch-size" in words, words[-4:-2]) == (False, ("--seed", "4"))
+    assert dict(changed.steps[0].settings) == {"train_batch_size": 8}
+    assert [one.key == other.key for one, other in zip(changed.steps, plain.steps, strict=True)] == [False] * 3
+    assert changed.changes.deviations() == [
+        {"step": "model", "name": "more", "value": "--seed 4", "was": []},
+        {"step": "all", "name": "train_batch_size", "value": "8", "was": 4},
+    ]
+    for change, message in (
+        ("train_batch_sise=8", "did you mean train_batch_size"),
+        ("index:train_batch_size=8", "no effect on step 'index'"),
+        ("train_epochs=-1", "--set"),
+        ("nothing", "is not NAME=VALUE"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            planned(change)
+
+
 def test_steps_side_by_side_end_sooner_but_wait_for_what_they_need(file):
     steps = plan(file).steps
     estimates = {step.key: StepEstimate(seconds=1.0) for step in steps}

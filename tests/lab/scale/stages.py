@@ -69,6 +69,12 @@ def random_file(draw: Random, path: Path, bad: bool = False) -> Path:
     return path
 
 
+def write_lines(path: Path, *rows: tuple[str, str]) -> Path:
+    """Write snippets of these ids and texts as JSON Lines."""
+    path.write_text("".join(json.dumps({"id": id, "content": text}) + "\n" for id, text in rows))
+    return path
+
+
 @dataclass(frozen=True)
 class HashLoad:
     """Gives a `HashEncoder` in any process, and writes to `log` who loaded it and which ids were encoded, in order."""
@@ -150,7 +156,7 @@ class Pipeline:
         made = folder.made()
         assert made is not None
         vectors = StoredVectors(folder, made[0])
-        return load_vectors(store, store.manifest(), made[0], SnippetFolder(self.snippets, {}), vectors, progress)
+        return load_vectors(store, made[0], SnippetFolder(self.snippets, {}), vectors, progress)
 
     def index(self, settings: Settings, *paths: Path, rejects: RejectsFile | None = None) -> IndexReport:
         """Carry out all stages."""

@@ -1,8 +1,7 @@
-"""Vectors of an export: nothing encoded twice, after whatever ended a run; and never vectors of two encoders."""
+"""The folders of an export and of its vectors: nothing encoded twice, whatever ended a run; files of others stay."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -12,28 +11,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from biorag.errors import MismatchError, MissingError
 from biorag.indexes.bm25 import Bm25Encoder
 from biorag.indexes.manifest import Manifest
+from biorag.lab.scale import snippet_folder
 from biorag.lab.scale.parquet import KEYS, NAMES, read_table
 from biorag.lab.scale.snippet_folder import SnippetFolder
 from biorag.lab.scale.vectors import StoredVectors, VectorFolder
 from biorag.types import Snippet
 from tests.fakes import HashEncoder
-from tests.lab.scale.stages import Pipeline
+from tests.lab.scale.stages import Pipeline, write_lines
 
 TEXTS = [(f"d{number}", f"text of number {number}") for number in range(10)]
-
-
-def write_lines(path: Path, rows: list[tuple[str, str]]) -> Path:
-    path.write_text("".join(json.dumps({"id": id, "content": text}) + "\n" for id, text in rows))
-    return path
 
 
 @pytest.fixture
 def pipeline(tmp_path) -> Pipeline:
     """An export of ten snippets in two files."""
     pipeline = Pipeline(tmp_path)
-    pipeline.export(*(write_lines(tmp_path / f"{half}.jsonl", TEXTS[5 * half :][:5]) for half in range(2)))
+    pipeline.export(*(write_lines(tmp_path / f"{half}.jsonl", *TEXTS[5 * half :][:5]) for half in range(2)))
     return pipeline
 
 
@@ -66,9 +62,6 @@ def check_vectors(pipeline: Pipeline, manifest: Manifest) -> None:
     ]
 
 
-# --- one run
-
-
 @pytest.mark.parametrize("batch_size", [1, 3, 5, 65_536])
 def test_every_snippet_gets_its_vectors_once(settings, pipeline, batch_size):
     manifest = pipeline.manifest(settings)
@@ -85,15 +78,12 @@ def test_every_snippet_gets_its_vectors_once(settings, pipeline, batch_size):
     assert {path: path.stat().st_mtime_ns for path in pipeline.vectors.glob("batch-*")} == before
 
 
-# --- runs that ended early
-
-
 KILLED = """
 import os, sys
 from pathlib import Path
 from biorag.lab.scale import parquet, vectors
 from biorag.settings.settings import Settings
-from tests.lab.scale.stages import Pipeline
+from tests.lab.scale.stages import Pipeline, write_lines
 name, calls, folder = sys.argv[1:]
 owner, call = {"between": (vectors, "write_table"), "within": (parquet.pq, "write_table")}[name]
 calls, original = int(calls), getattr(owner, call)
@@ -157,3 +147,41 @@ def test_files_of_others_stay_in_the_folder_of_vectors(settings, pipeline, name)
     pipeline.embed(pipeline.manifest(settings))
     assert (pipeline.vectors / name).read_text() == "a user's"
     assert stored(pipeline) == expected(pipeline)
+
+
+def documents(folder: Path) -> list[list]:
+    """The documents of an export, in its order, each as its blocks."""
+    export = SnippetFolder(folder, {})
+    return list(chain.from_iterable(export.documents(part) for part in export.export().parts))
+
+
+def test_a_killed_export_is_not_finished_and_the_next_one_is_whole(tmp_path, monkeypatch):
+    paths = [write_lines(tmp_path / f"{number}.jsonl", ("a", "x"), (f"b{number}", "y")) for number in range(3)]
+    pipeline = Pipeline(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(snippet_folder, "write_table", lambda path, table: 1 / 0 if "00001" in path.name else None)
+        with pytest.raises(ZeroDivisionError):
+            pipeline.export(*paths)
+    with pytest.raises(MissingError, match="is not finished: run 'biorag corpus export"):
+        SnippetFolder(pipeline.snippets, {}).export()
+    (pipeline.snippets / ".part-00000-00000.parquet.0123456789abcdef").write_text("half")
+    fresh = Pipeline(tmp_path / "fresh")
+    assert pipeline.export(*paths) == fresh.export(*paths)
+    assert documents(pipeline.snippets) == documents(fresh.snippets)
+    assert list(pipeline.snippets.rglob(".*")) == []
+
+
+@pytest.mark.parametrize("name", ["part-mine.parquet", "part-00009-00009.parquet", ".part-x.parquet.mine"])
+def test_the_parts_of_the_export_before_go_and_files_of_others_stay(tmp_path, name):
+    pipeline = Pipeline(tmp_path)
+    pipeline.export(write_lines(tmp_path / "0.jsonl", ("a", "x")), write_lines(tmp_path / "1.jsonl", ("b", "y")))
+    (pipeline.snippets / name).write_text("a user's")
+    pipeline.export(write_lines(tmp_path / "2.jsonl", ("c", "z")))
+    assert (pipeline.snippets / name).read_text() == "a user's"
+    assert [path.name for path in pipeline.snippets.glob("part-0000*-0000[0-8].parquet")] == [
+        "part-00000-00000.parquet"
+    ]
+    (pipeline.snippets / "part-00000-00000.parquet").write_text("a user's")
+    with pytest.raises(MismatchError, match="biorag did not write it"):
+        pipeline.export(write_lines(tmp_path / "3.jsonl", ("d", "z")))
+    assert (pipeline.snippets / "part-00000-00000.parquet").read_text() == "a user's"
