@@ -262,8 +262,8 @@ def _write_sweep(path: Path, data: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineData:
-    """What a pipeline reads and measures."""
+class PipelineOptions:
+    """What a pipeline reads, trains and measures."""
 
     corpus: Annotated[list[str], Option(help="Corpus to search and mine from, or demo. Repeatable.")]
     pretraining: Annotated[
@@ -276,12 +276,6 @@ class PipelineData:
     guard: Annotated[
         list[Path] | None, Option(help="Benchmark whose questions must not be trained on. Repeatable.")
     ] = None
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineForm:
-    """What a pipeline trains."""
-
     base: Annotated[str, Option(help="Encoder to start from, of retriever and reranker.")] = "starter"
     reranker_base: Annotated[str | None, Option(help="A ColBERT for the reranker to start from.")] = None
     negatives: Annotated[str, Option(help="The retriever's: in-batch, bm25, bm25-hits or random.")] = "in-batch"
@@ -293,8 +287,7 @@ class PipelineForm:
 @expanded
 def pipeline(
     train: Annotated[list[Path], Argument(help="Rows of query and positive, or BEIR folders.", metavar="TRAIN...")],
-    data: PipelineData,
-    form: PipelineForm,
+    asked: PipelineOptions,
     ctx: Context,
     out: Annotated[Path, Option("--out", help="Folder of models and report; finished steps are reused.")],
     name: Annotated[str, Option("--name", help="Index to make, with the reranker's token vectors.")],
@@ -318,11 +311,10 @@ def pipeline(
     from biorag.lab.recipes.run import runner_of
     from biorag.lab.recipes.sweep import SCALE, Sweep, pipeline_of
 
-    asked = {**asdict(data), **asdict(form), "train": train, "reranker": ("none", "aligned"), "k_init": 20}
-    for axis in ("negatives", "similarity"):
-        asked[axis] = (asked[axis],)
+    values = {key: value for key, value in asdict(asked).items() if value is not None}
+    axes = {"negatives": (asked.negatives,), "similarity": (asked.similarity,), "reranker": ("none", "aligned")}
+    recipe = pipeline_of(Sweep.of({**values, **axes, "train": train, "k_init": 20}), name)
     changes = tuple(map(Change.parsed, set_ or ()))
-    recipe = pipeline_of(Sweep.of({key: value for key, value in asked.items() if value is not None}), name)
     plan = RecipePlan(recipe, SCALE, Choices(changes=changes, read=partial(read_line, ctx.find_root())))
     _check(plan, jobs, yes=True)
     _report(plan, out, jobs, as_json)
