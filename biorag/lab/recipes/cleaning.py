@@ -70,9 +70,9 @@ def _made(run: Path) -> Iterator[tuple[str, Path]]:
     """Yield the indexes and exports of a run's own home, and the folders of its steps that hold weights."""
     if not (run / StepsRun.manifest_name).is_dir():
         raise MissingError(f"{run} is not the folder of a sweep or recipe: name the --out of 'biorag ablate' or 'run'")
-    own = Settings(home=run / HOME)
-    yield from ((INDEX, own.indexes / name) for name in index_names(own))
-    yield from ((EXPORT, path) for path in sorted(own.exports.glob("*/")))
+    inner = Settings(home=run / HOME)
+    yield from ((INDEX, inner.indexes / name) for name in index_names(inner))
+    yield from ((EXPORT, path) for path in sorted(inner.exports.glob("*/")))
     yield from ((MODEL, path) for path in sorted((run / WORK).glob("*/")) if any(path.rglob("*.safetensors")))
 
 

@@ -122,8 +122,8 @@ class Estimator:
 
     def _settings(self, instance: Instance) -> Settings:
         """Return the settings that a step's command would have; on a GPU precision "auto" is bfloat16."""
-        given = {name: value for name, value in instance.use.given.items() if "{" not in str(value)}  # no blanks
-        values = {**self._plan.settings, **dict(instance.step.settings), **given}
+        options = {name: value for name, value in instance.use.given.items() if "{" not in str(value)}  # no blanks
+        values = {**self._plan.settings, **dict(instance.step.settings), **options}
         if self._on_gpu and values.get("precision", "auto") == "auto":
             values["precision"] = "bf16"
         return checked(values)
@@ -157,9 +157,9 @@ class Estimator:
         all_tokens = row * (rows or 0) * epochs_of(training, rows or 1, processes)
         seconds = all_tokens * estimating.operations_of_token(shape, kind, training, lora) / self.speed / processes
         disk = 2 * WEIGHT_BYTES * estimated.parameters + MOMENT_BYTES * estimated.trained  # and a checkpoint's
-        held, length = self._rows(work, work.held or work.of)
+        rows_in_memory, length = self._rows(work, work.held or work.of)
         letters = CHARACTERS * (min(length, QUERY_TOKENS) + (1 + work.negatives) * length)
-        host = processes * (held or 0) * (ROW_BYTES + letters)
+        host = processes * (rows_in_memory or 0) * (ROW_BYTES + letters)
         return StepEstimate(seconds if rows else None, estimated.peak, disk, host), estimated.fits(self.memory)
 
     def _encoding(self, instance: Instance, work: StepWork, shape: ModelShape) -> StepEstimate:

@@ -58,8 +58,8 @@ def wanted_inputs(recipe: ExperimentRecipe, scale: str, data: Path, names: Seque
     wanted = []
     for name, path in paths.items():
         described = recipe.inputs[name]
-        asked = name in names if names else not described.option
-        if asked and path != DEMO and not is_there(Path(path)):
+        is_wanted = name in names if names else not described.option
+        if is_wanted and path != DEMO and not is_there(Path(path)):
             get = described.get.replace("{data}", shlex.quote(str(data)))
             size, licence = described.gigabytes, described.licence
             way = _way(described.get, path)
@@ -79,7 +79,7 @@ def _way(get: str, path: str) -> Way:
 def require_room_for(wanted: Sequence[WantedInput], data: Path) -> None:
     """Raise `ServiceError` unless the disk has room for what is missing of these inputs."""
     folder = next(folder for folder in (data, *data.absolute().parents) if folder.is_dir())
-    needed = sum(max(0, int(one.gigabytes * 1e9) - _held(Path(one.path))) for one in wanted)
+    needed = sum(max(0, int(lacking.gigabytes * 1e9) - _held(Path(lacking.path))) for lacking in wanted)
     require_room(folder, needed)
 
 

@@ -70,8 +70,8 @@ class CommandUse:
 
 def without_option(words: Sequence[str], use: CommandUse, setting: str) -> list[str]:
     """Return a command without the option of a setting that it is given."""
-    place = words.index(FIELDS[setting].flag)
-    return [*words[:place], *words[place + (1 if use.given[setting] is True else 2) :]]
+    start = words.index(FIELDS[setting].flag)
+    return [*words[:start], *words[start + (1 if use.given[setting] is True else 2) :]]
 
 
 # Reads the words after `biorag`; raises UsageError if the program would.
@@ -90,10 +90,10 @@ class Change:
     def parsed(cls, text: str) -> Change:
         """Read `NAME=VALUE` or `STEP:NAME=VALUE`; raises UsageError if it is neither."""
         name, equals, value = text.partition("=")
-        step, colon, rest = name.partition(":")
-        if not equals or not (rest if colon else step):
+        step, colon, setting = name.partition(":")
+        if not equals or not (setting if colon else step):
             raise UsageError(f"--set {text!r} is not NAME=VALUE or STEP:NAME=VALUE: write for example train_epochs=2")
-        return cls(step, rest, value) if colon else cls(None, name, value)
+        return cls(step, setting, value) if colon else cls(None, name, value)
 
 
 class Changes:
@@ -203,11 +203,13 @@ class RecipePlan:
         data = str(choices.data)
         self.inputs = self.scale.paths(choices.data)
         optional = {name: recipe.inputs[name].option for name in self.inputs if recipe.inputs[name].option}
-        given = {name: (option, path) for name, option in optional.items() if Path(path := self.inputs[name]).exists()}
+        options = {
+            name: (option, path) for name, option in optional.items() if Path(path := self.inputs[name]).exists()
+        }
         self._own: dict[str, Value] = {
             **self.inputs,
             **dict.fromkeys(optional, ()),
-            **given,
+            **options,
             **{"base": self.backbone.model, "data": data},
         }
         small = recipe.rehearsal.values if choices.rehearsed else {}
@@ -259,8 +261,8 @@ class RecipePlan:
     @property
     def servers(self) -> dict[str, RecipeServer]:
         """The servers that steps ask, by name."""
-        asked = {name for step in self.steps for name in step.servers}
-        return {name: server for name, server in self.recipe.servers.items() if name in asked}
+        named = {name for step in self.steps for name in step.servers}
+        return {name: server for name, server in self.recipe.servers.items() if name in named}
 
     @property
     def urls(self) -> dict[str, str]:
@@ -308,7 +310,7 @@ class RecipePlan:
         files = dict.fromkeys(path for path in paths if path.exists())
         name = f"{template.name} {', '.join(map(str, point.values()))}".strip()
         use = self._read(name, words)
-        given = len(words)
+        all_words = len(words)
         words, changed = self.changes.applied(template.name, words, use)
         changed = {**template.settings, **changed}
         processes = self.hardware.processes if self.hardware and tuple(words[:2]) in SHARED else 1
@@ -316,13 +318,13 @@ class RecipePlan:
             if BATCH in use.given and BATCH not in changed:
                 words, changed[BATCH] = without_option(words, use, BATCH), use.given[BATCH]
             changed[BATCH] = self._share({**self.scale.settings, **changed}, processes, name)
-        if processes > 1 or len(words) < given:
+        if processes > 1 or len(words) < all_words:
             use = self._read(name, words)
         settings = {**self.scale.settings, **changed}
         read = {name: value for name, value in settings.items() if use.reads(name) and name not in MEMORY_ONLY}
         keyed = json.dumps([read, self._versions], sort_keys=True)
-        own = self.hardware.steps.get(template.name, {}) if self.hardware else {}
-        inputs, extra = (keyed, *map(self._hash, files)), tuple({**own, **changed}.items())
+        of_profile = self.hardware.steps.get(template.name, {}) if self.hardware else {}
+        inputs, extra = (keyed, *map(self._hash, files)), tuple({**of_profile, **changed}.items())
         return Step(name, tuple(words), tuple(needs.values()), inputs, tuple(texts.items()), extra, processes), use
 
     def _share(self, settings: Mapping[str, SettingValue], processes: int, name: str) -> int:
@@ -350,7 +352,7 @@ class RecipePlan:
                 return [filled for at in every for filled in self._filled(template, blank, at, needs)]
             value = self._value(template, whole[1], point)
             if isinstance(value, tuple):
-                return [one for part in value for one in self._filled(template, part, point, needs)]
+                return [filled for word in value for filled in self._filled(template, word, point, needs)]
             if value is None and whole[1] in self.recipe.servers:
                 return self.recipe.servers[whole[1]].words(whole[1])
         return [self._text(template, word, point, needs)]
@@ -375,7 +377,7 @@ class RecipePlan:
         value = self._value(template, name, point)
         if value is not None and not isinstance(value, tuple):
             return self._text(template, str(value), point, needs)
-        if named and any(named["name"] == one.name for one in self.templates()):
+        if named and any(named["name"] == other.name for other in self.templates()):
             step = self._needed(template, named["name"], {**point, **_values_of(named["at"])})
             needs[step.key] = step
             if named["figure"]:
@@ -396,9 +398,9 @@ class RecipePlan:
         for candidate in self.templates():
             if candidate.name != name or not point.keys() >= set(candidate.axes):
                 continue
-            for own in self._points(candidate):
-                if all(str(own[axis]) == str(point[axis]) for axis in candidate.axes):
-                    return self._instance(candidate, own).step
+            for values in self._points(candidate):
+                if all(str(values[axis]) == str(point[axis]) for axis in candidate.axes):
+                    return self._instance(candidate, values).step
         raise BadInputError(
             f"step {template.name!r} needs {name!r}, which the recipe does not have at {dict(point)}: name the values "
             f"of its axes, {{{name}(axis=value)}}"

@@ -62,11 +62,11 @@ SharedSettings = Annotated[Mapping[str, SettingValue], AfterValidator(_are_setti
 MemorySettings = Annotated[SharedSettings, AfterValidator(_change_no_result)]
 
 
-class _Part(BaseModel):
+class _RecipePart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class NamedModel(_Part):
+class NamedModel(_RecipePart):
     """A published model that steps name by its id.
 
     `config` is the part of its config.json that sets the architecture and the sizes. `form` is how it is published:
@@ -81,7 +81,7 @@ class NamedModel(_Part):
     config: Mapping[str, Any] = Field(min_length=1)
 
 
-class Input(_Part):
+class Input(_RecipePart):
     """A data set: its description, how to get it, and its size at each scale.
 
     `format` says what it looks like, `files` those of a folder by their names in it, so that the tests can rehearse the
@@ -100,7 +100,7 @@ class Input(_Part):
     option: str = ""
 
 
-class RecipeServer(_Part):
+class RecipeServer(_RecipePart):
     """A server that steps ask: the blank `{name}` is replaced by options that name it and its model.
 
     `tokens` and `price` are those of a call's prompt and of its reply; a price is of a million tokens, in US dollars.
@@ -125,14 +125,14 @@ class RecipeServer(_Part):
         return [self.option, f"{{server:{name}}}", *([f"{self.option}-model", self.model] if self.model else [])]
 
 
-class Backbone(_Part):
+class Backbone(_RecipePart):
     """The model that replaces `{base}`, and values where a scale has none."""
 
     model: str
     values: Mapping[str, Value] = {}
 
 
-class HardwareProfile(_Part):
+class HardwareProfile(_RecipePart):
     """How the recipe runs on devices of `memory_gb` or more each: settings that change memory and time alone.
 
     `steps` has those of single steps; `scales` restricts it to some scales. Of several `processes` each has a device
@@ -147,14 +147,14 @@ class HardwareProfile(_Part):
     steps: Mapping[str, MemorySettings] = {}
 
 
-class Rehearsal(_Part):
+class Rehearsal(_RecipePart):
     """What a rehearsal replaces: values by small ones; of values of an axis that are `alike` it runs the first."""
 
     values: Mapping[str, Value] = {}
     alike: Mapping[str, tuple[tuple[AxisValue, ...], ...]] = {}
 
 
-class Scale(_Part):
+class Scale(_RecipePart):
     """A size to run the recipe at: paths of the inputs, values, settings, and the axes that differ.
 
     `departures` say where it departs from the paper.
@@ -173,7 +173,7 @@ class Scale(_Part):
         return {name: path.replace("{data}", str(data)) for name, path in self.inputs.items()}
 
 
-class StepWork(_Part):
+class StepWork(_RecipePart):
     """The work of a step, for its estimate: texts of an input, or a number of them, encoded or trained on.
 
     A training holds its rows in the host's memory: those of the input `held`, if they are others.
@@ -195,7 +195,7 @@ def _conditions(when: object) -> object:
     return [when] if isinstance(when, dict) else when
 
 
-class StepTemplate(_Part):
+class StepTemplate(_RecipePart):
     """A command, repeated for every point of its axes; `files` are written for it, texts by name.
 
     `when` restricts it to some values of its axes; of several conditions one is enough. Templates may share a name if
@@ -212,7 +212,7 @@ class StepTemplate(_Part):
     work: StepWork | None = None
 
 
-class Figure(_Part):
+class Figure(_RecipePart):
     """A number in a step's report; points of axes that `at` does not name are averaged."""
 
     step: str
@@ -220,7 +220,7 @@ class Figure(_Part):
     value: FigurePath = ""
 
 
-class Column(_Part):
+class Column(_RecipePart):
     """A column of a table, and where its figure is in a report; `scales` restricts it to those that measure it."""
 
     title: str
@@ -235,7 +235,7 @@ class TableRow(Figure):
     paper: tuple[Known, ...] = ()
 
 
-class PaperTable(_Part):
+class PaperTable(_RecipePart):
     """A table of the paper, to be filled; `against` is the title of the row that the others are compared with.
 
     `at` concerns all rows. `rows_of` is the title of a table before it whose rows it has, without the paper's figures.
@@ -261,14 +261,14 @@ class PaperTable(_Part):
         return self
 
 
-class PlotColumn(_Part):
+class PlotColumn(_RecipePart):
     """A column of a table, by their titles."""
 
     table: str
     title: str
 
 
-class RecipePlot(_Part):
+class RecipePlot(_RecipePart):
     """A plot of tables: bars or dots of columns of one, a colour each, or points, whose x and y are two columns."""
 
     title: str
@@ -285,7 +285,7 @@ class RecipePlot(_Part):
         return self
 
 
-class RecipeFinding(_Part):
+class RecipeFinding(_RecipePart):
     """A comparison that the paper draws: `higher` is the larger figure in it.
 
     `not_tested` says why what a scale compares is not what the paper compares, by the scale's name.
@@ -302,7 +302,7 @@ class RecipeFinding(_Part):
         return self.higher, self.lower
 
 
-class ExperimentRecipe(_Part):
+class ExperimentRecipe(_RecipePart):
     """A recipe file."""
 
     title: str

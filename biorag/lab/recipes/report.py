@@ -24,7 +24,7 @@ def report_markdown(report: Mapping[str, Any]) -> str:
         "",
         *listed("Where this scale departs from the paper:", report["departures"]),
         *listed("Deviations from the recipe:", list(map(_deviation, report["deviations"]))),
-        *(line for one in others for line in (one, "")),
+        *(line for paragraph in others for line in (paragraph, "")),
     ]
     plots = [f"![{plot['title']}]({plot['name']}.png)\n" for plot in report["plots"]]
     findings = [findings_markdown(report["findings"])] if report["findings"] else []
@@ -136,8 +136,8 @@ def _panel(plot: RecipePlot, report: Mapping[str, Any]) -> Panel | None:
 
 def _column(table: Mapping[str, Any], title: str) -> dict[str, Interval]:
     """Return a table's column by the titles of its rows."""
-    place = table["columns"].index(title)
-    cells = {row["title"]: row["cells"][place] for row in table["rows"]}
+    number = table["columns"].index(title)
+    cells = {row["title"]: row["cells"][number] for row in table["rows"]}
     return {row: Interval(cell["value"], cell["low"], cell["high"], cell["paper"]) for row, cell in cells.items()}
 
 

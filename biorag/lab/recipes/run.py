@@ -46,8 +46,8 @@ def recipe_of(paper: str) -> Path:
 
 def preview(plan: RecipePlan, out: Path, machine: MachineKind | None = None, jobs: int = 1) -> dict[str, Any]:
     """Return the steps of a run as JSON, with commands and estimates, the servers, and the missing inputs."""
-    runner, found = runner_of(plan, out), Estimator(plan, machine).all()
-    steps = [{"name": step.name, **asdict(found[step.key]), "command": runner.command(step)} for step in plan.steps]
+    runner, estimates = runner_of(plan, out), Estimator(plan, machine).all()
+    steps = [{"name": step.name, **asdict(estimates[step.key]), "command": runner.command(step)} for step in plan.steps]
     return {
         "scale": plan.scale_name,
         "departures": list(plan.scale.departures),
@@ -56,7 +56,7 @@ def preview(plan: RecipePlan, out: Path, machine: MachineKind | None = None, job
         "steps": steps,
         "missing": {wanted.name: wanted.path for wanted in plan.missing()},
         "gated": plan.gated,
-        **totals(plan, found, jobs),
+        **totals(plan, estimates, jobs),
     }
 
 
@@ -87,7 +87,7 @@ def _report(plan: RecipePlan, runner: StepRunner, times: Mapping[str, Any]) -> d
     records = [runner.record(step) for step in plan.steps]
     tables = map(figures.table, plan.recipe.tables)
     questions = {step.name: count for step in plan.steps if (count := figures.questions(step))}
-    told = (_measured(record["name"], record["report"], questions.get(record["name"], 0)) for record in records)
+    measured = (_measured(record["name"], record["report"], questions.get(record["name"], 0)) for record in records)
     return {
         "title": plan.recipe.title,
         "paper": plan.recipe.paper,
@@ -104,7 +104,7 @@ def _report(plan: RecipePlan, runner: StepRunner, times: Mapping[str, Any]) -> d
         "tables": [table for table in tables if table["rows"]],
         "findings": figures.findings(plan.recipe.findings),
         "questions": questions,
-        "measured": list(dict.fromkeys(filter(None, told))),
+        "measured": list(dict.fromkeys(filter(None, measured))),
     }
 
 

@@ -263,9 +263,9 @@ class StepRunner:
     def command(self, step: Step) -> list[str]:
         """Return the words of a step's command, after `python -m`."""
         words = [self.filled(step, word) for word in step.arguments]
-        own = self._files(step) if step.settings else self.folder
+        folder = self._files(step) if step.settings else self.folder
         launcher = [*TORCHRUN, str(step.processes), "-m"] if step.processes > 1 else []
-        return [*launcher, "biorag", "--config", str(own / SETTINGS), *words, "--json"]
+        return [*launcher, "biorag", "--config", str(folder / SETTINGS), *words, "--json"]
 
     def filled(self, step: Step, text: str) -> str:
         """Return a text with its blanks filled."""
@@ -323,8 +323,8 @@ class StepRunner:
     def execute(self, command: Sequence[str], log: Path, variables: Mapping[str, str]) -> tuple[int, bytes]:
         """Run a command in a process of its own, its messages into a file; return its exit code and its output."""
         with log.open("w", encoding="utf-8") as messages:
-            words, own = [sys.executable, "-m", *command], {**self.environment, **variables}
-            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=messages, env=own)
+            words, environment = [sys.executable, "-m", *command], {**self.environment, **variables}
+            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=messages, env=environment)
             self._live.add(process)
             reply, _ = process.communicate()
             self._live.discard(process)

@@ -29,7 +29,7 @@ class Figures:
     """Tables and findings, from the reports of finished steps."""
 
     def __init__(self, plan: RecipePlan, runner: StepRunner, seed: int) -> None:
-        self._plan, self._workshop, self._seed = plan, runner, seed
+        self._plan, self._runner, self._seed = plan, runner, seed
         self._rows: dict[str, list[QuestionFigures]] = {}  # by the step's key
 
     def table(self, table: PaperTable) -> dict[str, Any]:
@@ -38,20 +38,22 @@ class Figures:
         Raises BadInputError if a report does not have a figure.
         """
         figures = self._plan.recipe.rows(table)
-        places = [at for at, one in enumerate(table.columns) if not one.scales or self._plan.scale_name in one.scales]
-        columns = [table.columns[place] for place in places]
+        shown = [
+            n for n, column in enumerate(table.columns) if not column.scales or self._plan.scale_name in column.scales
+        ]
+        columns = [table.columns[number] for number in shown]
         reference = next((row for row in figures if row.title == table.against), None)
         rows: list[dict[str, Any]] = [
             {
                 "title": row.title,
-                "cells": self._cells(columns, [row.paper[place] for place in places if row.paper], row),
+                "cells": self._cells(columns, [row.paper[number] for number in shown if row.paper], row),
             }
             for row in figures
         ]
         if reference:
             beside = next(row["cells"] for row in rows if row["title"] == reference.title)
-            for row, shown in zip(figures, rows, strict=True):
-                for column, cell, other in zip(columns, shown["cells"], beside, strict=True):
+            for row, ours in zip(figures, rows, strict=True):
+                for column, cell, other in zip(columns, ours["cells"], beside, strict=True):
                     if row is not reference:
                         cell["difference"] = self._difference(row, reference, column.value, cell, other)
         known = [row for row in rows if any(cell["runs"] or cell["paper"] is not None for cell in row["cells"])]
@@ -142,7 +144,7 @@ class Figures:
 
     def _rows_of(self, step: Step) -> list[QuestionFigures]:
         if step.key not in self._rows:
-            self._rows[step.key] = read_figures(self._workshop.out(step) / PER_QUESTION)
+            self._rows[step.key] = read_figures(self._runner.out(step) / PER_QUESTION)
         return self._rows[step.key]
 
     def _steps(self, figure: Figure) -> list[Step]:
@@ -151,7 +153,7 @@ class Figures:
     def _figure(self, figure: Figure, path: FigurePath) -> float | None:
         """Return the mean of a figure, or of several, over the steps; None if there are none."""
         steps = self._steps(figure)
-        return fmean(self._workshop.reported(step, one) for step in steps for one in _paths(path)) if steps else None
+        return fmean(self._runner.reported(step, key) for step in steps for key in _paths(path)) if steps else None
 
     def _by_question(self, figure: Figure, path: FigurePath) -> QuestionValues | None:
         """Return a figure by question, averaged over the steps that measured the same questions.
@@ -159,10 +161,10 @@ class Figures:
         Those of steps with other questions are sets of their own, which count alike. None where steps keep no figures
         of questions.
         """
-        names = [one.removeprefix(METRICS) for one in _paths(path)]
-        each = [values_of(self._rows_of(step), names) for step in self._steps(figure)]
+        names = [key.removeprefix(METRICS) for key in _paths(path)]
+        of_steps = [values_of(self._rows_of(step), names) for step in self._steps(figure)]
         same: dict[tuple[tuple[str, ...], ...], list[QuestionValues]] = {}
-        for values in each:
+        for values in of_steps:
             if values is None:
                 return None
             same.setdefault(values.ids, []).append(values)

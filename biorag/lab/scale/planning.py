@@ -90,8 +90,8 @@ class MachineKind(BaseModel):
 
     def rate(self, name: RateName, scale: float = 1.0) -> Rate:
         """Return a rate as the machine's file gives it, else the measured one times `scale`."""
-        given = name in self.rates
-        return Rate(self.rates[name], "given") if given else Rate(MEASURED[name] * scale, "computed")
+        in_file = name in self.rates
+        return Rate(self.rates[name], "given") if in_file else Rate(MEASURED[name] * scale, "computed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,8 +129,8 @@ def embed(
     elif (manifest.blocks, manifest.bm25.terms) != (exported.blocks, exported.terms):
         raise MismatchError(f"{out} has vectors of other blocks or BM25 terms than {snippets}: choose another --out")
     token_files(settings, manifest, files)
-    told = {name: value for name, value in settings.flat().items() if name in TOLD}
-    job = EncodingJob(snippets.resolve(), out.resolve(), manifest, partial(load_encoding, told))
+    settings_of_worker = {name: value for name, value in settings.flat().items() if name in TOLD}
+    job = EncodingJob(snippets.resolve(), out.resolve(), manifest, partial(load_encoding, settings_of_worker))
     known = _held(settings, index, source, exported) if index else NONE
     return embed_snippets(source, folder, job, settings.index.batch_size, encode, progress, known)
 

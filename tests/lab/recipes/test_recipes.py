@@ -362,12 +362,12 @@ def test_what_is_not_tested_says_why_and_corrects_nothing(figures):
     assert {finding["p_corrected"] for finding in found.findings([near] * 3)} == {min(1, 3 * alone["p"])}
     for step in made.steps:
         if "measured" in step.name:
-            path = Path(found._workshop.out(step)) / "per-question.jsonl"
+            path = Path(found._runner.out(step)) / "per-question.jsonl"
             path.write_text("".join(json.dumps({"id": n, "metrics": {"recall": 1.0}}) + "\n" for n in "ab"))
-            record = found._workshop._record_file(step)
+            record = found._runner._record_file(step)
             text = json.loads(record.read_text())
             record.write_text(json.dumps({**text, "report": {"metrics": {"recall": 0.988}}}))
-    ceiling = Figures(made, found._workshop, 0).findings([near])[0]
+    ceiling = Figures(made, found._runner, 0).findings([near])[0]
     assert (ceiling["verdict"], ceiling["reason"]) == ("not tested", "ceiling: 0.988")
 
 
