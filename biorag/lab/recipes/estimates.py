@@ -67,8 +67,12 @@ class Estimator:
         self._machine = machine and machine.model_copy(update={"count": 1, "gpus": min(1, machine.gpus)})
         self._by_key = {instance.step.key: instance for instance in plan.instances}
         self._shape = cache(self._shape_of)
-        self.memory = device_bytes(machine)
         self.host = int(machine.memory_gb * GIGABYTE) if machine else free_bytes()
+
+    @cached_property
+    def memory(self) -> int:
+        """The bytes of the device, which torch, that takes seconds to load, tells of this machine's."""
+        return device_bytes(self._machine)
 
     @cached_property
     def speed(self) -> float:

@@ -124,30 +124,29 @@ def test_a_download_is_tried_again_within_a_run(get, server, file):
     assert [asked for asked, _ in ranges(server)] == [None, "bytes=99999-", "bytes=799998-", "bytes=799997-"]
 
 
+@pytest.mark.parametrize(
+    ("headers", "part", "sha256", "asked"),
+    [
+        ({"ETag": 'W/"weak"'}, CONTENT[:1_000_000], SHA256, ("bytes=999999-", None)),
+        ({"ETag": 'W/"weak"'}, CONTENT[::-1][:1_000_000], "", (None, None)),  # no version, no hash: it begins anew
+        ({"ETag": '"one"'}, CONTENT, SHA256, (f"bytes={len(CONTENT) - 1}-", None)),  # killed after the last byte
+    ],
+)
+def test_a_part_is_resumed_only_if_it_is_known_to_be_of_the_file(get, server, file, headers, part, sha256, asked):
+    server.headers = headers
+    file.parent.mkdir(parents=True)
+    part_of(file).write_bytes(part)
+    succeeded(get("file", "--yes", sha256=sha256))
+    assert file.read_bytes() == CONTENT
+    assert ranges(server) == [asked]
+
+
 def test_a_part_of_a_file_that_has_changed_since_is_dropped(get, server, file):
     server.cuts = [1_000_000]
     get("file", "--yes")
     server.content, server.headers = CONTENT[::-1], {"ETag": '"two"'}
     succeeded(get("file", "--yes"))
     assert file.read_bytes() == CONTENT[::-1]
-
-
-def test_without_a_version_only_a_known_hash_lets_a_part_be_resumed(get, server, file):
-    server.headers, server.cuts = {"ETag": 'W/"weak"'}, [1_000_000, 1_000_000]
-    get("file", "--yes")
-    get("file", "--yes")
-    succeeded(get("file", "--yes", sha256=SHA256))
-    assert file.read_bytes() == CONTENT
-    assert ranges(server) == [(None, None), (None, None), ("bytes=999999-", None)]
-
-
-def test_a_whole_part_is_put_in_place(get, server, file):
-    """A run was killed after the last byte."""
-    file.parent.mkdir(parents=True)
-    part_of(file).write_bytes(CONTENT)
-    succeeded(get("file", "--yes", sha256=SHA256))
-    assert file.read_bytes() == CONTENT
-    assert ranges(server) == [(f"bytes={len(CONTENT) - 1}-", None)]
 
 
 def test_a_file_of_another_hash_is_not_kept(get, server, file):
