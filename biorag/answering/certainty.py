@@ -108,9 +108,9 @@ def certainty_features(question: str, hits: Sequence[Hit], scored: ScoredSentenc
 
 
 def _coverage(asked: Sequence[str], texts: Sequence[str]) -> float:
-    held = {stem for text in texts for stem in stems(text)}
+    text_stems = {stem for text in texts for stem in stems(text)}
     total = sum(map(rarity, asked))
-    return sum(rarity(stem) for stem in asked if stem in held) / total if total else 1.0
+    return sum(rarity(stem) for stem in asked if stem in text_stems) / total if total else 1.0
 
 
 def missing_words(question: str, texts: Sequence[str]) -> dict[str, float]:
@@ -122,11 +122,11 @@ def missing_words(question: str, texts: Sequence[str]) -> dict[str, float]:
     lower = [text.lower() for text in texts]
     joined = " ".join("".join(_PART.findall(text)) for text in lower)
     initials = " ".join("".join(word[0] for word in _PART.findall(text)) for text in lower)
-    held = {stem for text in texts for stem in stems(text)}
+    text_stems = {stem for text in texts for stem in stems(text)}
     return {
-        match[0]: max(map(rarity, own))
+        match[0]: max(map(rarity, word_stems))
         for match in _WORD.finditer(question)
-        if (own := stems(match[0]))
-        and held.isdisjoint(own)
+        if (word_stems := stems(match[0]))
+        and text_stems.isdisjoint(word_stems)
         and match[0].lower() not in (initials if len(match[0]) <= LONGEST_ABBREVIATION else joined)
     }

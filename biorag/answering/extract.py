@@ -152,9 +152,11 @@ def off_topic(question: str, hits: Sequence[Hit], rows: Sequence[EvidenceSentenc
 
 def _subject(question: str, hits: Sequence[Hit]) -> str | None:
     """Return the rarest word of the question that any of the snippets holds, if it is rare."""
-    asked = sorted({stem for stem in stems(question) if rarity(stem) >= RARE}, key=lambda stem: (-rarity(stem), stem))
-    held = {stem for hit in hits for stem in stems(hit.snippet.contents)}
-    return next((stem for stem in asked if stem in held), None)
+    rare_stems = sorted(
+        {stem for stem in stems(question) if rarity(stem) >= RARE}, key=lambda stem: (-rarity(stem), stem)
+    )
+    hit_stems = {stem for hit in hits for stem in stems(hit.snippet.contents)}
+    return next((stem for stem in rare_stems if stem in hit_stems), None)
 
 
 def _names(subject: str | None, text: str) -> bool:

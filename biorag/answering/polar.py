@@ -66,12 +66,12 @@ def polar_evidence(
     probability /= probability.sum()
     side = int(probability[1] > probability[0])
     deciding = int((weights * stances[:, side]).argmax())
-    others = [
-        place
-        for place, row in enumerate(rows)
-        if stances[place, 1 - side] > SIDED and scored.rows[row].n != scored.rows[rows[deciding]].n
+    opposing = [
+        position
+        for position, row in enumerate(rows)
+        if stances[position, 1 - side] > SIDED and scored.rows[row].n != scored.rows[rows[deciding]].n
     ]
-    other = max(others, key=lambda place: stances[place, 1 - side], default=None)
+    opposite = max(opposing, key=lambda position: stances[position, 1 - side], default=None)
     return PolarEvidence(
-        probability, int(rows[deciding]), reader.trust.polar, None if other is None else int(rows[other])
+        probability, int(rows[deciding]), reader.trust.polar, None if opposite is None else int(rows[opposite])
     )

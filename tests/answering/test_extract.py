@@ -219,18 +219,6 @@ def test_a_sentence_on_another_subject_loses():
     assert all(row.n == 1 for row in Extractor().extract(question, level))
 
 
-def test_what_a_snippet_says_of_its_own_subject_is_not_told_of_a_name_in_passing():
-    toxicity = (
-        "Toxicity follows kidney injury. Nausea and yellow vision are its signs. Ripretinib and teclistamab raise "
-        "levels. Levels are then halved. Antibody fragments treat it."
-    )
-    hits = hits_of("Teclistamab binds BCMA and CD3. Fever is common with it.", toxicity)
-    question = "What are the side effects of teclistamab?"
-    assert off_topic(question, hits, candidates(hits)).tolist() == [0, 0, 1, 1, 0, 0, 1]
-    titled = [replace(hit, snippet=replace(hit.snippet, title="Teclistamab")) for hit in hits]
-    assert not off_topic(question, titled, candidates(titled)).any()
-
-
 def test_words_that_nothing_holds():
     texts = ["Angiotensin-converting enzyme inhibitors; heat shock proteins."]
     missing = missing_words("Do ACE inhibitors or heatshock cause angioedema?", texts)

@@ -110,8 +110,8 @@ def _held_together(question: str, searched: str, hits: Sequence[Hit]) -> bool:
     """Return whether a hit holds a word of the topic and all that the question adds to it."""
     added = set(stems(question))
     telling, topic = {stem for stem in added if not is_common(stem)}, set(stems(searched)) - added
-    held = [set(stems(hit.snippet.contents)) for hit in hits]
-    return bool(telling) and any(telling <= words and not topic.isdisjoint(words) for words in held)
+    hit_stems = [set(stems(hit.snippet.contents)) for hit in hits]
+    return bool(telling) and any(telling <= words and not topic.isdisjoint(words) for words in hit_stems)
 
 
 def usable(reply: str, previous: str) -> str:
@@ -164,16 +164,18 @@ def _names(text: str) -> list[str]:
     return [word for word in words if any(rarity(stem) >= SUBJECT for stem in set(stems(word)) - common)] or words
 
 
-def following(question: str, last: str, said: str, answer: AnswerResult) -> AnswerResult:
-    """Return the answer to a follow-up; withheld if its hits lack what it adds, or if it is what was `said` before."""
-    if answer.abstained or not (new := _added(question, last)):
+def following(question: str, last_question: str, last_answer: str, answer: AnswerResult) -> AnswerResult:
+    """Return the answer to a follow-up; withheld if its hits lack what it adds, or if it repeats the last answer."""
+    if answer.abstained or not (added := _added(question, last_question)):
         return answer
-    held = {stem for hit in answer.hits for stem in stems(hit.snippet.contents)}
-    told = set(stems(answer.text))
-    if missing := [word for word in new if held.isdisjoint(stems(word))]:
+    hit_stems = {stem for hit in answer.hits for stem in stems(hit.snippet.contents)}
+    answer_stems = set(stems(answer.text))
+    if missing := [word for word in added if hit_stems.isdisjoint(stems(word))]:
         text = f"I found no snippet on {', '.join(missing)} here."
-    elif comparable(answer.text) == comparable(said) and all(told.isdisjoint(stems(word)) for word in new):
-        text = f"I found no sentence on {', '.join(new)} that answers this."
+    elif comparable(answer.text) == comparable(last_answer) and all(
+        answer_stems.isdisjoint(stems(word)) for word in added
+    ):
+        text = f"I found no sentence on {', '.join(added)} that answers this."
     else:
         return answer
     return replace(
@@ -183,9 +185,13 @@ def following(question: str, last: str, said: str, answer: AnswerResult) -> Answ
 
 def _added(question: str, last: str) -> list[str]:
     """Return the words that a follow-up adds to the last question and that say something."""
-    known = set(stems(last))
+    known_stems = set(stems(last))
     words = [match[0] for match in _WORD.finditer(question) if len(match[0]) > LEAST_LETTERS]
-    return [word for word in words if (own := stems(word)) and known.isdisjoint(own) and not all(map(is_common, own))]
+    return [
+        word
+        for word in words
+        if (word_stems := stems(word)) and known_stems.isdisjoint(word_stems) and not all(map(is_common, word_stems))
+    ]
 
 
 def _is_fragment(text: str, count: int) -> bool:

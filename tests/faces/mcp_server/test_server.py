@@ -15,10 +15,9 @@ import pytest
 from mcp import Client
 
 from biorag.api.session import Session
-from biorag.faces.mcp_server.server import LONGEST_ERROR, build_server, one_line
+from biorag.faces.mcp_server.server import build_server
 from biorag.faces.mcp_server.tools import QUOTED
 from biorag.settings.settings import Settings
-from biorag.utils.secrets import remember
 from tests.cli import done, environment, invoke, succeeded, with_exports
 
 NAMES = {"search", "get_snippet", "ask", "verify_claim", "weigh", "cite", "index_info"}
@@ -173,12 +172,6 @@ def test_a_bug_is_an_error_without_its_text(session, monkeypatch):
     monkeypatch.setattr(Session, "search", broken)
     (result,) = called(build_server(session), ("search", {"query": "x"}))
     assert "somebody" not in refusal(result)
-
-
-def test_an_error_is_one_line_that_is_shown_and_repeats_no_secret():
-    remember("sesame-open")
-    assert one_line("a\nb\x1b[31m sesame-open") == "a b\N{REPLACEMENT CHARACTER}[31m …"
-    assert len(one_line("x" * 10_000)) == LONGEST_ERROR + 1
 
 
 def variables(home) -> dict[str, str]:
