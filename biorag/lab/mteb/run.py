@@ -140,7 +140,7 @@ class MeasuredTask:
     questions: Sequence[QuestionFigures]
 
 
-def measured(
+def measure_task(
     task: AbsTask, model: EncoderModel, out: Path, offline: bool, group: TaskGroup | None = None
 ) -> MeasuredTask:
     """Return a task's measures, and those of its subsets or parts, if it has several.
@@ -152,12 +152,12 @@ def measured(
     name = task.metadata.name
     main = group.measure if group and group.measure and name in group.tasks else task.metadata.main_score
     if task.is_aggregate:
-        parts = [measured(part, model, out, offline) for part in task.tasks]
+        parts = [measure_task(part, model, out, offline) for part in task.tasks]
         subsets = {part.row["task"]: part.row["measures"] for part in parts}
         questions = [
-            QuestionFigures(id=one["id"], set=f"{name}{NESTED}{one['set']}", metrics=one["metrics"])
+            QuestionFigures(id=row["id"], set=f"{name}{NESTED}{row['set']}", metrics=row["metrics"])
             for part in parts
-            for one in part.questions
+            for row in part.questions
         ]
     else:
         result, questions = _evaluated(task, model, out, offline)
@@ -192,7 +192,7 @@ def question_rows(tasks: Sequence[MeasuredTask], group: TaskGroup | None) -> Ite
         name, main = task.row["task"], task.row["main"]
         for question in task.questions:
             values = question["metrics"]
-            named = task.row["measures"].keys() & values.keys()
+            named = [measure for measure in task.row["measures"] if measure in values]
             metrics = {f"tasks.{name}.measures.{measure}": values[measure] for measure in named}
             if main in values:
                 metrics |= {path: values[main] for path, names in averages.items() if name in names}

@@ -233,7 +233,8 @@ class GenerationJob:
         `ServiceError` if another process is writing the file.
         """
         identity = {**asdict(self.draws), **identity}
-        rows, drafts = Rows(self.out, identity), Rows(_beside(self.out), identity, Drafted)
+        rows = Rows(self.out, identity)
+        drafts = Rows(self.out.with_name(f"{self.out.name}.drafts"), identity, Drafted)
         if (counts := rows.counts()) is not None:
             drafts.remove()  # a kill may have left them
             return counts
@@ -247,10 +248,6 @@ class GenerationJob:
         return {**tally, "resumed": resumed}
 
 
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.drafts")
-
-
 def _drafted(writer: Writer, subjects: Sequence[Any]) -> Iterator[dict[str, Any]]:
     """Yield the lines of drafts."""
     for batch in batched(subjects, writer.batch):
@@ -262,13 +259,13 @@ def _made(
     make_rows: MakeRows, subjects: Sequence[DraftSubject], lines: Iterator[Drafted], tally: Tally
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows made of the drafts."""
-    accepted = DraftFilter(tally)
+    draft_filter = DraftFilter(tally)
     for subject, line in zip(subjects, lines, strict=True):
         drafts = line["drafts"]
         tally["generated"] += len(drafts)
         tally["prompt_tokens"] += sum(draft.prompt_tokens for draft in drafts)
         tally["completion_tokens"] += sum(draft.completion_tokens for draft in drafts)
-        for row in make_rows(subject, drafts, accepted):
+        for row in make_rows(subject, drafts, draft_filter):
             tally["rows"] += 1
             yield row
 

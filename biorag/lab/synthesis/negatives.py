@@ -85,7 +85,7 @@ def draft_form(template: Template) -> DraftForm:
 
 
 def negative_rows(
-    subject: MinedPair, drafts: Sequence[Generation], accepted: DraftFilter, examples: str
+    subject: MinedPair, drafts: Sequence[Generation], draft_filter: DraftFilter, examples: str
 ) -> Iterator[dict[str, Any]]:
     """Yield the subject's row with the negatives that were written for it, if there is one.
 
@@ -94,9 +94,9 @@ def negative_rows(
     row = subject.row
     others = (row.query, row.positive, *row.negatives, examples)
     passages = [(on_one_line(draft.text), draft.capped) for draft in drafts]
-    negatives = [text for text, capped in passages if accepted.accepts(passage_fault(text, capped, others), text)]
-    accepted.tally["negatives"] += len(negatives)
-    accepted.tally["without"] += not negatives
+    negatives = [text for text, capped in passages if draft_filter.accepts(passage_fault(text, capped, others), text)]
+    draft_filter.tally["negatives"] += len(negatives)
+    draft_filter.tally["without"] += not negatives
     if negatives:
         numbered = {f"negative_{number}": text for number, text in enumerate(negatives, 1)}
         yield {"query": row.query, "positive": row.positive, **numbered, "kind": SYNTHETIC, **kept_fields(row)}

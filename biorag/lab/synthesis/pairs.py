@@ -121,7 +121,7 @@ def draft_form(template: Template, attributes: Attributes | None = None) -> Draf
 def pair_rows(
     subject: Scenario,
     drafts: Sequence[Generation],
-    accepted: DraftFilter,
+    draft_filter: DraftFilter,
     examples: str,
     attributes: Attributes | None,
 ) -> Iterator[dict[str, Any]]:
@@ -131,7 +131,7 @@ def pair_rows(
         query, positive, negative = (on_one_line(reply.text(key)) for key in TEXTS)
         query = as_question(query)
         fault = _fault((query, positive, negative), draft.capped, subject, examples)
-        if accepted.accepts(fault, query, positive):
+        if draft_filter.accepts(fault, query, positive):
             row = {"query": query, "positive": positive, "negative_1": negative, "kind": SYNTHETIC}
             drawn = {"attributes": attributes.draw(subject.id, number)} if attributes else {}
             yield {**row, "instruction": subject.id, **drawn}

@@ -121,11 +121,13 @@ def draft_form(template: Template) -> DraftForm:
     return DraftForm(free_texts("question"), lambda snippet, _: about(template, "", [snippet]), "question")
 
 
-def question_rows(subject: Snippet, drafts: Sequence[Generation], accepted: DraftFilter) -> Iterator[dict[str, Any]]:
+def question_rows(
+    subject: Snippet, drafts: Sequence[Generation], draft_filter: DraftFilter
+) -> Iterator[dict[str, Any]]:
     """Yield a row for each question without a fault, with the snippet that answers it."""
     for draft in drafts:
         question = as_question(draft.text)
-        if accepted.accepts(_fault(question, draft.capped, subject), question):
+        if draft_filter.accepts(_fault(question, draft.capped, subject), question):
             yield {"query": question, "positive": subject.contents, "kind": KIND, "positive_id": subject.document}
 
 
