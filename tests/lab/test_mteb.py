@@ -62,17 +62,26 @@ def demo_task(tmp_path_factory):
     return folder
 
 
-def test_documents_are_encoded_as_they_are_indexed(mteb):
+def test_documents_are_encoded_as_they_are_indexed_and_queries_with_the_tasks_instruction(mteb):
+    from biorag.lab.mteb.tasks import GROUPS
+
     batches = [
         {"text": ["A b c", "d"], "title": ["A", ""], "body": ["b c", "d"]},
         {"text": ["E? f"], "title": ["E?"], "body": ["f"]},
     ]
-    model, task = model_of(Instructed()), SimpleNamespace(name="task")
-    vectors = model.encode(batches, task_metadata=task, prompt_type=mteb.types.PromptType.document)
+    instructions = read_tasks("bmretriever")
+    model = model_of(Instructed("Find passages\nQuery: "), instructions)
+    document = mteb.types.PromptType.document
+    vectors = model.encode(batches, task_metadata=SimpleNamespace(name="task"), prompt_type=document)
     assert np.array_equal(vectors, HashEncoder().encode_snippets(["A. b c", "d", "E? f"]))
-    queries = model.encode([{"text": ["A b"]}], task_metadata=task, prompt_type=mteb.types.PromptType.query)
-    assert np.array_equal(queries, HashEncoder().encode_queries(["A b"]))
-    assert np.allclose(model.similarity(vectors, queries), vectors @ queries.T)
+    for task, prompt in (
+        ("TRECCOVID", "Given a query on COVID-19, retrieve documents that answer the query\nQuery: "),
+        ("CUREv1", "Find passages\nQuery: "),
+    ):
+        queries = model.encode([{"text": ["statins"]}], task_metadata=SimpleNamespace(name=task))
+        assert np.array_equal(queries, HashEncoder().encode_queries([prompt + "statins"]))
+        assert np.allclose(model.similarity(vectors, queries), vectors @ queries.T)
+    assert {dataset_key(name) for name in GROUPS["bmretriever"].tasks} <= instructions.keys()
 
 
 def test_recommendation_is_map_and_ndcg_over_the_judged(tmp_path, snippets):
@@ -145,20 +154,6 @@ def test_an_aggregate_is_the_mean_of_its_parts(tmp_path, monkeypatch):
     assert result.row["measures"] == {"ndcg_at_10": pytest.approx(0.4), "ndcg_at_20": pytest.approx(0.4)}
     assert (result.row["subsets"], result.row["main"]) == (values, "ndcg_at_10")
     assert [row["set"] for row in result.questions] == ["both/one", "both/two"]
-
-
-def test_a_task_is_searched_with_its_own_instruction():
-    from biorag.lab.mteb.tasks import GROUPS
-
-    instructions = read_tasks("bmretriever")
-    model = model_of(Instructed("Find passages\nQuery: "), instructions)
-    for task, prompt in (
-        ("TRECCOVID", "Given a query on COVID-19, retrieve documents that answer the query\nQuery: "),
-        ("CUREv1", "Find passages\nQuery: "),
-    ):
-        vectors = model.encode([{"text": ["statins"]}], task_metadata=SimpleNamespace(name=task))
-        assert np.array_equal(vectors, HashEncoder().encode_queries([prompt + "statins"]))
-    assert {dataset_key(name) for name in GROUPS["bmretriever"].tasks} <= instructions.keys()
 
 
 def test_both_kinds_of_folder_are_measured_as_bench_retrieval_does(demo_task, tmp_path, tiny_encoder):

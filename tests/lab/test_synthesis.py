@@ -108,20 +108,6 @@ def test_questions_and_their_counts(tmp_path):
     assert sorted(path.name for path in out.parent.iterdir()) == ["q.jsonl", "q.jsonl.manifest.json"]
 
 
-def test_each_question_is_asked_for_with_its_own_seed():
-    form = questions.draft_form(load_template("question", needed="documents"))
-    generator = ScriptedGenerator(replies=[json.dumps({"question": f" Is it {n}? "}) for n in range(3)] + ["no JSON"])
-    drafts = PromptedWriter(generator, form, Draws(2, 48, 0.5, seed=3))([ASPIRIN, HEPARIN])
-    assert [[draft.text for draft in group] for group in drafts] == [["Is it 0?", "Is it 1?"], ["Is it 2?", ""]]
-    assert "Aspirin lowers fever." in generator.prompts[1].user
-    assert len({prompt.system for prompt in generator.prompts}) == 1, "what prompts share comes first"
-    seeds = [sampling.seed for sampling in generator.samplings]
-    assert len(set(seeds)) == 4
-    again = ScriptedGenerator()
-    PromptedWriter(again, form, Draws(1, 48, 0.5, seed=3))([HEPARIN])
-    assert again.samplings[0] == (0.5, seeds[2]), "whatever stands around it"
-
-
 # --- interruption ---
 
 SEVEN = [Snippet(f"s{n}", "", f"Snippet number {n} says something about a subject.") for n in range(7)]

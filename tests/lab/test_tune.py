@@ -161,10 +161,8 @@ def test_lists_of_values():
     ("name", "changes", "needed"),
     [
         ("lambda", {}, False),
-        ("lambda", {"mode": "bm25"}, True),
         ("k_init", {"rerank": False}, True),
         ("k_init", {"mode": "bm25"}, False),
-        ("interpolation", {"rerank": False}, True),
         ("interpolation", {"reranker": "cross:m"}, True),
         ("interpolation", {"reranker": "encoder,cross:m"}, False),
         ("cross_interpolation", {"reranker": "encoder,cross:m"}, False),

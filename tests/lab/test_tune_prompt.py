@@ -157,9 +157,6 @@ def test_feedback_in_words():
         "nDCG@10 is 0.50 of 1: of the documents found first, 1 and 3 answer the question; "
         "one that does stands at rank 37, one that does was not found at all."
     )
-    assert feedback_of(Trial(question, 0.0, first, [], [])) == (
-        "nDCG@10 is 0.00 of 1: none of the documents found first answers the question."
-    )
     assert feedback_of(Trial(question, 0.0, [], [], [])) == "nDCG@10 is 0.00 of 1: nothing was found."
 
 
