@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from biorag.corpus.pubmed import DATE, RETRACTED, date_of, medline_date
@@ -36,105 +36,20 @@ _JOURNAL = ("alternate_title3", "secondary_title", *_ABBREVIATION[::-1])
 _SHORT_JOURNAL = ("shortjournal", "journal-abbreviation", "journal_abbreviation", "journalabbreviation")  # in BibTeX
 _PUBMED_URL = re.compile(r"pubmed(?:\.ncbi\.nlm\.nih\.gov|/|\.gov/)\D{0,20}?([0-9]{1,9})\b")
 _PMID_NOTE = re.compile(r"\bPMID:?\s*([0-9]{1,9})\b")
-_PMCID = re.compile(r"\bPMC[0-9]{1,9}\b")
-_DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
+_PMCID = re.compile(r"\b(PMC[0-9]{1,9})\b")
+_DOI = re.compile(r"\b(10\.[0-9]{4,9}/\S+)")
 _MARKUP = re.compile(r"<[^<>]{0,200}>")
-_ISSN = re.compile(r"\b[0-9]{4}-[0-9]{3}[0-9Xx]\b")
+_ISSN = re.compile(r"\b([0-9]{4}-[0-9]{3}[0-9Xx])\b")
 
 
-class ReferenceRecord(NamedTuple):
-    """The lines of a record, and its number in the file, from 1; `ended` says whether its last line is there."""
+class Record(NamedTuple):
+    """A record of a file: where it stands, what it holds and, for a reject, its source; or why it cannot be read."""
 
-    file: str
-    number: int
-    content: bytes
-    ended: bool = True
-
-    @property
-    def place(self) -> str:
-        """Its file and number."""
-        return f"{self.file}#record={self.number}"
-
-
-def _split(
-    source: Source, beginning: bytes, ends: Callable[[bytes], bool], what: str
-) -> Iterator[tuple[int, ReferenceRecord]]:
-    """Yield the records of a file with their first lines; lines between them are skipped."""
-    start = number = size = 0
-    lines: list[bytes] = []
-    for line_number, line in read_lines(source, blank=True):
-        if line.startswith(beginning):
-            if lines:
-                number += 1
-                yield start, ReferenceRecord(source.label, number, b"\n".join(lines), ended=False)
-            start, lines, size = line_number, [], 0
-        elif not lines:
-            continue
-        elif ends(line):
-            number += 1
-            yield start, ReferenceRecord(source.label, number, b"\n".join([*lines, line]))
-            lines = []
-            continue
-        lines.append(line)
-        size += len(line)
-        if size > MAX_LINE:
-            raise DamagedSourceError(source.name, start, f"a record of more than {MAX_LINE >> 20} MiB")
-    if lines:
-        number += 1
-        yield start, ReferenceRecord(source.label, number, b"\n".join(lines), ended=False)
-    if not number:
-        raise DamagedSourceError(source.name, 1, f"no {what} record in it")
-
-
-def _snippet(place: str, pmid: str, fields: Mapping[str, Any], title: str, content: str) -> Snippet:
-    """Return the snippet of a reference, by its PMID, else its DOI, else its place in a file."""
-    if not title and not content:
-        raise ValueError("a record with neither title nor abstract")
-    id = pmid or fields.get("doi") or place
-    return entry_of({**with_values(fields), "abstract": bool(content), "id": id, "PMID": pmid}, title, content)
-
-
-# --- RIS
-
-
-def parse_ris(reference: ReferenceRecord) -> Snippet:
-    """Return the snippet of a RIS record, read by rispy; raises `ValueError` if it cannot be read, or has no text."""
-    import rispy
-
-    text = text_of(reference.content)
-    if not reference.ended:
-        raise ValueError("a record without its last line, 'ER  -'")
-    try:
-        (entry,) = rispy.loads(text)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"a record that rispy cannot read ({error})") from None
-    title = _first(entry, "title", "primary_title", "short_title")
-    content = _first(entry, "abstract", "notes_abstract")
-    return _snippet(reference.place, _ris_pmid(entry), _ris_fields(entry), title, content)
-
-
-def _ris_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
-    date = DATE.search(_first(entry, "publication_year", "year", "date"))
-    full = DATE.search(_first(entry, "date"))
-    written = next((date_of(*match.groups()) for match in (full, date) if match), "")
-    start, end = _first(entry, "start_page"), _first(entry, "end_page")
-    journal = _first(entry, *_JOURNAL)
-    return {
-        "authors": _list(entry, "authors", "first_authors"),
-        "journal": journal,
-        "journal_abbreviation": next((name for name in _list(entry, *_ABBREVIATION) if name != journal), ""),
-        "year": int(date[1]) if date else None,
-        "date": written,
-        "volume": _first(entry, "volume"),
-        "issue": _first(entry, "number"),
-        "pages": f"{start}-{end}" if start and end and "-" not in start and start != end else start,
-        "doi": _doi(_first(entry, "doi")) or _doi(" ".join(_list(entry, "urls"))),
-        "pmcid": _match(_PMCID, " ".join([*_list(entry, "custom2", "custom7"), *_list(entry, "urls")])),
-        "issn": _match(_ISSN, _first(entry, "issn")),
-        "language": _list(entry, "language"),
-        "keywords": _list(entry, "keywords"),
-        "type": _list(entry, "type_of_work") or publication_types(_first(entry, "type_of_reference")),
-    }
+    place: str
+    content: Any
+    source: str
+    key: str = ""  # by which texts cite it, if the format has one
+    fault: str = ""
 
 
 def publication_types(name: str) -> list[str]:
@@ -144,7 +59,105 @@ def publication_types(name: str) -> list[str]:
 
 def noted_pmid(text: str) -> str:
     """Return the PMID of a note such as `PMID: 123`; "" if there is none."""
-    return _match(_PMID_NOTE, text, 1)
+    return _first_match(_PMID_NOTE, text)
+
+
+def _described(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a publication as a snippet has them, without empty ones."""
+    described = {**fields, "year": fields.get("year") or int(fields["date"][:4] or 0) or None}
+    described["doi"] = _first_match(_DOI, fields["doi"]).rstrip(".,;)")
+    described["pages"] = re.sub("[-–]+", "-", fields["pages"])
+    described["pmcid"] = _first_match(_PMCID, fields["pmcid"])
+    described["issn"] = _first_match(_ISSN, fields["issn"])
+    if isinstance(keywords := fields.get("keywords"), str):
+        described["keywords"] = [word.strip() for word in re.split("[,;]", keywords) if word.strip()]
+    return with_values(described)
+
+
+def _snippet(record: Record, pmid: str, fields: Mapping[str, Any], title: str, content: str) -> Snippet:
+    """Return the snippet of a reference, by its PMID, else its DOI, else its place in a file."""
+    if not title and not content:
+        raise ValueError("a record with neither title nor abstract")
+    described = _described(fields)
+    id = pmid or described.get("doi") or record.place
+    return entry_of({**described, "abstract": bool(content), "id": id, "PMID": pmid}, title, content)
+
+
+def _first_match(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    return match[1] if match else ""
+
+
+def _split(source: Source, beginning: bytes, end: re.Pattern[bytes], what: str) -> Iterator[tuple[int, Record]]:
+    """Yield the records of a file with their first lines; lines between them are skipped."""
+    start = number = size = 0
+    lines: list[bytes] = []
+
+    def record(fault: str = "") -> Record:
+        content = b"\n".join(lines)
+        lines.clear()
+        return Record(f"{source.label}#record={number}", content, shown_bytes(content), fault=fault)
+
+    cut = "a record without its last line, 'ER  -'" if what == "RIS" else ""
+    for line_number, line in read_lines(source, blank=True):
+        if line.startswith(beginning):
+            if lines:
+                yield start, record(cut)
+            start, size, number = line_number, 0, number + 1
+        elif not lines:
+            continue
+        lines.append(line)
+        size += len(line)
+        if size > MAX_LINE:
+            raise DamagedSourceError(source.name, start, f"a record of more than {MAX_LINE >> 20} MiB")
+        if end.match(line):
+            yield start, record()
+    if lines:
+        yield start, record(cut)
+    if not number:
+        raise DamagedSourceError(source.name, 1, f"no {what} record in it")
+
+
+# --- RIS
+
+
+def parse_ris(record: Record) -> Snippet:
+    """Return the snippet of a RIS record, read by rispy; raises `ValueError` if it cannot be read, or has no text."""
+    import rispy
+
+    text = text_of(record.content)
+    if record.fault:
+        raise ValueError(record.fault)
+    try:
+        (entry,) = rispy.loads(text)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"a record that rispy cannot read ({error})") from None
+    title = _first(entry, "title", "primary_title", "short_title")
+    content = _first(entry, "abstract", "notes_abstract")
+    return _snippet(record, _ris_pmid(entry), _ris_fields(entry), title, content)
+
+
+def _ris_fields(entry: Mapping[str, Any]) -> dict[str, Any]:
+    date = DATE.search(_first(entry, "publication_year", "year", "date"))
+    full = DATE.search(_first(entry, "date"))
+    start, end = _first(entry, "start_page"), _first(entry, "end_page")
+    journal, urls = _first(entry, *_JOURNAL), " ".join(_list(entry, "urls"))
+    return {
+        "authors": _list(entry, "authors", "first_authors"),
+        "journal": journal,
+        "journal_abbreviation": next((name for name in _list(entry, *_ABBREVIATION) if name != journal), ""),
+        "year": int(date[1]) if date else None,
+        "date": next((date_of(*match.groups()) for match in (full, date) if match), ""),
+        "volume": _first(entry, "volume"),
+        "issue": _first(entry, "number"),
+        "pages": f"{start}-{end}" if start and end and "-" not in start and start != end else start,
+        "doi": f"{_first(entry, 'doi')} {urls}",
+        "pmcid": " ".join([*_list(entry, "custom2", "custom7"), urls]),
+        "issn": _first(entry, "issn"),
+        "language": _list(entry, "language"),
+        "keywords": _list(entry, "keywords"),
+        "type": _list(entry, "type_of_work") or publication_types(_first(entry, "type_of_reference")),
+    }
 
 
 def _ris_pmid(entry: Mapping[str, Any]) -> str:
@@ -153,9 +166,8 @@ def _ris_pmid(entry: Mapping[str, Any]) -> str:
     database = " ".join(_list(entry, "name_of_database", "database_provider")).lower()
     if number.isdecimal() and any(name in database for name in ("pubmed", "medline", "nlm")):
         return number
-    urls = _PUBMED_URL.search(" ".join(_list(entry, "urls")))
-    note = _PMID_NOTE.search(" ".join([number, *_list(entry, "notes", "custom2", "note")]))
-    return next((match[1] for match in (urls, note) if match), "")
+    notes = " ".join([number, *_list(entry, "notes", "custom2", "note")])
+    return _first_match(_PUBMED_URL, " ".join(_list(entry, "urls"))) or noted_pmid(notes)
 
 
 def _first(entry: Mapping[str, Any], *names: str) -> str:
@@ -175,68 +187,56 @@ def _list(entry: Mapping[str, Any], *names: str) -> list[str]:
 # --- BibTeX
 
 
-class BibtexEntry(NamedTuple):
-    """An entry, as bibtexparser reads it, or why it could not; `fields` have names in lower case and LaTeX values."""
-
-    file: str
-    key: str
-    kind: str
-    fields: Mapping[str, str]
-    source: str
-    fault: str = ""
-
-
-def _bibtex(source: Source) -> Iterator[tuple[int, BibtexEntry]]:
-    """Yield the entries of a file with their first lines."""
+def _bibtex(source: Source) -> Iterator[tuple[int, Record]]:
+    """Yield the entries of a file with their first lines, as bibtexparser reads them."""
     import bibtexparser
 
     library = bibtexparser.parse_string(read_text(source))
     for entry in library.entries:
         fields = {field.key.lower(): str(field.value) for field in entry.fields}
-        line = (entry.start_line or 0) + 1
-        yield line, BibtexEntry(source.label, entry.key, entry.entry_type.lower(), fields, entry.raw or "")
+        content = {**fields, "ENTRYTYPE": entry.entry_type.lower()}
+        yield (entry.start_line or 0) + 1, Record(f"{source.label}#{entry.key}", content, entry.raw or "", entry.key)
     for block in library.failed_blocks:
         fault = "an entry that is not BibTeX: a brace or a quotation mark is missing"
-        yield (block.start_line or 0) + 1, BibtexEntry(source.label, "", "", {}, block.raw or "", fault)
+        yield (block.start_line or 0) + 1, Record(source.label, {}, block.raw or "", fault=fault)
     if not library.blocks:
         raise DamagedSourceError(source.name, 1, "no BibTeX entry in it")
 
 
-def parse_bibtex(entry: BibtexEntry) -> Snippet:
+def parse_bibtex(record: Record) -> Snippet:
     """Return the snippet of an entry; raises `ValueError` if it cannot be read, or has no text."""
     from pylatexenc.latex2text import LatexNodes2Text
 
-    if entry.fault:
-        raise ValueError(entry.fault)
+    if record.fault:
+        raise ValueError(record.fault)
     decode = LatexNodes2Text(keep_braced_groups=False).latex_to_text
+    author = " ".join(record.content.get("author", "").split())
     try:
-        fields = {name: " ".join(decode(value).split()) for name, value in entry.fields.items() if name != "author"}
-        authors = [
-            _bibtex_name(name, decode) for name in " ".join(entry.fields.get("author", "").split()).split(" and ")
-        ]
+        entry = {name: " ".join(decode(value).split()) for name, value in record.content.items() if name != "author"}
+        authors = [_bibtex_name(name, decode) for name in author.split(" and ")]
     except RecursionError:
         raise ValueError("an entry whose braces or commands are nested too deeply") from None
-    date = DATE.search(fields.get("date") or fields.get("year", ""))
-    values = {
+
+    def first(*names: str) -> str:
+        return next((entry[name] for name in names if entry.get(name)), "")
+
+    date = DATE.search(first("date", "year"))
+    fields = {
         "authors": list(filter(None, authors)),
-        "journal": fields.get("journal") or fields.get("journaltitle") or fields.get("booktitle", ""),
-        "journal_abbreviation": next((fields[name] for name in _SHORT_JOURNAL if fields.get(name)), ""),
-        "year": int(date[1]) if date else None,
-        "date": date_of(date[1], date[2] or fields.get("month"), date[3] or fields.get("day")) if date else "",
-        "volume": fields.get("volume", ""),
-        "issue": fields.get("number") or fields.get("issue", ""),
-        "pages": re.sub("[-–]+", "-", fields.get("pages", "")),
-        "doi": _doi(fields.get("doi", "")) or _doi(fields.get("url", "")),
-        "pmcid": _match(_PMCID, fields.get("pmcid", "")),
-        "issn": _match(_ISSN, fields.get("issn", "")),
-        "keywords": [word.strip() for word in re.split("[,;]", fields.get("keywords", "")) if word.strip()],
-        "type": publication_types(entry.kind),
+        "journal": first("journal", "journaltitle", "booktitle"),
+        "journal_abbreviation": first(*_SHORT_JOURNAL),
+        "date": date_of(date[1], date[2] or first("month"), date[3] or first("day")) if date else "",
+        "volume": first("volume"),
+        "issue": first("number", "issue"),
+        "pages": first("pages"),
+        "doi": f"{first('doi')} {first('url')}",
+        "pmcid": first("pmcid"),
+        "issn": first("issn"),
+        "keywords": first("keywords"),
+        "type": publication_types(first("ENTRYTYPE")),
     }
-    pmid = fields.get("pmid", "") or noted_pmid(fields.get("note", ""))
-    place = f"{entry.file}#{entry.key}"
-    return _snippet(
-        place, pmid if pmid.isdecimal() else "", values, fields.get("title", ""), fields.get("abstract", "")
-    )
+    pmid = first("pmid") or noted_pmid(first("note"))
+    return _snippet(record, pmid if pmid.isdecimal() else "", fields, first("title"), first("abstract"))
 
 
 def _bibtex_name(name: str, decode: Callable[[str], str]) -> str:
@@ -257,15 +257,7 @@ def _bibtex_name(name: str, decode: Callable[[str], str]) -> str:
 # --- CSL-JSON
 
 
-class CslItem(NamedTuple):
-    """A reference of a list in JSON, and its number in the file, from 1."""
-
-    file: str
-    number: int
-    values: Any
-
-
-def _csl(source: Source) -> Iterator[tuple[int, CslItem]]:
+def _csl(source: Source) -> Iterator[tuple[int, Record]]:
     """Yield the references of a file with their numbers."""
     try:
         items = parse_json(read_text(source))
@@ -273,16 +265,19 @@ def _csl(source: Source) -> Iterator[tuple[int, CslItem]]:
         raise DamagedSourceError(source.name, 1, f"not JSON ({error})") from None
     if not isinstance(items, list) or not items:
         raise DamagedSourceError(source.name, 1, "no list of references in it")
-    yield from ((number, CslItem(source.label, number, item)) for number, item in enumerate(items, 1))
+    for number, item in enumerate(items, 1):
+        key = str(item.get("id") or "") if isinstance(item, dict) else ""
+        yield number, Record(f"{source.label}#record={number}", item, json.dumps(item), key)
 
 
-def parse_csl(item: CslItem) -> Snippet:
+def parse_csl(record: Record) -> Snippet:
     """Return the snippet of a reference in CSL-JSON; raises `ValueError` if it is not one, or has no text."""
-    if not isinstance(item.values, dict):
-        raise ValueError(f"not a reference but {type(item.values).__name__}")
-    content = csl_text(item.values, "abstract", longest=LARGEST_TEXT)
-    place = f"{item.file}#record={item.number}"
-    return _snippet(place, _csl_pmid(item.values), csl_fields(item.values), csl_title(item.values), content)
+    item = record.content
+    if not isinstance(item, dict):
+        raise ValueError(f"not a reference but {type(item).__name__}")
+    number = csl_text(item, "PMID")
+    pmid = number if number.isdecimal() else noted_pmid(csl_text(item, "note"))
+    return _snippet(record, pmid, _csl_fields(item), csl_title(item), csl_text(item, "abstract", longest=LARGEST_TEXT))
 
 
 def csl_title(item: Mapping[str, Any]) -> str:
@@ -293,26 +288,27 @@ def csl_title(item: Mapping[str, Any]) -> str:
 
 def csl_fields(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a reference in CSL-JSON, or of a work as Crossref describes it, without empty ones."""
+    return _described(_csl_fields(item))
+
+
+def _csl_fields(item: Mapping[str, Any]) -> dict[str, Any]:
     journal = csl_text(item, "container-title")
     short = csl_text(item, "container-title-short", "short-container-title", "journalAbbreviation")
-    date = _csl_date(item.get("issued"))
-    values = {
+    return {
         "authors": _csl_authors(item.get("author")),
         "journal": journal or short,
         "journal_abbreviation": short if journal not in ("", short) else "",
-        "year": int(date[:4]) if date else None,
-        "date": date,
+        "date": _csl_date(item.get("issued")),
         "volume": csl_text(item, "volume"),
         "issue": csl_text(item, "issue"),
-        "pages": re.sub("[-–]+", "-", csl_text(item, "page")),
-        "doi": _doi(str(item.get("DOI") or "")[:LONGEST]),  # old ones have what looks like markup
-        "pmcid": _match(_PMCID, csl_text(item, "PMCID")),
-        "issn": _match(_ISSN, csl_text(item, "ISSN")),
-        "language": [language] if (language := csl_text(item, "language")) else [],
-        "keywords": [word.strip() for word in re.split("[,;]", csl_text(item, "keyword")) if word.strip()],
+        "pages": csl_text(item, "page"),
+        "doi": str(item.get("DOI") or "")[:LONGEST],  # old ones have what looks like markup
+        "pmcid": csl_text(item, "PMCID"),
+        "issn": csl_text(item, "ISSN"),
+        "language": list(filter(None, [csl_text(item, "language")])),
+        "keywords": csl_text(item, "keyword"),
         "type": publication_types(csl_text(item, "type")),
     }
-    return with_values(values)
 
 
 def csl_text(item: Mapping[str, Any], *names: str, longest: int = LONGEST) -> str:
@@ -348,15 +344,50 @@ def _csl_date(issued: Any) -> str:
     return date_of(*written.groups()) if written else ""
 
 
-def _csl_pmid(item: Mapping[str, Any]) -> str:
-    number = csl_text(item, "PMID")
-    return number if number.isdecimal() else _match(_PMID_NOTE, csl_text(item, "note"), 1)
-
-
 # --- MEDLINE
 
 
-def nbib_fields(text: str) -> dict[str, list[str]]:
+def parse_nbib(record: Record) -> Snippet:
+    """Return the snippet of a MEDLINE record, with the fields of PubMed's XML; raises `ValueError` as `parse_ris`."""
+    fields = _tagged(text_of(record.content))
+
+    def first(*tags: str) -> str:
+        return next((fields[tag][0] for tag in tags if fields.get(tag)), "")
+
+    def notices(*tags: str) -> list[int | str]:
+        """Return the notices of a kind: each one's PMID, else where it was published."""
+        texts = dict.fromkeys(text for tag in tags for text in fields.get(tag, ()))
+        return [int(pmid) if (pmid := noted_pmid(text)) else text for text in texts]
+
+    pmid, revised, retraction, types = first("PMID"), first("LR"), notices("RIN"), list(fields.get("PT", ()))
+    if not (pmid.isascii() and pmid.isdigit() and int(pmid)):
+        raise ValueError(f"PMID {pmid!r:.60} is not a positive whole number")
+    values = {
+        "version": 1,
+        "revised": date_of(revised[:4], revised[4:6], revised[6:8]),
+        "authors": list(fields.get("FAU") or fields.get("AU") or ()),
+        "group_authors": list(fields.get("CN", ())),
+        "journal": first("JT", "TA"),
+        "journal_abbreviation": first("TA") if first("JT") else "",
+        "date": medline_date(first("DP")),
+        "volume": first("VI"),
+        "issue": first("IP"),
+        "pages": first("PG"),
+        "doi": next((id for tag in ("AID", "LID") for id in fields.get(tag, ()) if id.endswith("[doi]")), ""),
+        "pmcid": first("PMC"),
+        "issn": first("IS"),
+        "language": list(fields.get("LA", ())),
+        "mesh": list(dict.fromkeys(heading.split("/")[0].lstrip("*") for heading in fields.get("MH", ()))),
+        "type": types,
+        "retraction": retraction,
+        "errata": notices("EIN", "CRI"),
+        "concern": notices("ECI"),
+        "retracted": RETRACTED in types or bool(retraction),
+    }
+    return _snippet(record, str(int(pmid)), values, first("TI", "TT", "BTI"), first("AB", "OAB"))
+
+
+def _tagged(text: str) -> dict[str, list[str]]:
     """Return the values of each tag of a MEDLINE record, in order; a line that begins with spaces continues one.
 
     MEDLINE/PubMed Data Element (Field) Descriptions, NLM: a tag of up to four letters, a hyphen, a space.
@@ -372,78 +403,13 @@ def nbib_fields(text: str) -> dict[str, list[str]]:
     return fields
 
 
-def parse_nbib(reference: ReferenceRecord) -> Snippet:
-    """Return the snippet of a MEDLINE record, with the fields of PubMed's XML; raises `ValueError` as `parse_ris`."""
-    fields = nbib_fields(text_of(reference.content))
-    pmid = _one(fields, "PMID")
-    if not (pmid.isascii() and pmid.isdigit() and int(pmid)):
-        raise ValueError(f"PMID {pmid!r:.60} is not a positive whole number")
-    title = _one(fields, "TI") or _one(fields, "TT") or _one(fields, "BTI")
-    content = _one(fields, "AB") or _one(fields, "OAB")
-    return _snippet(reference.place, str(int(pmid)), _medline_fields(fields), title, content)
+def _reader(
+    records: Callable[[Source], Iterator[tuple[int, Record]]], parse: Callable[[Record], Snippet]
+) -> FileReader:
+    return FileReader(records, parse, lambda record: record.source)
 
 
-def _medline_fields(fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    date = medline_date(_one(fields, "DP"))
-    revised = _one(fields, "LR")
-    ids = [*fields.get("AID", ()), *fields.get("LID", ())]
-    retraction = _notices(fields, "RIN")
-    types = list(fields.get("PT", ()))
-    return {
-        "version": 1,
-        "revised": date_of(revised[:4], revised[4:6], revised[6:8]),
-        "authors": list(fields.get("FAU") or fields.get("AU") or ()),
-        "group_authors": list(fields.get("CN", ())),
-        "journal": _one(fields, "JT") or _one(fields, "TA"),
-        "journal_abbreviation": _one(fields, "TA") if _one(fields, "JT") else "",
-        "year": int(date[:4]) if date else None,
-        "date": date,
-        "volume": _one(fields, "VI"),
-        "issue": _one(fields, "IP"),
-        "pages": _one(fields, "PG"),
-        "doi": next((_doi(id) for id in ids if id.endswith("[doi]")), ""),
-        "pmcid": _match(_PMCID, _one(fields, "PMC")),
-        "issn": _match(_ISSN, _one(fields, "IS")),
-        "language": list(fields.get("LA", ())),
-        "mesh": list(dict.fromkeys(heading.split("/")[0].lstrip("*") for heading in fields.get("MH", ()))),
-        "type": types,
-        "retraction": retraction,
-        "errata": [*_notices(fields, "EIN"), *_notices(fields, "CRI")],
-        "concern": _notices(fields, "ECI"),
-        "retracted": RETRACTED in types or bool(retraction),
-    }
-
-
-def _notices(fields: Mapping[str, Sequence[str]], tag: str) -> list[int | str]:
-    """Return the notices of a kind: each one's PMID, else where it was published."""
-    return [
-        int(match[1]) if (match := _PMID_NOTE.search(notice)) else notice
-        for notice in dict.fromkeys(fields.get(tag, ()))
-    ]
-
-
-def _one(fields: Mapping[str, Sequence[str]], tag: str) -> str:
-    return next(iter(fields.get(tag, ())), "")
-
-
-def _doi(text: str) -> str:
-    return _match(_DOI, text).rstrip(".,;)")
-
-
-def _match(pattern: re.Pattern[str], text: str, group: int = 0) -> str:
-    match = pattern.search(text)
-    return match[group] if match else ""
-
-
-RIS = FileReader(
-    lambda source: _split(source, b"TY  -", lambda line: line.startswith(b"ER  -"), "RIS"),
-    parse_ris,
-    lambda record: shown_bytes(record.content),
-)
-BIBTEX = FileReader(_bibtex, parse_bibtex, lambda entry: entry.source)
-CSL = FileReader(_csl, parse_csl, lambda item: json.dumps(item.values))
-MEDLINE = FileReader(
-    lambda source: _split(source, b"PMID- ", lambda line: not line.strip(), "MEDLINE"),
-    parse_nbib,
-    lambda record: shown_bytes(record.content),
-)
+RIS = _reader(lambda source: _split(source, b"TY  -", re.compile(rb"ER  -"), "RIS"), parse_ris)
+BIBTEX = _reader(_bibtex, parse_bibtex)
+CSL = _reader(_csl, parse_csl)
+MEDLINE = _reader(lambda source: _split(source, b"PMID- ", re.compile(rb"\s*\Z"), "MEDLINE"), parse_nbib)

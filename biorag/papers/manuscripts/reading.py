@@ -118,12 +118,10 @@ def records_of(file: Path, notes: list[str]) -> Iterator[ListedReference]:
         except ValueError as error:
             notes.append(f"{file.name}, line {line}: {error}")
             continue
-        values = getattr(record, "values", None)
-        key = getattr(record, "key", "") or (values.get("id") if isinstance(values, Mapping) else "")
         read = reference_of(snippet)  # type: ignore[arg-type]
         read = replace(read, doi=read.doi.lower())
         yield ListedReference(
-            str(key or number), citation(read), read, place=f"{file.name}, line {line}", is_record=True
+            record.key or str(number), citation(read), read, place=f"{file.name}, line {line}", is_record=True
         )
 
 
