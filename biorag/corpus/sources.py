@@ -225,6 +225,26 @@ def _folder(folder: Path, home: Path | None, columns: Columns) -> tuple[list[Sou
     return sources, left
 
 
+def _left(path: Path, folder: Path, beir: set[Path], corpus: set[Path], endings: tuple[str, ...]) -> str:
+    """Return why a folder's file, or a folder in it, is not read; "" if it is, or if it is neither."""
+    if path.is_dir():
+        return LINKED if path.is_symlink() else "" if os.access(path, os.R_OK | os.X_OK) else CLOSED
+    if not path.is_file():
+        return ""
+    if library := next((kind for kind in LIBRARIES.values() if kind.database == path.name), None):
+        return f"{library.name} ('biorag index {library.prefix}', or with its path, reads it)"
+    is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    if path not in corpus:
+        is_own = path.name.lower().endswith(endings)
+        return OWN if is_own else HIDDEN if is_hidden else escaped(path.suffix.lower()) or "without a suffix"
+    if path.name in BEIR_CORPUS:
+        return ""
+    is_common = _named(path)[0].common
+    if path.parent in beir or path.name in BEIR_QUERIES or (is_common and not beir.isdisjoint(path.parents)):
+        return BESIDE_BEIR
+    return "" if not is_common else HIDDEN if is_hidden else ABOUT_FILES if ABOUT.fullmatch(path.name) else ""
+
+
 def _own_references(path: Path) -> tuple[Path, ...]:
     """Return the files of references beside a file that have its name."""
     named = (path.with_suffix(suffix) for suffix in _JOINING)
@@ -243,29 +263,6 @@ def _joins(path: Path) -> bool:
 def in_words(counts: Mapping[str, int]) -> str:
     """Return counts as a message has them: `3 PDF, 1 RIS`."""
     return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
-
-
-def _left(path: Path, folder: Path, beir: set[Path], corpus: set[Path], endings: tuple[str, ...]) -> str:
-    """Return why a folder's file, or a folder in it, is not read; "" if it is, or if it is neither."""
-    if path.is_dir():
-        return LINKED if path.is_symlink() else "" if os.access(path, os.R_OK | os.X_OK) else CLOSED
-    if not path.is_file():
-        return ""
-    if library := next((kind for kind in LIBRARIES.values() if kind.database == path.name), None):
-        return f"{library.name} ('biorag index {library.prefix}', or with its path, reads it)"
-    hidden = HIDDEN if any(part.startswith(".") for part in path.relative_to(folder).parts) else ""
-    if path not in corpus:
-        is_own = path.name.lower().endswith(endings)
-        return OWN if is_own else hidden or escaped(path.suffix.lower()) or "without a suffix"
-    if path.name in BEIR_CORPUS:
-        return ""
-    if path.parent in beir or path.name in BEIR_QUERIES:
-        return BESIDE_BEIR
-    if not _named(path)[0].common:
-        return ""
-    if not beir.isdisjoint(path.parents):
-        return BESIDE_BEIR
-    return hidden or (ABOUT_FILES if ABOUT.fullmatch(path.name) else "")
 
 
 def files_of(folder: Path, endings: tuple[str, ...], home: Path | None = None) -> list[Path]:

@@ -53,9 +53,12 @@ KNOWN = {
     "language": ("language",),
     "type": ("publicationtype", "itemtype", "documenttype", "type"),
 }
-ALSO = {"automatictags": "keywords"}  # columns whose values join those of a field
-# Zotero's columns that tell of its library and not of the paper.
-UNTOLD = ("key", "dateadded", "datemodified", "accessdate", "fileattachments", "linkattachments", "librarycatalog")
+# Zotero's columns that tell of its library and not of the paper, and one whose values join those of a field.
+ZOTERO: dict[str, list[str]] = {
+    **{name: [] for name in ("key", "dateadded", "datemodified", "accessdate", "librarycatalog")},
+    **{name: [] for name in ("fileattachments", "linkattachments")},
+    "automatictags": ["keywords"],
+}
 NOTES = ("Extra", "Notes", "Note")  # columns that may have a note "PMID: 123"
 _YEAR = re.compile(r"([12][0-9]{3})(?:\.0)?")  # pandas writes a column of years with a gap as floats
 _FACTS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -116,46 +119,39 @@ def read_rows(source: Source) -> Iterator[tuple[int, CsvRow]]:
 
 def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
     """Return the fields that each column gives, and say so."""
-    chosen = _chosen(source, columns)
+    plain = [re.sub(r"[^a-z0-9]", "", name.lower()) for name in columns]
+    chosen = _chosen(source, columns, plain)
     if CONTENT not in chosen and TITLE not in chosen:
-        raise DamagedSourceError(
-            source.name,
-            1,
-            f"no column that is known to hold text, of {', '.join(map(repr, columns)) or 'none'}: "
-            "name them, as in --columns id=PMID,title=Title,content=Abstract",
-        )
+        named = ", ".join(map(repr, columns)) or "none"
+        reason = f"no column that is known to hold text, of {named}: name them, as in "
+        raise DamagedSourceError(source.name, 1, f"{reason}--columns id=PMID,title=Title,content=Abstract")
     named = ", ".join(f"{field}={columns[column]}" for field, column in chosen.items())
     numbered = "" if ID in chosen else ", ids by row"
     logger.info("%s: columns %s%s; --columns names others", source.name, named, numbered, extra=ONCE)
+    is_zotero = {"key", "itemtype"} <= set(plain)
     taken = {"", *chosen, *RECORD_KEYS, *PMID_KEYS}
     fields: list[list[str]] = []
-    plain = _plain(columns)
-    is_zotero = {"key", "itemtype"} <= set(plain)
     for index, name in enumerate(columns):
         names = [field for field, column in chosen.items() if column == index]
-        if is_zotero and not names and plain[index] in (*UNTOLD, *ALSO):
-            fields.append([ALSO[plain[index]]] if plain[index] in ALSO else [])
-            continue
-        fields.append(names or [f"column {index + 1}" if name in taken else name])
+        if not names and is_zotero and plain[index] in ZOTERO:
+            names = ZOTERO[plain[index]]
+        elif not names:
+            names = [f"column {index + 1}" if name in taken else name]
+        fields.append(names)
         taken.add(name)
     return fields
 
 
-def _chosen(source: Source, columns: Sequence[str]) -> dict[str, int]:
+def _chosen(source: Source, columns: Sequence[str], plain: Sequence[str]) -> dict[str, int]:
     """Return the column of each field, as the user named it, else as the header does."""
-    chosen: dict[str, int] = {}
-    named = source.columns
-    if named and not any(column in columns for _, column in named):
-        wanted = ", ".join(column for _, column in named)
+    chosen = {field: columns.index(column) for field, column in source.columns if column in columns}
+    if source.columns and not chosen:
+        wanted = ", ".join(column for _, column in source.columns)
         logger.warning("%s: none of the columns of --columns (%s): read by its own header", source.name, wanted)
-        named = ()
-    for field, column in named:
-        if column not in columns:
-            raise DamagedSourceError(
-                source.name, 1, f"no column {column!r}, which --columns names, among {', '.join(map(repr, columns))}"
-            )
-        chosen[field] = columns.index(column)
-    plain = _plain(columns)
+    elif lacking := [column for _, column in source.columns if column not in columns]:
+        among = ", ".join(map(repr, columns))
+        reason = f"no column {lacking[0]!r}, which --columns names, among {among}"
+        raise DamagedSourceError(source.name, 1, reason)
     taken = set(chosen.values())
     for field, known in KNOWN.items():
         guess = next((plain.index(name) for name in known if name in plain), None)
@@ -163,11 +159,6 @@ def _chosen(source: Source, columns: Sequence[str]) -> dict[str, int]:
         if field not in chosen and guess is not None and (guess not in taken or field in (ID, PMID)):
             chosen[field] = guess
     return chosen
-
-
-def _plain(columns: Sequence[str]) -> list[str]:
-    """Return headers in small letters and digits alone."""
-    return [re.sub(r"[^a-z0-9]", "", name.lower()) for name in columns]
 
 
 def parse_row(row: CsvRow) -> Snippet:
