@@ -30,7 +30,7 @@ class CheckOutput:
 
     format: Annotated[
         str | None,
-        Option(help="Report as md, html, sarif or json. Default: a list in the terminal."),
+        Option(help="Report as md, html or json. Default: a list in the terminal."),
     ] = None
     out: Annotated[Path | None, Option(help="File to write the report to, in place of the terminal.")] = None
     commented: Annotated[
@@ -93,7 +93,7 @@ def check(
 
       biorag check paper.docx --name pubmed --commented paper-checked.docx
       biorag check paper.md --name pubmed --enrich pubmed --out report.html
-      biorag check paper.tex --references refs.bib --name pubmed --format sarif --out check.sarif --fail-unsupported
+      biorag check paper.tex --references refs.bib --name pubmed --fail-unsupported
       biorag check answer.json --name pubmed --json
     """
     from biorag.api.session import Session

@@ -52,21 +52,32 @@ Judge = Callable[[str, Sequence[Snippet]], Sequence[Stance]]
 class Finding:
     """Something wrong with a reference, or with what a sentence cites it for; `kind` is None where nobody can be sure.
 
-    `message` says it in a sentence. Of a reference that no sentence cites, `sentence` is "" and the place is its own.
+    `message` says it in a sentence. Where no sentence cites the reference, the finding is at the reference itself.
     """
 
     kind: FindingKind | None
     reference: ListedReference
     message: str
-    sentence: str = ""
-    place: str = ""
-    paragraph: int = 0
-    line: int = 0
-    span: tuple[int, int] = (0, 0)
+    citing: CitingSentence | None = None
     claim: str = ""
     stance: Stance | None = None
     fields: tuple[Difference, ...] = ()
     record: Snippet | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The text of the sentence that cites; "" without one."""
+        return self.citing.text if self.citing else ""
+
+    @property
+    def place(self) -> str:
+        """Where it stands, in words."""
+        return self.citing.paragraph.place if self.citing else self.reference.place
+
+    @property
+    def span(self) -> tuple[int, int, int]:
+        """The number of the paragraph, and (start, end) in it; (0, 0) is all of it."""
+        return (self.citing.paragraph.number, *self.citing.span) if self.citing else (self.reference.paragraph, 0, 0)
 
     def to_json(self) -> dict[str, Any]:
         """Return its JSON."""
@@ -149,7 +160,7 @@ def checked(
     pairs = [(sentence, claim) for sentence in manuscript.sentences for claim in sentence.claims]
     first_sentences = {claim.key: sentence for sentence, claim in reversed(pairs)}
     findings = [
-        _placed(finding, first_sentences.get(match.reference.key))
+        replace(finding, citing=first_sentences.get(match.reference.key))
         for match in matches
         for finding in _of_reference(match, index)
     ]
@@ -165,7 +176,7 @@ def checked(
                 stance, snippet = max(zip(judge(claim, evidence), evidence, strict=True), key=_strength)
                 counts["supported"] += stance.verdict is Verdict.SUPPORTED
                 of_claim = _of_claim(match.reference, stance, snippet)
-                findings += [_placed(replace(finding, claim=claim), sentence) for finding in of_claim]
+                findings += [replace(finding, citing=sentence, claim=claim) for finding in of_claim]
             advance(1)
     by_kind = {kind: [finding for finding in findings if finding.kind is kind] for kind in (*FindingKind, None)}
     numbers = {kind.value if kind else "not_sure": len(of_kind) for kind, of_kind in by_kind.items()}
@@ -178,16 +189,6 @@ def checked(
         {**numbers, **counts},
         (*manuscript.notes, *_corrections(matches)),
     )
-
-
-def _placed(finding: Finding, sentence: CitingSentence | None) -> Finding:
-    """Return a finding at the sentence that it is of, or else at the reference itself."""
-    reference = finding.reference
-    if sentence is None:
-        return replace(finding, place=reference.place, paragraph=reference.paragraph, line=reference.line)
-    where = sentence.paragraph
-    finding = replace(finding, sentence=sentence.text, span=sentence.span)
-    return replace(finding, place=where.place, paragraph=where.number, line=where.line)
 
 
 def _of_reference(match: Match, index: str) -> Iterator[Finding]:

@@ -124,9 +124,7 @@ def items(paragraphs: Sequence[Paragraph]) -> list[ListedReference]:
     references = []
     for key, text, paragraph in joined:
         plain = bare(text)
-        references.append(
-            ListedReference(key, plain, read_reference(plain), paragraph.number, paragraph.place, paragraph.line)
-        )
+        references.append(ListedReference(key, plain, read_reference(plain), paragraph.number, paragraph.place))
     return references
 
 

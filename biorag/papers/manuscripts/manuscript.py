@@ -46,7 +46,6 @@ class ListedReference:
     read: Reference
     paragraph: int = 0
     place: str = ""
-    line: int = 0
     is_record: bool = False
 
 

@@ -1,4 +1,4 @@
-"""The report on a manuscript: as Markdown, a page, JSON, SARIF 2.1.0 (OASIS, 2020) for editors and CI, and comments.
+"""The report on a manuscript: as Markdown, a page, JSON, and comments.
 
 Comments stand in a copy of a Word document, at the sentences that findings are of.
 """
@@ -8,11 +8,10 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from biorag.corpus.sources import Source
 from biorag.errors import check_name
@@ -20,22 +19,12 @@ from biorag.papers.files.documents import of_word
 from biorag.papers.manuscripts.checking import CheckReport, Finding, FindingKind
 from biorag.references.reference import reference_of
 from biorag.utils.files import json_text
-from biorag.utils.versions import installed_versions
 
 CAUTION = (
     "“Not found” means that no record is at hand; the reference may still be right. Verdicts rest on the abstracts at "
     "hand and may be wrong."
 )
-EXPLAINED = {
-    FindingKind.NOT_FOUND: "No record of this reference was found.",
-    FindingKind.WRONG_IDENTIFIER: "The PMID or DOI is another paper's.",
-    FindingKind.RETRACTED: "The cited paper was retracted, or an expression of concern was published on it.",
-    FindingKind.CONTRADICTED: "The cited paper says otherwise.",
-    FindingKind.WRONG_METADATA: "The reference differs from the record.",
-    FindingKind.UNSUPPORTED: "The cited abstract does not say so.",
-}
 LEVELS = {FindingKind.WRONG_METADATA: "warning", FindingKind.UNSUPPORTED: "warning"}
-SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 NOT_SURE = "Not sure"
 AUTHOR, INITIALS = "biorag", "br"  # of comments
 _STYLE = """
@@ -133,44 +122,12 @@ def page(report: CheckReport) -> str:
     )
 
 
-def sarif(report: CheckReport) -> str:
-    """Return a report as SARIF 2.1.0; places without lines are logical locations."""
-    kinds = list(FindingKind)
-    rules = [
-        {"id": kind.value, "name": kind.value.title().replace("_", ""), "shortDescription": {"text": EXPLAINED[kind]}}
-        for kind in kinds
-    ]
-    driver = {"name": "biorag", "version": installed_versions(["biorag"]).get("biorag", "0"), "rules": rules}
-    uri = quote(Path(report.manuscript.file).as_posix())
-    results = [_result(finding, kinds.index(finding.kind), uri) for finding in report.findings if finding.kind]
-    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
-    return json_text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
-
-
-def _result(finding: Finding, rule: int, uri: str) -> dict[str, Any]:
-    assert finding.kind is not None
-    physical: dict[str, Any] = {"artifactLocation": {"uri": uri}}
-    if finding.line:
-        physical["region"] = {"startLine": finding.line}
-    location: dict[str, Any] = {"physicalLocation": physical}
-    if finding.place and not finding.line:
-        location["logicalLocations"] = [{"fullyQualifiedName": finding.place}]
-    text = "\n".join([f"{finding.message}.", *(f"{label}: {text}" for label, text in parts(finding))])
-    return {
-        "ruleId": finding.kind.value,
-        "ruleIndex": rule,
-        "level": LEVELS.get(finding.kind, "error"),
-        "message": {"text": text},
-        "locations": [location],
-    }
-
-
 def as_json(report: CheckReport) -> str:
     """Return a report as one JSON document."""
     return json_text(report.to_json(), indent=2) + "\n"
 
 
-REPORTS: Mapping[str, Callable[[CheckReport], str]] = {"md": markdown, "html": page, "sarif": sarif, "json": as_json}
+REPORTS: Mapping[str, Callable[[CheckReport], str]] = {"md": markdown, "html": page, "json": as_json}
 
 
 # --- the copy of a Word document
@@ -181,43 +138,39 @@ def commented(report: CheckReport) -> bytes:
 
     Raises `DamagedSourceError` if it cannot be read.
     """
-    by_place: dict[tuple[int, tuple[int, int]], list[Finding]] = {}
+    by_span: dict[tuple[int, int, int], list[Finding]] = {}
     for finding in report.findings:
-        by_place.setdefault((finding.paragraph, finding.span), []).append(finding)
+        by_span.setdefault(finding.span, []).append(finding)
     path = Path(report.manuscript.file)
-    return of_word(Source(str(path), path), lambda document: _with_comments(document, by_place))
+    return of_word(Source(str(path), path), lambda document: _with_comments(document, by_span))
 
 
-def _with_comments(document: Any, by_place: dict[tuple[int, tuple[int, int]], list[Finding]]) -> bytes:
+def _with_comments(document: Any, by_span: Mapping[tuple[int, int, int], Sequence[Finding]]) -> bytes:
     from docx.text.paragraph import Paragraph
     from docx.text.run import Run
 
     from biorag.papers.manuscripts.word import word_notes, word_paragraphs
 
     paragraphs = dict(enumerate(word_paragraphs(document), 1))
-    if any(not _runs(paragraphs[number].runs, span) for number, span in by_place if number in paragraphs):
+    if any(not _runs(paragraphs[number].runs, *span) for number, *span in by_span if number in paragraphs):
         paragraphs = dict(enumerate(word_paragraphs(document, word_notes(document)[0]), 1))
-    for (number, span), findings in sorted(by_place.items(), key=lambda item: item[0]):
-        if number not in paragraphs:
-            continue
-        paragraph = paragraphs[number]
-        runs = [Run(run, Paragraph(paragraph.element, document)) for run in _runs(paragraph.runs, span)]
-        if runs:
-            document.add_comment([runs[0], runs[-1]], _comment(findings), AUTHOR, INITIALS)
+    for (number, *span), findings in sorted(by_span.items()):
+        paragraph = paragraphs.get(number)
+        runs = _runs(paragraph.runs, *span) if paragraph else []
+        if paragraph and runs:
+            ends = [Run(run, Paragraph(paragraph.element, document)) for run in (runs[0], runs[-1])]
+            document.add_comment(ends, "\n".join(map(_comment, findings)), AUTHOR, INITIALS)
     stream = io.BytesIO()
     document.save(stream)
     return stream.getvalue()
 
 
-def _runs(runs: Iterable[tuple[Any, int, int]], span: tuple[int, int]) -> list[Any]:
+def _runs(runs: Iterable[tuple[Any, int, int]], start: int, end: int) -> list[Any]:
     """Return the runs that a span touches; all if it is empty."""
-    return [run for run, start, end in runs if span == (0, 0) or (start < span[1] and end > span[0])]
+    return [run for run, first, last in runs if end == 0 or (first < end and last > start)]
 
 
-def _comment(findings: Iterable[Finding]) -> str:
-    texts = []
-    for finding in findings:
-        label = finding.kind.shown if finding.kind else ""
-        details = [f"{name}: {text}" for name, text in parts(finding) if name != "Sentence"]
-        texts.append("\n".join([f"{label}: {finding.message}.", *details]))
-    return "\n".join(texts)
+def _comment(finding: Finding) -> str:
+    label = finding.kind.shown if finding.kind else ""
+    details = [f"{name}: {text}" for name, text in parts(finding) if name != "Sentence"]
+    return "\n".join([f"{label}: {finding.message}.", *details])
