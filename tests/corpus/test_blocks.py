@@ -36,11 +36,10 @@ def test_blocks_end_with_sentences_and_overlap_by_them():
 def test_without_a_sentence_s_end_blocks_end_with_words():
     text = "alpha beta gamma delta epsilon zeta eta theta"
     assert blocks_of(text, words(text), 4, 1) == ["alpha beta gamma delta", "delta epsilon zeta eta", "eta theta"]
+    assert blocks_of("a" * 25, letters("a" * 25), 10, 2) == ["a" * 10, "a" * 10, "a" * 5], (
+        "a word that is longer is cut"
+    )
     assert blocks_of(text, letters(text), 12, 0) == ["alpha beta", "gamma delta", "epsilon zeta", "eta theta"]
-
-
-def test_a_word_longer_than_a_block_is_cut():
-    assert blocks_of("a" * 25, letters("a" * 25), 10, 2) == ["a" * 10, "a" * 10, "a" * 5]
 
 
 texts = st.lists(

@@ -44,23 +44,15 @@ def test_columns_named_for_another_table_leave_a_table_to_its_header(tmp_path, c
     assert "b.csv: none of the columns of --columns (Key, Notes): read by its own header" in caplog.text
 
 
-def test_zoteros_table_has_its_date_and_tags(tmp_path):
-    content = "Key,Item Type,Publication Year,Title,Abstract Note,Date,Manual Tags\n" + (
-        'Q1,journalArticle,2019,T,Text,2019-03-04,"asthma; steroids"\n'
-    )
-    (found,), _ = read(tmp_path / "zotero.csv", content.encode())
-    assert found.metadata["date"] == "2019-03-04"
-    assert found.metadata["keywords"] == ["asthma", "steroids"]
-
-
 def test_zoteros_table_tells_of_papers_alone(tmp_path):
     content = (
-        "Key,Item Type,Title,DOI,Abstract Note,Date Added,Language,Type,Extra,Manual Tags,Automatic Tags\n"
-        "Q1,bookSection,T,10.5555/x,Text,2021-01-01,en,,PMID: 31000001,asthma,Cardiology\n"
-        "Q2,book,U,,Words,2021-01-01,en,,,,\n"
+        "Key,Item Type,Title,DOI,Abstract Note,Date,Date Added,Language,Type,Extra,Manual Tags,Automatic Tags\n"
+        "Q1,bookSection,T,10.5555/x,Text,2019-03-04,2021-01-01,en,,PMID: 31000001,asthma,Cardiology\n"
+        "Q2,book,U,,Words,,2021-01-01,en,,,,\n"
     )
     (first, second), rejects = read(tmp_path / "zotero.csv", content.encode())
     facts = {"doi": "10.5555/x", "type": ["Book Chapter"], "keywords": ["asthma", "Cardiology"], "language": "en"}
+    facts |= {"date": "2019-03-04"}
     assert (first.pmid, rejects) == (31000001, [])
     assert {name: value for name, value in first.metadata.items() if name != "Extra"} == facts
     assert (second.id, second.metadata["type"]) == ("zotero.csv#row=2", ["Book"]), "one without a DOI"

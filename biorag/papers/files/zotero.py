@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from biorag.errors import BadInputError, MissingError, suggestion
+from biorag.references.formats import ris_text
 from biorag.registries import LIBRARIES
 from biorag.utils.files import write_text
 
@@ -206,13 +207,6 @@ def _entry(kind: str, values: Mapping[str, str]) -> dict[str, Any]:
 
 def _write(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
     """Write references as RIS, unless the file has them already."""
-    text = "".join("\n".join(_lines(entry)) + "\n\n" for entry in entries)
+    text = ris_text(list(entries))
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         write_text(path, text)
-
-
-def _lines(entry: Mapping[str, Any]) -> Iterator[str]:
-    import rispy
-
-    written: str = rispy.dumps([dict(entry)])
-    yield from written.splitlines()[1:]  # after the number of the record

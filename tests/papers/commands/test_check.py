@@ -92,6 +92,72 @@ def test_what_a_sure_reader_does_not_find_is_unsupported(home, tmp_path, monkeyp
     assert report["not_sure"] == []
 
 
+CITES = (SENTENCES[0][:-5], SENTENCES[1][:-5], SENTENCES[3][:-5])
+LIST = (LISTED[0], LISTED[1], LISTED[3])
+BIB = """@article{a, author={Smith, J}, title={Isoniazid neuropathy and pyridoxine in adults}, year={2011}, pmid={11}}
+@article{b, author={Smith, J}, title={Statins and hip fracture in older women}, year={2012}}
+@article{c, author={Roe, P}, title={Invented benefits of invented treatments}, year={2014}}
+"""
+RIS = "".join(f"TY  - JOUR\nTI  - {one.split('. ')[1]}\nAU  - Smith, J\nER  - \n" for one in LIST)
+
+
+def cited(*marks: str) -> str:
+    return " ".join(f"{sentence}{mark}." for sentence, mark in zip(CITES, marks, strict=True))
+
+
+def listed(form: str) -> str:
+    return "".join(form.format(number, reference) for number, reference in enumerate(LIST, 1))
+
+
+MANUSCRIPTS = {
+    "numbers.md": {"numbers.md": f"{cited(' [1]', ' [2]', ' [3]')}\n\n# References\n\n{listed('{}. {}' + chr(10))}"},
+    "round.txt": {
+        "round.txt": f"{cited(' (1)', ' (2)', ' (3)')}\n\nReferences\n----------\n\n{listed('{}. {}' + chr(10))}"
+    },
+    "notes.md": {"notes.md": f"{cited('[^1]', '[^2]', '[^3]')}\n\n{listed('[^{}]: {}' + chr(10))}"},
+    "names.md": {
+        "names.md": cited(" (Smith, 2011)", " (Smith 2012)", " (Roe et al., 2014)")
+        + f"\n\n# References\n\n{listed('- {1}' + chr(10))}"
+    },
+    "keys.md": {
+        "keys.md": f"---\nbibliography: refs.bib\n---\n{cited(' [@a]', ' [@b]', ' [@c]')}\n",
+        "refs.bib": BIB,
+        "other.bib": "",
+    },
+    "keys.tex": {
+        "keys.tex": "\\begin{document}\n\\section{One}\n" + cited(*(rf" \cite{{{key}}}" for key in "abc")) + "\n",
+        "keys.bib": BIB,
+    },
+    "items.tex": {
+        "items.tex": cited(*(rf"~\citep{{{key}}}" for key in "123"))
+        + "\n\n\\begin{thebibliography}{9}\n" + listed("\\bibitem{{{}}} {}\n") + "\\end{thebibliography}\n",
+    },
+    "raised.html": {
+        "raised.html": f"<p>{cited(*(f'<sup>{n}</sup>' for n in (1, 2, 3)))}</p><h2>References</h2>"
+        f"<ol>{listed('<li>{1}</li>')}</ol>"
+    },
+    "ris.md": {"ris.md": cited(" [1]", " [2]", " [3]"), "library.ris": RIS},
+    "pmids.json": {
+        "pmids.json": json.dumps(
+            {"sentences": [{"text": f"{text}.", "citations": [n]} for text, n in zip(CITES, (11, 12, 99), strict=True)]}
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MANUSCRIPTS)
+def test_a_manuscript_of_each_format_and_style_of_marks(home, tmp_path, name):
+    for file, content in MANUSCRIPTS[name].items():
+        (tmp_path / file).write_text(content)
+    report = done(invoke("check", tmp_path / name, "--json", home=home))
+    assert (report["references"], report["citing_sentences"], report["unlisted"]) == (3, 3, [])
+    assert [one["kind"] for one in report["findings"]] == ["not_found", "retracted", "contradicted"]
+    for finding, sentence in zip(report["findings"], (CITES[2], CITES[1], CITES[1]), strict=True):
+        assert finding["sentence"].startswith(sentence)
+    assert report["findings"][2]["claim"] == f"{CITES[1]}."
+    assert report["counts"]["supported"] == 1
+
+
 def test_exit_codes_and_what_a_terminal_shows(home, tmp_path):
     file = write_docx(tmp_path / "paper.docx")
     shown = invoke("check", file, "--fail-unsupported", home=home)
