@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from biorag.errors import UsageError, check_name
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
-from biorag.utils.outputs import begins_with_key, is_per_question, results_folder
+from biorag.utils.outputs import begins_with_key, check_results, is_per_question
 
 PHASES = ("a", "b")
 
@@ -75,10 +74,11 @@ def bioasq(
     batches = read_batches(golden)
     files = {f"{name}/{batch.name}.json": begins_with_key("questions") for name in systems for batch in batches}
     files |= {"report.json": begins_with_key("index"), PER_QUESTION: is_per_question}
-    with results_folder(out, files, golden) if out else nullcontext():
-        document = measure_documents(batches, systems, settings, out, show.progress)
-        if out:
-            write_json(out / "report.json", document)
+    if out:
+        check_results(out, files, golden)
+    document = measure_documents(batches, systems, settings, out, show.progress)
+    if out:
+        write_json(out / "report.json", document)
     show.result(document, as_json, _print)
 
 
@@ -91,11 +91,8 @@ def _answers(golden: Sequence[Path], settings: Settings, answer: str, out: Path 
         raise UsageError("--phase b keeps the answers, so that an interrupted run resumes: add --out FOLDER")
     batches = [read_golden_answers(path) for path in golden]
     questions = sum(len(batch.questions) for batch in batches)
-    with (
-        results_folder(out, {"report.json": begins_with_key("phase")}, golden),
-        open_index(settings) as ready,
-        show.progress("Questions", questions) as advance,
-    ):
+    check_results(out, {"report.json": begins_with_key("phase")}, golden)
+    with open_index(settings) as ready, show.progress("Questions", questions) as advance:
         reports = [examine(batch, ready, answer, out / batch.name, advance) for batch in batches]
         document = {"phase": "b", "batches": reports}
         write_json(out / "report.json", document)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ from biorag.errors import UsageError
 from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
-from biorag.utils.outputs import begins_with_key, results_folder
+from biorag.utils.outputs import begins_with_key, check_results
 
 if TYPE_CHECKING:
     from biorag.benchmarks.latency.run import LatencyRequest
@@ -76,12 +75,12 @@ def latency(
     from biorag.benchmarks.latency.run import measure_latency
 
     request = measured.request()
-    with results_folder(out, {NAME: begins_with_key("machine")}) if out else nullcontext():
-        report = measure_latency(
-            settings.replace(llm=settings.generation.llm or "none", cache=False), request, show.progress
-        )
-        if out:
-            write_json(out / NAME, report)
+    if out:
+        check_results(out, {NAME: begins_with_key("machine")})
+    settings = settings.replace(llm=settings.generation.llm or "none", cache=False)
+    report = measure_latency(settings, request, show.progress)
+    if out:
+        write_json(out / NAME, report)
     show.result(report, as_json, _print)
     show.pictures("latency", report, plot)
     if out:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from biorag.errors import UsageError
 from biorag.utils.files import BEGINNING, check_output
-from biorag.utils.locks import LOCK, DirectoryLock
 from biorag.utils.parsing import parse_json, read_beginning
 
 REJECTS = ["file", "line", "reason", "text"]  # fields of a rejects file's rows, in their order
@@ -61,28 +59,17 @@ def is_own(path: Path, root: Path) -> bool:
     return is_rejects(beginning) or is_per_question(beginning)
 
 
-@contextmanager
-def results_folder(
-    path: Path, files: Mapping[str, Callable[[bytes], bool]], inputs: Sequence[Path] = ()
-) -> Iterator[None]:
-    """Hold a folder that one process at a time writes `files` into, by their path in it, beside files of the user's.
+def check_results(folder: Path, files: Mapping[str, Callable[[bytes], bool]], inputs: Sequence[Path] = ()) -> None:
+    """Raise `UsageError` if results in a folder would replace an input, or a file that biorag did not write.
 
-    Each comes with what tells an earlier one of ours by its beginning. Raises `UsageError` if one would replace an
-    input, or a file that biorag did not write; `ServiceError` if another process writes into the folder.
+    Each of the files, by its path in the folder, comes with what tells an earlier one of ours by its beginning.
     """
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} is a file: name a folder with --out")
-    for name, is_ours in {**files, LOCK: is_lock}.items():
-        target = path / name
+    for name, is_ours in files.items():
+        target = folder / name
         check_output(target, inputs)
-        is_file = target.is_file()  # on a pipe a writer may wait for ever
-        if (target.exists() and not is_file) or (
-            is_file and (beginning := _beginning(target)) and not is_ours(beginning)
-        ):
+        beginning = _beginning(target) if target.is_file() else b""  # on a pipe a reader may wait for ever
+        if target.exists() and (not target.is_file() or (beginning and not is_ours(beginning))):
             raise UsageError(f"{target} is there, and biorag did not write it: choose another --out")
-    with DirectoryLock(path, exclusive=True, what="folder of results"):
-        yield
-        (path / LOCK).unlink(missing_ok=True)
 
 
 def _is_manifest(path: Path) -> bool:

@@ -14,7 +14,7 @@ from biorag.commands.groups import Flags, expanded
 from biorag.errors import UsageError
 from biorag.settings.settings import Settings
 from biorag.utils.files import write_json
-from biorag.utils.outputs import begins_with_key, is_per_question, results_folder
+from biorag.utils.outputs import begins_with_key, check_results, is_per_question
 from biorag.utils.versions import require
 
 
@@ -75,7 +75,8 @@ def _measured(settings: Settings, tasks: Tasks, out: Path) -> dict[str, Any]:
     instructions = read_tasks(tasks.instructions) if tasks.instructions else None
     chosen = chosen_tasks(tasks.task or (), group, tasks.language or (), tasks.local or (), tasks.recommendation or ())
     files = {"report.json": begins_with_key("model"), PER_QUESTION: is_per_question}
-    with results_folder(out, files), show.progress("Texts", None) as advance:
+    check_results(out, files)
+    with show.progress("Texts", None) as advance:
         model, identity = model_of(settings, advance, instructions)
         results = [measure_task(task, model, out, settings.services.offline, group) for task in chosen]
         document = report(results, identity, group)
