@@ -45,7 +45,7 @@ class EUtils:
         self._key = {"api_key": server.api_key} if server.api_key else {}
         self._pause = 1 / (PER_SECOND_WITH_KEY if server.api_key else PER_SECOND)
         self._next = 0.0
-        transport = BoundedTransport(self._url, server.timeout, larger={"/efetch.fcgi": LARGEST_RECORDS})
+        transport = BoundedTransport(self._url, server.timeout, LARGEST_RECORDS)
         self._http = httpx.Client(timeout=server.timeout, auth=server.auth, transport=transport)
         named, advice = f"the server at {self._url}", "run the same command again later: what was answered is kept"
         self._retries = Retries(named, advice, server.retries)

@@ -25,8 +25,7 @@ from biorag.utils.secrets import redacted
 
 logger = logging.getLogger(__name__)
 
-LARGEST_REPLY = 16 << 20  # bytes
-LARGER_REPLIES = {"/points": 256 << 20}  # bytes: many long snippets
+LARGEST_REPLY = 256 << 20  # bytes: many long snippets
 CONNECTING = 2.0  # seconds in which one of several nodes takes a connection
 LONGEST_REASON = 300  # characters
 TOO_LARGE = ("split your request", "is larger than allowed", "Payload Too Large")
@@ -81,7 +80,7 @@ def connect(server: Server) -> QdrantClient:
 
 
 def _transport(url: str, seconds: float) -> BoundedTransport:
-    return BoundedTransport(url, seconds, LARGEST_REPLY, LARGER_REPLIES, limits=LIMITS)
+    return BoundedTransport(url, seconds, LARGEST_REPLY, limits=LIMITS)
 
 
 class NodesTransport(httpx.BaseTransport):

@@ -6,13 +6,12 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Any
 
 import httpcore
@@ -49,19 +48,12 @@ class BoundedTransport(httpx.HTTPTransport):
     """Sends requests to the server at `url`, or through the proxy that the environment names for it.
 
     A reply must be complete `seconds` after the start of its request, else it times out. It may have `largest` bytes,
-    or those that `larger` allows for the end of its path, uncompressed; raises `ReplyRefusedError` otherwise.
+    uncompressed; raises `ReplyRefusedError` otherwise.
     """
 
-    def __init__(
-        self,
-        url: str,
-        seconds: float,
-        largest: int = LARGEST,
-        larger: Mapping[str, int] = MappingProxyType({}),
-        **options: Any,
-    ) -> None:
+    def __init__(self, url: str, seconds: float, largest: int = LARGEST, **options: Any) -> None:
         super().__init__(proxy=proxy_of(url) or None, **options)
-        self._seconds, self._largest, self._larger = seconds, largest, larger
+        self._seconds, self._largest = seconds, largest
         self._deadline = _Deadline()
         # A network backend is public in httpcore; httpx has no way to pass one on.
         self._pool._network_backend = _Backend(self._deadline)
@@ -76,8 +68,7 @@ class BoundedTransport(httpx.HTTPTransport):
             response.close()
             raise ReplyRefusedError("its reply is compressed, which was not asked for")
         assert isinstance(response.stream, httpx.SyncByteStream)
-        ends = (size for end, size in self._larger.items() if request.url.path.endswith(end))
-        response.stream = _BoundedStream(response.stream, max(self._largest, *ends, 0))
+        response.stream = _BoundedStream(response.stream, self._largest)
         return response
 
 

@@ -129,14 +129,6 @@ def test_a_larger_reply_is_refused(serve, case):
         client(url, 1000).get(url)
 
 
-def test_a_reply_to_one_path_may_be_larger_than_others(serve):
-    url = serve(LARGE["with a length"])
-    asking = httpx.Client(timeout=SECONDS, transport=BoundedTransport(url, SECONDS, 1000, {"/points": 1001}))
-    assert len(asking.get(f"{url}/collections/a/points").content) == 1001
-    with pytest.raises(ReplyRefusedError):
-        asking.get(f"{url}/collections/a/points/query")
-
-
 @pytest.mark.parametrize(
     ("url", "environment", "proxy"),
     [
