@@ -252,7 +252,7 @@ class Development:
         flags = {HELD_OUT: self.held_out, TRAINING: self.training, DROPPED: self.dropped}
         asked = [part for part, wanted in flags.items() if wanted]
         if len(asked) > 1:
-            raise UsageError("--held-out, --training and --dropped are flags of the questions: give one of them")
+            raise UsageError("--held-out, --training and --dropped are parts of the questions: give one of them")
         return asked[0] if asked else ALL
 
     def split(
