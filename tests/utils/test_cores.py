@@ -1,8 +1,6 @@
 """Usable cores: affinity and CPU quotas, in made-up trees of control groups."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -61,19 +59,3 @@ def test_cores_are_the_least_of_affinity_and_quotas(tmp_path, version, path, quo
 
 def test_without_control_groups_the_affinity_counts(tmp_path):
     assert usable_cores(tmp_path, tmp_path) == AFFINITY
-
-
-@pytest.mark.parametrize(
-    ("given", "seen"),
-    [
-        ({}, ["PASSIVE", None, "1"]),
-        ({"OMP_WAIT_POLICY": "ACTIVE", "OPENBLAS_NUM_THREADS": "3"}, ["ACTIVE", None, "3"]),
-        ({"GOMP_SPINCOUNT": "7"}, [None, "7", "1"]),
-    ],
-)
-def test_threads_wait_passively_unless_the_user_says_otherwise(given, seen):
-    names = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OPENBLAS_NUM_THREADS"]
-    environment = {name: value for name, value in os.environ.items() if name not in names} | given
-    code = f"import biorag, os; print([os.environ.get(name) for name in {names}])"
-    shown = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert shown.stdout == f"{seen}\n"

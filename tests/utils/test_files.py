@@ -1,6 +1,5 @@
 """Files are the old one or the new one, whole; their names are durable; there is room for them."""
 
-import errno
 import json
 import os
 import stat
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from biorag.errors import ServiceError
-from biorag.utils.files import RESERVE, FolderTree, json_line, json_text, require_room, sync_folder, write_text
+from biorag.utils.files import RESERVE, FolderTree, json_line, json_text, require_room, write_text
 
 
 def only_file(folder) -> str:
@@ -78,20 +77,6 @@ def test_a_tree_syncs_the_folders_whose_names_are_new(tmp_path, synced):
     (tmp_path / "shard" / "one" / "file").write_text("contents are their writer's matter")
     tree.sync()
     assert synced == [str(tmp_path / "shard" / "one")] * 2
-
-
-def test_a_file_system_without_a_sync_of_folders_is_no_error(tmp_path, monkeypatch):
-    def refused(number):
-        def fsync(handle):
-            raise OSError(number, os.strerror(number))
-
-        return fsync
-
-    monkeypatch.setattr(os, "fsync", refused(errno.EINVAL))
-    sync_folder(tmp_path)
-    monkeypatch.setattr(os, "fsync", refused(errno.EIO))
-    with pytest.raises(OSError, match="Input/output"):
-        sync_folder(tmp_path)
 
 
 def test_room_is_what_is_needed_and_the_reserve(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import matplotlib.figure
 import pytest
 
 from biorag.errors import MissingError
-from biorag.utils.plots import LEGEND, Interval, IntervalPanel, LinePanel, PointPanel, StackPanel, write_plot
+from biorag.utils.plots import Interval, IntervalPanel, LinePanel, PointPanel, StackPanel, write_plot
 
 PNG = b"\x89PNG\r\n\x1a\n"
 FIRST = LinePanel(
@@ -46,18 +46,6 @@ def test_lines_go_through_their_points(figures, tmp_path):
         assert drawn == dict(panel.lines)
     assert legend(first) == ["trained", "base"]
     assert legend(second) is None, "one line needs no legend"
-
-
-def test_many_lines_are_named_where_they_end(figures, tmp_path):
-    lines = {f"line {n}": [(0, n), (1, 2 * n)] for n in range(LEGEND + 1)}
-    write_plot(tmp_path / "plot.svg", [LinePanel("Many", "x", "y", lines)])
-    (axes,) = figures[0].axes
-    assert legend(axes) is None
-    assert {text.get_text(): text.xy for text in axes.texts} == {name: points[-1] for name, points in lines.items()}
-    first = (tmp_path / "plot.svg").read_bytes()
-    assert first.startswith(b"<?xml") and b"line 3" in first, "words stay words"
-    write_plot(tmp_path / "plot.svg", [LinePanel("Many", "x", "y", lines)])
-    assert (tmp_path / "plot.svg").read_bytes() == first, "the same figures give the same file"
 
 
 @pytest.mark.parametrize("bars", [True, False])
