@@ -11,12 +11,6 @@ from biorag.errors import ServiceError
 from biorag.utils.files import RESERVE, FolderTree, json_line, json_text, require_room, write_text
 
 
-def only_file(folder) -> str:
-    """The one file in a folder: no temporary file is left."""
-    (path,) = folder.iterdir()
-    return path.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("step", ["fsync", "replace", "encode"])
 @pytest.mark.parametrize("old", ["old text", None])
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, step, old):

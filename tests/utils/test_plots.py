@@ -10,7 +10,6 @@ import pytest
 from biorag.errors import MissingError
 from biorag.utils.plots import Interval, IntervalPanel, LinePanel, PointPanel, StackPanel, write_plot
 
-PNG = b"\x89PNG\r\n\x1a\n"
 FIRST = LinePanel(
     "Quality",
     "k_init",
