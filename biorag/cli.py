@@ -140,8 +140,8 @@ class Commands(Group):
         except BrokenPipeError:
             raise
         except (UsageError, OSError) as error:  # of help too, which a full disk may not take
-            message, code = _told(error)
-            _say(message)
+            message, code = _sentence_of(error)
+            _print_error(message)
             raise typer.Exit(code) from None
 
     def invoke(self, ctx: Any) -> Any:
@@ -151,15 +151,15 @@ class Commands(Group):
         except BrokenPipeError:
             raise
         except KeyboardInterrupt as stop:
-            _say("interrupted; finished work is kept, and the same command resumes")
+            _print_error("interrupted; finished work is kept, and the same command resumes")
             raise typer.Exit(_code_of(stop)) from None
         except BaseException as error:
-            message, code = _told(error)
+            message, code = _sentence_of(error)
             if ctx.params.get("debug"):
                 typer.echo(showable(traceback.format_exc()), err=True)
             for line in error.details if isinstance(error, BioragError) else ():
                 typer.echo(showable(line), err=True)
-            _say(message)
+            _print_error(message)
             raise typer.Exit(code) from None
 
 
@@ -209,7 +209,7 @@ def settings(
             logging.getLogger(noisy).setLevel(logging.ERROR)
 
 
-def _told(error: BaseException) -> tuple[str, int]:
+def _sentence_of(error: BaseException) -> tuple[str, int]:
     """Return the sentence and the exit code of an error that users see; raise one that is a bug."""
     if isinstance(error, BioragError):
         return str(error), error.exit_code
@@ -218,19 +218,19 @@ def _told(error: BaseException) -> tuple[str, int]:
         fault = f"{error.filename or 'a file'}: {error.strerror or error}"
         return f"{fault}: check the path, its permissions and the disk", kind.exit_code
     if isinstance(error, BaseExceptionGroup):  # of a task
-        return _told(error.exceptions[0])
+        return _sentence_of(error.exceptions[0])
     if is_panic(error):
         advice = "run 'biorag doctor'; if it finds nothing, index the corpus again"
         return f"the engine failed ({error}): {advice}", ServiceError.exit_code
     raise error
 
 
-def _shown(*error: Any) -> None:
+def _print_traceback(*error: Any) -> None:
     """Show the traceback of a bug like any other text, where Python would write it as it is."""
     typer.echo(showable("".join(traceback.format_exception(*error))), err=True)
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     typer.echo(f"error: {showable(message)}", err=True)
 
 
@@ -255,8 +255,8 @@ def _run() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes the rest
         if isinstance(error, BrokenPipeError):
             sys.exit(INTERNAL)
-        message, code = _told(error)
-        _say(message)
+        message, code = _sentence_of(error)
+        _print_error(message)
         sys.exit(code)
 
 
@@ -269,11 +269,13 @@ def main() -> None:
     try:
         _run()
     except KeyboardInterrupt as stop:  # before a command began
-        _say("interrupted")
+        _print_error("interrupted")
         sys.exit(_code_of(stop))
     except Exception as error:
         if "--debug" in sys.argv:
-            sys.excepthook = _shown
+            sys.excepthook = _print_traceback
             raise
-        _say(f"internal error ({type(error).__name__}: {error}): run again as 'biorag --debug ...' and report it")
+        _print_error(
+            f"internal error ({type(error).__name__}: {error}): run again as 'biorag --debug ...' and report it"
+        )
         sys.exit(INTERNAL)
