@@ -139,13 +139,9 @@ class BadLines:
             **choices(BAD_LINE),
         ),
     ] = None
-    rejects: Annotated[Path | None, typer.Option(help="Rejects file; by default rejects.jsonl beside the result.")] = (
-        None
-    )
-    force: Force = False
 
     def file(self, folder: Path | None, corpus: Sequence[str] = ()) -> RejectsFile | None:
-        """Return the rejects file, by default in the folder of the result; None if a bad line stops the command.
+        """Return the rejects file, in the folder of the result; None if a bad line stops the command.
 
         A folder of the `corpus` may hold files that cannot be read.
         """
@@ -156,8 +152,8 @@ class BadLines:
         check_name("--on-bad-line", chosen, BAD_LINE)
         if chosen == "stop":
             return None
-        path = None if folder is None else self.rejects or folder / REJECTS
-        return RejectsFile(path, bool(self.rejects) or not corpus, self.force, lenient)  # in an index all is ours
+        path = folder / REJECTS if folder else None
+        return RejectsFile(path, is_checked=not corpus, lenient=lenient)  # in an index's folder all is ours
 
 
 @dataclass(frozen=True, slots=True)

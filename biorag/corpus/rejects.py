@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from biorag.corpus.readers import Reject
-from biorag.utils.files import BEGINNING, check_replaceable, json_line, replacing
-from biorag.utils.outputs import is_rejects
+from biorag.utils.files import BEGINNING, json_line, replacing
+from biorag.utils.outputs import check_results, is_rejects
 from biorag.utils.parsing import read_beginning
 
-REJECTS = "rejects.jsonl"  # beside the manifest, unless the user names another file
+REJECTS = "rejects.jsonl"  # beside the manifest
 
 
 class RejectsFile:
     """Writes rejected lines with their reasons as JSONL; without a path counts them.
 
-    If it is checked, it may not take the place of inputs, nor, without `force`, of files that biorag did not write.
+    If it is checked, it may take the place neither of inputs nor of files that biorag did not write.
     `first` are the files with rejected lines, each with its first; a `lenient` caller takes damaged files as they are.
     """
 
-    def __init__(self, path: Path | None, is_checked: bool = True, force: bool = False, lenient: bool = False) -> None:
+    def __init__(self, path: Path | None, is_checked: bool = True, lenient: bool = False) -> None:
         self.path = path
         self.lenient = lenient
         self.first: dict[str, str] = {}
         self.count = 0
         self.damaged: list[str] = []
-        self._is_checked, self._force = is_checked, force
+        self._is_checked = is_checked
         self._stream: BinaryIO | None = None
 
     @contextmanager
-    def written(self, corpus: Iterable[Path]) -> Iterator[None]:
+    def written(self, corpus: Sequence[Path]) -> Iterator[None]:
         """Take the rejects of a survey, which replace an earlier one's; raises `UsageError` at another file."""
         if self.path is None:
             yield
             return
         if self._is_checked:
-            check_replaceable(self.path, "rejects file", is_rejects, corpus, self._force)
+            check_results(self.path.parent, {self.path.name: is_rejects}, corpus)
         with TemporaryFile() as self._stream:
             try:
                 yield

@@ -52,7 +52,6 @@ def indexed(template, tmp_path, monkeypatch):
 
 
 WRITING = (  # commands up to the name of a file that they write
-    ("index", "corpus.jsonl", "--on-bad-line", "skip", "--force", "--rejects"),
     ("snapshot", "save", "--force"),
     ("bench", "retrieval", "data", *BM25, "--force", "--run-file"),
     ("data", "sample", "corpus.jsonl", "--on-bad-line", "skip", "--sizes", "1", "--out"),
@@ -61,16 +60,15 @@ WRITING = (  # commands up to the name of a file that they write
 
 
 def test_no_output_replaces_an_input_whatever_it_is_called(indexed):
-    (indexed / "link.jsonl").symlink_to("corpus.jsonl")
-    (indexed / "hard.jsonl").hardlink_to("corpus.jsonl")
+    (indexed / "link.jsonl").symlink_to("data/queries.jsonl")
+    (indexed / "hard.jsonl").hardlink_to("data/queries.jsonl")
     config = indexed / "home" / "biorag.toml"
     config.write_text("k = 3\n")
     manifest = indexed / "home" / "indexes" / "default" / "manifest.json"
-    inputs = ["corpus.jsonl", "./data/../corpus.jsonl", "link.jsonl", "hard.jsonl"]
+    inputs = ["data/queries.jsonl", "./data/../data/queries.jsonl", "link.jsonl", "hard.jsonl"]
     before = [(indexed / name).read_bytes() for name in (*inputs, config, manifest)]
     for name in inputs:
-        failed(index("--rejects", name, "--force"), 2, "is read by this command")
-    failed(invoke("bench", "retrieval", "data", *BM25, "--run-file", "data/queries.jsonl", "--force"), 2, "is read by")
+        failed(invoke("bench", "retrieval", "data", *BM25, "--run-file", name, "--force"), 2, "is read by this command")
     (indexed / "claims.jsonl").write_text('{"id": "c", "claim": "Aspirin lowers fever."}\n')
     for name in (config, manifest, manifest.parent.parent / "new"):
         for words in WRITING:
@@ -94,7 +92,7 @@ def test_a_link_is_no_output(indexed, leads_to):
 
 def test_a_pipe_that_nobody_reads_is_no_output(indexed):
     os.mkfifo(indexed / "out")
-    failed(index("--rejects", "out", "--force"), 3, "nobody reads")
+    failed(invoke("bench", "retrieval", "data", *BM25, "--run-file", "out", "--force"), 3, "nobody reads")
     assert (indexed / "out").is_fifo()
     (indexed / "home" / "cache").mkdir(exist_ok=True)
     os.mkfifo(indexed / "home" / "cache" / "last-hits.json")
@@ -103,7 +101,6 @@ def test_a_pipe_that_nobody_reads_is_no_output(indexed):
 
 def test_an_output_replaces_an_earlier_one_and_with_force_another_file(indexed):
     writing = {
-        "no rejects file": lambda *words: index("--rejects", *words),
         "no snapshot": lambda *words: invoke("snapshot", "save", *words),
         "run file": lambda *words: invoke("bench", "retrieval", "data", *BM25, "--run-file", *words),
         "file of measures": lambda *words: invoke("bench", "retrieval", "data", *BM25, "--per-question", *words),
@@ -155,7 +152,8 @@ def test_results_beside_files_of_the_users_replace_none_of_them(indexed):
 
 def test_a_folder_is_indexed_without_what_biorag_wrote_into_it(indexed, tiny_encoder):
     (indexed / "corpus.jsonl").write_text('{"id": "s1", "title": "", "content": "Aspirin lowers fever."}\n{"id": 1}\n')
-    succeeded(index("--rejects", "rejects.jsonl"))
+    succeeded(index())
+    shutil.copy(indexed / "home" / "indexes" / "default" / "rejects.jsonl", indexed)
     (indexed / "claims").mkdir()
     (indexed / "c.txt").write_text('{"id": "c", "claim": "Aspirin lowers fever."}\n')
     done(invoke("verify", "--claims", "c.txt", "--out", "claims/verdicts.jsonl", *BM25))
@@ -173,7 +171,8 @@ def test_names_that_are_not_utf_8_are_indexed_and_shown_escaped(place, tiny_enco
     (place / name).write_text('{"id": "s1", "title": "", "content": "Aspirin lowers fever."}\n{"id": 1}\n')
     sentence = failed(invoke("index", name, "--encoder", tiny_encoder), 3)
     assert "caf\\xe9.jsonl, line 2" in sentence
-    succeeded(invoke("index", name, "--encoder", tiny_encoder, "--on-bad-line", "skip", "--rejects", name + "l"))
-    assert json.loads((place / (name + "l")).read_bytes())["file"] == "caf\\xe9.jsonl"
+    succeeded(invoke("index", name, "--encoder", tiny_encoder, "--on-bad-line", "skip"))
+    rejects = place / "home" / "indexes" / "default" / "rejects.jsonl"
+    assert json.loads(rejects.read_bytes())["file"] == "caf\\xe9.jsonl"
     assert done(invoke("info", "default", "--json"))["sources"][0]["name"] == "caf\\xe9.jsonl"
     assert done(invoke("index", name, "--on-bad-line", "skip", "--json"))["unchanged"] == 1
