@@ -182,17 +182,17 @@ def check_output(path: Path | None, inputs: Iterable[Path] = (), is_folder: bool
 
 
 def check_replaceable(
-    path: Path, kind: str, is_ours: Callable[[bytes], bool], inputs: Iterable[Path] = (), force: bool = False
+    path: Path, kind: str, is_ours: Callable[[bytes], bool], inputs: Iterable[Path] = (), force: bool | None = False
 ) -> None:
-    """Raise `UsageError` if an output of a kind would replace, without `force`, another's file; see `check_output`.
+    """Raise `UsageError` if an output of a kind would replace another's file; see `check_output`.
 
-    `is_ours` tells an earlier output by its first 64 KiB; an empty file may always go.
+    `is_ours` tells an earlier output by its first 64 KiB; an empty file may always go. `force` replaces any file; it is
+    None where a command has no option of that name.
     """
     check_output(path, inputs)
     if not force and path.is_file() and (beginning := read_beginning(path, BEGINNING)) and not is_ours(beginning):
-        raise UsageError(
-            f"{path} is there, and no {kind} that biorag wrote: name another file to write, or replace it with --force"
-        )
+        advice = "choose another --out" if force is None else "name another file to write, or replace it with --force"
+        raise UsageError(f"{path} is there, and no {kind} that biorag wrote: {advice}")
 
 
 def _refuse_link(path: Path) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biorag.errors import UsageError
-from biorag.utils.files import BEGINNING, check_output
+from biorag.utils.files import BEGINNING, check_replaceable
 from biorag.utils.parsing import parse_json, read_beginning
 
 REJECTS = ["file", "line", "reason", "text"]  # fields of a rejects file's rows, in their order
@@ -65,11 +64,7 @@ def check_results(folder: Path, files: Mapping[str, Callable[[bytes], bool]], in
     Each of the files, by its path in the folder, comes with what tells an earlier one of ours by its beginning.
     """
     for name, is_ours in files.items():
-        target = folder / name
-        check_output(target, inputs)
-        beginning = _beginning(target) if target.is_file() else b""  # on a pipe a reader may wait for ever
-        if target.exists() and (not target.is_file() or (beginning and not is_ours(beginning))):
-            raise UsageError(f"{target} is there, and biorag did not write it: choose another --out")
+        check_replaceable(folder / name, "result", is_ours, inputs, force=None)
 
 
 def _is_manifest(path: Path) -> bool:
