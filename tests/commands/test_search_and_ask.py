@@ -230,13 +230,6 @@ def test_an_index_whose_data_is_gone(run, small_home, tmp_path):
     failed(run("search", "x", "--mode", "bm25", "--no-rerank"), 4, "has lost", "index the corpus again")
 
 
-def test_an_index_whose_data_is_gone(run, small_home, tmp_path):
-    folder = tmp_path / "home" / "indexes" / "default"
-    folder.mkdir(parents=True)
-    (folder / "manifest.json").write_bytes((small_home / "indexes" / "default" / "manifest.json").read_bytes())
-    failed(run("search", "x", "--mode", "bm25", "--no-rerank"), 4, "has lost", "index the corpus again")
-
-
 @pytest.fixture(scope="module")
 def other_encoder(tmp_path_factory):
     """Another tiny encoder of the same dimension."""
