@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +18,6 @@ from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
 from biorag.types import EncoderIdentity, IndexQuery, Snippet
 from scripts.faults import full_disk
-from scripts.faults.proxy import KINDS, FaultProxy, index_through
-from tests.conftest import write_medrag
-from tests.qdrant_standin import StandIn
 
 pytestmark = pytest.mark.faults
 
@@ -103,27 +100,3 @@ def test_an_index_that_was_updated_and_killed_at_random_is_as_a_fresh_one(tmp_pa
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["sequences"] == 4
-
-
-class Failing(FaultProxy):
-    """Fails every other request, each way in turn."""
-
-    def draw(self) -> str | None:
-        with self._turn:
-            self.requests += 1
-            if self.requests % 2 == 0:
-                return None
-            kind = list(KINDS)[sum(self.faults.values()) % len(KINDS)]
-            self.faults[kind] += 1
-            return kind
-
-
-@pytest.mark.long
-def test_every_snippet_arrives_once_through_faults_of_every_kind(tmp_path):
-    corpus = write_medrag(tmp_path / "c.jsonl", [Snippet(f"s{n}", f"T{n}", f"text number {n}.") for n in range(300)])
-    server = StandIn()
-    with closing(server), closing(Failing(server.url, delay=1.5)) as proxy:
-        counts = index_through(proxy, corpus, name="faults", timeout=1, batch_size=100, retries=20)
-    assert {counts[key] for key in ("snippets", "added", "points")} == {300}
-    assert (counts["missing"], counts["twice"], counts["wrong"]) == (0, 0, 0)
-    assert counts["faults"].keys() == KINDS.keys()
