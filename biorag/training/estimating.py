@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from biorag.errors import ServiceError
+from biorag.models import resources
 from biorag.models.loading import best_device, uses_bf16
-from biorag.models.resources import FORWARD, WEIGHT_BYTES, ModelShape, free_bytes, gib
+from biorag.models.resources import FORWARD, WEIGHT_BYTES, ModelShape, gib
 from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER, TrainingSettings
 from biorag.training.run_directory import process_count
 from biorag.types import TrainingRow
@@ -134,7 +135,7 @@ class Pace:
 def this_device(precision: str) -> TrainingDevice:
     """Return the best device of this machine, under a precision setting."""
     device = best_device()
-    return TrainingDevice(device, free_bytes(device), uses_bf16(precision), process_count())
+    return TrainingDevice(device, resources.free_bytes(device), uses_bf16(precision), process_count())
 
 
 def batch_of_rows(
