@@ -17,7 +17,7 @@ from biorag.corpus.readers import read_snippets, refuse
 from biorag.corpus.sources import find_sources
 from biorag.errors import MissingError, UsageError
 from biorag.indexes.manifest import Manifest
-from biorag.indexes.progress import shortfall
+from biorag.indexes.records import shortfall
 from biorag.indexes.store import Store, check_encoder, check_settings
 from biorag.registries import evidence_reader_of
 from biorag.retrieval.retriever import Ranking, Retriever

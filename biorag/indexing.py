@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from biorag.corpus.blocks import Splitter
     from biorag.corpus.rejects import RejectsFile
     from biorag.indexes.bm25 import LengthCounter
-    from biorag.indexes.surveying import Survey
-    from biorag.indexes.writing import FileSync, IndexReport, SnippetEncoding, SurveyedCorpus
+    from biorag.indexes.surveying import FileSync, Survey
+    from biorag.indexes.writing import IndexReport, SnippetEncoding, SurveyedCorpus
     from biorag.models.finding import ModelFiles
     from biorag.models.text_encoder import TextEncoder
 
@@ -174,8 +174,8 @@ def _synchronised(
     keep_missing: bool,
 ) -> tuple[Survey, FileSync]:
     """Survey what the index does not hold unchanged, or all of it where two files share snippets."""
-    from biorag.indexes.source_ledger import SourceLedger, read_ledger
-    from biorag.indexes.writing import FileSync
+    from biorag.indexes.records import SourceLedger, read_ledger
+    from biorag.indexes.surveying import FileSync
 
     ledger = read_ledger(store.folder) if manifest else SourceLedger({})
     surveyed = survey_files(ledger.is_unchanged if manifest and manifest.complete else None)

@@ -421,7 +421,7 @@ class StoreKind(Kind):
     """A kind of store of snippets and their vectors.
 
     The target of an embedded one opens a folder, `(folder, manifest, writable) -> Index`; that of a server is a
-    `StoreServer` (biorag.indexes.store).
+    `ServerCollection` (biorag.indexes.server).
     """
 
     server: str = ""  # the setting that gives the URL of its server; empty if it is embedded
@@ -434,7 +434,7 @@ STORES = Registry(
     StoreKind("edge", ".indexes.edge:EdgeIndex", "Qdrant Edge, in the index's folder", snapshots=True),
     StoreKind(
         "qdrant",
-        ".indexes.server:QdrantServer",
+        ".indexes.server:ServerCollection",
         "the server that --qdrant names",
         server="qdrant",
         instead="is on a server: copy it here first, by 'biorag indexes copy {name} {name}-here'",

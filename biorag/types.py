@@ -508,6 +508,10 @@ class Reader(Protocol):
 class Index(Protocol):
     """Snippets with their dense and BM25 vectors, searchable by both."""
 
+    @property
+    def dimension(self) -> int:
+        """The length of its dense vectors."""
+
     def count(self) -> int:
         """Return the number of snippets."""
 

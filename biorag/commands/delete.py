@@ -45,7 +45,7 @@ def delete(
     """
     from biorag.indexes.deleting import DeletionReport, delete_documents, select_ids, select_source, select_where
     from biorag.indexes.fields import checked_fields
-    from biorag.indexes.source_ledger import read_ledger
+    from biorag.indexes.records import read_ledger
 
     if sum(map(bool, (ids, where, source))) != 1:
         raise UsageError("a deletion is by --id, by --filter or by --source: give one of them")
@@ -56,15 +56,16 @@ def delete(
             selection = select_source(index, manifest, read_ledger(Store(settings).folder), source)
         else:
             selection = select_where(index, manifest, conditions) if where else select_ids(index, manifest, ids or ())
-        held = index.count()
     if selection.missing:
         show.err.print(f"Not in index {manifest.name!r}: {', '.join(selection.missing[:10])}", soft_wrap=True)
     if not selection.documents and manifest.checksums:
         _require_something(manifest.name, bool(selection.missing), source)
         show.err.print("Nothing is removed: no snippet matches", soft_wrap=True)
-        report = DeletionReport(manifest.name, 0, 0, (), held, 0.0)
+        report = DeletionReport(manifest.name, 0, 0, (), selection.held, 0.0)
     else:
-        options.confirm(f"Remove {selection.snippets:,} of {held:,} snippets from index {manifest.name!r}?", yes)
+        options.confirm(
+            f"Remove {selection.snippets:,} of {selection.held:,} snippets from index {manifest.name!r}?", yes
+        )
         with show.progress("Removing", len(selection.documents)) as advance:
             report = delete_documents(Store(settings), selection, advance)
         show.err.print("Indexing the same files again brings them back: remove the files too", soft_wrap=True)

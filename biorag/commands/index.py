@@ -55,12 +55,10 @@ class EncoderChoice:
             )
         if self.instruct is not None:
             settings = options.instructed(settings, self.instruct)
-        pair = {"query_encoder": self.query_encoder, "passage_encoder": self.passage_encoder, "pooling": self.pooling}
-        named = [f"--{name.replace('_', '-')}" for name, value in pair.items() if value is not None]
-        if not named:
+        if self.query_encoder is None and self.passage_encoder is None and self.pooling is None:
             return settings
         if self.query_encoder is None or self.passage_encoder is None:
-            raise UsageError(f"{named[0]} is for two models: give --query-encoder and --passage-encoder")
+            raise UsageError("an encoder of two models takes both: give --query-encoder and --passage-encoder")
         if other := line.first("encoder"):
             raise UsageError(f"{other} names one model, and --query-encoder one of two: leave one of them out")
         from biorag.models.finding import find_encoder
@@ -94,6 +92,7 @@ class IndexingRun(options.EncodingCluster):
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Estimate time, disk and memory of a new index; write nothing.")
     ] = False
+    yes: options.Yes = False
 
     @property
     def published(self) -> Path | None:
@@ -144,8 +143,8 @@ class CorpusFiles:
 
     def reading(self, published: Path | None) -> CorpusReading:
         """Return it as the engine takes it, with the published vectors of the corpus."""
-        named = parse_columns(self.columns) if self.columns is not None else ()
-        return CorpusReading(named, self.keep_missing, self.enrich or "", published)
+        columns = parse_columns(self.columns) if self.columns is not None else ()
+        return CorpusReading(columns, self.keep_missing, self.enrich or "", published)
 
 
 @expanded
@@ -168,7 +167,6 @@ def index(
             "without, or - for standard input."
         ),
     ] = None,
-    yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> None:
     """Index a corpus, or bring an index up to date with it.
@@ -208,18 +206,13 @@ def index(
             estimate = surveyed.estimate()
         show.report(f"Index {estimate.name}, by a sample", asdict(estimate), as_json)
     else:
-        report = _indexed(settings, corpus, rejected, run, reading, yes)
+        report = _indexed(settings, corpus, rejected, run, reading)
         _print_report(report, as_json)
     show.rejected(rejected, "not read" if run.estimate else "skipped", "indexed")
 
 
 def _indexed(
-    settings: Settings,
-    corpus: Sequence[str],
-    rejected: RejectsFile | None,
-    run: IndexingRun,
-    reading: CorpusReading,
-    yes: bool,
+    settings: Settings, corpus: Sequence[str], rejected: RejectsFile | None, run: IndexingRun, reading: CorpusReading
 ) -> IndexReport:
     """Load vectors, or index a corpus by the stages of many machines, or directly; return the report."""
     report: IndexReport
@@ -228,11 +221,11 @@ def _indexed(
         exported = Path(corpus[0]) if corpus else None
         report = PARTS["load vectors"].load()(settings, run.vectors, exported, show.progress)
     elif run.ray:
-        stages = settings, corpus, rejected
         with run.encoders() as encode:
-            report = PARTS["staged index"].load()(*stages, encode, show.progress, reading.columns, run.stages)
+            index_in_stages = PARTS["staged index"].load()
+            report = index_in_stages(settings, corpus, rejected, encode, show.progress, reading.columns, run.stages)
     else:
-        confirm = partial(options.confirm, yes=yes)
+        confirm = partial(options.confirm, yes=run.yes)
         report = index_corpus(settings, corpus, rejected, show.progress, reading, confirm)
     return report
 

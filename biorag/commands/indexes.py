@@ -67,13 +67,9 @@ def list_indexes(settings: Settings, as_json: bool) -> None:
         show.print_json({"home": str(settings.home), "indexes": listed})
     elif listed:
         columns = ["name", "snippets", "MB", "encoder", "store", "state", "changed"]
-        rows = [
-            ["unknown" if value is None else value for value in summary.values()]
-            for summary in (
-                {**each, "bytes": f"{each['bytes'] / 1e6:,.1f}", "updated": each["updated"] and each["updated"][:10]}
-                for each in listed
-            )
-        ]
+        for summary in listed:
+            summary |= {"bytes": f"{summary['bytes'] / 1e6:,.1f}", "updated": (summary["updated"] or "")[:10] or None}
+        rows = [["unknown" if value is None else value for value in summary.values()] for summary in listed]
         show.table(f"Indexes in {settings.indexes}", columns, rows)
     else:
         show.err.print(f"No index in {settings.indexes} yet: try 'biorag index demo'.")
@@ -121,22 +117,20 @@ def _print_fields(settings: Settings, as_json: bool) -> None:
         fields = [count.to_json() for count in counts]
         show.print_json({"name": manifest.name, "snippets": snippets, "fields": fields})
         return
-    rows = [
-        (count.name, count.snippets, ", ".join(f"{value} ({times:,})" for value, times in count.values))
-        for count in counts
-    ]
+    values = [", ".join(f"{value} ({times:,})" for value, times in count.values) for count in counts]
+    rows = [(count.name, count.snippets, commonest) for count, commonest in zip(counts, values, strict=True)]
     show.table(f"Fields of index {manifest.name}", ["field", "snippets", "commonest values"], rows)
 
 
 def _print_facts(settings: Settings, as_json: bool) -> None:
-    from biorag.indexes.progress import shortfall
     from biorag.indexes.reading import index_facts
+    from biorag.indexes.records import shortfall
     from biorag.indexes.store import Store
 
     store = Store(settings)
     manifest = store.require_manifest()
-    server = store.server(manifest.store)
-    facts = server.facts(manifest.name) if server else {}
+    collection = store.collection(manifest.store)
+    facts = collection.facts() if collection else {}
     if facts and not as_json:  # before the index is opened, which fails if a shard is missing
         show.report(f"Collection {manifest.name}", facts)
     with closing(store.open(manifest)) as index:
@@ -202,8 +196,8 @@ def rename(
     known_index(settings)
     options.confirm(f"Rename index {index!r} to {new!r}?", yes)
     rename_index(settings, new)
-    told = f"Index {index!r} is {new!r} now"
-    show.result({"name": new, "renamed_from": index}, as_json, lambda _: show.err.print(told, soft_wrap=True))
+    message = f"Index {index!r} is {new!r} now"
+    show.result({"name": new, "renamed_from": index}, as_json, lambda _: show.err.print(message, soft_wrap=True))
 
 
 @app.command()
@@ -223,7 +217,7 @@ def copy(
       biorag indexes copy pubmed pubmed-served --qdrant http://localhost:6333
       biorag indexes copy pubmed-served pubmed-here
     """
-    from biorag.indexes.copying import copy_index
+    from biorag.indexes.catalogue import copy_index
     from biorag.indexes.store import Store
 
     source, target = Store(settings.replace(name=index, qdrant=None)), Store(overridden(settings, name=new))
@@ -254,16 +248,16 @@ def clean(
       biorag indexes clean --dry-run
       biorag indexes clean --run runs/ablation
     """
-    found = PARTS["leftovers"].load()(settings, run)
-    size, removes = sum(leftover.bytes for leftover in found), bool(found) and not dry_run
+    leftovers = PARTS["leftovers"].load()(settings, run)
+    size, removes = sum(leftover.bytes for leftover in leftovers), bool(leftovers) and not dry_run
     if not as_json:
-        rows = [(leftover.kind, f"{leftover.bytes / 1e6:,.1f}", leftover.path) for leftover in found]
+        rows = [(leftover.kind, f"{leftover.bytes / 1e6:,.1f}", leftover.path) for leftover in leftovers]
         show.table(f"Left over: {size / 1e6:,.1f} MB", ["kind", "MB", "folder"], rows)
     if removes:
         options.confirm(f"Remove these {size / 1e6:,.1f} MB?", yes)
-        PARTS["remove leftovers"].load()(settings, found, run)
+        PARTS["remove leftovers"].load()(settings, leftovers, run)
     if as_json:
-        folders = [asdict(leftover) | {"path": str(leftover.path)} for leftover in found]
+        folders = [asdict(leftover) | {"path": str(leftover.path)} for leftover in leftovers]
         show.print_json({"home": str(settings.home), "folders": folders, "bytes": size, "removed": removes})
 
 

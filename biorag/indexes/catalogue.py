@@ -1,24 +1,28 @@
-"""The indexes under the home: listed, renamed, removed."""
+"""The indexes under the home: listed, renamed, removed, and copied into other stores."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from biorag.errors import BioragError, MissingError, UsageError
-from biorag.indexes.checksums import CHECKSUMS, SHARD
+from biorag.errors import BioragError, MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
-from biorag.indexes.progress import PROGRESS
-from biorag.indexes.source_ledger import HOLDINGS
+from biorag.indexes.records import HOLDINGS, PROGRESS, read_ledger, write_ledger
+from biorag.indexes.shard_files import CHECKSUMS, SHARD
 from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
+from biorag.types import Index, OnProgress
 from biorag.utils.files import disk_bytes, sync_folder, write_json
 from biorag.utils.locks import LOCK, DirectoryLock, is_written
+from biorag.utils.progress import batched
 
 COMPLETE, INCOMPLETE, WRITTEN, DAMAGED = "complete", "incomplete", "being written", "damaged"
 FILES = (MANIFEST, CHECKSUMS, PROGRESS, HOLDINGS, LOCK, SHARD)  # what an index's folder has
+COPIED = 256  # snippets that are read and written at once
 REMOVED = ".removed-"  # begins the folders of what is being removed
 
 
@@ -94,8 +98,8 @@ def remove_index(settings: Settings) -> list[Path]:
     """
     manifest, folder = known_index(settings), settings.indexes / settings.index.name
     with DirectoryLock(folder, exclusive=True):
-        if manifest is not None and (server := Store(settings).server(manifest.store)):
-            server.remove(manifest.name)
+        if manifest is not None and (collection := Store(settings).collection(manifest.store)):
+            collection.remove()
         for left in settings.home.glob(f"{REMOVED}*"):
             shutil.rmtree(left, ignore_errors=True)
         grave = Path(tempfile.mkdtemp(prefix=REMOVED, dir=settings.home))
@@ -131,3 +135,49 @@ def rename_index(settings: Settings, new: str) -> None:
         folder.rename(target)
         write_json(target / MANIFEST, replace(manifest, name=new).to_json())
         sync_folder(target.parent)
+
+
+def copy_index(source: Store, target: Store, on_progress: OnProgress) -> Manifest:
+    """Copy an index, and return the manifest of the copy; what a killed run has copied is not copied again.
+
+    Raises `UsageError` if there is another index of the copy's name, or a whole copy; `MismatchError` if the index is
+    incomplete.
+    """
+    if source.folder == target.folder:
+        raise UsageError("a copy needs another name than the index")
+    manifest = source.require_manifest()
+    if not manifest.complete:
+        raise MismatchError(f"index {manifest.name!r} is incomplete: run 'biorag index' with its corpus again first")
+    planned = replace(target.renewed(manifest), complete=False, checksums=None)
+    there = target.manifest()
+    if there and (there.complete or there.identity != planned.identity):
+        raise UsageError(f"index {there.name!r} exists already: choose another name, or delete it")
+    with closing(source.open(manifest)) as index, closing(target.open(planned, writable=True)) as copy:
+        target.save(planned, planned.sources, there.sources if there else ())
+        for ids in batched(index.ids(), COPIED):
+            _copy(index, copy, ids)
+            on_progress(len(ids))
+        for ids in batched(copy.ids(), COPIED):  # of a killed run, whose source has lost some since
+            held = index.digests(ids)
+            if gone := [id for id in ids if id not in held]:
+                copy.delete(gone)
+        copy.optimize()
+        snippets = copy.count()
+        if snippets != manifest.snippets:
+            raise MismatchError(f"index {manifest.name!r} changed meanwhile: repeat the command")
+        finished = replace(planned, complete=True, checksums=copy.seal())
+        target.save(finished)
+    write_ledger(target.folder, read_ledger(source.folder))
+    return finished
+
+
+def _copy(index: Index, copy: Index, ids: Sequence[str]) -> None:
+    """Copy those of these snippets that the copy does not hold as they are."""
+    import numpy as np  # which importing the command line must not
+
+    held = copy.digests(ids)
+    snippets = [snippet for snippet in index.fetch(ids).values() if held.get(snippet.id) != snippet.digest]
+    if snippets:
+        vectors = index.vectors([snippet.id for snippet in snippets])
+        dense, tokens = zip(*(vectors[snippet.id] for snippet in snippets), strict=True)
+        copy.upsert(snippets, np.stack(dense), [rows for rows in tokens if rows is not None])

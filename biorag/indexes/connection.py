@@ -167,8 +167,8 @@ def reason_of(content: bytes) -> str:
         reply = parse_json(content)
     except ValueError:
         reply = content[:EXCERPT].decode("utf-8", "replace")
-    told = reply.get("status") if isinstance(reply, dict) else reply
-    text = str(told.get("error", "")) if isinstance(told, dict) else told if isinstance(told, str) else ""
+    status = reply.get("status") if isinstance(reply, dict) else reply
+    text = str(status.get("error", "")) if isinstance(status, dict) else status if isinstance(status, str) else ""
     if text.lstrip().startswith("<"):  # a page of a proxy
         text = " ".join(_TAGS.sub(" ", text).split())
     if nodes := sorted(set(_NODES.findall(text))):

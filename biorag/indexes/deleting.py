@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -13,15 +12,13 @@ from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.errors import MissingError, suggestion
 from biorag.indexes.manifest import Manifest, SourceRecord
 from biorag.indexes.points import SCROLL
-from biorag.indexes.progress import IndexingProgress, read_progress, write_progress
-from biorag.indexes.source_ledger import SourceLedger, read_ledger, write_ledger
+from biorag.indexes.records import SourceLedger, read_ledger, write_ledger
 from biorag.indexes.store import Store
-from biorag.indexes.updating import EncodeSnippets, PendingChange, Updater
-from biorag.indexes.writing import end_writing
+from biorag.indexes.updating import EncodeSnippets, PendingChange
+from biorag.indexes.writing import Incoming, write_index
 from biorag.types import Deletion, Index, IndexQuery, OnProgress, Where, block_id
-from biorag.utils.files import sha256_of_json, timestamp
+from biorag.utils.files import sha256_of_json
 from biorag.utils.progress import batched
-from biorag.utils.versions import installed_versions
 
 SHOWN_FILES = 10  # in a message
 BY_HAND = "biorag delete"  # the source of such deletions, as the manifest records them
@@ -29,10 +26,11 @@ BY_HAND = "biorag delete"  # the source of such deletions, as the manifest recor
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The documents to be removed, how many snippets they are, and the ids asked for that are not there."""
+    """The documents to be removed, their snippets and those held of the index, and the ids asked for but not there."""
 
     documents: tuple[str, ...]
     snippets: int
+    held: int
     missing: tuple[str, ...] = ()
 
 
@@ -62,7 +60,7 @@ def select_ids(index: Index, manifest: Manifest, ids: Iterable[str]) -> Selectio
                 missing.append(id)
             else:
                 documents[snippet.document] = None
-    return Selection(tuple(documents), _snippets_of(index, manifest, tuple(documents)), tuple(missing))
+    return _selected(index, manifest, documents, missing)
 
 
 def select_source(index: Index, manifest: Manifest, ledger: SourceLedger, name: str) -> Selection:
@@ -82,81 +80,48 @@ def select_source(index: Index, manifest: Manifest, ledger: SourceLedger, name: 
 
 def select_where(index: Index, manifest: Manifest, where: Where) -> Selection:
     """Return the documents of which a snippet fulfils all conditions."""
-    probe = np.ones(manifest.encoder.dimension, np.float32)
+    probe = np.ones(index.dimension, np.float32)
     documents: dict[str, None] = {}
     for ids in batched(index.ids(), SCROLL):
         (hits,) = index.search([IndexQuery(probe, len(ids), where, among=frozenset(ids))])
         matching = [hit.id for hit in hits]
         snippets = index.fetch(matching) if manifest.blocks else {}
         documents |= dict.fromkeys(snippets[id].document if id in snippets else id for id in matching)
-    return Selection(tuple(documents), _snippets_of(index, manifest, tuple(documents)))
+    return _selected(index, manifest, documents)
 
 
-def _snippets_of(index: Index, manifest: Manifest, documents: Sequence[str]) -> int:
-    """Return how many snippets documents are: one each, of a split one its blocks."""
-    if manifest.blocks is None:
-        return len(documents)
-    count = 0
-    for batch in batched(documents, SCROLL):
+def _selected(index: Index, manifest: Manifest, documents: Iterable[str], missing: Sequence[str] = ()) -> Selection:
+    """Return documents with their number of snippets: one each, of a split one its blocks."""
+    names = tuple(documents)
+    count = len(names)
+    for batch in batched(names if manifest.blocks else (), SCROLL):
         firsts = index.fetch([block_id(document, 0) for document in batch]).values()
-        blocks = {first.document: int(first.metadata["blocks"]) for first in firsts}
-        count += sum(blocks.get(document, 1) for document in batch)
-    return count
+        count += sum(int(first.metadata["blocks"]) - 1 for first in firsts)
+    return Selection(names, count, index.count(), tuple(missing))
 
 
 def delete_documents(store: Store, selection: Selection, on_progress: OnProgress) -> DeletionReport:
     """Remove documents from an index, batch by batch; a killed run is completed by the same command.
 
-    Vacuuming afterwards leaves BM25 the frequencies of what remains. The manifest records the deletion.
+    Vacuuming afterwards leaves BM25 the frequencies of what remains. The manifest records the deletion among the
+    sources, by the hash of what was removed.
 
     Raises `ServiceError` if another process uses the index, or the store fails.
     """
-    started = time.perf_counter()
-    index = store.open(store.require_manifest(), writable=True)
-    try:
-        manifest = store.require_manifest()  # under the lock
-        before, count = read_progress(store.folder), index.count()
-        store.save(replace(manifest, checksums=None))
-
-        def record(progress: IndexingProgress) -> None:
-            write_progress(store.folder, replace(progress, done=before.done))
-            if progress.torn:
-                store.save(replace(manifest, complete=False, checksums=None))
-
-        blocks = manifest.blocks
-        split = Splitter(blocks.tokens, blocks.overlap) if blocks else WHOLE
-        updater = Updater(index, _no_encoder, split, before, record)
-        for batch in batched(selection.documents, store.settings.index.batch_size):
-            on_progress(updater.write([PendingChange(Deletion(id), revived=True, source=BY_HAND) for id in batch]))
-        on_progress(updater.finish())
-        if index.deleted_share():
-            index.optimize()
-        snippets = index.count()
-        only_torn = bool(before.torn) and not before.batch and not before.done
-        complete = not updater.torn and (manifest.complete or only_torn)
-        finished = replace(_finished(manifest, selection, snippets), complete=complete)
-        progress = replace(updater.progress, done=before.done)
-        brought = [record for record in finished.sources if record not in manifest.sources]
-        end_writing(store, index, updater, finished, progress, brought)
-        write_ledger(store.folder, read_ledger(store.folder).without(frozenset(selection.documents)))
-    finally:
-        index.close()
-    seconds = round(time.perf_counter() - started, 3)
-    return DeletionReport(manifest.name, updater.deleted, count - snippets, selection.missing, snippets, seconds)
+    manifest, documents = store.require_manifest(), selection.documents
+    blocks = manifest.blocks
+    record = SourceRecord(BY_HAND, sha256_of_json(sorted(documents)), 0, 0, len(documents))
+    incoming = Incoming(
+        winners=[PendingChange(Deletion(id), revived=True, source=BY_HAND) for id in documents],
+        split=Splitter(blocks.tokens, blocks.overlap) if blocks else WHOLE,
+        sources=(record,) if documents else (),
+        completes=False,
+    )
+    report = write_index(store, manifest, incoming, _no_encoder, on_progress)
+    write_ledger(store.folder, read_ledger(store.folder).without(frozenset(documents)))
+    removed = selection.held - report.snippets
+    return DeletionReport(manifest.name, report.deleted, removed, selection.missing, report.snippets, report.seconds)
 
 
 def _no_encoder() -> EncodeSnippets:
     raise AssertionError("a deletion encodes nothing")
-
-
-def _finished(manifest: Manifest, selection: Selection, snippets: int) -> Manifest:
-    """Return the manifest after a deletion, which is recorded among the sources by the hash of what was removed."""
-    deletion = SourceRecord(BY_HAND, sha256_of_json(sorted(selection.documents)), 0, 0, len(selection.documents))
-    kept = [record for record in manifest.sources if record.sha256 != deletion.sha256]
-    return replace(
-        manifest,
-        sources=(*kept, *([deletion] if selection.documents else [])),
-        snippets=snippets,
-        updated=timestamp(),
-        versions=installed_versions(),
-    )

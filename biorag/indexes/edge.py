@@ -22,31 +22,35 @@ import numpy as np
 import qdrant_edge as qe
 
 from biorag.errors import BioragError, MismatchError, MissingError, ServiceError
-from biorag.indexes.checksums import SHARD, check_files, remove_scratch, shard_files, write_checksums
 from biorag.indexes.manifest import COMPACT, FULL, Manifest
 from biorag.indexes.points import (
-    ACORN_SELECTIVITY,
-    BOUNDS,
     DENSE,
     HNSW_EF,
-    OVERSAMPLING,
     PAYLOAD_INDEXES,
     SCROLL,
     SNIPPET_TOKENS,
     SPARSE,
     TEXT,
     TOKENS,
+    Dialect,
     PointIndex,
     StoredError,
-    field_of,
-    filter_of,
     payload,
     point_id,
     search_width,
     upsert_parts,
 )
-from biorag.indexes.view import empty, reading_view
-from biorag.types import CONTAINS, EXISTS, FieldFilter, IndexQuery, Snippet, SparseText, Vectors
+from biorag.indexes.shard_files import (
+    SHARD,
+    check_files,
+    empty,
+    forget_checksums,
+    reading_view,
+    remove_scratch,
+    shard_files,
+    write_checksums,
+)
+from biorag.types import IndexQuery, Snippet, SparseText, Vectors
 from biorag.utils.files import FolderTree, require_room
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.panics import panics_raised
@@ -66,6 +70,16 @@ AGAIN = "restore it by 'biorag indexes import', or index the corpus again"
 MERGED = 1.5  # full segments that may become one: never two, but one and what an update adds
 POINT_VERSIONS = "*id_tracker.versions"
 APPENDABLE = "mutable_id_tracker.versions"  # of segments that are written to
+DIALECT = Dialect(
+    models=qe,
+    range=qe.RangeFloat,
+    has_id=lambda ids: qe.HasIdCondition(set(ids)),
+    flag=np.bool_,  # the binding takes a Python bool for a whole number
+    # Which the engine takes in a fourth of the time that lists need.
+    rows=lambda vectors: [memoryview(row) for row in np.ascontiguousarray(vectors, np.float32)],
+    token_rows=lambda tokens: [memoryview(row) for row in np.ascontiguousarray(tokens, np.float32)],
+    point=qe.Point,
+)
 
 
 class EdgeIndex(PointIndex):
@@ -74,6 +88,8 @@ class EdgeIndex(PointIndex):
     Raises `MissingError` if it is opened to be read and there is no shard, or a file of it is gone; `MismatchError` if
     a file of it is damaged; `ServiceError` if another process holds the lock, or the engine fails.
     """
+
+    dialect = DIALECT
 
     def __init__(self, folder: Path, manifest: Manifest, writable: bool = False) -> None:
         super().__init__(manifest)
@@ -86,7 +102,11 @@ class EdgeIndex(PointIndex):
             with _engine_errors():
                 if (shard / SEGMENT_DATA).is_dir():
                     check_files(folder)
-                    self._shard = _load(shard, config) if writable else self._after.enter_context(_read(folder, config))
+                    if writable:
+                        forget_checksums(folder)
+                        self._shard = _load(shard, config)
+                    else:
+                        self._shard = self._after.enter_context(_read(folder, config))
                 elif writable:
                     self._shard = qe.EdgeShard.create(str(shard), config)
                 else:
@@ -150,16 +170,6 @@ class EdgeIndex(PointIndex):
         share = self._appended / max(sum(segment_sizes(self._folder / SHARD)), 1)
         require_room(self._folder, int(2 * share * self._bytes_on_disk()))
         self._optimize(MOST_SEGMENTS)
-
-    def _dense(self, vectors: Vectors) -> Sequence[Any]:
-        """Return vectors as the engine takes them in a fourth of the time that lists need."""
-        return [memoryview(row) for row in np.ascontiguousarray(vectors, np.float32)]
-
-    def _sparse(self, terms: SparseText) -> Any:
-        return qe.SparseVector(*terms)
-
-    def _point(self, snippet: Snippet, vectors: dict[str, Any]) -> Any:
-        return qe.Point(point_id(snippet.id), vectors, payload(snippet))
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove snippets and flush; durable when it returns."""
@@ -230,24 +240,11 @@ class EdgeIndex(PointIndex):
     def _segments(self) -> list[int]:
         return segment_sizes(self._folder / SHARD)
 
-    def _request(self, probe: IndexQuery) -> qe.QueryRequest:
-        if isinstance(probe.query, str):
-            query = qe.Query.Nearest(qe.SparseVector(*self._bm25.query(probe.query)), using=SPARSE)
-        else:
-            query = qe.Query.Nearest(probe.query.tolist(), using=field_of(probe))
-        quantization = qe.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
-        return qe.QueryRequest(
-            limit=probe.limit,
-            query=query,
-            filter=_filter(probe),
-            params=qe.SearchParams(
-                hnsw_ef=segment_width(self._segments, probe.limit),
-                exact=probe.exact or probe.among is not None,
-                quantization=quantization if self._manifest.quantized else None,
-                acorn=qe.AcornSearchParams(enable=True, max_selectivity=ACORN_SELECTIVITY) if probe.where else None,
-            ),
-            with_payload=["id"],
-        )
+    def _width(self, limit: int) -> int:
+        return segment_width(self._segments, limit)
+
+    def _query(self, query: Any, using: str, **options: Any) -> qe.QueryRequest:
+        return qe.QueryRequest(query=qe.Query.Nearest(query, using=using), **options)
 
 
 def _text_index() -> Any:
@@ -309,29 +306,6 @@ def _shard_config(manifest: Manifest, optimizers: qe.EdgeOptimizersConfig | None
         optimizers=optimizers,
         wal_enabled=False,
     )
-
-
-def _filter(probe: IndexQuery) -> qe.Filter | None:
-    """Return the filter of a probe; None if it has no condition."""
-    among = [] if probe.among is None else [qe.HasIdCondition({point_id(id) for id in probe.among})]
-    return filter_of(probe.where, qe.Filter, _condition, among)
-
-
-def _condition(condition: FieldFilter) -> qe.FieldCondition:
-    key, value = condition.field, condition.value
-    if condition.op == EXISTS:
-        return qe.FieldCondition(key, values_count=qe.ValuesCount(gte=1))
-    if condition.op == CONTAINS:
-        return qe.FieldCondition(key, match=qe.MatchPhrase(str(value)))
-    if isinstance(value, tuple):
-        return qe.FieldCondition(key, match=qe.MatchAny(list(value)))
-    if condition.op in BOUNDS:
-        return qe.FieldCondition(key, range=qe.RangeFloat(**{BOUNDS[condition.op]: float(value)}))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return qe.FieldCondition(key, range=qe.RangeFloat(gte=float(value), lte=float(value)))
-    # The binding takes a Python bool for a whole number, NumPy's for what it is.
-    exact: Any = np.bool_(value) if isinstance(value, bool) else value
-    return qe.FieldCondition(key, match=qe.MatchValue(exact))
 
 
 def segment_points(manifest: Manifest) -> int:

@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -19,7 +19,7 @@ from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import OWN_FIELDS, comparisons
 from biorag.indexes.reading import stored_snippets
 from biorag.settings.section import ONCE
-from biorag.types import CONTAINS, EXISTS, AnyOf, FieldFilter, Index, IndexQuery, Snippet, Where
+from biorag.types import CONTAINS, EXISTS, AnyOf, Condition, FieldFilter, Index, IndexQuery, Snippet, Where
 
 MOST_FIELDS, LONGEST_NAME = 1000, 200  # fields that a manifest has, characters of each
 ALWAYS = (*OWN_FIELDS, "retracted")  # which a filter may name whether a snippet has them or not
@@ -75,8 +75,8 @@ def _commonest(counts: Counter[tuple[type, Value]], most: int) -> tuple[tuple[Va
 
 def fields_of(snippet: Snippet) -> Iterator[tuple[str, Sequence[Value]]]:
     """Yield the fields of a snippet as filters name them, with their values; a field without any is left out."""
-    own = {"id": snippet.id, "title": snippet.title, "content": snippet.content, "pmid": snippet.pmid}
-    yield from _fields({name: value for name, value in own.items() if value not in (None, "")}, "")
+    values = {"id": snippet.id, "title": snippet.title, "content": snippet.content, "pmid": snippet.pmid}
+    yield from _fields({name: value for name, value in values.items() if value not in (None, "")}, "")
     yield from _fields(snippet.metadata, "")
 
 
@@ -97,7 +97,7 @@ def kinds_of(snippets: Iterable[Snippet], known: Mapping[str, str] | None) -> Ma
     """
     if known is None:
         return None
-    kinds = {name: set(told.split()) for name, told in known.items()}
+    kinds = {name: set(words.split()) for name, words in known.items()}
     for snippet in snippets:
         for name, values in fields_of(snippet):
             kinds.setdefault(name, set()).update(map(_kind, values))
@@ -122,46 +122,50 @@ def checked_fields(index: Index, manifest: Manifest, where: Where) -> Where:
 
     Raises `UsageError` naming the field, the nearest one, and those there are; or how a text is named.
     """
-    dimension = manifest.encoder.dimension
-    named = dict.fromkeys(condition.field for condition in comparisons(where) if condition.field not in ALWAYS)
     kinds = manifest.fields
+    named = dict.fromkeys(condition.field for condition in comparisons(where) if condition.field not in ALWAYS)
     lacking = [
-        name
-        for name in named
-        if (name not in kinds if kinds else not _holds(index, dimension, (FieldFilter(name, EXISTS, True),)))
+        name for name in named if (name not in kinds if kinds else not _holds(index, FieldFilter(name, EXISTS, True)))
     ]
-    if lacking:
-        known = set(kinds) if kinds else {name for name, _ in _sampled(index)}
-        cases = {name.casefold(): name for name in (*known, *ALWAYS)}
-        for name in (name for name in lacking if name.casefold() not in cases):
+    known = (set(kinds) if kinds else {name for name, _ in _sampled(index)}) if lacking else set()
+    cases = {name.casefold(): name for name in (*known, *ALWAYS)}
+    for name in lacking:
+        if name.casefold() not in cases:
             alike = nearest(name, sorted(known))
             meant = f" (did you mean {alike!r}?)" if alike else ""
-            fields = ", ".join(sorted(known))
             raise UsageError(
-                f"no snippet has the field {name!r} of --filter{meant}: the fields are {fields}; {_shown_by(manifest)}"
+                f"no snippet has the field {name!r} of --filter{meant}: the fields are {', '.join(sorted(known))}; "
+                f"{_shown_by(manifest)}"
             )
-        where = _spelled_as(where, {name: cases[name.casefold()] for name in lacking if name not in known})
-    where = tuple(_accented(index, dimension, part) for part in where)
-    numbers = [part for part in comparisons(where) if part.field not in ALWAYS and _is_number(part)]
-    for name, value in {condition.field: condition.value for condition in numbers}.items():
-        own = (FieldFilter(name, ">=", -sys.float_info.max),)
-        if not ("number" in kinds.get(name, "") if kinds else _holds(index, dimension, own)):
+    spelled = {name: cases[name.casefold()] for name in lacking if name not in known}
+    where = _changed(where, lambda part: _accented(index, replace(part, field=spelled.get(part.field, part.field))))
+    numbers = {part.field: part.value for part in comparisons(where) if part.field not in ALWAYS and _is_number(part)}
+    for name, value in numbers.items():
+        any_number = FieldFilter(name, ">=", -sys.float_info.max)
+        if not ("number" in kinds.get(name, "") if kinds else _holds(index, any_number)):
             raise UsageError(
                 f'the field {name!r} of --filter holds texts, no numbers: compare it with one, as in {name}="{value}"'
             )
     return where
 
 
-def _accented(index: Index, dimension: int, condition: FieldFilter | AnyOf) -> FieldFilter | AnyOf:
+def _changed(where: Where, change: Callable[[FieldFilter], Condition]) -> Where:
+    """Return conditions, each on a field changed, those of alternatives too."""
+    return tuple(
+        replace(part, alternatives=tuple(_changed(alternative, change) for alternative in part.alternatives))
+        if isinstance(part, AnyOf)
+        else change(part)
+        for part in where
+    )
+
+
+def _accented(index: Index, condition: FieldFilter) -> Condition:
     """Return a condition on words; where no snippet has them, with the accents of those that are alike without."""
-    if isinstance(condition, AnyOf):
-        each = (tuple(_accented(index, dimension, part) for part in one) for one in condition.alternatives)
-        return replace(condition, alternatives=tuple(each))
-    if condition.op != CONTAINS or _holds(index, dimension, (replace(condition, negated=False),)):
+    if condition.op != CONTAINS or _holds(index, replace(condition, negated=False)):
         return condition
     asked = re.compile(rf"\b{re.escape(_unaccented(str(condition.value)))}\b")
-    values = (value for name, values in _sampled(index) if name == condition.field for value in values)
-    matches = ((text, asked.search(_unaccented(text))) for text in map(str, values))
+    texts = (str(value) for name, values in _sampled(index) if name == condition.field for value in values)
+    matches = ((text, asked.search(_unaccented(text))) for text in texts)
     spellings = dict.fromkeys(text[slice(*match.span())] for text, match in matches if match)
     alternatives = tuple((replace(condition, value=spelling, negated=False),) for spelling in spellings)
     return AnyOf(alternatives, condition.negated) if alternatives else condition
@@ -172,16 +176,6 @@ def _unaccented(text: str) -> str:
     return "".join(normalize("NFKD", letter)[0].lower()[0] for letter in text)
 
 
-def _spelled_as(where: Where, names: Mapping[str, str]) -> Where:
-    """Return conditions whose fields have these names instead of theirs."""
-    return tuple(
-        replace(part, alternatives=tuple(_spelled_as(one, names) for one in part.alternatives))
-        if isinstance(part, AnyOf)
-        else replace(part, field=names.get(part.field, part.field))
-        for part in where
-    )
-
-
 def check_values(index: Index, manifest: Manifest, where: Where) -> None:
     """Check that snippets have the texts that conditions ask for, where no snippet fulfils all conditions.
 
@@ -189,14 +183,13 @@ def check_values(index: Index, manifest: Manifest, where: Where) -> None:
 
     Raises `UsageError` naming the text, and the nearest or the commonest values of its field.
     """
-    dimension = manifest.encoder.dimension
     texts = [condition for condition in comparisons(where) if isinstance(condition.value, str)]
-    lacking = [part for part in texts if not _holds(index, dimension, (replace(part, negated=False),))]
-    is_met = bool(lacking) and _holds(index, dimension, where)
+    lacking = [part for part in texts if not _holds(index, replace(part, negated=False))]
+    is_met = bool(lacking) and _holds(index, *where)
     for condition in lacking:
         asked = f'no snippet has {condition.field}{condition.op}"{condition.value}"'
         contained = replace(condition, op=CONTAINS, negated=False)
-        if condition.op != CONTAINS and _holds(index, dimension, (contained,)):
+        if condition.op != CONTAINS and _holds(index, contained):
             words = f'{condition.field}~"{condition.value}"'
             advice = f"{asked} as a whole, as --filter asks: write {words} for texts that contain it"
             if not is_met:
@@ -235,7 +228,7 @@ def _is_number(condition: FieldFilter) -> bool:
     return isinstance(condition.value, int | float) and not isinstance(condition.value, bool)
 
 
-def _holds(index: Index, dimension: int, where: Where) -> bool:
+def _holds(index: Index, *where: Condition) -> bool:
     """Return whether a snippet fulfils conditions, as far as the store tells."""
-    probe = np.ones(dimension, np.float32)
+    probe = np.ones(index.dimension, np.float32)
     return any(index.search([IndexQuery(probe, 1, where, exact=exact)])[0] for exact in (False, True))

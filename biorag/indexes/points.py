@@ -1,4 +1,4 @@
-"""The base of the stores of Qdrant points: ids, payloads, search settings, and reading an index of points."""
+"""The base of the stores of Qdrant points: ids, payloads, conditions, queries, and reading an index of points."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid5
 
 import numpy as np
@@ -50,7 +50,6 @@ SCROLL = 4096  # ids asked for at once when all are listed
 LONGEST_ID = 4096  # characters
 BOUNDS = {">=": "gte", ">": "gt", "<=": "lte", "<": "lt"}  # operators of conditions, as Qdrant names them
 Stored = TypeVar("Stored")
-Part = TypeVar("Part")  # a filter of a store
 UPSERT = 128  # points handed over at once
 SNIPPET_TOKENS = 256  # of a snippet, more than most have
 NUMBERS = 800_000  # of token vectors handed over at once: as JSON 16 MB, half of what a server takes
@@ -100,11 +99,12 @@ class _StoredDigest:
 
 @dataclass(frozen=True, slots=True)
 class _StoredSnippet:
-    """The payload of a point, but for its digest; as `payload` writes it."""
+    """The payload of a point, as `payload` writes it."""
 
     id: Label
     title: StrictStr
     content: StrictStr
+    digest: Label
     pmid: StrictInt | None = None
     metadata: dict[StrictStr, Any] | None = None
 
@@ -133,74 +133,81 @@ def _stored(kind: type[Stored], payloads: Iterable[Any]) -> list[Stored]:
 
 
 def snippets_of(payloads: Iterable[Any]) -> dict[str, Snippet]:
-    """Return the snippets of payloads by their ids; raises `StoredError`."""
-    return {
-        point.id: Snippet(point.id, point.title, point.content, point.pmid, point.metadata or {})
-        for point in _stored(_StoredSnippet, payloads)
-    }
+    """Return the snippets of payloads by their ids; raises `StoredError`, also if one differs from its digest."""
+    snippets: dict[str, Snippet] = {}
+    for stored in _stored(_StoredSnippet, payloads):
+        snippet = Snippet(stored.id, stored.title, stored.content, stored.pmid, stored.metadata or {})
+        if snippet.digest != stored.digest:
+            raise StoredError(f"a snippet {snippet.id!r} that differs from its digest")
+        snippets[snippet.id] = snippet
+    return snippets
 
 
 def digests_of(payloads: Iterable[Any]) -> dict[str, str]:
     """Return the digests in payloads by the ids of their snippets; raises `StoredError`."""
-    return {point.id: point.digest for point in _stored(_StoredDigest, payloads)}
+    return {stored.id: stored.digest for stored in _stored(_StoredDigest, payloads)}
 
 
-def dense_by_id(records: Sequence[Any], dimension: int) -> dict[str, Vectors]:
-    """Return the dense vectors of points by the ids of their snippets.
+def vectors_by_id(records: Sequence[Any], name: str, dimension: int) -> dict[str, Vectors]:
+    """Return the vectors of a name, (dimension,) or (tokens, dimension), by the ids of their snippets.
 
-    Raises `StoredError` if a payload has no id, or a vector is not one of finite numbers in that dimension.
+    Raises `StoredError` if a payload has no id, or vectors are not of finite numbers in that dimension.
     """
-    vectors = _vectors_by_id(records, DENSE, "no dense vector")
-    for id, vector in vectors.items():
-        if vector.shape != (dimension,) or not np.isfinite(vector).all():
-            raise StoredError(f"no dense vector of {id!r} with {dimension} finite numbers")
-    return vectors
-
-
-def tokens_by_id(records: Sequence[Any], parameters: TokenParameters) -> dict[str, Vectors]:
-    """Return the token vectors of points, as they were given to be stored, by the ids of their snippets.
-
-    Four bits a number keep directions, and shorten vectors a little: they are brought back to their length, 1.
-
-    Raises `StoredError` if a payload has no id, or vectors are not of finite numbers in their dimension.
-    """
-    from biorag.models.token_projection import unit
-
-    vectors = _vectors_by_id(records, TOKENS, "no token vectors")
-    for id, rows in vectors.items():
-        if rows.ndim != 2 or rows.shape[1] != parameters.dimension or not np.isfinite(rows).all():
-            raise StoredError(f"no token vectors of {id!r} with {parameters.dimension} finite numbers")
-    return {id: unit(rows) for id, rows in vectors.items()} if parameters.kept == COMPACT else vectors
-
-
-def _vectors_by_id(records: Sequence[Any], name: str, absent: str) -> dict[str, Vectors]:
-    """Return the vectors of a name by the ids of their snippets; raises `StoredError`, which begins with `absent`."""
     vectors: dict[str, Vectors] = {}
     for id, record in zip(ids_of(records), records, strict=True):
         try:
-            vectors[id] = np.array(record.vector[name], np.float32)
+            vector = np.array(record.vector[name], np.float32)
         except (TypeError, KeyError, ValueError):
-            raise StoredError(f"{absent} of {id!r}") from None
+            vector = np.empty(0, np.float32)
+        if (
+            vector.ndim != (2 if name == TOKENS else 1)
+            or vector.shape[-1] != dimension
+            or not np.isfinite(vector).all()
+        ):
+            raise StoredError(f"no {name} vectors of {id!r} with {dimension} finite numbers")
+        vectors[id] = vector
     return vectors
 
 
-def filter_of(
-    where: Where, make: Callable[..., Part], condition: Callable[[FieldFilter], Any], among: Sequence[Any] = ()
-) -> Part | None:
-    """Return conditions as a filter on payloads, None if there are none.
+class Dialect(NamedTuple):
+    """Qdrant's models in one of its libraries, which names most of them alike, and those that it names otherwise."""
 
-    `make` makes the store's filter of lists named as Qdrant names them, `condition` its condition; `among` is the
-    store's own condition on ids.
-    """
+    models: Any
+    range: Callable[..., Any]
+    has_id: Callable[[Iterable[UUID]], Any]
+    flag: Callable[[bool], Any]  # a truth value to compare with
+    rows: Callable[[Vectors], Sequence[Any]]  # vectors, (vectors, dim)
+    token_rows: Callable[[Vectors], Sequence[Any]]  # of one text, (tokens, dim)
+    point: Callable[[UUID, dict[str, Any], dict[str, Any]], Any]  # of its vectors by name and its payload
 
-    def stored(part: Condition) -> Any:
-        if isinstance(part, AnyOf):
-            return make(should=[filter_of(alternative, make, condition) for alternative in part.alternatives])
-        return condition(_stored_condition(part))
 
-    must = [*(stored(part) for part in where if not part.negated), *among]
-    must_not = [stored(part) for part in where if part.negated]
-    return make(must=must, must_not=must_not) if must or must_not else None
+def payload_filter(dialect: Dialect, where: Where, among: Iterable[str] | None = None) -> Any:
+    """Return conditions on payloads, and on ids where they must be `among` these, as a filter; None without any."""
+    must = [_payload_condition(dialect, condition) for condition in where if not condition.negated]
+    must_not = [_payload_condition(dialect, condition) for condition in where if condition.negated]
+    if among is not None:
+        must.append(dialect.has_id(map(point_id, sorted(among))))
+    return dialect.models.Filter(must=must, must_not=must_not) if must or must_not else None
+
+
+def _payload_condition(dialect: Dialect, condition: Condition) -> Any:
+    models = dialect.models
+    if isinstance(condition, AnyOf):
+        return models.Filter(should=[payload_filter(dialect, alternative) for alternative in condition.alternatives])
+    stored = _stored_condition(condition)
+    value = stored.value
+    if stored.op == EXISTS:
+        return models.FieldCondition(key=stored.field, values_count=models.ValuesCount(gte=1))
+    if stored.op == CONTAINS:
+        return models.FieldCondition(key=stored.field, match=models.MatchPhrase(phrase=str(value)))
+    if isinstance(value, tuple):
+        return models.FieldCondition(key=stored.field, match=models.MatchAny(any=list(value)))
+    if stored.op in BOUNDS:
+        return models.FieldCondition(key=stored.field, range=dialect.range(**{BOUNDS[stored.op]: float(value)}))
+    if isinstance(value, bool | str):
+        exact = dialect.flag(value) if isinstance(value, bool) else value
+        return models.FieldCondition(key=stored.field, match=models.MatchValue(value=exact))
+    return models.FieldCondition(key=stored.field, range=dialect.range(gte=float(value), lte=float(value)))
 
 
 def comparisons(where: Where) -> Iterator[FieldFilter]:
@@ -239,13 +246,6 @@ def _keywords(value: Any) -> Any:
         fields = {name: _keywords(field) for name, field in value.items()}
         return {name: field for name, field in fields.items() if field}
     return [keyword for keyword in map(_keywords, value) if keyword] if isinstance(value, list) else None
-
-
-def field_of(probe: IndexQuery) -> str:
-    """Return which of a point's vectors a probe asks for."""
-    if isinstance(probe.query, str):
-        return SPARSE
-    return DENSE if probe.query.ndim == 1 else TOKENS
 
 
 def parts(sizes: Sequence[int], most: int) -> Iterator[slice]:
@@ -295,11 +295,22 @@ def best_first(points: Sequence[Any], probe: IndexQuery) -> list[ScoredDoc]:
 
 
 class PointIndex(ABC):
-    """Reading an index of points, the same in every store; see `Index`. A store says how it asks for them."""
+    """An index of points, the same in every store; see `Index`. A store says how it asks for them and writes them."""
+
+    dialect: Dialect
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self._bm25 = Bm25Encoder.of(manifest)
+
+    @property
+    def dimension(self) -> int:
+        """The length of dense vectors."""
+        return self._manifest.encoder.dimension
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return the number of snippets."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[None]:
@@ -310,12 +321,43 @@ class PointIndex(ABC):
         """Return the scored points of each probe."""
 
     @abstractmethod
+    def _query(self, query: Any, using: str, **options: Any) -> Any:
+        """Return a request for the points nearest to a vector, among those of this name."""
+
+    @abstractmethod
+    def _width(self, limit: int) -> int:
+        """Return how many candidates a search of the graph keeps."""
+
+    @abstractmethod
     def _records(self, ids: Sequence[str], fields: Sequence[str] | bool, vectors: Sequence[str] = ()) -> Sequence[Any]:
         """Return the points of snippets with these fields of the payload and these vectors."""
 
     @abstractmethod
     def _page(self, offset: Any) -> tuple[Sequence[Any], Any]:
         """Return some points with their ids from an offset on, and the next offset; None after the last."""
+
+    def _request(self, probe: IndexQuery) -> Any:
+        """Return a probe as the store takes it."""
+        models = self.dialect.models
+        if isinstance(probe.query, str):
+            query, using = self._sparse(self._bm25.query(probe.query)), SPARSE
+        else:
+            query, using = probe.query.tolist(), DENSE if probe.query.ndim == 1 else TOKENS
+        quantization = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
+        acorn = models.AcornSearchParams(enable=True, max_selectivity=ACORN_SELECTIVITY)
+        return self._query(
+            query,
+            using,
+            limit=probe.limit,
+            filter=payload_filter(self.dialect, probe.where, probe.among),
+            params=models.SearchParams(
+                hnsw_ef=self._width(probe.limit),
+                exact=probe.exact or probe.among is not None,
+                quantization=quantization if self._manifest.quantized else None,
+                acorn=acorn if probe.where else None,
+            ),
+            with_payload=["id"],
+        )
 
     def search(self, probes: Sequence[IndexQuery]) -> list[list[ScoredDoc]]:
         """Answer all probes in one batch; see `Index.search`."""
@@ -328,12 +370,7 @@ class PointIndex(ABC):
     def fetch(self, ids: Sequence[str]) -> dict[str, Snippet]:
         """Return the stored snippets by id; unknown ids are left out."""
         with self._reading():
-            records = self._records(ids, True)
-            snippets = snippets_of(record.payload for record in records)
-            digests = digests_of(record.payload for record in records)
-            if changed := [id for id, snippet in snippets.items() if snippet.digest != digests[id]]:
-                raise StoredError(f"a snippet {changed[0]!r} that differs from its digest")
-            return _asked(snippets, ids)
+            return _asked(snippets_of(record.payload for record in self._records(ids, True)), ids)
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the stored content digests by id; unknown ids are left out."""
@@ -344,19 +381,27 @@ class PointIndex(ABC):
         """Return the stored dense vectors by snippet id; see `Index.dense_vectors`."""
         with self._reading():
             records = self._records(ids, ["id"], [DENSE])
-            return _asked(dense_by_id(records, self._manifest.encoder.dimension), ids)
+            return _asked(vectors_by_id(records, DENSE, self.dimension), ids)
 
     def vectors(self, ids: Sequence[str]) -> dict[str, tuple[Vectors, Vectors | None]]:
-        """Return the stored dense and token vectors by snippet id; see `Index.vectors`."""
-        vectors: dict[str, tuple[Vectors, Vectors | None]] = {}
+        """Return the stored dense and token vectors by snippet id; see `Index.vectors`.
+
+        Four bits a number keep directions, and shorten vectors a little: they are brought back to their length, 1.
+        """
+        from biorag.models.token_projection import unit
+
         parameters = self._manifest.tokens
-        at_once = max(1, NUMBERS // (SNIPPET_TOKENS * parameters.dimension)) if parameters else UPSERT
-        for batch in batched(ids, at_once):
+        if parameters is None:
+            return {id: (vector, None) for id, vector in self.dense_vectors(ids).items()}
+        vectors: dict[str, tuple[Vectors, Vectors | None]] = {}
+        for batch in batched(ids, max(1, NUMBERS // (SNIPPET_TOKENS * parameters.dimension))):
             with self._reading():
-                records = self._records(batch, ["id"], [DENSE, TOKENS] if parameters else [DENSE])
-                dense = dense_by_id(records, self._manifest.encoder.dimension)
-                tokens = tokens_by_id(records, parameters) if parameters else {}
-                vectors |= _asked({id: (vector, tokens.get(id)) for id, vector in dense.items()}, batch)
+                records = self._records(batch, ["id"], [DENSE, TOKENS])
+                dense = vectors_by_id(records, DENSE, self.dimension)
+                tokens = vectors_by_id(records, TOKENS, parameters.dimension)
+                if parameters.kept == COMPACT:
+                    tokens = {id: unit(rows) for id, rows in tokens.items()}
+                vectors |= _asked({id: (vector, tokens[id]) for id, vector in dense.items()}, batch)
         return vectors
 
     def ids(self) -> Iterator[str]:
@@ -372,21 +417,8 @@ class PointIndex(ABC):
             if (offset := following) is None:
                 return
 
-    @abstractmethod
-    def _dense(self, vectors: Vectors) -> Sequence[Any]:
-        """Return vectors, (vectors, dim), as the store takes each."""
-
-    def _token_rows(self, tokens: Vectors) -> Sequence[Any]:
-        """Return token vectors, (tokens, dim), as the store takes them."""
-        return self._dense(tokens)
-
-    @abstractmethod
     def _sparse(self, terms: SparseText) -> Any:
-        """Return a BM25 vector as the store takes it."""
-
-    @abstractmethod
-    def _point(self, snippet: Snippet, vectors: dict[str, Any]) -> Any:
-        """Return a point of the store."""
+        return self.dialect.models.SparseVector(indices=terms.indices, values=terms.values)
 
     def _points(
         self, snippets: Sequence[Snippet], vectors: Vectors, tokens: Sequence[Vectors], terms: Sequence[SparseText]
@@ -395,13 +427,14 @@ class PointIndex(ABC):
         terms = terms or [self._bm25.document(snippet.contents) for snippet in snippets]
         named: list[dict[str, Any]] = [
             {DENSE: dense, SPARSE: self._sparse(sparse)}
-            for dense, sparse in zip(self._dense(vectors), terms, strict=True)
+            for dense, sparse in zip(self.dialect.rows(vectors), terms, strict=True)
         ]
         if self._manifest.tokens:
             zeros = np.zeros((1, self._manifest.tokens.dimension), np.float32)
             for point, rows in zip(named, tokens, strict=True):
-                point[TOKENS] = self._token_rows(rows if len(rows) else zeros)
-        return [self._point(snippet, point) for snippet, point in zip(snippets, named, strict=True)]
+                point[TOKENS] = self.dialect.token_rows(rows if len(rows) else zeros)
+        pairs = zip(snippets, named, strict=True)
+        return [self.dialect.point(point_id(snippet.id), point, payload(snippet)) for snippet, point in pairs]
 
 
 def _asked(known: dict[str, Stored], ids: Sequence[str]) -> dict[str, Stored]:

@@ -33,7 +33,7 @@ LARGEST = 2 << 30  # bytes of a list of ids
 NEAR = 1e-5  # to a length of 1
 
 
-class _Part(NamedTuple):
+class _Array(NamedTuple):
     """An array (rows, dimension) that is mapped into memory; its ids, sorted, and the row of each."""
 
     path: Path
@@ -50,21 +50,21 @@ class PublishedVectors:
     """
 
     def __init__(self, path: Path, progress: Progress) -> None:
-        arrays = sorted(path.glob(f"*{ARRAY}")) if path.is_dir() else [path]
-        self._parts, hashes = [], []
-        with progress("Reading vectors", len(arrays)) as advance:
-            for array in arrays:
+        paths = sorted(path.glob(f"*{ARRAY}")) if path.is_dir() else [path]
+        self._arrays, hashes = [], []
+        with progress("Reading vectors", len(paths)) as advance:
+            for array in paths:
                 listed = _list_of(array)
-                self._parts.append(_part(array, listed))
+                self._arrays.append(_array(array, listed))
                 hashes.append([sha256_of(array), sha256_of(listed)])
                 advance(1)
-        self.dimension = self._parts[0].vectors.shape[1]
-        for part in self._parts:
-            if part.vectors.shape[1] != self.dimension:
-                raise BadInputError(
-                    f"{part.path} has vectors of {part.vectors.shape[1]} numbers and {self._parts[0].path} of "
-                    f"{self.dimension}: name the arrays of one encoder"
-                )
+        first = self._arrays[0]
+        self.dimension = first.vectors.shape[1]
+        if other := next((array for array in self._arrays if array.vectors.shape[1] != self.dimension), None):
+            raise BadInputError(
+                f"{other.path} has vectors of {other.vectors.shape[1]} numbers and {first.path} of {self.dimension}: "
+                "name the arrays of one encoder"
+            )
         self.sha256 = sha256_of_json(hashes)
         self.joined = self.lacking = 0
 
@@ -73,19 +73,18 @@ class PublishedVectors:
 
         A part of a paper is found by its own id alone: a vector of the paper's PMID is of its title and abstract.
         """
-        names = [[one.id, *([str(one.pmid)] if one.pmid and not one.location else [])] for one in snippets]
-        places = self._places([name for either in names for name in either])
+        by_pmid = [str(snippet.pmid) if snippet.pmid and not snippet.location else "" for snippet in snippets]
+        rows = self._rows([*(snippet.id for snippet in snippets), *filter(None, by_pmid)])
         vectors, missing = np.zeros((len(snippets), self.dimension), np.float32), []
-        for position, either in enumerate(names):
-            place = next((places[name] for name in either if name in places), None)
-            if place is None:
+        for position, (snippet, pmid) in enumerate(zip(snippets, by_pmid, strict=True)):
+            row = rows.get(snippet.id) or rows.get(pmid)
+            if row is None:
                 missing.append(position)
                 continue
-            part, row = place
-            vectors[position] = part.vectors[row]
+            vectors[position] = row[0].vectors[row[1]]
             if not np.isfinite(vectors[position]).all():
                 raise BadInputError(
-                    f"{part.path}, row {row} ({either[0]!r}): a number is not finite: get the file again"
+                    f"{row[0].path}, row {row[1]} ({snippet.id!r}): a number is not finite: get the file again"
                 )
         self.joined += len(snippets) - len(missing)
         self.lacking += len(missing)
@@ -96,17 +95,17 @@ class PublishedVectors:
         """How many snippets have a vector, and how many have none and are encoded."""
         return {"published": self.joined, "encoded": self.lacking}
 
-    def _places(self, names: Sequence[str]) -> dict[str, tuple[_Part, int]]:
+    def _rows(self, names: Sequence[str]) -> dict[str, tuple[_Array, int]]:
         """Return the array and the row of each id; of an id that occurs twice the later row counts."""
-        places = {}
-        for part in self._parts:
-            ids = {name: name.encode() for name in names}
-            short = [name for name, id in ids.items() if 0 < len(id) <= part.ids.dtype.itemsize]
-            wanted = np.array([ids[name] for name in short], part.ids.dtype)
-            last = np.searchsorted(part.ids, wanted, side="right") - 1
-            for number in np.flatnonzero((last >= 0) & (part.ids[last] == wanted)):
-                places[short[number]] = part, int(part.rows[last[number]])
-        return places
+        rows = {}
+        encoded = {name: name.encode() for name in names}
+        for array in self._arrays:
+            fitting = [name for name, id in encoded.items() if 0 < len(id) <= array.ids.dtype.itemsize]
+            wanted = np.array([encoded[name] for name in fitting], array.ids.dtype)
+            last = np.searchsorted(array.ids, wanted, side="right") - 1
+            for number in np.flatnonzero((last >= 0) & (array.ids[last] == wanted)):
+                rows[fitting[number]] = array, int(array.rows[last[number]])
+        return rows
 
 
 class PublishedEncoding:
@@ -188,7 +187,7 @@ def _list_of(array: Path) -> Path:
     return lists[0]
 
 
-def _part(array: Path, listed: Path) -> _Part:
+def _array(array: Path, listed: Path) -> _Array:
     try:
         vectors = np.load(array, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
@@ -199,7 +198,7 @@ def _part(array: Path, listed: Path) -> _Part:
     if len(ids) != len(vectors):
         raise BadInputError(f"{array} has {len(vectors):,} rows and {listed.name} {len(ids):,} ids: get both again")
     order = np.argsort(ids, kind="stable")
-    return _Part(array, vectors, ids[order], order)
+    return _Array(array, vectors, ids[order], order)
 
 
 def _ids(path: Path) -> Iterator[str]:

@@ -1,14 +1,17 @@
-"""Reading an index: all of it, one document of it, and its facts."""
+"""Reading an index: all of it, one document of it, its facts, and an overview for those who ask it first."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from biorag.indexes.manifest import Manifest
-from biorag.indexes.progress import read_progress
+from biorag.indexes.records import read_progress
 from biorag.indexes.store import Store
+from biorag.references.reference import texts
 from biorag.types import FieldFilter, Index, IndexQuery, Snippet, Where, block_id
 from biorag.utils.files import disk_bytes
 from biorag.utils.progress import batched
@@ -17,6 +20,9 @@ FETCHED_AT_ONCE = 1000
 MOST_OF_PMID = 1000  # snippets of one paper that are listed
 PMID_DIGITS = 12  # at most
 MOST_FOLDERS = 32  # before a file's name
+OVERVIEWED = 4000  # snippets at most
+EXAMPLES, LONGEST_EXAMPLE = 3, 90  # questions, and characters of each
+MOST_TYPES = 12
 _OF_BLOCKS = ("document", "block", "blocks")
 
 
@@ -83,3 +89,34 @@ def index_facts(store: Store, manifest: Manifest, index: Index) -> dict[str, Any
         "bytes": disk_bytes(store.folder),
         "torn": sorted(read_progress(store.folder).torn),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What an index holds; all but the number of snippets and the day of the last change is computed from those read.
+
+    `questions` are titles that are questions, the shortest first; `years` the first and the last, None where no snippet
+    has one.
+    """
+
+    snippets: int
+    updated: str
+    questions: tuple[str, ...]
+    years: tuple[int, int] | None
+    types: tuple[str, ...]
+
+
+def overview(manifest: Manifest, index: Index) -> Overview:
+    """Return the overview of an open index, from its first `OVERVIEWED` snippets."""
+    snippets = list(islice(stored_snippets(index), OVERVIEWED))
+    years = [year for snippet in snippets if isinstance(year := snippet.metadata.get("year"), int)]
+    types = Counter(kind for snippet in snippets for kind in texts(snippet.metadata, "type"))
+    titles = {" ".join(snippet.title.split()) for snippet in snippets}
+    asking = (title for title in titles if title.endswith("?") and " " in title and len(title) <= LONGEST_EXAMPLE)
+    return Overview(
+        snippets=index.count(),
+        updated=manifest.updated[:10],
+        questions=tuple(sorted(asking, key=lambda title: (len(title), title))[:EXAMPLES]),
+        years=(min(years), max(years)) if years else None,
+        types=tuple(kind for kind, _ in types.most_common(MOST_TYPES)),
+    )

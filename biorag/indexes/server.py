@@ -12,46 +12,27 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-from qdrant_client import QdrantClient, models
+from qdrant_client import models
 from qdrant_client.http.exceptions import UnexpectedResponse
 
 from biorag.errors import MissingError, ServiceError
-from biorag.indexes.collection import (
-    ORDERING,
-    await_new_shards,
-    build_graph,
-    check_layout,
-    collection_facts,
-    create_collection,
-    index_payload,
-    is_loading,
-    make_payload_index,
-    read_remote_manifest,
-    require_whole,
-    wait_until_green,
-    write_remote_manifest,
-)
+from biorag.indexes.collection import ORDERING, Collection
 from biorag.indexes.connection import connect, fewer, needed_index, server_errors
-from biorag.indexes.manifest import Manifest, SourceRecord
+from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import (
-    ACORN_SELECTIVITY,
-    BOUNDS,
-    OVERSAMPLING,
     SCROLL,
     TEXT,
+    Dialect,
     PointIndex,
     StoredError,
-    field_of,
-    filter_of,
     parts,
-    payload,
     point_id,
     search_width,
     text_keys,
     upsert_parts,
 )
 from biorag.settings.settings import Settings
-from biorag.types import CONTAINS, EXISTS, FieldFilter, IndexQuery, Snippet, SparseText, Vectors
+from biorag.types import IndexQuery, Snippet, SparseText, Vectors
 from biorag.utils.http import asking_threads
 from biorag.utils.locks import DirectoryLock
 from biorag.utils.network import Server
@@ -62,43 +43,28 @@ LOOK = 0.25  # seconds between two looks at the shards: one for the reads of a q
 STREAMS = 4  # of uploads to a single shard
 MOST_STREAMS = 32
 MOST = 2**40  # snippets
+DIALECT = Dialect(
+    models=models,
+    range=models.Range,
+    has_id=lambda ids: models.HasIdCondition(has_id=list(map(str, ids))),
+    flag=bool,
+    rows=lambda vectors: vectors.tolist(),
+    # To six places, more than half precision keeps: as JSON they are half as long.
+    token_rows=lambda tokens: np.round(tokens.astype(np.float64), 6).tolist(),
+    # Not validated: with 30,000 numbers a snippet that took half the time, and the server validates them.
+    point=lambda id, vectors, payload: models.PointStruct.model_construct(id=str(id), vector=vectors, payload=payload),
+)
 
 
-class QdrantServer:
-    """The indexes on a Qdrant server, each with its manifest."""
+class ServerCollection(Collection):
+    """The collection of the configured index, on a server that is reached so, which can be opened."""
 
     def __init__(self, server: Server, settings: Settings) -> None:
-        self._client = connect(server)
-        self._settings = settings
-
-    def read_manifest(self, name: str) -> Manifest | None:
-        """Return the manifest of a collection; see `read_remote_manifest`."""
-        return read_remote_manifest(self._client, name)
-
-    def write_manifest(self, manifest: Manifest, brought: Sequence[SourceRecord], gone: Sequence[SourceRecord]) -> None:
-        """Keep the manifest in its collection's metadata; see `write_remote_manifest`."""
-        write_remote_manifest(self._client, manifest, brought, gone)
-
-    def remove(self, name: str) -> None:
-        """Remove a collection, if biorag made it; raises as `read_remote_manifest` does."""
-        if read_remote_manifest(self._client, name) is not None:
-            with server_errors():
-                self._client.delete_collection(name)
+        super().__init__(connect(server), settings.index.name, settings)
 
     def open(self, manifest: Manifest, writable: bool, lock: DirectoryLock | None) -> ServerIndex:
-        """Open a collection."""
-        return ServerIndex(self._client, manifest, writable, lock, self._settings)
-
-    def check_layout(self, name: str) -> None:
-        """Check that a collection is laid out as the settings ask; see `check_layout`."""
-        with server_errors():
-            params = self._client.get_collection(name).config.params
-            check_layout(params, self._settings.index, name)
-
-    def facts(self, name: str) -> dict[str, Any]:
-        """Return where a collection lies and how far its optimizer and its replicas are; see `collection_facts`."""
-        with server_errors():
-            return collection_facts(self._client, name)
+        """Open the index in it."""
+        return ServerIndex(self, manifest, writable, lock)
 
 
 class ServerIndex(PointIndex):
@@ -112,19 +78,14 @@ class ServerIndex(PointIndex):
     answer as it should, or a shard cannot be read.
     """
 
+    dialect = DIALECT
+
     def __init__(
-        self,
-        client: QdrantClient,
-        manifest: Manifest,
-        writable: bool = False,
-        lock: DirectoryLock | None = None,
-        settings: Settings | None = None,
+        self, collection: Collection, manifest: Manifest, writable: bool = False, lock: DirectoryLock | None = None
     ) -> None:
         super().__init__(manifest)
-        self._client = client
+        self._collection, self._client, self._name = collection, collection.client, collection.name
         self._lock = lock
-        self._settings = settings or Settings()
-        self._collection = manifest.name
         self._writable = writable
         self._acknowledgements = 1  # of a write
         self._most = MOST  # things in a request
@@ -132,41 +93,28 @@ class ServerIndex(PointIndex):
         try:
             with server_errors():
                 if writable:
-                    self._prepare()
-                elif not client.collection_exists(self._collection):
-                    raise MissingError(
-                        f"collection {self._collection!r} is not on the server: run 'biorag index' first"
-                    )
-            sharding = require_whole(client, self._collection)
+                    self._acknowledgements = collection.prepare(manifest)
+                elif not self._client.collection_exists(self._name):
+                    raise MissingError(f"collection {self._name!r} is not on the server: run 'biorag index' first")
+            sharding = collection.require_whole()
             self._distributed, self._looked = sharding.distributed, time.monotonic()
             self._streams = min(len(sharding.shards), MOST_STREAMS) if len(sharding.shards) > 1 else STREAMS
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self) -> None:
-        """Make the collection if there is none, and the payload indexes that one that is being loaded lacks."""
-        layout = self._settings.index
-        if not self._client.collection_exists(self._collection):
-            create_collection(self._client, self._manifest, layout)
-            await_new_shards(self._client, self._collection, layout.replicas)
-        info = self._client.get_collection(self._collection)
-        self._acknowledgements = info.config.params.write_consistency_factor or 1
-        if is_loading(info):
-            index_payload(self._client, self._collection, info.payload_schema)
-
     @contextmanager
     def _reading(self) -> Iterator[None]:
         with server_errors():
             yield
         if self._distributed and time.monotonic() - self._looked > LOOK:
-            require_whole(self._client, self._collection)
+            self._collection.require_whole()
             self._looked = time.monotonic()
 
     def count(self) -> int:
         """Return the number of snippets."""
         with self._reading():
-            count = self._client.count(self._collection, exact=True).count
+            count = self._client.count(self._name, exact=True).count
             if not 0 <= count < MOST:
                 raise StoredError(f"a count of {count} snippets")
             return count
@@ -187,7 +135,7 @@ class ServerIndex(PointIndex):
         made: set[str] = set()
         while True:
             try:
-                return self._client.query_batch_points(self._collection, requests)
+                return self._client.query_batch_points(self._name, requests)
             except UnexpectedResponse as error:
                 needed = needed_index(error)
                 if needed is None or needed[0] in made:
@@ -198,7 +146,7 @@ class ServerIndex(PointIndex):
     def _require_text_index(self, key: str) -> None:
         """Make the index of a text unless there is one: without it some servers compare phrases otherwise."""
         if self._indexed is None:
-            schema = self._client.get_collection(self._collection).payload_schema
+            schema = self._collection.info().payload_schema
             self._indexed = {name for name, index in schema.items() if index.data_type == TEXT}
         if key not in self._indexed:
             self._make_payload_index(key, TEXT)
@@ -208,7 +156,7 @@ class ServerIndex(PointIndex):
         """Make an index of the payload, and say how long it took; raises `ServiceError` if the key may not."""
         started = time.perf_counter()
         try:
-            make_payload_index(self._client, self._collection, key, kind)
+            self._collection.index_payload(key, kind)
         except UnexpectedResponse as error:
             if error.status_code != HTTPStatus.FORBIDDEN:
                 raise
@@ -234,7 +182,7 @@ class ServerIndex(PointIndex):
         compares = self._writable and fields == ["id", "digest"]
         ask = partial(
             self._client.retrieve,
-            self._collection,
+            self._name,
             with_payload=fields if isinstance(fields, bool) else list(fields),
             with_vectors=list(vectors) if vectors else False,
             consistency=self._acknowledgements if compares else None,
@@ -242,9 +190,7 @@ class ServerIndex(PointIndex):
         return self._in_parts(_point_ids(ids), lambda part: ask(ids=list(part)))
 
     def _page(self, offset: Any) -> tuple[Sequence[Any], Any]:
-        return self._client.scroll(
-            self._collection, limit=SCROLL, offset=offset, with_payload=["id"], with_vectors=False
-        )
+        return self._client.scroll(self._name, limit=SCROLL, offset=offset, with_payload=["id"], with_vectors=False)
 
     def upsert(
         self,
@@ -266,7 +212,7 @@ class ServerIndex(PointIndex):
             list(pool.map(send, slices))
 
     def _put(self, points: Sequence[Any]) -> Sequence[Any]:
-        self._client.upsert(self._collection, list(points), wait=True, ordering=ORDERING)
+        self._client.upsert(self._name, list(points), wait=True, ordering=ORDERING)
         return ()
 
     def _in_parts(self, things: Sequence[Any], ask: Callable[[Sequence[Any]], Sequence[Any]]) -> Sequence[Any]:
@@ -285,44 +231,18 @@ class ServerIndex(PointIndex):
             things = things[most:]
         return answers
 
-    def _dense(self, vectors: Vectors) -> Sequence[Any]:
-        rows: list[list[float]] = vectors.tolist()
-        return rows
-
-    def _token_rows(self, tokens: Vectors) -> Sequence[Any]:
-        """Return token vectors to six places, more than half precision keeps: as JSON they are half as long."""
-        rows: list[list[float]] = np.round(tokens.astype(np.float64), 6).tolist()
-        return rows
-
-    def _sparse(self, terms: SparseText) -> models.SparseVector:
-        return models.SparseVector(indices=terms.indices, values=terms.values)
-
-    def _point(self, snippet: Snippet, vectors: dict[str, Any]) -> models.PointStruct:
-        # Not validated: with 30,000 numbers a snippet that took half the time, and the server validates them.
-        return models.PointStruct.model_construct(
-            id=str(point_id(snippet.id)), vector=vectors, payload=payload(snippet)
-        )
-
     def delete(self, ids: Sequence[str]) -> None:
         """Remove snippets; acknowledged by the server when it returns."""
         with server_errors():
             selector = models.PointIdsList(points=_point_ids(ids))
-            self._client.delete(self._collection, selector, wait=True, ordering=ORDERING)
+            self._client.delete(self._name, selector, wait=True, ordering=ORDERING)
 
     def deleted_share(self) -> None:
         """Tell nothing: a server vacuums on its own, and does not say what is left."""
 
     def optimize(self) -> None:
-        """Build the graph of a collection that was loaded without one, and wait until it is built.
-
-        A server optimizes on its own what is changed in a finished collection; that is not waited for.
-        """
-        with server_errors():
-            loading = is_loading(self._client.get_collection(self._collection))
-            if loading:
-                build_graph(self._client, self._collection)
-        if loading or not self._manifest.complete:
-            wait_until_green(self._client, self._collection, self._settings.services.optimizing_timeout)
+        """Build the graph of a collection that was loaded without one, and wait until it is built."""
+        self._collection.build_graph(self._manifest.complete)
 
     def seal(self) -> None:
         """End the writing; a server looks after its own files."""
@@ -337,44 +257,12 @@ class ServerIndex(PointIndex):
     def _size(self) -> int:
         return self.count()
 
-    def _request(self, probe: IndexQuery) -> models.QueryRequest:
-        quantization = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
-        acorn = models.AcornSearchParams(enable=True, max_selectivity=ACORN_SELECTIVITY)
-        return models.QueryRequest(
-            query=self._sparse(self._bm25.query(probe.query)) if isinstance(probe.query, str) else probe.query.tolist(),
-            using=field_of(probe),
-            limit=probe.limit,
-            filter=_filter(probe),
-            params=models.SearchParams(
-                hnsw_ef=search_width(self._size, probe.limit),
-                exact=probe.exact or probe.among is not None,
-                quantization=quantization if self._manifest.quantized else None,
-                acorn=acorn if probe.where else None,
-            ),
-            with_payload=["id"],
-        )
+    def _width(self, limit: int) -> int:
+        return search_width(self._size, limit)
+
+    def _query(self, query: Any, using: str, **options: Any) -> models.QueryRequest:
+        return models.QueryRequest(query=query, using=using, **options)
 
 
 def _point_ids(ids: Sequence[str]) -> list[int | str | UUID]:
     return [str(point_id(id)) for id in ids]
-
-
-def _filter(probe: IndexQuery) -> models.Filter | None:
-    """Return the filter of a probe; None if it has no condition."""
-    among = [] if probe.among is None else [models.HasIdCondition(has_id=_point_ids(sorted(probe.among)))]
-    return filter_of(probe.where, models.Filter, _condition, among)
-
-
-def _condition(condition: FieldFilter) -> models.FieldCondition:
-    key, value = condition.field, condition.value
-    if condition.op == EXISTS:
-        return models.FieldCondition(key=key, values_count=models.ValuesCount(gte=1))
-    if condition.op == CONTAINS:
-        return models.FieldCondition(key=key, match=models.MatchPhrase(phrase=str(value)))
-    if isinstance(value, tuple):
-        return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))
-    if condition.op in BOUNDS:
-        return models.FieldCondition(key=key, range=models.Range(**{BOUNDS[condition.op]: float(value)}))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return models.FieldCondition(key=key, range=models.Range(gte=value, lte=value))
-    return models.FieldCondition(key=key, match=models.MatchValue(value=value))

@@ -23,9 +23,9 @@ from typing import Annotated, BinaryIO, cast
 from pydantic import Field
 
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError
-from biorag.indexes.checksums import CHECKSUMS, ENGINE, check_files, is_of_shard, shard_files
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
-from biorag.indexes.source_ledger import HOLDINGS, read_ledger
+from biorag.indexes.records import HOLDINGS, read_ledger
+from biorag.indexes.shard_files import CHECKSUMS, ENGINE, check_files, is_of_shard, shard_files
 from biorag.indexes.store import Store
 from biorag.registries import STORES
 from biorag.settings.settings import Settings
@@ -46,6 +46,7 @@ from biorag.utils.parsing import parsed
 from biorag.utils.versions import installed_versions
 
 CONTENTS = "snapshot.json"
+RECORDS = (MANIFEST, CHECKSUMS, HOLDINGS)  # beside the shard; older snapshots lack the last
 GZIP_WINDOW = zlib.MAX_WBITS | 16  # of zlib, for gzip's header
 FORMAT = 2
 READ = (1, FORMAT)  # of format 1 without the record of which documents came from which file
@@ -100,13 +101,13 @@ def save(store: Store, file: Path, on_progress: OnProgress, force: bool = False)
     check_replaceable(file, "snapshot", is_snapshot, force=force)
     with DirectoryLock(store.folder, exclusive=False):
         manifest = _complete(store)
-        parts = {}
-        held = [path for path in [store.folder / HOLDINGS] if path.is_file()]
-        for path in (store.folder / MANIFEST, store.folder / CHECKSUMS, *held, *shard_files(store.folder)):
-            parts[str(path.relative_to(store.folder))] = SnapshotFile(path.stat().st_size, sha256_of(path))
+        files = {}
+        records = [path for name in RECORDS if (path := store.folder / name).is_file()]
+        for path in (*records, *shard_files(store.folder)):
+            files[str(path.relative_to(store.folder))] = SnapshotFile(path.stat().st_size, sha256_of(path))
             on_progress(1)
-        _write(store.folder, file, Contents(FORMAT, manifest.name, parts), on_progress)
-    return Saved(manifest.name, manifest.snippets, len(parts), file.stat().st_size, str(file))
+        _write(store.folder, file, Contents(FORMAT, manifest.name, files), on_progress)
+    return Saved(manifest.name, manifest.snippets, len(files), file.stat().st_size, str(file))
 
 
 def _complete(store: Store) -> Manifest:
@@ -144,9 +145,9 @@ def _write(folder: Path, file: Path, contents: Contents, on_progress: OnProgress
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.GNU_FORMAT) as archive,
     ):
         _add(archive, CONTENTS, BytesIO(listed), len(listed))
-        for name, part in contents.files.items():
+        for name, listed_file in contents.files.items():
             with (folder / name).open("rb") as source:
-                _add(archive, name, source, part.bytes)
+                _add(archive, name, source, listed_file.bytes)
             on_progress(1)
 
 
@@ -170,7 +171,7 @@ def load(settings: Settings, name: str | None, file: Path, on_progress: OnProgre
     with gzip.open(file) as packed, _damage_named(file):
         members = _members(packed)
         contents = _contents(next(members, None), packed)
-        unpacked = sum(part.bytes for part in contents.files.values())
+        unpacked = sum(file.bytes for file in contents.files.values())
         if unpacked > DENSEST * file.stat().st_size:
             raise _DamagedError(f"it lists {unpacked:,} bytes, more than it can hold")
         settings = settings.replace(name=name or contents.name)
@@ -256,7 +257,7 @@ def _contents(first: tuple[str, int] | None, packed: gzip.GzipFile) -> Contents:
         raise _DamagedError(f"it is of format {contents.format}, this biorag reads {READ[0]} to {READ[-1]}")
     folders = {str(folder) for name in contents.files for folder in PurePosixPath(name).parents}
     for name in contents.files:
-        if (name not in (MANIFEST, CHECKSUMS, HOLDINGS) and not is_of_shard(name)) or name in folders:
+        if (name not in RECORDS and not is_of_shard(name)) or name in folders:
             raise _DamagedError(f"{name!r} is not a file of an index")
     return contents
 
@@ -265,14 +266,14 @@ def _unpack(
     folder: Path,
     members: Iterator[tuple[str, int]],
     packed: gzip.GzipFile,
-    parts: Mapping[str, SnapshotFile],
+    files: Mapping[str, SnapshotFile],
     on_progress: OnProgress,
 ) -> None:
     """Write the listed files durably, each once and as its hash says, with holes for zeros."""
-    missing = dict(parts)
+    missing = dict(files)
     for name, size in members:
-        part = missing.pop(name, None)
-        if part is None or part.bytes != size:
+        listed = missing.pop(name, None)
+        if listed is None or listed.bytes != size:
             raise _DamagedError(f"{name!r} is not as it is listed")
         digest = hashlib.sha256()
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -281,7 +282,7 @@ def _unpack(
             stream.truncate(size)
             stream.flush()
             os.fsync(stream.fileno())
-        if digest.hexdigest() != part.sha256:
+        if digest.hexdigest() != listed.sha256:
             raise _DamagedError(f"{name!r} has another SHA-256 than is listed")
         on_progress(1)
     if missing:

@@ -30,7 +30,7 @@ from biorag.utils.locks import DirectoryLock
 from biorag.utils.versions import installed_versions
 
 if TYPE_CHECKING:
-    from biorag.indexes.server import QdrantServer
+    from biorag.indexes.server import ServerCollection
 
 
 logger = logging.getLogger(__name__)
@@ -63,21 +63,21 @@ class Store:
         if local and url and local.store.get("url") != url:
             return self._followed(local, configured)
         store = local.store if local and not url else configured
-        server = self.server(store)
-        if server is None:
+        collection = self.collection(store)
+        if collection is None:
             return local
-        remote = server.read_manifest(self.settings.index.name)
+        remote = collection.manifest()
         return replace(remote, store=store) if remote else None
 
     def _followed(self, local: Manifest, configured: Mapping[str, str]) -> Manifest:
         """Return the manifest of an index that lies at another address now; the local one is kept for it."""
         was, url, name = local.store.get("url"), configured["url"], self.settings.index.name
-        server = self.server(configured) if was else None
-        remote = server.read_manifest(name) if server else None
+        collection = self.collection(configured) if was else None
+        remote = collection.manifest() if collection else None
         if remote is None or remote.identity != local.identity:
-            found = f", where there is {'another' if remote else 'no such'} index" if was else ""
+            there = f", where there is {'another' if remote else 'no such'} index" if was else ""
             raise MismatchError(
-                f"index {name!r} lies in {was or 'the embedded store'}, not at {url}{found}: choose another --name"
+                f"index {name!r} lies in {was or 'the embedded store'}, not at {url}{there}: choose another --name"
             )
         logger.info("index %r is followed from %s to %s", name, was, url)
         followed = replace(remote, store=configured)
@@ -132,8 +132,8 @@ class Store:
 
     def open(self, manifest: Manifest, writable: bool = False) -> Index:
         """Open the index of a manifest; what is raised is the store's, as in `EdgeIndex`."""
-        if server := self.server(manifest.store):
-            return server.open(manifest, writable, DirectoryLock(self.folder, exclusive=True) if writable else None)
+        if collection := self.collection(manifest.store):
+            return collection.open(manifest, writable, DirectoryLock(self.folder, exclusive=True) if writable else None)
         if writable:
             make_folder(self.folder)
             require_room(self.folder, 0)
@@ -144,8 +144,8 @@ class Store:
 
     def save(self, manifest: Manifest, brought: Sequence[SourceRecord] = (), gone: Sequence[SourceRecord] = ()) -> None:
         """Write the manifest, atomically; for an index on a server there too, with the sources brought and gone."""
-        if server := self.server(manifest.store):
-            server.write_manifest(manifest, brought, gone)
+        if collection := self.collection(manifest.store):
+            collection.save(manifest, brought, gone)
         write_json(self.folder / MANIFEST, manifest.to_json())
 
     def check_layout(self, manifest: Manifest | None) -> None:
@@ -156,8 +156,8 @@ class Store:
         """
         store = manifest.store if manifest else self._configured()
         if STORES[store["kind"]].server:
-            if manifest and (server := self.server(store)):
-                server.check_layout(manifest.name)
+            if manifest and (collection := self.collection(store)):
+                collection.check_layout()
             return
         index = self.settings.index
         for option, asked in (("shards", index.shards), ("replicas", index.replicas), ("on-disk", index.on_disk)):
@@ -181,13 +181,14 @@ class Store:
             raise UsageError(f"store={kind.name} is on a server: give its URL with --{kind.server}")
         return {"kind": kind.name, "url": urls[kind.name]} if kind.server else {"kind": kind.name}
 
-    def server(self, store: Mapping[str, str]) -> QdrantServer | None:
-        """Return the server that holds an index; None for an embedded one."""
+    def collection(self, store: Mapping[str, str]) -> ServerCollection | None:
+        """Return the collection that holds an index on a server; None for an embedded one."""
         kind = STORES[store["kind"]]
         if not kind.server:
             return None
-        server: QdrantServer = kind.load()(self.settings.services.server(store["url"], kind.server), self.settings)
-        return server
+        server = self.settings.services.server(store["url"], kind.server)
+        collection: ServerCollection = kind.load()(server, self.settings)
+        return collection
 
 
 def open_embedded(folder: Path, manifest: Manifest, writable: bool = False) -> Index:
@@ -245,17 +246,19 @@ def check_encoder(manifest: Manifest, sha256: str, name: str, configuration: Map
     """
     made = manifest.encoder
     if made.sha256 != sha256:
-        named = "its weights have changed, so leave the setting revision" if made.id == name else "leave --encoder"
-        raise MismatchError(
-            f"index {manifest.name!r} was made with encoder {made.id!r} ({made.sha256[:12]}), "
-            f"not {name!r} ({sha256[:12]}): {named} out, or index under another --name"
+        differing = f"not {name!r} ({sha256[:12]})"
+        advice = (
+            "its weights have changed, so leave the setting revision out" if made.id == name else "leave --encoder out"
         )
-    changed = sorted(part for part in made.configuration if made.configuration[part] != configuration.get(part))
-    if changed:
-        raise MismatchError(
-            f"index {manifest.name!r} was made with encoder {made.id!r}, and {name!r} has its weights but another "
-            f"{', '.join(changed)}: name the encoder as it was with --encoder, or index under another --name"
-        )
+    elif changed := sorted(part for part in made.configuration if made.configuration[part] != configuration.get(part)):
+        differing = f"and {name!r} has its weights but another {', '.join(changed)}"
+        advice = "name the encoder as it was with --encoder"
+    else:
+        return
+    raise MismatchError(
+        f"index {manifest.name!r} was made with encoder {made.id!r} ({made.sha256[:12]}), {differing}: {advice}, or "
+        "index under another --name"
+    )
 
 
 def check_settings(manifest: Manifest, settings: Settings) -> None:
@@ -264,29 +267,26 @@ def check_settings(manifest: Manifest, settings: Settings) -> None:
     Raises `MismatchError` if the store, the similarity, BM25's terms or the blocks differ, or int8 copies are asked of
     an index that has none.
     """
-    index, blocks = settings.index, manifest.blocks
-    made = f"--block-tokens {blocks.tokens} --block-overlap {blocks.overlap}" if blocks else "whole snippets"
-    asked_blocks = (index.block_tokens or index.block_overlap is not None) and blocks_of(settings, None) != blocks
-    differing = [
-        (
-            index.store and index.store != manifest.store["kind"],
-            f"in the store {manifest.store['kind']}, not {index.store}",
-            "the setting store",
-        ),
-        (index.quantize and not manifest.quantized, "without --quantize", "--quantize"),
-        (
-            index.similarity and index.similarity != manifest.similarity,
+    index, blocks, store = settings.index, manifest.blocks, manifest.store["kind"]
+    split = f"--block-tokens {blocks.tokens} --block-overlap {blocks.overlap}" if blocks else "whole snippets"
+    asks_blocks = bool(index.block_tokens) or index.block_overlap is not None
+    fixed = {  # by option: whether another is asked for, and how the index was made
+        "the setting store": (index.store not in (None, store), f"in the store {store}, not {index.store}"),
+        "--quantize": (index.quantize and not manifest.quantized, "without --quantize"),
+        "--similarity": (
+            index.similarity not in (None, manifest.similarity),
             f"for {manifest.similarity} similarity, not {index.similarity}",
-            "--similarity",
         ),
-        (
-            index.bm25_terms and index.bm25_terms != manifest.bm25.terms,
+        "--bm25-terms": (
+            index.bm25_terms not in (None, manifest.bm25.terms),
             f"with BM25 over {manifest.bm25.terms}, not {index.bm25_terms}",
-            "--bm25-terms",
         ),
-        (asked_blocks, f"with {made}", "--block-tokens and --block-overlap"),
-    ]
-    for differs, how, option in differing:
+        "--block-tokens and --block-overlap": (
+            asks_blocks and blocks_of(settings, None) != blocks,
+            f"with {split}",
+        ),
+    }
+    for option, (differs, how) in fixed.items():
         if differs:
             raise MismatchError(
                 f"index {manifest.name!r} was made {how}: leave {option} out, or index under another --name"

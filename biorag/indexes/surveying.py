@@ -1,4 +1,4 @@
-"""A first pass over a corpus: its faults, its statistics, and which changes supersede others."""
+"""A first pass over a corpus: its faults, its statistics, which changes supersede others, and what its files lost."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import hashlib
 import heapq
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.readers import read_changes
 from biorag.corpus.rejects import RejectsFile
-from biorag.corpus.sources import Source, reader_of
+from biorag.corpus.sources import FoundFiles, Source, reader_of
 from biorag.errors import BadInputError
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.manifest import SourceRecord
-from biorag.indexes.updating import revision
+from biorag.indexes.records import SourceLedger, is_held, key_of
+from biorag.indexes.updating import PendingChange, revision
 from biorag.types import Change, Deletion, OnProgress, Snippet
+from biorag.utils.progress import reported
 
 SAMPLE = 256  # snippets of a survey's sample
 
@@ -63,18 +66,19 @@ class Survey:
     def read(self, ids: Iterable[str]) -> set[str]:
         """Return those of these ids of which the corpus holds a change."""
         hashes = {hash64(id): id for id in ids}
-        found = np.intersect1d(np.fromiter(hashes, np.uint64, len(hashes)), self.ids)
-        return {hashes[number] for number in found.tolist()}
+        common = np.intersect1d(np.fromiter(hashes, np.uint64, len(hashes)), self.ids)
+        return {hashes[number] for number in common.tolist()}
 
 
 @dataclass(slots=True)
-class Tally:
+class CorpusTally:
     """The sums of a survey: per change the hash of its id, and its number (32 bits) before the hash of its text.
 
     `sample` are the blocks with the largest hashes of their ids, each with the hash and its number among the blocks: a
     draw of equal chances that a second run repeats.
     """
 
+    split: Splitter
     length_of: LengthCounter
     ids: array[int] = field(default_factory=lambda: array("Q"))
     texts: array[int] = field(default_factory=lambda: array("Q"))
@@ -84,7 +88,7 @@ class Tally:
     tokens: int = 0
     sample: list[tuple[int, int, Snippet]] = field(default_factory=list)
 
-    def add(self, change: Change, split: Splitter) -> None:
+    def add(self, change: Change) -> None:
         """Count one change."""
         self.ids.append(hash64(change.id))
         if isinstance(change, Deletion):
@@ -93,14 +97,24 @@ class Tally:
             return
         self.texts.append(_number(change) << 32 | hash64(change.digest) >> 32)
         self.snippets += 1
-        for block in split(change):
+        for block in self.split(change):
             self.blocks += 1
             self.tokens += self.length_of(block.contents)
-            candidate = hash64(block.id), self.blocks, block
-            if len(self.sample) < SAMPLE:
-                heapq.heappush(self.sample, candidate)
-            else:
-                heapq.heappushpop(self.sample, candidate)
+            heapq.heappush(self.sample, (hash64(block.id), self.blocks, block))
+            if len(self.sample) > SAMPLE:
+                heapq.heappop(self.sample)
+
+    def counted(self, record: SourceRecord, changes: Iterable[Change], rejects: RejectsFile | None) -> SourceRecord:
+        """Count all changes of a source; return its record with their numbers."""
+        snippets, deletions, rejected = self.snippets, self.deletions, rejects.count if rejects else 0
+        for change in changes:
+            self.add(change)
+        return replace(
+            record,
+            snippets=self.snippets - snippets,
+            deletions=self.deletions - deletions,
+            rejected=rejects.count - rejected if rejects else 0,
+        )
 
 
 def survey(
@@ -120,9 +134,20 @@ def survey(
 
     Raises `BadInputError` at the first bad line, or if the corpus holds no snippet.
     """
-    tally = Tally(length_of=length_of or LengthCounter())
+    tally, before = CorpusTally(split, length_of or LengthCounter()), {record.sha256: record for record in taken}
+    records: list[SourceRecord] = []
+    skipped: dict[Source, SourceRecord] = {}
     with rejects.written([source.path for source in sources]) if rejects else nullcontext():
-        records, skipped = _read(sources, rejects, on_progress, split, taken, is_unchanged, tally)
+        for source in sources:
+            record = SourceRecord(source.name, source.sha256(), source.bytes, 0)
+            known = before.get(record.sha256)
+            if known and ((is_unchanged and is_unchanged(source, record.sha256)) or reader_of(source).incremental):
+                skipped[source] = known
+                # Its faults are reported again.
+                deque(read_changes(source, rejects, split.check) if known.rejected else (), maxlen=0)
+            else:
+                changes = reported(read_changes(source, rejects, split.check), on_progress)
+                records.append(tally.counted(record, changes, rejects))
     if not (tally.ids or skipped) or not (tally.snippets or taken):
         raise BadInputError(f"the corpus {', '.join(source.name for source in sources)} holds no snippet")
     texts = np.frombuffer(tally.texts, np.uint64)
@@ -145,37 +170,6 @@ def survey(
     )
 
 
-def _read(
-    sources: Sequence[Source],
-    rejects: RejectsFile | None,
-    on_progress: OnProgress,
-    split: Splitter,
-    taken: Sequence[SourceRecord],
-    is_unchanged: Callable[[Source, str], bool] | None,
-    tally: Tally,
-) -> tuple[list[SourceRecord], dict[Source, SourceRecord]]:
-    """Add up all sources; return their records, and those of the sources that were taken in before."""
-    before = {record.sha256: record for record in taken}
-    records: list[SourceRecord] = []
-    skipped: dict[Source, SourceRecord] = {}
-    for source in sources:
-        record = SourceRecord(source.name, source.sha256(), source.bytes, 0)
-        known = before.get(record.sha256)
-        if known and ((is_unchanged and is_unchanged(source, record.sha256)) or reader_of(source).incremental):
-            skipped[source] = known
-            # Its faults are reported again.
-            deque(read_changes(source, rejects, split.check) if known.rejected else (), maxlen=0)
-            continue
-        earlier = tally.snippets, tally.deletions, rejects.count if rejects else 0
-        for change in read_changes(source, rejects, split.check):
-            tally.add(change, split)
-            on_progress(1)
-        counts = tally.snippets, tally.deletions, rejects.count if rejects else 0
-        snippets, deletions, rejected = (now - then for now, then in zip(counts, earlier, strict=True))
-        records.append(replace(record, snippets=snippets, deletions=deletions, rejected=rejected))
-    return records, skipped
-
-
 def _number(snippet: Snippet) -> int:
     """Return 32 bits that order the snippets of one id: version, then the date of revision."""
     version, revised = revision(snippet)
@@ -191,7 +185,7 @@ def repeated(ids: np.ndarray, texts: np.ndarray) -> tuple[frozenset[int], frozen
     """Return the superseded, conflicting and revived positions of a survey.
 
     Of the changes of one id since its last deletion the one with the highest number wins, the last of equals; where
-    there is none since, the deletion does. `ids` and `texts` are of each change, as `Tally` has them.
+    there is none since, the deletion does. `ids` and `texts` are of each change, as `CorpusTally` has them.
     """
     order = np.argsort(ids, kind="stable")
     starts = np.flatnonzero(np.r_[True, ids[order][1:] != ids[order][:-1]])
@@ -212,3 +206,80 @@ def repeated(ids: np.ndarray, texts: np.ndarray) -> tuple[frozenset[int], frozen
             others = (index for index, number in enumerate(numbers) if number == UNDATED)
             conflicts.update(positions[index] for index in others if words[index] != words[winner])
     return frozenset(superseded), frozenset(conflicts), frozenset(revived)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSync:
+    """What an index loses as files and folders are read again.
+
+    `gone` are the documents that no file holds any more, each with the file that held it; `left_out` the files that are
+    no longer there. `read` takes the ids of the documents of the files that are read; those of `twins` have the content
+    of a file whose documents are these, which was renamed, moved or copied. `is_shared`: a file that was not
+    read again shares documents with others, and which one counts depends on their order.
+    """
+
+    ledger: SourceLedger
+    gone: Mapping[str, str]
+    left_out: Sequence[str]
+    hashes: Mapping[Source, str]
+    read: Mapping[Source, list[str]]
+    twins: Mapping[Source, Sequence[str]]
+    is_shared: bool
+    lacking: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, ledger: SourceLedger, files: FoundFiles, survey: Survey, keep_missing: bool = False) -> FileSync:
+        """Compare a surveyed corpus with what its files held before; `keep_missing`: nothing is lost."""
+        hashes = {record.name: record.sha256 for record in survey.sources}
+        new = [source for source in files.sources if source not in survey.skipped and is_held(source)]
+        contents = {source: hashes[source.name] for source in new}
+        missing = [*ledger.left_out(files.sources, files.folders), *ledger.moved(files.sources, contents.values())]
+        left_out = [] if keep_missing else list(dict.fromkeys(missing))
+        changed = {*map(key_of, new), *left_out}
+        before = ledger.documents_of(changed)
+        others = ledger.documents_of(ledger.files.keys() - changed)
+        skipped = ledger.documents_of(map(key_of, survey.skipped))
+        present = survey.read(before) | others.keys()
+        gone = {} if keep_missing else {document: file for document, file in before.items() if document not in present}
+        is_shared = bool(survey.read(skipped)) or not before.keys().isdisjoint(skipped)
+        known = {held.sha256: held.documents for held in ledger.files.values() if held.sha256}
+        twins = {source: known[sha256] for source, sha256 in contents.items() if sha256 in known}
+        return cls(ledger, gone, left_out, contents, {source: [] for source in new}, twins, is_shared)
+
+    def note(self, source: Source, change: Change) -> str:
+        """Note a document that is read from a file; return one whose text it may have: of its twin, else itself."""
+        if source not in self.read:
+            return ""
+        documents, twins = self.read[source], self.twins.get(source, ())
+        if not documents and isinstance(change, Snippet) and reader_of(source).paper:
+            lacks = not (change.metadata.get("authors") and change.metadata.get("year"))
+            self.lacking.extend([source.label] * lacks)
+        documents.append(change.id)
+        return twins[len(documents) - 1] if len(documents) <= len(twins) else change.id
+
+    @property
+    def moved(self) -> list[str]:
+        """The files that were renamed or moved."""
+        contents = set(self.hashes.values())
+        return [key for key in self.left_out if self.ledger.files[key].sha256 in contents]
+
+    @property
+    def renamed(self) -> int:
+        """How many documents of these files go."""
+        moved = set(self.moved)
+        return sum(file in moved for file in self.gone.values())
+
+    def removals(self) -> Iterator[PendingChange]:
+        """Yield the removals of what is gone."""
+        for document, file in self.gone.items():
+            yield PendingChange(Deletion(document), revived=True, source=file)
+
+    def replaces(self, record: SourceRecord) -> bool:
+        """Return whether a record is of a file as it was before, or that is no longer there."""
+        changed = {*map(key_of, self.read), *self.left_out}
+        return not changed.isdisjoint(self.ledger.files) and str(Path(record.name).resolve()) in changed
+
+    def after(self) -> SourceLedger:
+        """Return the ledger once all was read and written."""
+        read = {source: (self.hashes[source], documents) for source, documents in self.read.items()}
+        return self.ledger.taken(read, self.left_out)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from biorag.indexes.fields import kinds_of
-from biorag.indexes.progress import IndexingProgress
+from biorag.indexes.records import IndexingProgress
 from biorag.types import Change, Deletion, Encoded, Index, Snippet, Vectors, block_id
 
 EncodeSnippets = Callable[[Sequence[Snippet]], Encoded]
@@ -57,20 +58,55 @@ class PendingChange(NamedTuple):
     like: str = ""
 
 
-class _Batch(NamedTuple):
-    """The changes of a batch, and its vectors once they are encoded.
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A change of a document: the blocks that it is to have, and what the index `held` as its first block, or whole.
 
-    `changed` are the winners that the index holds differently, `wanted` the blocks of each document, `firsts` the
-    first blocks that the index holds of the changed ones, `documents` those that are not older than the index's. The
-    snippets of `todo` are written; a kill in the middle can tear the documents of `torn`. `known` are vectors of those
-    that need not be encoded.
+    `differs`: whether the index holds it otherwise; of other documents nothing is looked up.
     """
 
-    winners: Sequence[PendingChange]
-    changed: Sequence[PendingChange]
-    wanted: Mapping[str, Sequence[Snippet]]
-    firsts: Mapping[str, Sequence[Snippet]]
-    documents: AbstractSet[str]
+    pending: PendingChange
+    blocks: Sequence[Snippet]
+    held: Sequence[Snippet]
+    differs: bool
+
+    @property
+    def id(self) -> str:
+        """The document's id."""
+        return self.pending.change.id
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the document goes."""
+        return isinstance(self.pending.change, Deletion)
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the record is older than the one that the index holds."""
+        change = self.pending.change
+        if isinstance(change, Deletion) or self.pending.revived or revision(change) == (0, ""):
+            return False
+        return any(revision(snippet) > revision(change) for snippet in self.held)
+
+    @property
+    def can_tear(self) -> bool:
+        """Whether a kill in the middle of the change can leave something that is neither the old nor the new.
+
+        The engine overwrites a point part by part, while one that is new or deleted is there or not.
+        """
+        if self.is_deleted:
+            return any(first.id != first.document for first in self.held)
+        return bool(self.held) or len(self.blocks) > 1
+
+
+class _Batch(NamedTuple):
+    """The documents of a batch, those of them that change, the blocks `todo`, and their vectors once encoded.
+
+    A kill in the middle can tear the documents of `torn`. `known` are vectors of blocks that need not be encoded.
+    """
+
+    documents: Sequence[_Document]
+    changed: Sequence[_Document]
     todo: Sequence[Snippet]
     torn: Mapping[str, str]
     known: Mapping[str, SnippetVectors]
@@ -149,48 +185,44 @@ class Updater:
 
     def _prepare(self, batch: Sequence[PendingChange]) -> _Batch:
         """Compare a batch with the index. No batch before it changes what is read: a document is in one alone."""
-        wanted = {
-            winner.change.id: [] if isinstance(winner.change, Deletion) else self._split(winner.change)
-            for winner in batch
+        blocks = {
+            pending.change.id: [] if isinstance(pending.change, Deletion) else self._split(pending.change)
+            for pending in batch
         }
-        self.fields = kinds_of(chain.from_iterable(wanted.values()), self.fields)
-        ids = [
-            id for document, blocks in wanted.items() for id in (*self._first_ids(document), *(b.id for b in blocks))
+        self.fields = kinds_of(chain.from_iterable(blocks.values()), self.fields)
+        ids = {id for name, wanted in blocks.items() for id in (*self._first_ids(name), *(one.id for one in wanted))}
+        stored = self._index.digests(sorted(ids))
+        differing = [id for id, wanted in blocks.items() if self._differs(id, wanted, stored)]
+        held = self._firsts(differing, stored)
+        documents = [
+            _Document(pending, blocks[id], held.get(id, ()), id in differing)
+            for pending, id in ((pending, pending.change.id) for pending in batch)
         ]
-        stored = self._index.digests(list(dict.fromkeys(ids)))
-        changed = [winner for winner in batch if self._differs(winner.change.id, wanted[winner.change.id], stored)]
-        firsts = self._firsts([winner.change.id for winner in changed], stored)
-        older = {winner.change.id for winner in changed if _is_older(winner, firsts.get(winner.change.id, ()))}
-        changed = [winner for winner in changed if winner.change.id not in older]
-        blocks = [block for document, parts in wanted.items() if document not in older for block in parts]
-        todo = [block for block in blocks if stored.get(block.id) != block.digest or block.id in self.again]
-        torn = {
-            winner.change.id: winner.source
-            for winner in changed
-            if _can_tear(winner.change, firsts.get(winner.change.id, ()), wanted[winner.change.id])
-        }
-        known = self._known({winner.change.id: winner.like for winner in changed if winner.like}, wanted, todo)
-        return _Batch(batch, changed, wanted, firsts, frozenset(wanted.keys() - older), todo, torn, known)
+        changed = [document for document in documents if document.differs and not document.is_older]
+        todo = [
+            block
+            for document in documents
+            for block in document.blocks
+            if not document.is_older and (stored.get(block.id) != block.digest or block.id in self.again)
+        ]
+        torn = {document.id: document.pending.source for document in changed if document.can_tear}
+        return _Batch(documents, changed, todo, torn, self._known(changed, {block.id for block in todo}))
 
-    def _known(
-        self, like: Mapping[str, str], wanted: Mapping[str, Sequence[Snippet]], todo: Sequence[Snippet]
-    ) -> Mapping[str, SnippetVectors]:
+    def _known(self, changed: Sequence[_Document], lacking: AbstractSet[str]) -> Mapping[str, SnippetVectors]:
         """Return the vectors of snippets that the index holds with the same text, where documents like theirs are.
 
         What a killed run may have left half written is not looked at: it may have an old vector beside a new text.
         """
-        lacking = {block.id for block in todo}
         pairs = [
-            (block, other + block.id.removeprefix(id))
-            for id, other in like.items()
-            if other not in self.torn
-            for block in wanted[id]
+            (block, document.pending.like + block.id.removeprefix(document.id))
+            for document in changed
+            if document.pending.like and document.pending.like not in self.torn
+            for block in document.blocks
             if block.id in lacking
         ]
-        twins = list({twin for _, twin in pairs} - self.again)
-        held = self._index.fetch(twins) if twins else {}
+        held = self._index.fetch(sorted({twin for _, twin in pairs} - self.again)) if pairs else {}
         same = {block.id: twin for block, twin in pairs if twin in held and held[twin].contents == block.contents}
-        vectors = self._index.vectors(list(set(same.values()))) if same else {}
+        vectors = self._index.vectors(sorted(set(same.values()))) if same else {}
         return {id: vectors[twin] for id, twin in same.items() if twin in vectors}
 
     @contextmanager
@@ -220,21 +252,20 @@ class Updater:
 
     def _replace(self, batch: _Batch) -> None:
         """Remove what a batch takes the place of, and write it."""
-        firsts = (first for winner in batch.changed for first in batch.firsts.get(winner.change.id, ()))
-        self._remove(list(firsts), batch.wanted)
+        self._remove(batch.changed)
         if batch.encoded:
             self._index.upsert(batch.todo, *batch.encoded)
 
     def _count(self, batch: _Batch) -> None:
         """Count a batch that is in the index durably."""
-        self._settle(batch.documents)
-        for change in (winner.change for winner in batch.changed):
-            self.deleted += isinstance(change, Deletion)
-            self.updated += isinstance(change, Snippet) and change.id in batch.firsts
-            self.added += change.id not in batch.firsts
-        snippets = sum(isinstance(winner.change, Snippet) for winner in batch.winners)
-        self.unchanged += snippets - sum(isinstance(winner.change, Snippet) for winner in batch.changed)
-        self.done += len(batch.winners)
+        self._settle({document.id for document in batch.documents if not document.is_older})
+        for document in batch.changed:
+            self.deleted += document.is_deleted
+            self.updated += not document.is_deleted and bool(document.held)
+            self.added += not document.held
+        self.unchanged += sum(not document.is_deleted for document in batch.documents)
+        self.unchanged -= sum(not document.is_deleted for document in batch.changed)
+        self.done += len(batch.documents)
 
     def _settle(self, documents: AbstractSet[str]) -> None:
         """Note that these documents are in the index as they should be."""
@@ -273,12 +304,13 @@ class Updater:
             firsts.setdefault(owners[id], []).append(snippet)
         return firsts
 
-    def _remove(self, firsts: Sequence[Snippet], wanted: Mapping[str, Sequence[Snippet]]) -> None:
-        """Remove what the documents of these first blocks no longer have."""
-        kept = {block.id for first in firsts for block in wanted[first.document]}
-        rest = (block_id(first.document, number) for first in firsts for number in range(1, _blocks_of(first)))
-        for ids in (rest, (first.id for first in firsts)):
-            if gone := [id for id in ids if id not in kept]:
+    def _remove(self, changed: Sequence[_Document]) -> None:
+        """Remove what these documents no longer have, their first blocks last."""
+        wanted = {block.id for document in changed for block in document.blocks}
+        firsts = [first for document in changed for first in document.held]
+        later = (block_id(first.document, number) for first in firsts for number in range(1, _blocks_of(first)))
+        for ids in (later, (first.id for first in firsts)):
+            if gone := [id for id in ids if id not in wanted]:
                 self._index.delete(gone)
 
 
@@ -295,20 +327,3 @@ def _joined(
 
 def _blocks_of(first: Snippet) -> int:
     return int(first.metadata["blocks"]) if first.id != first.document else 1
-
-
-def _can_tear(change: Change, firsts: Sequence[Snippet], blocks: Sequence[Snippet]) -> bool:
-    """Return whether a kill in the middle of a change can leave something that is neither the old nor the new.
-
-    The engine overwrites a point part by part, while one that is new or deleted is there or not.
-    """
-    if isinstance(change, Deletion):
-        return any(first.id != first.document for first in firsts)
-    return bool(firsts) or len(blocks) > 1
-
-
-def _is_older(winner: PendingChange, stored: Iterable[Snippet]) -> bool:
-    """Return whether a record is older than the one that the index holds."""
-    if isinstance(winner.change, Deletion) or winner.revived or revision(winner.change) == (0, ""):
-        return False
-    return any(revision(snippet) > revision(winner.change) for snippet in stored)

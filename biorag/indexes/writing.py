@@ -5,27 +5,32 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from operator import attrgetter
-from pathlib import Path
 from typing import Protocol
 
 from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.readers import OnReject, read_changes
 from biorag.corpus.rejects import RejectsFile
-from biorag.corpus.sources import FoundFiles, Source, reader_of
+from biorag.corpus.sources import FoundFiles, Source
 from biorag.errors import MismatchError
 from biorag.indexes.estimating import IndexEstimate, estimate
 from biorag.indexes.manifest import Manifest, SourceRecord, TokenParameters
-from biorag.indexes.progress import IndexingProgress, clear_progress, read_progress, torn_note, write_progress
 from biorag.indexes.published import PublishedVectors
-from biorag.indexes.source_ledger import SourceLedger, is_held, key_of, write_ledger
+from biorag.indexes.records import (
+    IndexingProgress,
+    clear_progress,
+    read_progress,
+    torn_note,
+    write_ledger,
+    write_progress,
+)
 from biorag.indexes.store import Store, check_encoder
-from biorag.indexes.surveying import Survey
+from biorag.indexes.surveying import FileSync, Survey
 from biorag.indexes.updating import BlockSplit, EncodeSnippets, PendingChange, Updater
-from biorag.types import Change, Deletion, Encoded, Encoder, Index, OnProgress, Progress, Snippet
+from biorag.types import Encoded, Encoder, OnProgress, Progress, Snippet
 from biorag.utils.files import timestamp
 from biorag.utils.progress import batched
 from biorag.utils.versions import installed_versions
@@ -66,8 +71,8 @@ class Incoming:
     """Changes on their way into an index, one a document, and the records of their files.
 
     `rejected` counts lines that could not be read, `duplicates` changes that others take the place of, `known`
-    snippets of files that the index has taken in before. `replaces` tells which records of files are
-    no longer true.
+    snippets of files that the index has taken in before. `replaces` tells which records of files are no longer true.
+    An index is complete once a corpus is in it; removing documents by hand `completes` none.
     """
 
     winners: Iterable[PendingChange]
@@ -77,6 +82,7 @@ class Incoming:
     duplicates: int = 0
     known: int = 0
     replaces: Callable[[SourceRecord], bool] = lambda record: False
+    completes: bool = True
 
 
 def surveyed_changes(
@@ -113,28 +119,25 @@ def write_index(
     Raises `ServiceError` if another process is using the index, or the store fails.
     """
     started = time.perf_counter()
-    index = store.open(manifest, writable=True)
-    try:
+    with closing(store.open(manifest, writable=True)) as index:
         # Under the lock, so that what another run wrote meanwhile is not overwritten.
-        manifest = _still_fits(store.manifest(), manifest)
-        store.save(replace(manifest, complete=False, updated=timestamp(), checksums=None))
-        record = partial(write_progress, store.folder)
-        updater = Updater(index, load_encoder, incoming.split, read_progress(store.folder), record, manifest.fields)
+        manifest, before = _still_fits(store.manifest(), manifest), read_progress(store.folder)
+        record = _begin(store, manifest, incoming, before)
+        updater = Updater(index, load_encoder, incoming.split, before, record, manifest.fields)
         for batch in batched(incoming.winners, store.settings.index.batch_size):
             on_progress(updater.write(batch))
         on_progress(updater.finish())
         record(updater.progress)
         if updater.added or updater.updated or updater.deleted or not manifest.complete or index.deleted_share():
             index.optimize()
-        snippets = index.count()
         seconds = round(time.perf_counter() - started, 3)
-        gone = [record for record in manifest.sources if incoming.replaces(record)]
-        kept = tuple(record for record in manifest.sources if record not in gone)
-        finished = _finished(replace(manifest, sources=kept), incoming.sources, snippets, seconds)
-        finished = replace(finished, complete=not updater.torn, fields=updater.fields)
-        end_writing(store, index, updater, finished, updater.progress, incoming.sources, gone)
-    finally:
-        index.close()
+        finished = replace(_finished(manifest, incoming, seconds), snippets=index.count(), fields=updater.fields)
+        only_torn = bool(before.torn) and not before.batch and not before.done
+        is_whole = manifest.complete or incoming.completes or only_torn
+        finished = replace(finished, complete=is_whole and not updater.torn, checksums=index.seal())
+        store.save(finished, incoming.sources, [source for source in manifest.sources if incoming.replaces(source)])
+        if not (updater.again or updater.torn):
+            clear_progress(store.folder)
     if updater.torn:
         logger.warning("index %r stays incomplete: %s", manifest.name, torn_note(updater.torn))
     return IndexReport(
@@ -145,28 +148,29 @@ def write_index(
         deleted=updater.deleted,
         rejected=incoming.rejected,
         duplicates=incoming.duplicates,
-        snippets=snippets,
+        snippets=finished.snippets,
         seconds=seconds,
         complete=finished.complete,
         torn=tuple(sorted(updater.torn)),
     )
 
 
-def end_writing(
-    store: Store,
-    index: Index,
-    updater: Updater,
-    finished: Manifest,
-    progress: IndexingProgress,
-    brought: Sequence[SourceRecord] = (),
-    gone: Sequence[SourceRecord] = (),
-) -> None:
-    """Seal an index and save its manifest; the record of progress goes where nothing is to be written again."""
-    store.save(replace(finished, checksums=index.seal()), brought, gone)
-    if updater.again or updater.torn:
-        write_progress(store.folder, progress)
-    else:
-        clear_progress(store.folder)
+def _begin(
+    store: Store, manifest: Manifest, incoming: Incoming, before: IndexingProgress
+) -> Callable[[IndexingProgress], None]:
+    """Say in the manifest that the index is written; return what records the progress.
+
+    A deletion leaves an index complete until documents may be torn, and the count of the run before it.
+    """
+    begun = replace(manifest, complete=manifest.complete and not incoming.completes, checksums=None)
+    store.save(replace(begun, updated=timestamp()))
+
+    def record(progress: IndexingProgress) -> None:
+        write_progress(store.folder, progress if incoming.completes else replace(progress, done=before.done))
+        if begun.complete and progress.torn:
+            store.save(replace(begun, complete=False))
+
+    return record
 
 
 def _still_fits(current: Manifest | None, planned: Manifest) -> Manifest:
@@ -195,13 +199,13 @@ def _winners(
             yield PendingChange(change, position in survey.revived, source.name, like)
 
 
-def _finished(manifest: Manifest, taken: Sequence[SourceRecord], snippets: int, seconds: float) -> Manifest:
+def _finished(manifest: Manifest, incoming: Incoming, seconds: float) -> Manifest:
     """Return the manifest after a run; a source read again unchanged keeps one record, in its first place."""
-    sources = {(record.name, record.sha256): record for record in (*manifest.sources, *taken)}
+    still_true = (source for source in manifest.sources if not incoming.replaces(source))
+    sources = {(source.name, source.sha256): source for source in (*still_true, *incoming.sources)}
     return replace(
         manifest,
         sources=tuple(sources.values()),
-        snippets=snippets,
         seconds=round(manifest.seconds + seconds, 3),
         updated=timestamp(),
         versions=installed_versions(),
@@ -221,83 +225,6 @@ class SnippetEncoding(Protocol):
 
     def __call__(self, snippets: Sequence[Snippet]) -> Encoded:
         """Encode snippets."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileSync:
-    """What an index loses as files and folders are read again.
-
-    `gone` are the documents that no file holds any more, each with the file that held it; `left_out` the files that are
-    no longer there. `read` takes the ids of the documents of the files that are read; those of `twins` have the content
-    of a file whose documents are these, which was renamed, moved or copied. `is_shared`: a file that was not
-    read again shares documents with others, and which one counts depends on their order.
-    """
-
-    ledger: SourceLedger
-    gone: Mapping[str, str]
-    left_out: Sequence[str]
-    hashes: Mapping[Source, str]
-    read: Mapping[Source, list[str]]
-    twins: Mapping[Source, Sequence[str]]
-    is_shared: bool
-    lacking: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, ledger: SourceLedger, files: FoundFiles, survey: Survey, keep_missing: bool = False) -> FileSync:
-        """Compare a surveyed corpus with what its files held before; `keep_missing`: nothing is lost."""
-        hashes = {record.name: record.sha256 for record in survey.sources}
-        new = [source for source in files.sources if source not in survey.skipped and is_held(source)]
-        contents = {source: hashes[source.name] for source in new}
-        missing = [*ledger.left_out(files.sources, files.folders), *ledger.moved(files.sources, contents.values())]
-        left_out = [] if keep_missing else list(dict.fromkeys(missing))
-        changed = {*map(key_of, new), *left_out}
-        before = ledger.documents_of(changed)
-        others = ledger.documents_of(ledger.files.keys() - changed)
-        skipped = ledger.documents_of(map(key_of, survey.skipped))
-        kept = survey.read(before) | others.keys()
-        gone = {} if keep_missing else {document: file for document, file in before.items() if document not in kept}
-        is_shared = bool(survey.read(skipped)) or not before.keys().isdisjoint(skipped)
-        known = {held.sha256: held.documents for held in ledger.files.values() if held.sha256}
-        twins = {source: known[sha256] for source, sha256 in contents.items() if sha256 in known}
-        return cls(ledger, gone, left_out, contents, {source: [] for source in new}, twins, is_shared)
-
-    def note(self, source: Source, change: Change) -> str:
-        """Note a document that is read from a file; return one whose text it may have: of its twin, else itself."""
-        if source not in self.read:
-            return ""
-        documents, twins = self.read[source], self.twins.get(source, ())
-        if not documents and isinstance(change, Snippet) and reader_of(source).paper:
-            lacks = not (change.metadata.get("authors") and change.metadata.get("year"))
-            self.lacking.extend([source.label] * lacks)
-        documents.append(change.id)
-        return twins[len(documents) - 1] if len(documents) <= len(twins) else change.id
-
-    @property
-    def moved(self) -> list[str]:
-        """The files that were renamed or moved."""
-        contents = set(self.hashes.values())
-        return [key for key in self.left_out if self.ledger.files[key].sha256 in contents]
-
-    @property
-    def renamed(self) -> int:
-        """How many documents of these files go."""
-        moved = set(self.moved)
-        return sum(file in moved for file in self.gone.values())
-
-    def removals(self) -> Iterator[PendingChange]:
-        """Yield the removals of what is gone."""
-        for document, file in self.gone.items():
-            yield PendingChange(Deletion(document), revived=True, source=file)
-
-    def replaces(self, record: SourceRecord) -> bool:
-        """Return whether a record is of a file as it was before, or that is no longer there."""
-        changed = {*map(key_of, self.read), *self.left_out}
-        return not changed.isdisjoint(self.ledger.files) and str(Path(record.name).resolve()) in changed
-
-    def after(self) -> SourceLedger:
-        """Return the ledger once all was read and written."""
-        read = {source: (self.hashes[source], documents) for source, documents in self.read.items()}
-        return self.ledger.taken(read, self.left_out)
 
 
 @dataclass(frozen=True, slots=True)

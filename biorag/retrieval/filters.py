@@ -107,11 +107,11 @@ class _Parser:
         return (self._comparison(),)
 
     def _comparison(self) -> FieldFilter:
-        rest = self._rest
+        text = self._rest
         match = self._take(_COMPARISON)
         if not match:
-            place = f"cannot be read at {rest!r}" if rest else "lacks a condition at its end"
-            raise UsageError(f"filter {self._text!r} {place}: {_advice(rest, HOW)}")
+            fault = f"cannot be read at {text!r}" if text else "lacks a condition at its end"
+            raise UsageError(f"filter {self._text!r} {fault}: {_advice(text, HOW)}")
         op, field = "=" if match["op"] == ":" else match["op"], match["field"]
         is_text = op == CONTAINS or field.lower() in TEXT_FIELDS
         value = match["value"].strip('"') if is_text else _value(match["value"])
@@ -148,7 +148,7 @@ def exclude_pmids(pmids: tuple[int, ...]) -> Where:
 
 def exclude_documents(snippets: Iterable[Snippet]) -> Where:
     """Return the conditions that leave out the PubMed records of these snippets; of one without a PMID itself alone."""
-    kept = list(snippets)
-    pmids = tuple(sorted({snippet.pmid for snippet in kept if snippet.pmid is not None}))
-    alone = sorted(snippet.id for snippet in kept if snippet.pmid is None)
-    return (*exclude_pmids(pmids), *(FieldFilter("id", "=", id, negated=True) for id in alone))
+    pmids = {snippet.id: snippet.pmid for snippet in snippets}
+    records = tuple(sorted({pmid for pmid in pmids.values() if pmid is not None}))
+    others = sorted(id for id, pmid in pmids.items() if pmid is None)
+    return (*exclude_pmids(records), *(FieldFilter("id", "=", id, negated=True) for id in others))

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from biorag.types import Index, IndexQuery, ScoredDoc, Snippet
 
 Fuse = Callable[[Sequence[ScoredDoc], Sequence[ScoredDoc]], Mapping[str, float]]
-Lists = Sequence[list[ScoredDoc]]  # one for each query, best first
 ANY = ""  # the id of a snippet that stands for all unseen ones
 
 
@@ -68,10 +67,9 @@ def best_of_lists(
 
     `true_scores`: whether `fuse` takes each side's scores of the snippets that the other alone found too.
     """
-    by_vector, by_word = _lists(index, dense, bm25)
-    scores = _completed(index, dense, bm25, by_vector, by_word) if true_scores else (by_vector, by_word)
-    fused = [ranked(fuse(*sides), limit) for sides in zip(*scores, strict=True)]
-    return [Candidates(best, Sides(*sides)) for best, *sides in zip(fused, by_vector, by_word, strict=True)]
+    sides = _searched(index, dense, bm25)
+    scores = _completed(index, dense, bm25, sides) if true_scores else sides
+    return [Candidates(ranked(fuse(*scored), limit), searched) for scored, searched in zip(scores, sides, strict=True)]
 
 
 def best_of_all(
@@ -87,63 +85,52 @@ def best_of_all(
 
     Proof. The dense list comes from an exact search, the BM25 list always does. A snippet in neither has a dense score
     of at most the last of d, and a BM25 score of at most the last of d, or 0 where fewer than d snippets share a term
-    with the query, since all those are in the list. `fuse` does not fall when a score rises, in floating point too:
-    rounding keeps the order. So the snippet's fused score is at most τ. Where `limit` snippets are above τ, none of the
-    `limit` best is unseen, whatever its id. Where the dense list has fewer than d snippets there are no more, and all
-    are seen; so it ends.
+    with the query, since all those are in the list. `fuse` does not fall when a score rises, in floating point too. So
+    the snippet's fused score is at most τ, and where `limit` snippets are above τ, no other is among the best, whatever
+    its id. Where the dense list has fewer than d snippets there are no more, and all are seen; so it ends.
 
     The limits of the probes are the first depth. `fuse` joins true scores of both sides; it must not fall when either
     rises, and count an absent BM25 score as 0.
     """
     fused: dict[int, Candidates] = {}
-    depths = [max(limit, vector.limit, text.limit) for vector, text in zip(dense, bm25, strict=True)]
+    depth = [max(limit, vector.limit, text.limit) for vector, text in zip(dense, bm25, strict=True)]
     while pending := [number for number in range(len(dense)) if number not in fused]:
-        vectors = [replace(dense[number], limit=depths[number], exact=True) for number in pending]
-        texts = [replace(bm25[number], limit=depths[number]) for number in pending]
-        by_vector, by_word = _lists(index, vectors, texts)
-        by_both = zip(*_completed(index, vectors, texts, by_vector, by_word), strict=True)
-        for turn, (number, sides) in enumerate(zip(pending, by_both, strict=True)):
-            best = ranked(fuse(*sides), limit)
-            if _is_final(best, by_vector[turn], by_word[turn], limit, depths[number], fuse):
-                read = dense[number].limit, bm25[number].limit
-                fused[number] = Candidates(best, Sides(by_vector[turn][: read[0]], by_word[turn][: read[1]]))
-            depths[number] *= 2
+        vectors = [replace(dense[number], limit=depth[number], exact=True) for number in pending]
+        texts = [replace(bm25[number], limit=depth[number]) for number in pending]
+        searched = _searched(index, vectors, texts)
+        for number, sides, whole in zip(pending, searched, _completed(index, vectors, texts, searched), strict=True):
+            best = ranked(fuse(*whole), limit)
+            if len(sides.dense) < depth[number] or (
+                len(best) == limit and best[-1].score > _threshold(sides, depth[number], fuse)
+            ):
+                asked = Sides(sides.dense[: dense[number].limit], sides.bm25[: bm25[number].limit])
+                fused[number] = Candidates(best, asked)
+            depth[number] *= 2
     return [fused[number] for number in range(len(dense))]
 
 
-def _is_final(
-    best: Sequence[ScoredDoc],
-    by_vector: Sequence[ScoredDoc],
-    by_word: Sequence[ScoredDoc],
-    limit: int,
-    depth: int,
-    fuse: Fuse,
-) -> bool:
-    """Return whether no snippet beyond the two lists, read so deep, can be among the best."""
-    if len(by_vector) < depth:
-        return True
-    words = [ScoredDoc(ANY, by_word[-1].score)] if len(by_word) == depth else []
-    threshold = fuse([ScoredDoc(ANY, by_vector[-1].score)], words)[ANY]
-    return len(best) == limit and best[-1].score > threshold
+def _threshold(sides: Sides, depth: int, fuse: Fuse) -> float:
+    """Return the highest score that a snippet beyond the two lists, read so deep, can have."""
+    words = [ScoredDoc(ANY, sides.bm25[-1].score)] if len(sides.bm25) == depth else []
+    return fuse([ScoredDoc(ANY, sides.dense[-1].score)], words)[ANY]
 
 
-def _lists(index: Index, dense: Sequence[IndexQuery], bm25: Sequence[IndexQuery]) -> tuple[Lists, Lists]:
+def _searched(index: Index, dense: Sequence[IndexQuery], bm25: Sequence[IndexQuery]) -> list[Sides]:
     """Return each query's two lists."""
     rankings = index.search([*dense, *bm25])
-    return rankings[: len(dense)], rankings[len(dense) :]
+    return [Sides(*lists) for lists in zip(rankings[: len(dense)], rankings[len(dense) :], strict=True)]
 
 
 def _completed(
-    index: Index, dense: Sequence[IndexQuery], bm25: Sequence[IndexQuery], by_vector: Lists, by_word: Lists
-) -> tuple[Lists, Lists]:
+    index: Index, dense: Sequence[IndexQuery], bm25: Sequence[IndexQuery], searched: Sequence[Sides]
+) -> list[Sides]:
     """Return each query's two lists, each followed by its side's true scores of what the other list alone holds."""
-    probes, rankings, others = [*dense, *bm25], [*by_vector, *by_word], [*by_word, *by_vector]
-    lacking = [
-        frozenset(id for id, _ in other).difference(id for id, _ in own)
-        for own, other in zip(rankings, others, strict=True)
-    ]
-    incomplete = [number for number, ids in enumerate(lacking) if ids]
-    missing = [IndexQuery(probes[number].query, len(lacking[number]), among=lacking[number]) for number in incomplete]
-    scores = dict(zip(incomplete, index.search(missing) if missing else (), strict=True))
-    whole = [[*ranking, *scores.get(number, ())] for number, ranking in enumerate(rankings)]
-    return whole[: len(dense)], whole[len(dense) :]
+    probes: list[IndexQuery] = []
+    for vector, text, (by_vector, by_word) in zip(dense, bm25, searched, strict=True):
+        ids, words = {id for id, _ in by_vector}, {id for id, _ in by_word}
+        for probe, lacking in ((vector, words - ids), (text, ids - words)):
+            probes.append(IndexQuery(probe.query, len(lacking), among=frozenset(lacking)))
+    scores = iter(index.search([probe for probe in probes if probe.limit]) if any(p.limit for p in probes) else ())
+    added = [next(scores) if probe.limit else [] for probe in probes]
+    pairs = zip(searched, added[::2], added[1::2], strict=True)
+    return [Sides([*sides.dense, *by_vector], [*sides.bm25, *by_word]) for sides, by_vector, by_word in pairs]

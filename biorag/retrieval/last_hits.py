@@ -45,5 +45,5 @@ def last_hits(settings: Settings) -> LastHits | None:
 
     Raises `MismatchError` if the file is damaged.
     """
-    kept: LastHits | None = parsed_file(LastHits, settings.cache / LAST, MismatchError, "delete it, and search again")
-    return kept
+    hits: LastHits | None = parsed_file(LastHits, settings.cache / LAST, MismatchError, "delete it, and search again")
+    return hits

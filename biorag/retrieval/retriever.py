@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from biorag.corpus.joining import record_keys
@@ -122,66 +123,57 @@ class Retriever:
         if self._stages and any(rankings):
             with watch.stage("rerank"):
                 rankings = self._rerank(queries, rankings, snippets)
-        times = {stage: round(ms / max(1, len(queries)), 3) for stage, ms in watch.ms.items()}
+        times = {stage: round(ms / len(queries), 3) for stage, ms in watch.ms.items()}
         times["total"] = round(sum(times.values()), 3)
+        hits = [_hits(_by_document(ranking, snippets)[:limit], snippets) for ranking in rankings]
         return [
-            Ranking(
-                query,
-                _hits(_by_document(ranking, snippets)[:limit], snippets),
-                dict(times),
-                found.sides,
-                found.left_out,
-            )
-            for query, ranking, found in zip(queries, rankings, candidates, strict=True)
+            Ranking(query, of_query, dict(times), candidate.sides, candidate.left_out)
+            for query, of_query, candidate in zip(queries, hits, candidates, strict=True)
         ]
 
     def _candidates(
-        self,
-        queries: Sequence[str],
-        limit: int,
-        wheres: Sequence[Where],
-        retracted: bool,
-        watch: Stopwatch,
+        self, queries: Sequence[str], limit: int, wheres: Sequence[Where], retracted: bool, watch: Stopwatch
     ) -> tuple[list[Candidates], dict[str, Snippet]]:
-        """Return the first stage's candidates and their snippets: of `limit` documents, if so many can be found."""
+        """Return the first stage's candidates and their snippets: of `limit` documents, if so many can be found.
+
+        Blocks of one document and retracted articles take places that others may have. A query that has enough is
+        searched no more: what it finds must not depend on those beside it.
+        """
         wanted = max(limit, self._settings.k_init) if self._stages else limit
-        kept = [Candidates([]) for _ in queries]
+        candidates = [Candidates([]) for _ in queries]
         snippets: dict[str, Snippet] = {}
         lacking = list(range(len(queries)))
-        # Blocks of one document and retracted articles take places that others may have. A query that has enough is
-        # searched no more: what it finds must not depend on those beside it.
         while lacking:
-            searched = [queries[index] for index in lacking], wanted, [wheres[index] for index in lacking]
-            candidates = dict(zip(lacking, self._first_stage(*searched, watch), strict=True))
+            asked = [queries[number] for number in lacking], wanted, [wheres[number] for number in lacking]
+            searched = self._first_stage(*asked, watch)
             with watch.stage("fetch"):
-                fetched = self._index.fetch(
-                    sorted({scored.id for ranking, *_ in candidates.values() for scored in ranking})
-                )
+                fetched = self._index.fetch(sorted({scored.id for ranking, *_ in searched for scored in ranking}))
             snippets |= {id: snippet for id, snippet in fetched.items() if retracted or not snippet.retracted}
-            for index, (ranking, sides, _) in candidates.items():
-                held = [scored for scored in ranking if scored.id in snippets]
-                first = [fetched[id] for id, *_ in ranking[:limit] if id in fetched and id not in snippets]
-                kept[index] = Candidates(held, sides, tuple({one.document: one for one in first}.values()))
+            for number, (ranking, sides, _) in zip(lacking, searched, strict=True):
+                shown = [scored for scored in ranking if scored.id in snippets]
+                hidden = [fetched[id] for id, _ in ranking[:limit] if id in fetched and id not in snippets]
+                documents = {snippet.document: snippet for snippet in hidden}
+                candidates[number] = Candidates(shown, sides, tuple(documents.values()))
             lacking = [
-                index
-                for index, (ranking, *_) in candidates.items()
-                if len(ranking) >= wanted and len(_by_document(kept[index].ranking, snippets)) < limit
+                number
+                for number, (ranking, *_) in zip(lacking, searched, strict=True)
+                if len(ranking) >= wanted and len(_by_document(candidates[number].ranking, snippets)) < limit
             ]
             wanted *= 2
-        return kept, snippets
+        return candidates, snippets
 
     def _first_stage(
         self, queries: Sequence[str], limit: int, wheres: Sequence[Where], watch: Stopwatch
     ) -> list[Candidates]:
-        mode, depth = self._settings.mode, max(self._settings.depth, limit)
+        mode = self._settings.mode
         with watch.stage("encode"):
             vectors = self._encode(queries) if mode != "bm25" else ()
         with watch.stage("first_stage"):
-            side_limit = limit if mode != "hybrid" else depth
-            bm25 = [IndexQuery(query, side_limit, where) for query, where in zip(queries, wheres, strict=True)]
+            depth = max(self._settings.depth, limit) if mode == "hybrid" else limit
+            bm25 = [IndexQuery(query, depth, where) for query, where in zip(queries, wheres, strict=True)]
             if mode == "bm25":
                 return [Candidates(ranking) for ranking in self._index.search(bm25)]
-            dense = [IndexQuery(vector, side_limit, where) for vector, where in zip(vectors, wheres, strict=True)]
+            dense = [IndexQuery(vector, depth, where) for vector, where in zip(vectors, wheres, strict=True)]
             if mode == "dense":
                 return [Candidates(ranking) for ranking in self._index.search(dense)]
             return self._hybrid(dense, bm25, limit)
@@ -204,15 +196,18 @@ class Retriever:
         before = None
         for stage, reranker in self._stages:
             tops = [ranking[: stage.depth] for ranking in candidates]
-            late = _score_in_turns(reranker, stage.depth, queries, tops, snippets)
+            texts = [[snippets[scored.id] for scored in top] for top in tops]
+            step = max(1, CANDIDATES // stage.depth)  # queries whose candidates fit into memory
+            turns = (slice(start, start + step) for start in range(0, len(queries), step))
+            scores = chain.from_iterable(reranker.score_all(queries[turn], texts[turn]) for turn in turns)
             weight: float = getattr(self._settings, stage.kind.weight)
             candidates = [
                 ranked(
                     ScoredDoc(scored.id, float(score) + weight * earlier)
-                    for scored, score, earlier in zip(top, scores, self._comparable(top, before), strict=True)
+                    for scored, score, earlier in zip(top, of_query, self._comparable(top, before), strict=True)
                 )
                 + ranking[len(top) :]
-                for ranking, top, scores in zip(candidates, tops, late, strict=True)
+                for ranking, top, of_query in zip(candidates, tops, scores, strict=True)
             ]
             before = stage
         return candidates
@@ -227,20 +222,6 @@ class Retriever:
             return [settings.lambda_ * score for score in scores]
         bounded = settings.mode != "hybrid" or FUSIONS[settings.fusion].bounded
         return scores if bounded and self._similarity != "dot" else min_max(scores)
-
-
-def _score_in_turns(
-    reranker: Reranker,
-    depth: int,
-    queries: Sequence[str],
-    tops: Sequence[Sequence[ScoredDoc]],
-    snippets: Mapping[str, Snippet],
-) -> Iterator[Vectors]:
-    """Yield the scores of each query's candidates, `depth` at most, of so many queries at a time as memory holds."""
-    texts = [[snippets[scored.id] for scored in top] for top in tops]
-    step = max(1, CANDIDATES // depth)
-    for start in range(0, len(queries), step):
-        yield from reranker.score_all(queries[start : start + step], texts[start : start + step])
 
 
 def _check_query(query: str) -> None:

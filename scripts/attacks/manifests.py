@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from biorag.indexes.checksums import CHECKSUMS, write_checksums
+from biorag.indexes.shard_files import CHECKSUMS, write_checksums
 from scripts.attacks.harness import Case, clean, copy_home, damaged, draws, index_of, main, mutated
 
 CORPUS = "../clean/corpus.jsonl"

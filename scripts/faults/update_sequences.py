@@ -31,7 +31,7 @@ from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.readers import read_changes
 from biorag.corpus.sources import Source, find_sources
 from biorag.indexes import edge, writing
-from biorag.indexes.progress import read_progress
+from biorag.indexes.records import read_progress
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import survey
 from biorag.indexes.updating import revision

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from biorag.engine import open_stored
-from biorag.indexes.source_ledger import HOLDINGS
+from biorag.indexes.records import HOLDINGS
 from biorag.indexing import SnippetEncoders
 from biorag.settings.settings import Settings
 from tests.cli import done, failed, invoke, succeeded

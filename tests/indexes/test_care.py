@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import settings as examples
-from hypothesis import strategies as st
+from contextlib import closing
+from functools import partial
 
-from biorag.indexes.deleting import delete_documents, select_ids
-from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.fields import field_counts
+import pytest
+
 from biorag.indexes.store import Store
-from biorag.types import IndexQuery, Snippet
+from biorag.types import Snippet
 from biorag.utils.locks import DirectoryLock
 from tests.cli import done, failed, invoke, succeeded
+from tests.conftest import write_medrag
 from tests.fakes import HashEncoder
 from tests.indexes.test_writing import Run, corpus
+from tests.qdrant_standin import StandIn
 
 pytestmark = pytest.mark.slow
 
@@ -143,45 +141,33 @@ def test_snippets_are_removed_by_filter_as_search_understands_it(indexed, settin
     failed(indexed("delete", "--filter", "yaer<2004", "--yes"), 2, "'yaer'", "did you mean 'year'", "type")
 
 
-def test_a_deletion_that_is_killed_is_completed_by_the_same_command(indexed, settings, monkeypatch):
-    monkeypatch.setattr(EdgeIndex, "optimize", _fails)
-    words = ("delete", "--filter", "year<2006", "--yes", "--json")
-    assert indexed(*words).exit_code == 1
-    monkeypatch.undo()
-    report = done(invoke(*words, home=settings.home))
-    assert report["snippets"] == 6
-    info = done(invoke("info", "test", "--json", home=settings.home))
-    assert (info["complete"], info["snippets"], bool(info["checksums"])) == (True, 6, True)
+# --- biorag indexes copy ------------------------------------------------------------------------------------
+
+QUERIES = ("vitamin K recycling", "What lowers fever?", "glucose in the liver")
 
 
-def _fails(index):
-    raise RuntimeError("killed")
+@pytest.mark.models
+def test_a_copy_on_a_server_and_one_of_that_find_the_same(tmp_path, snippets, tiny_encoder):
+    """With token vectors, by each kind of search."""
+    run = partial(invoke, home=tmp_path / "home")
 
+    def hits(name: str, *more: str) -> list[list[tuple[str, float]]]:
+        answers = (done(run("search", query, "--name", name, "--json", "-k", "5", *more)) for query in QUERIES)
+        return [[(hit["id"], round(hit["score"], 3)) for hit in answer["hits"]] for answer in answers]
 
-@examples(max_examples=3)
-@given(gone=st.sets(st.integers(0, 11), min_size=1, max_size=11))
-def test_after_a_deletion_bm25_scores_as_an_index_without_what_was_removed(tmp_path_factory, snippets, gone):
-    from biorag.settings.settings import Settings
-
-    home = tmp_path_factory.mktemp("home")
-    settings = Settings.of(home=home, name="test")
-    store = Run(settings, corpus(home / "corpus.jsonl", snippets)).store
-    index = store.open(store.require_manifest())
-    selection = select_ids(index, store.require_manifest(), [f"s{place}" for place in gone])
-    index.close()
-    delete_documents(store, selection, lambda _: None)
-    rest = [snippet for place, snippet in enumerate(snippets) if place not in gone]
-    fresh = EdgeIndex(home / "fresh", store.require_manifest(), writable=True)
-    fresh.upsert(rest, np.asarray(HashEncoder().encode_snippets([each.contents for each in rest])))
-    ours = store.open(store.require_manifest())
-    try:
-        for query in ("glucose liver", "heart blood", "isoniazid months"):
-            expected, found = (i.search([IndexQuery(query, 12)])[0] for i in (fresh, ours))
-            assert [hit.id for hit in found] == [hit.id for hit in expected]
-            assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected])
-    finally:
-        fresh.close()
-        ours.close()
+    corpus = write_medrag(tmp_path / "corpus.jsonl", snippets)
+    succeeded(run("index", corpus, "--encoder", tiny_encoder, "--name", "near"))
+    with closing(StandIn()) as server:
+        copied = done(run("indexes", "copy", "near", "far", "--qdrant", server.url, "--json"))
+        assert (copied["name"], copied["snippets"], copied["store"]["url"]) == ("far", 12, server.url)
+        succeeded(run("indexes", "copy", "far", "back"))
+        for more in ((), ("--mode", "bm25", "--no-rerank"), ("--mode", "dense", "--no-rerank")):
+            near, far, back = (hits(name, *more) for name in ("near", "far", "back"))
+            assert [[id for id, _ in ranking] for ranking in far] == [[id for id, _ in ranking] for ranking in near]
+            assert back == near
+    failed(run("indexes", "copy", "near", "back"), 2, "index 'back' exists already")
+    failed(run("indexes", "copy", "near", "near"), 2, "a copy needs another name")
+    failed(run("indexes", "copy", "gone", "other"), 4, "'gone'")
 
 
 # --- fields -------------------------------------------------------------------------------------------------
@@ -212,22 +198,3 @@ def test_a_number_is_not_compared_with_texts(settings, tmp_path):
     for condition, count in {"n>=5": 0, 'volume="12" and n=3': 0, "n=4": 1, 'volume="12"': 1}.items():
         words = ("delete", "--filter", condition, "--yes", "--json")
         assert done(invoke(*words, home=settings.home))["deleted"] == count
-
-
-VALUES = st.one_of(st.integers(-3, 3), st.sampled_from(["a", "b"]), st.booleans())
-
-
-@given(st.lists(st.dictionaries(st.sampled_from(["x", "y"]), st.one_of(VALUES, st.lists(VALUES, max_size=3)))))
-def test_counts_are_those_of_a_slow_count(rows):
-    snippets = [Snippet(str(place), "t", "c", None, row) for place, row in enumerate(rows)]
-    counts = {count.name: count for count in field_counts(snippets, commonest=100)}
-    for name in ("x", "y"):
-        values = [row[name] if isinstance(row[name], list) else [row[name]] for row in rows if name in row]
-        having = [each for each in values if each]
-        assert (counts[name].snippets if name in counts else 0) == len(having)
-        slow = {repr(value): sum(_in(value, each) for each in having) for each in having for value in each}
-        assert {repr(value): times for value, times in (counts[name].values if name in counts else ())} == slow
-
-
-def _in(value, values) -> bool:
-    return any(type(each) is type(value) and each == value for each in values)

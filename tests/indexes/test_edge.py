@@ -13,14 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from biorag.errors import MissingError, ServiceError
+from biorag.errors import ServiceError
 from biorag.indexes import edge
 from biorag.indexes.bm25 import Bm25Encoder
-from biorag.indexes.checksums import SHARD
 from biorag.indexes.edge import EdgeIndex
-from biorag.indexes.manifest import Bm25Parameters, Manifest
+from biorag.indexes.manifest import Manifest
 from biorag.indexes.points import PAYLOAD_INDEXES
-from biorag.types import EncoderIdentity, FieldFilter, IndexQuery, Snippet
+from biorag.indexes.shard_files import SHARD
+from biorag.types import FieldFilter, IndexQuery, Snippet
+from tests.indexes.test_contract import manifest as made_manifest
 
 DIMENSION = 16
 DEEP = 1024  # the engine builds a graph from 10 MB of vectors on, here 2,560
@@ -34,16 +35,8 @@ folder = Path(sys.argv[1])
 
 
 def manifest(dimension: int = DIMENSION, quantized: bool = False) -> Manifest:
-    return Manifest(
-        name="test",
-        encoder=EncoderIdentity("random", "", "f" * 64, dimension),
-        similarity="cosine",
-        quantized=quantized,
-        bm25=Bm25Parameters(0.9, 0.4, 8.0),
-        store={"kind": "edge"},
-        created="",
-        updated="",
-    )
+    made = made_manifest(avg_len=8.0)
+    return replace(made, encoder=replace(made.encoder, dimension=dimension), quantized=quantized)
 
 
 def snippet(n: int) -> Snippet:
@@ -124,41 +117,6 @@ def test_payload_indexes_that_a_killed_run_did_not_make_are_made_by_the_next(fol
         holds_exactly(index, range(30))
 
 
-@pytest.mark.parametrize(("optimized", "writable"), [(False, True), (True, False)])
-def test_reopening_gives_the_same(folder, optimized, writable):
-    index = EdgeIndex(folder, manifest(), writable=True)
-    write(index, range(30))
-    if optimized:
-        index.optimize()
-    probes = [IndexQuery(vector(99), 30), IndexQuery("liver", 30), IndexQuery("term7 liver", 3)]
-    before = index.search(probes)
-    index.close()
-    again = EdgeIndex(folder, manifest(), writable)
-    assert again.search(probes) == before
-    holds_exactly(again, range(30))
-    again.close()
-
-
-@pytest.mark.parametrize("left", ["nothing", "a shard without its segments"])
-def test_reading_an_index_without_data_says_so(folder, written, left):
-    shard = written / "shard"
-    place = folder.parent / "other"
-    if left != "nothing":
-        place.mkdir()
-        (place / "shard").mkdir()
-        (place / "shard" / "edge_config.json").write_bytes((shard / "edge_config.json").read_bytes())
-    with pytest.raises(MissingError) as caught:
-        EdgeIndex(place, manifest())
-    assert "'other'" in str(caught.value)
-    assert str(place / "shard") in str(caught.value)
-    assert "index the corpus again" in str(caught.value)
-    assert caught.value.exit_code == 4
-    index = EdgeIndex(place, manifest(), writable=True)  # the lock is free again, and a writer starts anew
-    write(index, range(3))
-    holds_exactly(index, range(3))
-    index.close()
-
-
 # --- who may open it
 
 
@@ -185,22 +143,6 @@ def test_a_second_writer_and_a_reader_are_refused_naming_the_writer(folder, chil
     writer.communicate("", timeout=30)
     index = EdgeIndex(folder, manifest(), writable=True)  # it ended without closing: the kernel freed the lock
     write(index, range(2))
-    index.close()
-
-
-@pytest.mark.slow
-def test_a_writer_is_refused_beside_a_reader_and_let_in_after_it(written, child):
-    reader = child("index = EdgeIndex(folder, manifest()); print('open', flush=True); sys.stdin.read()", written)
-    assert reader.stdout.readline() == "open\n"
-    with pytest.raises(
-        ServiceError,
-        match="'test' is being read by another biorag process, or by an index that is open in this one: wait",
-    ):
-        EdgeIndex(written, manifest(), writable=True)
-    reader.communicate("", timeout=30)
-    index = EdgeIndex(written, manifest(), writable=True)
-    write(index, range(30, 32))
-    holds_exactly(index, range(32))
     index.close()
 
 
@@ -258,31 +200,6 @@ def test_a_search_with_a_condition_finds_what_an_exact_one_does(folder):
 
 
 # --- being killed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("batches", "new"), [(1, False), (4, True)])
-def test_killed_after_upserts_the_index_holds_exactly_what_was_acknowledged(folder, child, batches, new):
-    if not new:
-        index = EdgeIndex(folder, manifest(), writable=True)
-        write(index, range(10))
-        index.optimize()
-        index.close()
-    script = f"""
-index = EdgeIndex(folder, manifest(), writable=True)
-for batch in range({batches}):
-    write(index, range(batch * 10, batch * 10 + 10))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    assert child(script, folder).wait(timeout=60) == -signal.SIGKILL
-    index = EdgeIndex(folder, manifest())
-    holds_exactly(index, range(batches * 10))
-    index.close()
-    index = EdgeIndex(folder, manifest(), writable=True)
-    write(index, range(batches * 10, 60))
-    index.optimize()
-    holds_exactly(index, range(60))
-    index.close()
 
 
 @pytest.mark.parametrize("delay", [0.02, *(pytest.param(delay, marks=pytest.mark.long) for delay in (0, 0.1, 0.5))])
@@ -364,41 +281,9 @@ def test_after_deletions_scores_are_those_of_a_fresh_index(tmp_path, dimension, 
         assert reader.deleted_share() == 0.0
 
 
-def test_a_large_index_is_vacuumed_from_a_share_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(edge, "VACUUMED_ALWAYS", 100)
-    index = filled(tmp_path / "changed", range(400))
-    index.delete(["k0", "k1", "k2", "k3"])
-    # Of 396 snippets 296 have the word; the engine counts the four deleted ones in both.
-    weight = Bm25Encoder(manifest().bm25).document(rare(5).contents).values[0]
-    assert best(index, "rareword")["k5"] == pytest.approx(math.log(401 / 300.5) * weight)
-    index.optimize()
-    assert index.deleted_share() == pytest.approx(0.01)
-    index.delete(["k4"])
-    index.optimize()
-    assert index.deleted_share() == 0.0
-    assert best(index, "rareword")["k5"] == pytest.approx(math.log(396 / 295.5) * weight)
-    index.close()
-
-
 # --- segments of bounded size
 
 SEGMENTED = 4096  # the engine builds a graph from 10 MB of vectors on, here 640
-
-
-@pytest.mark.parametrize(
-    ("dimension", "points", "kilobytes"), [(384, 131_072, 294_912), (768, 65_536, 294_912), (4096, 20_000, 480_000)]
-)
-def test_a_segment_takes_192_mb_of_vectors_and_merges_with_half_as_many_again(dimension, points, kilobytes):
-    made = manifest(dimension)
-    assert (edge.segment_points(made), edge.segment_kilobytes(made)) == (points, kilobytes)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "limit", "width"),
-    [([15_000], 10, 244), ([10**6, 0], 10, 2000), ([125_000] * 8 + [0], 10, 250), ([40_000] * 4, 100, 200)],
-)
-def test_segments_share_the_candidates_of_a_search(sizes, limit, width):
-    assert edge.segment_width(sizes, limit) == pytest.approx(width, abs=1)
 
 
 @pytest.mark.slow

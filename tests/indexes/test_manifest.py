@@ -66,46 +66,37 @@ def test_the_file_says_what_design_asks_for(tmp_path):
     assert read_manifest(tmp_path / "manifest.json") == MANIFEST
 
 
-def refusal(path) -> str:
-    with pytest.raises(MismatchError) as caught:
-        read_manifest(path)
-    assert caught.value.exit_code == 5
-    message = str(caught.value)
-    assert str(path) in message
-    assert "index the corpus again" in message
-    return message
-
-
-@pytest.mark.parametrize("version", [FORMAT + 1, "1", None])
-def test_another_format_version_is_refused_naming_both(tmp_path, version):
-    write_json(tmp_path / "manifest.json", {**MANIFEST.to_json(), "format": version})
-    assert f"is of format {version!r}, this biorag reads {FORMAT}" in refusal(tmp_path / "manifest.json")
-
-
-@pytest.mark.parametrize("content", [b"", b'{"format": 1,', b'{"format": 1} {}', b'{"name": "na\xefve"}', b"[]"])
-def test_a_file_that_is_not_a_json_object_is_refused(tmp_path, content):
-    (tmp_path / "manifest.json").write_bytes(content)
-    assert "is damaged" in refusal(tmp_path / "manifest.json")
+DAMAGED = [
+    *(json.dumps({**MANIFEST.to_json(), "format": version}) for version in (FORMAT + 1, "1", None)),
+    *("", '{"format": 1,', '{"format": 1} {}', "[]"),
+]
+VALUES = [
+    ({"encoder": {}}, "encoder"),
+    ({"encoder": {"surplus": 1}}, "encoder"),
+    ({"bm25": None}, "bm25"),
+    ({"bm25": {"k": 0.9, "b": 0.4, "avg_len": 5.0, "text": "as it stands"}}, "bm25"),
+    ({"sources": [{"name": "a"}]}, "sources"),
+    ({"store": {"kind": "qdrant"}}, "store"),
+    ({"store": {"kind": "sqlite"}}, "store"),
+    ({"surplus": 1}, "surplus"),
+    ({"name": None}, "name"),
+]
 
 
 @pytest.mark.parametrize(
-    ("changes", "part"),
+    ("content", "says"),
     [
-        ({"encoder": {}}, "encoder"),
-        ({"encoder": {"surplus": 1}}, "encoder"),
-        ({"bm25": None}, "bm25"),
-        ({"bm25": {"k": 0.9, "b": 0.4, "avg_len": 5.0, "text": "as it stands"}}, "bm25"),
-        ({"sources": [{"name": "a"}]}, "sources"),
-        ({"store": {"kind": "qdrant"}}, "store"),
-        ({"store": {"kind": "sqlite"}}, "store"),
-        ({"surplus": 1}, "surplus"),
-        ({"name": None}, "name"),
+        *((text, f"this biorag reads {FORMAT}" if number < 3 else "is damaged") for number, text in enumerate(DAMAGED)),
+        *((json.dumps({**MANIFEST.to_json(), **changes}), part) for changes, part in VALUES),
     ],
 )
-def test_values_that_no_manifest_has_are_refused(tmp_path, changes, part):
-    write_json(tmp_path / "manifest.json", {**MANIFEST.to_json(), **changes})
-    message = refusal(tmp_path / "manifest.json")
-    assert "is damaged" in message and part in message
+def test_what_is_no_manifest_of_this_version_is_refused(tmp_path, content, says):
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(MismatchError) as caught:
+        read_manifest(tmp_path / "manifest.json")
+    assert caught.value.exit_code == 5
+    for part in (str(tmp_path / "manifest.json"), "index the corpus again", says):
+        assert part in str(caught.value)
 
 
 def test_the_fingerprint_is_of_what_determines_results():

@@ -96,12 +96,6 @@ def test_ids_come_before_pmids_and_parts_of_a_paper_have_their_own(tmp_path):
     assert published.counts == {"published": 3, "encoded": 3}
 
 
-def test_of_an_id_that_occurs_twice_the_later_row_counts(tmp_path):
-    folder = publish(tmp_path / "embeds", np.eye(4, dtype=np.float32), ["1", "1", "2", "1"], chunks=2)
-    found, _ = PublishedVectors(folder, silent).of([Snippet("1", "", "text"), Snippet("2", "", "text")])
-    assert found.argmax(axis=1).tolist() == [3, 2]
-
-
 def test_an_index_keeps_to_the_vectors_it_was_made_with(run, snippets, tiny_encoder, tmp_path):
     vectors, ids = encoded(snippets, tiny_encoder), [snippet.pmid for snippet in snippets]
     first, other = publish(tmp_path / "a", vectors, ids), publish(tmp_path / "b", vectors[::-1], ids)
@@ -167,15 +161,6 @@ def test_files_that_are_no_vectors_are_refused(tmp_path, array, ids, part):
     assert part in str(caught.value)
 
 
-def test_widths_that_differ_are_refused(tmp_path):
-    np.save(tmp_path / "a.npy", np.ones((1, 2), np.float32))
-    np.save(tmp_path / "b.npy", np.ones((1, 3), np.float32))
-    for name in ("a.txt", "b.txt"):
-        (tmp_path / name).write_text("1\n")
-    with pytest.raises(BadInputError, match="vectors of 3 numbers and"):
-        PublishedVectors(tmp_path, silent)
-
-
 @pytest.mark.parametrize(
     ("words", "code", "part"),
     [
@@ -192,8 +177,3 @@ def test_widths_that_differ_are_refused(tmp_path):
 )
 def test_what_does_not_go_together_is_refused(run, tmp_path, words, code, part):
     failed(run("index", *words, "--vectors", tmp_path / "v.npy", "--name", "mine"), code, part)
-
-
-def test_an_array_without_ids_is_refused(run, tmp_path):
-    np.save(tmp_path / "v.npy", np.ones((1, 2), np.float32))
-    failed(run("index", "demo", "--vectors", tmp_path / "v.npy", "--name", "mine"), 4, "no list of ids", "v.json")

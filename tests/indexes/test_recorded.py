@@ -12,10 +12,7 @@ import httpx
 import pytest
 
 from biorag.errors import MissingError, ServiceError
-from biorag.indexes.connection import connect
-from biorag.indexes.server import ServerIndex
-from biorag.utils.network import Server
-from tests.indexes.test_collection import MANIFEST
+from tests.indexes.test_collection import opened
 from tests.qdrant_standin import StandIn
 
 # What no stand-in has to tell: other nodes, times and sizes, and what biorag does not set or read.
@@ -120,7 +117,7 @@ def test_every_refusal_that_a_real_server_gave_is_one_sentence(server, recorded)
     rows = [row for rows in recorded.values() for row in rows]
     refused = {(row["status"], json.dumps(row["reply"])) for row in rows if row.get("status", 200) >= 400}
     assert len(refused) > 10
-    with closing(ServerIndex(connect(Server(server.url, 20, 3)), MANIFEST, True)) as index:
+    with closing(opened(server)) as index:
         for status, reply in sorted(refused):
             told = (status, json.loads(reply))
             server.refuse = lambda method, path, told=told: told

@@ -1,6 +1,5 @@
 """Finding an index: its manifest, the store that holds it, and whether it fits the encoder and settings."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +8,8 @@ from qdrant_client import QdrantClient
 
 from biorag.errors import MismatchError, MissingError
 from biorag.indexes import server
-from biorag.indexes.collection import read_remote_manifest
-from biorag.indexes.manifest import Bm25Parameters, Manifest
+from biorag.indexes.collection import Collection
+from biorag.indexes.manifest import Manifest
 from biorag.indexes.store import Store, check_encoder, check_settings
 from biorag.types import EncoderIdentity, IndexQuery, Snippet
 from biorag.utils.files import write_json
@@ -44,27 +43,6 @@ def servers(monkeypatch) -> dict[str, QdrantClient]:
 
 
 # --- the manifest
-
-
-def test_a_new_manifest_is_the_configuration(settings):
-    asked = settings.replace(similarity="dot", quantize=True, bm25_k=1.2, bm25_b=0.75)
-    manifest = Store(asked).new_manifest(IDENTITY, 101.23456)
-    assert (manifest.name, manifest.encoder, manifest.similarity) == ("test", IDENTITY, "dot")
-    assert (manifest.quantized, manifest.complete, manifest.snippets, manifest.sources) == (True, False, 0, ())
-    assert manifest.bm25 == Bm25Parameters(1.2, 0.75, 101.23, "english", "comparable")
-    assert manifest.store == {"kind": "edge"}
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", manifest.created)
-    assert Store(settings).new_manifest(IDENTITY, 1.0).similarity == "cosine"
-    assert Store(settings.replace(qdrant=URL)).new_manifest(IDENTITY, 1.0).store == {"kind": "qdrant", "url": URL}
-
-
-def test_a_missing_index_is_named_with_the_next_step(settings):
-    with pytest.raises(MissingError) as caught:
-        Store(settings).require_manifest()
-    message = str(caught.value)
-    assert message.startswith("index 'test' is not there (there is none yet): make it with ")
-    assert "biorag index CORPUS --name test" in message
-    assert caught.value.exit_code == 4
 
 
 # --- does it fit
@@ -134,7 +112,7 @@ def test_an_index_at_a_server_is_found_again_without_its_url(settings, servers):
     index = store.open(manifest, writable=True)
     index.upsert(SNIPPETS, VECTORS)
     store.save(replace(manifest, snippets=2, complete=True))
-    assert read_remote_manifest(servers[URL], "test") == replace(manifest, snippets=2, complete=True)
+    assert Collection(servers[URL], "test", settings).manifest() == replace(manifest, snippets=2, complete=True)
     again = Store(settings)  # no --qdrant: the local manifest tells where
     assert again.manifest() == replace(manifest, snippets=2, complete=True)
     found = again.open(again.require_manifest()).search([IndexQuery(VECTORS[1], 1)])

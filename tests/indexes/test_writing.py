@@ -5,9 +5,6 @@ import json
 import logging
 import random
 import re
-import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from contextlib import closing
@@ -21,13 +18,12 @@ from hypothesis import strategies as st
 from qdrant_client import QdrantClient
 from qdrant_edge import Bm25, Bm25Config
 
-from biorag.corpus.blocks import WHOLE
+from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.corpus.rejects import RejectsFile
 from biorag.corpus.sources import Source, find_sources
 from biorag.errors import BadInputError, MismatchError, ServiceError
-from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import SourceRecord
-from biorag.indexes.progress import IndexingProgress, read_progress, write_progress
+from biorag.indexes.records import IndexingProgress, write_progress
 from biorag.indexes.store import Store
 from biorag.indexes.surveying import Survey, survey
 from biorag.indexes.updating import PendingChange
@@ -53,17 +49,20 @@ def corpus(path: Path, snippets: list[Snippet]) -> Path:
 class Run:
     """One `biorag index`: what it reported, what it encoded, whether it loaded the encoder for it."""
 
-    def __init__(self, settings, *paths: Path, skip: bool = False, encoder: HashEncoder | None = None) -> None:
+    def __init__(self, settings, *paths: Path, skip: bool = False, encoder=None, split: Splitter = WHOLE) -> None:
         self.encoder = encoder or HashEncoder()
         self.loads = 0
         self.checked = self.written = 0
         self.store = Store(settings)
         sources = find_sources([str(path) for path in paths], settings.home / "spool")
         self.rejects = RejectsFile(self.store.folder / "rejects.jsonl") if skip else None
-        self.survey = survey(sources, self.rejects, self._checked)
-        manifest = self.store.manifest() or self.store.new_manifest(self.encoder.identity, self.survey.avg_len)
-        incoming = surveyed_changes(sources, self.survey, (lambda _: None) if skip else None)
+        manifest = self.store.manifest()
+        taken = manifest.sources if manifest else ()
+        self.survey = survey(sources, self.rejects, self._checked, split, taken)
+        manifest = manifest or self.store.new_manifest(self.encoder.identity, self.survey.avg_len)
+        incoming = surveyed_changes(sources, self.survey, (lambda _: None) if skip else None, split)
         self.report = write_index(self.store, manifest, incoming, self._load, self._written)
+        assert self.written == self.survey.changes
 
     def _load(self) -> EncodeSnippets:
         self.loads += 1
@@ -77,20 +76,17 @@ class Run:
 
 
 def counts(report: IndexReport) -> dict[str, int]:
-    names = ("added", "updated", "unchanged", "rejected", "duplicates", "snippets")
+    names = ("added", "updated", "unchanged", "deleted", "rejected", "duplicates", "snippets")
     return {name: value for name in names if (value := getattr(report, name))}
 
 
-def held(settings, ids) -> dict[str, Snippet]:
+def held(settings) -> dict[str, Snippet]:
     """What the index of this configuration holds, read afresh."""
     store = Store(settings)
-    index = store.open(store.require_manifest())
-    try:
-        found = index.fetch(list(ids))
+    with closing(store.open(store.require_manifest())) as index:
+        found = index.fetch(list(index.ids()))
         assert index.count() == len(found)
-        return found
-    finally:
-        index.close()
+        return dict(sorted(found.items()))
 
 
 # --- what is encoded and written
@@ -103,14 +99,7 @@ def test_the_first_run_adds_everything(settings, corpus_file, snippets):
     assert run.encoder.encoded == [snippet.contents for snippet in snippets]
     assert (run.checked, run.written) == (12, 12)
     ids = [snippet.id for snippet in snippets]
-    assert held(settings, [*ids, "unknown"]) == dict(zip(ids, snippets, strict=True))
-
-
-def test_a_second_run_encodes_nothing_and_does_not_load_the_encoder(settings, corpus_file):
-    Run(settings, corpus_file)
-    again = Run(settings, corpus_file)
-    assert counts(again.report) == {"unchanged": 12, "snippets": 12}
-    assert (again.loads, again.encoder.encoded, again.written) == (0, [], 12)
+    assert held(settings) == dict(zip(ids, snippets, strict=True))
 
 
 def test_changed_and_new_snippets_and_they_alone_are_encoded(settings, corpus_file, snippets, tmp_path):
@@ -127,7 +116,7 @@ def test_changed_and_new_snippets_and_they_alone_are_encoded(settings, corpus_fi
     assert counts(run.report) == {"added": 2, "updated": 4, "unchanged": 8, "snippets": 14}
     assert run.encoder.encoded == [snippet.contents for snippet in [*changed.values(), *new]]
     assert run.loads == 1
-    assert held(settings, [snippet.id for snippet in now]) == {snippet.id: snippet for snippet in now}
+    assert held(settings) == {snippet.id: snippet for snippet in now}
 
 
 def test_a_text_that_the_index_holds_keeps_its_vector_unless_a_kill_may_have_torn_it(settings, corpus_file, snippets):
@@ -174,7 +163,7 @@ def test_of_a_duplicate_id_the_later_one_wins_and_is_reported(settings, tmp_path
         run = Run(settings.replace(batch_size=2), *paths)
     assert counts(run.report) == {"added": 3, "duplicates": 3, "snippets": 3}
     assert sorted(run.encoder.encoded) == ["new text of a", "only c", "the same text of b"]
-    assert held(settings, "abc") == {"a": second[1], "b": second[0], "c": first[2]}
+    assert held(settings) == {"a": second[1], "b": second[0], "c": first[2]}
     warnings = [record.getMessage() for record in caplog.records]
     assert warnings == ["id 'a' appears again with other text; the later one wins"] * 2
     assert run.written == 3
@@ -182,7 +171,7 @@ def test_of_a_duplicate_id_the_later_one_wins_and_is_reported(settings, tmp_path
     again = Run(settings.replace(batch_size=2), *paths)
     assert counts(again.report) == {"unchanged": 3, "duplicates": 3, "snippets": 3}
     assert (again.loads, again.encoder.encoded) == (0, [])
-    assert held(settings, "abc")["a"] == second[1]
+    assert held(settings)["a"] == second[1]
 
 
 # --- bad lines
@@ -209,7 +198,7 @@ def test_a_bad_line_stops_before_anything_is_indexed(settings, mixed):
 def test_skipped_lines_are_counted_and_written_with_reasons(settings, mixed, snippets):
     run = Run(settings, mixed, skip=True)
     assert counts(run.report) == {"added": 12, "rejected": 3, "snippets": 12}
-    assert held(settings, [s.id for s in snippets]) == {s.id: s for s in snippets}
+    assert held(settings) == {s.id: s for s in snippets}
     lines = (settings.indexes / "test" / "rejects.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == [
         {"file": str(mixed), "line": 3, "reason": "not JSON (expected ident at line 1 column 2)", "text": "not JSON"},
@@ -221,16 +210,6 @@ def test_skipped_lines_are_counted_and_written_with_reasons(settings, mixed, sni
             "text": '{"id": "y", "content": "na\ufffdve"}',
         },
     ]
-
-
-def test_a_corpus_without_a_snippet_is_bad_input(settings, tmp_path):
-    (tmp_path / "empty.jsonl").write_bytes(b"\n\n")
-    (tmp_path / "bad.jsonl").write_bytes(b"".join(BAD))
-    for names, skip in ((["empty.jsonl"], False), (["bad.jsonl", "empty.jsonl"], True)):
-        with pytest.raises(BadInputError, match="holds no snippet") as caught:
-            Run(settings, *(tmp_path / name for name in names), skip=skip)
-        assert all(str(tmp_path / name) in str(caught.value) for name in names)
-    assert Store(settings).manifest() is None
 
 
 # --- two writers
@@ -310,105 +289,10 @@ def test_two_writers_to_a_server_lose_no_source(settings, tmp_path, snippets, mo
             manifest = Store(home).require_manifest()
             names = sorted(Path(record.name).name for record in manifest.sources)
             assert (names, manifest.complete) == (["a.jsonl", "b.jsonl", "first.jsonl"], True)
-        assert held(served, [snippet.id for snippet in snippets]) == {one.id: one for one in snippets}
+        assert held(served) == {one.id: one for one in snippets}
 
 
 # --- interrupted runs
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from tests.indexes.test_writing import HashEncoder, Run
-from biorag.settings.settings import Settings
-from tests.qdrant_standin import MemoryEngine
-
-class Dies(HashEncoder):
-    def encode_snippets(self, texts):
-        if len(self.encoded) >= 8:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().encode_snippets(texts)
-
-Run(Settings.of(home=Path(sys.argv[2]), name="test", batch_size=4), Path(sys.argv[3]), encoder=Dies())
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_run_resumes_with_the_batch_being_written(settings, corpus_file, snippets):
-    arguments = [str(Path(__file__).parents[2]), str(settings.home), str(corpus_file)]
-    process = subprocess.run([sys.executable, "-c", KILLED, *arguments], timeout=60, check=False)
-    assert process.returncode == -signal.SIGKILL
-    assert Store(settings).require_manifest().complete is False
-    run = Run(settings.replace(batch_size=4), corpus_file)
-    written = run.report.unchanged  # the second batch was being written when the third was to be encoded
-    assert written in range(4, 9)
-    assert counts(run.report) == {"added": 12 - written, "unchanged": written, "snippets": 12}
-    assert run.encoder.encoded == [snippet.contents for snippet in snippets[4:]]
-    assert held(settings, [s.id for s in snippets]) == {s.id: s for s in snippets}
-
-
-@pytest.mark.faults
-def test_a_torn_batch_is_encoded_together_again_and_counted_as_it_was(settings, corpus_file, snippets, monkeypatch):
-    """A text's vector differs in its last bits with the texts beside it; an interrupted run must not show that."""
-    settings, upsert = settings.replace(batch_size=4), EdgeIndex.upsert
-
-    def half(index, batch, vectors, tokens=(), terms=()):
-        if batch[0].id == "s4":
-            upsert(index, batch[:2], vectors[:2])
-            raise KeyboardInterrupt
-        upsert(index, batch, vectors)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(EdgeIndex, "upsert", half)
-        with pytest.raises(KeyboardInterrupt):
-            Run(settings, corpus_file)
-    assert read_progress(Store(settings).folder) == IndexingProgress(
-        4, tuple(sorted(f"s{n}" for n in range(4, 12))), {}
-    )
-    assert set(held(settings, [s.id for s in snippets])) == {f"s{n}" for n in range(6)}
-    run = Run(settings, corpus_file)
-    assert run.encoder.encoded == [snippet.contents for snippet in snippets[4:]]
-    assert counts(run.report) == {"added": 6, "unchanged": 6, "snippets": 12}
-    assert read_progress(Store(settings).folder) == IndexingProgress(0, (), {})
-    assert Run(settings, corpus_file).loads == 0
-
-
-def test_a_batch_is_encoded_while_the_one_before_is_written(settings, corpus_file, snippets, monkeypatch):
-    """Each waits for the other, which would end in a time-out one after the other."""
-    encoding, upsert = threading.Barrier(2), EdgeIndex.upsert
-
-    class Waits(HashEncoder):
-        def encode_snippets(self, texts):
-            if self.encoded:
-                encoding.wait(60)
-            return super().encode_snippets(texts)
-
-    def waits(index, batch, vectors, tokens=(), terms=()):
-        if batch[-1].id != snippets[-1].id:
-            encoding.wait(60)
-        upsert(index, batch, vectors, tokens)
-
-    monkeypatch.setattr(EdgeIndex, "upsert", waits)
-    run = Run(settings.replace(batch_size=4), corpus_file, encoder=Waits())
-    assert counts(run.report) == {"added": 12, "snippets": 12}
-    assert held(settings, [s.id for s in snippets]) == {s.id: s for s in snippets}
-
-
-def test_a_run_records_what_is_durable_before_it_counts_it(settings, corpus_file, monkeypatch):
-    recorded, written = [], EdgeIndex.upsert
-
-    def watched(index, batch, vectors, tokens=(), terms=()):
-        recorded.append((read_progress(Store(settings).folder), index.count()))
-        written(index, batch, vectors, tokens)
-
-    monkeypatch.setattr(EdgeIndex, "upsert", watched)
-    Run(settings.replace(batch_size=5), corpus_file)
-    assert [(progress.done, len(progress.batch), count) for progress, count in recorded] == [
-        (0, 10, 0),
-        (5, 7, 5),
-        (5, 7, 10),
-    ]
 
 
 def test_no_room_stops_a_run_before_anything_is_written_and_it_goes_on(settings, corpus_file, tmp_path, monkeypatch):
@@ -424,29 +308,6 @@ def test_no_room_stops_a_run_before_anything_is_written_and_it_goes_on(settings,
 
 
 # --- the manifest
-
-
-def test_the_manifest_after_more_runs(settings, corpus_file, snippets, tmp_path):
-    first = Run(settings, corpus_file)
-    made = Store(settings).require_manifest()
-    other = corpus(tmp_path / "other.jsonl", [Snippet("n1", "", "one"), Snippet("n2", "", "two words")])
-    second = Run(settings, other)
-    corpus(corpus_file, snippets[:5])
-    third = Run(settings, corpus_file)
-    manifest = Store(settings).require_manifest()
-    assert [(source.name, source.snippets) for source in manifest.sources] == [
-        (str(corpus_file), 12),
-        (str(other), 2),
-        (str(corpus_file), 5),
-    ]
-    assert [s.sha256 for s in manifest.sources[1:]] == [
-        hashlib.sha256(path.read_bytes()).hexdigest() for path in (other, corpus_file)
-    ]
-    assert manifest.snippets == 14
-    assert manifest.created == made.created
-    assert manifest.bm25 == made.bm25  # the weights already written were made with it
-    spent = [run.report.seconds for run in (first, second, third)]
-    assert manifest.seconds == pytest.approx(sum(spent), abs=0.003)
 
 
 # --- the survey, against a dictionary

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from biorag.answering.answerer import Answerer
 from biorag.retrieval.retriever import Retriever, _by_document
-from biorag.types import Question, ScoredDoc, Snippet, block_id
+from biorag.types import ScoredDoc, Snippet, block_id
 from tests.answering.test_pipeline import WORDS, MemoryIndex
 from tests.fakes import HashEncoder, OverlapReranker
 
@@ -80,26 +79,6 @@ def test_reranking_sees_blocks_and_gives_documents(index, settings, mode):
     assert len(documents) == len(set(documents)) == 5
     shares = [OverlapReranker().score(QUERY, [hit.snippet.contents])[0] for hit in ranking.hits]
     assert [hit.score for hit in ranking.hits] == pytest.approx(shares)
-
-
-def test_what_another_process_deleted_meanwhile_is_no_hit(index, settings):
-    (first, second) = (
-        hit.snippet.id for hit in Retriever(index, ENCODER, None, settings.retrieval).search(QUERY).hits[:2]
-    )
-    gone = {id for id, snippet in index.snippets.items() if snippet.document == first}
-    found = Retriever(index, ENCODER, None, settings.retrieval)
-    fetch = index.fetch
-    index.fetch = lambda ids: {id: snippet for id, snippet in fetch(ids).items() if id not in gone}
-    assert found.search(QUERY).hits[0].snippet.id == second
-
-
-@pytest.mark.parametrize("include", [False, True])
-def test_answers_leave_retracted_articles_out_unless_told(index, settings, include):
-    settings = settings.replace(include_retracted=include, k=20)
-    answerer = Answerer(Retriever(index, ENCODER, None, settings.retrieval), None, settings)
-    hits = answerer.answer(Question("q", QUERY)).hits
-    assert [hit.snippet.id for hit in hits] == [id for id, _ in best_documents(index, include)]
-    assert any(hit.snippet.retracted for hit in hits) == include
 
 
 @pytest.mark.parametrize("fusion", ["linear", "rrf"])

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from biorag.indexes.edge import EdgeIndex
-from biorag.retrieval.filters import parse_filter
 from biorag.retrieval.fusion import best_of_all, linear
-from biorag.retrieval.retriever import Retriever
-from biorag.settings.settings import Settings
 from biorag.types import IndexQuery, ScoredDoc
-from tests.answering.test_pipeline import holds
-from tests.fakes import HashEncoder
-from tests.indexes.test_contract import manifest, random_snippets, random_vectors
 
 
 class ListedIndex:
@@ -79,30 +68,3 @@ def test_it_reads_no_deeper_than_it_must_and_each_query_as_if_it_were_alone():
     (found,) = best_of_all(flat, [IndexQuery(np.zeros(1, np.float32), 10)], [IndexQuery("q", 10)], 5, fuse)
     assert [id for id, _ in found.ranking] == ["s000", "s001", "s002", "s003", "s004"], "equal scores in order of ids"
     assert flat.deepest == 1280, "whatever the engine chose of equal scores"
-
-
-@pytest.fixture
-def edge(tmp_path) -> Iterator[EdgeIndex]:
-    """Four hundred snippets under random vectors in the embedded store, some of them twice."""
-    snippets = [replace(each, metadata={"year": 2000 + n % 9}) for n, each in enumerate(random_snippets(400))]
-    vectors = random_vectors(400)
-    snippets += [replace(each, id=f"again{each.id}") for each in snippets[:40]]
-    with closing(EdgeIndex(tmp_path / "edge", manifest(), writable=True)) as index:
-        index.upsert(snippets, np.concatenate([vectors, vectors[:40]]))
-        index.optimize()
-        index.snippets = snippets
-        yield index
-
-
-@pytest.mark.parametrize("where", ["", "year>=2003", "year=2001 and not pmid=11"])
-def test_searching_the_store_gives_the_list_of_a_full_scan(edge, where):
-    conditions = parse_filter(where) if where else ()
-    kept = frozenset(each.id for each in edge.snippets if all(holds(condition, each) for condition in conditions))
-    encoder, queries = HashEncoder(dimension=16), ["liver infection", "heart", "statin therapy p53", "zzz"]
-    settings = Settings.of(mode="hybrid", rerank=False, fusion="exact", depth=7, lambda_=0.1)
-    rankings = Retriever(edge, encoder, None, settings.retrieval).search_all(queries, 15, [conditions] * len(queries))
-    for query, vector, ranking in zip(queries, encoder.encode_queries(queries), rankings, strict=True):
-        dense, bm25 = edge.search([IndexQuery(vector, 999, among=kept), IndexQuery(query, 999, among=kept)])
-        expected = scanned(dict(dense), dict(bm25), 0.1)[:15]
-        assert [(hit.snippet.id, hit.score) for hit in ranking.hits] == expected
-        assert len(ranking.sides.dense) == len(ranking.sides.bm25 or ranking.sides.dense) == 15

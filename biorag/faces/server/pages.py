@@ -33,7 +33,7 @@ from biorag.faces.server.bodies import CONDITIONS, WeighBody, ask_body, form_fie
 from biorag.faces.server.faults import status_of
 from biorag.faces.server.guards import COOKIE, Doorkeeper
 from biorag.faces.server.session_pool import SessionPool
-from biorag.indexes.overview import Overview, overview
+from biorag.indexes.reading import Overview, overview
 from biorag.prompts.grammar import growing_text
 from biorag.references.reference import source_line, telling_types
 from biorag.registries import OUTPUTS, TERMINAL

@@ -1,6 +1,7 @@
-"""Which documents came from which file, so that an index loses what a file, or a folder named again, no longer holds.
+"""The records beside an index's manifest: how far a run has come, and which documents came from which file.
 
-Files whose later ones change earlier ones (PubMed's) are not held: they say themselves what goes.
+By the second an index loses what a file, or a folder that is named again, no longer holds. Files whose later ones
+change earlier ones (PubMed's) are not in it: they say themselves what goes.
 """
 
 from __future__ import annotations
@@ -15,16 +16,77 @@ from typing import Literal
 from biorag.corpus.sources import STDIN_FILE, Source, reader_of
 from biorag.errors import BadInputError, MismatchError
 from biorag.models.finding import hash_of_file
-from biorag.types import Sha256
+from biorag.types import Count, Sha256
 from biorag.utils.files import sha256_of_json, write_json
 from biorag.utils.parsing import parsed_file
 
 logger = logging.getLogger(__name__)
 
+PROGRESS = "progress.json"
+SHOWN = 3  # names in a message
 HOLDINGS = "holdings.json"  # beside the manifest
 MOST = 200_000  # documents; of a larger corpus nothing is held
 READING = 2  # another number where readers give other documents of the same file
 LARGEST = 256 << 20  # bytes of the record
+
+
+@dataclass(frozen=True, slots=True)
+class IndexingProgress:
+    """`done` of the corpus's snippets, in its order, are durable; `batch` are the ids being encoded or written.
+
+    A run that resumes writes all of `batch` again, so that they are encoded together as they would have been: a
+    text's vector differs in its last bits with the texts beside it.
+
+    `torn` are the documents that an interrupted run may have left half written, each with the file it came from: some
+    blocks missing, old ones beside new ones, or an old text with a new vector. They stay in the record until they are
+    written again.
+    """
+
+    done: Count
+    batch: tuple[str, ...]
+    torn: Mapping[str, str]
+
+
+def write_progress(folder: Path, progress: IndexingProgress) -> None:
+    """Record progress, durably."""
+    write_json(folder / PROGRESS, asdict(progress))
+
+
+def read_progress(folder: Path) -> IndexingProgress:
+    """Return what an interrupted run recorded; nothing done where there is no record.
+
+    Raises `MismatchError` if the record is damaged.
+    """
+    advice = "delete it, then run the same command again"
+    progress: IndexingProgress | None = parsed_file(IndexingProgress, folder / PROGRESS, MismatchError, advice)
+    return progress or IndexingProgress(0, (), {})
+
+
+def clear_progress(folder: Path) -> None:
+    """Remove the record of a run that has ended."""
+    (folder / PROGRESS).unlink(missing_ok=True)
+
+
+def shortfall(folder: Path) -> str:
+    """Return what an incomplete index in a folder lacks, as far as is recorded, and the next step."""
+    try:
+        torn = read_progress(folder).torn
+    except MismatchError as error:
+        return str(error)
+    return torn_note(torn) if torn else "its last indexing run was interrupted: run the same command again"
+
+
+def torn_note(torn: Mapping[str, str]) -> str:
+    """Return how many documents are torn, the first of them, and what makes them whole."""
+    files = _few(filter(None, torn.values())) or "the interrupted corpus"
+    return f"{len(torn):,} document{' is' if len(torn) == 1 else 's are'} torn ({_few(torn)}): index {files} again"
+
+
+def _few(names: Iterable[str]) -> str:
+    """Return the first few names in order, and how many more there are."""
+    first = sorted(set(names))
+    more = f" and {len(first) - SHOWN:,} more" if len(first) > SHOWN else ""
+    return ", ".join(first[:SHOWN]) + more
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +116,15 @@ class SourceLedger:
 
     def left_out(self, found: Sequence[Source], folders: Iterable[Path]) -> list[str]:
         """Return the files that are no longer in folders which are named again."""
-        kept, roots = set(map(key_of, found)), [folder.resolve() for folder in folders]
-        return [key for key in self.files if key not in kept and any(PurePath(key).is_relative_to(r) for r in roots)]
+        present, roots = set(map(key_of, found)), [folder.resolve() for folder in folders]
+        missing = [key for key in self.files if key not in present]
+        return [key for key in missing if any(PurePath(key).is_relative_to(root) for root in roots)]
 
     def moved(self, found: Sequence[Source], hashes: Iterable[str]) -> list[str]:
         """Return the files that are no longer where they were, and whose content these files have."""
-        kept, contents = set(map(key_of, found)), set(hashes)
-        gone = (key for key, held in self.files.items() if held.sha256 in contents and key not in kept)
-        return [key for key in gone if not Path(key).exists()]
+        present, contents = set(map(key_of, found)), set(hashes)
+        alike = (key for key, file in self.files.items() if file.sha256 in contents and key not in present)
+        return [key for key in alike if not Path(key).exists()]
 
     def documents_of(self, keys: Iterable[str]) -> dict[str, str]:
         """Return the documents of these files, each with a file that held it."""
