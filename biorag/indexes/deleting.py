@@ -12,7 +12,7 @@ from biorag.corpus.blocks import WHOLE, Splitter
 from biorag.errors import MissingError, suggestion
 from biorag.indexes.manifest import Manifest, SourceRecord
 from biorag.indexes.points import SCROLL
-from biorag.indexes.records import SourceLedger, read_ledger, write_ledger
+from biorag.indexes.records import SourceLedger, read_ledger, read_progress, write_ledger
 from biorag.indexes.store import Store
 from biorag.indexes.updating import EncodeSnippets, PendingChange
 from biorag.indexes.writing import Incoming, write_index
@@ -101,15 +101,17 @@ def _selected(index: Index, manifest: Manifest, documents: Iterable[str], missin
 
 
 def delete_documents(store: Store, selection: Selection, on_progress: OnProgress) -> DeletionReport:
-    """Remove documents from an index, batch by batch; a killed run is completed by the same command.
+    """Remove documents from an index, batch by batch, and those that a killed run has deleted in part.
 
     Vacuuming afterwards leaves BM25 the frequencies of what remains. The manifest records the deletion among the
     sources, by the hash of what was removed.
 
     Raises `ServiceError` if another process uses the index, or the store fails.
     """
-    manifest, documents = store.require_manifest(), selection.documents
+    manifest = store.require_manifest()
     blocks = manifest.blocks
+    half_deleted = (id for id, source in read_progress(store.folder).torn.items() if source == BY_HAND)
+    documents = tuple(dict.fromkeys((*selection.documents, *half_deleted)))
     record = SourceRecord(BY_HAND, sha256_of_json(sorted(documents)), 0, 0, len(documents))
     incoming = Incoming(
         winners=[PendingChange(Deletion(id), revived=True, source=BY_HAND) for id in documents],
