@@ -163,11 +163,18 @@ def _begin(
     A deletion leaves an index complete until documents may be torn, and the count of the run before it.
     """
     begun = replace(manifest, complete=manifest.complete and not incoming.completes, checksums=None)
-    store.save(replace(begun, updated=timestamp()))
+    begun = replace(begun, updated=timestamp())
+    store.save(begun)
+    is_complete = begun.complete  # as it is saved
 
     def record(progress: IndexingProgress) -> None:
+        nonlocal is_complete
+        was_complete, is_complete = is_complete, begun.complete and not progress.torn
+        # An index that says so is complete, whenever this is killed.
+        if is_complete and not was_complete:
+            store.save(replace(begun, complete=True))
         write_progress(store.folder, progress if incoming.completes else replace(progress, done=before.done))
-        if begun.complete and progress.torn:
+        if was_complete and not is_complete:
             store.save(replace(begun, complete=False))
 
     return record
