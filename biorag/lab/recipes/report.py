@@ -15,45 +15,38 @@ FINDING_COLUMNS = ("finding", "difference", "95 % interval", "questions", "p", "
 
 
 def report_markdown(report: Mapping[str, Any]) -> str:
-    """Return a report as Markdown."""
-    first, *others = report_head(report)
-    head = [
+    """Return a report as Markdown: what was run and measured and what it takes on disk, plots, tables, findings."""
+    disk, deviations = report["disk"], report["deviations"]
+    lines = [
         f"# {report['title']}",
         "",
-        first,
-        "",
-        *listed("Where this scale departs from the paper:", report["departures"]),
-        *listed("Deviations from the recipe:", list(map(_deviation, report["deviations"]))),
-        *(line for paragraph in others for line in (paragraph, "")),
-    ]
-    plots = [f"![{plot['title']}]({plot['name']}.png)\n" for plot in report["plots"]]
-    findings = [findings_markdown(report["findings"])] if report["findings"] else []
-    return "\n".join([*head, *plots, *map(markdown, report["tables"]), *findings])
-
-
-def report_head(report: Mapping[str, Any]) -> list[str]:
-    """Return what is said before the tables: what was run, the questions measured, what a cell has, and disk used."""
-    published = any(
-        cell["paper"] is not None for table in report["tables"] for row in table["rows"] for cell in row["cells"]
-    )
-    cell = "our figure (95 % interval over questions)" + (" / the paper's" if published else "")
-    return [
         f"Scale {report['scale']}: {report['about']} Encoder {report['backbone']}. {len(report['steps'])} steps, "
         f"{report['seconds_of_steps'] / 60:.1f} minutes on {report['cpus']} cores.",
-        *([f"Questions measured: {'; '.join(report['measured'])}."] if report["measured"] else []),
-        f"Each cell: {cell}.",
-        f"Disk: {report['disk']['out'] / 1e6:,.1f} MB, {report['disk']['indexes'] / 1e6:,.1f} of them for indexes and "
-        f"their encoders; '{report['freed_by']}' removes indexes and models.",
+        "",
+        *_listed("Where this scale departs from the paper:", report["departures"]),
+        *_listed(
+            "Deviations from the recipe:",
+            [
+                f"{change['step']}: `{change['name']}` = {change['value']} (recipe: {change['was']})"
+                for change in deviations
+            ],
+        ),
+        *([f"Questions measured: {'; '.join(report['measured'])}.", ""] if report["measured"] else []),
+        "Each cell: our figure (95 % interval over questions) / the paper's, if it has one.",
+        "",
+        f"Disk: {disk['out'] / 1e6:,.1f} MB, {disk['indexes'] / 1e6:,.1f} of them for indexes and their encoders; "
+        f"'{report['freed_by']}' removes indexes and models.",
+        "",
+        *(f"![{plot['title']}]({plot['name']}.png)\n" for plot in report["plots"]),
+        *map(markdown, report["tables"]),
+        *([findings_markdown(report["findings"])] if report["findings"] else []),
     ]
+    return "\n".join(lines)
 
 
-def listed(title: str, items: Sequence[str]) -> list[str]:
+def _listed(title: str, items: Sequence[str]) -> list[str]:
     """Return the lines of a list in Markdown under its title; none without items."""
     return [title, "", *(f"- {item}" for item in items), ""] if items else []
-
-
-def _deviation(one: Mapping[str, Any]) -> str:
-    return f"{one['step']}: `{one['name']}` = {one['value']} (recipe: {one['was']})"
 
 
 def columns_of(table: Mapping[str, Any]) -> list[str]:
