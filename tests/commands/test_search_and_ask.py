@@ -69,21 +69,6 @@ def test_search_json_has_the_documented_shape(search_small, snippets):
     assert set(found["timings_ms"]) == {"encode", "first_stage", "fetch", "rerank", "total"}
 
 
-@pytest.mark.parametrize("rerank", ["--rerank", "--no-rerank"])
-@pytest.mark.parametrize(
-    ("mode", "fusion"), [("bm25", "linear"), ("dense", "linear"), ("hybrid", "linear"), ("hybrid", "rrf")]
-)
-def test_every_mode_gives_ranked_hits(search_small, mode, fusion, rerank):
-    found = search_small("warfarin heparin aspirin", "--mode", mode, "--fusion", fusion, rerank, "-k", "3")
-    assert found["mode"] == mode
-    assert [hit["rank"] for hit in found["hits"]] == [1, 2, 3]
-    scores = [hit["score"] for hit in found["hits"]]
-    assert scores == sorted(scores, reverse=True)
-    if mode == "bm25":
-        assert sorted(ids(found)) == ["s0", "s1", "s2"]
-    assert ("rerank" in found["timings_ms"]) == (rerank == "--rerank")
-
-
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
