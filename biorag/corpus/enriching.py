@@ -166,7 +166,7 @@ def enrich(sources: Sequence[Source], find: Find, folder: Path, progress: Progre
     A service that fails ends the asking with a warning, and what was found stays. Raises `OfflineError`.
     """
     papers = {source: file for source in sources if (file := _file_of(source, folder)) and not file.is_file()}
-    asked = found = 0
+    asked = records_found = 0
     try:
         with progress("Asking for records", len(papers)) as advance:
             for source, file in papers.items():
@@ -174,14 +174,14 @@ def enrich(sources: Sequence[Source], find: Find, folder: Path, progress: Progre
                 if paper and not all(paper.metadata.get(name) for name in FACTS):
                     asked += 1
                     record = find(paper.title, {**paper.metadata, "pmid": paper.pmid})
-                    found += record is not None
+                    records_found += record is not None
                     _keep(record, file)
                 advance(1)
     except OfflineError:
         raise
     except ServiceError as error:
         logger.warning("%s; the papers that are left stay as they are", error)
-    logger.info("records found of papers that lack authors, year or journal: %d of %d", found, asked)
+    logger.info("records found of papers that lack authors, year or journal: %d of %d", records_found, asked)
 
 
 def _keep(record: Snippet | None, file: Path) -> None:

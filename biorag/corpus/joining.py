@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,29 +21,25 @@ def joined(source: Source, title: str, facts: Mapping[str, Any]) -> tuple[str, d
 
     What the record beside the file lacks is that of the record that was fetched.
     """
-    found = (_record_of(source.beside, title, facts, source.stem), _fetched(source.record))
-    records = [record for record in found if record]
+    beside = _record_of(source, title, facts)
+    records = [*([beside] if beside else []), *(_records_in(source.record)[:1] if source.record else [])]
     fields = dict(facts)
     for record in reversed(records):
         fields |= with_values({**record.metadata, "pmid": record.pmid})
     return records[0].title if records else title or source.stem, fields, bool(records)
 
 
-def _fetched(file: Path | None) -> Snippet | None:
-    """Return the record in a file; None if there is none."""
-    return next(read_snippets(Source(file.name, file), lambda reject: None), None) if file else None
+def _records_in(file: Path) -> list[Snippet]:
+    return list(read_snippets(Source(file.name, file), lambda reject: None))
 
 
-def _record_of(beside: Sequence[Path], title: str, facts: Mapping[str, Any], stem: str) -> Snippet | None:
+def _record_of(source: Source, title: str, facts: Mapping[str, Any]) -> Snippet | None:
     """Return the record of a paper among those of files beside it: by DOI, PMID or title, or a file of its own name."""
-    if not beside:
-        return None
-    records = _records(tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in beside))
+    records = _records(tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in source.beside))
     for key in record_keys(title, facts, facts.get("pmid")):
         if key in records:
             return records[key]
-    own = [path for path in beside if path.stem == stem]
-    alone = list(read_snippets(Source(own[0].name, own[0]), lambda reject: None)) if own else []
+    alone = next((_records_in(path) for path in source.beside if path.stem == source.stem), [])
     return alone[0] if len(alone) == 1 else None
 
 
@@ -52,7 +48,7 @@ def _records(files: tuple[tuple[Path, int, int], ...]) -> dict[str, Snippet]:
     """Return the records of files, of which the times and sizes tell whether they are as they were, by their keys."""
     records: dict[str, Snippet] = {}
     for path, _, _ in files:
-        for snippet in read_snippets(Source(path.name, path), lambda reject: None):
+        for snippet in _records_in(path):
             for key in record_keys(snippet.title, snippet.metadata, snippet.pmid):
                 records.setdefault(key, snippet)
     return records

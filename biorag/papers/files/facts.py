@@ -235,8 +235,8 @@ def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line]]:
 
 def printable(title: str) -> str:
     """Return the title that a file's own field gives, in one line; "" if a program made it up."""
-    own = " ".join(title.split())
-    return "" if _JUNK.search(own) else own
+    line = " ".join(title.split())
+    return "" if _JUNK.search(line) else line
 
 
 def _lines_after(title: str, front: Sequence[Line]) -> Sequence[Line]:
@@ -274,9 +274,9 @@ def _doi(metadata: Mapping[str, str], opening: str) -> str:
 def _year(metadata: Mapping[str, str], opening: str) -> int | None:
     """Return the year in which a paper was published, as far as it is printed; the file's making tells nothing."""
     texts = (metadata.get("subject", ""), opening[:FRONT], opening[-FRONT // 3 :])
-    found = (match[1] for pattern in _YEARS for text in texts if (match := pattern.search(text)))
+    years = (match[1] for pattern in _YEARS for text in texts if (match := pattern.search(text)))
     heads = (_found(_LONE_YEAR, line) for line in opening.split("\n") if not _MONTHS.search(line))
-    year = _found(_CREATED, metadata.get("published", "")) or next(found, "") or next(filter(None, heads), "")
+    year = _found(_CREATED, metadata.get("published", "")) or next(years, "") or next(filter(None, heads), "")
     return int(year) if year else None
 
 
@@ -332,8 +332,8 @@ def _is_name(text: str) -> bool:
 
 def year_in(text: str) -> int | None:
     """Return the first year from 1900 to 2099 in a text."""
-    found = re.search(_YEAR, text)
-    return int(found[1]) if found else None
+    match = re.search(_YEAR, text)
+    return int(match[1]) if match else None
 
 
 def inverted(names: Sequence[str], cited: str = "") -> list[str]:

@@ -175,7 +175,7 @@ def plain(text: str) -> str:
 def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line]], list[list[Line]], list[str]]:
     """Return the pages' lines without the list of references, those of the list, and the imprint within or after it."""
     total = sum(len(line.text) + 1 for page in pages for line in page)
-    kept: list[list[Line]] = []
+    bodies: list[list[Line]] = []
     listed: list[list[Line]] = []
     imprint: list[str] = []
     before, inside = 0, False
@@ -194,8 +194,8 @@ def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line
                 imprint.append(line.text)
             elif not (_REFERENCES.match(line.text) or _PAGE_NUMBER.match(line.text)):
                 listed[-1].append(line)
-        kept.append(lines)
-    return kept, listed, imprint
+        bodies.append(lines)
+    return bodies, listed, imprint
 
 
 def _measured(pages: Sequence[Sequence[Line]]) -> _Measures:

@@ -203,8 +203,9 @@ def _of_reference(match: Match, index: str) -> Iterator[Finding]:
     record = match.snippets[0]
     numbers = tuple(one for one in match.differences if one.field in ("PMID", "DOI"))
     if wrong := (*match.foreign, *numbers):
-        own = reference_of(record)
-        right = "; ".join(filter(None, [f"PMID {own.pmid}" if own.pmid else "", f"DOI {own.doi}" if own.doi else ""]))
+        numbered = reference_of(record)
+        rights = (f"PMID {numbered.pmid}" if numbered.pmid else "", f"DOI {numbered.doi}" if numbered.doi else "")
+        right = "; ".join(filter(None, rights))
         stated = "; ".join(f"its {one.field} {one.manuscript} is not this paper's" for one in numbers)
         message = "; ".join(filter(None, [foreign, stated, f"the paper of this title has {right}" if right else ""]))
         yield Finding(FindingKind.WRONG_IDENTIFIER, reference, message, fields=wrong, record=record)
@@ -249,15 +250,15 @@ def enriched(matches: Sequence[Match], find: Find, service: str, progress: Progr
 
     A service that fails ends the asking with a warning: those left are as they were. Raises `OfflineError`.
     """
-    found = list(matches)
+    updated = list(matches)
     lacking = [n for n, match in enumerate(matches) if not match.snippets]
     try:
         with progress(f"Asking {service}", len(lacking)) as advance:
             for n in lacking:
-                found[n] = asked(matches[n], find, service)
+                updated[n] = asked(matches[n], find, service)
                 advance(1)
     except OfflineError:
         raise
     except ServiceError as error:
         logger.warning("%s; references that are left were looked for in the index alone", error)
-    return found
+    return updated

@@ -8,7 +8,7 @@ the record lacks, is no difference.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import NamedTuple, TypeAlias
@@ -19,7 +19,8 @@ from biorag.indexes.reading import snippets_where
 from biorag.papers.manuscripts.listing import Place, place_in, without_numbers
 from biorag.papers.manuscripts.manuscript import ListedReference, squeezed
 from biorag.references.reference import Author, Reference, reference_of
-from biorag.types import AnyOf, FieldFilter, Index, IndexQuery, Snippet, Where
+from biorag.types import AnyOf, FieldFilter, Index, IndexQuery, Snippet
+from biorag.utils.progress import batched
 
 CANDIDATES = 10  # records found by the words of a reference, among which its title is looked for
 AT_ONCE = 64  # searches
@@ -62,75 +63,59 @@ class Match:
 
 def matched(references: Sequence[ListedReference], index: Index, dimension: int) -> list[Match]:
     """Match references with the records of an index; `dimension` is that of its dense vectors."""
-    lookup = _Lookup(index, dimension)
-    by_pmid = lookup.by_pmid({one.read.pmid for one in references if one.read.pmid})
-    by_title = lookup.by_title([one for one in references if _words(one)])
-    found = {one.key: _of_title(one, by_title.get(one.key, ())) for one in references}
-    asked = {one.read.doi for one in references if one.read.doi and _own_doi(found[one.key]) != one.read.doi}
-    by_doi = lookup.by_doi(asked)
+
+    def stored(where: FieldFilter | AnyOf, records: int) -> list[Snippet]:
+        return snippets_where(index, dimension, (where,), MOST_OF_PAPER + records * 20) if records else []
+
+    def whole(snippet: Snippet) -> Sequence[Snippet]:
+        """Return all snippets of the paper that a snippet is of."""
+        file, document = snippet.metadata.get("file"), snippet.document
+        fields = {"pmid": snippet.pmid, "file": file if isinstance(file, str) else "", "document": document}
+        field, value = next((field, value) for field, value in fields.items() if value)
+        is_alone = field == "document" and document == snippet.id
+        snippets = [] if is_alone else stored(FieldFilter(field, "=", value), 1)
+        return sorted(snippets, key=lambda snippet: snippet.id) or [snippet]
+
+    pmids = sorted({reference.read.pmid for reference in references if reference.read.pmid})
+    by_pmid = {snippet.pmid: snippet for snippet in stored(FieldFilter("pmid", "in", tuple(pmids)), len(pmids))}
+    by_title = {
+        reference.key: _of_title(reference, candidates) for reference, candidates in _nearest(references, index)
+    }
+    lacking = (one.read.doi for one in references if _doi(by_title.get(one.key)) != one.read.doi)
+    dois = sorted(set(filter(None, lacking)))
+    by_doi = {
+        _doi(snippet): snippet
+        for snippet in stored(AnyOf(tuple((FieldFilter("doi", "=", doi),) for doi in dois)), len(dois))
+    }
     return [
         _match(
-            one,
-            {"PMID": by_pmid.get(one.read.pmid or 0), "DOI": by_doi.get(one.read.doi)},
-            found[one.key],
-            lookup.whole,
+            reference,
+            {"PMID": by_pmid.get(reference.read.pmid or 0), "DOI": by_doi.get(reference.read.doi)},
+            by_title.get(reference.key),
+            whole,
         )
-        for one in references
+        for reference in references
     ]
 
 
-def _own_doi(snippet: Snippet | None) -> str:
+def _nearest(
+    references: Sequence[ListedReference], index: Index
+) -> Iterator[tuple[ListedReference, Sequence[Snippet]]]:
+    """Yield each reference that has words with the snippets whose words come nearest to them."""
+    for batch in batched([reference for reference in references if _words(reference)], AT_ONCE):
+        rankings = index.search([IndexQuery(_words(reference), CANDIDATES) for reference in batch])
+        snippets = index.fetch(sorted({scored.id for ranking in rankings for scored in ranking}))
+        for reference, ranking in zip(batch, rankings, strict=True):
+            yield reference, [snippets[scored.id] for scored in ranking if scored.id in snippets]
+
+
+def _doi(snippet: Snippet | None) -> str:
     return reference_of(snippet).doi.lower() if snippet else ""
 
 
 def _words(reference: ListedReference) -> str:
     """Return the words by which a reference is searched for; "" of one that is a number alone."""
     return (reference.read.title or without_numbers(reference.text)) if reference.text != reference.key else ""
-
-
-class _Lookup:
-    """Looks for records in an index, for many references at a time."""
-
-    def __init__(self, index: Index, dimension: int) -> None:
-        self._index, self._dimension = index, dimension
-
-    def by_pmid(self, pmids: Iterable[int]) -> dict[int, Snippet]:
-        """Return the first snippet of each PMID that the index has."""
-        asked = sorted(pmids)
-        where = (FieldFilter("pmid", "in", tuple(asked)),)
-        return {one.pmid: one for one in self._all(where, len(asked)) if one.pmid} if asked else {}
-
-    def by_doi(self, dois: Iterable[str]) -> dict[str, Snippet]:
-        """Return a snippet of each DOI that the index has."""
-        asked = sorted(dois)
-        where = (AnyOf(tuple((FieldFilter("doi", "=", doi),) for doi in asked)),)
-        return {_own_doi(one): one for one in self._all(where, len(asked))} if asked else {}
-
-    def by_title(self, references: Sequence[ListedReference]) -> dict[str, tuple[Snippet, ...]]:
-        """Return the snippets whose words come nearest to those of each reference."""
-        found: dict[str, tuple[Snippet, ...]] = {}
-        for start in range(0, len(references), AT_ONCE):
-            batch = references[start : start + AT_ONCE]
-            rankings = self._index.search([IndexQuery(_words(one), CANDIDATES) for one in batch])
-            snippets = self._index.fetch(sorted({scored.id for ranking in rankings for scored in ranking}))
-            for one, ranking in zip(batch, rankings, strict=True):
-                found[one.key] = tuple(snippets[scored.id] for scored in ranking if scored.id in snippets)
-        return found
-
-    def whole(self, snippet: Snippet) -> tuple[Snippet, ...]:
-        """Return all snippets of the paper that one is of."""
-        if snippet.pmid:
-            paper = self._all((FieldFilter("pmid", "=", snippet.pmid),), 1)
-        elif (file := snippet.metadata.get("file")) and isinstance(file, str):
-            paper = self._all((FieldFilter("file", "=", file),), 1)
-        elif snippet.document != snippet.id:
-            paper = self._all((FieldFilter("document", "=", snippet.document),), 1)
-        else:
-            paper = []
-        return tuple(sorted(paper, key=lambda one: one.id)) or (snippet,)
-
-    def _all(self, where: Where, records: int) -> list[Snippet]:
-        return snippets_where(self._index, self._dimension, where, MOST_OF_PAPER + records * 20)
 
 
 def _of_title(reference: ListedReference, candidates: Sequence[Snippet]) -> Snippet | None:
@@ -166,15 +151,17 @@ def _match(
     stated = {"PMID": str(reference.read.pmid), "DOI": reference.read.doi}
     named = {field: snippet for field, snippet in of_numbers.items() if snippet}
     same = [snippet for snippet in named.values() if _is_same(reference, snippet, of_title)]
-    own = same[0] if same else of_title
+    record = same[0] if same else of_title
     foreign = [
         Difference(field, stated[field], _named(snippet)) for field, snippet in named.items() if snippet not in same
     ]
-    if own is None:
+    if record is None:
         return Match(reference, foreign=tuple(foreign))
-    lacking = differences(reference, reference_of(own))
+    lacking = differences(reference, reference_of(record))
     fields = {one.field for one in foreign}
-    return Match(reference, tuple(whole(own)), tuple(one for one in lacking if one.field not in fields), tuple(foreign))
+    return Match(
+        reference, tuple(whole(record)), tuple(one for one in lacking if one.field not in fields), tuple(foreign)
+    )
 
 
 def asked(match: Match, find: Find, service: str) -> Match:
@@ -190,9 +177,9 @@ def asked(match: Match, find: Find, service: str) -> Match:
                 break
     else:
         of_title = find(read.title, {}) if read.title else None
-    found = _match(reference, of_numbers, of_title, lambda snippet: [snippet])
-    lacking = tuple(one for one in found.differences if one.field not in known)
-    return replace(found, differences=lacking, foreign=(*match.foreign, *found.foreign), service=service)
+    from_service = _match(reference, of_numbers, of_title, lambda snippet: [snippet])
+    lacking = tuple(one for one in from_service.differences if one.field not in known)
+    return replace(from_service, differences=lacking, foreign=(*match.foreign, *from_service.foreign), service=service)
 
 
 def _is_same(reference: ListedReference, snippet: Snippet, of_title: Snippet | None) -> bool:
@@ -209,7 +196,7 @@ def _is_same(reference: ListedReference, snippet: Snippet, of_title: Snippet | N
 
 
 def _paper(snippet: Snippet) -> str:
-    return str(snippet.pmid or _own_doi(snippet) or snippet.document)
+    return str(snippet.pmid or _doi(snippet) or snippet.document)
 
 
 def _named(snippet: Snippet) -> str:

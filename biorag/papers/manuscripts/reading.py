@@ -420,16 +420,16 @@ def _answers(path: Path) -> Iterator[tuple[int, Any]]:
 def _hits(answer: Any) -> dict[int, Snippet]:
     """Return the hits of an answer of biorag's own by rank, which its citations name."""
     hits = answer.get("hits") if isinstance(answer, dict) else None
-    found = {}
+    by_rank = {}
     for hit in hits if isinstance(hits, list) else []:
         if isinstance(hit, dict) and isinstance(hit.get("rank"), int):
             pmid, metadata = hit.get("pmid"), hit.get("metadata")
             fields = metadata if isinstance(metadata, dict) else {}
             title = hit["title"] if isinstance(hit.get("title"), str) else ""
-            found[hit["rank"]] = Snippet(
+            by_rank[hit["rank"]] = Snippet(
                 str(hit.get("id", "")), title, "", pmid if isinstance(pmid, int) else None, fields
             )
-    return found
+    return by_rank
 
 
 def _cited_sentences(value: Any, depth: int) -> Iterator[tuple[str, list[Any]]]:

@@ -95,6 +95,6 @@ def word_notes(document: Any) -> tuple[dict[tuple[str, str], int], list[str]]:
                 words = "".join(part.text or "" for part in note.iter(qn("w:t")))
                 texts[kind, note.get(qn("w:id"))] = " ".join(words.split())
     kinds = {tag: kind for kind, tag in _NOTES.items()}
-    found = ((kinds[mark.tag], mark.get(qn("w:id"))) for mark in document.element.body.iter(*kinds))
-    cited = [key for key in dict.fromkeys(found) if texts.get(key)]
+    marks = ((kinds[mark.tag], mark.get(qn("w:id"))) for mark in document.element.body.iter(*kinds))
+    cited = [key for key in dict.fromkeys(marks) if texts.get(key)]
     return {key: number for number, key in enumerate(cited, 1)}, [texts[key] for key in cited]
