@@ -29,7 +29,7 @@ from biorag.corpus.datasets import Dataset, load_dataset
 from biorag.models import finding
 from biorag.models.adapter import write_adapter
 from biorag.models.finding import PLAIN_STARTER, TRAINED_STARTER, WEIGHTS, find_encoder
-from biorag.training.held_out import HELD_OUT, TRAINING, HeldOutSplit
+from biorag.training.contamination import HELD_OUT, TRAINING, HeldOutSplit
 from biorag.training.rows import normalised, read_records
 from biorag.types import Snippet
 

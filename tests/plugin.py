@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from biorag.engine import OpenIndex
     from biorag.lab.conversion.items import Request
     from biorag.retrieval.rerankers import RerankerParts
-    from biorag.training.negatives.mining import Miner, MiningPlan
+    from biorag.training.mining import Miner, MiningPlan
 
 REGISTRIES = (FORMATS, FUSIONS, NEGATIVES, OUTPUTS, READERS, RERANKERS, STORES)
 
@@ -106,6 +106,6 @@ def tabs(request: Request, on_reject: object) -> Iterator[Snippet]:
 
 def last(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -> Miner:
     """Return the last of what BM25 ranks."""
-    from biorag.training.negatives.mining import as_negatives, eligible
+    from biorag.training.mining import as_negatives, eligible
 
     return lambda row, gold: list(eligible(as_negatives(opened.retriever.search(row.query, 9).hits), gold))[-2:]

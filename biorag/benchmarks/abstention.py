@@ -63,15 +63,15 @@ def false_answer_share(probabilities: Values, answerable: Flags, share: float = 
 def risk_coverage_curve(probabilities: Values, answerable: Flags, points: int = 50) -> list[tuple[float, float]]:
     """Return at most so many points (coverage, risk) of `risk_coverage`, the last with all questions answered."""
     coverage, risk = risk_coverage(probabilities, answerable)
-    kept = np.unique(np.linspace(0, len(coverage) - 1, points).round().astype(int))
-    return [(round(float(coverage[n]), 4), round(float(risk[n]), 4)) for n in kept]
+    shown = np.unique(np.linspace(0, len(coverage) - 1, points).round().astype(int))
+    return [(round(float(coverage[n]), 4), round(float(risk[n]), 4)) for n in shown]
 
 
 def reliability(probabilities: Values, right: Flags) -> list[tuple[float, float]]:
     """Return the mean probability and the share that is right, of each of ten bins of equal width that has any."""
     bins = np.minimum((probabilities * BINS).astype(int), BINS - 1)
-    filled = [bins == place for place in range(BINS) if (bins == place).any()]
-    return [(round(float(probabilities[part].mean()), 4), round(float(right[part].mean()), 4)) for part in filled]
+    filled = [bins == number for number in range(BINS) if (bins == number).any()]
+    return [(round(float(probabilities[inside].mean()), 4), round(float(right[inside].mean()), 4)) for inside in filled]
 
 
 def expected_calibration_error(probabilities: Values, right: Flags) -> float:

@@ -183,9 +183,9 @@ def names(question: str, sentences: Sequence[str]) -> list[str]:
 
 def _runs(sentence: str, asked: set[str]) -> list[str]:
     runs: list[str] = []
-    for part in _BREAK.split(sentence):
+    for clause in _BREAK.split(sentence):
         run: list[str] = []
-        for match in [*_WORD.finditer(part), None]:
+        for match in [*_WORD.finditer(clause), None]:
             word = match[0] if match else ""
             if match and word.lower() not in lexicon().function and not set(stems(word)) & asked:
                 run.append(word)

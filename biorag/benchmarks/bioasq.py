@@ -71,8 +71,8 @@ def score_documents(golden: Sequence[str], returned: Sequence[str]) -> RankingSc
     return RankingScore(precision, recall, f1, _share(precisions, min(MOST, len(golden))))
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def _share(count: float, total: float) -> float:
+    return count / total if total else 0.0
 
 
 def summary(scores: Sequence[RankingScore]) -> dict[str, float]:
@@ -205,11 +205,11 @@ def question_rows(batches: Sequence[GoldenBatch], runs: Mapping[str, SystemRanki
     for batch in batches:
         for question in batch.questions:
             metrics = {
-                f"systems.{system}.{part}.documents.MAP": score_documents(
+                f"systems.{system}.{figure}.documents.MAP": score_documents(
                     question.documents, rankings[batch.name][question.id]
                 ).average_precision
                 for system, rankings in runs.items()
-                for part in ("mean", f"batches.{batch.name}")
+                for figure in ("mean", f"batches.{batch.name}")
             }
             yield {"id": question.id, "set": batch.name, "metrics": metrics}
 

@@ -103,22 +103,22 @@ def averaged(runs: Sequence[QuestionValues]) -> QuestionValues:
     return QuestionValues(runs[0].ids, tuple(np.mean(values, axis=0) for values in sets), runs[0].weights)
 
 
-def together(parts: Sequence[QuestionValues]) -> QuestionValues:
+def together(figures: Sequence[QuestionValues]) -> QuestionValues:
     """Return the values of several data sets as one figure, their unweighted mean."""
     return QuestionValues(
-        tuple(ids for part in parts for ids in part.ids),
-        tuple(values for part in parts for values in part.values),
-        tuple(weight for part in parts for weight in part.weights),
+        tuple(ids for figure in figures for ids in figure.ids),
+        tuple(values for figure in figures for values in figure.values),
+        tuple(weight for figure in figures for weight in figure.weights),
     )
 
 
 def nested_weights(names: Sequence[str]) -> list[float]:
     """Return each set's weight in the mean of means: at every level of the names, siblings count alike."""
-    parts = [name.split(NESTED) for name in names]
+    paths = [name.split(NESTED) for name in names]
     siblings: dict[tuple[str, ...], set[str]] = {}
-    for levels in parts:
+    for levels in paths:
         for depth, level in enumerate(levels):
             siblings.setdefault(tuple(levels[:depth]), set()).add(level)
     return [
-        float(np.prod([1 / len(siblings[tuple(levels[:depth])]) for depth in range(len(levels))])) for levels in parts
+        float(np.prod([1 / len(siblings[tuple(levels[:depth])]) for depth in range(len(levels))])) for levels in paths
     ]

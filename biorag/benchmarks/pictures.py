@@ -34,14 +34,14 @@ def measures(report: Report) -> list[Panel]:
 def stages(report: Report) -> list[Panel]:
     """Return the milliseconds of one question, by stage, of biorag and of the baselines that were timed."""
     timed, mode = report["stages"], report["settings"]["mode"]
-    parts = {
+    milliseconds = {
         "encode": timed["encode_queries"].get("1", {}).get("mean", 0.0) * (mode != "bm25"),
         "first stage": timed["first_stage"][mode].get("1", {}).get("mean", 0.0),
         "rerank": (timed["rerank"] or {}).get("mean", 0.0),
         "fetch": timed["fetch"]["mean"],
         "generate": ((timed["generation"] or {}).get("generate") or {}).get("mean", 0.0),
     }
-    shown = {name: value for name, value in parts.items() if value}
+    shown = {name: value for name, value in milliseconds.items() if value}
     rows, table = [f"biorag, {mode}"], {name: [value] for name, value in shown.items()}
     for name, kind, timing in (
         ("rank_bm25", "first stage", timed["first_stage"].get("rank_bm25", {}).get("1")),
@@ -49,16 +49,16 @@ def stages(report: Report) -> list[Panel]:
     ):
         if timing:
             rows.append(name)
-            table = {part: [*values, timing["mean"] if part == kind else 0.0] for part, values in table.items()}
+            table = {stage: [*values, timing["mean"] if stage == kind else 0.0] for stage, values in table.items()}
     return [StackPanel("One question", "milliseconds", rows, table)]
 
 
 def certainty(report: Report) -> list[Panel]:
     """Return risk by coverage, and how often evidence of a probability answers; none without questions to withhold."""
-    if not (told := report["abstention"]):
+    if not (abstention := report["abstention"]):
         return []
-    risk = {"in the order of the estimate": told["risk_coverage"]}
-    reliable = {"questions": told["reliability"]}
+    risk = {"in the order of the estimate": abstention["risk_coverage"]}
+    reliable = {"questions": abstention["reliability"]}
     return [
         LinePanel("Risk and coverage", "share answered", "share of these without evidence", risk),
         LinePanel("Reliability", "probability of an answer", "share with evidence", reliable, diagonal=True),

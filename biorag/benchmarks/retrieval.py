@@ -279,7 +279,7 @@ def read_run(path: Path) -> dict[str, list[str]]:
     """
     if not path.is_file():
         raise MissingError(f"run file {path} is not there")
-    places: dict[str, dict[str, tuple[float, int]]] = {}
+    positions: dict[str, dict[str, tuple[float, int]]] = {}
     for number, fields in trec_rows(path):
         try:
             question, _, id, rank, score, _ = fields
@@ -288,11 +288,11 @@ def read_run(path: Path) -> dict[str, list[str]]:
             raise BadInputError(f"{path}, line {number}: expected {RUN_FIELDS}") from None
         if math.isnan(position[0]):
             raise BadInputError(f"{path}, line {number}: the score is not a number")
-        ranking = places.setdefault(question, {})
+        ranking = positions.setdefault(question, {})
         if id in ranking:
             raise BadInputError(f"{path}, line {number}: {id} stands a second time in the ranking of {question}")
         ranking[id] = position
-    return {question: sorted(ranking, key=ranking.__getitem__)[:DEPTH] for question, ranking in places.items()}
+    return {question: sorted(ranking, key=ranking.__getitem__)[:DEPTH] for question, ranking in positions.items()}
 
 
 def write_per_question(path: Path, measured: RetrievalResult) -> None:

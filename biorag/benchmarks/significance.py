@@ -85,9 +85,8 @@ def bootstrap_means(
 
 def _shares(tasks: int, weights: Sequence[float] | None) -> NDArray[np.float64]:
     """Return the share of each task in the mean."""
-    given = np.ones(tasks) if weights is None else np.asarray(weights, dtype=float)
-    assert len(given) == tasks, "each task has its weight"
-    shares: NDArray[np.float64] = given / given.sum()
+    relative = np.ones(tasks) if weights is None else np.asarray(weights, dtype=float)
+    shares: NDArray[np.float64] = relative / relative.sum()
     return shares
 
 

@@ -61,8 +61,10 @@ def answers(
 def print_report(report: Mapping[str, Any]) -> None:
     """Print the measures of a report, means with their intervals."""
     named = {**report["exact"], "ideal": report["ideal"], "sentences": report["sentences"]}
-    parts = {**named, "abstention": report["abstention"]}
-    rows = [(part, name, _shown(value)) for part, values in parts.items() for name, value in (values or {}).items()]
+    sections = {**named, "abstention": report["abstention"]}
+    rows = [
+        (section, name, _shown(value)) for section, values in sections.items() for name, value in (values or {}).items()
+    ]
     how = f"{report['answer']}, reader {report['config']['reader']}"
     title = f"{report['dataset']}: {report['questions']} questions, {how}"
     show.table(title, ["answers", "measure", "value"], [row for row in rows if row[2]])

@@ -96,7 +96,7 @@ def _print(report: Mapping[str, Any]) -> None:
 
 def _batch_sizes(text: str) -> list[int]:
     """Return the whole numbers above 0 of a comma-separated list, each once."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
+    sizes = [size.strip() for size in text.split(",") if size.strip()]
+    if not sizes or not all(size.isdecimal() and int(size) > 0 for size in sizes):
         raise UsageError(f"--batch-sizes {text!r} is not a list of whole numbers above 0: write for example 1,10,2000")
-    return list(dict.fromkeys(map(int, parts)))
+    return list(dict.fromkeys(map(int, sizes)))

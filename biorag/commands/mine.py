@@ -99,8 +99,8 @@ def mine(
       biorag mine pairs.jsonl --negatives citation --graph pubmed --name pubmed --out citation.jsonl
       biorag mine pairs.jsonl --negatives retriever --ranks 10-60 --margin 0.05 --out hard.jsonl --json
     """
-    from biorag.training.negatives.kinds import mine_pairs, plan_of
-    from biorag.training.negatives.mining import Walk
+    from biorag.training.citation_walks import Walk
+    from biorag.training.mining import mine_pairs, plan_of
 
     kind = _kind(negatives, ranked.mode, line.parameters)
     walk, per_row = Walk(walks.paths, walks.path_length, walks.top), mined.per_row or kind.per_row

@@ -27,8 +27,7 @@ from biorag.utils.versions import require
 
 if TYPE_CHECKING:
     from biorag.corpus.rejects import RejectsFile
-    from biorag.training.contamination import ContaminationPolicy
-    from biorag.training.held_out import HeldOutSplit
+    from biorag.training.contamination import ContaminationPolicy, HeldOutSplit
 
 DENSE_MODES = ("dense", "hybrid")
 BAD_LINE = ("stop", "skip")
@@ -219,7 +218,7 @@ class Divided:
 
         Raises `UsageError` naming the flags `needed` if `--guard` or `--validation` is given without a part.
         """
-        from biorag.training.held_out import ALL, HeldOutSplit
+        from biorag.training.contamination import ALL, HeldOutSplit
 
         for flag, value in (("--guard", self.guard), ("--validation", line.value("train_validation"))):
             if part == ALL and value not in (None, [], ()):
@@ -243,7 +242,7 @@ class Development:
     @property
     def part(self) -> str:
         """The part; raises `UsageError` if more than one is named."""
-        from biorag.training.held_out import ALL, DROPPED, HELD_OUT, TRAINING
+        from biorag.training.contamination import ALL, DROPPED, HELD_OUT, TRAINING
 
         flags = {HELD_OUT: self.held_out, TRAINING: self.training, DROPPED: self.dropped}
         asked = [part for part, wanted in flags.items() if wanted]

@@ -30,9 +30,8 @@ from biorag.settings.training import (
 )
 
 if TYPE_CHECKING:
-    from biorag.training.data import Split
+    from biorag.training.data import Preparation, Split
     from biorag.training.loop import Training
-    from biorag.training.preparation import Preparation
 
 QUESTIONS = "questions"
 
@@ -65,6 +64,14 @@ Pairs = Annotated[
         rich_help_panel=DATA,
     ),
 ]
+Evidence = Annotated[
+    list[Path],
+    typer.Argument(
+        help="JSONL, gzipped or not: inference pairs, claims with text and label, questions with passages and answers, "
+        "or, for a reader, judged sentences.",
+        metavar="ROWS...",
+    ),
+]
 Machine = Annotated[Settings, Flags("precision", "seed")]
 Common = Annotated[Machine, Flags("name")]
 
@@ -90,7 +97,7 @@ class RowLimits:
     @contextmanager
     def preparation(self, settings: Settings, line: CommandLine, pairs: str = QUESTIONS) -> Iterator[Preparation]:
         """Yield the preparation of a run's rows; passages of BEIR folders may come from the named index."""
-        from biorag.training.preparation import Preparation
+        from biorag.training.data import Preparation
 
         policy, validation = self.contamination.policy, settings.training.validation
         with open_passages(settings, line.value("name") if pairs == QUESTIONS else None) as fetch:
@@ -248,9 +255,9 @@ def cross_encoder(
     """
     files = find_encoder(base)
     split, facts = limits.read(train, settings, line)
-    from biorag.training.cross_encoder import CrossEncoderTraining, reranking
+    from biorag.training.cross_encoder import CrossEncoderTraining
 
-    _run(CrossEncoderTraining(files, settings, reranking(split, settings, negatives)), facts, result)
+    _run(CrossEncoderTraining(files, split, settings, negatives), facts, result)
 
 
 @expanded
@@ -283,14 +290,7 @@ def question_generator(
 
 @expanded
 def reader(
-    rows: Annotated[
-        list[Path],
-        typer.Argument(
-            help="JSONL, gzipped or not: inference pairs, claims with text and label, judged sentences, or questions "
-            "with passages and answers.",
-            metavar="ROWS...",
-        ),
-    ],
+    rows: Evidence,
     result: Result,
     settings: Annotated[Machine, Flags(TrainingSettings, model=READER)],
     contamination: Annotated[options.Contamination, DATA],
@@ -319,24 +319,17 @@ def reader(
       biorag train reader claims/*.jsonl.gz --base models/reader --epochs 2 --out models/claims
       biorag train reader claims/*.jsonl.gz --claim-only --out models/claim-only
     """
-    from biorag.training.cross_encoder import CrossEncoderTraining, reading
+    from biorag.training.cross_encoder import ReaderTraining
     from biorag.training.reading import ReaderRows
 
     files = find_encoder(base)
     split, facts = ReaderRows(contamination.policy, settings, limit, claim_only).read(rows, held_out or ())
-    _run(CrossEncoderTraining(files, settings, reading(split, files, settings)), facts, result)
+    _run(ReaderTraining(files, split, settings), facts, result)
 
 
 @expanded
 def generator(
-    rows: Annotated[
-        list[Path],
-        typer.Argument(
-            help="JSONL, gzipped or not: inference pairs, claims with text and label, or questions with passages and "
-            "answers.",
-            metavar="ROWS...",
-        ),
-    ],
+    rows: Evidence,
     result: Result,
     settings: Annotated[Machine, Flags(TrainingSettings, model=GENERATOR)],
     contamination: Annotated[options.Contamination, DATA],
@@ -366,7 +359,8 @@ def generator(
       biorag train generator nli/*.jsonl.gz claims/*.jsonl.gz --out models/generator
       biorag train generator qa/bioasq_1_6.jsonl.gz --answers 2000 --max-tokens 1024 --out models/generator
     """
-    from biorag.training.generator import Exchanges, GeneratorTraining
+    from biorag.training.exchanges import Exchanges
+    from biorag.training.generator import GeneratorTraining
 
     split, facts = Exchanges(contamination.policy, settings, limit, answers).read(rows)
     _run(GeneratorTraining(find_base(base), split, settings), facts, result)
@@ -380,13 +374,12 @@ def _shares(counts: Mapping[str, int], rows: int) -> str:
 
 def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
     """Print what the run starts from and takes, train, and report; only the first of several processes prints."""
-    from biorag.training.bases import described
     from biorag.training.run_directory import is_first_process
 
     if not is_first_process():
         training.run(result.out, facts, lambda _: None)
         return
-    show.err.print(f"from {described(training.files)}: {training.estimate().sentence()}", soft_wrap=True)
+    show.err.print(f"from {training.files.id}: {training.estimate().sentence()}", soft_wrap=True)
     with show.progress("Steps", training.steps) as advance:
         manifest = training.run(result.out, facts, advance)
     if result.as_json:

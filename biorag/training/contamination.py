@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from biorag.corpus.datasets import Dataset
 from biorag.corpus.sources import BEIR_QUERIES, Source, read_chunks
 from biorag.errors import BadInputError, MissingError, UsageError
-from biorag.training.rows import normalised, read_records
+from biorag.training.rows import is_held_out, normalised, read_records
 from biorag.utils.parsing import parse_json
 
 R = TypeVar("R")  # a row
@@ -224,3 +225,52 @@ def _questions(path: Path) -> Iterator[tuple[str, Any]]:
 def _question(record: Mapping[str, Any]) -> Any:
     keys = ("question", "query", *(("text",) if "_id" in record else ()))
     return next((record[key] for key in keys if key in record), None)
+
+
+ALL, HELD_OUT, TRAINING, DROPPED = PARTS = ("all", "held-out", "training", "dropped")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutSplit:
+    """How training split its questions (see `biorag.training.rows.split`), and which part of them to take.
+
+    Training dropped the questions of the `benchmarks`. The part "held-out" is those that training did not see, held out
+    or dropped; "training" is the rest, and "dropped" those that were dropped and not held out.
+
+    Raises UsageError if dropped questions are to be taken and no benchmark is given.
+    """
+
+    fraction: float
+    seed: int
+    benchmarks: tuple[Path, ...] = ()
+    part: str = ALL
+
+    def __post_init__(self) -> None:
+        if self.part == DROPPED and not self.benchmarks:
+            raise UsageError("--dropped takes the questions that --guard FILE dropped: give the benchmark")
+
+    def select(self, data: Dataset) -> Dataset:
+        """Return the data set with that part of its questions; raises BadInputError if no question is in that part."""
+        if self.part == ALL:
+            return data
+        held_out = {question.id for question in data.questions if is_held_out(question.text, self.fraction, self.seed)}
+        dropped = self._dropped(data)
+        ids, why_none = {
+            HELD_OUT: (held_out | dropped, f"is held out by --validation {self.fraction}"),
+            TRAINING: (
+                {question.id for question in data.questions} - held_out - dropped,
+                f"is left for training by --validation {self.fraction}",
+            ),
+            DROPPED: (dropped - held_out, "was dropped by --guard"),
+        }[self.part]
+        questions = [question for question in data.questions if question.id in ids]
+        if not questions:
+            raise BadInputError(f"no question of {data.name} {why_none}")
+        qrels = {question.id: data.qrels[question.id] for question in questions}
+        return replace(data, questions=questions, qrels=qrels)
+
+    def _dropped(self, data: Dataset) -> set[str]:
+        """Return the ids of the questions that match a benchmark's."""
+        policy = ContaminationPolicy(self.benchmarks, drop=bool(self.benchmarks))
+        clean, _ = policy.apply(data.questions, lambda question: (question.text,))
+        return {question.id for question in data.questions} - {question.id for question in clean}

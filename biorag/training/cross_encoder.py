@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,13 @@ from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.labels import HEAD
 from biorag.models.loading import load_model
-from biorag.models.resources import ATTENTION_DROPOUTS, HIDDEN_DROPOUTS, ModelShape
+from biorag.models.resources import ATTENTION_DROPOUTS, HIDDEN_DROPOUTS
 from biorag.registries import own_negatives
 from biorag.settings.settings import Settings
-from biorag.training.bi_encoder import require_single_tower
 from biorag.training.data import Split, check_negatives, labelled_pairs, usable
 from biorag.training.estimating import TrainingBatch, batch_of_texts
 from biorag.training.evaluators import MACRO_F1, METRIC, ReadingEvaluator, Validation, reranking_validation
-from biorag.training.loop import NoModelCard, TrainerJob, Training, require_one_process
+from biorag.training.loop import NoModelCard, TrainerJob, Training
 from biorag.training.reading import ANSWERS, OUTPUTS, TARGETS, ReadingRow
 from biorag.training.run_directory import TrainingRun
 from biorag.training.sampling import SimilarLengths
@@ -41,100 +39,39 @@ class _Trainer(NoModelCard, CrossEncoderTrainer):  # type: ignore[misc]
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class PairTask:
-    """What a cross-encoder learns: the columns of two texts and label, the loss, and the metric of held-out pairs.
-
-    `labels` are the names of the outputs; none are one score. `rows` are those that the pairs are of, `configuration`
-    what replaces values of the base's.
-    """
-
-    split: Split[Any]
-    rows: Sequence[Any]
-    pairs: Mapping[str, list[Any]]
-    loss: Callable[[CrossEncoder], torch.nn.Module]
-    evaluator: BaseEvaluator | None
-    metric: str = METRIC
-    labels: Sequence[str] = ()
-    choices: Mapping[str, Any] = field(default_factory=dict)
-    configuration: Mapping[str, Any] = field(default_factory=dict)
-
-
-def reranking(split: Split, settings: Settings, negatives: str) -> PairTask:
-    """Return the task of a reranker: to tell a query's positives from its mined negatives, by a logistic loss.
-
-    Source: the BioASQ 8 hybrid system (BM25 negatives, one epoch). Held-out questions need mined negatives.
-    """
-    check_negatives(negatives, settings.training, own_negatives())
-    rows = usable(split.training, negatives, settings.training.hard_negatives)
-    pairs = labelled_pairs(rows, settings.training.hard_negatives)
-    evaluator = reranking_validation(split.validation, settings.seed, CrossEncoderRerankingEvaluator)
-    return PairTask(
-        split, rows, pairs, lambda model: logistic_loss(model, pairs["label"]), evaluator,
-        choices={"negatives": negatives},
-    )  # fmt: skip
-
-
-def reading(split: Split[ReadingRow], files: ModelFiles, settings: Settings) -> PairTask:
-    """Return the task of a reader: three labels by softmax, and whether the window answers by a logistic loss.
-
-    A base that is such a reader keeps its head; another gets a new one. Nothing is dropped out: on a CPU dropped scores
-    of attention alone make a step 2.6 times as long. Raises `BadInputError` if the base has another head.
-    """
-    base = files.settings("config.json")
-    headed = any(str(name).endswith(HEAD) for name in base.get("architectures") or [])
-    if headed and sorted(map(str, (base.get("id2label") or {}).values())) != sorted(OUTPUTS):
-        raise BadInputError(f"{files.id} is another cross-encoder: name an encoder, or a reader to train further")
-    pairs: dict[str, list[Any]] = {
-        "window": [row.window for row in split.training],
-        "query": [row.query for row in split.training],
-        "label": [TARGETS.index(row.target) for row in split.training],
-    }
-    evaluator = ReadingEvaluator.of(split.validation, settings.seed)
-    return PairTask(
-        split, split.training, pairs, ReadingLoss, evaluator, MACRO_F1, OUTPUTS,
-        {"labels": OUTPUTS}, {name: 0.0 for name in (*ATTENTION_DROPOUTS, *HIDDEN_DROPOUTS) if name in base},
-    )  # fmt: skip
-
-
 class CrossEncoderTraining(Training):
-    """A cross-encoder, saved as a sentence-transformers directory; a batch is of pairs.
+    """A reranker that reads a question and a passage together, saved as a sentence-transformers directory.
 
-    The base is a transformer or bi-encoder, which gets a new head, or a cross-encoder with as many outputs.
+    It learns to tell a query's positives from its mined negatives, by a logistic loss; a batch is of pairs. The base is
+    a transformer or bi-encoder, which gets a new head, or a cross-encoder with as many outputs. Held-out questions need
+    mined negatives. Source: the BioASQ 8 hybrid system (BM25 negatives, one epoch).
     """
 
     kind = "cross-encoder"
+    metric = METRIC
+    labels: Sequence[str] = ()  # the names of the outputs; none are one score
+    pairs: Mapping[str, list[Any]]  # columns of two texts and of labels
 
-    def __init__(self, files: ModelFiles, settings: Settings, task: PairTask) -> None:
-        require_one_process(self.kind)
-        require_single_tower(files)
-        super().__init__(files, task.split, settings, task.rows, **task.choices)
-        self.task = task
-        self.passes = [len(task.pairs["label"])]
-        self.facts["pairs"] = len(task.pairs["label"])
+    def __init__(self, files: ModelFiles, split: Split, settings: Settings, negatives: str = "bm25") -> None:
+        check_negatives(negatives, settings.training, own_negatives())
+        rows = usable(split.training, negatives, settings.training.hard_negatives)
+        super().__init__(files, split, settings, rows, negatives=negatives)
+        self._take(labelled_pairs(rows, settings.training.hard_negatives))
+
+    def _take(self, pairs: Mapping[str, list[Any]]) -> None:
+        self.pairs, self.passes = pairs, [len(pairs["label"])]
+        self.facts["pairs"] = len(pairs["label"])
 
     def batch(self) -> TrainingBatch:
         """Return a batch of pairs."""
-        first, second = list(self.task.pairs.values())[:2]
-        texts = [one + other for one, other in zip(first, second, strict=True)]
+        first, second = list(self.pairs.values())[:2]
+        texts = [text + beside for text, beside in zip(first, second, strict=True)]
         return batch_of_texts(texts, self.settings.training)
 
-    def shape(self) -> ModelShape:
-        """Return the shape of the base, without the dropout that the task leaves out."""
-        shape = super().shape()
-        return replace(shape, attention_dropout=shape.attention_dropout and not self.task.configuration)
-
     def job(self, folder: TrainingRun, facts: Mapping[str, Any]) -> TrainerJob:
-        """Load the base with the outputs of the task, and return its job."""
-        settings, task = self.settings, self.task
-        torch.manual_seed(settings.seed)  # of the new head
-        options: dict[str, Any] = {"config_kwargs": task.configuration} if task.configuration else {}
-        model = load_model(CrossEncoder, self.files, "fp32", num_labels=len(task.labels) or 1, **options)
-        if task.labels:
-            model.config.id2label = dict(enumerate(task.labels))
-            model.config.label2id = {label: index for index, label in enumerate(task.labels)}
-        if task.labels:  # claims hold few of the words: without their vectors a step is a fifth shorter, none is lost
-            model[0].auto_model.get_input_embeddings().requires_grad_(False)
+        """Load the base, and return its job."""
+        settings = self.settings
+        model = self._model()
         longest = model.max_seq_length
         model.max_seq_length = min(settings.training.max_tokens, longest or settings.training.max_tokens)
         if model.max_seq_length % MULTIPLE == 0:  # the tokenizer refuses to pad beyond where it cuts
@@ -150,16 +87,67 @@ class CrossEncoderTraining(Training):
             trainer=_Trainer,
             arguments=CrossEncoderTrainingArguments,
             model=model,
-            loss=task.loss(model),
-            columns=task.pairs,
-            evaluator=Validation.of(settings.retrieval.precision, [task.evaluator], task.metric),
-            metric=task.metric,
+            loss=self._loss(model),
+            columns=self.pairs,
+            evaluator=Validation.of(settings.retrieval.precision, [self._evaluator()], self.metric),
+            metric=self.metric,
             save=save,
             extra_arguments={
-                "batch_sampler": SimilarLengths if task.labels else "batch_sampler",
+                "batch_sampler": SimilarLengths if self.labels else "batch_sampler",
                 "prompts": prompt_of(model, None),
             },
         )
+
+    def _model(self, **options: Any) -> CrossEncoder:
+        torch.manual_seed(self.settings.seed)  # of the new head
+        model: CrossEncoder = load_model(CrossEncoder, self.files, "fp32", num_labels=len(self.labels) or 1, **options)
+        return model
+
+    def _loss(self, model: CrossEncoder) -> Any:
+        return logistic_loss(model, self.pairs["label"])
+
+    def _evaluator(self) -> BaseEvaluator | None:
+        return reranking_validation(self.split.validation, self.settings.seed, CrossEncoderRerankingEvaluator)
+
+
+class ReaderTraining(CrossEncoderTraining):
+    """A reader of windows and claims or questions: three labels by softmax, and whether the window answers, logistic.
+
+    A base that is such a reader keeps its head; another gets a new one. Nothing is dropped out: on a CPU dropped scores
+    of attention alone make a step 2.6 times as long. Raises `BadInputError` if the base has another head.
+    """
+
+    metric = MACRO_F1
+    labels = OUTPUTS
+
+    def __init__(self, files: ModelFiles, split: Split[ReadingRow], settings: Settings) -> None:
+        base = files.settings("config.json")
+        headed = any(str(name).endswith(HEAD) for name in base.get("architectures") or [])
+        if headed and sorted(map(str, (base.get("id2label") or {}).values())) != sorted(OUTPUTS):
+            raise BadInputError(f"{files.id} is another cross-encoder: name an encoder, or a reader to train further")
+        Training.__init__(self, files, split, settings, split.training, labels=OUTPUTS)
+        self._take(
+            {
+                "window": [row.window for row in split.training],
+                "query": [row.query for row in split.training],
+                "label": [TARGETS.index(row.target) for row in split.training],
+            }
+        )
+        self._dropouts = {name: 0.0 for name in (*ATTENTION_DROPOUTS, *HIDDEN_DROPOUTS) if name in base}
+
+    def _model(self, **options: Any) -> CrossEncoder:
+        model = super()._model(**({"config_kwargs": self._dropouts} if self._dropouts else {}))
+        model.config.id2label = dict(enumerate(OUTPUTS))
+        model.config.label2id = {label: index for index, label in enumerate(OUTPUTS)}
+        # Claims hold few of the words: without their vectors a step is a fifth shorter, and none is lost.
+        model[0].auto_model.get_input_embeddings().requires_grad_(False)
+        return model
+
+    def _loss(self, model: CrossEncoder) -> Any:
+        return ReadingLoss(model)
+
+    def _evaluator(self) -> BaseEvaluator | None:
+        return ReadingEvaluator.of(self.split.validation, self.settings.seed)
 
 
 def logistic_loss(model: CrossEncoder, labels: Sequence[float]) -> BinaryCrossEntropyLoss:

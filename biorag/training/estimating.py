@@ -5,7 +5,6 @@ docs/memory.md has the formulas; `scripts/measure/training.py` compares them wit
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -82,7 +81,7 @@ class TrainingEstimate:
         """Return the estimate as a user reads it."""
         return (
             f"{self.parameters / 1e6:,.1f} M parameters, {self.trained / 1e6:,.1f} M trained: {gib(self.bytes)} of "
-            f"memory and about {gib(self.batch_bytes)} for a batch; the first steps will tell the time"
+            f"memory and about {gib(self.batch_bytes)} for a batch"
         )
 
     def fits(self, free: int) -> bool:
@@ -99,37 +98,6 @@ class TrainingEstimate:
             f"training {model} takes {gib(self.bytes)} of memory and about {gib(self.batch_bytes)} for a batch, and "
             f"{gib(free)} are free: take {base if self.bytes > free else lighter}, or a larger machine"
         )
-
-
-class Pace:
-    """What a run's steps take, but for the first, which warms up, and its last evaluation with a checkpoint."""
-
-    def __init__(self) -> None:
-        self.steps, self.evaluation, self.evaluated = 0, 0.0, False
-        self._in_steps = 0.0
-        self._last = time.perf_counter()
-
-    def step_begins(self) -> None:
-        """Count the seconds since the last step as an evaluation's, if there was one, or else as the next step's."""
-        if self.evaluated:
-            self.evaluation, self.evaluated = self._passed(), False
-        else:
-            self._in_steps += self._passed()
-
-    def step_ends(self) -> None:
-        """Count a step."""
-        self._in_steps += self._passed()
-        self.steps += 1
-        if self.steps == 1:
-            self._in_steps = 0.0
-
-    def seconds(self, steps: int, evaluations: int) -> float:
-        """Return what so many steps and evaluations take, once two steps have ended."""
-        return steps * self._in_steps / (self.steps - 1) + evaluations * self.evaluation
-
-    def _passed(self) -> float:
-        before, self._last = self._last, time.perf_counter()
-        return self._last - before
 
 
 def this_device(precision: str) -> TrainingDevice:

@@ -1,213 +1,33 @@
-"""Training a generator: a LoRA adapter of a causal language model, which learns to read evidence and to answer by it.
-
-The prompts are the product's own, so that what is learnt is what is asked: a claim or a yes/no question beside a window
-(`answering/readers/generators.py`), and an open question beside documents (`prompts/open.txt`).
-"""
+"""Training a generator: LoRA matrices of a causal language model, as peft and as llama.cpp load them."""
 
 from __future__ import annotations
 
-import json
-import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
-from biorag.answering.readers.generators import WORDS, reading_prompt, reading_template
-from biorag.corpus.sentences import sentences
-from biorag.errors import BadInputError
+from biorag.errors import BadInputError, MissingError
 from biorag.models.finding import GGUF_ADAPTER, ModelFiles
 from biorag.models.loading import load_language_model
-from biorag.prompts.template import Template, load_template
 from biorag.settings.settings import Settings
-from biorag.training.bi_encoder import LoraLayers
-from biorag.training.contamination import ContaminationPolicy
+from biorag.training.bi_encoder import LoraLayers, write_base
 from biorag.training.data import Split
-from biorag.training.decoder import write_base
 from biorag.training.estimating import TrainingBatch, batch_of_texts
-from biorag.training.loop import LIKELIHOOD, ReportsLikelihood, TrainerJob, Training, require_one_process
-from biorag.training.lora_gguf import adapter_names, write_adapter
-from biorag.training.reading import NearMisses, divided, read_rows
-from biorag.training.rows import normalised, read_records
+from biorag.training.exchanges import Exchange
+from biorag.training.loop import LIKELIHOOD, ReportsLikelihood, TrainerJob, Training
 from biorag.training.run_directory import TrainingRun
 from biorag.training.sampling import SimilarLengthRows
-from biorag.types import LABELS, Prompt, Question, Snippet
+from biorag.types import Vectors
 
 MULTIPLE = 32  # tokens that batches are padded to a multiple of: oneDNN compiles its products for each new shape
-DOCUMENTS = 3  # of a question that is answered, at most
-ROOM = 1600  # characters of the documents of a question, if more than one
-LETTERS = "ABCD"  # of options
-CHOSEN = 0.5  # share of the factoids that are asked with options
-UNANSWERED = 0.2  # share of the questions beside documents of others alone
-UNKNOWN = "The documents do not answer the question."
-LONGEST_ANSWER = 400  # characters
-GROUNDED = 0.6  # share of an answer's pairs of words that its documents have, from which it is one by them
 CAUSAL = "ForCausalLM"
 IGNORED = -100  # of tokens that are read and not learnt
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A prompt and the reply to learn; `query` is what the guard compares, rows of one `document` stay together."""
-
-    query: str
-    system: str
-    user: str
-    reply: str
-    source: str
-    document: str
-
-    @property
-    def target(self) -> str:
-        """The word of its reply, or that it is an answer."""
-        return self.reply if self.reply in WORDS else "answer"
-
-    @property
-    def text(self) -> str:
-        """All of it, to estimate its length by."""
-        return f"{self.system} {self.user} {self.reply}"
-
-
-@dataclass(frozen=True, slots=True)
-class Exchanges:
-    """Reads files, of the shapes that a reader learns from, as exchanges: at most `limit` of each file."""
-
-    contamination: ContaminationPolicy
-    settings: Settings
-    limit: int | None = None
-    answers: int = 0  # of each file of questions with answers
-
-    def read(self, files: Sequence[Path]) -> tuple[Split[Exchange], dict[str, Any]]:
-        """Return the exchanges to train on and those held out, and the facts of the manifest.
-
-        Raises `MissingError` if a file is not there; `BadInputError` naming file and line, or if no row is left.
-        """
-        rows = [row for number, file in enumerate(files) for row in self._drawn(file, number)]
-        return divided(rows, self.contamination, self.settings, "generator")
-
-    def _drawn(self, file: Path, number: int) -> list[Exchange]:
-        rng = random.Random(f"{self.settings.seed} {number} {file.name}")
-        read = list(dict.fromkeys(_read(file, rng)))
-        read = rng.sample(read, min(len(read), self.limit or len(read)))
-        answered = list(_answered(file, rng)) if self.answers else []
-        return read + rng.sample(answered, min(len(answered), self.answers))
-
-
-def _read(file: Path, rng: random.Random) -> Iterator[Exchange]:
-    """Yield claims and yes/no questions beside windows, and the word that is right."""
-    template = reading_template()
-    for row in read_rows(file, rng):
-        if row.target in LABELS:
-            prompt = reading_prompt(template, row.window, row.query)
-            word = WORDS[LABELS.index(row.target)]
-            yield Exchange(row.query, prompt.system, prompt.user, word, row.source, row.document)
-
-
-def _answered(file: Path, rng: random.Random) -> Iterator[Exchange]:
-    """Yield questions beside documents, right ones and near misses mixed, with JSON that answers by the right.
-
-    A yes/no question is asked as benchmarks ask it, with options; so is a factoid, half the time, beside other answers.
-    """
-    records = [record for _, record in read_records(file)]
-    if not records or "passages" not in records[0]:
-        return
-    records = [one for one in records if one["passages"] and not one.get("boilerplate")]
-    records = [one for one in records if one.get("ideal_answer") or one.get("exact_answer") in WORDS]
-    decisions = [word for word in WORDS if any(one.get("exact_answer") == word for one in records)]
-    factoids = sorted({*map(_factoid, records)} - {""})
-    misses, name = NearMisses(records), file.name.partition(".")[0]
-    templates = {kind: load_template(kind) for kind in ("open", "choice")}
-    for number, record in enumerate(records):
-        asked = Asked(record["question"], *_documents(number, record, misses, rng), templates)
-        answer = _answer(record, asked.right) if asked.right else UNKNOWN
-        thought = (_ideal(record) if asked.right else "") or answer
-        gold = _factoid(record)
-        if record.get("exact_answer") in WORDS:
-            prompt, reply = asked.chosen(thought, decisions, record["exact_answer"])
-        elif gold and rng.random() < CHOSEN:
-            options = rng.sample([one for one in factoids if one != gold], min(len(LETTERS), len(factoids)) - 1)
-            prompt, reply = asked.chosen(thought, rng.sample([*options, gold], len(options) + 1), gold)
-        else:
-            prompt, reply = asked.open(answer)
-        text = json.dumps(reply, ensure_ascii=False)
-        yield Exchange(record["question"], prompt.system, prompt.user, text, name, normalised(record["question"]))
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A question beside documents, of which those `right` answer it."""
-
-    question: str
-    right: Sequence[str]
-    documents: Sequence[str]
-    templates: Mapping[str, Template]
-
-    def open(self, answer: str) -> tuple[Prompt, dict[str, Any]]:
-        """Return the prompt that asks for sentences, and the reply."""
-        cited = sorted(self.documents.index(text) + 1 for text in self.right)
-        return self._prompt("open", {}), {"answer": answer, "citations": cited or [1]}
-
-    def chosen(self, thought: str, options: Sequence[str], gold: str) -> tuple[Prompt, dict[str, Any]]:
-        """Return the prompt that asks for one of the options, and the reply."""
-        letters = dict(zip(LETTERS, options, strict=False))
-        letter = next(one for one, option in letters.items() if option == gold)
-        relevant = "YES" if self.right else "NOT"
-        reply = {"step_by_step_thinking": thought, "relevant_context": relevant, "answer_choice": letter}
-        return self._prompt("choice", letters), reply
-
-    def _prompt(self, template: str, options: Mapping[str, str]) -> Prompt:
-        snippets = [Snippet(str(number), "", text) for number, text in enumerate(self.documents)]
-        return self.templates[template].render(Question("", self.question, options), snippets)
-
-
-def _documents(
-    number: int, record: Mapping[str, Any], misses: NearMisses, rng: random.Random
-) -> tuple[list[str], list[str]]:
-    """Return the documents that answer a question, none for some, and these among near misses in any order."""
-    right = [one["text"] for one in record["passages"][:DOCUMENTS]]
-    right = [] if rng.random() < UNANSWERED else rng.sample(right, rng.randint(1, len(right)))
-    wrong = [text for text in misses.of(number, DOCUMENTS - len(right), rng) if text not in right]
-    texts = right + wrong
-    while len(texts) > 1 and sum(map(len, texts)) > ROOM:
-        texts.pop()
-    right = [text for text in right if text in texts]
-    rng.shuffle(texts)
-    return right, texts
-
-
-def _factoid(record: Mapping[str, Any]) -> str:
-    """Return the first name of a factoid's answer."""
-    answer = record.get("exact_answer") if record.get("type") == "factoid" else None
-    while isinstance(answer, list):
-        answer = answer[0] if answer else None
-    return str(answer or "")
-
-
-def _ideal(record: Mapping[str, Any]) -> str:
-    """Return an expert's answer in sentences; nothing if there is none or it is long."""
-    ideal = record.get("ideal_answer") or ""
-    text = ideal if isinstance(ideal, str) else ideal[0]
-    return text if len(text) <= LONGEST_ANSWER else ""
-
-
-def _answer(record: Mapping[str, Any], documents: Sequence[str]) -> str:
-    """Return an expert's answer where the documents have most of its words, or else their nearest sentence."""
-    text = _ideal(record)
-    pairs = _pairs(text)
-    if pairs and len(pairs & _pairs(" ".join(documents))) >= GROUNDED * len(pairs):
-        return text
-    asked = set(normalised(f"{record['question']} {text}").split())
-    rows = [row for one in documents for row in sentences(one)]
-    return max(rows, key=lambda row: len(asked & set(normalised(row).split())))[:LONGEST_ANSWER]
-
-
-def _pairs(text: str) -> set[tuple[str, str]]:
-    words = normalised(text).split()
-    return set(pairwise(words))
+FAMILY = ("llama", "mistral")  # architectures that llama.cpp reads as Llama's
+ROTATED = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}  # whose rows llama.cpp orders otherwise
 
 
 class GeneratorTraining(Training):
@@ -221,7 +41,6 @@ class GeneratorTraining(Training):
     kind = "generator"
 
     def __init__(self, files: ModelFiles, split: Split[Exchange], settings: Settings) -> None:
-        require_one_process(self.kind)
         kinds = files.settings("config.json").get("architectures") or [] if files.path.is_dir() else [CAUSAL]
         if not any(str(kind).endswith(CAUSAL) for kind in kinds):
             raise BadInputError(f"{files.id} is no language model that writes: name a Llama with --base")
@@ -261,7 +80,6 @@ class GeneratorTraining(Training):
             metric=LIKELIHOOD,
             save=save,
             extra_arguments={"remove_unused_columns": False},
-            plain=True,
             collator=lambda _: encode.batch,
         )
 
@@ -280,7 +98,7 @@ class ExchangeEncoder:
     def _encoded(self, row: Exchange) -> tuple[list[int], list[int]]:
         turns = [{"role": "system", "content": row.system}, {"role": "user", "content": row.user}]
         text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        prompt, reply = (self._tokenizer(part, add_special_tokens=False).input_ids for part in (text, row.reply))
+        prompt, reply = (self._tokenizer(turn, add_special_tokens=False).input_ids for turn in (text, row.reply))
         reply.append(self._tokenizer.eos_token_id)
         return prompt + reply, [IGNORED] * len(prompt) + reply
 
@@ -313,3 +131,57 @@ class GeneratorTrainer(ReportsLikelihood, Trainer):  # type: ignore[misc]
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         lengths = [len(ids) for ids in self.train_dataset["input_ids"]]
         return SimilarLengthRows(lengths, self.args.train_batch_size, self.args.data_seed)
+
+
+def adapter_names(model: Any) -> Mapping[str, str]:
+    """Return llama.cpp's names of the layers on which peft put matrices; to be asked before they are trained.
+
+    Raises `MissingError` if the package gguf is not installed; `BadInputError` if llama.cpp has no name for a layer, or
+    the model is not of the Llama family.
+    """
+    try:
+        import gguf
+    except ImportError:
+        raise MissingError("to write an adapter for llama.cpp run pip install 'biorag[decoders]'") from None
+    if model.config.model_type not in FAMILY:
+        raise BadInputError(
+            f"a generator is trained from a Llama, and the base is a {model.config.model_type}: name one"
+        )
+    known = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, model.config.num_hidden_layers)
+    layers = [name for name, layer in model.named_modules() if hasattr(layer, "lora_A")]
+    names = {layer: known.get_name(f"{layer}.weight", try_suffixes=(".weight",)) for layer in layers}
+    if unknown := [layer for layer, name in names.items() if name is None]:
+        raise BadInputError(f"llama.cpp has no name for the layer {unknown[0]}: take another base")
+    return {layer: str(name) for layer, name in names.items()}
+
+
+def write_adapter(model: Any, alpha: float, out: Path) -> None:
+    """Write the matrices that peft put on a model, in float16; raises as `adapter_names`.
+
+    The rows of queries and keys are stored as llama.cpp rotates them: the halves of a head's dimensions alternate.
+    """
+    names = adapter_names(model)
+    import gguf
+
+    writer = gguf.GGUFWriter(str(out), "llama")
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", alpha)
+    for name, target in names.items():
+        layer = model.get_submodule(name)
+        first, second = (
+            matrix["default"].weight.detach().float().cpu().numpy() for matrix in (layer.lora_A, layer.lora_B)
+        )
+        if heads := ROTATED.get(name.rpartition(".")[2]):
+            second = _rotated(second, getattr(model.config, heads))
+        writer.add_tensor(f"{target}.lora_a", first.astype(np.float16))
+        writer.add_tensor(f"{target}.lora_b", second.astype(np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _rotated(rows: Vectors, heads: int) -> Vectors:
+    """Return rows (heads · dimension, rank), of each head those of the two halves of its dimension in turn."""
+    return rows.reshape(heads, 2, -1, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)

@@ -70,11 +70,11 @@ def instructed(encoder: PromptedEncoder | None, instruction: str) -> Iterator[No
     if not encoder or not form:
         yield
         return
-    own, encoder.query_prompt = encoder.query_prompt, form.prompt(instruction)
+    before, encoder.query_prompt = encoder.query_prompt, form.prompt(instruction)
     try:
         yield
     finally:
-        encoder.query_prompt = own
+        encoder.query_prompt = before
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +201,12 @@ def read_instructions(spec: str, task: str = TASK, drawn: Sequence[str] = ()) ->
         raise UsageError(
             f"--random-prompts fill {{task}}, which the query of template {spec!r} does not have: give another"
         )
-    start, own, end = _before(query, QUERY, spec, "{task}").partition("{task}")
+    start, placeholder, end = _before(query, QUERY, spec, "{task}").partition("{task}")
     return Instructions(
         _before(query, QUERY, spec, task),
         _before(passage, PASSAGE, spec, task),
         tuple(_before(query, QUERY, spec, other) for other in drawn),
-        PromptForm(start, end) if own and not drawn else None,
+        PromptForm(start, end) if placeholder and not drawn else None,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import logging
 import math
 import os
 import platform
@@ -24,12 +23,11 @@ from biorag.errors import BadInputError, MissingError, ServiceError, UsageError
 from biorag.models.finding import ModelFiles
 from biorag.models.inference import prompt_of
 from biorag.models.loading import best_device, uses_bf16
-from biorag.models.resources import ModelShape, duration, model_shape
+from biorag.models.resources import ModelShape, model_shape
 from biorag.settings.settings import Settings
 from biorag.settings.training import TrainingSettings
 from biorag.training.data import LABEL, Split, write_columns
 from biorag.training.estimating import (
-    Pace,
     TrainingBatch,
     TrainingEstimate,
     batch_of_rows,
@@ -54,12 +52,8 @@ from biorag.utils.network import command_line
 from biorag.utils.plots import LinePanel, require_matplotlib, write_plot
 from biorag.utils.versions import installed_versions
 
-logger = logging.getLogger(__name__)
-
 FULL = ("allocate memory", "out of memory", "ALLOC_FAILED")  # how the CPU, MPS and cuBLAS word it
 LOGGED = 100  # points on a loss curve
-FIRST = 10  # steps whose pace tells how long the run takes
-SHORT = 10  # seconds below which that is not told: saving the model and drawing the curves, not counted, take as long
 MAX_GRAD_NORM = 1.0
 WEIGHT_DECAY = 0.01
 CURVES = "curves.png"
@@ -73,9 +67,9 @@ class TrainerJob:
     """The job of a trainer of the library: classes, model, loss, columns of texts, evaluator.
 
     `metric` is the evaluator's figure that the best checkpoint is chosen by; larger is better. `save` writes the
-    trained model into a folder and returns more facts of the manifest. `columns` may be those of each set (`of_sets`).
-    `collator` replaces the trainer's. A `plain` job is for a trainer of transformers: it takes neither loss nor
-    prompts, and its evaluator is the columns of the held-out rows.
+    trained model into a folder and returns more facts of the manifest. `columns` may be those of each set. `collator`
+    replaces the trainer's. Without a loss the job is for a trainer of transformers, which takes no prompts either, and
+    whose evaluator is the columns of the held-out rows.
     """
 
     trainer: type
@@ -87,22 +81,28 @@ class TrainerJob:
     metric: str
     save: Callable[[Path], dict[str, Any]]
     extra_arguments: Mapping[str, Any] = field(default_factory=dict)
-    of_sets: bool = False
     collator: Callable[[Any], Any] | None = None
-    plain: bool = False
 
 
 class Training(ABC):
     """A base, its training rows and those of held-out questions, and the settings; a subclass is a kind of model.
 
     `rows` are those of the training rows that are used, `choices` further options that determine the model.
+
+    Raises MissingError for a base with two towers; UsageError in one of several processes, whose gradients would differ
+    from those of one, unless the kind shares its batches among them.
     """
 
     kind: ClassVar[str]
+    shares_batches: ClassVar[bool] = False
 
     def __init__(
         self, files: ModelFiles, split: Split[Any], settings: Settings, rows: Sequence[Any], **choices: Any
     ) -> None:
+        if not self.shares_batches and process_count() > 1:
+            raise UsageError(f"train {self.kind} trains in one process: start it without torchrun or accelerate launch")
+        if files.has_towers:
+            raise MissingError(f"base {files.id!r} has two towers: name one of them, such as {files.reads_passages()}")
         self.files, self.split, self.settings, self.rows, self.choices = files, split, settings, rows, choices
         self.facts = {"rows": len(rows), "without_negatives": len(split.training) - len(rows)}
         self.passes: Sequence[int] = [len(rows)]  # rows of each pass of an epoch
@@ -181,12 +181,6 @@ class ReportsLikelihood:
         return output
 
 
-def require_one_process(kind: str) -> None:
-    """Refuse several processes, whose gradients would differ from those of one."""
-    if process_count() > 1:
-        raise UsageError(f"train {kind} trains in one process: start it without torchrun or accelerate launch")
-
-
 def steps_of(passes: Sequence[int], settings: TrainingSettings) -> int:
     """Return the number of optimizer steps of a run, by the rows of each pass of an epoch."""
     steps = math.ceil(_batches(passes, settings) / accumulated(settings))
@@ -210,13 +204,10 @@ def accumulated(settings: TrainingSettings) -> int:
 
 
 def require_batch(passes: Sequence[int], settings: TrainingSettings) -> None:
-    """Refuse rows that do not fill one batch of all processes: none would be trained on.
-
-    Raises BadInputError naming the options that fix it.
-    """
-    if not _batches(passes, settings):
+    """Raise BadInputError for a set whose rows do not fill one batch of all processes: none would be trained on."""
+    if not all(_batches([rows], settings) for rows in passes):
         raise BadInputError(
-            f"{process_count()} processes take {batch_size(settings)} rows at a step, and there are {max(passes)}: "
+            f"{process_count()} processes take {batch_size(settings)} rows at a step, and there are {min(passes)}: "
             "lower --batch-size, or start fewer processes"
         )
 
@@ -278,16 +269,17 @@ def _trainer(job: TrainerJob, training: Training, out: Path, resumes: bool) -> A
     dataset_class = _datasets()
     args = job.arguments(**_arguments(job, training, out, resumes))
     args._n_gpu = min(args.n_gpu, 1)  # with several GPUs the library would silently multiply the batch
-    sets = job.columns if job.of_sets else {"": job.columns}
+    of_sets = all(isinstance(columns, Mapping) for columns in job.columns.values())
+    sets = job.columns if of_sets else {"": job.columns}
     files = {name: out / ROWS / f"{number}.arrow" for number, name in enumerate(sets)}
     if is_first_process():
         for name, file in files.items():
             write_columns(sets[name], file)
     wait_for_processes()
     mapped = {name: dataset_class.from_file(str(file)) for name, file in files.items()}
-    dataset = mapped if job.of_sets else mapped[""]
+    dataset = mapped if of_sets else mapped[""]
     judged = {"loss": job.loss, "evaluator": job.evaluator}
-    if job.plain:
+    if job.loss is None:
         judged = {"eval_dataset": dataset_class.from_dict(job.evaluator) if job.evaluator else None}
     trainer = job.trainer(model=job.model, args=args, train_dataset=dataset, **judged)
     if job.collator:
@@ -332,7 +324,7 @@ def _arguments(job: TrainerJob, training: Training, out: Path, resumes: bool) ->
     }
     if settings.gradient_checkpointing:
         arguments["gradient_checkpointing"] = True
-    if not job.plain:  # no_duplicates: a question's other positives must not be its negatives
+    if job.loss is not None:  # no_duplicates: a question's other positives must not be its negatives
         arguments |= {"prompts": prompts_of(job.model, job.columns), "batch_sampler": "no_duplicates"}
     return {**arguments, **job.extra_arguments}
 
@@ -387,7 +379,7 @@ def _datasets() -> Any:
 
 
 class _Watcher(TrainerCallback):  # type: ignore[misc]
-    """Shows progress and the time to go, writes the curves at each checkpoint, evaluates and saves after the last step.
+    """Shows progress, writes the curves at each checkpoint, evaluates and saves after the last step.
 
     It saves too when `checkpoint_minutes` have gone by. With `patience` it stops the run after that many evaluations in
     a row without a better metric, by the trainer's log, which each checkpoint keeps.
@@ -400,12 +392,10 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         self._patience = settings.patience
         self._interval = 60 * settings.checkpoint_minutes
         self._saved = time.monotonic()
-        self._pace = Pace()
         self.first_step = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.first_step = state.global_step
-        self._pace = Pace()
         self._saved = time.monotonic()
         self._on_progress(state.global_step)
 
@@ -414,29 +404,16 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         sampler = train_dataloader.batch_sampler
         while inner := getattr(sampler, "batch_sampler", None):
             sampler = inner
-        if hasattr(sampler, "set_epoch"):  # that of a plain job is told by its library
+        if hasattr(sampler, "set_epoch"):  # transformers tells its own samplers
             sampler.set_epoch(int(state.epoch or 0))
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._pace.step_begins()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._on_progress(1)
-        self._pace.step_ends()
-        if self._pace.steps == max(2, min(FIRST, (state.max_steps - self.first_step) // 2)) and is_first_process():
-            self._tell_time(state.max_steps, state.global_step, args.eval_steps if self._metric else 0)
         ends = state.global_step >= state.max_steps
         if ends or first_decides(time.monotonic() - self._saved >= self._interval):
             control.should_log = control.should_save = True  # what is not logged before a checkpoint is lost
         if ends:
             control.should_evaluate = self._metric is not None
-
-    def _tell_time(self, steps: int, done: int, every: int) -> None:
-        """Log how long the rest of the run takes, with an evaluation `every` so many steps and at the end."""
-        pace, evaluations = self._pace, math.ceil(steps / every) - (done - 1) // every if every else 0
-        measured = f"{pace.steps} steps" + (" and an evaluation" if pace.evaluation else "")
-        if (seconds := pace.seconds(steps - done, evaluations)) >= SHORT:
-            logger.info("about %s to go, by the pace of %s", duration(seconds), measured)
 
     def gives_up(self, state: TrainerState) -> bool:
         """Return whether the last evaluations were no better than one before them; the base's own does not count."""
@@ -444,7 +421,6 @@ class _Watcher(TrainerCallback):  # type: ignore[misc]
         return bool(self._patience and values) and len(values) - 1 - values.index(max(values)) >= (self._patience or 0)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._pace.evaluated = True
         if self.gives_up(state):
             control.should_training_stop = True
 
@@ -464,7 +440,7 @@ def curve(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return one row per step from a trainer's log, with its losses and metrics."""
     rows: dict[int, dict[str, Any]] = {}
     for entry in history:
-        logged = {name: value for name, value in entry.items() if not any(part in name for part in UNPLOTTED)}
+        logged = {name: value for name, value in entry.items() if not any(unplotted in name for unplotted in UNPLOTTED)}
         rows.setdefault(int(entry["step"]), {}).update(logged)
     return [rows[step] for step in sorted(rows)]
 

@@ -154,8 +154,8 @@ def mean_maxsim(queries: Sequence[Tensor], passages: Sequence[Tensor]) -> Tensor
     with torch.autocast(queries[0].device.type, enabled=False):
         unit = [normalize(torch.cat(list(texts)).float(), dim=-1) for texts in (queries, passages)]
         cosines = unit[0] @ unit[1].T  # (tokens of all queries, tokens of all passages)
-        best = torch.stack([part.amax(dim=1) for part in torch.split_with_sizes(cosines, sizes, dim=1)], dim=1)
-        return torch.stack([part.mean(dim=0) for part in torch.split_with_sizes(best, lengths)])
+        best = torch.stack([scores.amax(dim=1) for scores in torch.split_with_sizes(cosines, sizes, dim=1)], dim=1)
+        return torch.stack([scores.mean(dim=0) for scores in torch.split_with_sizes(best, lengths)])
 
 
 class TokenLoss(nn.Module):

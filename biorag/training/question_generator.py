@@ -15,7 +15,7 @@ from biorag.models.finding import ModelFiles
 from biorag.models.loading import load_seq2seq
 from biorag.settings.settings import Settings
 from biorag.training.data import Split
-from biorag.training.loop import LIKELIHOOD, ReportsLikelihood, TrainerJob, Training, require_one_process
+from biorag.training.loop import LIKELIHOOD, ReportsLikelihood, TrainerJob, Training
 from biorag.training.run_directory import TrainingRun
 from biorag.types import TrainingRow
 
@@ -40,7 +40,6 @@ class QuestionGeneratorTraining(Training):
     kind = "question-generator"
 
     def __init__(self, files: ModelFiles, split: Split, settings: Settings) -> None:
-        require_one_process(self.kind)
         if not split.training:
             raise BadInputError("no row is left to train on: give more rows, or lower --validation")
         super().__init__(files, split, settings, [replace(row, negatives=()) for row in split.training])
@@ -66,7 +65,6 @@ class QuestionGeneratorTraining(Training):
             evaluator=_columns(held_out, tokenizer, longest) if held_out else None,
             metric=LIKELIHOOD,
             save=save,
-            plain=True,
             collator=lambda _: DataCollatorForSeq2Seq(tokenizer, model=model),
         )
 

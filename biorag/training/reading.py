@@ -131,7 +131,7 @@ def of_claims(claims: Iterable[ClaimRow], name: str, rng: random.Random) -> Iter
         if not claim.label or not claim.sentences or claim.text is None:
             continue
         texts, document = claim.sentences, normalised(claim.document or claim.sentences[0])
-        runs = [[place for _, place in run] for _, run in groupby(enumerate(sorted(claim.rationale)), _gap)]
+        runs = [[number for _, number in run] for _, run in groupby(enumerate(sorted(claim.rationale)), _gap)]
         deciding = set()
         for run in runs:
             start = max(0, run[0] - rng.randrange(2))
@@ -148,7 +148,7 @@ def of_claims(claims: Iterable[ClaimRow], name: str, rng: random.Random) -> Iter
 
 def _holds(window: str, claim: ClaimRow) -> bool:
     """Tell whether a window has a deciding sentence; one of the window may be cut where the text's is not."""
-    deciding = [(claim.sentences or ())[place] for place in claim.rationale]
+    deciding = [(claim.sentences or ())[number] for number in claim.rationale]
     return any(text in window or window in text for text in deciding)
 
 
@@ -185,7 +185,7 @@ def of_questions(records: Sequence[Mapping[str, Any]], name: str, rng: random.Ra
 def _strings(answer: Any) -> list[str]:
     if isinstance(answer, str):
         return [answer.lower()]
-    return [text for part in answer or () for text in _strings(part)]
+    return [text for synonym in answer or () for text in _strings(synonym)]
 
 
 def _windows(record: Mapping[str, Any], exact: Sequence[str]) -> Iterator[str]:
@@ -221,11 +221,11 @@ class NearMisses:
         rare = sorted(known, key=lambda word: (len(self._postings[word]), word))  # the same in every process
         scores: Counter[int] = Counter()
         for word in rare[:4]:
-            places = self._postings[word]
-            for place in rng.sample(places, min(POSTINGS, len(places))):
-                if self._passages[place][0] != number:
-                    scores[place] += 1 + (len(places) < POSTINGS)
-        return [self._passages[place][1] for place, _ in scores.most_common(count)]
+            numbers = self._postings[word]
+            for passage in rng.sample(numbers, min(POSTINGS, len(numbers))):
+                if self._passages[passage][0] != number:
+                    scores[passage] += 1 + (len(numbers) < POSTINGS)
+        return [self._passages[passage][1] for passage, _ in scores.most_common(count)]
 
 
 Row = TypeVar("Row", bound=Any)  # with `query`, `target`, `source` and `document`, as a `ReadingRow` has them

@@ -17,18 +17,15 @@ from biorag.models.colbert import read_long_queries
 from biorag.models.finding import ModelFiles
 from biorag.models.loading import load_model
 from biorag.settings.settings import Settings
-from biorag.training.bi_encoder import require_single_tower
 from biorag.training.colbert import Lengths, save_model, write_base
 from biorag.training.data import IN_BATCH, Split, check_negatives, columns, usable
 from biorag.training.estimating import TrainingBatch, batch_of_rows
 from biorag.training.evaluators import METRIC, Validation, reranking_validation
 from biorag.training.loop import NoModelCard, TrainerJob, Training
 from biorag.training.losses import MaskedLoss, MaskedSimilarity
-from biorag.training.parity import largest_difference
 from biorag.training.run_directory import TrainingRun, is_first_process, wait_for_processes
 
 PASSAGE_TOKENS = 256  # a trained reranker reads at least these; training may cut passages shorter for speed
-SAMPLE = 16  # passages on which a saved checkpoint is compared with colbert-ai
 TEMPERATURE = 1.0  # MaxSim sums over the query's tokens, so its scores are spread widely enough
 
 
@@ -44,10 +41,10 @@ class RerankerTraining(Training):
     """
 
     kind = "reranker"
+    shares_batches = True
 
     def __init__(self, files: ModelFiles, split: Split, settings: Settings, negatives: str = IN_BATCH) -> None:
         check_negatives(negatives, settings.training)
-        require_single_tower(files)
         self.negatives = negatives
         rows = usable(split.training, negatives, settings.training.hard_negatives)
         super().__init__(files, split, settings, rows, negatives=negatives)
@@ -71,8 +68,7 @@ class RerankerTraining(Training):
 
         def save(out: Path) -> dict[str, Any]:
             save_model(out, model, lengths)
-            difference = largest_difference(out, self.rows[0].query, texts["positive"][:SAMPLE])
-            return {"difference_from_colbert_ai": difference}
+            return {}
 
         return TrainerJob(
             trainer=_Trainer,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,13 +23,12 @@ from biorag.models.inference import drop_padding, prompt_of
 from biorag.models.loading import input_modules
 from biorag.settings.section import ONCE
 from biorag.settings.settings import Settings
-from biorag.training.bi_encoder import EncoderForm, LoraLayers
+from biorag.training.bi_encoder import EncoderForm, LoraLayers, write_base
 from biorag.training.data import IN_BATCH, Split, TrainingSet, check_negatives, columns, mixed, usable
-from biorag.training.decoder import write_base
 from biorag.training.estimating import TrainingBatch, batch_of_rows
 from biorag.training.evaluators import METRIC, Validation, retrieval_validation
 from biorag.training.instructions import Instructions, form_of
-from biorag.training.loop import NoModelCard, TrainerJob, Training, batch_size, prompts_of, require_batch
+from biorag.training.loop import NoModelCard, TrainerJob, Training, batch_size, prompts_of
 from biorag.training.losses import SIMILARITIES, MaskedLoss, MaskedSimilarity, TokenLoss, mean_maxsim
 from biorag.training.run_directory import TrainingRun, is_first_process, process_count, wait_for_processes
 from biorag.training.sampling import RandomPrompts, SharedBatchSampler, rows_of_batch
@@ -55,6 +53,7 @@ class RetrieverTraining(Training):
     """
 
     kind = "retriever"
+    shares_batches = True
 
     def __init__(
         self,
@@ -126,30 +125,25 @@ class RetrieverTraining(Training):
 
     def _data(self, model: SentenceTransformer) -> dict[str, Any]:
         """Return a job's columns, arguments and collator; by the numbers of sets that have batches of their own."""
-        settings = self.settings.training
         texts: dict[str, Any]
         prompts: dict[str, Any]
-        if of_sets := bool(self.usable.sets and not self.usable.shares):
-            for part in self.usable.sets:
-                with _naming(part):
-                    require_batch([len(part.training)], settings)
-            sets = {str(number): part for number, part in enumerate(self.usable.sets)}
-            made = {n: self._texts(model, part.training, part.instructions) for n, part in sets.items()}
-            texts, prompts = ({n: pair[place] for n, pair in made.items()} for place in range(2))
+        if self.usable.sets and not self.usable.shares:
+            sets = enumerate(self.usable.sets)
+            made = {str(n): self._texts(model, listed.training, listed.instructions) for n, listed in sets}
+            texts, prompts = ({n: pair[side] for n, pair in made.items()} for side in range(2))
         else:
             texts, prompts = self._texts(model, self.rows, None)
         return {
             "columns": texts,
-            "of_sets": of_sets,
             "extra_arguments": {"prompts": prompts, **self._sampler()},
             "collator": self._random_prompts(model),
         }
 
     def _texts(
-        self, model: SentenceTransformer, rows: Sequence[TrainingRow], own: Instructions | None
+        self, model: SentenceTransformer, rows: Sequence[TrainingRow], of_set: Instructions | None
     ) -> tuple[dict[str, list[Any]], dict[str, str]]:
         """Return the columns of rows, and the prompt before each; a row's own instruction is part of its query."""
-        texts, instructions = columns(rows, self.settings.training.hard_negatives), self._instructions(model, own)
+        texts, instructions = columns(rows, self.settings.training.hard_negatives), self._instructions(model, of_set)
         prompts = prompts_of(model, texts, instructions)
         if before := instructions.before(rows):
             _require_included(model, "rows have an instruction of their own")
@@ -157,9 +151,9 @@ class RetrieverTraining(Training):
             prompts.pop("query", None)
         return texts, prompts
 
-    def _instructions(self, model: SentenceTransformer, own: Instructions | None) -> Instructions:
+    def _instructions(self, model: SentenceTransformer, of_set: Instructions | None) -> Instructions:
         """Return the instructions of a set, or else of the run, or else those that the model has."""
-        if chosen := own or self.form.instructions:
+        if chosen := of_set or self.form.instructions:
             return chosen
         query = prompt_of(model, "query") or ""
         if (form := form_of(query)) is None and any(row.instruction for row in self.rows):
@@ -172,7 +166,7 @@ class RetrieverTraining(Training):
 
     def _sampler(self) -> dict[str, Any]:
         """Return the argument for sets that share batches."""
-        shares, sizes = self.usable.shares, {part.name: len(part.training) for part in self.usable.sets}
+        shares, sizes = self.usable.shares, {listed.name: len(listed.training) for listed in self.usable.sets}
         if not shares:
             return {}
         rows_of_batch(shares, sizes, batch_size(self.settings.training))  # refuses a set that fits into no batch
@@ -180,13 +174,13 @@ class RetrieverTraining(Training):
 
     def _validation(self, model: SentenceTransformer) -> Validation | None:
         """Return the mean over the sets, each searched with its own instructions, or its rows'."""
-        parts = self.usable.sets or [TrainingSet("", self.usable.training, self.usable.validation)]
+        sets = self.usable.sets or [TrainingSet("", self.usable.training, self.usable.validation)]
         seed, similarity = self.settings.seed, self.similarity
         evaluators = [
             retrieval_validation(
-                part.validation, part.training, similarity, seed, self._instructions(model, part.instructions)
+                listed.validation, listed.training, similarity, seed, self._instructions(model, listed.instructions)
             )
-            for part in parts
+            for listed in sets
         ]
         return Validation.of(self.settings.retrieval.precision, evaluators)
 
@@ -227,16 +221,9 @@ def _usable(split: Split, negatives: str, count: int) -> Split:
     if not split.sets:
         return replace(split, training=usable(split.training, negatives, count))
     sets = []
-    for part in split.sets:
-        with _naming(part):
-            sets.append(replace(part, training=usable(part.training, negatives, count)))
+    for mixed_set in split.sets:
+        try:
+            sets.append(replace(mixed_set, training=usable(mixed_set.training, negatives, count)))
+        except BadInputError as error:
+            raise BadInputError(f"set {mixed_set.name!r}: {error}") from None
     return mixed(sets)
-
-
-@contextmanager
-def _naming(part: TrainingSet) -> Iterator[None]:
-    """Name the set that an error is about."""
-    try:
-        yield
-    except BadInputError as error:
-        raise BadInputError(f"set {part.name!r}: {error}") from None

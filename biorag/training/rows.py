@@ -184,8 +184,8 @@ def cap_positives(rows: Sequence[TrainingRow], limit: int, seed: int) -> list[Tr
     for index, row in enumerate(rows):
         question = normalised(row.query)
         draws.setdefault(question, []).append((_draw(seed, question, normalised(row.positive)), index))
-    kept = {index for group in draws.values() for _, index in heapq.nsmallest(limit, group)}
-    return [row for index, row in enumerate(rows) if index in kept]
+    drawn = {index for group in draws.values() for _, index in heapq.nsmallest(limit, group)}
+    return [row for index, row in enumerate(rows) if index in drawn]
 
 
 def row_random(seed: int, row: TrainingRow) -> Random:
@@ -299,5 +299,5 @@ def parse_row(record: Mapping[str, Any]) -> TrainingRow:
             raise ValueError("a negative is empty")
         if negative == positive_words:
             raise ValueError("a negative is the same text as the positive")
-    own = row.instruction.strip()
-    return TrainingRow(row.query, row.positive, negatives, row.kind, row.query_id, row.positive_id, own)
+    instruction = row.instruction.strip()
+    return TrainingRow(row.query, row.positive, negatives, row.kind, row.query_id, row.positive_id, instruction)

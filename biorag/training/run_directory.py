@@ -103,8 +103,8 @@ class TrainingRun(RunDirectory):
         memory and time alone, which manifests had once, does not count.
         """
         stored = dict(values["identity"])
-        kept = {name: value for name, value in stored.get("settings", {}).items() if name not in WITHOUT_EFFECT}
-        stored["settings"] = {**Settings().training.identity(), **kept}
+        effective = {name: value for name, value in stored.get("settings", {}).items() if name not in WITHOUT_EFFECT}
+        stored["settings"] = {**Settings().training.identity(), **effective}
         changed = changed_keys(stored, self.identity, nested=True)
         return changed if values["complete"] or self.last_checkpoint() else []
 

@@ -7,8 +7,9 @@ import logging
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, chain
 from random import Random
 from typing import Any
 
@@ -116,9 +117,9 @@ def text_keys(dataset: Any) -> NDArray[np.int64]:
     keys = np.empty((len(dataset), len(dataset.column_names)), np.int64)
     for start in range(0, len(keys), READ):
         columns = dataset[start : start + READ].values()
-        for place, texts in enumerate(columns):
+        for column, texts in enumerate(columns):
             digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in texts)
-            keys[start : start + READ, place] = np.frombuffer(digests, np.int64)
+            keys[start : start + READ, column] = np.frombuffer(digests, np.int64)
     return keys
 
 
@@ -140,9 +141,9 @@ class _Queue:
         passed: list[int] = []
         while len(taken) < count and len(passed) < 2 * len(self._rows):
             index = self._next()
-            own = self._texts[index, self._compared].tolist()
-            if texts.isdisjoint(own):
-                texts.update(own)
+            keys = self._texts[index, self._compared].tolist()
+            if texts.isdisjoint(keys):
+                texts.update(keys)
                 taken.append(index)
             else:
                 passed.append(index)
@@ -153,8 +154,8 @@ class _Queue:
         """Return the row that has waited longest, or else the next of a shuffled order, of another once it ends."""
         if self._waiting:
             return self._waiting.popleft()
-        for place in self._order:
-            return self._rows.start + int(place)
+        for row in self._order:
+            return self._rows.start + int(row)
         self._order = iter(self._random.permutation(len(self._rows)))
         return self._next()
 
@@ -204,22 +205,24 @@ class SimilarLengths(DefaultBatchSampler):  # type: ignore[misc]
         self._lengths = [sum(map(len, texts)) for texts in zip(*columns, strict=True)]
 
     def __iter__(self) -> Iterator[list[int]]:
-        yield from similar_lengths(self._lengths, self.batch_size, self.seed + self.epoch)
+        return iter(similar_lengths(self._lengths, self.batch_size, self.seed + self.epoch))
 
 
+@dataclass
 class SimilarLengthRows(torch.utils.data.Sampler[int]):
     """The rows of `similar_lengths` one after another, for a loader that cuts them into batches of `size`."""
 
-    def __init__(self, lengths: Sequence[int], size: int, seed: int) -> None:
-        self._lengths, self._size, self._seed, self._epoch = lengths, size, seed, 0
+    lengths: Sequence[int]
+    size: int
+    seed: int
+    epoch: int = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the batches of an epoch."""
-        self._epoch = epoch
+        self.epoch = epoch
 
     def __len__(self) -> int:
-        return len(self._lengths)
+        return len(self.lengths)
 
     def __iter__(self) -> Iterator[int]:
-        for batch in similar_lengths(self._lengths, self._size, self._seed + self._epoch):
-            yield from batch
+        return chain.from_iterable(similar_lengths(self.lengths, self.size, self.seed + self.epoch))

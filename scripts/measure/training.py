@@ -28,7 +28,7 @@ from biorag.models.finding import find_base
 from biorag.settings.settings import Settings
 from biorag.training import loop
 from biorag.training.bi_encoder import EncoderForm
-from biorag.training.cross_encoder import CrossEncoderTraining, reranking
+from biorag.training.cross_encoder import CrossEncoderTraining
 from biorag.training.data import Split
 from biorag.training.loop import Training
 from biorag.training.question_generator import QuestionGeneratorTraining
@@ -115,7 +115,7 @@ def training_of(name: str, model: Path) -> Training:
     if kind == "reranker":
         return RerankerTraining(files, split, settings)
     if kind == "cross-encoder":
-        return CrossEncoderTraining(files, settings, reranking(split, settings, "bm25"))
+        return CrossEncoderTraining(files, split, settings)
     return QuestionGeneratorTraining(files, split, settings)
 
 

@@ -12,7 +12,6 @@ from biorag.benchmarks.abstention import (
     auroc,
     expected_calibration_error,
     false_answer_share,
-    measured,
     risk_coverage,
     risk_coverage_area,
     threshold_at,
@@ -102,12 +101,6 @@ def test_thresholds_and_calibration():
     assert false_answer_share(PROBABILITIES, FLAGS, 1.0) == 0.5
     # Bins of tenths: 0.9 (1 right), 0.8 (1 of 2), 0.4 (right), 0.1 (wrong).
     assert expected_calibration_error(PROBABILITIES, FLAGS) == pytest.approx((0.1 + 2 * 0.3 + 0.6 + 0.1) / 5)
-
-
-def test_intervals_draw_a_question_with_all_its_rows():
-    probabilities, answerable = np.array([0.9, 0.1, 0.8, 0.2]), np.array([True, False, True, False])
-    found = measured(probabilities, answerable, np.array(["a", "a", "b", "b"]), seed=0)
-    assert found["AUROC"] == {"value": 1.0, "interval": [1.0, 1.0]}
 
 
 def test_expert_answers_are_read_in_both_forms():

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from biorag.benchmarks.latency import machine, stages
 from biorag.indexes.bm25 import LengthCounter
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.manifest import Bm25Parameters, Manifest
-from biorag.retrieval.retriever import Retriever
 from tests.fakes import HashEncoder, encoding_snippets
 
 pytestmark = pytest.mark.models
 
 FEW = stages.Repetition(repetitions=4, warm_up=1, seconds=5.0)
-
-
-def test_a_summary_is_numpys():
-    times = np.random.default_rng(3).exponential(size=57)
-    expected = [57, times.mean(), *np.percentile(times, [50, 95, 99])]
-    assert list(asdict(stages.summary(times.tolist())).values()) == pytest.approx(expected, abs=1e-4)
 
 
 def test_warm_up_calls_do_not_count_and_share_the_numbering():
@@ -108,18 +99,3 @@ def test_the_baseline_searches_all_snippets_as_rank_bm25_scores_them(subject):
     assert list(timings) == [1]
     assert timings[1].p50 > 0
     assert cost.snippets_per_s == pytest.approx(1000 / cost.ms_per_snippet, rel=0.01)
-
-
-def test_a_reranker_alone_is_timed_on_the_hits_of_each_question(subject):
-    settings = subject.settings.replace(mode="bm25", rerank=False, k=3).retrieval
-    retriever, asked = Retriever(subject.index, subject.encoder, None, settings), []
-
-    class Noting:
-        def score_all(self, queries, candidates):
-            asked.append((queries, [[snippet.id for snippet in snippets] for snippets in candidates]))
-
-    timed = stages.reranking(retriever, Noting(), subject.questions, FEW)
-    assert timed.n == 4
-    for turn, (queries, candidates) in enumerate(asked):
-        hits = retriever.search(subject.questions[turn % len(subject.questions)]).hits
-        assert (queries, candidates) == ([subject.questions[turn]], [[hit.snippet.id for hit in hits]])

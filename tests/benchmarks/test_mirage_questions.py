@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 
 from biorag.benchmarks.mirage.questions import load_benchmark, select
-from biorag.corpus.sources import demo_file
 from biorag.errors import BadInputError
 from biorag.types import Question
 
@@ -56,17 +55,6 @@ def test_a_larger_limit_keeps_what_a_smaller_one_chose(numbered):
     samples = [set(ids(select(numbered, ["one"], limit, 42))["one"]) for limit in (1, 2, 5, 20, 49, 50)]
     assert [len(sample) for sample in samples] == [1, 2, 5, 20, 49, 50]
     assert all(small < large for small, large in pairwise(samples))
-
-
-def test_the_demonstration_loads_with_thirty_questions_on_its_own_corpus():
-    path = demo_file("benchmark.json")
-    benchmark = load_benchmark(path)
-    assert set(benchmark) == set(COUNTS)
-    assert sum(len(questions) for questions in benchmark.values()) == 30
-    known = {json.loads(line)["id"] for line in demo_file("snippets.jsonl").read_text(encoding="utf-8").splitlines()}
-    supporting = [record["snippets"] for task in json.loads(path.read_bytes()).values() for record in task.values()]
-    assert all(supporting), "every question names its supporting snippets"
-    assert {id for named in supporting for id in named} <= known
 
 
 @pytest.mark.parametrize("content", [b"", b"[" * 100_000, b'{"t": {"q": "\xff"}}'])

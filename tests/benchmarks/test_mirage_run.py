@@ -18,7 +18,7 @@ from biorag.benchmarks.mirage import run
 from biorag.benchmarks.mirage.records import Layout, read_questions, read_result
 from biorag.benchmarks.mirage.run import MirageMethod, MirageRun, answer_all
 from biorag.benchmarks.mirage.run import score_all as score_in
-from biorag.benchmarks.mirage.scoring import compared, task_score
+from biorag.benchmarks.mirage.scoring import compared
 from biorag.errors import BadInputError, MissingError
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
@@ -90,17 +90,6 @@ def chosen(letter: str, reasoning: str = "text") -> str:
 
 def nothing(_):
     pass
-
-
-def test_files_lie_where_mirage_looks_for_them():
-    layout, out = Layout("Llama-3-8B", 5, "pubmed", "hybrid+encoder"), Path("runs")
-    for task in ("mmlu", "medqa", "pubmedqa", "bioasq"):
-        expected = f"runs/{task}/rag_5/Llama-3-8B/pubmed/hybrid+encoder/test_q1.json"
-        assert layout.file(out, task, "q1") == Path(expected)
-    assert layout.file(out, "medmcqa", "q1") == Path("runs/medmcqa/rag_5/Llama-3-8B/pubmed/hybrid+encoder/dev_q1.json")
-    closed = Layout("Llama-3-8B", 5, "", None)
-    assert closed.file(out, "mmlu", "q1") == Path("runs/mmlu/cot/Llama-3-8B/test_q1.json")
-    assert closed.file(out, "medmcqa", "q1") == Path("runs/medmcqa/cot/Llama-3-8B/dev_q1.json")
 
 
 @pytest.mark.parametrize(
@@ -186,30 +175,6 @@ def test_a_damaged_result_file_is_named_and_not_overwritten(tmp_path, answerer_o
         score_all(BENCHMARK, tmp_path)
 
 
-def test_the_same_questions_are_retrieved_together_however_often_a_run_is_interrupted(
-    tmp_path, small_index, settings, monkeypatch
-):
-    monkeypatch.setattr("biorag.retrieval.batches.BATCH", 2)
-    batches = []
-
-    class Listening(Retriever):
-        def search_all(self, asked, limit=None, wheres=(), retracted=True):
-            batches.append(list(asked))
-            return super().search_all(asked, limit, wheres, retracted)
-
-    texts = [f"Which drug has number {n}?" for n in range(5)]
-    benchmark = {"medqa": [Question(f"q{n}", text, OPTIONS, "A") for n, text in enumerate(texts)]}
-    answerer = Answerer(Listening(small_index, HashEncoder(), None, settings.retrieval), Interrupted(), settings)
-    answer_all(benchmark, answerer, plan_in(tmp_path), nothing)
-    assert batches == [texts[:2], texts[2:4], texts[4:]]
-    before = files_under(tmp_path)
-    LAYOUT.file(tmp_path, "medqa", "q3").unlink()
-    batches.clear()
-    assert answer_all(benchmark, answerer, plan_in(tmp_path), nothing)["resumed"] == 4
-    assert batches == [texts[2:4]], "the chunk as before, and no other"
-    assert files_under(tmp_path) == before
-
-
 MANY = {"medqa": [Question(f"q{n}", f"Which drug has number {n}?", OPTIONS, "A") for n in range(20)]}
 
 
@@ -266,18 +231,6 @@ def test_an_interruption_keeps_what_was_being_answered(tmp_path, answerer_of, se
     assert files_under(tmp_path / "parts") == files_under(tmp_path / "whole")
     assert held.items() <= files_under(tmp_path / "parts").items()
     assert work["resumed"] == len(held) - 1 in (asked - 1, asked)
-
-
-def test_an_unreadable_reply_is_stored_raw_and_counted_as_mirage_counts_it(tmp_path, answerer_of):
-    raw = ["I am not sure.", "Sorry: no", chosen("B"), "It may be both"]
-    answer_all(BENCHMARK, answerer_of(ScriptedGenerator(replies=list(raw))), plan_in(tmp_path), nothing)
-    assert read_result(LAYOUT.file(tmp_path, "medqa", "q1")) == "I am not sure."
-    assert read_result(LAYOUT.file(tmp_path, "medmcqa", "q3")) == "It may be both"
-    scores = {task: task_score(scored) for task, scored in score_all(BENCHMARK, tmp_path).items()}
-    # medqa: forced A against B and C. medmcqa: B against A, then forced A against A, right by MIRAGE alone.
-    assert (scores["medqa"].forced_A, scores["medqa"].accuracy) == (2, 0.0)
-    medmcqa = scores["medmcqa"]
-    assert (medmcqa.forced_A, medmcqa.accuracy, medmcqa.strict_accuracy, medmcqa.parsed) == (1, 0.5, 0.0, 0.5)
 
 
 def test_a_free_reply_that_is_not_the_json_asked_for_is_sampled_again_and_counted(tmp_path, answerer_of, server):

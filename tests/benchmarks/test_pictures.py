@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from biorag.benchmarks.abstention import reliability, risk_coverage_curve
-from biorag.benchmarks.pictures import accuracies, certainty, measures, stages, write_pictures
+from biorag.benchmarks.pictures import certainty, measures, stages, write_pictures
 from biorag.utils.plots import Interval
 
-SCORE = {"accuracy": 0.6, "interval": (0.4, 0.8), "chance": 0.5}
 RETRIEVAL = {"dataset": "bioasq", "metrics": {"nDCG@10": 0.7, "success@5": 0.9}}
 STAGES = {
     "encode_queries": {"1": {"mean": 5.0}, "32": {"mean": 60.0}},
@@ -19,12 +18,6 @@ STAGES = {
     "fetch": {"mean": 0.5},
     "generation": None,
 }
-
-
-def test_accuracies_stand_beside_guessing():
-    (panel,) = accuracies({"tasks": {"bioasq": SCORE}})
-    assert panel.rows == ["bioasq"]
-    assert panel.series == {"accuracy": [Interval(0.6, 0.4, 0.8)], "by chance": [Interval(0.5)]}
 
 
 def test_measures_and_differences_from_another_run():

@@ -21,7 +21,6 @@ from biorag.benchmarks.retrieval import (
     measure,
     read_run,
     score_run,
-    write_per_question,
     write_run,
 )
 from biorag.benchmarks.significance import paired
@@ -165,19 +164,6 @@ def test_judgements_may_name_pmids(dataset, retriever):
     for question in dataset.questions:
         ranking = [hit.snippet.id for hit in retriever.search(question.text, DEPTH).hits]
         assert measured.run[question.id] == [names.get(id, id) for id in ranking]
-
-
-def test_the_file_of_questions_averages_to_the_report(dataset, retriever, tmp_path):
-    measured = measure(dataset, retriever, (), lambda *_: None)
-    path = tmp_path / "new" / "questions.jsonl"
-    write_per_question(path, measured)
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    assert [(row["id"], row["text"]) for row in rows] == [(id, QUERIES[id]) for id in ("q1", "q2", "q3", "q4")]
-    for name, value in measured.metrics.items():
-        assert sum(row["metrics"][name] for row in rows) / len(rows) == pytest.approx(value)
-    for row in rows:
-        assert row["top"] == list(measured.run[row["id"]][:10])
-        assert row["metrics"]["nDCG@10"] == pytest.approx(ndcg(QRELS[row["id"]], row["top"], 10))
 
 
 @pytest.mark.parametrize(

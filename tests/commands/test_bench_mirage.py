@@ -103,33 +103,6 @@ def test_bench_mirage_asks_a_server_several_questions_at_a_time(run, small_home,
         script.close()
 
 
-@pytest.mark.parametrize(
-    ("mode", "documents"), [("dense", 'Context:<document n="1">'), ("none", "Context:(none)\nQuestion: ")]
-)
-def test_bench_mirage_asks_in_a_papers_own_words(run, small_home, server, tmp_path, mode, documents):
-    """Our fields in place of the paper's, braces of its JSON doubled; without documents too, and hashed."""
-    reply = {"step_by_step_thinking": "x", "relevant_context": "NOT", "answer_choice": "B"}
-    server.rule = lambda body: json.dumps(reply)
-    own = tmp_path / "own.txt"
-    own.write_text(
-        "[system]\nIts own words.\n[user]\nContext:{documents}\nQuestion: {question}\n{options}\n"
-        'Of {letters}: {{"answer_choice": "C"}}\n'
-    )
-    fixed = ["bench", "mirage", "--benchmark", "demo", "--task", "bioasq", "--limit", 1, "--mode", mode, "--no-cache"]
-    model = ["--llm", server.url, "--llm-model", "m"]
-    asked = partial(run, *fixed, *model, "--json", home=small_home)
-    found = done(asked("--prompt", own, "--out", tmp_path / "own"))
-    system, user = (message["content"] for message in server.bodies[-1]["messages"])
-    assert system == "Its own words."
-    assert user.startswith(documents)
-    assert user.endswith('\nA. yes\nB. no\nOf A, B: {"answer_choice": "C"}')
-    (task,) = found["tasks"].values()
-    assert (task["n"], task["parsed"]) == (1, 1.0)
-    plain = done(asked("--out", tmp_path / "plain"))
-    assert found["manifest"]["prompts"] != plain["manifest"]["prompts"]
-    failed(asked("--out", tmp_path / "own"), 5, "other prompts")
-
-
 def test_bench_mirage_in_the_folder_of_another_run_is_refused(mirage):
     done(mirage("--limit", "1", "--mode", "bm25", "--json"))
     failed(mirage("--limit", "1", "--mode", "bm25", "-k", "3", "--json"), 5, "other settings", "--out")

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from biorag.types import Snippet
-from tests.cli import done, failed, invoke, run
+from tests.cli import done, failed, invoke
 from tests.conftest import WORDS, write_medrag
 from tests.fakes import ScriptedGenerator
 
@@ -35,10 +35,10 @@ def hits(found):
     return [(hit["id"], hit["score"]) for hit in found["hits"]]
 
 
-def test_a_process_trains_one_and_another_reranks_with_it(home, tiny_encoder, tmp_path):
+def test_one_is_trained_and_reranks(home, tiny_encoder, tmp_path):
     out = tmp_path / "model"
     command = ["train", "cross-encoder", home / "mined.jsonl", "--base", tiny_encoder]
-    found = json.loads(run(*command, *FAST, "--out", out, "--json", home=home).stdout)
+    found = done(invoke(*command, *FAST, "--out", out, "--json", home=home))
     assert found["pairs"] == 2 * found["rows"] and found["identity"]["negatives"] == "bm25"
     assert found["steps"] == -(-found["pairs"] // 16)
     searching = ["search", QUERY, "--name", "small", "-k", 12, "--k-init", 12, "--json"]

@@ -57,7 +57,7 @@ def save_decoder(base, folder):
     """Save a decoder that pools its last token and appends EOS, as `biorag train retriever` does."""
     from sentence_transformers import SentenceTransformer
 
-    from biorag.training.decoder import as_bi_encoder
+    from biorag.training.bi_encoder import as_bi_encoder
 
     model = as_bi_encoder(SentenceTransformer(str(base), device="cpu"), bare=True, attention=None)
     model.tokenizer.padding_side = "left"

@@ -9,17 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError, BioragError, UsageError
 from biorag.training.contamination import (
+    ALL,
+    DROPPED,
+    HELD_OUT,
+    TRAINING,
     ContaminationDetector,
     ContaminationError,
     ContaminationMatch,
     ContaminationPolicy,
+    HeldOutSplit,
     jaccard,
     read_benchmark_questions,
 )
-from biorag.training.rows import normalised
-from biorag.types import TrainingRow
+from biorag.training.rows import normalised, split
+from biorag.types import Question, TrainingRow
 
 MIRAGE = {"bioasq": {"1": {"question": "Is it so?", "options": {}}, "2": {"question": "Is it not?"}}, "mmlu": {}}
 QUESTIONS = [
@@ -130,39 +136,6 @@ def test_arbitrary_files_raise_none_but_our_errors(tmp_path_factory, data):
 # matching
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "does imatinib cause FLUID-retention",  # case and punctuation
-        "Does imatinib cause fluid retension?",  # a typo
-        "Does imatinib ever cause fluid retention?",  # one word more
-        "Which of the following is not a tumour suppressor gene?",  # British spelling
-        "Is celecoxib effective for amyotrophic lateral sclerosis treatment?",  # other order
-        "What are the most common side effects of metformin in adults?",  # plural
-    ],
-)
-def test_trivial_rewordings_match(tmp_path, query):
-    (match,) = detector_of(tmp_path, threshold=0.75).matches([query])
-    assert match.query == query
-    assert (match.similarity == 1.0) == (normalised(query) == normalised(match.question))
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "Does imatinib cause hepatitis?",
-        "Does aspirin cause fluid retention?",
-        "Is lithium effective for treatment of amyotrophic lateral sclerosis?",
-        "Which of the following is a proto-oncogene?",
-        "What is the most common cause of anemia in adults?",
-        "…",
-        "",
-    ],
-)
-def test_similar_questions_of_something_else_do_not(tmp_path, query):
-    assert detector_of(tmp_path).matches([query]) == []
-
-
 def test_each_query_once_with_its_best_match_in_order(tmp_path):
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     one.write_text('{"question": "Is warfarin safe during pregnancy?"}\n{"question": "Is heparin safe?"}')
@@ -218,6 +191,46 @@ def test_rows_are_dropped_or_the_run_stops(tmp_path):
     assert '"does imatinib cause fluid retention?" ~ "Does imatinib cause fluid retention?" in ' in message
     assert message.count(" ~ ") == 3
     assert "--drop-contaminated removes them" in message
+
+
+# the held-out split
+
+TEXTS = {f"q{n}": f"Does substance {n:02} relieve complaint {n * n}?" for n in range(40)}
+DATA = Dataset("asked", [Question(id, text) for id, text in TEXTS.items()], {id: {f"d{id}": 1, "d": 2} for id in TEXTS})
+OF_BENCHMARK = {f"q{n}" for n in range(10)}
+HELD = {row.query_id for row in split([TrainingRow(text, "p", query_id=id) for id, text in TEXTS.items()], 0.3, 5)[1]}
+
+
+@pytest.fixture
+def benchmark(tmp_path):
+    path = tmp_path / "benchmark.jsonl"
+    path.write_text("".join(json.dumps({"question": TEXTS[id].upper()}) + "\n" for id in sorted(OF_BENCHMARK)))
+    return path
+
+
+def test_each_part_has_its_questions_in_their_order_with_their_judgements(benchmark):
+    assert OF_BENCHMARK & HELD and OF_BENCHMARK - HELD and HELD - OF_BENCHMARK
+    for benchmarks, dropped in (((), set()), ((benchmark,), OF_BENCHMARK)):
+        parts = {ALL: TEXTS.keys(), HELD_OUT: HELD | dropped, TRAINING: TEXTS.keys() - HELD - dropped}
+        if benchmarks:
+            parts[DROPPED] = dropped - HELD
+        for part, expected in parts.items():
+            found = HeldOutSplit(0.3, 5, benchmarks, part).select(DATA)
+            assert [question.id for question in found.questions] == [id for id in TEXTS if id in expected], part
+            assert found.qrels == {id: DATA.qrels[id] for id in expected}
+
+
+@pytest.mark.parametrize(
+    ("fraction", "part", "reason"),
+    [
+        (0.0, HELD_OUT, "no question of asked is held out by --validation 0.0"),
+        (1.0, TRAINING, "no question of asked is left for training by --validation 1.0"),
+        (1.0, DROPPED, "no question of asked was dropped by --guard"),
+    ],
+)
+def test_a_part_without_a_question_is_refused(benchmark, fraction, part, reason):
+    with pytest.raises(BadInputError, match=re.escape(reason)):
+        HeldOutSplit(fraction, 5, (benchmark,) if part == DROPPED else (), part).select(DATA)
 
 
 # real data

@@ -53,13 +53,6 @@ def test_mined_negatives_alone_need_some(kind):
         usable(PAIRS, kind, 1)
 
 
-def test_synthetic_negatives_are_generated_and_not_mined():
-    with pytest.raises(BadInputError, match="no mined negatives: run 'biorag generate negatives PAIRS' and train"):
-        usable(PAIRS, "synthetic", 1)
-    rows = [row(1, 2, "synthetic")]
-    assert usable(rows, "synthetic", 1) == rows
-
-
 @pytest.mark.parametrize("kind", NEGATIVES)
 @pytest.mark.parametrize(
     ("settings", "named"),
@@ -75,12 +68,6 @@ def test_settings_that_only_in_batch_negatives_allow(kind, settings, named):
     else:
         with pytest.raises(UsageError, match=named):
             check_negatives(kind, Settings.of(**settings).training)
-
-
-def test_negatives_of_other_kinds_are_named_in_order():
-    rows = [row(1, 1, "random"), row(2, 1, "bm25"), row(3, 1, "citation"), row(4)]
-    with pytest.raises(BadInputError, match=r"mined as citation, random: .*--negatives bm25"):
-        usable(rows, "bm25", 1)
 
 
 # --- columns ------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from biorag.models.finding import find_base
 from biorag.models.resources import architecture_shape, model_shape
 from biorag.settings.settings import Settings
 from biorag.training.estimating import (
-    Pace,
     TrainingBatch,
     TrainingDevice,
     batch_of_rows,
@@ -118,16 +117,3 @@ def test_published_sizes_in_the_papers_batches(model, parameters, kind, batch, l
     )
     assert (whole, checkpointed) == pytest.approx(peaks, rel=0.35)
     assert cached < 80
-
-
-def test_the_pace_leaves_out_the_first_step_and_counts_evaluations_apart(monkeypatch):
-    """A first evaluation of 7 s, a first step of 9, then steps of 1 s with 0.5 between, and an evaluation of 4."""
-    times = iter([0, 7, 16, 16.5, 17.5, 18, 19, 23, 24])
-    monkeypatch.setattr("biorag.training.estimating.time.perf_counter", lambda: next(times))
-    pace = Pace()
-    for evaluated in (True, False, False, True):
-        pace.evaluated = evaluated
-        pace.step_begins()
-        pace.step_ends()
-    assert (pace.steps, pace.evaluation) == (4, 4)
-    assert pace.seconds(30, 2) == pytest.approx(30 * (1.5 + 1.5 + 1) / 3 + 2 * 4)

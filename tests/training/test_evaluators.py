@@ -12,7 +12,6 @@ from ir_measures import AP, RR, R, Success, nDCG
 from biorag.models.colbert import ColBERT
 from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import LateInteraction
-from biorag.training import evaluators
 from biorag.training.colbert import Lengths, write_base
 from biorag.training.evaluators import METRIC, Validation, reranking_validation, retrieval_validation
 from biorag.training.instructions import Instructions, PromptForm
@@ -135,21 +134,6 @@ def test_reranking_is_measured_as_ir_measures_measures_it(colbert):
     assert found["map"] == pytest.approx(expected[AP], abs=0.01)
 
 
-def samples_of(validation):
-    return {sample["query"]: sample for sample in validation.samples}
-
-
-def test_questions_without_negatives_cannot_be_ordered():
-    bare = [TrainingRow("bare", "positive"), *HELD_OUT]
-    assert "bare" not in samples_of(reranking_validation(bare, 0))
-    mixed = [TrainingRow("some", "one"), TrainingRow("some", "two", ("negative",))]
-    assert samples_of(reranking_validation(mixed, 0))["some"] == {
-        "query": "some",
-        "positive": ["one", "two"],
-        "negative": ["negative"],
-    }
-
-
 # --- neither ------------------------------------------------------------------------------------------------
 
 
@@ -157,20 +141,3 @@ def test_without_held_out_rows_nothing_is_measured():
     assert retrieval_validation([], TRAINING, "cosine", 0) is None
     assert reranking_validation([], 0) is None
     assert reranking_validation([TrainingRow("q", "p")], 0) is None
-
-
-@pytest.mark.parametrize(("precision", "enabled"), [("fp32", False), ("bf16", True)])
-def test_it_is_measured_in_the_precision_of_the_training(precision, enabled, monkeypatch):
-    import torch
-
-    seen = []
-
-    def inner(model):
-        seen.append((model, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")))
-        return {"cosine_ndcg@10": np.float64(0.5), "cosine_precision@1": 0.25}
-
-    monkeypatch.setattr(evaluators, "best_device", lambda: "cpu")
-    assert Validation(precision, [inner])("model") == {"ndcg@10": 0.5}
-    ((model, on, dtype),) = seen
-    assert (model, on) == ("model", enabled)
-    assert not enabled or dtype == torch.bfloat16

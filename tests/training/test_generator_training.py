@@ -17,7 +17,7 @@ from biorag.models.finding import find_base, find_llama
 from biorag.prompts.parse import parse_reply
 from biorag.settings.settings import Settings
 from biorag.training.contamination import ContaminationPolicy
-from biorag.training.generator import UNKNOWN, Exchanges
+from biorag.training.exchanges import UNKNOWN, Exchanges
 from biorag.types import LABELS
 from tests.cli import done, failed, invoke
 from tests.conftest import WORDS
@@ -79,7 +79,7 @@ def test_llama_cpp_and_peft_see_the_same_adapter(model, base, tmp_path):
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from biorag.training.decoder import write_base
+    from biorag.training.bi_encoder import write_base
 
     files = write_base(find_base(str(base)), tmp_path / "bases", AutoModelForCausalLM)
     tokenizer = AutoTokenizer.from_pretrained(files.path)

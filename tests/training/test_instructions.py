@@ -3,7 +3,6 @@
 import json
 from functools import wraps
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,33 +12,20 @@ from biorag.errors import BadInputError, MissingError
 from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
 from biorag.training import retriever
+from biorag.training.data import SetFile, instructions_of
 from biorag.training.instructions import (
-    TASK,
     Instructions,
     PromptForm,
-    form_of,
-    generic_tasks,
-    instructed,
     named_task,
     read_instructions,
     read_tasks,
 )
-from biorag.training.preparation import SetFile, instructions_of
 from biorag.training.rows import read_rows
 from biorag.types import TrainingRow
 from tests.cli import done, invoke, succeeded
 
 shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 prefixes = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="{}"), max_size=20)
-
-
-def test_named_templates():
-    passage = "Represent this passage\npassage: "
-    form = PromptForm("", "\nQuery: ")
-    assert read_instructions("bmretriever") == Instructions(f"{TASK}\nQuery: ", passage, form=form)
-    found = read_instructions("bmretriever", "Find it {query}")
-    assert found == Instructions("Find it {query}\nQuery: ", passage, form=form)
-    assert read_instructions("none", "Find it") == Instructions("", "")
 
 
 @shared
@@ -96,25 +82,6 @@ def test_what_is_no_report_of_tuning(tmp_path, written):
         named_task(f"tuned:{tmp_path}")
 
 
-def test_generic_tasks_are_drawn_from_ours_or_from_a_file(tmp_path):
-    ours = generic_tasks(10, 0)
-    assert len(set(ours)) == 10 and ours == generic_tasks(10, 0) != generic_tasks(10, 1)
-    assert len(generic_tasks(100, 0)) == 100
-    with pytest.raises(BadInputError, match="biorag has 100 different tasks, and --random-prompts asks 101"):
-        generic_tasks(101, 0)
-    file = tmp_path / "tasks.txt"
-    file.write_text("Imagine a librarian.\n\n  Find it.  \nFind it.\nRank them.\n")
-    assert generic_tasks(3, 5, file) == ("Imagine a librarian.", "Find it.", "Rank them.")
-    assert set(generic_tasks(2, 0, file)) < {"Imagine a librarian.", "Find it.", "Rank them."}
-    with pytest.raises(BadInputError, match="3 different tasks"):
-        generic_tasks(4, 0, file)
-    file.write_bytes(b"\xff")
-    with pytest.raises(BadInputError, match="not UTF-8"):
-        generic_tasks(1, 0, file)
-    with pytest.raises(MissingError, match="one a line"):
-        generic_tasks(1, 0, tmp_path / "absent.txt")
-
-
 # --- rows with an instruction of their own ------------------------------------------------------------------
 
 ASKED = [("Find the gene", "Aspirin fever", "s0"), ("Find pain", "Warfarin", "s1"), ("Find pain", "Heparin", "s2")]
@@ -139,22 +106,13 @@ def published(tmp_path, snippets):
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("command", ["mine", "generate"])
 def test_a_row_keeps_its_instruction_from_the_file_to_the_model(
-    command, published, tmp_path, tiny_encoder, small_home, server, monkeypatch
+    published, tmp_path, tiny_encoder, small_home, monkeypatch
 ):
-    """Converted, mined or written negatives for, trained: each query is read under its own task, or else `--task`."""
+    """Converted, mined for, trained: each query is read under its own task, or else under `--task`."""
     succeeded(invoke("data", "convert", "bmretriever", published, "--out", tmp_path / "converted"))
-    rows = tmp_path / "converted" / "rows.jsonl"
-    made, kind = tmp_path / "made.jsonl", "retriever"
-    if command == "mine":
-        done(invoke("mine", rows, "--negatives", "retriever", "--per-row", 1, "--out", made, "--json", home=small_home))
-    else:
-        texts = [f"Passage {letter * 3} tells of {letter * 9} and of nothing else." for letter in "abcd"]
-        server.will(*(json.dumps({"passage": text}) for text in texts))
-        asked = ["generate", "negatives", rows, "--llm", server.url, "--llm-model", "m", "--out", made, "--json"]
-        assert done(invoke(*asked))["rows"] == 4
-        kind = "synthetic"
+    rows, made = tmp_path / "converted" / "rows.jsonl", tmp_path / "made.jsonl"
+    done(invoke("mine", rows, "--negatives", "retriever", "--per-row", 1, "--out", made, "--json", home=small_home))
     kept = {row.query: row.instruction for row in read_rows([made])[0]}
     assert kept == {query: task for task, query, _ in ASKED} | {"Metformin": ""}
 
@@ -166,19 +124,8 @@ def test_a_row_keeps_its_instruction_from_the_file_to_the_model(
         return compute(trainer, model, inputs, *arguments, **options)
 
     monkeypatch.setattr(retriever._Trainer, "compute_loss", recorded)
-    options = [
-        "--instruct",
-        "bmretriever",
-        "--task",
-        "Find liver",
-        "--validation",
-        0,
-        "--precision",
-        "fp32",
-        "--batch-size",
-        1,
-    ]
-    asked = ["train", "retriever", made, "--base", tiny_encoder, "--negatives", kind, *options]
+    options = ["--instruct", "bmretriever", "--task", "Find liver", "--validation", 0, "--batch-size", 1]
+    asked = ["train", "retriever", made, "--base", tiny_encoder, "--negatives", "retriever", *options]
     done(invoke(*asked, "--out", tmp_path / "m", "--json"))
     tokenizer = BiEncoder(find_encoder(str(tiny_encoder))).model.tokenizer
     texts = [f"{task}\nQuery: {query}" for task, query, _ in ASKED] + ["Find liver\nQuery: Metformin"]
@@ -224,31 +171,3 @@ def test_a_task_of_the_set_or_drawn_ones_replace_those_of_rows():
     _, (of_task, own) = instructions_of(sets, "bmretriever", "Find all")
     assert of_task.before(ROWS) is None
     assert own.before(ROWS) == ["Find it\nQuery: ", "Find all\nQuery: "]
-
-
-@pytest.mark.parametrize(
-    ("prompt", "form"),
-    [
-        ("Find it\nQuery: ", PromptForm("", "\nQuery: ")),
-        ("Instruct: Find it\nQuery:", PromptForm("Instruct: ", "\nQuery:")),
-        ("query: ", None),
-        ("", None),
-    ],
-)
-def test_a_models_prompt_has_a_place_for_an_instruction(prompt, form):
-    assert form_of(prompt) == form
-
-
-@pytest.mark.models
-def test_a_query_is_searched_under_its_rows_instruction(tiny_encoder):
-    encoder = BiEncoder(find_encoder(str(tiny_encoder)), precision="fp32")
-    encoder.query_prompt = "Find liver\nQuery: "
-    own = encoder.encode_queries(["gene"])
-    with instructed(encoder, "Find pain"):
-        other = encoder.encode_queries(["gene"])
-    encoder.query_prompt = "Find pain\nQuery: "
-    np.testing.assert_array_equal(encoder.encode_queries(["gene"]), other)
-    assert np.abs(own - other).max() > 0.01
-    encoder.query_prompt = "query: "
-    with instructed(encoder, "Find pain"):
-        assert encoder.query_prompt == "query: "

@@ -24,6 +24,7 @@ from tests.training.trainers import (
     train_cross_encoder,
     train_question_generator,
     train_reader,
+    train_reranker,
     train_retriever,
 )
 
@@ -123,7 +124,8 @@ class Killed(BaseException):
     pass
 
 
-KINDS = {  # beside those of test_training and, with LoRA, of test_decoder
+KINDS = {  # beside those with LoRA, of test_decoder and test_generator_training
+    "reranker": train_reranker,
     "cross-encoder": lambda *given: train_cross_encoder(*given, "bm25"),
     "question generator": train_question_generator,
     "reader": lambda files, split, *given: train_reader(files, READING, *given),

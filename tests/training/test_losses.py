@@ -15,7 +15,7 @@ from biorag.models.finding import find_encoder
 from biorag.models.inference import drop_padding, reads_unpadded
 from biorag.settings.settings import Settings
 from biorag.training.data import Split
-from biorag.training.losses import SIMILARITIES, MaskedLoss, MaskedSimilarity, TokenLoss, _numbers, mean_maxsim
+from biorag.training.losses import SIMILARITIES, MaskedLoss, MaskedSimilarity, TokenLoss, mean_maxsim
 from biorag.types import TrainingRow
 from tests.training import trainers
 
@@ -126,26 +126,6 @@ def test_who_counts_in_the_softmax(name, others, asked):
         assert moved.tolist() == [place <= number and not (alone and number == 0) for number in own]
     full = loss(scripted_columns(vectors, asked), None).item()  # the next batch has no filling
     assert full == pytest.approx(slow_in_batch(vectors, [3] * 7, slow, scale, others, asked), abs=1e-5)
-
-
-def test_a_question_is_the_same_however_padded():
-    asked = {
-        "input_ids": torch.tensor([[3, 4, 0, 0], [3, 4, 9, 0]]),
-        "attention_mask": torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0]]),
-    }
-    padded = {"input_ids": torch.tensor([[3, 4, 1]]), "attention_mask": torch.tensor([[1, 1, 0]])}
-    first, second = _numbers(asked).tolist()
-    assert first != second
-    assert _numbers(padded).tolist() == [first]
-
-
-@pytest.mark.parametrize(
-    ("negatives", "processes", "gathered"), [("in-batch", 1, False), ("in-batch", 2, True), ("bm25", 2, False)]
-)
-def test_in_batch_passages_are_gathered_from_several_processes(negatives, processes, gathered, monkeypatch):
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", str(processes))
-    assert MaskedSimilarity.of(Settings.of().training, negatives, colbert_scores).gather == gathered
 
 
 QUERIES = ["liver pain?", "fever", "heart, lung and gene, kidney."]

@@ -15,10 +15,9 @@ from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training import retriever
 from biorag.training.bi_encoder import EncoderForm
-from biorag.training.data import TrainingSet, mixed
+from biorag.training.data import TrainingSet, instructions_of, load_mixture, mixed
 from biorag.training.evaluators import METRIC, Validation, retrieval_validation
-from biorag.training.instructions import Instructions, PromptForm, read_instructions
-from biorag.training.preparation import instructions_of, load_mixture
+from biorag.training.instructions import Instructions, PromptForm
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
 from tests.training.trainers import QUIET, train_retriever
@@ -85,30 +84,18 @@ def whole(tiny_encoder, tmp_path_factory):
 def test_batches_are_of_one_set_with_its_rows_and_instructions(whole, tiny_encoder):
     steps, manifest, _ = whole
     assert len(steps) == manifest["steps"] == STEPS
-    told = [FIRST, SECOND, FIRST]  # a set without any has the run's
-    expected = {
-        (str(place), query, positive): row
-        for place, (each, instructions) in enumerate(zip(SETS, told, strict=True))
-        for row, query, positive in zip(
-            each.training,
-            tokens(tiny_encoder, [instructions.query + row.query for row in each.training]),
-            tokens(tiny_encoder, [instructions.passage + row.positive for row in each.training]),
-            strict=True,
-        )
-    }
-    drawn = [Counter(), Counter()]
-    for number, (place, queries, positives) in enumerate(steps):
-        assert len(set(queries)) == len(queries) <= CONFIG.training.batch_size
-        for query, positive in zip(queries, positives, strict=True):
-            drawn[number >= STEPS // 2][place, expected[place, query, positive].query] += 1
-    for epoch in drawn:
-        rows = Counter()
-        for (place, _), times in epoch.items():
-            rows[place] += times
-        assert rows == {"0": 20, "1": 11, "2": 8}
-        assert set(epoch.values()) == {1}
-    assert steps[: STEPS // 2] != steps[STEPS // 2 :], "other batches in the second epoch"
-    assert len({place for place, *_ in steps[: STEPS // 2]}) == 3, "sets are interleaved within an epoch"
+    expected = Counter()
+    for number, (each, instructions) in enumerate(zip(SETS, [FIRST, SECOND, FIRST], strict=True)):  # the run's for one
+        queries = tokens(tiny_encoder, [instructions.query + row.query for row in each.training])
+        positives = tokens(tiny_encoder, [instructions.passage + row.positive for row in each.training])
+        expected.update((str(number), *texts) for texts in zip(queries, positives, strict=True))
+    epochs = steps[: STEPS // 2], steps[STEPS // 2 :]
+    for epoch in epochs:
+        rows = [(name, *texts) for name, *columns in epoch for texts in zip(*columns, strict=True)]
+        assert Counter(rows) == expected, "each row once"
+    assert all(len(queries) <= CONFIG.training.batch_size for _, queries, _ in steps)
+    assert epochs[0] != epochs[1], "other batches in the second epoch"
+    assert len({name for name, *_ in epochs[0]}) == 3, "sets are interleaved within an epoch"
 
 
 # --- losses and validation ----------------------------------------------------------------------------------
@@ -194,15 +181,6 @@ def test_a_killed_mixture_goes_on_to_the_same_weights(tiny_encoder, tmp_path, mo
         np.testing.assert_allclose(other[name], value, atol=1e-5, err_msg=name)
 
 
-def test_drawn_tasks_stand_in_the_template():
-    found = read_instructions("bmretriever", "Find it", ["One", "Two"])
-    assert found == Instructions(
-        "Find it\nQuery: ", "Represent this passage\npassage: ", ("One\nQuery: ", "Two\nQuery: ")
-    )
-    with pytest.raises(UsageError, match="--random-prompts"):
-        read_instructions("none", "Find it", ["One"])
-
-
 # --- the file -----------------------------------------------------------------------------------------------
 
 
@@ -232,29 +210,20 @@ rows = "two.jsonl"
 """
 
 
-def test_a_file_gives_sets_with_paths_from_where_it_lies(folder):
+def test_a_set_has_the_runs_instructions_where_it_sets_no_task(folder):
     sets = load_mixture(written(folder, FILE))
     assert [each.name for each in sets] == ["gold", "synthetic", "two"]
     assert sets[1].rows == (folder / "one.jsonl", folder / "two.jsonl")
-
-
-def test_a_set_has_the_runs_instructions_where_it_sets_no_task(folder):
-    sets = load_mixture(written(folder, FILE))
-    kept, found = instructions_of(sets, "bmretriever", None)
+    of_model, of_sets = instructions_of(sets, "bmretriever", None)
     passage = "Represent this passage\npassage: "
-    assert kept == Instructions("Find gold\nQuery: ", passage, form=PromptForm())
-    of_task = replace(kept, form=None)  # which replaces that of rows
-    assert found == [of_task, Instructions("Find ore\nQuery: ", passage), kept]
-    kept, found = instructions_of(sets, "bmretriever", "Find all", ["A", "B"])
-    assert kept == found[2] == Instructions("Find all\nQuery: ", passage, ("A\nQuery: ", "B\nQuery: "))
-    assert [each.query for each in found] == ["Find gold\nQuery: ", "Find ore\nQuery: ", "Find all\nQuery: "]
+    assert of_model == Instructions("Find gold\nQuery: ", passage, form=PromptForm())
+    of_task = replace(of_model, form=None)  # which replaces that of rows
+    assert of_sets == [of_task, Instructions("Find ore\nQuery: ", passage), of_model]
+    of_model, of_sets = instructions_of(sets, "bmretriever", "Find all", ["A", "B"])
+    assert of_model == of_sets[2] == Instructions("Find all\nQuery: ", passage, ("A\nQuery: ", "B\nQuery: "))
+    assert [each.query for each in of_sets] == ["Find gold\nQuery: ", "Find ore\nQuery: ", "Find all\nQuery: "]
     with pytest.raises(UsageError, match="'gold'"):
         instructions_of(sets, None, None)
-    bare = load_mixture(written(folder, '[[sets]]\nrows = "one.jsonl"'))
-    assert instructions_of(bare, None, None) == (None, [None])
-
-
-ONE, TWO = (f'[[sets]]\nrows = "{name}.jsonl"\n' for name in ("one", "two"))
 
 
 @pytest.mark.parametrize(

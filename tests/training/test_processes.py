@@ -114,23 +114,6 @@ def tensors(folder, other):
     return {name: (value, theirs[name]) for name, value in ours.items()}
 
 
-@pytest.fixture
-def second(monkeypatch):
-    """Make this process the second of two."""
-    for name, value in {"LOCAL_RANK": 1, "RANK": 1, "WORLD_SIZE": 2}.items():
-        monkeypatch.setenv(name, str(value))
-
-
-def test_only_the_first_writes(second, tmp_path, monkeypatch):
-    monkeypatch.setattr("biorag.training.run_directory.wait_for_processes", lambda: None)
-    folder = TrainingRun(tmp_path / "m", {"kind": "retriever"})
-    folder.checkpoints.mkdir(parents=True)
-    with folder.locked():
-        folder.begin({})
-    assert folder.finish({})["complete"] is True
-    assert [path.name for path in folder.path.iterdir()] == ["checkpoints"]
-
-
 def test_several_processes_go_on_within_an_epoch_with_its_own_batches():
     """What accelerate makes of a sampler on going on is neither the sampler nor its share."""
     from accelerate.data_loader import prepare_data_loader, skip_first_batches

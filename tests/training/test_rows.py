@@ -9,7 +9,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.corpus.datasets import QRELS_HEADER
@@ -36,18 +36,6 @@ json_values = st.recursive(
     max_leaves=5,
 )
 KEYS = ["query", "anchor", "positive", "negative", "negative_1", "negative_2", "negatives", "scores", "label", "kind"]
-
-
-@st.composite
-def training_rows(draw) -> TrainingRow:
-    positive = draw(words)
-    others = words.filter(lambda text: normalised(text) != normalised(positive))
-    negatives = tuple(draw(st.lists(others, max_size=12)))
-    return TrainingRow(draw(words), positive, negatives, draw(texts), draw(texts), draw(texts))
-
-
-def pair(row: TrainingRow) -> tuple[str, str]:
-    return normalised(row.query), normalised(row.positive)
 
 
 def lines(path, *records) -> list:
@@ -85,14 +73,6 @@ def test_normalised(text, expected):
     assert normalised(text) == expected
 
 
-@given(st.text())
-def test_normalised_is_words_with_one_space_between_and_stays_as_it_is(text):
-    found = normalised(text)
-    assert normalised(found) == found
-    assert found.split(" ") == ([""] if not found else found.split())
-    assert all(char == " " or char.isalnum() for char in found)
-
-
 # JSON Lines
 
 
@@ -122,15 +102,6 @@ def test_every_key_of_a_line(tmp_path):
         TrainingRow("c", "b"),
     ]
     assert cleaning == counted(3, 3)
-
-
-def test_a_passage_of_several_questions_is_held_once(tmp_path):
-    asked = [{"query": f"question {number}", "positive": "The same passage."} for number in range(3)]
-    rows, cleaning = read_rows(
-        lines(tmp_path / "rows.jsonl", *asked, {"query": "another", "positive": "the same passage"})
-    )
-    assert len({id(row.positive) for row in rows[:3]}) == 1
-    assert rows[3].positive == "the same passage" and cleaning == counted(4, 4)
 
 
 def test_duplicates_across_files_and_empty_sides_are_counted_and_the_first_is_kept(tmp_path):
@@ -221,22 +192,6 @@ def written(path, rows):
             lines.write(json.dumps(record | {name: value for name, value in others.items() if value}) + "\n")
 
 
-@given(rows=st.lists(training_rows(), min_size=1, max_size=6, unique_by=pair))
-@settings(deadline=None)
-def test_what_is_written_is_read_again(tmp_path_factory, rows):
-    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    written(path, rows)
-    found, cleaning = read_rows([path])
-    gold = {(normalised(row.query), normalised(row.positive)) for row in rows}
-    judged = [
-        (row, text) for row in rows for text in row.negatives if (normalised(row.query), normalised(text)) in gold
-    ]
-    if not judged:
-        assert found == rows
-    assert [(row.query, row.positive) for row in found] == [(row.query, row.positive) for row in rows]
-    assert cleaning == counted(len(rows), len({normalised(row.query) for row in rows}), gold=len(judged))
-
-
 # BEIR folders
 
 
@@ -296,15 +251,6 @@ def test_a_split_is_whole_by_question_and_the_same_whatever_else_is_there(rows, 
     assert {normalised(row.query) for row in split(part, fraction, seed)[1]} == held_out & {
         normalised(row.query) for row in part
     }
-
-
-def test_the_fraction_is_about_that_of_the_questions():
-    rows = [TrainingRow(f"question {n}", "p") for n in range(10_000)]
-    assert split(rows, 0.0, 1) == (rows, [])
-    assert split(rows, 1.0, 1) == ([], rows)
-    counts = [len(split(rows, 0.1, seed)[1]) for seed in range(20)]
-    assert all(880 < count < 1120 for count in counts)  # 4 standard deviations of 30
-    assert len(set(counts)) > 10
 
 
 # caps

@@ -50,17 +50,6 @@ def logged(folder, name) -> dict[int, float]:
     return {int(row["step"]): float(row[name]) for row in rows if row[name]}
 
 
-@pytest.mark.parametrize("accumulation", [None, 1, 3])
-@pytest.mark.parametrize("epochs", [0.5, 1, 2.5])
-def test_a_step_takes_the_batches_that_are_accumulated(accumulation, epochs):
-    settings = settings_of(train_gradient_accumulation=accumulation, train_epochs=epochs).training
-    updates = 0  # of one epoch, counted batch by batch
-    for batch in range(1, 8):
-        updates += batch % (accumulation or 1) == 0 or batch == 7
-    assert loop.steps_of([33, 15], settings) == math.ceil(epochs * updates)
-    assert loop.steps_of([33, 15], settings_of(train_max_steps=4, train_epochs=epochs).training) == 4
-
-
 def test_the_learning_rate_rises_in_the_warmup_and_falls_to_the_last_step(base, tmp_path):
     """Twelve steps are more than two epochs of five; evaluations every fifth step, and at the end."""
     settings = settings_of(train_max_steps=12, train_warmup_steps=4, train_eval_steps=5)
@@ -71,20 +60,9 @@ def test_the_learning_rate_rises_in_the_warmup_and_falls_to_the_last_step(base, 
     assert (manifest["steps"], manifest["stopped_by"], manifest["batch_size"]) == (12, "max_steps", 8)
 
 
-@pytest.mark.parametrize(("validation", "measured"), [(8, "6 steps and an evaluation"), (0, "6 steps")])
-def test_half_of_a_short_run_tells_the_time_to_go(base, tmp_path, monkeypatch, caplog, validation, measured):
-    monkeypatch.setattr(loop, "SHORT", 0)
-    caplog.set_level("INFO", "biorag.training.loop")
-    split = Split(ROWS[:40], ROWS[40 : 40 + validation])
-    train_retriever(base, split, settings_of(train_max_steps=12, train_eval_steps=5), tmp_path / "m", {}, QUIET)
-    (told,) = (message for message in caplog.messages if "to go" in message)
-    assert told.startswith("about ") and told.endswith(f" to go, by the pace of {measured}")
-
-
 @pytest.mark.parametrize(
     ("negatives", "options"),
     [
-        ("in-batch", {}),
         ("in-batch", {"train_mini_batch_size": 3}),
         ("in-batch", {"train_in_batch": "positives"}),
         ("bm25", {}),
@@ -166,19 +144,6 @@ def test_patience_ends_a_run_that_gets_no_better(base, tmp_path, monkeypatch):
     assert {key for key in whole if whole[key] != resumed[key]} <= different
     for name, value in load_file(tmp_path / "whole" / "model.safetensors").items():
         np.testing.assert_array_equal(load_file(tmp_path / "cut" / "model.safetensors")[name], value)
-
-
-def test_a_better_evaluation_starts_the_count_anew():
-    def entries(values):
-        return [{"step": 10 * number, "loss": 1.0, "eval_x": value} for number, value in enumerate(values)]
-
-    watcher = loop._Watcher(None, "eval_x", QUIET, settings_of(train_patience=2).training)
-    given_up = [
-        watcher.gives_up(loop.TrainerState(log_history=entries([9, 1, 1, 2, 2, 1.5, 3][:count]))) for count in range(8)
-    ]
-    assert given_up == [False, False, False, False, False, False, True, False]
-    patient = loop._Watcher(None, "eval_x", QUIET, settings_of().training)
-    assert not patient.gives_up(loop.TrainerState(log_history=entries([1] * 9)))
 
 
 @pytest.mark.parametrize(

@@ -66,22 +66,6 @@ def reranker(run):
     return out
 
 
-class Killed(BaseException):
-    pass
-
-
-def killed_after(steps):
-    """As `kill -9` leaves it: the process ends between two steps, and the last checkpoint is there."""
-    told = []
-
-    def die(count):
-        told.append(count)
-        if sum(told) > steps:
-            raise Killed
-
-    return die
-
-
 def test_training_lowers_the_loss_and_raises_the_metric(run):
     _, out, manifest, steps = run
     rows = list(csv.DictReader((out / "curves.csv").open()))
@@ -95,20 +79,6 @@ def test_training_lowers_the_loss_and_raises_the_metric(run):
     assert json.loads((out / "training.json").read_text()) == json.loads(json.dumps(manifest))
     assert {"complete", "identity", "data", "seconds", "hardware", "versions", "command"} <= manifest.keys()
     assert not (out / "checkpoints").exists() and not (out / "base").exists()
-
-
-def test_a_killed_run_resumes_to_the_same_weights(run, files, tmp_path):
-    train, out, whole, _ = run
-    with pytest.raises(Killed):
-        train(files, SPLIT, SETTINGS, tmp_path, {}, killed_after(7))
-    assert not json.loads((tmp_path / "training.json").read_text())["complete"]
-    resumed = train(files, SPLIT, SETTINGS, tmp_path, {}, QUIET)
-    assert resumed["resumed_from_step"] == 6  # 10 steps, 5 checkpoints
-    assert resumed["best"] == whole["best"]
-    for name, value in load_file(out / "model.safetensors").items():
-        np.testing.assert_allclose(load_file(tmp_path / "model.safetensors")[name], value, atol=1e-5, err_msg=name)
-    steps = [[row["step"] for row in csv.DictReader((folder / "curves.csv").open())] for folder in (out, tmp_path)]
-    assert steps[0] == steps[1]
 
 
 def test_a_folder_keeps_its_run(run, files, tmp_path):
@@ -186,32 +156,11 @@ def test_the_newest_whole_checkpoint_is_resumed_also_after_a_move(tmp_path):
     assert corrected == state | {"best_model_checkpoint": str(folder.checkpoints / "checkpoint-2")}
 
 
-def test_curves_have_a_row_for_each_step(tmp_path, monkeypatch):
-    """Evaluations and losses of a step are logged apart, with times among them."""
-    history = [
-        {"eval_ndcg@10": 0.5, "eval_runtime": 1.2, "epoch": 0, "step": 0},
-        {"loss": 1.0, "grad_norm": 1.25, "learning_rate": 2e-5, "epoch": 0.5, "step": 2},
-        {"eval_ndcg@10": 0.75, "eval_samples_per_second": 0.0, "epoch": 0.5, "step": 2},
-        {"train_runtime": 9.0, "train_loss": 1.5, "total_flos": 0.0, "epoch": 1, "step": 4},
-    ]
-    panels = []
-    monkeypatch.setattr(loop, "write_plot", lambda path, drawn: panels.extend(drawn))
-    loop.write_curves(tmp_path, history[::-1], "eval_ndcg@10", drawn=True)
-    assert (tmp_path / "curves.csv").read_text().splitlines() == [
-        "step,epoch,loss,learning_rate,grad_norm,eval_ndcg@10",
-        "0,0,,,,0.5",
-        "2,0.5,1.0,2e-05,1.25,0.75",
-        "4,1,,,,",
-    ]
-    assert [dict(panel.lines) for panel in panels] == [{"loss": [(2, 1.0)]}, {"eval_ndcg@10": [(0, 0.5), (2, 0.75)]}]
-
-
 # --- the reranker's checkpoint ------------------------------------------------------------------------------
 
 
 def test_colbert_ai_gives_the_same_maxsim(reranker):
-    """Also of a query that is longer than the base's own queries; training says how near they are."""
-    assert json.loads((reranker / "training.json").read_text())["difference_from_colbert_ai"] < 1e-3
+    """Also of a query that is longer than the base's own queries."""
     queries = [ROWS[0].query, "a", "fever, pain and liver: gene? heart lung kidney"]
     texts = [*[row.positive for row in ROWS[:5]], "a", "A long text, with commas. " * 8]
     files = find_encoder(str(reranker))

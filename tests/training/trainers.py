@@ -1,7 +1,7 @@
 """The kinds of training as plain functions, and rows for them."""
 
 from biorag.training.bi_encoder import EncoderForm
-from biorag.training.cross_encoder import CrossEncoderTraining, reading, reranking
+from biorag.training.cross_encoder import CrossEncoderTraining, ReaderTraining
 from biorag.training.question_generator import QuestionGeneratorTraining
 from biorag.training.reading import ReadingRow
 from biorag.training.reranker import RerankerTraining
@@ -38,11 +38,11 @@ def train_reranker(files, split, settings, out, facts, on_progress, negatives="i
 
 
 def train_cross_encoder(files, split, settings, out, facts, on_progress, negatives):
-    return CrossEncoderTraining(files, settings, reranking(split, settings, negatives)).run(out, facts, on_progress)
+    return CrossEncoderTraining(files, split, settings, negatives).run(out, facts, on_progress)
 
 
 def train_reader(files, split, settings, out, facts, on_progress):
-    return CrossEncoderTraining(files, settings, reading(split, files, settings)).run(out, facts, on_progress)
+    return ReaderTraining(files, split, settings).run(out, facts, on_progress)
 
 
 def train_question_generator(files, split, settings, out, facts, on_progress):

@@ -164,7 +164,7 @@ def _settings_facts(subject: Subject, request: LatencyRequest, index_snippets: i
 
 def tables(report: Mapping[str, Any]) -> Iterator[LatencyTable]:
     """Yield the report as tables: the conditions, indexing, batches of questions, one question at a time."""
-    machine, index, settings, stages = (report[part] for part in ("machine", "index", "settings", "stages"))
+    machine, index, settings, stages = (report[stage] for stage in ("machine", "index", "settings", "stages"))
     conditions = [
         ("machine", f"{machine['cpu']}, {machine['cores']} cores, load before {machine['load']}"),
         ("index", f"{index['name']}: {index['snippets']:,} snippets, encoder {index['encoder']['id']}"),
@@ -174,8 +174,8 @@ def tables(report: Mapping[str, Any]) -> Iterator[LatencyTable]:
     yield "Measured", ["", ""], conditions
 
     indexed = [
-        (part, f"{cost['ms_per_snippet']:.3f}", f"{cost['snippets_per_s']:,.0f}")
-        for part, cost in stages["index"].items()
+        (stage, f"{cost['ms_per_snippet']:.3f}", f"{cost['snippets_per_s']:,.0f}")
+        for stage, cost in stages["index"].items()
     ]
     title = f"Indexing {settings['index_snippets']:,} snippets (bm25 is a part of write)"
     yield title, ["part", "ms/snippet", "snippets/s"], indexed

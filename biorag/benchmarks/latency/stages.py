@@ -191,7 +191,7 @@ def indexing(
             on_progress(len(batch))
         with watch.stage("optimize"):
             index.optimize()
-    total = sum(watch.ms[part] for part in ("encode", "write", "optimize"))
+    total = sum(watch.ms[stage] for stage in ("encode", "write", "optimize"))
     return {stage: _cost(ms, len(snippets)) for stage, ms in {**watch.ms, "total": total}.items()}
 
 

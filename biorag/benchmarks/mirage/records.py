@@ -51,10 +51,10 @@ class Layout:
 
 def _folder_name(name: str) -> str:
     """Return a name without slashes, for models named by a path and chains of rerankers."""
-    part = re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip(".-") or "model"
-    if len(part) <= LONGEST:
-        return part
-    return f"{part[: LONGEST - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    folder = re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip(".-") or "model"
+    if len(folder) <= LONGEST:
+        return folder
+    return f"{folder[: LONGEST - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def write_result(path: Path, reply: str) -> None:

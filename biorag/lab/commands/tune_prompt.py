@@ -70,7 +70,7 @@ def _tuned(
     from biorag.lab.tuning.prompt import BUDGETS, PromptQuestions, ReflectionModel, SearchEffort, tune_prompt
     from biorag.models.prompted import check_keeps_prompt
     from biorag.prompts.template import load_template
-    from biorag.training.held_out import TRAINING
+    from biorag.training.contamination import TRAINING
 
     check_name("--budget", search.budget, BUDGETS)
     budget = BUDGETS[search.budget]

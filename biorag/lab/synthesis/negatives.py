@@ -29,7 +29,7 @@ from biorag.lab.synthesis.drafts import (
 )
 from biorag.prompts.template import FIELDS, Template, load_template
 from biorag.training.data import SYNTHETIC
-from biorag.training.negatives.mining import kept_fields
+from biorag.training.mining import kept_fields
 from biorag.training.rows import read_rows, sha256_of
 from biorag.types import Generation, Prompt, Snippet, TrainingRow
 

@@ -32,7 +32,7 @@ from biorag.models.prompted import copy_prompted
 from biorag.prompts.template import Template, render_documents
 from biorag.retrieval.batches import search_questions
 from biorag.retrieval.retriever import Retriever
-from biorag.training.held_out import HELD_OUT, HeldOutSplit
+from biorag.training.contamination import HELD_OUT, HeldOutSplit
 from biorag.training.instructions import TASK, PromptedEncoder, PromptForm, parted
 from biorag.types import Generation, Index, OnProgress, Progress, Prompt, Question, Snippet
 from biorag.utils.files import write_json

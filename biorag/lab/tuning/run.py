@@ -18,7 +18,7 @@ from biorag.errors import UsageError, check_name
 from biorag.lab.tuning.parameters import PARAMETERS, Parameter
 from biorag.settings.settings import Settings
 from biorag.settings.sources import write_setting
-from biorag.training.held_out import ALL, HeldOutSplit
+from biorag.training.contamination import ALL, HeldOutSplit
 from biorag.types import Progress, Where
 from biorag.utils.files import sha256_of_json
 from biorag.utils.plots import LinePanel, write_plot

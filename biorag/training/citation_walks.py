@@ -6,6 +6,7 @@ Algorithm 1 of BiCA (Sinha et al., 2025, arXiv 2511.08029).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 
 import numpy as np
@@ -13,9 +14,17 @@ from numpy.typing import NDArray
 
 from biorag.corpus.citation_graph import Graph, Papers, paper_of
 from biorag.indexes.reading import stored_snippets
-from biorag.training.negatives.mining import Walk
 from biorag.training.rows import normalised
 from biorag.types import Index, Snippet, TrainingRow, Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Paths over cited papers: their number, papers on each, and from how many nearest ones the next is drawn."""
+
+    paths: int = 3
+    length: int = 3
+    top: int = 5
 
 
 class CitedPapers:
@@ -90,8 +99,8 @@ def walk(
             path.append(_next(to_each_other[path[-1]], free, options.top, random))
             free[path[-1]] = False
         visited += path
-    rest = np.flatnonzero(free).tolist()
-    return [*visited, rest[random.randrange(len(rest))]] if rest else visited
+    unvisited = np.flatnonzero(free).tolist()
+    return [*visited, unvisited[random.randrange(len(unvisited))]] if unvisited else visited
 
 
 def _next(cosines: Vectors, free: NDArray[np.bool_], top: int, random: Random) -> int:

@@ -1,23 +1,18 @@
 """BM25 and random negatives against slow references, over the slow index and over Qdrant Edge."""
 
-import random
-from itertools import islice
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from biorag.indexes.edge import EdgeIndex
 from biorag.indexes.store import Store
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
-from biorag.training.negatives import kinds
-from biorag.training.negatives.kinds import shuffled
-from biorag.training.negatives.mining import Gold, MiningPlan
+from biorag.training import mining
+from biorag.training.mining import Gold, MiningPlan
 from biorag.types import TrainingRow
-from tests.training.negatives.small_corpus import ENCODER, NO_GOLD, corpus, gold_of, indexed, row, settings
+from tests.training.small_corpus import ENCODER, NO_GOLD, corpus, gold_of, indexed, row, settings
 
 SNIPPETS = corpus(80)
 REFERENCE = indexed(SNIPPETS)
@@ -38,7 +33,7 @@ def edge(tmp_path_factory):
 @pytest.fixture(params=["slow", "edge"])
 def kind(request, tmp_path):
     index = REFERENCE if request.param == "slow" else request.getfixturevalue("edge")
-    return miner(kinds.bm25, index, tmp_path)
+    return miner(mining.bm25, index, tmp_path)
 
 
 def miner(build, index, folder):
@@ -47,7 +42,7 @@ def miner(build, index, folder):
 
 
 def draws(index, seed, count):
-    return kinds.random(MiningPlan("random", count, seed), SimpleNamespace(index=index), [])
+    return mining.random(MiningPlan("random", count, seed), SimpleNamespace(index=index), [])
 
 
 def ranking(query: str) -> list[tuple[str, int, float]]:
@@ -84,19 +79,12 @@ def test_gold_is_removed_before_the_bottom_is_taken(kind, places):
 
 def test_bm25_hits_are_the_top_ten_without_gold(request, tmp_path):
     for index in (REFERENCE, request.getfixturevalue("edge")):
-        kind = miner(kinds.bm25_hits, index, tmp_path)
+        kind = miner(mining.bm25_hits, index, tmp_path)
         whole = ranking(QUERY)
         same(window(kind, QUERY), whole[:10])
         gold = [whole[place][0] for place in (0, 4, 30)]
         same(window(kind, QUERY, *gold), [one for one in whole[:10] if one[0] not in gold])
     assert kind(row("nothing of this"), gold_of(row("nothing of this"))) == []
-
-
-@given(st.lists(st.text(max_size=3), unique=True, max_size=20), st.integers(), st.integers(0, 20))
-def test_a_shuffle_is_all_items_and_any_part_of_it_its_beginning(items, seed, count):
-    whole = list(shuffled(items, random.Random(seed)))
-    assert sorted(whole) == sorted(items)
-    assert list(islice(shuffled(items, random.Random(seed)), count)) == whole[:count]
 
 
 @pytest.mark.parametrize("count", [1, 5, 77, 78, 200])

@@ -7,11 +7,10 @@ import pytest
 
 from biorag.errors import UsageError
 from biorag.retrieval.retriever import Retriever
-from biorag.training.negatives import kinds
-from biorag.training.negatives.kinds import highest_score, parse_ranks
-from biorag.training.negatives.mining import MiningPlan
+from biorag.training import mining
+from biorag.training.mining import MiningPlan, highest_score, parse_ranks
 from biorag.types import TrainingRow
-from tests.training.negatives.small_corpus import ENCODER, NO_GOLD, corpus, gold_of, indexed, row, settings
+from tests.training.small_corpus import ENCODER, NO_GOLD, corpus, gold_of, indexed, row, settings
 
 SNIPPETS = corpus(80)
 INDEX = indexed(SNIPPETS)
@@ -30,7 +29,7 @@ def ranking(mode: str) -> list[tuple[str, int, float]]:
 def found_in(tmp_path, mode, ranks, margin=None, positive: str | None = None):
     retriever = Retriever(INDEX, ENCODER, None, settings(tmp_path, mode=mode, lambda_=0.1, depth=80).retrieval)
     plan = MiningPlan("retriever", None, 0, ranks, margin)
-    kind = kinds.retriever(plan, SimpleNamespace(index=INDEX, retriever=retriever, encoder=None), [])
+    kind = mining.retriever(plan, SimpleNamespace(index=INDEX, retriever=retriever, encoder=None), [])
     if positive is None:
         return kind(row(QUERY), NO_GOLD)
     one = TrainingRow(QUERY, INDEX.snippets[positive].contents, positive_id=positive)

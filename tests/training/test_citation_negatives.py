@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from biorag.corpus.citation_graph import Graph
 from biorag.lab.citation_graph.building import add, pairs_of
-from biorag.training.negatives import kinds
-from biorag.training.negatives.citation import CitedPapers, walk
-from biorag.training.negatives.mining import MiningPlan, Walk
+from biorag.training import mining
+from biorag.training.citation_walks import CitedPapers, walk
+from biorag.training.mining import MiningPlan, Walk
 from biorag.training.rows import row_random
 from biorag.types import Snippet
-from tests.training.negatives.small_corpus import ENCODER, NO_GOLD, corpus, indexed, row
+from tests.training.small_corpus import ENCODER, NO_GOLD, corpus, indexed, row
 
 HOW = Walk()
 
@@ -94,8 +94,8 @@ def mined(snippets, graph, rows, how=HOW, seed=0):
     plan = MiningPlan("citation", None, seed, walk=how)
     opened = SimpleNamespace(index=index, load_encoder=lambda: ENCODER, settings=graph)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kinds, "open_graph", lambda graph: graph)
-        return CitedPapers(graph, index, rows), kinds.citation(plan, opened, rows)
+        patch.setattr(mining, "open_graph", lambda graph: graph)
+        return CitedPapers(graph, index, rows), mining.citation(plan, opened, rows)
 
 
 EDGES = [(100, 100 + n) for n in range(1, 6)] + [(101, n) for n in range(110, 125)] + [(104, 100), (104, 500)]

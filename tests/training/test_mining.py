@@ -1,26 +1,16 @@
 """What all kinds share: gold and repetitions are kept out, draws are uniform and a row's own, rows come in order."""
 
 import json
-import random
-from types import SimpleNamespace
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from biorag.training.negatives.mining import (
+from biorag.training.mining import (
     Gold,
     MiningPlan,
-    Negative,
-    as_negatives,
-    drawn,
     eligible,
-    golds,
     mine,
     mined_file,
-    ranking,
 )
 from biorag.types import TrainingRow
-from tests.training.negatives.small_corpus import ScriptedRetriever, negative, row
+from tests.training.small_corpus import negative, row
 
 PLAN = MiningPlan("scripted", per_row=2, seed=0)
 
@@ -48,18 +38,6 @@ def lines(path):
 # --- gold ---
 
 
-def test_the_gold_of_a_question_is_all_its_positives_and_its_own_text():
-    rows = [
-        TrainingRow("Why fever?", "Because.", positive_id="s1"),
-        TrainingRow("why  FEVER?", "An infection.", positive_id="s2"),
-        TrainingRow("Why pain?", "A wound."),
-    ]
-    assert golds(rows) == {
-        "why fever": Gold(frozenset({"s1", "s2"}), frozenset({"because", "an infection", "why fever"})),
-        "why pain": Gold(frozenset(), frozenset({"a wound", "why pain"})),
-    }
-
-
 def test_gold_repetitions_and_blanks_are_no_negatives():
     gold = Gold(frozenset({"s1"}), frozenset({"the positive", "the query"}))
     candidates = [
@@ -77,29 +55,7 @@ def test_gold_repetitions_and_blanks_are_no_negatives():
 # --- drawing ---
 
 
-@given(st.integers(0, 12), st.integers(1, 12), st.integers())
-def test_a_draw_is_a_part_of_the_window_in_its_order(size, count, seed):
-    window = [negative(f"n{n}", f"text {n}", n) for n in range(1, size + 1)]
-    found = drawn(window, count, random.Random(seed))
-    assert len(found) == min(size, count)
-    ranks = [one.rank for one in found]
-    assert ranks == sorted(set(ranks))
-    assert set(found) <= set(window)
-
-
 # --- ranking ---
-
-
-def test_a_query_is_searched_once_while_its_rows_come_together():
-    retriever = ScriptedRetriever([("s1", "One.", 0.9), ("s2", "Two.", 0.8), ("s3", "Three.", 0.7)])
-    encoder = SimpleNamespace(query_prompt="Find it\nQuery: ")
-    hits = ranking(SimpleNamespace(retriever=retriever, encoder=encoder), 2)
-    rows = [*map(row, "aaba"), TrainingRow("a", "", instruction="Find that")]
-    assert [list(as_negatives(hits(one))) for one in rows] == [
-        [Negative("s1", "One.", 1, 0.9), Negative("s2", "Two.", 2, 0.8)]
-    ] * 5
-    assert retriever.asked == ["a", "b", "a", "a"]
-    assert encoder.query_prompt == "Find it\nQuery: "
 
 
 # --- mining ---

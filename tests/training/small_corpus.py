@@ -6,7 +6,7 @@ import random
 
 from biorag.retrieval.retriever import Ranking
 from biorag.settings.settings import Settings
-from biorag.training.negatives.mining import Gold, Negative, golds
+from biorag.training.mining import Gold, Negative, golds
 from biorag.types import Hit, Snippet, TrainingRow
 from tests.answering.test_pipeline import WORDS, MemoryIndex
 from tests.fakes import HashEncoder

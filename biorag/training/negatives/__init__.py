@@ -1,1 +1,0 @@
-"""Negatives: passages that do not answer a query, to train with."""
