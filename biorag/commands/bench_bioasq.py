@@ -24,7 +24,7 @@ PHASES = ("a", "b")
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class _Phase:
     """Systems and phase."""
 
     system: Annotated[
@@ -46,7 +46,7 @@ def bioasq(
         options.READER,
         Flags("max_tokens", "seed"),
     ],
-    measured: _Measured,
+    measured: _Phase,
     out: Annotated[Path | None, Option(help="Folder for the submissions or answers, and report.json.")] = None,
     as_json: options.Json = False,
 ) -> None:

@@ -25,7 +25,7 @@ WARM_UP = 3  # untimed calls before the timed ones
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class _Timed:
     """Questions, batches and repetitions."""
 
     questions: Annotated[
@@ -58,7 +58,7 @@ def latency(
         Flags(RetrievalSettings, but=("precision", "include_retracted", "interpolation", "cross_interpolation")),
         Flags("llm", "llm_model", "max_tokens", "precision", "seed"),
     ],
-    measured: _Measured,
+    measured: _Timed,
     out: Annotated[Path | None, Option(help="Folder for latency.json.")] = None,
     plot: options.Plot = None,
     as_json: options.Json = False,

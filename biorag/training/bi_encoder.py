@@ -30,6 +30,11 @@ from biorag.models.pairing import with_pooling, with_projection
 from biorag.settings.settings import Settings
 from biorag.training.instructions import Instructions, read_instructions
 
+CAUSAL, BIDIRECTIONAL = "causal", "bidirectional"
+ATTENTIONS = (CAUSAL, BIDIRECTIONAL)
+MAX_TOKENS = 512
+LAST_TOKEN = "lasttoken"
+
 
 @dataclass(frozen=True, slots=True)
 class EncoderForm:
@@ -160,12 +165,6 @@ class LoraLayers:
     def merge(self) -> None:
         """Add the product of the matrices to the backbone's weights: plain layers again."""
         self._adapted.merge_and_unload()
-
-
-CAUSAL, BIDIRECTIONAL = "causal", "bidirectional"
-ATTENTIONS = (CAUSAL, BIDIRECTIONAL)
-MAX_TOKENS = 512
-LAST_TOKEN = "lasttoken"
 
 
 def write_base(files: ModelFiles, bases: Path, kind: Any = AutoModel) -> ModelFiles:

@@ -36,6 +36,7 @@ SHAPES = (
     "expected MIRAGE's benchmark.json, BioASQ's questions, BEIR's queries.jsonl, or JSON Lines with 'question' or "
     "'query'"
 )
+ALL, HELD_OUT, TRAINING, DROPPED = PARTS = ("all", "held-out", "training", "dropped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +226,6 @@ def _questions(path: Path) -> Iterator[tuple[str, Any]]:
 def _question(record: Mapping[str, Any]) -> Any:
     keys = ("question", "query", *(("text",) if "_id" in record else ()))
     return next((record[key] for key in keys if key in record), None)
-
-
-ALL, HELD_OUT, TRAINING, DROPPED = PARTS = ("all", "held-out", "training", "dropped")
 
 
 @dataclass(frozen=True, slots=True)

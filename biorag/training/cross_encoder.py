@@ -35,8 +35,8 @@ SMOOTHING = 0.05  # of a reader's labels, of which some are wrong: people differ
 MULTIPLE = 32  # tokens that batches are padded to a multiple of: oneDNN compiles its products for each new shape
 
 
-class _Trainer(NoModelCard, CrossEncoderTrainer):  # type: ignore[misc]
-    pass
+class CrossEncoderPairTrainer(NoModelCard, CrossEncoderTrainer):  # type: ignore[misc]
+    """Trains on pairs of texts."""
 
 
 class CrossEncoderTraining(Training):
@@ -84,7 +84,7 @@ class CrossEncoderTraining(Training):
             return {}
 
         return TrainerJob(
-            trainer=_Trainer,
+            trainer=CrossEncoderPairTrainer,
             arguments=CrossEncoderTrainingArguments,
             model=model,
             loss=self._loss(model),

@@ -29,6 +29,9 @@ IN_BATCH = "in-batch"
 SYNTHETIC = "synthetic"  # written by a model
 WRITTEN = 1000  # rows at a time
 LABEL = "label"  # the column of numbers beside the texts: how many negatives a row has
+QUESTIONS, TITLE_ABSTRACT = PAIRS = ("questions", "title-abstract")
+SUFFIX = ".toml"
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +188,6 @@ def labelled_pairs(rows: Sequence[TrainingRow], count: int) -> dict[str, list[An
     ]
     queries, passages, labels = zip(*pairs, strict=True)
     return {"query": list(queries), "passage": list(passages), "label": list(labels)}
-
-
-QUESTIONS, TITLE_ABSTRACT = PAIRS = ("questions", "title-abstract")
-SUFFIX = ".toml"
-ROUNDING = 1e-6
 
 
 class SetFile(BaseModel):

@@ -28,6 +28,8 @@ from biorag.types import Hit, OnProgress, Progress, TrainingRow, Vectors
 from biorag.utils.runs import Rows
 from biorag.utils.versions import installed_versions
 
+DEEPEST = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Negative:
@@ -184,9 +186,6 @@ def record_of(row: TrainingRow, negatives: Sequence[Negative], kind: str) -> dic
         for negative, score in zip(negatives, scores, strict=True)
     ]
     return values
-
-
-DEEPEST = 10_000
 
 
 def bm25(plan: MiningPlan, opened: OpenIndex, rows: Sequence[TrainingRow]) -> Miner:

@@ -22,8 +22,8 @@ from biorag.types import TrainingRow
 LONGEST_QUESTION = 64  # tokens
 
 
-class _Trainer(ReportsLikelihood, Seq2SeqTrainer):  # type: ignore[misc]
-    pass
+class QuestionTrainer(ReportsLikelihood, Seq2SeqTrainer):  # type: ignore[misc]
+    """Trains a sequence-to-sequence model."""
 
 
 class QuestionGeneratorTraining(Training):
@@ -57,7 +57,7 @@ class QuestionGeneratorTraining(Training):
             return {}
 
         return TrainerJob(
-            trainer=_Trainer,
+            trainer=QuestionTrainer,
             arguments=Seq2SeqTrainingArguments,
             model=model,
             loss=None,

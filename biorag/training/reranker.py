@@ -29,8 +29,8 @@ PASSAGE_TOKENS = 256  # a trained reranker reads at least these; training may cu
 TEMPERATURE = 1.0  # MaxSim sums over the query's tokens, so its scores are spread widely enough
 
 
-class _Trainer(NoModelCard, MultiVectorEncoderTrainer):  # type: ignore[misc]
-    pass
+class RerankerTrainer(NoModelCard, MultiVectorEncoderTrainer):  # type: ignore[misc]
+    """Trains a late-interaction reranker."""
 
 
 class RerankerTraining(Training):
@@ -71,7 +71,7 @@ class RerankerTraining(Training):
             return {}
 
         return TrainerJob(
-            trainer=_Trainer,
+            trainer=RerankerTrainer,
             arguments=MultiVectorEncoderTrainingArguments,
             model=model,
             loss=self._loss(model),

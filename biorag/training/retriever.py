@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 SCALES = {"cosine": 20.0, "dot": 1.0}
 
 
-class _Trainer(NoModelCard, SentenceTransformerTrainer):  # type: ignore[misc]
-    pass
+class RetrieverTrainer(NoModelCard, SentenceTransformerTrainer):  # type: ignore[misc]
+    """Trains a bi-encoder."""
 
 
 class RetrieverTraining(Training):
@@ -103,7 +103,7 @@ class RetrieverTraining(Training):
             return {}
 
         return TrainerJob(
-            trainer=adapter.trainer(_Trainer, self.files.id) if adapter else _Trainer,
+            trainer=adapter.trainer(RetrieverTrainer, self.files.id) if adapter else RetrieverTrainer,
             arguments=SentenceTransformerTrainingArguments,
             model=model,
             loss=self._loss(model),

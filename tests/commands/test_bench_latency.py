@@ -62,7 +62,5 @@ def test_baselines_are_rank_bm25_and_the_same_checkpoint_by_colbert_ai(home, tin
     assert set(stages["first_stage"]["rank_bm25"]) == {"1"}
     assert stages["index"]["rank_bm25"]["ms_per_snippet"] > 0
     assert set(stages["rerank_colbert_ai"]) == TIMING
-    plain = bench(*QUICK, "--baseline", "--no-rerank", "--json", **home)
-    assert json.loads(plain.stdout)["stages"]["rerank_colbert_ai"] is None
-    shown = bench(*QUICK, "--baseline", "--mode", "bm25", "--reranker", checkpoint, **home).stdout
-    assert "rank_bm25" in shown and "rerank_colbert_ai" in shown
+    shown = bench(*QUICK, "--baseline", "--no-rerank", **home).stdout
+    assert "rank_bm25" in shown and "rerank_colbert_ai" not in shown, "--no-rerank has no checkpoint to time"

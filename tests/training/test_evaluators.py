@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import ir_measures
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import LateInteraction
 from biorag.training.colbert import Lengths, write_base
 from biorag.training.evaluators import METRIC, Validation, reranking_validation, retrieval_validation
-from biorag.training.instructions import Instructions, PromptForm
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
 from tests.fakes import scores_of
@@ -101,17 +98,6 @@ def test_retrieval_is_measured_as_ir_measures_measures_it(similarity, encoder):
     assert found["mrr@10"] == pytest.approx(expected[RR @ 10], abs=1e-6)
     assert found["accuracy@5"] == pytest.approx(expected[Success @ 5], abs=1e-6)
     assert found["recall@10"] == pytest.approx(expected[R @ 10], abs=1e-6)
-
-
-def test_a_held_out_question_is_searched_under_its_own_instruction(encoder):
-    """As with the text before the query; the prompt of the others, and of the model, is not added to it."""
-    told = Instructions("Find liver\nQuery: ", "", form=PromptForm())
-    own = [replace(row, instruction="Find pain" if number % 2 else "") for number, row in enumerate(HELD_OUT)]
-    before = ["Find pain\nQuery: " if row.instruction else "Find liver\nQuery: " for row in own]
-    spelled = [replace(row, query=prompt + row.query) for prompt, row in zip(before, HELD_OUT, strict=True)]
-    found = Validation("fp32", [retrieval_validation(own, TRAINING, "cosine", 0, told)])(encoder)
-    assert found == Validation("fp32", [retrieval_validation(spelled, TRAINING, "cosine", 0, Instructions())])(encoder)
-    assert found != Validation("fp32", [retrieval_validation(HELD_OUT, TRAINING, "cosine", 0, told)])(encoder)
 
 
 # --- reranking ----------------------------------------------------------------------------------------------

@@ -117,13 +117,13 @@ def test_a_row_keeps_its_instruction_from_the_file_to_the_model(
     assert kept == {query: task for task, query, _ in ASKED} | {"Metformin": ""}
 
     read = []
-    compute = retriever._Trainer.compute_loss
+    compute = retriever.RetrieverTrainer.compute_loss
 
     def recorded(trainer, model, inputs, *arguments, **options):
         read.extend(tuple(filter(None, ids)) for ids in inputs["query_input_ids"].tolist())
         return compute(trainer, model, inputs, *arguments, **options)
 
-    monkeypatch.setattr(retriever._Trainer, "compute_loss", recorded)
+    monkeypatch.setattr(retriever.RetrieverTrainer, "compute_loss", recorded)
     options = ["--instruct", "bmretriever", "--task", "Find liver", "--validation", 0, "--batch-size", 1]
     asked = ["train", "retriever", made, "--base", tiny_encoder, "--negatives", "retriever", *options]
     done(invoke(*asked, "--out", tmp_path / "m", "--json"))

@@ -45,7 +45,7 @@ STEPS = 2 * (3 + 2 + 1)  # of 20, 11 and 8 rows
 def seen_by(monkeypatch, encoder, split, form, out, settings=CONFIG):
     """Train, and return for each step its set's place and the token ids of its queries and positives."""
     steps = []
-    compute = retriever._Trainer.compute_loss
+    compute = retriever.RetrieverTrainer.compute_loss
 
     def recorded(trainer, model, inputs, *arguments, **options):
         if model.training:
@@ -54,7 +54,7 @@ def seen_by(monkeypatch, encoder, split, form, out, settings=CONFIG):
         return compute(trainer, model, inputs, *arguments, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(retriever._Trainer, "compute_loss", recorded)
+        patched.setattr(retriever.RetrieverTrainer, "compute_loss", recorded)
         found = train_retriever(find_encoder(str(encoder)), split, settings, out, {}, QUIET, form=form)
     return steps, found
 

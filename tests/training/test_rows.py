@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biorag.corpus.datasets import QRELS_HEADER
-from biorag.corpus.readers import read_snippets
 from biorag.corpus.sentences import sentences
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, BioragError, MissingError
@@ -182,16 +181,6 @@ def test_arbitrary_files_raise_none_but_our_errors(tmp_path_factory, data):
     str(caught.value).encode("utf-8")
 
 
-def written(path, rows):
-    """Write rows as a user would, one object a line; what is empty is left out."""
-    with path.open("w", encoding="utf-8") as lines:
-        for row in rows:
-            record = {"query": row.query, "positive": row.positive}
-            record |= {f"negative_{number}": text for number, text in enumerate(row.negatives, 1)}
-            others = {name: getattr(row, name) for name in ("kind", "query_id", "positive_id")}
-            lines.write(json.dumps(record | {name: value for name, value in others.items() if value}) + "\n")
-
-
 # BEIR folders
 
 
@@ -271,22 +260,6 @@ def test_a_cap_keeps_the_order_and_as_many_as_it_may(names, limit, seed):
 
 
 # real data
-
-
-@pytest.mark.slow
-def test_the_shared_questions_with_the_shared_snippets(shared_data, tmp_path):
-    stored: dict[str, Snippet] = {}
-
-    def fetch(ids):
-        if not stored:
-            source = Source("snippets", shared_data / "pubmed" / "snippets.jsonl.gz")
-            stored.update((snippet.id, snippet) for snippet in read_snippets(source))
-        return {id: stored[id] for id in ids if id in stored}
-
-    rows, cleaning = read_rows([shared_data / "bioasq", shared_data / "pubmedqa"], fetch)
-    assert cleaning == counted(8658, 1990, duplicates=43)
-    written(tmp_path / "rows.jsonl", rows)
-    assert read_rows([tmp_path / "rows.jsonl"]) == (rows, {**cleaning, "duplicates": 0})
 
 
 def test_a_positive_of_the_same_question_is_no_negative(tmp_path):

@@ -12,7 +12,6 @@ import pytest
 from safetensors.numpy import load_file
 
 from biorag.errors import UsageError
-from biorag.models.bi_encoder import BiEncoder
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training import loop
@@ -58,35 +57,6 @@ def test_the_learning_rate_rises_in_the_warmup_and_falls_to_the_last_step(base, 
     np.testing.assert_allclose(list(logged(tmp_path / "m", "learning_rate").values()), rates, atol=1e-12)
     assert list(logged(tmp_path / "m", "eval_ndcg@10")) == [0, 5, 10, 12]
     assert (manifest["steps"], manifest["stopped_by"], manifest["batch_size"]) == (12, "max_steps", 8)
-
-
-@pytest.mark.parametrize(
-    ("negatives", "options"),
-    [
-        ("in-batch", {"train_mini_batch_size": 3}),
-        ("in-batch", {"train_in_batch": "positives"}),
-        ("bm25", {}),
-    ],
-)
-def test_rows_with_unequal_numbers_of_negatives(base, tmp_path, negatives, options):
-    """A trained-on batch has the loss of a loop over each row's own candidates; `--hard-negatives` is a maximum."""
-    rows = [
-        TrainingRow(row.query, row.positive, tuple(f"{row.positive} {WORDS[n]}" for n in range(1 + number % 4)))
-        for number, row in enumerate(ROWS[:10])
-    ]
-    settings = settings_of(train_hard_negatives=3, train_batch_size=10, **options, **STILL)
-    manifest = train_retriever(base, Split(rows, []), settings, tmp_path / "m", {}, QUIET, negatives)
-    encode = BiEncoder(base, "cosine", "fp32").encode_snippets
-    queries, passages = encode([row.query for row in rows]), [encode([r.positive, *r.negatives[:3]]) for r in rows]
-    losses = []
-    for number, query in enumerate(queries):
-        counted = [passages[number]]
-        if negatives == "in-batch":
-            others = [vectors for other, vectors in enumerate(passages) if other != number]
-            counted += [vectors[:1] for vectors in others] if options.get("train_in_batch") else others
-        scores = np.exp(20 * np.concatenate(counted) @ query)
-        losses.append(-math.log(scores[0] / scores.sum()))
-    assert manifest["final_loss"] == pytest.approx(np.mean(losses), abs=1e-3)
 
 
 def test_temperature_divides_maxsim(base, tmp_path):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
-from random import Random
 
 import pytest
 from datasets import Dataset
@@ -69,31 +67,17 @@ def test_a_run_trains_on_such_batches(tiny_encoder, tmp_path, monkeypatch):
     settings = settings.replace(train_eval_steps=2)
     assert [len(part) for part in SPLIT.passes()] == [200]
     labels = []
-    compute = retriever._Trainer.compute_loss
+    compute = retriever.RetrieverTrainer.compute_loss
 
     def recorded(trainer, model, inputs, *arguments, **options):
         labels.append(inputs["label"].tolist())
         return compute(trainer, model, inputs, *arguments, **options)
 
-    monkeypatch.setattr(retriever._Trainer, "compute_loss", recorded)
+    monkeypatch.setattr(retriever.RetrieverTrainer, "compute_loss", recorded)
     files = find_encoder(str(tiny_encoder))
     manifest = train_retriever(files, SPLIT, settings, tmp_path / "whole", {}, QUIET)
     assert [sorted(of_batch) for of_batch in labels] == [[0] * 2 + [1] * 8] * 6
     assert [part["share"] for part in manifest["identity"]["data"]["sets"]] == [0.2, 0.8]
-
-
-PAPER = {"synthetic": 0.2, "labelled": 0.8}
-
-
-def paper_rows(questions):
-    """Return rows of generated questions and of judged ones, of several passages each; 300 are judged twice."""
-    draw = Random(0)
-    synthetic = [TrainingRow(f"generated {number}", f"abstract {number}") for number in range(12_000)]
-    counts = [1 + int(draw.expovariate(1 / 9)) for _ in range(questions)]
-    texts = [f"judged {number}" for number in range(sum(counts))]
-    texts[:300] = texts[300:600]
-    asked = [f"asked {number}" for number, count in enumerate(counts) for _ in range(count)]
-    return synthetic, list(map(TrainingRow, asked, texts))
 
 
 def test_several_processes_refuse_a_batch_that_is_not_full(monkeypatch):
@@ -101,17 +85,3 @@ def test_several_processes_refuse_a_batch_that_is_not_full(monkeypatch):
     rows = [*SYNTHETIC, *(TrainingRow(row.query, "One passage.") for row in LABELLED)]
     with pytest.raises(BadInputError, match="sets l have too few different texts for a batch of 10, which several"):
         next(iter(sampler_of(rows, {"s": 40, "l": 12}, {"s": 0.2, "l": 0.8}, 10)))
-
-
-def test_a_batch_that_cannot_hold_what_was_asked_for_is_said_once(caplog):
-    """Without more passages than questions, the other rows of the set repeat one."""
-    synthetic, labelled = paper_rows(3043)
-    labelled = [TrainingRow(row.query, f"passage {number % 3043}") for number, row in enumerate(labelled)]
-    sizes = {"synthetic": len(synthetic), "labelled": len(labelled)}
-    batches = list(islice(sampler_of([*synthetic, *labelled], sizes, PAPER, 6144), 2))
-    assert [len(batch) for batch in batches] == [1229 + 3043] * 2
-    said = {record.getMessage() for record in caplog.records}
-    assert said == {
-        "a batch holds 4,272 rows, not 6,144 (3,043 of 4,915 of set 'labelled', 71.2% of the batch): "
-        "too few texts differ; lower --batch-size, or the share"
-    }

@@ -76,6 +76,11 @@ def collect(sample: Sample, repetition: Repetition) -> dict[str, Timing]:
     return {name: summary(milliseconds) for name, milliseconds in samples.items()}
 
 
+def timed(call: Callable[[int], float], repetition: Repetition) -> Timing:
+    """Summarise the milliseconds that a call returns; see `collect`."""
+    return collect(lambda turn: {"ms": call(turn)}, repetition)["ms"]
+
+
 def _turns(most: int, least: int, seconds: float) -> Iterator[int]:
     """Yield the numbers of at most `most` calls, no more than `least` once the seconds are over."""
     started = time.perf_counter()
@@ -204,11 +209,11 @@ def encoding(
 ) -> dict[int, Timing]:
     """Return the time to encode a batch of questions, by the size of the batch."""
 
-    def encode(turn: int, size: int) -> dict[str, float]:
+    def encode(size: int, turn: int) -> float:
         batch = batch_of(questions, size, turn)
-        return {"encode": elapsed_ms(lambda: encoder.encode_queries(batch))}
+        return elapsed_ms(lambda: encoder.encode_queries(batch))
 
-    return {size: collect(partial(encode, size=size), repetition)["encode"] for size in sizes}
+    return {size: timed(partial(encode, size), repetition) for size in sizes}
 
 
 def first_stage(
@@ -220,12 +225,11 @@ def first_stage(
     """
     retriever = Retriever(index, known, None, settings.retrieval)
 
-    def search(turn: int, size: int) -> dict[str, float]:
+    def search(size: int, turn: int) -> float:
         batch = batch_of(known.questions, size, turn)
-        share = retriever.search_all(batch, settings.retrieval.k_init)[0].timings_ms["first_stage"]
-        return {"first_stage": share * size}
+        return size * retriever.search_all(batch, settings.retrieval.k_init)[0].timings_ms["first_stage"]
 
-    return {size: collect(partial(search, size=size), repetition)["first_stage"] for size in sizes}
+    return {size: timed(partial(search, size), repetition) for size in sizes}
 
 
 def rank_bm25_search(ids: Sequence[str], texts: Sequence[str], top: int) -> Callable[[str], list[str]]:
@@ -252,19 +256,19 @@ def rank_bm25(
     texts, watch = [snippet.contents for snippet in stored(index, ids)], Stopwatch()
     with watch.stage("index"):
         search = rank_bm25_search(ids, texts, top)
-    asked = collect(lambda turn: {"ms": elapsed_ms(lambda: search(questions[turn % len(questions)]))}, repetition)
-    return _cost(watch.ms["index"], len(texts)), {1: asked["ms"]}
+    asked = timed(lambda turn: elapsed_ms(lambda: search(questions[turn % len(questions)])), repetition)
+    return _cost(watch.ms["index"], len(texts)), {1: asked}
 
 
 def reranking(retriever: Retriever, reranker: Reranker, questions: Sequence[str], repetition: Repetition) -> Timing:
     """Return the time in which a reranker scores the hits of one question."""
 
-    def score(turn: int) -> dict[str, float]:
+    def score(turn: int) -> float:
         question = questions[turn % len(questions)]
         snippets = [hit.snippet for hit in retriever.search(question).hits]
-        return {"rerank": elapsed_ms(lambda: reranker.score_all([question], [snippets]))}
+        return elapsed_ms(lambda: reranker.score_all([question], [snippets]))
 
-    return collect(score, repetition)["rerank"]
+    return timed(score, repetition)
 
 
 def one_by_one(retriever: Retriever, questions: Sequence[str], repetition: Repetition) -> dict[str, Timing]:
