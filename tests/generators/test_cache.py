@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -43,46 +44,42 @@ def entries(folder):
     return sorted(folder.rglob("*.json"))
 
 
+REQUEST = GenerationRequest(PROMPT, SCHEMA, 9)
+
+
 def test_a_reply_is_made_once_and_shown_whole_when_it_is_kept(folder):
-    first = Counting(folder, capped=True)
-    shown = []
-    made = first.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9), shown.append)
+    first, other, shown = Counting(folder, capped=True), Counting(folder), []
+    made = first.cached.generate(REQUEST, shown.append)
     assert made == Generation(reply(0), True, cached=False)
-    kept = first.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9), shown.append)
-    other = Counting(folder)
-    assert (
-        other.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9), shown.append) == kept == made._replace(cached=True)
-    )
+    for cached in (first.cached, other.cached):
+        assert cached.generate(REQUEST, shown.append) == made._replace(cached=True)
     assert shown == [made.text] * 3
     assert (first.asked(), other.asked()) == (1, 0)
 
 
 REORDERED = {**SCHEMA, "properties": dict(reversed(SCHEMA["properties"].items()))}
-ASKED = {
-    "system": lambda cached: cached.generate(GenerationRequest(Prompt("Other.", PROMPT.user), SCHEMA, 9)),
-    "user": lambda cached: cached.generate(GenerationRequest(Prompt(PROMPT.system, "Other."), SCHEMA, 9)),
-    "between": lambda cached: cached.generate(GenerationRequest(Prompt(PROMPT.system + PROMPT.user, ""), SCHEMA, 9)),
-    "schema": lambda cached: cached.generate(
-        GenerationRequest(PROMPT, schema_for(Question("q", "?", {"A": "", "C": ""}), 2), 9)
-    ),
-    "order of fields": lambda cached: cached.generate(GenerationRequest(PROMPT, REORDERED, 9)),
-    "cap": lambda cached: cached.generate(GenerationRequest(PROMPT, SCHEMA, 10)),
-    "temperature": lambda cached: cached.generate(GenerationRequest(PROMPT, SCHEMA, 9, Sampling(0.5))),
-    "free": lambda cached: cached.generate(GenerationRequest(PROMPT, SCHEMA, 9, constrained=False)),
-    "seed": lambda cached: cached.generate(GenerationRequest(PROMPT, SCHEMA, 9, Sampling(0.5, 1))),
-    "method": lambda cached: cached.score(PROMPT, ["A", "B"]),
-    "choices": lambda cached: cached.score(PROMPT, ["A", "C"]),
-    "fewer choices": lambda cached: cached.score(PROMPT, ["A"]),
+OTHERS = {
+    "system": replace(REQUEST, prompt=Prompt("Other.", PROMPT.user)),
+    "user": replace(REQUEST, prompt=Prompt(PROMPT.system, "Other.")),
+    "between": replace(REQUEST, prompt=Prompt(PROMPT.system + PROMPT.user, "")),
+    "schema": replace(REQUEST, schema=schema_for(Question("q", "?", {"A": "", "C": ""}), 2)),
+    "order of fields": replace(REQUEST, schema=REORDERED),
+    "cap": replace(REQUEST, max_tokens=10),
+    "temperature": replace(REQUEST, sampling=Sampling(0.5)),
+    "seed": replace(REQUEST, sampling=Sampling(0.5, 1)),
+    "free": replace(REQUEST, constrained=False),
 }
 
 
 def test_whatever_is_asked_differently_is_asked_anew(folder):
     made = Counting(folder)
-    made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9))
-    for count, ask in enumerate(ASKED.values(), 2):
-        assert not ask(made.cached).cached
+    made.cached.generate(REQUEST)
+    asking = [lambda request=request: made.cached.generate(request) for request in OTHERS.values()]
+    asking += [lambda choices=choices: made.cached.score(PROMPT, choices) for choices in ("AB", "AC", "A")]
+    for count, ask in enumerate(asking, 2):
+        assert not ask().cached
         assert made.asked() == count
-    assert all(ask(made.cached).cached for ask in ASKED.values())
+    assert all(ask().cached for ask in asking)
 
 
 DAMAGED = [
@@ -99,7 +96,7 @@ DAMAGED = [
 def test_a_damaged_entry_is_made_again(folder, content):
     made = Counting(folder)
     for ask in (
-        lambda: made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)),
+        lambda: made.cached.generate(REQUEST),
         lambda: made.cached.score(PROMPT, ["A", "B"]),
     ):
         made.inner.replies[:0] = [reply(0)] * 2
@@ -113,32 +110,27 @@ def test_a_damaged_entry_is_made_again(folder, content):
 
 def test_a_pipe_in_place_of_an_entry_is_not_waited_on(folder, caplog):
     made = Counting(folder)
-    first = made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9))
+    first = made.cached.generate(REQUEST)
     (entry,) = entries(folder)
     entry.unlink()
     os.mkfifo(entry)
-    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text == reply(1)
+    assert made.cached.generate(REQUEST).text == reply(1)
     assert "not a regular file" in caplog.text
-    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)) == Generation(reply(1), False, cached=True)
+    assert made.cached.generate(REQUEST) == Generation(reply(1), False, cached=True)
     assert first.text == reply(0)
 
 
 @pytest.mark.parametrize("bad", ["", "I do not know", "[1]", "{}"])
-def test_a_reply_without_a_json_object_is_asked_for_again(folder, bad):
+def test_what_is_no_json_object_or_no_score_is_asked_for_again(folder, monkeypatch, bad):
     made = Counting(folder)
     made.inner.replies.insert(0, bad)
-    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)) == Generation(bad, False)
-    assert entries(folder) == []
-    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text == reply(0)
-    assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)) == Generation(reply(0), False, cached=True)
-
-
-def test_a_score_of_none_of_the_choices_is_asked_for_again(folder, monkeypatch):
-    made = Counting(folder)
+    assert made.cached.generate(REQUEST) == Generation(bad, False)
     with monkeypatch.context() as unseen:
         unseen.setattr(made.inner, "score", lambda prompt, choices: Scores({}))
         assert made.cached.score(PROMPT, ["A", "B"]) == Scores({})
     assert entries(folder) == []
+    assert made.cached.generate(REQUEST) == Generation(reply(0), False)
+    assert made.cached.generate(REQUEST) == Generation(reply(0), False, cached=True)
     assert made.cached.score(PROMPT, ["A", "B"]) == Scores({"A": -1.0, "B": -2.0})
 
 
@@ -146,8 +138,8 @@ def test_replies_that_cannot_be_kept_are_warned_of_and_given(tmp_path, caplog):
     (tmp_path / "file").write_text("in the way")
     made = Counting(tmp_path / "file" / "replies")
     with caplog.at_level(logging.WARNING):
-        assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text == reply(0)
-        assert made.cached.generate(GenerationRequest(PROMPT, SCHEMA, 9)).text == reply(1)
+        assert made.cached.generate(REQUEST).text == reply(0)
+        assert made.cached.generate(REQUEST).text == reply(1)
     assert "--no-cache" in caplog.text
 
 
@@ -171,7 +163,7 @@ def test_replies_of_another_server_model_or_window_are_not_used(tmp_path):
             ({}, False),
         ]:
             before = len(first.asked) + len(second.asked)
-            generation = load_generator(settings.replace(**changed)).generate(GenerationRequest(PROMPT, SCHEMA, 9))
+            generation = load_generator(settings.replace(**changed)).generate(REQUEST)
             assert (len(first.asked) + len(second.asked) - before, generation.cached) == (int(asked), not asked)
     finally:
         first.close()

@@ -94,78 +94,47 @@ def test_a_reply_is_json_of_the_schema_under_any_cap(generator, schema, cap):
         assert generation.capped
 
 
-@pytest.fixture
-def leaning(generator, monkeypatch):
-    """Gives the starter a liking for some tokens or, with a negative one, a distaste."""
-
-    def lean(wanted, liking: float) -> LlamaGenerator:
-        llama = generator._llama
-        tokens = [token for token in range(llama.n_vocab()) if wanted(llama.detokenize([token]))]
-        generate = llama.generate
-
-        def processor(ids, logits):
-            logits[tokens] += liking
-            return logits
-
-        def biased(prompt, **options):
-            return generate(prompt, logits_processor=llama_cpp.LogitsProcessorList([processor]), **options)
-
-        monkeypatch.setattr(llama, "generate", biased)
-        return generator
-
-    return lean
-
-
-@pytest.fixture
-def verbose_model(leaning):
-    """Cites as many documents as the grammar lets it."""
-    return leaning(lambda piece: b"]" in piece, -1e6)
-
-
 @pytest.mark.long
-def test_the_margin_that_the_pipeline_keeps_is_enough_for_the_longest_list(verbose_model):
-    """A window filled to the brim by the prompt, the cap and `ANSWER_MARGIN`."""
+def test_the_margin_that_the_pipeline_keeps_is_enough_for_the_longest_list(generator, monkeypatch):
+    """A window filled to the brim by the prompt, the cap and `ANSWER_MARGIN`; as many documents are cited as may be."""
+    llama, generate = generator._llama, generator._llama.generate
+    ends = [token for token in range(llama.n_vocab()) if b"]" in llama.detokenize([token])]
+
+    def avoid_ends(ids, logits):
+        logits[ends] -= 1e6
+        return logits
+
+    def biased(prompt, **options):
+        return generate(prompt, logits_processor=llama_cpp.LogitsProcessorList([avoid_ends]), **options)
+
+    monkeypatch.setattr(llama, "generate", biased)
     schema, cap, room = schema_for(OPEN, 30), 3, WINDOW - 3 - ANSWER_MARGIN
-    fills = next(n for n in range(1, WINDOW) if verbose_model.count_tokens(filled(n + 1)) > room)
-    assert room - 2 <= verbose_model.count_tokens(filled(fills)) <= room
-    checked(verbose_model.generate(GenerationRequest(filled(fills), schema, cap)).text, schema)
-
-
-def filled(fever: int) -> Prompt:
-    return Prompt("You answer in JSON.", "Aspirin lowers" + " fever" * fever)
+    prompts = [Prompt("You answer in JSON.", "Aspirin lowers" + " fever" * count) for count in range(1, WINDOW)]
+    longest = [prompt for prompt in prompts if generator.count_tokens(prompt) <= room][-1]
+    assert generator.count_tokens(longest) >= room - 2
+    checked(generator.generate(GenerationRequest(longest, schema, cap)).text, schema)
 
 
 def test_equal_prompts_get_equal_replies_whatever_came_before(generator):
-    schema = schema_for(CHOICE, 2)
-    first = generator.generate(GenerationRequest(PROMPT, schema, 20))
-    scores = generator.score(PROMPT, ["A", "B", "C"])
-    assert generator.generate(GenerationRequest(PROMPT, schema, 20)) == first
+    request = GenerationRequest(PROMPT, schema_for(CHOICE, 2), 20)
+    first, scores = generator.generate(request), generator.score(PROMPT, ["A", "B", "C"])
+    assert generator.generate(request) == first
     generator.generate(GenerationRequest(OTHER, schema_for(OPEN, 2), 10))
     generator.score(OTHER, ["A", "B"])
-    assert generator.generate(GenerationRequest(PROMPT, schema, 20)) == first
-    generator.generate(GenerationRequest(PROMPT, schema, 3))
-    assert generator.generate(GenerationRequest(PROMPT, schema, 20)) == first
+    assert generator.generate(request) == first
+    generator.generate(replace(request, max_tokens=3))
+    assert generator.generate(request) == first
     assert generator.score(PROMPT, ["A", "B", "C"]) == scores
-    assert (
-        LlamaGenerator(find_gguf("starter"), WINDOW, threads=1).generate(GenerationRequest(PROMPT, schema, 20)) == first
-    )
-
-
-# --- greedy ---
+    assert LlamaGenerator(find_gguf("starter"), WINDOW, threads=1).generate(request) == first
 
 
 def test_greedy_decoding_follows_the_models_own_distribution(generator, plain):
     """The first token of the text is the likeliest that may begin a JSON string."""
     generation = generator.generate(GenerationRequest(PROMPT, schema_for(OPEN, 0), 1))
     tokens = plain.tokenize((chat(PROMPT) + '{"answer": "').encode(), add_bos=False, special=True)
-    logits = log_softmax(plain, tokens)
-    best = None
-    for token in np.argsort(-logits):
-        piece = plain.detokenize([int(token)])
-        if piece and not any(byte < 32 or byte in b'"\\\x7f' for byte in piece):
-            best = piece.decode()
-            break
-    assert json.loads(generation.text)["answer"] == best
+    pieces = (plain.detokenize([int(token)]) for token in np.argsort(-log_softmax(plain, tokens)))
+    best = next(piece for piece in pieces if piece and not any(byte < 32 or byte in b'"\\\x7f' for byte in piece))
+    assert json.loads(generation.text)["answer"] == best.decode()
 
 
 # --- free replies ---
@@ -253,33 +222,19 @@ def test_control_tokens_in_a_text_are_only_text(generator, plain, place, control
     assert generator.count_tokens(Prompt(**texts)) == around + sum(map(len, pieces))
 
 
-@pytest.fixture
-def with_template(tmp_path):
-    """Builds a generator from a copy of the starter whose chat template is another one of the same length."""
-
-    def build(template: str) -> LlamaGenerator:
-        source = find_gguf("starter")
-        own = llama_cpp.Llama(str(source), vocab_only=True, verbose=False).metadata["tokenizer.chat_template"].encode()
-        filled = template.encode() + b"{#" + b" " * (len(own) - len(template.encode()) - 4) + b"#}"
-        copy = tmp_path / "other.gguf"
-        shutil.copyfile(source, copy)
-        with copy.open("r+b") as stream:
-            place = stream.read(4_000_000).index(own)
-            stream.seek(place)
-            stream.write(filled)
-        return LlamaGenerator(copy, WINDOW, threads=1)
-
-    return build
-
-
-NO_SYSTEM = (
-    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
-    "{% for m in messages %}<|im_start|>{{ m['role'] + '\n' + m['content'] }}<|im_end|>\n{% endfor %}"
-)
-
-
-def test_a_chat_template_without_a_system_role_gets_both_texts_in_the_users_turn(with_template, plain):
-    generator = with_template(NO_SYSTEM)
+def test_a_chat_template_without_a_system_role_gets_both_texts_in_the_users_turn(tmp_path, plain):
+    """In a copy of the starter whose chat template is another one of the same length."""
+    template = (
+        b"{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+        b"{% for m in messages %}<|im_start|>{{ m['role'] + '\n' + m['content'] }}<|im_end|>\n{% endfor %}"
+    )
+    own = plain.metadata["tokenizer.chat_template"].encode()
+    copy = tmp_path / "other.gguf"
+    shutil.copyfile(find_gguf("starter"), copy)
+    with copy.open("r+b") as stream:
+        stream.seek(stream.read(4_000_000).index(own))
+        stream.write(template + b"{#" + b" " * (len(own) - len(template) - 4) + b"#}")
+    generator = LlamaGenerator(copy, WINDOW, threads=1)
     expected = f"<|im_start|>user\n{PROMPT.system}\n\n{PROMPT.user}<|im_end|>\n"
     assert plain.detokenize(tokens_of(generator, PROMPT), special=True).decode() == expected
     schema = schema_for(CHOICE, 2)
@@ -293,10 +248,8 @@ def test_a_chat_template_without_a_system_role_gets_both_texts_in_the_users_turn
 def test_a_file_that_is_no_gguf_is_refused(tmp_path, content):
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
-    with pytest.raises(MissingError) as caught:
+    with pytest.raises(MissingError, match=str(path)) as caught:
         LlamaGenerator(path, WINDOW, threads=1)
-    assert caught.value.exit_code == 4
-    assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -37,19 +37,26 @@ def failing(call) -> ServiceError:
     return caught.value
 
 
-# --- a server without faults ---
+def ask(generator, cap=10, schema=SCHEMA, **changes):
+    return generator.generate(GenerationRequest(PROMPT, schema, cap, **changes))
 
 
-def test_a_reply_is_asked_for_under_the_schema_and_returned_as_it_is(server):
-    server.will(REPLY)
-    seen = []
-    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 77), seen.append) == Generation(REPLY, False)
+def counted(content, *tokens, finish="stop"):
+    usage = dict(zip(("prompt_tokens", "completion_tokens"), tokens, strict=True))
+    return 200, {**completion(content, finish), "usage": usage}
+
+
+def test_a_reply_is_asked_for_under_the_schema_of_the_first_model_and_returned_as_it_is(server):
+    server.will((200, {"data": [{"id": "llama-8b"}, {"id": "other"}]}), counted(REPLY, 31, 12))
+    generator, seen = server.generator(model=None), []
+    assert generator.name == "llama-8b"
+    reply = generator.generate(GenerationRequest(PROMPT, SCHEMA, 77), seen.append)
+    assert reply == Generation(REPLY, False, False, 31, 12)
     assert seen == [REPLY]
-    assert len(server.asked) == 1
-    asked = server.asked[0]
-    assert (asked.method, asked.path) == ("POST", "/v1/chat/completions")
-    assert asked.body == {
-        "model": "m",
+    requests = [(asked.method, asked.path) for asked in server.asked]
+    assert requests == [("GET", "/v1/models"), ("POST", "/v1/chat/completions")]
+    assert server.bodies[0] == {
+        "model": "llama-8b",
         "messages": MESSAGES,
         "max_tokens": 77,
         "temperature": 0,
@@ -57,46 +64,27 @@ def test_a_reply_is_asked_for_under_the_schema_and_returned_as_it_is(server):
     }
 
 
-def test_the_first_model_is_taken_where_none_is_named(server):
-    server.will((200, {"data": [{"id": "llama-8b"}, {"id": "other"}]}), REPLY)
-    generator = server.generator(model=None)
-    assert generator.name == "llama-8b"
-    generator.generate(GenerationRequest(PROMPT, SCHEMA, 10))
-    assert [(asked.method, asked.path) for asked in server.asked] == [
-        ("GET", "/v1/models"),
-        ("POST", "/v1/chat/completions"),
-    ]
-    assert server.bodies[0]["model"] == "llama-8b"
-
-
 # --- faults ---
 
 
 def test_a_passing_fault_is_tried_again(server):
     server.will((429, b"busy"), (503, b"busy"), REPLY)
-    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10)).text == REPLY
-    assert len(server.asked) == 3
-    assert server.bodies[0] == server.bodies[1] == server.bodies[2]
+    assert ask(server.generator()).text == REPLY
+    assert server.bodies == server.bodies[:1] * 3
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        [],
-        {"choices": []},
-        {"choices": [{"message": {"content": 5}}]},
-        {"error": "no such model"},
-    ],
+    "body", [[], {"choices": []}, {"choices": [{"message": {"content": 5}}]}, {"error": "no such model"}]
 )
 def test_json_that_is_no_completion_is_an_error(server, body):
     server.will((200, body))
-    assert server.url in str(failing(lambda: server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10))))
+    assert server.url in str(failing(lambda: ask(server.generator())))
 
 
 def test_a_reply_far_beyond_its_cap_is_cut_there(server):
     """A megabyte where ten tokens were asked for: what a reader sees of it is closed as a cut reply is."""
     server.will('{"answer": "' + "a " * 500_000 + '"}')
-    generation = server.generator().generate(GenerationRequest(PROMPT, schema_for(OPEN, 0), 10))
+    generation = ask(server.generator(), schema=schema_for(OPEN, 0))
     assert generation.capped
     assert len(generation.text) < 10_000
     assert json.loads(generation.text)["answer"].startswith("a a a")
@@ -122,35 +110,22 @@ def test_each_of_several_requests_has_the_whole_time_of_a_reply(server):
 
 # --- servers that know other ways to ask for JSON ---
 
+# llama_cpp.server has 500 for every request that it cannot validate.
+LLAMA_CPP = {"error": {"message": "validation error: 'loc': ('body', 'response_format', 'type')", "type": "internal"}}
 
-@pytest.mark.parametrize("status", [400, 501])
-def test_a_refused_json_schema_is_asked_for_as_a_json_object_from_then_on(server, status):
-    server.will((status, b"unknown response_format"), REPLY, REPLY)
+
+@pytest.mark.parametrize("refusal", [(400, b"unknown response_format"), (501, b"no"), (500, LLAMA_CPP)])
+@pytest.mark.parametrize("refused", [1, 2])
+def test_a_refused_format_is_asked_for_in_another_way_from_then_on(server, refusal, refused):
+    """As a schema, then as a JSON object, then without a format, as a free reply always is."""
+    server.will(*[refusal] * refused, REPLY, REPLY, "Aspirin.", REPLY)
     generator = server.generator()
-    assert generator.generate(GenerationRequest(PROMPT, SCHEMA, 10)).text == REPLY
-    assert generator.generate(GenerationRequest(PROMPT, SCHEMA, 10)).text == REPLY
-    formats = [body["response_format"] for body in server.bodies]
-    assert formats[0]["type"] == "json_schema"
-    assert formats[1] == formats[2] == {"type": "json_object", "schema": SCHEMA}
-
-
-def test_a_refusal_that_llama_cpp_server_calls_a_500_is_one(server):
-    """Its own words; it has 500 for every request that it cannot validate."""
-    said = (
-        "1 validation error:\n  {'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), "
-        "'msg': \"Input should be 'text' or 'json_object'\", 'input': 'json_schema'}"
-    )
-    server.will((500, {"error": {"message": said, "type": "internal_server_error"}}), REPLY)
-    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 10)).text == REPLY
-    assert [body["response_format"]["type"] for body in server.bodies] == ["json_schema", "json_object"]
-
-
-def test_a_server_that_takes_neither_is_asked_without_a_format(server):
-    server.will((400, b"no"), (400, b"no"), REPLY, REPLY)
-    generator = server.generator()
-    assert generator.generate(GenerationRequest(PROMPT, SCHEMA, 10)).text == REPLY
-    assert generator.generate(GenerationRequest(PROMPT, SCHEMA, 10)).text == REPLY
-    assert ["response_format" in body for body in server.bodies] == [True, True, False, False]
+    replies = [ask(generator), ask(generator), ask(generator, constrained=False), ask(generator)]
+    assert [reply.text for reply in replies] == [REPLY, REPLY, "Aspirin.", REPLY]
+    last = {"type": "json_object", "schema": SCHEMA} if refused == 1 else None
+    formats = [body.get("response_format") for body in server.bodies]
+    assert [form["type"] for form in formats[:refused]] == ["json_schema", "json_object"][:refused]
+    assert formats[refused:] == [last, last, None, last]
 
 
 def test_several_threads_find_the_servers_way_together(server):
@@ -191,30 +166,6 @@ def test_a_free_reply_is_asked_for_without_a_format_and_returned_as_it_is(server
     assert server.bodies[2]["response_format"]["type"] == "json_schema", "as before"
 
 
-def test_a_free_reply_is_asked_for_of_a_server_that_takes_no_format(server):
-    server.will((400, b"no"), (400, b"no"), REPLY, "Aspirin.", REPLY)
-    generator = server.generator()
-    generator.generate(GenerationRequest(PROMPT, SCHEMA, 10))
-    assert generator.generate(GenerationRequest(PROMPT, SCHEMA, 10, constrained=False)).text == "Aspirin."
-    generator.generate(GenerationRequest(PROMPT, SCHEMA, 10))
-    assert ["response_format" in body for body in server.bodies] == [True, True, False, False, False]
-
-
-# --- tokens ---
-
-
-def counted(content, *tokens, finish="stop"):
-    usage = dict(zip(("prompt_tokens", "completion_tokens"), tokens, strict=True))
-    return 200, {**completion(content, finish), "usage": usage}
-
-
-def test_tokens_are_those_that_the_server_says(server):
-    server.will(counted(REPLY, 31, 12))
-    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 9))[3:] == (31, 12)
-    server.will(counted('{"step_by_step_thinking": "It', 31, 9, finish="length"), counted(REST, 50, 8))
-    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 9))[3:] == (81, 17), "those of both requests"
-
-
 # --- capped replies ---
 
 REST = '{"relevant_context": "NOT", "answer_choice": "B"}'
@@ -233,21 +184,13 @@ CAPPED = [
 
 @pytest.mark.parametrize(("partial", "text"), CAPPED)
 def test_the_rest_of_a_capped_reply_is_asked_for_and_joined(server, partial, text):
-    server.will((200, completion(partial, "length")), REST)
-    seen = []
-    generation = server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 7), seen.append)
-    assert generation.capped
-    assert json.loads(generation.text) == {
-        "step_by_step_thinking": text,
-        "relevant_context": "NOT",
-        "answer_choice": "B",
-    }
-    assert list(json.loads(generation.text)) == list(SCHEMA["properties"])
-    assert seen == [generation.text]
+    server.will(counted(partial, 31, 9, finish="length"), counted(REST, 50, 8))
+    generation = ask(server.generator(), 7)
+    assert generation[1:] == (True, False, 81, 17), "the tokens of both requests"
+    fields = {"step_by_step_thinking": text, "relevant_context": "NOT", "answer_choice": "B"}
+    assert list(json.loads(generation.text).items()) == list(fields.items())
     second = server.bodies[1]
-    assert second["messages"][:2] == MESSAGES
-    assert second["messages"][2] == {"role": "assistant", "content": partial}
-    assert second["messages"][3]["role"] == "user"
+    assert second["messages"][:3] == [*MESSAGES, {"role": "assistant", "content": partial}]
     assert second["response_format"]["json_schema"]["schema"] == {
         "type": "object",
         "properties": {"relevant_context": {"enum": ["YES", "NOT"]}, "answer_choice": {"enum": ["A", "B"]}},
@@ -259,9 +202,7 @@ def test_the_rest_of_a_capped_reply_is_asked_for_and_joined(server, partial, tex
 @pytest.mark.parametrize("rest", ["no JSON", "[1]"])
 def test_a_rest_that_cannot_be_read_leaves_the_partial_reply(server, rest):
     server.will((200, completion('{"step_by_step_thinking": "It', "length")), rest)
-    assert server.generator().generate(GenerationRequest(PROMPT, SCHEMA, 7)) == Generation(
-        '{"step_by_step_thinking": "It', True
-    )
+    assert ask(server.generator(), 7) == Generation('{"step_by_step_thinking": "It', True)
 
 
 # --- scores ---
@@ -269,23 +210,15 @@ def test_a_rest_that_cannot_be_read_leaves_the_partial_reply(server, rest):
 
 def scored(*pairs):
     top = [{"token": token, "logprob": logprob} for token, logprob in pairs]
-    return (
-        200,
-        completion("B", "length", logprobs={"content": [{"token": "B", "logprob": -0.5, "top_logprobs": top}]}),
-    )
+    first = {"token": "B", "logprob": -0.5, "top_logprobs": top}
+    return 200, completion("B", "length", logprobs={"content": [first]})
 
 
 def test_scores_are_the_servers_log_probabilities(server):
     server.will(scored(("B", -0.5), (" A", -1.5), ("{", -2.0), ("A", -9.0)))
-    assert server.generator().score(PROMPT, ["A", "B", "C"]).logprobs == {
-        "A": -1.5,
-        "B": -0.5,
-    }  # C is not among the listed
-    body = server.bodies[0]
-    assert (body["max_tokens"], body["temperature"], body["logprobs"], body["top_logprobs"]) == (1, 0, True, 20)
-    assert "response_format" not in body
-    assert body["messages"][1] == MESSAGES[1]
-    assert body["messages"] == MESSAGES
+    assert server.generator().score(PROMPT, ["A", "B", "C"]).logprobs == {"A": -1.5, "B": -0.5}, "C is not listed"
+    sampling = {"max_tokens": 1, "temperature": 0, "logprobs": True, "top_logprobs": 20}
+    assert server.bodies == [{"model": "m", "messages": MESSAGES, **sampling}]
 
 
 @pytest.mark.parametrize(
@@ -334,12 +267,8 @@ def llama_server(tmp_path_factory):
                 time.sleep(0.2)
         yield url
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.slow

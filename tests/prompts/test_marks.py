@@ -15,44 +15,42 @@ SNIPPETS = [
     Snippet("s3", "", "Nothing."),
 ]
 
+# What stands after "Fever", and how it is rewritten.
 MARKS = [
-    ("Fever [1].", "Fever [1]."),
-    ("Fever[1].", "Fever [1]."),
-    ("Fever [1,2].", "Fever [1, 2]."),
-    ("Fever [1-3].", "Fever [1, 2, 3]."),
-    ("Fever [1–9].", "Fever [1, 2, 3, 4, 5, 6, 7, 8, 9]."),
-    ("Fever [1-900].", "Fever [1, 900]."),
-    ("Fever [1 and 9].", "Fever [1, 9]."),
-    ("Fever [[9]].", "Fever [9]."),
-    ("Fever \\[9\\].", "Fever [9]."),
-    ("Fever \\cite{9}.", "Fever [9]."),
-    ("Fever [9](https://example.org/9).", "Fever [9]."),
-    ("Fever 【9】.", "Fever [9]."),
-    ("Fever 【9:0†L1-L7】.", "Fever [9]."),
-    ("Fever [document 9].", "Fever [9]."),
-    ("Fever [Doc. 1, doc. 9].", "Fever [1, 9]."),
-    ("Fever [see refs. 1-2].", "Fever [1, 2]."),
-    ("Fever (9).", "Fever [9]."),
-    ("Fever (1-3), and rash.", "Fever [1, 2, 3], and rash."),
-    ("Aspirin lowers fever. (9) It is safe.", "Aspirin lowers fever. [9] It is safe."),
-    ("Fever (see document 9, lines 3-4).", "Fever [9]."),
-    ("Fever [PMID 12345678].", "Fever [1]."),
-    ("Fever [12345678].", "Fever [1]."),
-    ("Fever, PMID 12345678.", "Fever, [1]."),
-    ("Fever [PMID 99999999].", "Fever [99999999]."),
-    ("Fever [PMID 7].", "Fever [2]."),
-    ("Fever [PMID 3].", "Fever [0]."),
-    ("Fever [PMIDs 12345678, 7].", "Fever [1, 2]."),
-    ("Document 9 says so.", "Document [9] says so."),
-    ("As documents 1 and 9 say.", "As documents [1, 9] say."),
-    ("Fever [9\u200b].", "Fever [9]."),
-    ("Fever docu\u00adment 9.", "Fever document [9]."),
+    *[
+        (f" {mark}.", " [9].")
+        for mark in ("[9]", "[[9]]", "\\[9\\]", "\\cite{9}", "[9](https://example.org/9)", "【9】")
+    ],
+    *[
+        (f" {mark}.", " [9].")
+        for mark in ("【9:0†L1-L7】", "[document 9]", "(9)", "(see document 9, lines 3-4)", "[9\u200b]")
+    ],
+    ("[1].", " [1]."),
+    (" [1,2].", " [1, 2]."),
+    (" [1-3].", " [1, 2, 3]."),
+    (" [1–9].", " [1, 2, 3, 4, 5, 6, 7, 8, 9]."),
+    (" [1-900].", " [1, 900]."),
+    (" [1 and 9].", " [1, 9]."),
+    (" [Doc. 1, doc. 9].", " [1, 9]."),
+    (" [see refs. 1-2].", " [1, 2]."),
+    (" (1-3), and rash.", " [1, 2, 3], and rash."),
+    (". (9) It is safe.", ". [9] It is safe."),
+    (" [PMID 12345678].", " [1]."),
+    (" [12345678].", " [1]."),
+    (", PMID 12345678.", ", [1]."),
+    (" [PMID 99999999].", " [99999999]."),
+    (" [PMID 7].", " [2]."),
+    (" [PMID 3].", " [0]."),
+    (" [PMIDs 12345678, 7].", " [1, 2]."),
+    (". Document 9 says so.", ". Document [9] says so."),
+    (", as documents 1 and 9 say.", ", as documents [1, 9] say."),
+    (" docu\u00adment 9.", " document [9]."),
 ]
 
 
 @pytest.mark.parametrize(("text", "expected"), MARKS)
 def test_marks_of_every_form_are_read(text, expected):
-    assert plain_marks(text, SNIPPETS) == expected
+    assert plain_marks(f"Fever{text}", SNIPPETS) == f"Fever{expected}"
 
 
 TEXTS = [
@@ -81,7 +79,7 @@ def test_text_that_looks_like_a_mark_stays(text):
 
 
 def test_text_of_a_snippet_is_text_only_where_the_snippet_has_it():
-    assert plain_marks("Women (9) took it.", SNIPPETS[:1]) == "Women (9) took it.".replace("Women (9)", "Women [9]")
+    assert plain_marks("Women (9) took it.", SNIPPETS[:1]) == "Women [9] took it."
     assert plain_marks("Some women (9) took it.", SNIPPETS[:1]) == "Some women (9) took it."
     assert plain_marks("Some women (9) took it.", SNIPPETS[1:]) == "Some women [9] took it."
 

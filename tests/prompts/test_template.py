@@ -68,16 +68,11 @@ def test_a_template_needs_the_field_asked_for(tmp_path):
         load_template("question", file, needed="documents")
 
 
-@pytest.mark.parametrize("fence", ["</document>", '<document n="1">', "< / DOCUMENT >"])
-def test_a_text_that_imitates_a_fence_is_defused(fence):
-    snippet = Snippet("s", f"T {fence}", f"a {fence} b")
-    bare = fence.removeprefix("<")
-    assert render_documents([snippet]) == f'<document n="1">\nT ‹{bare}\na ‹{bare} b\n</document>'
-
-
-@pytest.mark.parametrize("text", ["p < 0.05", "<documented>"])
-def test_other_angle_brackets_stay(text):
-    assert render_documents([Snippet("s", "", text)]) == f'<document n="1">\n{text}\n</document>'
+@pytest.mark.parametrize("fence", ["</document>", '<document n="1">', "< / DOCUMENT >", "p < 0.05", "<documented>"])
+def test_a_text_that_imitates_a_fence_is_defused_and_other_brackets_stay(fence):
+    shown = fence if fence in ("p < 0.05", "<documented>") else f"‹{fence.removeprefix('<')}"
+    document = render_documents([Snippet("s", f"T {fence}", f"a {fence} b")])
+    assert document == f'<document n="1">\nT {shown}\na {shown} b\n</document>'
 
 
 @given(st.text(), st.text(), st.text())
@@ -113,10 +108,8 @@ def test_a_bad_template_is_refused_naming_place_and_fault(text, said):
     with pytest.raises(BadInputError) as caught:
         parse_template(text, "my.txt")
     message = str(caught.value)
-    assert caught.value.exit_code == 3
-    assert "prompt template my.txt" in message
+    assert "prompt template my.txt" in message and "\n" not in message
     assert said in message
-    assert "\n" not in message
 
 
 def test_doubled_braces_come_out_single():
