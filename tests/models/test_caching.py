@@ -33,27 +33,27 @@ class CountingEncoder(HashEncoder):
 
 def test_scores_are_the_rerankers_and_no_pair_is_scored_twice(snippets):
     plain, counting = OverlapReranker(), Counting()
-    remembered = CachedReranker(counting)
-    for found in (
+    cached = CachedReranker(counting)
+    for candidates in (
         [snippets[:3], [], snippets[2:5]],
         [snippets[5:1:-1], snippets[:2], []],
         [snippets, snippets, snippets],
     ):
-        for ours, theirs in zip(remembered.score_all(QUERIES, found), plain.score_all(QUERIES, found), strict=True):
-            assert ours.dtype == np.float32
-            assert ours.tolist() == theirs.tolist()
-    assert len(set(counting.pairs)) == 2 * len(snippets)
+        expected = plain.score_all(QUERIES, candidates)
+        for ours, theirs in zip(cached.score_all(QUERIES, candidates), expected, strict=True):
+            assert ours.dtype == np.float32 and ours.tolist() == theirs.tolist()
     before = len(counting.pairs)
-    remembered.score_all(QUERIES, [snippets] * 3)
+    assert len(set(counting.pairs)) == 2 * len(snippets)
+    cached.score_all(QUERIES, [snippets] * 3)
     assert len(counting.pairs) == before
 
 
 def test_vectors_are_the_encoders_and_no_question_is_encoded_twice():
     counting = CountingEncoder()
-    remembered = CachedEncoder(counting)
-    assert remembered.identity == counting.identity
+    cached = CachedEncoder(counting)
+    assert cached.identity == counting.identity
     for _ in range(2):
-        assert remembered.encode_queries(QUERIES).tolist() == HashEncoder().encode_queries(QUERIES).tolist()
+        assert cached.encode_queries(QUERIES).tolist() == HashEncoder().encode_queries(QUERIES).tolist()
     assert counting.asked == tuple(dict.fromkeys(QUERIES))
 
 

@@ -55,47 +55,30 @@ def vectors_of(folder: Path):
     return BiEncoder(find_encoder(str(folder)), "cosine", "fp32").encode_snippets(TEXTS)
 
 
-def test_a_converted_model_has_the_vectors_of_the_original(tiny_encoder, tmp_path):
-    source = pickled(tiny_encoder, tmp_path, parts=3)
-    report = convert(str(source), tmp_path / "new" / "out", QUIET)
-    np.testing.assert_array_equal(vectors_of(tmp_path / "new" / "out"), vectors_of(tiny_encoder))
-    assert len(report["files"]) == 3
-    assert report["tensors"] == len(load_file(tiny_encoder / "model.safetensors"))
-    assert report["sha256"] == weights_hash(tmp_path / "new" / "out")
-    assert not list((tmp_path / "new").rglob("*.bin*")), "no pickle is copied, nor the index of one"
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"], "nothing temporary is left"
-
-
-def test_a_model_of_the_hub_is_fetched_with_its_pickles(tiny_encoder, tmp_path, monkeypatch):
-    source = pickled(tiny_encoder, tmp_path)
-
-    def downloaded(repo, *, allow_patterns, **_):
-        assert repo == "owner/model"
-        return shutil.copytree(
-            source,
-            tmp_path / "snapshot",
-            ignore=lambda folder, names: [
-                name for name in names if not any(fnmatch(name, one) for one in allow_patterns) and "." in name
-            ],
-        )
-
-    (source / "training_args.bin").write_bytes(b"not to be fetched")
-    monkeypatch.setattr("huggingface_hub.snapshot_download", downloaded)
-    report = convert("owner/model", tmp_path / "out", QUIET)
-    assert (report["model"], report["files"]) == ("owner/model", ["pytorch_model.bin"])
-    assert not (tmp_path / "snapshot" / "training_args.bin").exists()
-    np.testing.assert_array_equal(vectors_of(tmp_path / "out"), vectors_of(tiny_encoder))
-
-
-def test_modules_in_folders_of_their_own_are_converted_too(tiny_encoder, tmp_path):
+def test_a_model_in_parts_of_the_hub_is_converted_with_its_modules(tiny_encoder, tmp_path, monkeypatch):
     model = SentenceTransformer(str(tiny_encoder), device="cpu")
     torch.manual_seed(2)
     model.append(Dense(32, 5, activation_function=None))
     model.save(str(tmp_path / "dense"))
-    source = pickled(tmp_path / "dense", tmp_path)
-    report = convert(str(source), tmp_path / "out", QUIET)
-    assert report["files"] == ["2_Dense/pytorch_model.bin", "pytorch_model.bin"]
-    np.testing.assert_array_equal(vectors_of(tmp_path / "out"), vectors_of(tmp_path / "dense"))
+    source = pickled(tmp_path / "dense", tmp_path, parts=3)
+    (source / "training_args.bin").write_bytes(b"not to be fetched")
+
+    def downloaded(repo, *, allow_patterns, **_):
+        assert repo == "owner/model"
+        fetched = lambda name: any(fnmatch(name, pattern) for pattern in allow_patterns) or "." not in name  # noqa: E731
+        left_out = lambda folder, names: [name for name in names if not fetched(name)]  # noqa: E731
+        return shutil.copytree(source, tmp_path / "snapshot", ignore=left_out)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", downloaded)
+    report = convert("owner/model", tmp_path / "new" / "out", QUIET)
+    assert not (tmp_path / "snapshot" / "training_args.bin").exists()
+    np.testing.assert_array_equal(vectors_of(tmp_path / "new" / "out"), vectors_of(tmp_path / "dense"))
+    parts = [f"pytorch_model-0000{number}-of-00003.bin" for number in (1, 2, 3)]
+    assert (report["model"], report["files"]) == ("owner/model", ["2_Dense/pytorch_model.bin", *parts])
+    assert report["tensors"] == sum(len(load_file(path)) for path in (tmp_path / "dense").rglob("*.safetensors"))
+    assert report["sha256"] == weights_hash(tmp_path / "new" / "out")
+    assert not list((tmp_path / "new").rglob("*.bin*")), "no pickle is copied, nor the index of one"
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"], "nothing temporary is left"
 
 
 def converted(values, tmp_path):

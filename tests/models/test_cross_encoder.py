@@ -39,14 +39,11 @@ def test_scores_are_the_log_odds_that_the_library_predicts(tiny_cross_encoder):
     assert len({round(float(score), 5) for score in found[0]}) == 4
 
 
-def test_a_bi_encoder_is_refused_instead_of_getting_a_random_head(tiny_encoder):
-    with pytest.raises(MissingError, match="no trained head"):
-        CrossEncoderReranker(find_encoder(str(tiny_encoder)))
-
-
-def test_a_classifier_of_several_labels_is_refused(tmp_path, tiny_encoder):
+def test_a_bi_encoder_and_a_classifier_of_several_labels_are_refused(tmp_path, tiny_encoder):
     from sentence_transformers import CrossEncoder
 
+    with pytest.raises(MissingError, match="no trained head"):
+        CrossEncoderReranker(find_encoder(str(tiny_encoder)))
     CrossEncoder(str(tiny_encoder), num_labels=3, device="cpu").save(str(tmp_path / "nli"))
     with pytest.raises(MissingError, match="3 outputs"):
         CrossEncoderReranker(find_encoder(str(tmp_path / "nli")))

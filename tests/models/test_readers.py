@@ -3,10 +3,8 @@
 import json
 import math
 import shutil
-import statistics
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -18,12 +16,13 @@ from biorag.models.cross_encoder import CrossEncoderReader
 from biorag.models.exported import GRAPH, RECORD, ExportedReader, open_reader
 from biorag.models.exported import load_reader as load_exported
 from biorag.models.exporting import LARGEST_DIFFERENCE, export_model, write_export
-from biorag.models.finding import STARTER_ENCODER, find_encoder
+from biorag.models.finding import find_encoder
 from biorag.models.labels import TRUST, label_columns
 from biorag.settings.settings import Settings
 from biorag.types import Trust
 from tests.conftest import WORDS
 from tests.fakes import ScriptedReader
+from tests.models.test_exported import flip_a_bit
 from tests.tiny_reader import save_reader
 
 pytestmark = pytest.mark.models
@@ -41,6 +40,7 @@ LABELLED = {
     "deberta-v2": (("REFUTES", "SUPPORTS", "NOT ENOUGH INFO"), (1, 0, 2)),
     "modernbert": (("NEI", "Contradicts", "Support"), (2, 1, 0)),
     "answers": (("answers", "neither", "supports", "contradicts"), (2, 3, 1, 0)),
+    "one output": (("LABEL_0",), ()),  # the log-odds of support
 }
 
 
@@ -110,7 +110,7 @@ def test_probabilities_are_those_of_the_library_in_our_order(reader):
     loaded = CrossEncoderReader(files, "fp32")
     assert loaded.tells_answers == loaded.reads_questions == (len(columns) == 4)
     rows = read_each(loaded)
-    assert rows.shape == (5, len(columns)) and rows.dtype == np.float32
+    assert rows.shape == (5, len(columns) or 3) and rows.dtype == np.float32
     for pair, row in zip(PAIRS, rows, strict=True):
         np.testing.assert_allclose(row, predicted(files, columns, pair), atol=1e-5)
     assert rows.std(axis=0).max() > 0.01, "the pairs are told apart"
@@ -118,18 +118,6 @@ def test_probabilities_are_those_of_the_library_in_our_order(reader):
     alone = read_each(loaded, [(window, "fever") for window, _ in PAIRS])
     np.testing.assert_allclose(together.stances, alone[:, :3], atol=1e-5)
     assert loaded.read("fever", []).stances.shape == (0, 3)
-
-
-def test_one_output_is_the_log_odds_of_support(tiny_cross_encoder, tmp_path):
-    files = find_encoder(str(tiny_cross_encoder))
-    theirs = CrossEncoderReader(files, "fp32")
-    rows = read_each(theirs)
-    for pair, row in zip(PAIRS, rows, strict=True):
-        np.testing.assert_allclose(row, predicted(files, (), pair), atol=1e-5)
-    export_model(files, "reader", tmp_path)
-    ours = load_exported(files, "fp32", tmp_path)
-    assert isinstance(ours, ExportedReader) and not ours.tells_answers
-    np.testing.assert_allclose(read_each(ours), rows, atol=LARGEST_DIFFERENCE)
 
 
 def test_an_export_gives_the_probabilities_of_torch(reader, tmp_path):
@@ -154,7 +142,7 @@ def test_an_int8_export_stands_alone_and_says_how_much_it_differs(reader, tmp_pa
     small, whole = (open_reader(tmp_path / name) for name in ("small", "whole"))
     assert small.sha256 != whole.sha256
     difference = np.abs(read_each(small) - read_each(whole)).max()
-    assert 0 < difference < 0.25 and read_each(small).shape == (5, len(columns))
+    assert 0 < difference < 0.25 and read_each(small).shape == (5, len(columns) or 3)
     settings = Settings.of(home=tmp_path, reader=str(tmp_path / "small"))
     assert load_checker(settings).identity() == small.sha256 == record.files.graph
 
@@ -186,16 +174,9 @@ def test_the_first_use_exports_and_the_second_imports_no_torch(reader, tmp_path)
 )
 def test_other_labels_are_refused_before_anything_loads(tiny_encoder, tmp_path, labels, shown):
     files = save_reader(tiny_encoder, tmp_path / "model", labels)
-    with pytest.raises(MissingError, match=shown) as caught:
+    with pytest.raises(MissingError, match=f"{shown}.*entailment, contradiction and neutral"):
         load_checker(Settings.of(home=tmp_path / "home", reader=str(files.path))).identity()
-    assert "entailment, contradiction and neutral" in str(caught.value)
     assert not (tmp_path / "home").exists()
-
-
-def damaged(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +189,7 @@ def alone(tiny_encoder, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", [GRAPH, "tokenizer.json", RECORD])
-@pytest.mark.parametrize("damage", [damaged, lambda path: path.write_text("{}")])
+@pytest.mark.parametrize("damage", [flip_a_bit, lambda path: path.write_text("{}")])
 def test_a_damaged_file_of_an_exported_reader_is_one_sentence(alone, tmp_path, name, damage):
     folder = shutil.copytree(alone, tmp_path / "export")
     damage(folder / name)
@@ -236,13 +217,11 @@ def test_other_models_and_missing_folders_are_one_sentence(alone, tiny_encoder, 
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("trusted", [True, False])
-def test_a_folder_says_from_where_its_reader_is_trusted(alone, tmp_path, trusted):
-    folder = shutil.copytree(alone, tmp_path / "export")
-    trust = Trust(0.9, 0.8, 2.0, 0.95)
-    if trusted:
-        (folder / TRUST).write_text(json.dumps({"trust": trust._asdict(), "measured": "by hand"}))
-    assert open_reader(folder).trust == (trust if trusted else Trust())
+def test_a_folder_says_from_where_its_reader_is_trusted(alone, tmp_path):
+    folder, trust = shutil.copytree(alone, tmp_path / "export"), Trust(0.9, 0.8, 2.0, 0.95)
+    assert open_reader(folder).trust == Trust()
+    (folder / TRUST).write_text(json.dumps({"trust": trust._asdict(), "measured": "by hand"}))
+    assert open_reader(folder).trust == trust
 
 
 @pytest.mark.parametrize("packaged", [True, False])
@@ -259,30 +238,3 @@ def test_the_packaged_reader_is_used_where_it_is_there(alone, tmp_path, monkeypa
     whole.reads_whole = True
     assert load_chooser(settings, whole) is reader, "one that is slow or costs money does not choose sentences"
     engine.packaged_reader.cache_clear()
-
-
-@pytest.mark.long
-def test_a_reader_of_the_starters_size_fits_25_megabytes_in_int8(tmp_path):
-    """With -s it prints the table of docs/answers.md: the milliseconds of one core are the median of 200 pairs."""
-    labels = LABELLED["bert"][0]
-    files = save_reader(STARTER_ENCODER.path().parent, tmp_path / "model", labels, scale=1, head=30)
-    pair = (
-        "aspirin lowers fever and pain, " * 14,
-        "aspirin lowers the fever of adults at any usual dose given",
-    )  # 128 tokens
-    bytes_of = {}
-    for name, int8, most in (("float32", False, LARGEST_DIFFERENCE), ("int8", True, 0.1)):
-        record = write_export(files, "reader", tmp_path / name, int8)
-        assert record.files.difference < most
-        reader = open_reader(tmp_path / name)
-        seconds = [_processor_seconds(reader, *pair) for _ in range(210)]
-        bytes_of[name] = sum(path.stat().st_size for path in (tmp_path / name).iterdir())
-        sizes = f"{bytes_of[name] / 1e6:.1f} MB, {record.files.difference:.2g}"
-        sys.stdout.write(f"{name}: {sizes}, {1e3 * statistics.median(seconds[10:]):.1f} ms\n")
-    assert bytes_of["int8"] <= 25_000_000 < bytes_of["float32"]
-
-
-def _processor_seconds(reader, window, claim):
-    begun = time.process_time()
-    reader.read(claim, [window])
-    return time.process_time() - begun
