@@ -36,28 +36,24 @@ def adapter(changes, tmp_path):
     return tmp_path / "adapter.safetensors"
 
 
-@pytest.fixture
-def summed(tiny_encoder, adapter, changes, tmp_path):
-    """The encoder with the changes added to its weights, on the disk."""
-    folder = shutil.copytree(tiny_encoder, tmp_path / "summed")
-    weights = load_file(folder / "model.safetensors")
-    save_file({name: weight + changes.get(name, 0) for name, weight in weights.items()}, folder / "model.safetensors")
-    return BiEncoder(find_encoder(str(folder)), precision="fp32").encode_snippets(TEXTS)
-
-
 def test_the_best_factors_are_kept_and_the_rest_is_counted(tmp_path):
-    change = np.diag([4.0, 2.0, 1.0]).astype(np.float32)
-    assert write_adapter(tmp_path / "a", {"w": change}, rank=2) == pytest.approx(1 / 21)
-    ((name, kept),) = read_changes(tmp_path / "a")
+    assert write_adapter(tmp_path / "a", {"w": np.diag([4.0, 2.0, 1.0]).astype(np.float32)}, rank=2) == pytest.approx(
+        1 / 21
+    )
+    ((name, change),) = read_changes(tmp_path / "a")
     assert name == "w"
-    np.testing.assert_allclose(kept, np.diag([4.0, 2.0, 0.0]), atol=1e-2)
+    np.testing.assert_allclose(change, np.diag([4.0, 2.0, 0.0]), atol=1e-2)
 
 
-def test_an_encoder_is_loaded_with_its_adapter(tiny_encoder, adapter, summed):
+def test_an_encoder_is_loaded_with_its_adapter(tiny_encoder, adapter, changes, tmp_path):
+    """As one whose weights on the disk are the sums."""
+    summed = shutil.copytree(tiny_encoder, tmp_path / "summed")
+    weights = load_file(summed / "model.safetensors")
+    save_file({name: weight + changes.get(name, 0) for name, weight in weights.items()}, summed / "model.safetensors")
     files = find_encoder(str(tiny_encoder))
-    plain = BiEncoder(files, precision="fp32").encode_snippets(TEXTS)
-    adapted = BiEncoder(replace(files, adapter=adapter), precision="fp32").encode_snippets(TEXTS)
-    np.testing.assert_allclose(adapted, summed, atol=2e-3)  # of float16
+    models = (files, replace(files, adapter=adapter), find_encoder(str(summed)))
+    plain, adapted, expected = (BiEncoder(model, precision="fp32").encode_snippets(TEXTS) for model in models)
+    np.testing.assert_allclose(adapted, expected, atol=2e-3)  # of float16
     assert np.abs(adapted - plain).max() > 0.05
 
 

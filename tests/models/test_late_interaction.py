@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import string
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -127,35 +128,29 @@ class Reference:
     def __init__(self, bert, tokenizer, projection, attend: bool) -> None:
         self.bert, self.tokenizer, self.projection, self.attend = bert, tokenizer, projection, attend
 
-    def _marked(self, text: str, marker: str, length: int) -> list[int]:
-        """`[CLS]`, the marker, the text's tokens and `[SEP]`, at most `length` in all."""
+    def _vectors(self, text: str, marker: str, length: int, padded: int = 0):
+        """Return vectors and pieces of `[CLS]`, marker, text and `[SEP]`, at most `length`, and of `[MASK]`s."""
         vocabulary = self.tokenizer.get_vocab()
         words = self.tokenizer.encode(text, add_special_tokens=False)[: length - 3]
-        return [vocabulary["[CLS]"], vocabulary[marker], *words, vocabulary["[SEP]"]]
-
-    def _vectors(self, ids: list[int], attended: list[int]):
+        ids = [vocabulary["[CLS]"], vocabulary[marker], *words, vocabulary["[SEP]"]]
+        masks = max(0, padded - len(ids))
+        attended = torch.tensor([[1] * len(ids) + [int(self.attend)] * masks])
+        ids += [self.tokenizer.mask_token_id] * masks
         with torch.no_grad():
-            hidden = self.bert(torch.tensor([ids]), attention_mask=torch.tensor([attended])).last_hidden_state[0]
+            hidden = self.bert(torch.tensor([ids]), attention_mask=attended).last_hidden_state[0]
         projected = [[float(row @ token) for row in self.projection] for token in hidden]
-        return [np.array(vector) / math.sqrt(sum(value**2 for value in vector)) for vector in projected]
-
-    def query(self, text: str):
-        """All of 32 (here 12) positions count: what the text leaves is filled with `[MASK]`."""
-        ids = self._marked(text, "[unused0]", POSITIONS)  # a longer query is read to its end
-        masks = QUERY_LENGTH - len(ids)
-        attended = [1] * len(ids) + [int(self.attend)] * masks
-        return self._vectors(ids + [self.tokenizer.mask_token_id] * masks, attended)
-
-    def document(self, text: str):
-        """Punctuation is read by BERT and left out of the comparison."""
-        ids = self._marked(text, "[unused1]", DOCUMENT_LENGTH)
-        pieces = self.tokenizer.convert_ids_to_tokens(ids)
-        vectors = self._vectors(ids, [1] * len(ids))
-        return [vector for vector, piece in zip(vectors, pieces, strict=True) if piece not in string.punctuation]
+        unit = [np.array(vector) / math.sqrt(sum(value**2 for value in vector)) for vector in projected]
+        return unit, self.tokenizer.convert_ids_to_tokens(ids)
 
     def scores(self, query: str, texts: list[str]) -> list[float]:
-        tokens = self.query(query)
-        return [slow_maxsim(tokens, self.document(text)) / len(tokens) for text in texts]
+        """A query counts to its end, and in full at 32 (here 12) positions; punctuation of passages does not count."""
+        tokens, _ = self._vectors(query, "[unused0]", POSITIONS, QUERY_LENGTH)
+        scores = []
+        for text in texts:
+            vectors, pieces = self._vectors(text, "[unused1]", DOCUMENT_LENGTH)
+            scored = [vector for vector, piece in zip(vectors, pieces, strict=True) if piece not in string.punctuation]
+            scores.append(slow_maxsim(tokens, scored) / len(tokens))
+        return scores
 
 
 @pytest.mark.parametrize("query", [QUERY, "fever", "aspirin " * 30])
@@ -179,9 +174,9 @@ def test_colbert_ai_scores_as_colbert_defines_and_cuts_long_queries(stanford, qu
     np.testing.assert_allclose(scores, reference.scores(kept, SPELLED), atol=1e-4)
     ours = LateInteraction(ColBERT(find_encoder(str(folder)), "fp32"))
     np.testing.assert_allclose(scores, scores_of(ours, kept, SPELLED), atol=1e-5)
-    found = reranker.score_all([query, query], [[], [Snippet("s", "", text) for text in SPELLED]])
-    assert found[0].shape == (0,) and found[0].dtype == np.float32
-    np.testing.assert_array_equal(found[1], scores)
+    none, again = reranker.score_all([query, query], [[], [Snippet("s", "", text) for text in SPELLED]])
+    assert none.shape == (0,) and none.dtype == np.float32
+    np.testing.assert_array_equal(again, scores)
 
 
 def changed(folder, tmp_path, file: str, **values):
@@ -232,9 +227,8 @@ def test_a_search_reranked_by_colbert_ai_has_the_scores_of_the_same_weights(
 
 
 def test_a_bi_encoder_is_refused_since_its_projection_would_be_random(tiny_encoder):
-    """sentence-transformers would take it and put an untrained projection on top."""
     with pytest.raises(MissingError, match="not a ColBERT checkpoint"):
-        LateInteraction(ColBERT(find_encoder(str(tiny_encoder)), "fp32"))
+        ColBERT(find_encoder(str(tiny_encoder)), "fp32")
 
 
 SNIPPETS = [Snippet(f"s{place}", "", text) for place, text in enumerate(TEXTS)]
@@ -242,35 +236,25 @@ QUERIES = ["aspirin for fever", "the liver and the kidney of a virus", "gene"]
 CANDIDATES = [SNIPPETS[:3], SNIPPETS, []]
 
 
-def test_many_queries_score_as_one_by_one(tiny):
-    found = LateInteraction(tiny).score_all(QUERIES, CANDIDATES)
-    assert [len(scores) for scores in found] == [3, 5, 0]
-    for query, candidates, scores in zip(QUERIES, CANDIDATES, found, strict=True):
+def test_many_queries_score_as_one_by_one_and_as_stored_token_vectors(tiny, tmp_path):
+    scored = LateInteraction(tiny).score_all(QUERIES, CANDIDATES)
+    assert [len(scores) for scores in scored] == [3, 5, 0]
+    for query, candidates, scores in zip(QUERIES, CANDIDATES, scored, strict=True):
         np.testing.assert_allclose(scores, by_hand(tiny.model, query, [s.contents for s in candidates]), atol=1e-4)
-
-
-@pytest.fixture(scope="module")
-def stored(tiny, tmp_path_factory):
-    """An index with the tiny encoder's token vectors."""
-    store = Store(Settings.of(home=tmp_path_factory.mktemp("home"), name="tokens"))
+    store = Store(Settings.of(home=tmp_path, name="tokens"))
     parameters = TokenParameters("encoder", "", tiny.identity.sha256, 32, 1)
-    index = store.open(store.new_manifest(tiny.identity, 5.0, parameters), writable=True)
-    index.upsert(SNIPPETS, *tiny.encode_snippets_with_tokens(TEXTS))
-    yield index
-    index.close()
-
-
-def test_stored_token_vectors_score_as_those_encoded_anew(tiny, stored):
-    fresh = LateInteraction(tiny).score_all(QUERIES, CANDIDATES)
-    for held, anew in zip(StoredLateInteraction(tiny, stored).score_all(QUERIES, CANDIDATES), fresh, strict=True):
+    with closing(store.open(store.new_manifest(tiny.identity, 5.0, parameters), writable=True)) as index:
+        index.upsert(SNIPPETS, *tiny.encode_snippets_with_tokens(TEXTS))
+        stored = StoredLateInteraction(tiny, index).score_all(QUERIES, CANDIDATES)
+    for held, anew in zip(stored, scored, strict=True):
         assert held.dtype == np.float32
         np.testing.assert_allclose(held, anew, atol=1e-3)  # half precision
 
 
 def test_queries_just_encoded_are_not_encoded_again(tiny, monkeypatch):
     vectors = tiny.encode_queries(QUERIES)
-    monkeypatch.setattr(tiny.model, "forward", lambda *_, **__: pytest.fail("encoded again"))
-    assert [tokens.shape[1] for tokens in tiny.query_tokens(QUERIES)] == [32, 32, 32]
-    np.testing.assert_array_equal(tiny.encode_queries(QUERIES), vectors)
-    monkeypatch.undo()
+    with monkeypatch.context() as closed:
+        closed.setattr(tiny.model, "forward", lambda *_, **__: pytest.fail("encoded again"))
+        assert [tokens.shape[1] for tokens in tiny.query_tokens(QUERIES)] == [32, 32, 32]
+        np.testing.assert_array_equal(tiny.encode_queries(QUERIES), vectors)
     assert len(tiny.query_tokens(["fever"])) == 1

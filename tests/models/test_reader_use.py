@@ -7,9 +7,6 @@ import json
 import pytest
 
 from biorag import engine
-from biorag.api.session import Session
-from biorag.faces.mcp_server.tools import Tools
-from biorag.settings.settings import Settings
 from biorag.types import Trust
 from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_judged
@@ -57,11 +54,6 @@ def test_what_is_shown_to_a_person_says_once_who_read(small_home, reader, writer
         reader.read_windows.clear()
     talk = succeeded(invoke("chat", *writer, home=small_home, input=f"{QUESTION}\n{QUESTION}"))
     assert " ".join(talk.stderr.split()).count(NOTE) == 2, "once an answer"
-    settings = Settings.of(home=small_home, reader="some/reader", mode="bm25", rerank=False)
-    with Session(settings) as session:
-        reader.read_windows.clear()
-        assert Tools(session).verify_claim(CLAIM)["verdict"] == "supported"
-        assert {query for query, _ in reader.read_windows} == {CLAIM}
 
 
 def test_an_extract_and_words_alone_ask_none(small_home, reader, writer):
