@@ -39,14 +39,16 @@ class Seq2SeqGenerator:
                 num_return_sequences=count,
                 **(drawn if sampling.temperature else {"do_sample": False}),
             )
-        ends = (written[:, 1:] == self._tokenizer.eos_token_id).any(dim=1).tolist()
-        lines = self._tokenizer.batch_decode(written, skip_special_tokens=True)
-        read = [
-            tokens * (not number) for tokens in features["attention_mask"].sum(1).tolist() for number in range(count)
-        ]
-        wrote = (((written[:, 1:] == self._tokenizer.eos_token_id).cumsum(1) == 0).sum(1)).tolist()
+        ended = (written[:, 1:] == self._tokenizer.eos_token_id).cumsum(1)
         drafts = [
-            Generation(text, not end, prompt_tokens=asked, completion_tokens=tokens + end)
-            for text, end, asked, tokens in zip(lines, ends, read, wrote, strict=True)
+            Generation(text, not ends, completion_tokens=tokens + ends)
+            for text, ends, tokens in zip(
+                self._tokenizer.batch_decode(written, skip_special_tokens=True),
+                (ended > 0).any(1).tolist(),
+                (ended == 0).sum(1).tolist(),
+                strict=True,
+            )
         ]
+        for passage, tokens in enumerate(features["attention_mask"].sum(1).tolist()):
+            drafts[passage * count] = drafts[passage * count]._replace(prompt_tokens=tokens)
         return [drafts[start : start + count] for start in range(0, len(drafts), count)]

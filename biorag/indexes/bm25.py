@@ -18,7 +18,7 @@ from qdrant_edge import Bm25, Bm25Config, DisabledStemmer, StopwordsSet, Tokeniz
 from biorag.errors import MismatchError
 from biorag.indexes.manifest import BIGRAMS, WORDS, Bm25Parameters, Manifest
 from biorag.models.finding import ModelFiles, find_encoder
-from biorag.models.formats.configuration import TOKENIZER
+from biorag.models.formats.directory import TOKENIZER
 from biorag.types import SparseText
 from biorag.utils.text import comparable
 

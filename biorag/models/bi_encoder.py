@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 import torch
@@ -29,14 +30,9 @@ class BiEncoder(TextEncoder):
     def __init__(self, files: ModelFiles, similarity: str = "cosine", precision: str = "auto") -> None:
         self.model = load_for_inference(SentenceTransformer, files, precision)
         has_tokens = all(hasattr(module, "auto_model") for module in input_modules(self.model))
-        super().__init__(files, int(self.model.get_embedding_dimension()), has_tokens)
+        self.model.prompts = {task: prompt_of(self.model, task) or "" for task in get_args(Task)}
+        super().__init__(files, int(self.model.get_embedding_dimension()), has_tokens, self.model.prompts)
         self._normalize = similarity == "cosine"
-
-    def _prompt(self, task: Task) -> str:
-        return prompt_of(self.model, task) or ""
-
-    def _set_query_prompt(self, prompt: str) -> None:
-        self.model.prompts["query"] = prompt
 
     def encode(self, texts: Sequence[str], task: Task, with_tokens: bool) -> Encoded:
         """Encode texts, keeping nothing; without `with_tokens` the token vectors are empty."""

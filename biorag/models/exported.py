@@ -98,13 +98,13 @@ def export_folder(exports: Path, model: ModelFiles, role: Role) -> Path:
 
 def is_settled(folder: Path) -> bool:
     """Return whether an export is whole, or failed with the versions of packages that are installed."""
-    record = read_record(folder)
-    if record is None:
-        return False
-    return is_intact(folder, record.files) if record.files else record.versions == installed_versions(PACKAGES)
+    record = _read_record(folder)
+    if record is None or record.files:
+        return _intact_files(folder) is not None
+    return record.versions == installed_versions(PACKAGES)
 
 
-def read_record(folder: Path) -> ExportRecord | None:
+def _read_record(folder: Path) -> ExportRecord | None:
     """Return the record of an export; None where there is none that this version reads."""
     try:
         record: ExportRecord = parsed(ExportRecord, read_regular(folder / RECORD), extra="ignore")
@@ -114,12 +114,16 @@ def read_record(folder: Path) -> ExportRecord | None:
     return record if record.format == FORMAT else None
 
 
-def is_intact(folder: Path, files: ExportedFiles) -> bool:
-    """Return whether an export's files have the hashes of its record."""
+def _intact_files(folder: Path) -> ExportedFiles | None:
+    """Return the description of an export whose files have the hashes of its record."""
+    record = _read_record(folder)
+    if record is None or record.files is None:
+        return None
     try:
-        return (hash_of_file(folder / TOKENIZER), hash_of_file(folder / GRAPH)) == (files.tokenizer, files.graph)
+        hashes = hash_of_file(folder / TOKENIZER), hash_of_file(folder / GRAPH)
     except OSError:
-        return False
+        return None
+    return record.files if hashes == (record.files.tokenizer, record.files.graph) else None
 
 
 class Row(NamedTuple):
@@ -202,18 +206,12 @@ class ExportedEncoder(TextEncoder):
     def __init__(
         self, files: ModelFiles, model: ExportedModel, similarity: str, load_torch: Callable[[], TextEncoder]
     ) -> None:
-        super().__init__(files, model.files.dimension, has_tokens=True)
+        prompts = {"query": query_prompt(files), "document": model.files.document.prompt}
+        super().__init__(files, model.files.dimension, True, prompts)
         self._model = model
         self._normalize = similarity == "cosine"
         self._torch = cache(load_torch)
-        self._prompts: dict[Task, str] = {"query": query_prompt(files), "document": model.files.document.prompt}
         self._candidates = 0
-
-    def _prompt(self, task: Task) -> str:
-        return self._prompts[task]
-
-    def _set_query_prompt(self, prompt: str) -> None:
-        self._prompts["query"] = prompt
 
     def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the token vectors of passages, as the candidates of a question are."""
@@ -290,14 +288,13 @@ def open_reader(folder: Path, name: str = "") -> ExportedReader:
     Raises `MissingError` if a file is missing or damaged; or if it is no reader.
     """
     check_folder(folder)
-    record = read_record(folder)
-    if record is None or record.files is None or not is_intact(folder, record.files):
+    files = _intact_files(folder)
+    if files is None:
         raise MissingError(f"the reader in {folder} is damaged: its files are not those of its {RECORD}; {FETCH}")
-    if record.files.dimension not in (len(LABELS), len(LABELS) + 1):
+    if files.dimension not in (len(LABELS), len(LABELS) + 1):
         raise MissingError(f"the model in {folder} is an exported encoder, not a reader: name another")
     try:
-        model = ExportedModel(folder, record.files)
-        return ExportedReader(model, name or str(folder), record.files.graph, read_trust(folder))
+        return ExportedReader(ExportedModel(folder, files), name or str(folder), files.graph, read_trust(folder))
     except Exception as error:  # the runtime raises its own
         raise MissingError(f"the reader in {folder} cannot be opened ({first_line(error)}): {FETCH}") from error
 
@@ -307,12 +304,12 @@ def open_export(files: ModelFiles, role: Role, precision: str, exports: Path | N
     if exports is None or not exports.is_dir() or precision not in PRECISIONS or find_spec(RUNTIME) is None:
         return None
     folder = export_folder(exports, files, role)
-    record = read_record(folder)
-    if record is None or record.files is None or not is_intact(folder, record.files):
+    exported = _intact_files(folder)
+    if exported is None:
         logger.debug("torch encodes the questions for %s: its export is missing, failed or damaged", files.id)
         return None
     try:
-        return ExportedModel(folder, record.files)
+        return ExportedModel(folder, exported)
     except Exception as error:  # the runtime raises its own; another version of it may not take the graph
         logger.debug("the export of %s cannot be opened, and torch is used: %s", files.id, error)
         return None

@@ -12,8 +12,7 @@ from typing import Any
 
 from biorag.errors import BadInputError, MismatchError, MissingError, UsageError, suggestion
 from biorag.models.formats import gguf
-from biorag.models.formats.configuration import MAX_TOKENS, READING, configuration_of
-from biorag.models.formats.directory import ROUTER, check_folder
+from biorag.models.formats.directory import MAX_TOKENS, READING, ROUTER, check_folder, configuration_of
 from biorag.settings.section import STARTER
 from biorag.types import Sha256
 from biorag.utils.files import sha256_of, sha256_of_json

@@ -26,7 +26,7 @@ from transformers.masking_utils import sdpa_mask
 
 from biorag.errors import MissingError
 from biorag.models.batches import CPU_CHARACTERS, FETCH, Task, Text, balanced, by_length, in_batches, size
-from biorag.models.formats.configuration import PASSAGE_PROMPTS
+from biorag.models.formats.directory import PASSAGE_PROMPTS
 from biorag.types import Vectors
 
 Features = Mapping[str, Any]

@@ -12,8 +12,7 @@ from typing import Any
 from biorag.errors import MismatchError, MissingError
 from biorag.models.adapter import write_adapted
 from biorag.models.finding import ADAPTED, WEIGHTS, ModelFiles, find_encoder
-from biorag.models.formats.configuration import READING
-from biorag.models.formats.directory import MODULE_LIST
+from biorag.models.formats.directory import MODULE_LIST, READING
 from biorag.utils.files import make_folder, sha256_of, sha256_of_json, write_json
 from biorag.utils.parsing import parsed_file
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from biorag.errors import ServiceError
 from biorag.models.finding import ModelFiles
 from biorag.models.formats import gguf
-from biorag.models.formats.configuration import MAX_TOKENS, READING
-from biorag.models.formats.directory import MODULE_LIST, ROUTER, Tensor, read_tensors
+from biorag.models.formats.directory import MAX_TOKENS, MODULE_LIST, READING, ROUTER, Tensor, read_tensors
 from biorag.utils.cores import CGROUPS, PROC, control_groups
 from biorag.utils.parsing import parsed, read_regular
 

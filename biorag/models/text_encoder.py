@@ -18,11 +18,12 @@ KEPT_PASSAGES = 128  # of the last call for token vectors: a few dozen candidate
 
 
 class TextEncoder(ABC):
-    """A bi-encoder; its token vectors, if it has any, have unit length."""
+    """A bi-encoder; its token vectors, if it has any, have unit length. `prompts` are the texts before its inputs."""
 
-    def __init__(self, files: ModelFiles, dimension: int, has_tokens: bool) -> None:
+    def __init__(self, files: ModelFiles, dimension: int, has_tokens: bool, prompts: dict[str, str]) -> None:
         self.identity = EncoderIdentity(files.id, files.revision, files.sha256, dimension, files.configuration())
         self.has_tokens = has_tokens
+        self._prompts = prompts
         self._files = files
         self._last_queries: tuple[list[str], Encoded] = ([], Encoded(np.empty((0, 0), np.float32), []))
         self._last_passages: dict[str, Vectors] = {}
@@ -31,21 +32,14 @@ class TextEncoder(ABC):
     def encode(self, texts: Sequence[str], task: Task, with_tokens: bool) -> Encoded:
         """Encode texts, keeping nothing; without `with_tokens` the token vectors are missing."""
 
-    @abstractmethod
-    def _prompt(self, task: Task) -> str:
-        """Return the prompt of this task."""
-
-    @abstractmethod
-    def _set_query_prompt(self, prompt: str) -> None: ...
-
     @property
     def query_prompt(self) -> str:
         """The prompt of questions; it may be set, until the model is loaded again."""
-        return self._prompt("query")
+        return self._prompts["query"]
 
     @query_prompt.setter
     def query_prompt(self, prompt: str) -> None:
-        self._set_query_prompt(prompt)
+        self._prompts["query"] = prompt
         self._last_queries = [], self._last_queries[1]
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
@@ -91,7 +85,7 @@ class TextEncoder(ABC):
         return [LocatedTokens(tokens[text], self._spans(text)) for text in texts]
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
-        prompt = self._prompt("document")
+        prompt = self._prompts["document"]
         spans = self._token_spans(prompt + text)
         return [(max(0, start - len(prompt)), max(0, end - len(prompt))) for start, end in spans]
 
