@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError, safe_open
-
 from biorag.errors import BadInputError, MissingError
 from biorag.utils.files import sha256_of, sha256_of_json
 from biorag.utils.parsing import parse_json, read_regular
@@ -78,6 +76,8 @@ class Tensor(NamedTuple):
 
 def read_tensors(path: Path) -> list[Tensor]:
     """Return the tensors of a safetensors file; MissingError if its header does not fit the file exactly."""
+    from safetensors import SafetensorError, safe_open  # which --help must not import
+
     try:
         with safe_open(path, framework="numpy") as opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
