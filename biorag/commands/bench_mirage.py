@@ -20,6 +20,7 @@ from biorag.settings.retrieval import RetrievalSettings
 from biorag.settings.section import RETRIEVAL
 from biorag.settings.settings import Settings
 from biorag.types import Question
+from biorag.utils.files import check_replaceable, write_text
 
 NO_RETRIEVAL = "none"
 COLUMNS = {
@@ -160,22 +161,31 @@ def show_run(
     run: Annotated[Path, Argument(help="Output folder of 'biorag bench mirage', or its questions.jsonl.")],
     task: Annotated[list[str] | None, Option(help="Only this task. Repeatable.")] = None,
     wrong: Annotated[bool, Option("--wrong", help="Only questions answered wrong.")] = False,
+    html: Annotated[Path | None, Option(help="Write one page with filters and search, to open offline.")] = None,
+    force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """List the questions of a run; with --json their options, evidence, replies and verdicts too.
+    """List the questions of a run; as a page or JSON with their options, evidence, replies and verdicts.
 
     Examples:
 
       biorag bench show runs/hybrid --wrong
+      biorag bench show runs/hybrid --html hybrid.html
       biorag bench show runs/hybrid --task bioasq --json
     """
-    from biorag.benchmarks.mirage.records import chosen_rows, counts, read_questions
+    from biorag.benchmarks.mirage.page import html_page, is_page
+    from biorag.benchmarks.mirage.records import chosen_rows, counts, questions_file, read_questions
 
     rows = chosen_rows(read_questions(run), task or (), wrong)
+    if html:
+        check_replaceable(html, "page", is_page, [questions_file(run)], force)
+        write_text(html, html_page(f"Questions of {run}", rows))
     if as_json:
         show.print_json({"run": str(run), "tasks": counts(rows), "questions": rows})
-        return
-    shown = [(row["task"], row["id"], row["choice"] or "none", row["gold"], row["question"]) for row in rows]
-    right = sum(row["right"] for row in rows)
-    show.table(f"{right} of {len(rows)} right", ["task", "id", "answered", "right is", "question"], shown)
-    show.err.print("evidence, replies and verdicts: --json")
+    elif html:
+        show.err.print(f"{len(rows)} questions are in {html}", soft_wrap=True)
+    else:
+        shown = [(row["task"], row["id"], row["choice"] or "none", row["gold"], row["question"]) for row in rows]
+        right = sum(row["right"] for row in rows)
+        show.table(f"{right} of {len(rows)} right", ["task", "id", "answered", "right is", "question"], shown)
+        show.err.print("evidence, replies and verdicts: --html FILE, or --json")

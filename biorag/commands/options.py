@@ -37,8 +37,10 @@ RANKING = Flags("mode", "rerank", "reranker", "k_init", "k")
 WEIGHTS = Flags("fusion", "lambda", "interpolation", "cross_interpolation")
 RANKING_OF_ALL = Flags(RetrievalSettings, but=("precision", "include_retracted", "k"))
 GENERATOR = Flags("llm", "llm_model", "cache")
-ANSWER = Flags("include_retracted", "max_tokens", "prompt", AbstentionSettings, "reader")  # how one is made
-READER = Flags("reader")
+ANSWER = Flags(
+    "include_retracted", "max_tokens", "prompt", AbstentionSettings, "reader", "reader_model"
+)  # how one is made
+READER = Flags("reader", "reader_model")
 NAMED_INDEX = Flags("name")  # an index that takes part only if it is named
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]

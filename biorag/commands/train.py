@@ -374,12 +374,13 @@ def _shares(counts: Mapping[str, int], rows: int) -> str:
 
 def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
     """Print what the run starts from and takes, train, and report; only the first of several processes prints."""
+    from biorag.training.bases import described
     from biorag.training.run_directory import is_first_process
 
     if not is_first_process():
         training.run(result.out, facts, lambda _: None)
         return
-    show.err.print(f"from {training.files.id}: {training.estimate().sentence()}", soft_wrap=True)
+    show.err.print(f"from {described(training.files)}: {training.estimate().sentence()}", soft_wrap=True)
     with show.progress("Steps", training.steps) as advance:
         manifest = training.run(result.out, facts, advance)
     if result.as_json:

@@ -52,7 +52,7 @@ class GenerationSettings(Section):
         f"Reads evidence beside claims and questions: {EVIDENCE_READERS.listed()}.",
         effect=Effect.NAMES,
     )
-    reader_model: str | None = setting(
+    reader_model: str | None = option(
         None, "Model name on the reader's server. Default: the server's first.", effect=Effect.NAMES
     )
     threads: int | None = setting(

@@ -1,11 +1,15 @@
-"""The questions of a run as a file, and in the terminal."""
+"""The questions of a run as a file, in the terminal, and as a page."""
 
 from __future__ import annotations
 
 import json
+from html.parser import HTMLParser
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from biorag.benchmarks.mirage.page import html_page
 from biorag.benchmarks.mirage.records import QUESTIONS, arrange_rows, question_row, read_questions
 from biorag.types import Answer, CheckedSentence, Hit, Question, Snippet, Verdict
 from biorag.utils.files import json_line
@@ -16,6 +20,7 @@ HITS = [
     Hit(1, Snippet("s1", "Title", "Text", 7), 0.5),
     Hit(2, Snippet("s2", "", "Untitled text."), 0.25),
 ]
+SCRIPT = "<script>alert(1)</script>"
 REPLY = json.dumps({"step_by_step_thinking": "so", "answer_choice": "B"})
 
 
@@ -94,3 +99,61 @@ def test_what_cannot_be_shown_is_a_sentence(run, tmp_path):
     failed(invoke("bench", "show", run, "--task", "medqa"), 2, "'medqa'", "bioasq, mmlu")
     (run / QUESTIONS).write_text("{}\n")
     failed(invoke("bench", "show", run), 3, "line 1")
+
+
+def test_a_page_replaces_only_a_page(run, tmp_path):
+    page = tmp_path / "page.html"
+    succeeded(invoke("bench", "show", run, "--html", page))
+    succeeded(invoke("bench", "show", run, "--html", page, "--wrong"))
+    for notes in ("my notes", "<!DOCTYPE html>\n<title>My notes</title>"):
+        page.write_text(notes)
+        failed(invoke("bench", "show", run, "--html", page), 2, "page.html", "--force")
+    failed(invoke("bench", "show", run, "--html", run / QUESTIONS, "--force"), 2, QUESTIONS)
+
+
+class Reader(HTMLParser):
+    """The elements, attributes and texts of a page, as a browser reads them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    return reader
+
+
+def test_a_page_has_the_verdict_of_each_sentence():
+    unsure = row(verdict="So it is.") | {"verdicts": [{"text": "So it is.", "verdict": Verdict.UNSURE}]}
+    assert "<li>unsure: So it is.</li>" in html_page("Run", [unsure])
+
+
+def test_a_script_in_a_question_or_a_title_is_shown_as_text():
+    question = Question("q1", f"Why {SCRIPT}?", {"A": SCRIPT, "B": "no"}, "B")
+    hits = [Hit(1, Snippet("s1", f"Title {SCRIPT}", f"Text {SCRIPT}", 7), 0.5)]
+    page = html_page(f"Run {SCRIPT}", [row(question, verdict=SCRIPT, reply=SCRIPT, hits=hits)])
+    reader = read(page)
+    assert (reader.tags.count("script"), page.count("<script")) == (1, 1)
+    assert f"Why {SCRIPT}?" in "".join(reader.texts)
+    assert not any(name in ("src", "href", "onclick", "onerror") for name, _ in reader.attributes)
+    assert "http:" not in page and "https:" not in page and "@import" not in page and "url(" not in page
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_no_text_changes_the_elements_of_a_page(text, title):
+    hits = [Hit(1, Snippet("i" + text, title, title + text), 0.5)]
+    plain = html_page("t", [row(Question("q", "x", {"A": "a", "B": "b"}, "A"), hits=[HITS[1]])])
+    hostile = html_page(title, [row(Question("q", text, {"A": text, "B": title}, "A"), reply=REPLY + text, hits=hits)])
+    assert read(hostile).tags == read(plain).tags

@@ -16,32 +16,37 @@ FINDING_COLUMNS = ("finding", "difference", "95 % interval", "questions", "p", "
 
 def report_markdown(report: Mapping[str, Any]) -> str:
     """Return a report as Markdown: what was run and measured and what it takes on disk, plots, tables, findings."""
-    disk, deviations = report["disk"], report["deviations"]
+    scale, *others = report_head(report)
+    changes = [
+        f"{change['step']}: `{change['name']}` = {change['value']} (recipe: {change['was']})"
+        for change in report["deviations"]
+    ]
     lines = [
         f"# {report['title']}",
         "",
-        f"Scale {report['scale']}: {report['about']} Encoder {report['backbone']}. {len(report['steps'])} steps, "
-        f"{report['seconds_of_steps'] / 60:.1f} minutes on {report['cpus']} cores.",
+        scale,
         "",
         *_listed("Where this scale departs from the paper:", report["departures"]),
-        *_listed(
-            "Deviations from the recipe:",
-            [
-                f"{change['step']}: `{change['name']}` = {change['value']} (recipe: {change['was']})"
-                for change in deviations
-            ],
-        ),
-        *([f"Questions measured: {'; '.join(report['measured'])}.", ""] if report["measured"] else []),
-        "Each cell: our figure (95 % interval over questions) / the paper's, if it has one.",
-        "",
-        f"Disk: {disk['out'] / 1e6:,.1f} MB, {disk['indexes'] / 1e6:,.1f} of them for indexes and their encoders; "
-        f"'{report['freed_by']}' removes indexes and models.",
-        "",
+        *_listed("Deviations from the recipe:", changes),
+        *chain.from_iterable((sentence, "") for sentence in others),
         *(f"![{plot['title']}]({plot['name']}.png)\n" for plot in report["plots"]),
         *map(markdown, report["tables"]),
         *([findings_markdown(report["findings"])] if report["findings"] else []),
     ]
     return "\n".join(lines)
+
+
+def report_head(report: Mapping[str, Any]) -> list[str]:
+    """Return what is said before the tables: what was run, the questions measured, what a cell has, and disk used."""
+    disk = report["disk"]
+    return [
+        f"Scale {report['scale']}: {report['about']} Encoder {report['backbone']}. {len(report['steps'])} steps, "
+        f"{report['seconds_of_steps'] / 60:.1f} minutes on {report['cpus']} cores.",
+        *([f"Questions measured: {'; '.join(report['measured'])}."] if report["measured"] else []),
+        "Each cell: our figure (95 % interval over questions) / the paper's, if it has one.",
+        f"Disk: {disk['out'] / 1e6:,.1f} MB, {disk['indexes'] / 1e6:,.1f} of them for indexes and their encoders; "
+        f"'{report['freed_by']}' removes indexes and models.",
+    ]
 
 
 def _listed(title: str, items: Sequence[str]) -> list[str]:

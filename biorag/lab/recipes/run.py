@@ -13,6 +13,7 @@ import httpx
 from biorag.errors import BioragError, MissingError, ServiceError, UsageError
 from biorag.lab.recipes import PAPERS, SUFFIX, papers
 from biorag.lab.recipes.estimates import Estimator, StepEstimate, totals
+from biorag.lab.recipes.page import html_report
 from biorag.lab.recipes.plan import RecipePlan
 from biorag.lab.recipes.report import report_markdown, write_plots
 from biorag.lab.recipes.steps import HOME, StepRunner
@@ -66,7 +67,7 @@ def runner_of(plan: RecipePlan, out: Path, jobs: int = 1) -> StepRunner:
 
 
 def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> dict[str, Any]:
-    """Run the steps that have not finished, and write `report.json`, `report.md` and plots into `out`.
+    """Run the steps that have not finished, and write `report.json`, `report.md`, `report.html` and plots into `out`.
 
     Raises the BioragError of the first step that fails.
     """
@@ -79,6 +80,7 @@ def run_recipe(plan: RecipePlan, out: Path, jobs: int, progress: Progress) -> di
         report["plots"] = write_plots(report, plan.recipe.plots, out)
         write_json(out / f"{REPORT}.json", report)
         write_text(out / f"{REPORT}.md", report_markdown(report))
+        write_text(out / f"{REPORT}.html", html_report(report, out))
     return report
 
 

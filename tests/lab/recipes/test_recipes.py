@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import textwrap
 from dataclasses import replace
@@ -414,6 +415,9 @@ def test_a_run_resumes_and_reports(short, tmp_path):
     assert f"Questions measured: {report['questions']['measured']} in " in told and report["measured"]
     assert f"'biorag indexes clean --run {tmp_path / 'out'}' removes indexes and models." in told
     assert report["disk"]["out"] > report["disk"]["indexes"] > 1000
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<td>1.000 (" in page and page.count("<svg") == 1
+    assert not re.search(r"(?:src|href)=.https?:", page), "it asks no host for anything"
     assert {path.name for path in (tmp_path / "out" / "plots").iterdir()} == {"plot-1.png", "plot-1.svg"}
     again = done(invoke(*asked))
     assert again["steps"] == report["steps"], "nothing runs twice, the seconds are the first ones"
