@@ -329,7 +329,7 @@ def load_rerankers(
     from biorag.retrieval.rerankers import RerankerParts
 
     loaded = {} if loaded is None else loaded
-    parts = RerankerParts(settings.retrieval.precision, encoder, index, manifest, loaded)
+    parts = RerankerParts(settings.retrieval.precision, encoder, index, manifest, loaded, settings.exports)
     return [stage.kind.load()(stage.name, parts) for stage in settings.retrieval.stages]
 
 

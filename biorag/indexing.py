@@ -232,3 +232,6 @@ def export_models(settings: Settings) -> None:
 
     ensure_exported(lambda: encoder_files(settings, Store(settings).manifest()), "bi-encoder", settings.exports)
     ensure_exported(partial(find_encoder, STARTER), "bi-encoder", settings.exports)
+    for stage in settings.retrieval.stages:
+        if stage.kind.token_model:
+            ensure_exported(partial(find_encoder, stage.name, fetch=False), "colbert", settings.exports)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 from tokenizers import Tokenizer
 
@@ -25,9 +26,9 @@ from biorag.models.labels import read_trust
 from biorag.models.text_encoder import TextEncoder
 from biorag.models.token_projection import unit
 from biorag.models.tokens import read_tokenizer
-from biorag.types import LABELS, Dimension, Encoded, Reader, Reading, Sha256, Trust, Vectors
+from biorag.types import LABELS, Dimension, Encoded, Reader, Reading, Sha256, TokenEncoder, Trust, Vectors
 from biorag.utils.cores import usable_cores
-from biorag.utils.files import sha256_of_json
+from biorag.utils.files import sha256_of, sha256_of_json
 from biorag.utils.parsing import parsed, read_regular
 from biorag.utils.versions import installed_versions
 
@@ -37,6 +38,9 @@ FORMAT = 1  # of a record, and of the graph's inputs and outputs
 RECORD, GRAPH, TOKENIZER = "export.json", "model.onnx", "tokenizer.json"
 RUNTIME = "onnxruntime"
 PRECISIONS = ("auto", "fp32")  # of the precision setting, under which questions are encoded by an export
+SETTINGS = "config_sentence_transformers.json"
+# Of a ColBERT checkpoint: its prompts and lengths. A bi-encoder's query prompt may change, and is read each time.
+COLBERT_SETTINGS = (SETTINGS, "artifact.metadata")
 PACKAGES = ("torch", "transformers", "sentence-transformers", "onnx", "onnxruntime")
 MANY = 200  # passages, from which torch in bfloat16 gains more than it takes to load
 # The outputs of a graph: of each token, and of the text; a reader's are the probabilities of its labels.
@@ -44,8 +48,18 @@ TOKENS, VECTOR = "token_embeddings", "sentence_embedding"
 PACKAGED_READER = Path(__file__).with_name("reader")
 
 TokenCount: TypeAlias = Annotated[int, Field(ge=0, lt=2**31)]  # also a token's id
-Role = Literal["bi-encoder", "reader"]
+Role = Literal["bi-encoder", "colbert", "reader"]
 Side = Literal["left", "right"]
+Matrix: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryExpansion:
+    """ColBERT's query expansion: `token` fills the positions up to `length`, attended to or not."""
+
+    length: TokenCount
+    token: TokenCount
+    attend: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +68,8 @@ class TextFormat:
 
     prompt: str
     max_length: TokenCount | None
+    expansion: QueryExpansion | None = None
+    unscored: tuple[TokenCount, ...] = ()  # tokens whose vectors are left out, by their ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +88,16 @@ class ExportedFiles:
     difference: float  # the largest to torch's vectors, of unit length, or probabilities, over a sample of texts
     graph: Sha256
     tokenizer: Sha256
-    dimension: Dimension  # of the vectors, or the number of a reader's probabilities
+    dimension: Dimension  # of the vectors, or of ColBERT's tokens; or the number of a reader's probabilities
     query: TextFormat
     document: TextFormat
     padding: Padding
     truncation: Side
     pools_prompt: Literal[True] = True  # earlier versions exported models that leave prompts out, too
+
+    def format_of(self, task: Task) -> TextFormat:
+        """Return the tokenization of texts of a task."""
+        return self.query if task == "query" else self.document
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +112,9 @@ class ExportRecord:
 
 def export_folder(exports: Path, model: ModelFiles, role: Role) -> Path:
     """Return the folder of a model's export, named by the hash of everything that determines its vectors."""
-    identity = {"role": role, "weights": model.sha256, "configuration": model.configuration(), "settings": {}}
+    paths = [model.path / name for name in (COLBERT_SETTINGS if role == "colbert" else ())]
+    settings = {path.name: sha256_of(path) for path in paths if path.is_file()}
+    identity = {"role": role, "weights": model.sha256, "configuration": model.configuration(), "settings": settings}
     return exports / sha256_of_json(identity)[:32]
 
 
@@ -165,23 +187,31 @@ class ExportedModel:
 
     def run_batch(self, texts: Sequence[Text], task: Task, prompt: str, with_tokens: bool) -> list[Row]:
         """Return the rows of a few texts, which are padded to the longest."""
-        max_length = self.files.query.max_length if task == "query" else self.files.document.max_length
+        form = self.files.format_of(task)
         prompted = [prompt + text if isinstance(text, str) else text for text in texts]
-        encodings = self._tokenizers[max_length].encode_batch(prompted)
+        encodings = self._tokenizers[form.max_length].encode_batch(prompted)
+        ids = np.array([encoding.ids for encoding in encodings], np.int64)
         mask = np.array([encoding.attention_mask for encoding in encodings], np.int64)
+        types = np.array([encoding.type_ids for encoding in encodings], np.int64)
+        scored = mask > 0
+        if form.expansion:
+            ids, mask, types, scored = expanded(ids, mask, types, form.expansion)
+        scored &= ~np.isin(ids, form.unscored)
         inputs = {
-            "input_ids": np.array([encoding.ids for encoding in encodings], np.int64),
+            "input_ids": ids,
             "attention_mask": mask,
-            "token_type_ids": np.array([encoding.type_ids for encoding in encodings], np.int64),
+            "token_type_ids": types,
             "pooling_mask": mask,  # of graphs that earlier versions exported
         }
         wanted = [name for name in self._outputs if name == VECTOR or with_tokens]
         values = self._session.run(wanted, {name: inputs[name] for name in self._inputs})
         outputs = dict(zip(wanted, values, strict=True))
-        none = np.empty(0, np.float32)
+        empty = np.empty((len(texts), 0), np.float32)
         rows = [
-            Row(vector, outputs[TOKENS][index][mask[index] > 0] if with_tokens else none)
-            for index, vector in enumerate(outputs[VECTOR])
+            Row(vector, tokens[counted] if with_tokens else tokens)
+            for vector, tokens, counted in zip(
+                outputs.get(VECTOR, empty), outputs.get(TOKENS, empty), scored, strict=True
+            )
         ]
         if not all(np.isfinite(row.vector).all() and np.isfinite(row.tokens).all() for row in rows):
             raise MissingError(f"the model gives numbers that are not finite: its weights are damaged, so {FETCH}")
@@ -195,6 +225,22 @@ def _tokenizer(path: Path, files: ExportedFiles, max_length: int | None) -> Toke
     padding = files.padding
     tokenizer.enable_padding(direction=padding.side, pad_id=padding.token, pad_type_id=padding.token_type)
     return tokenizer
+
+
+def expanded(
+    ids: Matrix, mask: Matrix, types: Matrix, expansion: QueryExpansion
+) -> tuple[Matrix, Matrix, Matrix, NDArray[np.bool_]]:
+    """Return ids, mask and types of queries with ColBERT's expansion, and which tokens' vectors count.
+
+    All are (queries, tokens). Padding beyond the expansion's length stays padding.
+    """
+    missing = max(0, expansion.length - ids.shape[1])
+    ids, mask, types = (np.pad(values, ((0, 0), (0, missing))) for values in (ids, mask, types))
+    filled = (mask == 0) & (np.arange(ids.shape[1]) < expansion.length)
+    scored = (mask == 1) | filled
+    if expansion.attend:
+        mask = np.where(filled, 1, mask)
+    return np.where(filled, expansion.token, ids), mask, types, scored
 
 
 class ExportedEncoder(TextEncoder):
@@ -229,10 +275,31 @@ class ExportedEncoder(TextEncoder):
 
 
 def query_prompt(model: ModelFiles) -> str:
-    """Return the query prompt of a bi-encoder's folder, which may change: it is read each time."""
-    prompts = model.settings("config_sentence_transformers.json").get("prompts")
+    """Return the query prompt of a bi-encoder's folder."""
+    prompts = model.settings(SETTINGS).get("prompts")
     prompt = prompts.get("query") if isinstance(prompts, dict) else None
     return prompt if isinstance(prompt, str) else ""
+
+
+class ExportedColBERT:
+    """The token vectors of an exported ColBERT checkpoint; see `ExportedEncoder`."""
+
+    def __init__(self, model: ExportedModel, load_torch: Callable[[], TokenEncoder]) -> None:
+        self._model = model
+        self._torch = cache(load_torch)
+        self._candidates = 0
+
+    def query_tokens(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return the token vectors of queries, with those of their expansion."""
+        return self._tokens(texts, "query")
+
+    def snippet_tokens(self, texts: Sequence[str]) -> list[Vectors]:
+        """Return the token vectors of passages, without those that the checkpoint masks."""
+        self._candidates += len(texts)
+        return self._torch().snippet_tokens(texts) if self._candidates > MANY else self._tokens(texts, "document")
+
+    def _tokens(self, texts: Sequence[str], task: Task) -> list[Vectors]:
+        return [row.tokens for row in self._model.run(texts, task, self._model.files.format_of(task).prompt, True)]
 
 
 DEFAULT = Trust()
@@ -265,6 +332,18 @@ def load_bi_encoder(files: ModelFiles, similarity: str, precision: str, exports:
 
     model = open_export(files, "bi-encoder", precision, exports)
     return ExportedEncoder(files, model, similarity, load_torch) if model else load_torch()
+
+
+def load_colbert(files: ModelFiles, precision: str, exports: Path | None) -> TokenEncoder:
+    """Return the token vectors of a ColBERT checkpoint; see `load_bi_encoder`."""
+
+    def load_torch() -> TokenEncoder:
+        from biorag.models.colbert import ColBERT
+
+        return ColBERT(files, precision)
+
+    model = open_export(files, "colbert", precision, exports)
+    return ExportedColBERT(model, load_torch) if model else load_torch()
 
 
 def load_reader(files: ModelFiles, precision: str, exports: Path | None) -> Reader:

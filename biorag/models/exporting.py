@@ -6,16 +6,18 @@ import logging
 import math
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import MultiVectorEncoder, SentenceTransformer
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
 from biorag.models.batches import Task, Text
+from biorag.models.colbert import read_long_queries
 from biorag.models.cross_encoder import load_reader_model, probabilities
 from biorag.models.exported import (
     GRAPH,
@@ -28,6 +30,7 @@ from biorag.models.exported import (
     ExportedModel,
     ExportRecord,
     Padding,
+    QueryExpansion,
     Role,
     Row,
     TextFormat,
@@ -102,7 +105,7 @@ def write_export(files: ModelFiles, role: Role, folder: Path, int8: bool = False
 
 
 class _Pipeline(torch.nn.Module):
-    """A model's modules in a row, from the tensors of `INPUTS` to token vectors and vectors, or to probabilities.
+    """A model's modules, but for ColBERT's mask, from the tensors of `INPUTS` to vectors or to probabilities.
 
     `columns` of a reader's outputs are its labels', see `label_columns`; None of an encoder.
     """
@@ -112,7 +115,11 @@ class _Pipeline(torch.nn.Module):
         self.model, self.columns = model, columns
         names = self.features(["fever"], None if self.reads_pairs else "document")
         self.inputs = [name for name in INPUTS if name in names]
-        self.outputs = [VECTOR] if self.reads_pairs else [TOKENS, VECTOR]
+        self.outputs = [TOKENS, VECTOR]
+        if self.reads_pairs:
+            self.outputs = [VECTOR]
+        elif isinstance(model, MultiVectorEncoder):
+            self.outputs = [TOKENS]
 
     @property
     def reads_pairs(self) -> bool:
@@ -128,28 +135,35 @@ class _Pipeline(torch.nn.Module):
         return list(zip(texts, (*texts[1:], texts[0]), strict=True)) if self.reads_pairs else list(texts)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return token vectors (texts, tokens, dim) and vectors (texts, dim), or probabilities (pairs, 3 or 4)."""
+        """Return token vectors (texts, tokens, dim), vectors (texts, dim), or both; of a reader its probabilities."""
         features = dict(zip(self.inputs, tensors, strict=True))
         for module in self.model:
-            features = module(features)
+            if not isinstance(module, MultiVectorMask):
+                features = module(features)
         if self.columns is not None:
             return (probabilities(features["scores"], self.columns),)
         return tuple(features[name] for name in self.outputs)
 
     def rows(self, texts: Sequence[str], task: Task) -> list[Row]:
         """Return what torch makes of texts."""
-        features = self.features(texts, None if self.reads_pairs else task)
-        *tokens, vectors = self(*(features[name] for name in self.inputs))
-        empty = [np.empty(0, np.float32)] * len(texts)
-        by_text = token_vectors({**features, TOKENS: tokens[0]}) if tokens else empty
-        return [Row(*row) for row in zip(vectors.numpy(), by_text, strict=True)]
+        named = None if self.reads_pairs else task
+        features = self.model(self.features(texts, named), task=named)
+        if self.columns is not None:
+            features[VECTOR] = probabilities(features["scores"], self.columns)
+        empty = np.empty((len(texts), 0), np.float32)
+        vectors = features[VECTOR].numpy() if VECTOR in self.outputs else empty
+        tokens = token_vectors(features) if TOKENS in self.outputs else empty
+        return [Row(*row) for row in zip(vectors, tokens, strict=True)]
 
 
 def _load(files: ModelFiles, role: Role) -> _Pipeline:
     if role == "reader":
         model, columns = load_reader_model(files, "fp32", load_model)
         return _Pipeline(model.to("cpu"), columns).eval()
-    return _Pipeline(load_model(SentenceTransformer, files, "fp32").to("cpu"), None).eval()
+    model = load_model(MultiVectorEncoder if role == "colbert" else SentenceTransformer, files, "fp32")
+    if role == "colbert":
+        read_long_queries(model)
+    return _Pipeline(model.to("cpu"), None).eval()
 
 
 @torch.inference_mode()
@@ -186,6 +200,8 @@ def _check_exportable(pipeline: _Pipeline, files: ModelFiles) -> None:
     model = pipeline.model
     if not all(isinstance(module, MODULES) for module in model):
         raise NotExportableError("it is more than a transformer with pooling, dense layers and normalisation")
+    if any(getattr(module, "keep_only_token_ids", None) for module in model):
+        raise NotExportableError("it scores some tokens alone")
     if sum(weights.numel() for weights in model.parameters()) * 4 > LARGEST_GRAPH:
         raise NotExportableError("its weights are more than a graph holds, 2 GiB in float32")
     if not pools_prompt(model):
@@ -195,7 +211,7 @@ def _check_exportable(pipeline: _Pipeline, files: ModelFiles) -> None:
         raise NotExportableError("its positions depend on a text's length")
     if pipeline.reads_pairs and prompt_of(model, None):
         raise NotExportableError("it reads pairs after a prompt")
-    if not pipeline.reads_pairs and query_prompt(files) != (prompt_of(model, "query") or ""):
+    if isinstance(model, SentenceTransformer) and query_prompt(files) != (prompt_of(model, "query") or ""):
         raise NotExportableError("its prompt for questions is not the one of its configuration")
 
 
@@ -222,8 +238,26 @@ def _compared(pipeline: _Pipeline, folder: Path, most: float) -> ExportedFiles:
 def _text_format(model: Any, task: Task) -> TextFormat:
     """Return how the model's own `preprocess` tokenizes texts."""
     own = model[0].query_length if task == "query" else model[0].document_length
+    settings = model[0].query_expansion if task == "query" else None
+    expansion = None
+    if settings:
+        own = max(own, settings["length"]) if own is not None else None
+        expansion = QueryExpansion(settings["length"], _expansion_token(model.tokenizer, settings), settings["attend"])
     longest = model.tokenizer.model_max_length if own is None else own
-    return TextFormat(prompt_of(model, task) or "", longest if longest < 2**31 else None)
+    unscored = {
+        int(token)
+        for module in model
+        if isinstance(module, MultiVectorMask) and task in module.skiplist_tasks and module._skiplist_ids is not None
+        for token in module._skiplist_ids
+    }
+    longest = longest if longest < 2**31 else None
+    return TextFormat(prompt_of(model, task) or "", longest, expansion, tuple(sorted(unscored)))
+
+
+def _expansion_token(tokenizer: Any, settings: Mapping[str, Any]) -> int:
+    if settings["token"] is not None:
+        return int(tokenizer.convert_tokens_to_ids(settings["token"]))
+    return int(tokenizer.mask_token_id if tokenizer.mask_token_id is not None else tokenizer.eos_token_id)
 
 
 def largest_difference(pipeline: _Pipeline, exported: ExportedModel) -> float:
@@ -235,7 +269,7 @@ def largest_difference(pipeline: _Pipeline, exported: ExportedModel) -> float:
     """
     differences = [0.0]
     for task in get_args(Task):
-        form = exported.files.query if task == "query" else exported.files.document
+        form = exported.files.format_of(task)
         words = min(form.max_length or LONGEST_CHECKED, LONGEST_CHECKED)
         for texts in (*SAMPLE, (SENTENCE * (words // 16 + 2), "fever")):
             rows = exported.run_batch(pipeline.texts(texts), task, form.prompt, with_tokens=not pipeline.reads_pairs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from biorag.indexes.manifest import Manifest
@@ -28,6 +29,7 @@ class RerankerParts:
     manifest: Manifest
     # models at hand, by the SHA-256 of their weights
     loaded: MutableMapping[str, Any] = field(default_factory=dict)
+    exports: Path | None = None  # the folder of exported models; None where torch is to be used
 
     def model(self, sha256: str, load: Callable[[], Any]) -> Any:
         """Return a model at hand, or load it and keep it so."""
@@ -44,10 +46,10 @@ def encoder_tokens(name: str, parts: RerankerParts) -> Reranker:
 
 def colbert(name: str, parts: RerankerParts) -> Reranker:
     """Return late interaction over the token vectors of a ColBERT checkpoint."""
-    files = find_encoder(name)
-    from biorag.models.colbert import ColBERT
+    from biorag.models.exported import load_colbert
 
-    tokens = parts.model(files.sha256, lambda: ColBERT(files, parts.precision))
+    files = find_encoder(name)
+    tokens = parts.model(files.sha256, lambda: load_colbert(files, parts.precision, parts.exports))
     return _late_interaction(name, tokens, files.sha256, parts)
 
 

@@ -9,9 +9,21 @@ import pytest
 
 from biorag.models import exported, exporting
 from biorag.models.bi_encoder import BiEncoder
-from biorag.models.exported import GRAPH, MANY, RECORD, ExportedEncoder, export_folder, is_settled, load_bi_encoder
+from biorag.models.colbert import ColBERT
+from biorag.models.exported import (
+    GRAPH,
+    MANY,
+    RECORD,
+    ExportedColBERT,
+    ExportedEncoder,
+    export_folder,
+    is_settled,
+    load_bi_encoder,
+    load_colbert,
+)
 from biorag.models.exporting import LARGEST_DIFFERENCE, export_model
 from biorag.models.finding import find_encoder
+from tests.models.test_late_interaction import stanford  # noqa: F401  a fixture
 
 pytestmark = pytest.mark.models
 
@@ -126,6 +138,27 @@ def test_vectors_and_tokens_are_those_of_torch(kind, request, tmp_path):
     ours.query_prompt = theirs.query_prompt = "which gene, "
     near(ours.encode_queries(TEXTS[:3]), theirs.encode_queries(TEXTS[:3]))
     assert ours.encode_snippets([]).shape == (0, ours.identity.dimension)
+
+
+@pytest.mark.parametrize("layout", ["stanford", "pylate"])
+def test_a_colberts_tokens_are_those_of_torch(stanford, layout, tmp_path):  # noqa: F811
+    from sentence_transformers import MultiVectorEncoder
+
+    folder = stanford[0]
+    if layout == "pylate":
+        folder = tmp_path / "saved"
+        MultiVectorEncoder(str(stanford[0]), device="cpu").save(str(folder))
+        modules = json.loads((folder / "modules.json").read_text())
+        (folder / "modules.json").write_text(json.dumps(modules[:2]))
+        prefixes = {"query_prefix": "[unused0] ", "document_prefix": "[unused1] ", "query_length": 10}
+        change(folder / "config_sentence_transformers.json", model_type="ColBERT", prompts={}, **prefixes)
+    files = find_encoder(str(folder))
+    record = export_model(files, "colbert", tmp_path / "exports")
+    assert record.files is not None, record.reason
+    ours, theirs = load_colbert(files, "auto", tmp_path / "exports"), ColBERT(files, "fp32")
+    assert isinstance(ours, ExportedColBERT)
+    near(ours.query_tokens(TEXTS), theirs.query_tokens(TEXTS))
+    near(ours.snippet_tokens(TEXTS), theirs.snippet_tokens(TEXTS))
 
 
 @pytest.mark.parametrize(

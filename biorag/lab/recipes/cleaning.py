@@ -13,7 +13,7 @@ from biorag.indexes.catalogue import remove_index
 from biorag.indexes.manifest import MANIFEST, read_manifest
 from biorag.indexes.store import index_names
 from biorag.lab.recipes.steps import HOME, WORK, StepsRun
-from biorag.models.exported import export_folder
+from biorag.models.exported import Role, export_folder
 from biorag.models.finding import ModelFiles, find_encoder
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
@@ -79,16 +79,18 @@ def _made(run: Path) -> Iterator[tuple[str, Path]]:
 def _unused(settings: Settings) -> Iterator[tuple[str, Path]]:
     """Yield the exports under the home that no index uses, and no process is writing."""
     if folders := sorted(settings.exports.glob("*/")):
-        used = {export_folder(settings.exports, files, "bi-encoder") for files in _encoders(settings)}
+        used = {export_folder(settings.exports, files, role) for files, role in _models(settings)}
         yield from ((EXPORT, path) for path in folders if path not in used and not is_written(path))
 
 
-def _encoders(settings: Settings) -> Iterator[ModelFiles]:
+def _models(settings: Settings) -> Iterator[tuple[ModelFiles, Role]]:
     """Yield the models that questions to the indexes are encoded with: the packaged one, and each index's own."""
-    yield find_encoder(STARTER)
+    yield find_encoder(STARTER), "bi-encoder"
     for name in index_names(settings):
         manifest = read_manifest(settings.indexes / name / MANIFEST)
-        yield _model(name, manifest.encoder.id, manifest.encoder.revision)
+        yield _model(name, manifest.encoder.id, manifest.encoder.revision), "bi-encoder"
+        if manifest.tokens and manifest.tokens.reranker != "encoder":
+            yield _model(name, manifest.tokens.reranker, manifest.tokens.revision), "colbert"
 
 
 def _model(index: str, id: str, revision: str) -> ModelFiles:
