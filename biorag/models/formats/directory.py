@@ -38,6 +38,9 @@ SIDES = (
     *("hidden_dim", "ffn_dim", "d_ff", "d_kv", "head_dim", "embed_dim", "n_embd", "n_inner", "n_head"),
     *("encoder_ffn_dim", "decoder_ffn_dim", "projection_dim", "word_embedding_dimension", "in_features"),
     *("out_features", "num_attention_heads", "num_key_value_heads", "num_heads", "n_heads"),
+)
+# Sizes that may be 0.
+COUNTS = (
     *("type_vocab_size", "num_labels", "num_experts", "num_local_experts", "n_routed_experts"),
     *("chunk_size_feed_forward", "relative_attention_num_buckets", "moe_intermediate_size"),
 )
@@ -185,14 +188,17 @@ def _check_sizes(path: Path, settings: Mapping[str, Any], tensors: list[Tensor])
         return
     largest = 2 * max((side for tensor in tensors for side in tensor.shape), default=0)
     bounds = {
-        **dict.fromkeys((*SIDES, *(name for name in settings if name.endswith("token_id"))), largest),
-        **dict.fromkeys(LAYERS, len(tensors)),
-        **dict.fromkeys(LENGTHS, LONGEST_TEXT),
+        **dict.fromkeys(SIDES, (1, largest)),
+        **dict.fromkeys(COUNTS, (0, largest)),
+        **dict.fromkeys(LAYERS, (0, len(tensors))),
+        **dict.fromkeys(LENGTHS, (0, LONGEST_TEXT)),
+        **dict.fromkeys((name for name in settings if name.endswith("token_id")), (-1, largest)),
     }
     for name in bounds.keys() & settings.keys():
+        least, most = bounds[name]
         sizes = settings[name] if isinstance(settings[name], list) else [settings[name]]
         for size in sizes:
-            if size is not None and (not isinstance(size, int) or not -1 <= size <= bounds[name]):
+            if size is not None and (not isinstance(size, int) or not least <= size <= most):
                 shown = f"{size:,}" if isinstance(size, int | float) else f"{size!r:.80}"
                 raise _refused(path, f"sets {name} to {shown}, which its weights do not support")
     labels = settings.get("id2label")
