@@ -2,8 +2,7 @@
 
     python -m scripts.plans
 
-It takes what `biorag reproduce PAPER --scale full --dry-run` says of one H200, of eight with `--jobs 8`, and of this
-machine.
+It takes what `biorag reproduce PAPER --scale full --dry-run` says of one H200, and of eight with `--jobs 8`.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from biorag.models.resources import duration, gib
 
 ROOT = Path(__file__).resolve().parents[1]
 SCALE = "full"
-MACHINES = (("h200", 1), ("eight-h200", 8), (None, 1))  # files of docs/machines with the steps at a time; this machine
+MACHINES = (("h200", 1), ("eight-h200", 8))  # files of docs/machines with the steps at a time
 HEAD = (
-    "| recipe, model | steps | disk | calls | rows | H200: memory | time | eight: time | here: memory | time |",
-    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    "| recipe, model | steps | disk | calls | rows | H200: memory | time | eight: time |",
+    "|---|--:|--:|--:|--:|--:|--:|--:|",
 )
 
 
-def planned(paper: str, backbone: str, name: str | None, jobs: int) -> dict[str, Any]:
+def planned(paper: str, backbone: str, name: str, jobs: int) -> dict[str, Any]:
     """Return what a dry run says of a recipe on a machine, with the profile that it would take."""
     recipe = load_recipe(recipe_of(paper))
-    machine = load_machine(ROOT / "docs" / "machines" / f"{name}.toml") if name else None
+    machine = load_machine(ROOT / "docs" / "machines" / f"{name}.toml")
     read = partial(read_line, get_command(app).make_context("biorag", ["version"]))
     profile = recipe.profile_for(SCALE, device_bytes(machine))
     plan = RecipePlan(recipe, SCALE, Choices(backbone=backbone, hardware=profile, read=read))
@@ -46,7 +45,7 @@ def planned(paper: str, backbone: str, name: str | None, jobs: int) -> dict[str,
 
 def row(paper: str, backbone: str) -> str:
     """Return the row of a recipe with a backbone."""
-    one, eight, here = (planned(paper, backbone, *machine) for machine in MACHINES)
+    one, eight = (planned(paper, backbone, *machine) for machine in MACHINES)
     calls = sum(server["calls"] or 0 for server in one["servers"])
     cost = f" (${one['cost']:,.0f})" if one["cost"] else ""
     cells = [
@@ -57,7 +56,7 @@ def row(paper: str, backbone: str) -> str:
         gib(one["host"]),
         _memory(one),
     ]
-    cells += [duration(one["seconds"]), duration(eight["seconds"]), _memory(here), duration(here["seconds"])]
+    cells += [duration(one["seconds"]), duration(eight["seconds"])]
     return f"| {' | '.join(cells)} |"
 
 
