@@ -251,6 +251,13 @@ def test_a_reader_that_is_not_trusted_only_leans():
     assert Checker(reader).check_claim(CLAIM, snippets).verdict is Verdict.UNSUPPORTED
 
 
+@pytest.mark.parametrize(("contradicts", "verdict"), [(0.8, "supported"), (0.84, "supported"), (0.86, "contradicted")])
+def test_a_contradiction_outweighs_a_support_only_if_it_is_surer_by_a_margin(contradicts, verdict):
+    said = {"Sugar fell.": (0.75, 0.0), "Sugar rose.": (0.0, contradicts)}
+    checker = Checker(ScriptedReader(lambda query, window: said[window]))
+    assert checker.check_claim(CLAIM, [Snippet(text, "", text) for text in said]).verdict == verdict
+
+
 def test_the_surest_snippet_decides_and_probabilities_are_its():
     texts = ["Sugar fell.", "Sugar fell in adults.", "Sugar was unchanged."]
     snippets = [Snippet(f"s{n}", "", text) for n, text in enumerate(texts)]

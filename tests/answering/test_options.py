@@ -88,3 +88,7 @@ def test_without_a_hit_no_option_is_chosen():
     answer = choose("Does aspirin lower fever?", YES_NO)
     assert (answer.choice, answer.citations) == (None, ())
     assert "no evidence" in answer.notes[0]
+
+
+def test_of_options_that_score_alike_the_first_letter_is_chosen():
+    assert choose("Which vitamin prevents scurvy?", {"A": "Zinc", "B": "Zinc"}, "Lemons prevent scurvy.").choice == "A"

@@ -313,8 +313,10 @@ def test_tables_are_read_back(snippet):
         assert tuple(header) == COLUMNS
         assert len(row) == len(COLUMNS)
         assert not any(cell.startswith(("=", "+", "-", "@")) for cell in row)
-        title = reference_of(snippet).title
-        assert row[header.index("title")] in (title, f"'{title}")
+        reference = reference_of(snippet)
+        for column in ("title", "year", "journal", "doi", "pmcid"):
+            told = " ".join(getattr(reference, column).split())
+            assert " ".join(row[header.index(column)].split()) in (told, f"'{told}"), column
     assert len(markdown(hits).splitlines()) == 3
     assert len(re.findall(r"(?<!\\)\|", markdown(hits).splitlines()[2])) == 8
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from biorag.errors import UsageError
 from biorag.indexes.fields import comparisons
-from biorag.retrieval.filters import parse_filter
-from biorag.types import AnyOf, FieldFilter
+from biorag.retrieval.filters import exclude_documents, parse_filter
+from biorag.types import AnyOf, FieldFilter, Snippet
 
 CASES = {
     "year>=2015": [FieldFilter("year", ">=", 2015)],
@@ -186,3 +186,11 @@ def test_written_alternatives_come_back(terms):
     found = parse_filter(" and ".join(text for _, text in terms))
     assert found == tuple(condition for condition, _ in terms)
     assert types_of(found) == types_of(condition for condition, _ in terms)
+
+
+def test_documents_are_left_out_by_pmid_and_those_without_one_by_id():
+    documents = [Snippet("b", "", "", 9), Snippet("a", "", "", 9), Snippet("c", "", ""), Snippet("d", "", "", 7)]
+    assert exclude_documents(documents) == (
+        FieldFilter("pmid", "in", (7, 9), negated=True),
+        FieldFilter("id", "=", "c", negated=True),
+    )
