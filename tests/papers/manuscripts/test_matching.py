@@ -114,6 +114,15 @@ def test_which_record_is_a_references_own(text, pmid, foreign):
     assert [one.field for one in match.foreign] == foreign
 
 
+@pytest.mark.parametrize("year", [2015, 2019])
+def test_of_two_records_of_one_title_the_one_that_agrees_otherwise_is_it(year):
+    earlier = Snippet("pubmed_3", RECORD.title, "An abstract.", 3, {**FACTS, "year": 2015})
+    text = f"Smith J, Doe AB. {TITLE}. N Engl J Med. {year}."
+    for records in ((RECORD, earlier), (earlier, RECORD)):
+        (match,) = matched([listed(text)], Stored(*records), 4)
+        assert match.record.date[0] == year
+
+
 def test_a_list_without_heading_is_what_is_numbered_at_the_end():
     paragraphs = [
         Paragraph(text, n, "") for n, text in enumerate(["Text [1].", "1. A B. One. 2001.", "2. C D. Two. 2002."])
