@@ -265,7 +265,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminated)
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that this one starts import nothing from the current folder
     for stream in filter(None, (sys.stdout, sys.stderr)):
-        cast(TextIOWrapper, stream).reconfigure(encoding="utf-8")  # as JSON is, whatever the locale
+        cast(TextIOWrapper, stream).reconfigure(
+            encoding="utf-8", errors="backslashreplace"
+        )  # as JSON is, whatever the locale
     try:
         _run()
     except KeyboardInterrupt as stop:  # before a command began

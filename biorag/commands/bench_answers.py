@@ -85,7 +85,7 @@ def verification(
         Argument(help="JSONL files, gzipped or not, of claims that people labelled."),
     ],
     out: Annotated[Path, Option(help="Folder for claims.jsonl and report.json; an interrupted run resumes.")],
-    settings: Annotated[Settings, Flags("name", "qdrant", "seed", "reader", finds_index=True)],
+    settings: Annotated[Settings, Flags("name", "qdrant", "seed", "reader", "reader_model", finds_index=True)],
     limit: Annotated[int | None, Option(min=1, help="Maximum number of claims per file.")] = None,
     weighed: Annotated[bool, Option("--weigh", help="Find the evidence in the index, as 'biorag weigh' does.")] = False,
     as_json: options.Json = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ class ShowingConsole(Console):
         return super().render_str(showable(text), **{**options, "markup": False, "emoji": False})
 
 
+if os.environ.get("NO_COLOR"):
+    os.environ.pop("FORCE_COLOR", None)  # with both, which rich takes for a terminal, nothing is coloured
 out = ShowingConsole(highlight=False)
 err = ShowingConsole(stderr=True, highlight=False)
 

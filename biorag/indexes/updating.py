@@ -192,8 +192,8 @@ class Updater:
         self.fields = kinds_of(chain.from_iterable(blocks.values()), self.fields)
         ids = {id for name, wanted in blocks.items() for id in (*self._first_ids(name), *(one.id for one in wanted))}
         stored = self._index.digests(sorted(ids))
-        differing = [id for id, wanted in blocks.items() if self._differs(id, wanted, stored)]
-        held = self._firsts(differing, stored)
+        differing = {id: None for id, wanted in blocks.items() if self._differs(id, wanted, stored)}
+        held = self._firsts(list(differing), stored)
         documents = [
             _Document(pending, blocks[id], held.get(id, ()), id in differing)
             for pending, id in ((pending, pending.change.id) for pending in batch)

@@ -23,6 +23,13 @@ def home(demo_home):
     return {"home": demo_home}
 
 
+def test_a_file_for_a_folder_is_refused_before_anything_is_measured(home, tmp_path):
+    (tmp_path / "out").write_text("notes")
+    result = bench(*QUICK, "--out", tmp_path / "out", **home)
+    assert result.exit_code == 2 and "name a folder with --out" in " ".join(result.stderr.split())
+    assert (tmp_path / "out").read_text() == "notes"
+
+
 @pytest.mark.slow
 def test_everything_is_measured_and_written(home, tmp_path):
     out = tmp_path / "out"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from biorag.api.results import AnswerResult, SnippetResult, written
 from biorag.api.session import Session, check_text
 from biorag.errors import MissingError, UsageError, unknown_name, without_commands
-from biorag.faces.chat.followups import ask_following, standalone
+from biorag.faces.chat.followups import Rewritten, following, standalone
 from biorag.references.formats import citation, plain
 from biorag.references.reference import reference_of
 from biorag.types import Hit
@@ -64,34 +63,43 @@ class Conversation:
         self.filter = ""
         self.turns: list[Turn] = []
 
-    def standalone(self, question: str) -> str:
+    def standalone(self, question: str) -> Rewritten:
         """Return a question as it will be searched: a follow-up made to stand alone.
 
         Raises `ServiceError` if the generator fails.
         """
         check_text(question)
-        return standalone(self._session, question, *self._last) if self.turns else question
+        if not self.turns:
+            return Rewritten(question)
+        last = self.turns[-1]
+        return standalone(
+            self._session,
+            question,
+            last.searched,
+            last.answer.text,
+            filter=self._conditions,
+            exclude_pmid=self._exclude_pmid,
+        )
 
-    def ask(self, question: str, searched: str, on_text: Callable[[str], None] | None = None) -> Turn:
-        """Answer a question as it is searched; an interrupted turn is not kept.
+    def ask(self, question: str, rewritten: Rewritten, on_text: Callable[[str], None] | None = None) -> Turn:
+        """Answer a question as it was rewritten; an interrupted turn is not kept.
 
         Raises `UsageError` if the question is blank; `ServiceError` if the generator fails.
         """
-        asked: dict[str, Any] = {
-            "filter": self._conditions,
-            "exclude_pmid": self._exclude_pmid,
-            "on_text": on_text,
-        }
-        answer = ask_following(self._session, question, searched, *self._last, **asked)
+        searched, holds = rewritten
+        answer = self._session.ask(
+            searched,
+            filter=self._conditions,
+            exclude_pmid=self._exclude_pmid,
+            answer_anyway=holds or None,
+            on_text=on_text,
+        )
+        if self.turns and searched != question:
+            answer = following(question, self.turns[-1].searched, self.turns[-1].answer.text, answer)
         answer = replace(answer, notes=tuple(map(without_commands, answer.notes)))
         turn = Turn(question, searched, self.filter, answer)
         self.turns.append(turn)
         return turn
-
-    @property
-    def _last(self) -> tuple[str, str]:
-        """The last question as it was searched, and the answer to it; empty before the first."""
-        return (self.turns[-1].searched, self.turns[-1].answer.text) if self.turns else ("", "")
 
     @property
     def _conditions(self) -> tuple[str, ...]:

@@ -6,16 +6,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from biorag.answering.guards.words import is_common, rarity, stems, units
-from biorag.api.results import AnswerResult
-from biorag.api.session import Session
+from biorag.api.results import AnswerResult, SearchResult
+from biorag.api.session import Filter, Session
 from biorag.corpus.sentences import terms
 from biorag.prompts.fence import defused
 from biorag.prompts.parse import parse_reply
 from biorag.prompts.template import load_template
-from biorag.types import GenerationRequest, Hit
+from biorag.types import GenerationRequest
 from biorag.utils.text import comparable
 
 FIELDS = ("question", "previous", "answer")
@@ -72,14 +72,33 @@ def _attributes() -> frozenset[str]:
     return frozenset(stems(_ATTRIBUTES))
 
 
-def standalone(session: Session, question: str, previous: str, answer: str) -> str:
+class Rewritten(NamedTuple):
+    """What is searched for a question; whether a snippet `holds` both its topic and all that it asks of it."""
+
+    text: str
+    holds: bool = False
+
+
+def standalone(
+    session: Session,
+    question: str,
+    previous: str,
+    answer: str,
+    *,
+    filter: Filter = (),
+    exclude_pmid: Sequence[int] = (),
+) -> Rewritten:
     """Return a follow-up made to stand alone; another question stays as it is.
 
-    `previous` is the last question as it was searched, `answer` the answer to it. Raises `ServiceError` if the
-    generator fails.
+    `previous` is the last question as it was searched, `answer` the answer to it; `filter` and `exclude_pmid` are those
+    of the question. Raises `ServiceError` if the generator fails.
     """
-    if not is_follow_up(question):
-        return question
+    combined = with_topic_of(previous, question)
+    holds = combined != question and _held_together(
+        question, combined, session.search(combined, filter=filter, exclude_pmid=exclude_pmid)
+    )
+    if not holds and not is_follow_up(question):
+        return Rewritten(question)
     # The answer quotes documents, so the chat's own marks in it are defused.
     quoted = (defused(" ".join(text[:MOST_QUOTED].split()), tuple(session.controls)) for text in (previous, answer))
     earlier_question, earlier_answer = quoted
@@ -87,30 +106,14 @@ def standalone(session: Session, question: str, previous: str, answer: str) -> s
     prompt = template.fill(question=question, previous=earlier_question, answer=earlier_answer or "(none)")
     generation = session.generate(GenerationRequest(prompt, SCHEMA, MOST_TOKENS))
     rewrite = usable(generation.text, previous) if generation and not generation.capped else ""
-    return rewrite or with_topic_of(previous, question)
+    return Rewritten(rewrite or combined, holds)
 
 
-def ask_following(
-    session: Session, question: str, searched: str, previous: str, said: str, **asked: Any
-) -> AnswerResult:
-    """Ask a question as it was made to stand alone; `asked` are further arguments of `Session.ask`.
-
-    A follow-up is answered however unlikely it seems where a hit holds all that it adds beside the topic, since the
-    estimate is fitted on whole questions; see `following` for what is withheld.
-    """
-    answer = session.ask(searched, **asked)
-    if searched == question:
-        return answer
-    if answer.abstained and _held_together(question, searched, answer.hits):
-        answer = session.ask(searched, **{**asked, "answer_anyway": True})
-    return following(question, previous, said, answer)
-
-
-def _held_together(question: str, searched: str, hits: Sequence[Hit]) -> bool:
+def _held_together(question: str, combined: str, found: SearchResult) -> bool:
     """Return whether a hit holds a word of the topic and all that the question adds to it."""
     added = set(stems(question))
-    telling, topic = {stem for stem in added if not is_common(stem)}, set(stems(searched)) - added
-    hit_stems = [set(stems(hit.snippet.contents)) for hit in hits]
+    telling, topic = {stem for stem in added if not is_common(stem)}, set(stems(combined)) - added
+    hit_stems = [set(stems(hit.snippet.contents)) for hit in found.hits]
     return bool(telling) and any(telling <= words and not topic.isdisjoint(words) for words in hit_stems)
 
 

@@ -120,11 +120,11 @@ class _Talk:
 
         with show_answer.waiting() as stage:
             stage("Reading the question")
-            searched = self._conversation.standalone(question)
-            if searched != question:
-                show.err.print(Text(showable(f"searched: {searched}"), style="dim"), soft_wrap=True)
+            rewritten = self._conversation.standalone(question)
+            if rewritten.text != question:
+                show.err.print(Text(showable(f"searched: {rewritten.text}"), style="dim"), soft_wrap=True)
             stage("Writing, not checked yet" if self._session.settings.generation.llm else "Answering")
-            turn = self._conversation.ask(question, searched, on_text=stage.provisional)
+            turn = self._conversation.ask(question, rewritten, on_text=stage.provisional)
         keep_last_hits(self._session.settings, turn.answer.hits)
         show_answer.answer(turn.answer)
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
-from biorag.faces.chat.followups import ask_following, standalone
+from biorag.faces.chat.followups import following, standalone
 from biorag.faces.server.bodies import AskBody
 from biorag.faces.server.faults import RefusedError
 from biorag.utils.http import GivenUpError, given_up
@@ -105,9 +105,15 @@ def question(lend: Lend, body: AskBody) -> Callable[[Grow], AnswerResult]:
 
 def _answered(session: Session, body: AskBody, grow: Grow) -> AnswerResult:
     asked = dict(body)
-    text, last, said = (asked.pop(name) for name in ("question", "after", "said"))
-    searched = standalone(session, text, last, said) if last else text
-    return ask_following(session, text, searched, last, said, on_text=grow, **asked)
+    after, said = asked.pop("after"), asked.pop("said")
+    if not after:
+        return session.ask(**asked, on_text=grow)
+    text = asked.pop("question")
+    conditions = {name: asked[name] for name in ("filter", "exclude_pmid")}
+    searched, holds = standalone(session, text, after, said, **conditions)
+    asked["answer_anyway"] = asked["answer_anyway"] or holds or None
+    answer = session.ask(searched, **asked, on_text=grow)
+    return answer if searched == text else following(text, after, said, answer)
 
 
 async def answered(request: Request, queue: WorkQueue, call: Callable[[Grow], T]) -> T:

@@ -11,7 +11,16 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from biorag.benchmarks.per_question import PER_QUESTION
 from biorag.corpus.sources import DEMO
@@ -101,6 +110,13 @@ class Sweep(BaseModel):
     k: Depths = (5,)
     generator: Names = (EVIDENCE,)
     settings: SharedSettings = {}
+
+    @field_validator(
+        "evaluate", "base", "pretraining", "negatives", "similarity", "reranker", "k_init", "k", "generator"
+    )
+    @classmethod
+    def _distinct(cls, values: tuple[Path | str | int, ...]) -> tuple[Path | str | int, ...]:
+        return tuple(dict.fromkeys(values))
 
     @model_validator(mode="after")
     def _mines_enough(self) -> Sweep:

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biorag.api.results import AnswerResult
+from biorag.api.results import AnswerResult, SearchResult
 from biorag.corpus.sentences import terms
+from biorag.errors import UsageError
+from biorag.faces.chat.conversation import parse_line
 from biorag.faces.chat.followups import (
     LONGEST,
     LONGEST_REWRITE,
+    MOST_CARRIED,
     MOST_QUOTED,
-    ask_following,
     following,
     is_follow_up,
     standalone,
@@ -90,6 +92,13 @@ def test_a_follow_up_takes_over_the_words_that_it_lacks(last, question, expected
     assert with_topic_of(last, question) == expected
 
 
+def test_a_long_conversation_does_not_grow_without_end():
+    searched = LAST
+    for place in range(50):
+        searched = with_topic_of(searched, f"and with drug{place} or herb{place}?")
+        assert len(terms(searched)) <= MOST_CARRIED + 2
+
+
 @given(st.text(), st.text())
 def test_any_text_is_searched_with_its_own_words_first(last, question):
     is_follow_up(question)
@@ -106,6 +115,13 @@ class Asked:
     capped: bool = False
     controls: tuple[str, ...] = ()
     requests: list[GenerationRequest] = field(default_factory=list)
+    found: tuple[str, ...] = ()  # the texts of all hits
+    searches: list[tuple[str, dict]] = field(default_factory=list)
+
+    def search(self, query: str, **among) -> SearchResult:
+        self.searches.append((query, among))
+        hits = tuple(Hit(rank, Snippet(f"s{rank}", "", text), 1.0) for rank, text in enumerate(self.found, 1))
+        return SearchResult(query, "hybrid", hits, {})
 
     def generate(self, request: GenerationRequest) -> Generation | None:
         self.requests.append(request)
@@ -114,7 +130,7 @@ class Asked:
 
 def test_the_generator_rewrites_a_follow_up():
     asked = Asked(json.dumps({"question": f"  {REWRITE}\n"}))
-    assert standalone(asked, "and in children?", LAST, ANSWER) == REWRITE
+    assert standalone(asked, "and in children?", LAST, ANSWER) == (REWRITE, False)
     (request,) = asked.requests
     assert list(request.schema["properties"]) == ["question"]
     assert LAST in request.prompt.user
@@ -122,16 +138,33 @@ def test_the_generator_rewrites_a_follow_up():
     assert "and in children?" in request.prompt.user
 
 
+def test_a_question_that_stands_alone_is_not_rewritten():
+    asked = Asked(json.dumps({"question": "Something else?"}))
+    assert standalone(asked, "What does metformin do?", LAST, ANSWER) == ("What does metformin do?", False)
+    assert asked.requests == []
+
+
+def test_a_question_is_a_follow_up_where_a_snippet_holds_its_words_beside_the_topic():
+    apart = Asked(None, found=("Streptomycin needs no vitamins.", "Pyridoxine is given with isoniazid."))
+    question = "Does streptomycin need vitamins?"
+    assert standalone(apart, question, LAST, ANSWER) == (question, False)
+    together = Asked(None, found=("Streptomycin needs no vitamins, isoniazid does.",))
+    combined = f"{question} (pyridoxine isoniazid)"
+    among = {"filter": ["year>=2015"], "exclude_pmid": [7]}
+    assert standalone(together, question, LAST, ANSWER, **among) == (combined, True)
+    assert together.searches == [(combined, among)]
+
+
 @pytest.mark.parametrize(
     "reply", [None, "no JSON", "[]", '{"question": " \\n "}', json.dumps({"question": "x" * (LONGEST_REWRITE + 1)})]
 )
 def test_what_cannot_be_used_falls_back_to_words(reply):
-    assert standalone(Asked(reply), "and in children?", LAST, ANSWER) == BY_RULE
+    assert standalone(Asked(reply), "and in children?", LAST, ANSWER).text == BY_RULE
 
 
 def test_a_rewrite_is_a_whole_new_line():
     cut = Asked(json.dumps({"question": REWRITE}), capped=True)
-    assert standalone(cut, "and in children?", LAST, "") == BY_RULE
+    assert standalone(cut, "and in children?", LAST, "").text == BY_RULE
     assert usable(json.dumps({"question": LAST.upper()}), LAST) == ""
     assert usable(json.dumps({"question": "Is\nit\tgiven?"}), LAST) == "Is it given?"
 
@@ -146,6 +179,25 @@ def test_what_was_answered_cannot_write_the_marks_of_a_chat():
     assert request.prompt.user.count("\nFollow-up:") == 1
     assert "and {braces}?" in request.prompt.user
     assert len(request.prompt.user) < 2 * MOST_QUOTED + 500
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (" What is asthma? ", ("", "What is asthma?")),
+        ("/SHOW  2 ", ("/show", "2")),
+        ("/filter year>=2020 and not retracted", ("/filter", "year>=2020 and not retracted")),
+    ],
+)
+def test_a_line_is_a_question_or_a_command_with_its_argument(text, line):
+    assert parse_line(text) == line
+
+
+def test_an_unknown_command_is_answered_with_the_nearest():
+    with pytest.raises(UsageError, match=r"unknown command .*did you mean /filter\?"):
+        parse_line("/filtre x")
+    with pytest.raises(UsageError, match="use one of /cite, /filter"):
+        parse_line("/etc/passwd")
 
 
 def answered(*texts: str) -> AnswerResult:
@@ -170,24 +222,3 @@ def test_what_was_said_before_is_not_said_again_unless_it_answers():
     assert (again.text, again.abstained) == ("I found no sentence on women that answers this.", True)
     assert following("is it dry?", last, said, answer) is answer
     assert following("how is that?", last, said, answer) is answer
-
-
-@pytest.mark.parametrize(
-    ("text", "asked"),
-    [
-        ("Children need pyridoxine, too.", [{"k": 3}, {"k": 3, "answer_anyway": True}]),
-        ("Children are small. ", [{"k": 3}]),
-    ],
-)
-def test_a_follow_up_is_answered_however_unlikely_where_a_hit_holds_what_it_adds_beside_the_topic(text, asked):
-    given = []
-
-    class Abstaining:
-        def ask(self, question, **settings):
-            given.append(settings)
-            return replace(answered(text), abstained="answer_anyway" not in settings)
-
-    answer = ask_following(Abstaining(), "and in children?", BY_RULE, LAST, ANSWER, k=3)
-    assert (given, answer.abstained) == (asked, len(asked) == 1)
-    given.clear()
-    assert ask_following(Abstaining(), LAST, LAST, "", "", k=3).abstained and len(given) == 1

@@ -55,6 +55,11 @@ def sweep(place):
     return sweep
 
 
+def test_a_value_that_is_named_twice_is_one(sweep):
+    twice = sweep(negatives=["in-batch", "in-batch"], k_init=[20, 20], base=["minilm", "minilm"])
+    assert (twice.negatives, twice.k_init, twice.base) == (("in-batch",), (20,), ("minilm",))
+
+
 @pytest.mark.parametrize(
     ("values", "error", "parts"),
     [
