@@ -19,7 +19,7 @@ from biorag.api.results import AnswerResult, SearchResult
 from biorag.api.session import Session, options_of
 from biorag.errors import MissingError, UsageError
 from biorag.settings.settings import Settings
-from biorag.types import LABELS, CheckedSentence, Hit, Question, Snippet, Verdict
+from biorag.types import LABELS, Answer, CheckedSentence, Hit, Question, Snippet, Verdict
 
 QUESTION = "Why is pyridoxine given with isoniazid?"
 HOSTILE = "<script>alert(1)</script>"
@@ -216,3 +216,10 @@ def test_a_session_loads_models_when_it_needs_them_and_verifies_by_id_and_pmid(s
         assert opened.verify_all(claims)[:3] == alone
         opened.search("heparin")
     assert len(loaded) == 1
+
+
+def test_of_a_choice_the_option_counts_and_not_the_reasoning():
+    option, reason = CheckedSentence("Zinc", Verdict.SUPPORTED), CheckedSentence("So.", Verdict.CONTRADICTED)
+    answer = Answer(Question("q", "Which?", {"A": "Zinc"}), choice="A", sentences=(option, reason))
+    assert AnswerResult.of(answer, {}).supported
+    assert not AnswerResult.of(replace(answer, sentences=(reason, option)), {}).supported

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -283,3 +284,13 @@ def test_a_snapshot_with_a_byte_changed_or_an_end_missing_is_refused_or_the_same
         return
     assert answers(settings) == answers(store.settings)  # in gzip's own header, or after the end
     subprocess.run(["rm", "-r", str(tmp_path / "home")], check=True)
+
+
+def test_what_is_loaded_is_synced_before_it_takes_its_name(tmp_path, monkeypatch):
+    snapshot.save(finished(Settings.of(home=tmp_path / "a", name="pubmed")), tmp_path / "p.tar.gz", quiet)
+    synced, fsync = set(), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda to: synced.add(Path(f"/proc/self/fd/{to}").readlink()) or fsync(to))
+    snapshot.load(Settings.of(home=tmp_path), None, tmp_path / "p.tar.gz", quiet)
+    index, loading = tmp_path / "indexes" / "pubmed", tmp_path / "loading" / "pubmed"
+    files = {loading / path.relative_to(index) for path in (index / "shard").rglob("*") if path.is_file()}
+    assert files and files <= synced

@@ -385,3 +385,14 @@ def test_an_incomplete_index_says_what_it_lacks(tmp_path):
     assert shortfall(tmp_path) == "its last indexing run was interrupted: run the same command again"
     write_progress(tmp_path, IndexingProgress(0, (), dict.fromkeys("edcba", "x.jsonl") | {"f": "y.xml"}))
     assert shortfall(tmp_path) == "6 documents are torn (a, b, c and 3 more): index x.jsonl, y.xml again"
+
+
+def test_a_killed_deletion_of_several_batches_is_completed(tmp_path):
+    settings = Settings.of(home=tmp_path, name="test", batch_size=1, block_tokens=6, block_overlap=1)
+    rows = [{"id": id, "content": text} for id, text in (("a", "Short."), ("b", numbered(20)), ("c", "Kept."))]
+    bring(settings, lines(tmp_path / "rows.jsonl", *rows))
+    with killed(EdgeIndex, "delete", 2):
+        delete(settings, settings, tmp_path, "a", "b")
+    assert torn(settings) == {"b"}
+    delete(settings, settings, tmp_path, "a", "b")
+    assert Store(settings).require_manifest().complete

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from biorag.retrieval.fusion import min_max
 from biorag.retrieval.retriever import Retriever, _by_document
 from biorag.types import ScoredDoc, Snippet, block_id
 from tests.answering.test_pipeline import WORDS, MemoryIndex
@@ -103,3 +104,22 @@ def test_a_record_of_a_title_alone_stands_not_beside_its_paper():
     ranking = [ScoredDoc(id, 1.0) for id in snippets]
     assert [scored.id for scored in _by_document(ranking, snippets)] == [page.id, other.id]
     assert _by_document(ranking[:1], snippets) == ranking[:1], "alone it stays"
+
+
+def test_a_retracted_article_beyond_the_hits_is_not_named(settings):
+    rows = [Snippet("a", "", QUERY), Snippet("b", "", "heparin", 9, {"retracted": True})]
+    few = MemoryIndex(rows, ENCODER.encode_snippets([row.contents for row in rows]))
+    of_one = settings.replace(rerank=True, mode="dense", k=1, k_init=5).retrieval
+    (ranking,) = Retriever(few, ENCODER, [OverlapReranker()], of_one).search_all([QUERY], retracted=False)
+    assert ([hit.snippet.id for hit in ranking.hits], ranking.left_out) == (["a"], ())
+
+
+def test_inner_products_are_stretched_before_a_reranker_adds_its_own(settings):
+    rows = [Snippet(f"s{n}", "", " ".join(random.Random(n).choices(WORDS, k=6))) for n in range(9)]
+    index = MemoryIndex(rows, ENCODER.encode_snippets([row.contents for row in rows]))
+    asked = settings.replace(rerank=True, mode="dense", k=9, k_init=9, interpolation=1.0).retrieval
+    plain = Retriever(index, ENCODER, None, asked, "dot").search(QUERY).hits
+    stretched = dict(zip([hit.snippet.id for hit in plain], min_max([hit.score for hit in plain]), strict=True))
+    for hit in Retriever(index, ENCODER, [OverlapReranker()], asked, "dot").search(QUERY).hits:
+        overlap = OverlapReranker().score(QUERY, [hit.snippet.contents])[0]
+        assert hit.score == pytest.approx(overlap + stretched[hit.snippet.id])

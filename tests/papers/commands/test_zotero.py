@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from biorag.papers.files.zotero import zotero_corpus
 from tests.cli import done, failed, invoke
 from tests.papers.files.papers import BODY, paper
 
@@ -178,3 +179,10 @@ def test_a_hostile_library_is_read_or_refused_in_one_sentence(run, database, cha
     read = run("index", str(database), "--name", "mine")
     assert read.exit_code == code, read.stderr
     assert code == 0 or "cannot be read as a Zotero library" in read.stderr
+
+
+def test_a_paper_in_the_trash_is_not_read(database, tmp_path):
+    assert len(zotero_corpus(str(database), tmp_path / "before").attachments) == 1
+    with closing(sqlite3.connect(database)) as library, library:
+        library.execute("INSERT INTO deletedItems VALUES (4)")
+    assert zotero_corpus(str(database), tmp_path / "after").attachments == []
