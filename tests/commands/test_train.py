@@ -72,7 +72,9 @@ def models(tiny_encoder, mined, tmp_path_factory):
 def test_json_is_the_manifest_and_nothing_else(models, stage, mined, tiny_encoder):
     out, result = models[stage]
     found = done(result)
-    assert result.stderr.startswith(f"from {tiny_encoder.resolve()}: 0.0 M parameters")
+    assert result.stderr.startswith(
+        f"from {tiny_encoder.resolve()}, a retriever already (bi-encoder): 0.0 M parameters"
+    )
     rows, _ = read_rows([mined])
     training, validation = split(rows, 0.2, 0)
     assert found.keys() == REPORTED
