@@ -41,7 +41,7 @@ class WeighResult:
         return {**weighing_json(self.weighing), "timings_ms": self.timings_ms}
 
     def to(self, format: str) -> str:
-        """Return the studies as `biorag weigh --format` writes them: md, csv or trec-biogen."""
+        """Return the studies as `biorag weigh --format` writes them: md or csv."""
         return written(format, self.weighing, WEIGHINGS)
 
     def _repr_markdown_(self) -> str:
