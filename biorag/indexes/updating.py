@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -192,8 +192,8 @@ class Updater:
         self.fields = kinds_of(chain.from_iterable(blocks.values()), self.fields)
         ids = {id for name, wanted in blocks.items() for id in (*self._first_ids(name), *(one.id for one in wanted))}
         stored = self._index.digests(sorted(ids))
-        differing = {id: None for id, wanted in blocks.items() if self._differs(id, wanted, stored)}
-        held = self._firsts(list(differing), stored)
+        differing = dict.fromkeys(id for id, wanted in blocks.items() if self._differs(id, wanted, stored))
+        held = self._firsts(differing, stored)
         documents = [
             _Document(pending, blocks[id], held.get(id, ()), id in differing)
             for pending, id in ((pending, pending.change.id) for pending in batch)
@@ -296,7 +296,7 @@ class Updater:
         wanted = {block.id: block.digest for block in blocks}
         return any(stored.get(id) != wanted.get(id) for id in {*self._first_ids(document), *wanted})
 
-    def _firsts(self, documents: Sequence[str], stored: Mapping[str, str]) -> dict[str, list[Snippet]]:
+    def _firsts(self, documents: Iterable[str], stored: Mapping[str, str]) -> dict[str, list[Snippet]]:
         """Return what the index holds of documents as first block, or whole."""
         owners = {id: document for document in documents for id in self._first_ids(document) if id in stored}
         firsts: dict[str, list[Snippet]] = {}
