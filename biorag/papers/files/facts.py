@@ -91,19 +91,25 @@ _PARTICLE = re.compile(
     r"st\.?|ní|ó|mac",
     re.IGNORECASE,
 )
-# Authors as references have them: family and initials, or the first one in full; or a group.
-_UPPER = "A-ZÀ-ÖØ-ÞĀČĆĐĘĚĞİŁŃŇŌÖŘŚŠŞŤŪŻŽ"
-_PARTICLES = (
-    r"(?:(?:[Vv]an|[Vv]on|[Dd]er?|[Dd]en|[Dd]el|[Dd]ella|[Dd]i|[Dd]a|[Dd]os|[Dd]u|[Ll]a|[Ll]e|el|al|bin|[Tt]en|[Tt]er|"
-    r"’t|'t)\s){0,3}"
+# Authors as references have them: family and initials or given names, in either order; or a group.
+_UPPER = "A-ZÀ-ÖØ-ÞĀČĆĐĘĚĞİŁŃŇŌŐÖŘŚŠŞȘŤŢȚŪŰŻŽŹ"
+_LETTER = r"[\w'’′ʼ‐‑-]"
+_PARTICLES = rf"(?:(?i:{_PARTICLE.pattern}|vande[rn]?)\s){{0,3}}"
+_SECOND = rf"(?:\s(?!et\b|and\b|[{_UPPER}]{{2,3}}\b){_PARTICLES}[{_UPPER}]{_LETTER}{{1,40}})"
+FAMILY = rf"{_PARTICLES}(?:[ODd]['’′ʼ])?[{_UPPER}]{_LETTER}{{1,40}}{_SECOND}{{0,2}}"
+_ENDS_NAME = r"(?=[\s,.;:&(]|\Z)"
+_SUFFIXED = r"(?:,?\s(Jr|Sr|II|III|IV|2nd|3rd)\b\.?)?"
+_INITIALS = rf"(?:[{_UPPER}]\.[\s‐-]?){{1,4}}|[{_UPPER}](?![a-z])(?:[\s‐-]?[{_UPPER}](?![a-z])){{0,3}}\.?"
+_AUTHOR = re.compile(rf"({FAMILY}),?\s({_INITIALS}){_SUFFIXED}{_ENDS_NAME}(?!\.?\s?{FAMILY}(?:,\s|\sand\s))")
+_FULL_NAME = re.compile(
+    rf"({FAMILY}),\s([{_UPPER}]{_LETTER}{{1,40}}(?:\s[{_UPPER}](?:\.|\b)){{0,2}}){_SUFFIXED}(?=\s*[,.;&]|\sand\b)"
 )
-_SECOND = rf"(?:\s(?!et\b|and\b|[{_UPPER}]{{2,3}}\b)[{_UPPER}][\w'’-]{{1,40}})"
-FAMILY = rf"{_PARTICLES}(?:[OD]['’])?[{_UPPER}][\w'’-]{{0,40}}{_SECOND}{{0,2}}"
-_AUTHOR = re.compile(
-    rf"({FAMILY}),?\s((?:[{_UPPER}](?![a-z])\.?[\s-]?){{1,4}})(?:,?\s(Jr|Sr|II|III|IV|2nd|3rd)\b\.?)?(?=[\s,.;:&(]|\Z)"
+_GIVEN_FIRST = re.compile(rf"((?:[{_UPPER}][a-z]?\.[\s‐-]?){{1,4}})\s?({FAMILY}){_SUFFIXED}{_ENDS_NAME}")
+_IN_FULL = re.compile(
+    rf"([{_UPPER}]{_LETTER}{{1,40}}(?:\s[{_UPPER}](?:\.|\b)){{0,2}})\s({FAMILY}){_SUFFIXED}(?=\s*[,.;&(]|\sand\b|\set\sal\b)"
 )
-_FULL_NAME = re.compile(rf"({FAMILY}),\s([{_UPPER}][a-z]+(?:\s[{_UPPER}]\.?)?)(?=[,.]\s)")
-_BETWEEN = re.compile(r"[\s.]{0,3}(?:[,;]?\s*(?:&|and\b|\.\.\.|…)\s*|[,;]\s*)")
+_BETWEEN = re.compile(r"[\s.]{0,3}(?:[,;]*\s*(?:&|(?:and|und|et(?!\sal\b)|y|e)\b|\.\.\.|…)\s*|[,;]+\s*)")
+_NAME_FORMS = (_AUTHOR, _GIVEN_FIRST, _FULL_NAME, _IN_FULL)
 _ET_AL = re.compile(r"[\s,;.]*\bet\s+al\b\.?", re.IGNORECASE)
 _CITED_GROUP = re.compile(
     r"([^.]{3,100}\b(?:collaborat\w+|groups?|organi[sz]ation|consorti\w+|investigators|committee|network|team|society|"
@@ -174,9 +180,10 @@ def cited_authors(text: str) -> tuple[list[Author], int]:
     """Return the authors that a reference begins with, and where they end; none and 0 where it begins otherwise."""
     authors: list[Author] = []
     end = position = 0
-    while match := _AUTHOR.match(text, position) or (_FULL_NAME.match(text, position) if not authors else None):
-        suffix = match[3] if match.re is _AUTHOR else ""
-        authors.append(Author(match[1], match[2].strip(" .-"), suffix or ""))
+    while match := next(filter(None, (form.match(text, position) for form in _NAME_FORMS)), None):
+        is_inverted = match.re in (_AUTHOR, _FULL_NAME)
+        family, given = (match[1], match[2]) if is_inverted else (match[2], match[1])
+        authors.append(Author(family, given.strip(" .-"), match[3] or ""))
         end = match.end()
         between = _BETWEEN.match(text, end)
         if not between:

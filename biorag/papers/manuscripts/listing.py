@@ -28,7 +28,7 @@ _AFTER = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(
-    r"\s*(?:\[\^([\w.-]{1,60})\]:|\[(\d{1,5})\]|\(?(\d{1,5})[.)](?=\s)|(\d{1,5})\t|(\d{1,5})\s+(?=[^\W\d_]))\s*"
+    r"\s*(?:\[\^([\w.-]{1,60})\]:|\[(\d{1,5})\]|\(?(\d{1,5})[.)](?=\s|[^\W\d_])|(\d{1,5})\t|(\d{1,5})\s+(?=[^\W\d_]))\s*"
 )
 _WORDS = re.compile(r"[^\W_]{2,}\W+[^\W_]{2,}|\d{4}")
 _BULLET = re.compile(r"\s*[-*+•]\s+")
@@ -50,15 +50,30 @@ _YEARS = tuple(
     for pattern in (
         r"\(((?:19|20)\d\d)[a-z]?(?:,\s[A-Za-z]+(?:\s\d{1,2})?)?\)",
         r"\b((?:19|20)\d\d)(?:[\s,]+[A-Z][a-z]{2,8}(?:[-–/\s]*[A-Za-z0-9]{1,9}){0,2})?\s*[;:]",
-        r"\b((?:19|20)\d\d)[a-z]?\b(?!\s*[-–]\s*\d)",
+        r"\b((?:19|20)\d\d)[a-z]?\b(?!\s*[-–]\s*\d{4})",
     )
 )
-_RANGE = r"(?P<pages>[A-Za-z]{0,2}\d{1,8}(?:\s*[-–—]{1,2}\s*[A-Za-z]{0,2}\d{1,8})?)"
+_DASH = r"\s*[-–—‐‑]{1,2}\s*"
+# Numbers of volumes and pages, which may look like years.
+_NO_YEAR = re.compile(
+    rf"\b(?:vol(?:ume)?|no|pp?)\b\.?\s*\d{{1,8}}(?:{_DASH}\d{{1,8}})?|(?<=[\d)]):\s?\d{{1,8}}\b(?:{_DASH}\d{{1,8}})?|\b\d{{1,8}}{_DASH}\d{{3,8}}\b",
+    re.IGNORECASE,
+)
+_PAGE = r"[A-Za-z]{0,2}\d{1,8}"
+_RANGE = rf"(?:pp?\.?\s*)?(?P<pages>{_PAGE}(?:{_DASH}{_PAGE})?)"
+_VOLUME = r"(?<![\d.-])(?P<volume>(?!(?:19|20)\d\d\b)\d{1,4})"
+_DATED = r"\b(?:19|20)\d\d\b(?:\s[A-Z][a-z]{2,8}(?:[-–/\s][A-Za-z0-9]{1,9}){0,2})?"
 _PLACES = tuple(
     re.compile(pattern)
     for pattern in (
-        rf"(?<![\d-])(?P<volume>\d{{1,4}}),?\s*(?:no\.?|number|issue)\s*\d{{1,4}}[^:,]{{0,20}}[:,]\s*(?:pp?\.?\s*)?{_RANGE}",
-        rf"(?<![\d-])(?P<volume>\d{{1,4}})\s*(?:\([^()]{{1,20}}\))?\s*[:,]\s*(?:pp?\.?\s*)?{_RANGE}(?![\d(])",
+        rf"{_DATED}\s*;\s*(?P<volume>\d{{1,4}})(?![\d–-])\s*(?:Suppl\S{{0,4}}\s?\w{{0,4}}\s*)?(?:\([^()]{{1,30}}\))?(?:\s*:\s*{_RANGE})?",
+        rf"{_DATED}\s*(?:;\s*)?(?:\([^()]{{1,20}}\))?[;:]\s*{_RANGE}(?=[.,;\s]|\Z)",
+        rf"(?i:\bvol(?:ume)?)\.?\s*{_VOLUME}",
+        rf"\bpp?\.\s*{_RANGE}",
+        rf"{_VOLUME},?\s*(?:no\.?|number|issue)\s*\d{{1,4}}[^:,]{{0,20}}[:,]\s*{_RANGE}",
+        rf"{_VOLUME}\s*(?:\([^()]{{1,20}}\))?\s*[:,]\s*{_RANGE}(?![\d(])",
+        rf"[,.;]\s(?P<pages>{_PAGE}{_DASH}{_PAGE})(?=[.,;]|\Z)",
+        rf"{_VOLUME}(?:\s*\(\d[^()]{{0,20}}\)|,\sno\.?\s?\d)",
     )
 )
 
@@ -180,19 +195,19 @@ def without_numbers(text: str) -> str:
 
 def place_in(tail: str) -> Place:
     """Return the journal, year, volume and pages in what follows the title of a reference."""
-    years = (int(match[1]) for form in _YEARS if (match := form.search(tail)))
+    dated = _NO_YEAR.sub(" ", tail)
+    years = (int(match[1]) for form in _YEARS if (match := form.search(dated)))
     journal = _JOURNAL.match(tail)
-    numbers = next((match for form in _PLACES for match in form.finditer(tail) if not _is_year(match["volume"])), None)
+    numbers: dict[str, str] = {}
+    for form in _PLACES:
+        if match := form.search(tail):
+            numbers = {name: value for name, value in match.groupdict().items() if value} | numbers
     return Place(
         tuple(years),
         journal[1].strip(" .,;:(") if journal else "",
-        numbers["volume"] if numbers else "",
-        re.sub(r"\s*[-–—]+\s*", "-", numbers["pages"]) if numbers else "",
+        numbers.get("volume", ""),
+        re.sub(_DASH, "-", numbers.get("pages", "")),
     )
-
-
-def _is_year(text: str) -> bool:
-    return len(text) == 4 and text[:2] in ("19", "20")
 
 
 def _title(text: str, start: int) -> tuple[str, int]:

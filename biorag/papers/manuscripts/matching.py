@@ -11,11 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 from unicodedata import normalize
 
 from biorag.corpus.enriching import Find
 from biorag.indexes.reading import snippets_where
+from biorag.papers.files.facts import cited_authors
 from biorag.papers.manuscripts.listing import Place, place_in, without_numbers
 from biorag.papers.manuscripts.manuscript import ListedReference, squeezed
 from biorag.references.reference import Author, Reference, reference_of
@@ -30,6 +32,11 @@ LEAST_LETTERS = 20  # of a title that is known without an author or a year that 
 _SMALL_WORDS = frozenset(("the", "of", "and", "in", "for", "on", "to", "de", "la", "et", "der", "und"))
 _OF_NAMES = frozenset(("volume", "edition", "ed", "series", "section", "online", "print", "international", "journal"))
 _WITH_INITIALS = re.compile(r"(.+\S)\s+[A-Z]{1,3}(?:\s(?:Jr|Sr|II|III))?")  # of a corpus that writes "Smith JA"
+# Issues and pages, among which a volume is not looked for.
+_NO_VOLUME = re.compile(
+    r"\([^()]{0,60}\)|\bnos?\.?\s?\d+|(?::|\bpp?\.)\s?\w{1,8}|\w{1,8}\s?[-–—]+\s?\w{1,8}", re.IGNORECASE
+)
+_FIRST_PAGE = re.compile(r"[A-Za-z]{0,2}\d+")
 _GREEK = {"α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "κ": "kappa", "ω": "omega", "μ": "mu", "µ": "mu"}
 
 
@@ -78,9 +85,7 @@ def matched(references: Sequence[ListedReference], index: Index, dimension: int)
 
     pmids = sorted({reference.read.pmid for reference in references if reference.read.pmid})
     by_pmid = {snippet.pmid: snippet for snippet in stored(FieldFilter("pmid", "in", tuple(pmids)), len(pmids))}
-    by_title = {
-        reference.key: _of_title(reference, candidates) for reference, candidates in _nearest(references, index)
-    }
+    by_title = _of_titles(references, index)
     lacking = (one.read.doi for one in references if _doi(by_title.get(one.key)) != one.read.doi)
     dois = sorted(set(filter(None, lacking)))
     by_doi = {
@@ -98,15 +103,19 @@ def matched(references: Sequence[ListedReference], index: Index, dimension: int)
     ]
 
 
-def _nearest(
-    references: Sequence[ListedReference], index: Index
-) -> Iterator[tuple[ListedReference, Sequence[Snippet]]]:
-    """Yield each reference that has words with the snippets whose words come nearest to them."""
-    for batch in batched([reference for reference in references if _words(reference)], AT_ONCE):
-        rankings = index.search([IndexQuery(_words(reference), CANDIDATES) for reference in batch])
-        snippets = index.fetch(sorted({scored.id for ranking in rankings for scored in ranking}))
-        for reference, ranking in zip(batch, rankings, strict=True):
-            yield reference, [snippets[scored.id] for scored in ranking if scored.id in snippets]
+def _of_titles(references: Sequence[ListedReference], index: Index) -> dict[str, Snippet]:
+    """Return the records that have the titles of references, by key; of those without one by all of their text."""
+    records: dict[str, Snippet] = {}
+    for words_of in (_words, lambda reference: _words(reference) and without_numbers(reference.text)):
+        lacking = [reference for reference in references if words_of(reference) and reference.key not in records]
+        for batch in batched(lacking, AT_ONCE):
+            rankings = index.search([IndexQuery(words_of(reference), CANDIDATES) for reference in batch])
+            snippets = index.fetch(sorted({scored.id for ranking in rankings for scored in ranking}))
+            for reference, ranking in zip(batch, rankings, strict=True):
+                candidates = [snippets[scored.id] for scored in ranking if scored.id in snippets]
+                if record := _of_title(reference, candidates):
+                    records[reference.key] = record
+    return records
 
 
 def _doi(snippet: Snippet | None) -> str:
@@ -120,25 +129,15 @@ def _words(reference: ListedReference) -> str:
 
 def _of_title(reference: ListedReference, candidates: Sequence[Snippet]) -> Snippet | None:
     """Return the record that has a reference's title, of several the one that agrees most otherwise."""
-    same = [(likeness, one) for one in candidates if (likeness := title_likeness(reference, one.title)) >= ALIKE]
-    ranked = sorted(same, key=lambda pair: (-pair[0], len(differences(reference, reference_of(pair[1])))))
-    for likeness, snippet in ranked:
-        record = reference_of(snippet)
-        agreements = _agreements(reference, record)
-        is_long = len(squeezed(record.title)) >= LEAST_LETTERS
-        if any(agreements) or (is_long and (likeness == 1 or (likeness >= SAME and not agreements))):
+    records = [(reference_of(one), one) for one in candidates]
+    titled = [(record, one) for record, one in records if find_title(reference, record).likeness >= ALIKE]
+    alike = [(compared(reference, record), one) for record, one in titled]
+    for same, snippet in sorted(alike, key=lambda pair: (-pair[0].likeness, len(pair[0].differences))):
+        is_long = len(squeezed(snippet.title)) >= LEAST_LETTERS
+        is_same = same.likeness == 1 or (same.likeness >= SAME and not same.agreements)
+        if (is_long and (is_same or any(same.agreements))) or (same.agreements and all(same.agreements)):
             return snippet
     return None
-
-
-def _agreements(reference: ListedReference, record: Reference) -> list[bool]:
-    """Return whether the first author and the year agree, each where both state it."""
-    fields = {one.field for one in differences(reference, record)}
-    stated = {
-        "first author": record.authors and _family(record.authors[0]) and reference.read.authors,
-        "year": record.date and reference.read.date,
-    }
-    return [name not in fields for name, is_stated in stated.items() if is_stated]
 
 
 def _match(
@@ -184,13 +183,12 @@ def asked(match: Match, find: Find, service: str) -> Match:
 
 def _is_same(reference: ListedReference, snippet: Snippet, of_title: Snippet | None) -> bool:
     """Return whether a record that an identifier names is of the paper that a reference describes."""
-    if of_title is not None and _paper(of_title) != _paper(snippet) and title_likeness(reference, snippet.title) < 1:
+    same = compared(reference, reference_of(snippet))
+    if of_title is not None and _paper(of_title) != _paper(snippet) and same.likeness < 1:
         return False
-    if not snippet.title or not _words(reference):
+    if not snippet.title or not _words(reference) or same.likeness >= ALIKE:
         return True
-    if title_likeness(reference, snippet.title) >= ALIKE:
-        return True
-    agreements = _agreements(reference, reference_of(snippet))
+    agreements = same.agreements
     is_described = all(agreements) and len(agreements) > 1 if reference.read.title else all(agreements)
     return of_title is None and is_described
 
@@ -208,26 +206,101 @@ def _named(snippet: Snippet) -> str:
 # --- comparison
 
 
+class TitleMatch(NamedTuple):
+    """A record's title in a reference: how far it is there, from 0 to 1, its words there, and the text around them."""
+
+    likeness: float
+    title: str
+    before: str = ""
+    after: str = ""
+
+
+class Comparison(NamedTuple):
+    """What a reference and a record have in common; `agreements` are of first author and year, where both have them."""
+
+    likeness: float
+    differences: tuple[Difference, ...]
+    agreements: tuple[bool, ...]
+
+
+@lru_cache(4096)
 def _plain_title(text: str) -> str:
     for letter, name in _GREEK.items():
         text = text.replace(letter, name)
     return squeezed(text)
 
 
-def title_likeness(reference: ListedReference, title: str) -> float:
-    """Return how far a reference has a title, from 0 to 1: its letters in one piece, or the share of them in order."""
-    wanted, own = _plain_title(title), _plain_title(reference.read.title)
-    if not wanted:
-        return 0.0
-    if wanted == own or (len(own) >= LEAST_LETTERS and wanted.startswith(own)):  # a subtitle may be left out
-        return 1.0
-    if span := title_span(reference, title):
-        after = without_numbers(reference.text)[span[1] :].lstrip("”\"'’)]")
-        if re.match(r"\s*(?:\Z|[.?!,(]|(?:19|20)\d\d)", after) or title.rstrip().endswith((".", "?", "!")):
-            return 1.0
-    if not own:
-        return SAME if span else 0.0
-    return SequenceMatcher(None, wanted[:400], own[:400], autojunk=False).ratio()
+def find_title(reference: ListedReference, record: Reference) -> TitleMatch:
+    """Return where a reference has a record's title: its letters in one piece, else the words that come nearest."""
+    own, wanted = _plain_title(reference.read.title), _plain_title(record.title)
+    text = "" if reference.is_record else without_numbers(reference.text)
+    begins = len(own) >= LEAST_LETTERS and wanted.startswith(own)  # a subtitle may be left out
+    likeness = 1.0 if wanted and (wanted == own or begins) else 0.0
+    if not wanted or not text:
+        ratio = SequenceMatcher(None, wanted[:400], own[:400], autojunk=False).ratio() if wanted else 0.0
+        return TitleMatch(likeness or ratio, reference.read.title, text, text)
+    if span := _piece(text, wanted):
+        return _whole_title(text, span, record)
+    shorter = _piece(text, own) if begins else None
+    if shorter and _is_journal(place_in(text[shorter[1] :]).journal, record, ""):
+        return TitleMatch(1.0, text[slice(*shorter)], text[: shorter[0]], text[shorter[1] :])
+    start, end = _nearest_words(text, record.title)
+    likeness = SequenceMatcher(None, wanted[:400], _plain_title(text[start:end])[:400], autojunk=False).ratio()
+    if likeness >= ALIKE:
+        return TitleMatch(likeness, text[start:end], text[:start], text[end:])
+    if shorter:
+        return TitleMatch(1.0, text[slice(*shorter)], text[: shorter[0]], text[shorter[1] :])
+    return TitleMatch(likeness, reference.read.title, text, text)
+
+
+@lru_cache(AT_ONCE)
+def _letters(text: str) -> tuple[str, tuple[int, ...]]:
+    """Return the letters and digits of a text as titles are compared, and the place of each."""
+    plain = [(letter, place) for place, character in enumerate(text) for letter in _plain_title(character)]
+    return "".join(letter for letter, _ in plain), tuple(place for _, place in plain)
+
+
+def _piece(text: str, wanted: str) -> tuple[int, int] | None:
+    """Return where a text has letters in one piece."""
+    letters, places = _letters(text)
+    start = letters.find(wanted) if len(wanted) >= 8 else -1
+    return (places[start], places[start + len(wanted) - 1] + 1) if start >= 0 else None
+
+
+def _whole_title(text: str, span: tuple[int, int], record: Reference) -> TitleMatch:
+    """Return the title that a reference has at a place, which may be longer than the record's."""
+    start, end = span
+    before, after = text[:start], text[end:].lstrip("”\"'’)]»")
+    is_first = not re.search(r"[^\W\d_]\s*\Z", before)
+    is_last = len(after) < len(text) - end or bool(re.match(r"\s*(?:\Z|[.?!,(;]|(?:19|20)\d\d)", after))
+    if not (
+        is_last or record.title.rstrip().endswith(("?", "!")) or _is_journal(place_in(after).journal, record, after)
+    ):
+        rest = re.search(r"[.?!;,\d]", after)
+        after = after[rest.start() :] if rest else ""
+        return TitleMatch(SAME, text[start : len(text) - len(after)], before, after)
+    return TitleMatch(1.0 if is_first and is_last else SAME, text[start:end], before, after)
+
+
+def _nearest_words(text: str, title: str) -> tuple[int, int]:
+    """Return where the words of a text come nearest to those of a title; nowhere if they share less than half."""
+    (plain, places), (wanted, _) = _plain_words(text), _plain_words(title)
+    if 2 * len(set(wanted) & set(plain)) < len(set(wanted)):
+        return 0, 0
+    anchor = SequenceMatcher(None, plain, wanted, autojunk=False).find_longest_match()
+    low = max(0, anchor.a - anchor.b - 3)
+    around = SequenceMatcher(None, plain[low : low + len(wanted) + 6], wanted, autojunk=False)
+    blocks = [block for block in around.get_matching_blocks() if block.size]
+    start = max(0, low + blocks[0].a - blocks[0].b)
+    end = min(len(plain), low + blocks[-1].a + len(wanted) - blocks[-1].b)
+    return places[start][0], places[end - 1][1]
+
+
+@lru_cache(AT_ONCE)
+def _plain_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """Return the words of a text as titles are compared, and their places."""
+    words = list(re.finditer(r"[^\W_]+(?:[-–’'‐‑][^\W_]+)*", text))
+    return [_plain_title(word[0]) for word in words], [word.span() for word in words]
 
 
 def _same_words(own: str, other: str) -> bool:
@@ -247,66 +320,73 @@ def _spelled_alike(one: str, two: str) -> bool:
     return is_word and one[0] == two[0] and SequenceMatcher(None, one, two).ratio() > ALIKE
 
 
-def title_span(reference: ListedReference, title: str) -> tuple[int, int] | None:
-    """Return where a reference's text, without its numbers, has the letters of a title in one piece."""
-    text, wanted = without_numbers(reference.text), _plain_title(title)
-    letters, places = [], []
-    for place, character in enumerate(text):
-        plain = _plain_title(character)
-        letters.append(plain)
-        places += [place] * len(plain)
-    start = "".join(letters).find(wanted) if len(wanted) >= 8 else -1
-    return (places[start], places[start + len(wanted) - 1] + 1) if start >= 0 else None
+def compared(reference: ListedReference, record: Reference) -> Comparison:
+    """Return how far a reference has a record's title, and the fields that both state, and not alike."""
+    titled = find_title(reference, record)
+    if titled.after and not re.search(r"[^\W\d_]", titled.before):  # the title may stand before the authors
+        after = titled.after.lstrip(" .,:;")
+        end = cited_authors(after)[1]
+        if end and not _is_journal(after[:end], record, ""):
+            titled = titled._replace(before=after[:end], after=after[end:])
+    names = list(_compared_names(reference, record, titled))
+    places = list(_compared_place(reference, record, titled))
+    stated = [one for one in (*names, *places) if one[1] and one[2]]
+    return Comparison(
+        titled.likeness,
+        tuple(Difference(field, own, other) for field, own, other, agrees in stated if not agrees),
+        tuple(agrees for field, _, _, agrees in stated if field in ("first author", "year")),
+    )
 
 
 def differences(reference: ListedReference, record: Reference) -> list[Difference]:
     """Return the fields that a reference and a record both state, and not alike."""
-    text = without_numbers(reference.text)
-    span = title_span(reference, record.title) if record.title else None
-    before, tail = (text[: span[0]], text[span[1] :]) if span else (text, text)
-    compared = (*_compared_names(reference, record, before), *_compared_place(reference, record, tail, bool(span)))
-    return [Difference(field, own, other) for field, own, other, agrees in compared if own and other and not agrees]
+    return list(compared(reference, record).differences)
 
 
 Compared: TypeAlias = tuple[str, str, str, bool]  # a field, what a reference and a record state, and whether both agree
 
 
-def _compared_names(reference: ListedReference, record: Reference, before: str) -> Iterator[Compared]:
-    """Yield title, first author and identifiers; `before` is what stands before the title."""
+def _compared_names(reference: ListedReference, record: Reference, titled: TitleMatch) -> Iterator[Compared]:
+    """Yield title, first author and identifiers."""
     read = reference.read
-    if reference.text != reference.key and read.title:
-        likeness = title_likeness(reference, record.title)
-        is_same = likeness == 1 or (likeness >= SAME and _same_words(read.title, record.title))
-        yield "title", read.title, record.title, is_same
+    if reference.text != reference.key and titled.title:
+        is_same = titled.likeness == 1 or (titled.likeness >= SAME and _same_words(titled.title, record.title))
+        yield "title", titled.title, record.title, is_same
     if record.authors and (family := _family(record.authors[0])):
-        first = read.authors[0].family if read.authors else ""
-        begins = squeezed(before[:80]).startswith(squeezed(family))
-        yield "first author", first, family, begins or _same_name(first, family)
+        own = _family(read.authors[0]) if read.authors else ""
+        first, *_ = re.split(r"[,;&]|\b(?:and|et\sal)\b|\d", titled.before[:200])
+        words = re.findall(r"[^\W\d_]+", first)
+        names = {squeezed("".join(words[n:end])) for n in range(len(words)) for end in range(n + 1, len(words) + 1)}
+        is_group = bool(read.authors and read.authors[0].group)
+        agrees = squeezed(family) in names or _same_name(own or " ".join(words), family)
+        is_stated = reference.is_record or (words and not is_group)
+        yield "first author", (own or " ".join(words)) if is_stated else "", family, agrees
     yield "PMID", str(read.pmid or ""), str(record.pmid or ""), read.pmid == record.pmid
     yield "DOI", read.doi, record.doi.lower(), read.doi == record.doi.lower()
 
 
-def _compared_place(reference: ListedReference, record: Reference, tail: str, is_after: bool) -> Iterator[Compared]:
-    """Yield year, journal, volume and pages; `tail` is what follows the title, or the whole text if not `is_after`."""
-    read = reference.read
-    own = Place(read.date[:1], read.journal, read.volume, read.pages)
-    if is_after and not reference.is_record:
-        own = place_in(tail)
-    year = str(next(iter(read.date or own.years), ""))
+def _compared_place(reference: ListedReference, record: Reference, titled: TitleMatch) -> Iterator[Compared]:
+    """Yield year, journal, volume and pages."""
+    read, own = reference.read, place_in(titled.after)
+    if reference.is_record or titled.before == titled.after:
+        own = Place(read.date[:1], read.journal, read.volume, read.pages)
+    years = place_in(titled.before).years[:1] or own.years[:1] or read.date[:1]
+    year = str(next(iter(years), ""))
     yield "year", year, record.year, year == record.year
-    journal, journals = own.journal or read.journal, [name for name in (record.journal, record.abbreviation) if name]
-    is_named = is_after and any(squeezed(name) in squeezed(tail) for name in journals)
-    yield (
-        "journal",
-        journal,
-        next(iter(journals), ""),
-        is_named or any(same_journal(journal, name) for name in journals),
-    )
-    numbers = re.findall(r"[A-Za-z]{0,2}\d+", tail)
-    volume, pages = own.volume or read.volume, own.pages or read.pages
-    yield "volume", volume, record.volume, record.volume in (volume, *numbers)
-    first, stated = record.page_range[0], replace(record, pages=pages).page_range[0]
-    yield "pages", pages, record.pages, squeezed(first) in map(squeezed, (stated, *numbers))
+    journal = own.journal or read.journal
+    yield "journal", journal, record.journal or record.abbreviation, _is_journal(journal, record, titled.after)
+    volume, volumes = own.volume or read.volume, {record.volume, *re.findall(r"\d+", record.volume)}
+    others = re.findall(r"\d+", _NO_VOLUME.sub(" ", titled.after))
+    yield "volume", volume, record.volume, not volumes.isdisjoint((volume, *others))
+    pages, numbers = own.pages or read.pages, _FIRST_PAGE.findall(titled.after)
+    first = (match[0].lower() for match in map(_FIRST_PAGE.match, (record.pages, pages)) if match)
+    yield "pages", pages, record.pages, next(first, "") in (*map(str.lower, numbers), *first)
+
+
+def _is_journal(name: str, record: Reference, text: str) -> bool:
+    """Return whether a name may be of a record's journal, or a text has the journal's own."""
+    names = [one for one in (record.journal, record.abbreviation) if one]
+    return any(same_journal(name, one) or squeezed(one) in squeezed(text) for one in names)
 
 
 def _family(author: Author) -> str:

@@ -1,8 +1,11 @@
 """References of each style, and records that are theirs or not, with the fields that differ."""
 
+import re
+
 import pytest
 
-from biorag.papers.manuscripts.listing import items, parted
+from biorag.papers.files.facts import cited_authors
+from biorag.papers.manuscripts.listing import items, parted, place_in
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph
 from biorag.papers.manuscripts.matching import differences, matched, same_journal
 from biorag.references.reference import reference_of
@@ -23,6 +26,12 @@ STYLES = [
     f"Smith, J. & Doe, A. B. {TITLE}. N. Engl. J. Med. 380, 245–250 (2019).",
     "Smith, Jane, and A. Doe. “Aspirin in the Prevention of Fever.” NEJM 380, no. 3 (2019): 245.",
     "*Smith J*, et al. Aspirin in the prevention of fever: a randomized trial. *NEJM* 2019;380:245",
+    f"J. Smith and A. B. Doe, “{TITLE},” N. Engl. J. Med., vol. 380, no. 3, pp. 245–2010, Jan. 2019.",
+    f"Smith, J., A. B. Doe, and C. Roe. 2019. {TITLE}. New England Journal of Medicine 380: 245–250.",
+    f"Jane Smith, Ann B. Doe, and Chris van den Roe. {TITLE}. N Engl J Med, 380(3):245–250, 2019.",
+    f"Smith J,, Doe AB. {TITLE} N Engl J Med 2019; 380:245-50.",
+    f"{TITLE}. Smith J, Doe AB. N Engl J Med. 2019;380:245.",
+    f"Smith, J. (2019) ‘{TITLE}’, New England Journal of Medicine, 380(3), pp. 245–250. Available at: https://x.org/1.",
 ]
 
 
@@ -51,6 +60,55 @@ def test_a_right_reference_of_each_style_differs_in_nothing(text):
 )
 def test_a_wrong_field_is_named(right, wrong, field):
     assert [one.field for one in differences(listed(STYLES[0].replace(right, wrong)), reference_of(RECORD))] == [field]
+
+
+@pytest.mark.parametrize("style", range(len(STYLES)))
+def test_a_wrong_year_author_or_word_of_the_title_is_seen_in_each_style(style):
+    for right, wrong, field in (("2019", "2017", "year"), ("Smith", "Young", "first author")):
+        changed = listed(STYLES[style].replace(right, wrong))
+        assert [one.field for one in differences(changed, reference_of(RECORD))] == [field]
+    changed = listed(re.sub("(?i)fever", "stroke", STYLES[style]))
+    assert "title" in [one.field for one in differences(changed, reference_of(RECORD))]
+
+
+@pytest.mark.parametrize(
+    ("text", "volume", "pages"),
+    [
+        ("Lancet. 2022;:9-17.", "", "9-17"),
+        ("Lancet. 2022;9–17.", "", "9-17"),
+        ("Lancet. 2022 Jan 5;13(1).", "13", ""),
+        ("Lancet. 2022;13 Suppl 2:s47-54.", "13", "s47-54"),
+        ("Lancet, vol. 13, no. 4, 2022, pp. 2009–12.", "13", "2009-12"),
+        ("Lancet, 13(4).", "13", ""),
+        ("Lancet, 902–918.", "", "902-918"),
+        ("Lancet 13, no. 4 (2022): 245.", "13", "245"),
+        ("Lancet 13, 245–250 (2022).", "13", "245-250"),
+    ],
+)
+def test_volume_and_pages_of_each_style(text, volume, pages):
+    place = place_in(text)
+    assert (place.journal, place.volume, place.pages) == ("Lancet", volume, pages)
+    assert place.years[:1] in ((2022,), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "families"),
+    [
+        ("J. M. Raser and E. K. O′Shea. Noise.", ["Raser", "O′Shea"]),
+        ("Jansen van Vuren, P., & Gerhard de Verdier, M. (2007). ELISA.", ["Jansen van Vuren", "Gerhard de Verdier"]),
+        ("Adi L. Tarca, Xue-wen Chen, and Jan van den Berg. Machines.", ["Tarca", "Chen", "van den Berg"]),
+        ("Kaufmann, G., M. David, and G. D. Borasio. 1986. Phages.", ["Kaufmann", "David", "Borasio"]),
+        ("Owen CR,, Bell JF. 1964. Bacteria.", ["Owen", "Bell"]),
+        ("Effects of aspirin on fever. Lancet. 2001.", []),
+    ],
+)  # fmt: skip
+def test_authors_of_each_order_of_names(text, families):
+    assert [author.family for author in cited_authors(text)[0]] == families
+
+
+def test_a_longer_title_is_not_the_shorter_one_of_a_record():
+    text = STYLES[0].replace(TITLE, "Aspirin in the prevention of fever: a randomised trial and its costs in Wales")
+    assert [one.field for one in differences(listed(text), reference_of(RECORD))] == ["title"]
 
 
 @pytest.mark.parametrize(
