@@ -13,6 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from biorag.corpus.sentences import sentence_starts
+from biorag.papers.files.headings import LIST_HEADING
 from biorag.utils.text import whole
 
 EDGE = 4  # rows at the top and at the bottom of a page that may be a running head
@@ -80,10 +81,6 @@ _SECTION = re.compile(
 )
 _NUMBERED = re.compile(r"^[1-9](?:\.[1-9])+\.?\s+[A-Z][^.]{2,}$")
 _VERB = re.compile(r"\b(?:was|were|is|are|has|have|had|been|be|we|that|which|by|not|can|may|did|does)\b", re.IGNORECASE)
-_REFERENCES = re.compile(
-    r"^\W*(?:[0-9IVX]{1,4}\W{1,3})?(?:references?(?: and notes)?|bibliography|literature cited|works cited)\W*$",
-    re.IGNORECASE,
-)
 _AFTER = re.compile(
     r"^\W*(?:appendix|appendices|supplement\w*|supporting information|figure legends?)\b", re.IGNORECASE
 )
@@ -183,7 +180,7 @@ def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line
         lines = []
         listed.append([])
         for line in page:
-            if not inside and before > total * 0.4 and _REFERENCES.match(line.text):
+            if not inside and before > total * 0.4 and LIST_HEADING.fullmatch(line.text):
                 inside = True
             elif inside and _AFTER.match(line.text):
                 inside = False
@@ -192,7 +189,7 @@ def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line
                 lines.append(line)
             elif _IMPRINT.match(line.text):
                 imprint.append(line.text)
-            elif not (_REFERENCES.match(line.text) or _PAGE_NUMBER.match(line.text)):
+            elif not (LIST_HEADING.fullmatch(line.text) or _PAGE_NUMBER.match(line.text)):
                 listed[-1].append(line)
         bodies.append(lines)
     return bodies, listed, imprint

@@ -27,6 +27,8 @@ from biorag.references.reference import Genre, Reference
 
 MOST_IN_RANGE = 100  # references that "[1-9]" may stand for
 LEAST_WORDS = 3  # of what others are said to have found
+LEAST_LETTERS = 4  # of a name by which texts are looked for that begin with it
+MOST_NAMESAKES = 100  # first authors of one name and year that a second name is looked for in
 LEAST_CLAUSE = 5  # words of a clause that is judged without the rest of its sentence
 _YEAR = r"(?:19|20)\d\d[a-z]?"
 _ITEM = r"\^?\d{1,4}(?:\s{0,2}[-–—−]\s{0,2}\d{1,4})?"
@@ -36,13 +38,21 @@ _RAISED = re.compile(rf"{OPEN}([^{OPEN}{CLOSE}]{{1,400}}){CLOSE}")
 _SUPERSCRIPT = re.compile(r"[⁰¹²³⁴-⁹]{1,4}(?:[,˒⁻–-]\s?[⁰¹²³⁴-⁹]{1,4}){0,60}")
 _SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹˒⁻", "0123456789,-")
 _BRACKET = re.compile(r"\[([^\[\]]{1,400})\](?:\(#[^()\s]{0,100}\))?")
-_ROUND = re.compile(rf"(?<=[\s\w.,;])\(({NUMBERS})\)(?![\w%(])")
+_LOCATOR = r"(?:[,:]\s{0,2}[^\W\d_][^\[\]();,:]{0,40}?\d[\w–-]{0,20}){0,3}"  # "p. 5", "Table 2"
+_SEE = r"(?:(?:but\s|also\s)?see(?:\salso)?|cf\.?|e\.g\.,?|refs?\.?|vgl\.|siehe|voir|véase)"
+_LOCATED = rf"(?:{_SEE}\s){{0,2}}{NUMBERS}{_LOCATOR}"
+_NUMBERED = re.compile(rf"{_LOCATED}(?:;\s?{_LOCATED}){{0,20}}", re.IGNORECASE)
+_WITHOUT = re.compile(rf"(?<=\d){_LOCATOR}(?=;|\Z)|[^\W\d_][^;\d]{{0,20}}(?=\d)")
+_ROUND = re.compile(rf"(?<=[\s\w.,;])\(({_LOCATED})\)(?![\w%(])", re.IGNORECASE)
+_REFERRED = re.compile(rf"\(?\b(?:see\s)?(?:refs?\.|refs)\s?({NUMBERS})\)?", re.IGNORECASE)
 _PAREN = re.compile(r"\(([^()]{5,600})\)")
-LATEX_CITE = re.compile(r"\\[A-Za-z]{0,12}cite[A-Za-z]{0,12}\*?(?:\[[^\]]{0,200}\]){0,2}\{([^{}]{1,400})\}")
+_NOTES = r"(?:\[[^\[\]]{0,200}\]|\([^()]{0,200}\)){0,4}"  # before and after what is cited
+_KEYS = rf"{_NOTES}\{{[^{{}}]{{1,400}}\}}"
+LATEX_CITE = re.compile(rf"\\[A-Za-z]{{0,12}}cite(?:[A-Za-z]{{0,11}}s(?:{_KEYS}){{1,30}}|[A-Za-z]{{0,12}}\*?{_KEYS})")
 _SUBJECT = re.compile(r"\\(?:[Cc]itet|[Cc]itealt|[Tt]extcite|citeauthor|[Cc]iteA)\b")
 _PANDOC = re.compile(r"(?<![\w@])-?@\{?(\w[\w:.#$%&+?<>~/-]{0,100}\w|\w)")
 _NAMED = re.compile(
-    rf"({FAMILY})((?:,?\s(?:&|and|und)\s{FAMILY}|\set\sal\.?|,\s{FAMILY}){{0,6}}),?\s\(?({_YEAR}(?:\s?[,;]\s?{_YEAR}|\s?,\s?[a-z]\b){{0,6}})"
+    rf"({FAMILY})((?:,?\s(?:&|and|und)\s{FAMILY}|\set\sal\.?|,\s{FAMILY}){{0,6}}),?\s\(?({_YEAR}(?:\s?[,;]\s?{_YEAR}|\s?,\s?[a-z]\b(?!\.|\s?\d)){{0,6}})"
 )
 _DATED = re.compile(rf"\s?\(({_YEAR}(?:\s?[,;]\s?{_YEAR}){{0,6}})\)")
 _NAMES_BEFORE = re.compile(
@@ -117,15 +127,23 @@ class Register:
     """
 
     def __init__(self, references: Sequence[ListedReference], paragraphs: Sequence[Paragraph]) -> None:
-        self._order = {reference.key: reference for reference in references}
+        self._order = {reference.key: reference for reference in reversed(references)}  # the first of a key counts
+        self._order = {reference.key: self._order[reference.key] for reference in references}
+        self._has_records = any(reference.is_record for reference in references)
+        self._numbers = {reference.key for reference in references if not reference.is_record}
         self._pmids = {one.read.pmid: key for key, one in self._order.items() if one.read.pmid}
         self._dois = {one.read.doi: key for key, one in self._order.items() if one.read.doi}
-        self._years: dict[str, list[ListedReference]] = {}
+        self._years: dict[str, dict[str, list[ListedReference]]] = {}
+        self._begins: dict[str, list[tuple[str, ListedReference]]] = {}
         for reference in references:
-            for year in dict.fromkeys(
-                re.findall(rf"\b{_YEAR}\b", reference.text) + [str(part) for part in reference.read.date[:1]]
-            ):
-                self._years.setdefault(year, []).append(reference)
+            years = re.findall(rf"\b{_YEAR}\b", reference.text) + [str(part) for part in reference.read.date[:1]]
+            family = reference.read.authors[0].family.split() if reference.read.authors else []
+            names = {squeezed(" ".join(family[n:])) for n in range(len(family))}  # but for particles
+            begins = squeezed(reference.text[:200])
+            for year in dict.fromkeys(years):
+                for name in names:
+                    self._years.setdefault(year, {}).setdefault(name, []).append(reference)
+                self._begins.setdefault(year + begins[:LEAST_LETTERS], []).append((begins, reference))
         self._round = False
         self._round = not any(self.marks(one.text, of_numbers=True) for one in paragraphs)
 
@@ -136,9 +154,9 @@ class Register:
 
     def marks(self, text: str, of_numbers: bool = False) -> list[Mark]:
         """Return the marks of a text in their order; only numbers in brackets or raised, if asked for."""
-        finders = [self._raised, self._bracketed]
+        finders = [self._of_latex, self._raised, self._bracketed]
         if not of_numbers:
-            finders += [self._of_latex, self._identified, self._parenthesised, self._narrative, self._of_pandoc]
+            finders += [self._referred, self._identified, self._parenthesised, self._narrative, self._of_pandoc]
         marks: list[Mark] = []
         taken = bytearray(len(text) + 1)
         for finder in finders:
@@ -146,7 +164,7 @@ class Register:
                 if (mark.keys or mark.unlisted) and not any(taken[mark.start : mark.end]):
                     taken[mark.start : mark.end] = b"\1" * (mark.end - mark.start)
                     marks.append(mark)
-        return sorted(marks)
+        return sorted(mark for mark in marks if not (of_numbers and text[mark.start] == "\\"))
 
     def _numbered(self, numbers: str) -> tuple[str, ...]:
         """Return the keys that a list of numbers names; none if one names no reference."""
@@ -155,24 +173,33 @@ class Register:
             first, *last = (int(number) for number in re.findall(r"\d+", item)[:2])
             end = last[0] if last else first
             keys += map(str, range(first, end + 1 if 0 <= end - first < MOST_IN_RANGE else first))
-        return tuple(dict.fromkeys(keys)) if keys and all(key in self._order for key in keys) else ()
+        return tuple(dict.fromkeys(keys)) if keys and self._numbers.issuperset(keys) else ()
 
     def _raised(self, text: str) -> Iterator[Mark]:
         for match in (*_RAISED.finditer(text), *_SUPERSCRIPT.finditer(text)):
             content = (match[1] if match.re is _RAISED else match[0].translate(_SMALL)).strip(" \t[]()")
             before = text[max(0, match.start() - 12) : match.start()]
-            if _NUMBER_LIST.fullmatch(content):
+            after = text[match.end() : match.end() + 1]
+            if _NUMBER_LIST.fullmatch(content) and not after.isalnum() and after not in tuple("⁺⁻"):  # ¹⁴C, Ca²⁺
                 is_power = _EXPONENT.search(before) or (content in ("2", "3", "4") and _UNIT.search(before))
-                yield Mark(match.start(), match.end(), () if is_power else self._numbered(content))
+                yield self._mark_of_numbers(match, content) if not is_power else Mark(*match.span(), ())
+
+    def _mark_of_numbers(self, match: re.Match[str], content: str) -> Mark:
+        """Return the mark of a list of numbers, perhaps with locators; it names none if one is not listed."""
+        keys = self._numbered(_WITHOUT.sub("", content))
+        is_lacking = not keys and bool(self._order) and not content.startswith("0")
+        return Mark(match.start(), match.end(), keys, (bare(match[0]),) if is_lacking else ())
+
+    def _referred(self, text: str) -> Iterator[Mark]:
+        for match in _REFERRED.finditer(text):
+            yield self._mark_of_numbers(match, match[1])
 
     def _bracketed(self, text: str) -> Iterator[Mark]:
         for match in _BRACKET.finditer(text):
             content = match[1].strip()
-            if _NUMBER_LIST.fullmatch(content):
+            if _NUMBERED.fullmatch(content):
                 is_name = text[match.end() : match.end() + 1].isalpha()  # "[1,2,4]triazole"
-                keys = () if is_name else self._numbered(content)
-                is_mark = not (keys or is_name or content.startswith("0")) and bool(self._order)
-                yield Mark(match.start(), match.end(), keys, (match[0],) if is_mark else ())
+                yield Mark(*match.span(), ()) if is_name else self._mark_of_numbers(match, content)
             elif content.startswith("^") and content[1:] in self._order:
                 yield Mark(match.start(), match.end(), (content[1:],))
             elif "@" in content:
@@ -187,7 +214,8 @@ class Register:
 
     def _of_latex(self, text: str) -> Iterator[Mark]:
         for match in LATEX_CITE.finditer(text):
-            keys = [key.strip() for key in match[1].split(",")]
+            groups = re.findall(r"\{([^{}]+)\}", re.sub(r"\[[^\[\]]*\]", "", match[0]))
+            keys = [key.strip() for group in groups for key in group.split(",")]
             listed = tuple(key for key in keys if key in self._order)
             lacking = tuple(key for key in keys if key and key not in self._order)
             is_subject = bool(_SUBJECT.match(match[0]))
@@ -195,8 +223,10 @@ class Register:
 
     def _of_pandoc(self, text: str) -> Iterator[Mark]:
         for match in _PANDOC.finditer(text):
-            if key := self._key(match[1]):
-                yield Mark(match.start(), match.start() + match[0].rindex(key) + len(key), (key,), (), True, True)
+            key = self._key(match[1])
+            end = match.start() + match[0].rindex(key) + len(key) if key else match.end()
+            lacking = () if key or not self._has_records else (match[0],)
+            yield Mark(match.start(), end, (key,) if key else (), lacking, bool(key), bool(key))
 
     def _identified(self, text: str) -> Iterator[Mark]:
         for match in _PMIDS.finditer(text):
@@ -220,7 +250,8 @@ class Register:
 
     def _parenthesised(self, text: str) -> Iterator[Mark]:
         if self._round:
-            yield from (Mark(match.start(), match.end(), self._numbered(match[1])) for match in _ROUND.finditer(text))
+            for match in _ROUND.finditer(text):
+                yield Mark(match.start(), match.end(), self._numbered(_WITHOUT.sub("", match[1])))
         for match in _PAREN.finditer(text):
             yield from self._with_years(match)
 
@@ -231,8 +262,9 @@ class Register:
         for part in match[1].split(";"):
             for named in _NAMED.finditer(part):
                 is_mark = bool(named[2]) or named.end() == len(part.rstrip()) or part[named.end()] in ",:"
+                before = part[max(0, named.start(3) - 80) : named.start(3)]  # of a group, with small words
                 for year in _years(named[3]):
-                    key = self._named(named[1], named[2], year)
+                    key = self._named(named[1], named[2], year) or self._named(before, "", year)
                     if key:
                         keys.append(key)
                     elif is_mark and self._years:
@@ -257,21 +289,20 @@ class Register:
         """
         words = name.split()
         asked = [squeezed(" ".join(words[n:])) for n in range(len(words))]  # "As Smith": a sentence may begin with it
-        candidates = next(
-            filter(None, ([one for one in self._years.get(year, ()) if _begins_with(one, each)] for each in asked)), []
-        )
+        candidates = next(filter(None, (self._with_name(each, year) for each in asked if len(each) > 1)), [])
+        if not candidates and len(year) > 4 and (plain := [self._with_name(each, year[:4]) for each in asked]):
+            candidates = next((those[ord(year[4]) - ord("a") :] for those in plain if those), [])
         if len(candidates) > 1 and others and "al" not in others.split():
             second = squeezed(re.split(r"\s(?:&|and)\s", others)[-1])
-            candidates = [one for one in candidates if second in squeezed(one.text)] or candidates
+            candidates = [one for one in candidates[:MOST_NAMESAKES] if second in squeezed(one.text)] or candidates
         return candidates[0].key if candidates else ""
 
-
-def _begins_with(reference: ListedReference, name: str) -> bool:
-    """Return whether a reference's first author, or its text, has a name, in full or but for particles."""
-    family = squeezed(reference.read.authors[0].family) if reference.read.authors else ""
-    return len(name) > 1 and (
-        family.endswith(name) or name.endswith(family or "\0") or squeezed(reference.text[:200]).startswith(name)
-    )
+    def _with_name(self, name: str, year: str) -> Sequence[ListedReference]:
+        """Return the references of a year whose first author, or whose text, begins with a name."""
+        if authors := self._years.get(year, {}).get(name):
+            return authors
+        begins = self._begins.get(year + name[:LEAST_LETTERS], ())
+        return [reference for text, reference in begins if text.startswith(name)][:MOST_NAMESAKES]
 
 
 def _years(text: str) -> list[str]:

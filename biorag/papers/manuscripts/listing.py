@@ -12,15 +12,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from biorag.papers.files.facts import cited_authors
+from biorag.papers.files.headings import LIST_HEADING
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph, bare
 from biorag.references.reference import Genre, Reference
 
 LONGEST = 3000  # characters of an item that are read
-HEADING = re.compile(
-    r"\W*(?:[0-9IVX]{1,4}\W{1,3})?(?:references?(?: and notes| list| cited)?|bibliography|(?:literature|works) cited|"
-    r"literature|cited literature)\W*",
-    re.IGNORECASE,
-)
 _AFTER = re.compile(
     r"\W*(?:acknowledge?ments?|appendix|appendices|supplement\w*|supporting information|figures?|tables?|"
     r"(?:figure|table) legends?|funding|author contributions?|conflicts? of interest|competing interests?|"
@@ -92,7 +88,7 @@ def parted(paragraphs: Sequence[Paragraph]) -> tuple[list[Paragraph], list[Parag
 
     Without a heading it is the paragraphs at the end that are numbered from 1.
     """
-    headings = [n for n, one in enumerate(paragraphs) if len(one.text) < 60 and HEADING.fullmatch(one.text)]
+    headings = [n for n, one in enumerate(paragraphs) if len(one.text) < 60 and LIST_HEADING.fullmatch(one.text)]
     if headings:
         start = headings[-1]
         rest = range(start + 1, len(paragraphs))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from biorag.corpus.readers import FileReader, read_text
+from biorag.corpus.references import Record, parse_csl
 from biorag.corpus.sources import Source, reader_of
 from biorag.errors import BadInputError, MissingError
 from biorag.papers.files.documents import html_lines, of_word, web_page
 from biorag.papers.files.pdf_layout import laid_out, plain
-from biorag.papers.files.texts import plain_value, text_lines, without_front
+from biorag.papers.files.texts import text_lines, without_front
 from biorag.papers.manuscripts.citing import LATEX_CITE, Register, citing_sentences
 from biorag.papers.manuscripts.listing import items, parted
 from biorag.papers.manuscripts.manuscript import (
@@ -31,6 +33,7 @@ from biorag.references.reference import Genre, Reference, reference_of
 from biorag.types import Snippet
 from biorag.utils.parsing import parse_json
 
+MOST_IN_FRONT, LONGEST_KEY = 1000, 200  # references in front matter, and letters of the key of one
 BESIDE = (".bib", ".ris", ".nbib")  # files of references beside a manuscript that are read
 _SUP = re.compile(r"<sup>([^<]{1,200})</sup>|\^([\d,;–\- ]{1,60})\^")
 _SETEXT = re.compile(r"=+|-+")
@@ -52,12 +55,16 @@ LONGEST_LATEX = 20_000  # characters of a paragraph that is read as LaTeX; of a 
 
 
 class Content(NamedTuple):
-    """What a format gives: paragraphs, its list if it is apart from them, names of files of references, and notes."""
+    """What a format gives: paragraphs, its list if it is apart from them, names of files of references, and notes.
+
+    `records` are references in fields that the file holds itself.
+    """
 
     paragraphs: Sequence[Paragraph]
     listed: Sequence[ListedReference] | None = None
     named: Sequence[str] = ()
     notes: Sequence[str] = ()
+    records: Sequence[ListedReference] = ()
 
 
 def read_manuscript(path: Path, references: Sequence[Path] = ()) -> Manuscript:
@@ -78,9 +85,9 @@ def read_manuscript(path: Path, references: Sequence[Path] = ()) -> Manuscript:
         raise BadInputError(f"{path} is of no kind that 'check' reads: {', '.join(FORMATS)}, .json or .jsonl")
     content = read(Source(str(path), path))
     body, listed, ends = _listed(content)
-    files = references or _beside(path, content.named)
+    files = references or _beside(path, content.named, alone=not listed and not content.records)
     notes = [*content.notes, *ends]
-    beside = [one for file in files for one in records_of(file, notes)]
+    beside = [*content.records] + [one for file in files for one in records_of(file, notes)]
     register = Register([*listed, *beside], body)
     sentences = tuple(one for paragraph in body for one in citing_sentences(paragraph, register))
     cited = {claim.key for sentence in sentences for claim in sentence.claims}
@@ -105,13 +112,17 @@ def _listed(content: Content) -> tuple[list[Paragraph], list[ListedReference], l
     return [one for one in body if not one.is_heading], references, notes
 
 
-def _beside(path: Path, named: Sequence[str]) -> list[Path]:
-    """Return the files of references beside a manuscript: those that it names, of its own name, or the only one."""
+def _beside(path: Path, named: Sequence[str], alone: bool) -> list[Path]:
+    """Return the files of references beside a manuscript: those that it names.
+
+    Where they are `alone`, since it lists none itself, that of its own name, else the only one.
+    """
     folder = path.parent
     asked = [folder / Path(name).name for name in named]
     asked = [file if file.suffix else file.with_suffix(".bib") for file in asked]
     own = [path.with_suffix(suffix) for suffix in BESIDE]
-    for files in (asked, own, [file for file in sorted(folder.iterdir()) if file.suffix.lower() in BESIDE]):
+    others = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in BESIDE]
+    for files in (asked, own, others) if alone else (asked,):
         there = [file for file in files if file.is_file()]
         if there and (len(there) == 1 or files is asked or files is own):
             return there
@@ -124,15 +135,17 @@ def records_of(file: Path, notes: list[str]) -> Iterator[ListedReference]:
     reader: FileReader = reader_of(source).load()
     for number, (line, record) in enumerate(reader.records(source), 1):
         try:
-            snippet = reader.parse(record)
+            yield _of_record(record, reader.parse, f"{file.name} {number}", f"{file.name}, line {line}")
         except ValueError as error:
             notes.append(f"{file.name}, line {line}: {error}")
-            continue
-        read = reference_of(snippet)  # type: ignore[arg-type]
-        read = replace(read, doi=read.doi.lower())
-        yield ListedReference(
-            record.key or str(number), citation(read), read, place=f"{file.name}, line {line}", is_record=True
-        )
+
+
+def _of_record(record: Record, parse: Callable[[Any], Any], key: str, place: str) -> ListedReference:
+    """Return a reference in fields, by its own key if it has one; raises `ValueError` if it cannot be read."""
+    read = reference_of(parse(record))
+    return ListedReference(
+        record.key or key, citation(read), replace(read, doi=read.doi.lower()), place=place, is_record=True
+    )
 
 
 # --- formats
@@ -191,11 +204,30 @@ def _enclose(element: Any) -> None:
 def _markdown(source: Source) -> Content:
     lines, front = without_front(text_lines(source))
     paragraphs = _of_markdown(lines)
-    named = [plain_value(front, "bibliography")] if front.get("bibliography") else []
+    values = front.get("bibliography")
+    named = [str(name) for name in (values if isinstance(values, list) else [values]) if isinstance(name, str)]
+    records, faults = _of_front(front.get("references"))
     notes = [one for one in paragraphs if _NOTE.match(one.text)]
     if notes and not parted(paragraphs)[1]:
-        return Content([one for one in paragraphs if one not in notes], items(notes), named)
-    return Content(paragraphs, None, named)
+        return Content([one for one in paragraphs if one not in notes], items(notes), named, faults, records)
+    return Content(paragraphs, None, named, faults, records)
+
+
+def _of_front(references: Any) -> tuple[list[ListedReference], list[str]]:
+    """Return the references that front matter lists as CSL, and what is wrong with those that cannot be read."""
+    records, faults = [], []
+    for number, item in enumerate(references[:MOST_IN_FRONT] if isinstance(references, list) else [], 1):
+        place = f"front matter, reference {number}"
+        try:
+            issued = item.get("issued") if isinstance(item, dict) else None
+            issued = issued[0] if isinstance(issued, list) and issued else issued
+            year = issued.get("year") if isinstance(issued, dict) else issued
+            fields = {**item, "issued": {"raw": str(year)}} if isinstance(year, str | int | date) else item
+            key = str(item.get("id") or "")[:LONGEST_KEY] if isinstance(item, dict) else ""
+            records.append(_of_record(Record(place, fields, "", key), parse_csl, place, place))
+        except ValueError as error:
+            faults.append(f"{place}: {error}")
+    return records, faults
 
 
 class _Blocks:

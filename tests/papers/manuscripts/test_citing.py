@@ -1,15 +1,19 @@
 """Marks of each style, and the clause that each cites its reference for."""
 
+from dataclasses import replace
+
 import pytest
 
+from biorag.papers.manuscripts import citing
 from biorag.papers.manuscripts.citing import Register, citing_sentences
 from biorag.papers.manuscripts.listing import items
-from biorag.papers.manuscripts.manuscript import CLOSE, OPEN, Paragraph
+from biorag.papers.manuscripts.manuscript import CLOSE, OPEN, Paragraph, squeezed
 
 LISTED = [
     Paragraph(f"{n}. {name} A. Title number {n}. Lancet. {2010 + n};1:2.", n, "")
     for n, name in enumerate(["Smith", "Jones", "van der Berg", "García", "Miller"], 1)
 ]
+LISTED.append(Paragraph("6. World Health Organization and Partners. Title number 6. Geneva: 2016.", 6, ""))
 
 
 def read(text: str):
@@ -35,6 +39,16 @@ def claims(text: str) -> list[tuple[str, str]]:
         ("Aspirin lowers fever (Smith et al., 2011; Jones & Miller 2012).", "12"),
         ("Aspirin lowers fever (see Berg, 2013, for a review).", "3"),
         ("García et al. (2014) found that aspirin lowers fever.", "4"),
+        ("Aspirin lowers fever (Smith 2011, p. 23; Jones 2012, Table 2).", "12"),
+        ("Aspirin lowers fever (see Smith et al., 2011, p. 2, for details).", "1"),
+        ("Aspirin lowers fever (World Health Organization and Partners, 2016; Smith, 2011a).", "61"),
+        ("Aspirin lowers fever [1, Table 2].", "1"),
+        ("Aspirin lowers fever [see 2, pp. 5–9; 3, Fig. 1a].", "23"),
+        ("Aspirin lowers fever (ref. 3).", "3"),
+        ("Aspirin lowers fever [1], refs. 2–4.", "1234"),
+        (r"Aspirin lowers fever \parencite[3]{2}.", "2"),
+        (r"Aspirin lowers fever \parencites[see][p. 3]{1}[4]{2}(){5}.", "125"),
+        (r"Aspirin lowers fever \citep[see][]{1, 3}.", "13"),
     ],
 )
 def test_each_style_of_marks(text, cited):
@@ -47,6 +61,7 @@ def test_each_style_of_marks(text, cited):
         f"Some 10{OPEN}2{CLOSE} cells per m{OPEN}2{CLOSE}, R², 5 m².",
         "A range of [0, 1] and of (18-65) years, 95% CI [1.2, 3.4], and [1,2,4]triazole.",
         "In the year (2011), and in Smith County.",
+        f"The {OPEN}14{CLOSE}C test, Ca²⁺, and [Table 2] or (Fig. 3).",
     ],
 )
 def test_what_looks_like_a_mark(text):
@@ -80,6 +95,39 @@ def test_a_mark_without_reference_is_kept_apart():
     (sentence,) = read("Aspirin lowers fever [1, 77] (Nobody et al., 1999).")
     assert sentence.claims == ()
     assert sentence.unlisted == ("[1, 77]", "Nobody et al., 1999")
+
+
+@pytest.mark.parametrize(
+    ("text", "unlisted"),
+    [
+        (f"It works.{OPEN}88{CLOSE}", "88"),
+        ("It works [88, Table 2].", "[88, Table 2]"),
+        ("It works (ref. 88).", "(ref. 88)"),
+        ("It works (Nobody, 1999, p. 3).", "Nobody, 1999"),
+        (r"It works \cites{1}[3]{gone}.", "gone"),
+    ],
+)
+def test_no_mark_that_names_no_reference_is_skipped_in_silence(text, unlisted):
+    (sentence,) = read(text)
+    assert sentence.unlisted == (unlisted,)
+
+
+def test_numerals_name_the_manuscripts_own_list_alone():
+    record = replace(items(LISTED[:1])[0], key="8", is_record=True)
+    register = Register([*items(LISTED), record], [])
+    assert [mark.keys for mark in register.marks(r"It works [5]. It works [8]. It works \cite{8}.")] == [
+        ("5",), (), ("8",)
+    ]  # fmt: skip
+
+
+def test_many_references_of_one_name_and_year_are_looked_for_at_once(monkeypatch):
+    listed = items([Paragraph(f"{n}. Smith A. Title number {n}. Lancet. 2011;1:2.", n, "") for n in range(1, 2001)])
+    register = Register(listed, [])
+    compared = []
+    monkeypatch.setattr(citing, "squeezed", lambda text: compared.append(text) or squeezed(text))
+    marks = register.marks("It works (Smith & Nobody, 2011). " * 100)
+    assert {mark.keys for mark in marks} == {("1",)} and len(marks) == 100
+    assert len(compared) < 100 * (citing.MOST_NAMESAKES + 10)
 
 
 def test_identifiers_and_keys_of_latex_and_pandoc():

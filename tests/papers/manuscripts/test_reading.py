@@ -89,6 +89,54 @@ def test_a_bib_beside_a_manuscript_has_what_it_cites(name, mark, tmp_path):
     assert [sentence.unlisted for sentence in manuscript.sentences] == [(), ("gone" if name == "a.tex" else "@gone",)]
 
 
+RIS = "TY  - JOUR\nAU  - Roe, P\nTI  - A title of a file\nPY  - 2011\nER  - \n"
+
+
+@pytest.mark.parametrize(
+    ("front", "own_list", "titles"),
+    [
+        ("", True, ["Aspirin in the prevention of fever"]),
+        ("---\nbibliography: [library.ris]\n---\n", True, ["Aspirin in the prevention of fever", "A title of a file"]),
+        ("", False, ["A title of a file"]),
+    ],
+)
+def test_a_manuscripts_own_list_comes_before_a_file_beside_it(front, own_list, titles, tmp_path):
+    listed = f"# References\n\n1. {SMITH}\n" if own_list else ""
+    (tmp_path / "draft.md").write_text(f"{front}{TEXT} [1] (Roe, 2011).\n\n{listed}")
+    (tmp_path / "library.ris").write_text(RIS)
+    manuscript = read_manuscript(tmp_path / "draft.md")
+    assert [one.read.title for one in manuscript.references] == titles
+    claims = [claim.key for sentence in manuscript.sentences for claim in sentence.claims]
+    assert claims == ["1"] * own_list + ["library.ris 1"] * bool(front or not own_list)
+
+
+def test_references_in_front_matter(tmp_path):
+    (tmp_path / "a.bib").write_text(BIB)
+    (tmp_path / "b.bib").write_text("@article{old, title={Old and new fevers}, year={1999}}")
+    (tmp_path / "draft.md").write_text(
+        "---\nbibliography:\n- a.bib\n- b.bib\nreferences:\n- id: roe\n  title: Fevers of old\n  issued:\n"
+        f"  - year: 2016\n- nonsense\n---\n{TEXT} [@roe; @smith; @old].\n"
+    )
+    manuscript = read_manuscript(tmp_path / "draft.md")
+    assert [(one.key, one.read.date) for one in manuscript.references] == [
+        ("roe", (2016,)), ("smith", (2011,)), ("old", (1999,))
+    ]  # fmt: skip
+    assert "front matter, reference 2" in manuscript.notes[0]
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "References", "5. Works Cited", "Literaturverzeichnis", "Références bibliographiques", "Bibliografía",
+        "Riferimenti bibliografici", "Referências", "Список литературы", "Литература", "参考文献", "引用文献",
+        "Piśmiennictwo", "참고문헌", "Kaynaklar", "Literatuur",
+    ],
+)  # fmt: skip
+def test_headings_of_lists_in_many_languages(heading, tmp_path):
+    (tmp_path / "draft.md").write_text(f"{TEXT} [1].\n\n{heading}\n\n1. {SMITH}\n\nFunding\n\nNone [1].\n")
+    assert [one.key for one in read_manuscript(tmp_path / "draft.md").references] == ["1"]
+
+
 def test_answers_in_json(tmp_path):
     hit = {"rank": 1, "id": "x", "pmid": 5, "title": "Aspirin and fever", "metadata": {"year": 2011}}
     own = {"answer": "…", "hits": [hit], "sentences": [{"text": f"{TEXT}.", "citations": [1]}], "citations": [{"n": 1}]}
