@@ -92,7 +92,7 @@ _PARTICLE = re.compile(
     re.IGNORECASE,
 )
 # Authors as references have them: family and initials or given names, in either order; or a group.
-_UPPER = "A-ZÀ-ÖØ-ÞĀČĆĐĘĚĞİŁŃŇŌŐÖŘŚŠŞȘŤŢȚŪŰŻŽŹ"
+_UPPER = "A-ZÀ-ÖØ-ÞĀČĆĐĘĚĞİŁŃŇŌŐÖŘŚŠŞȘŤŢȚŪŰŻŽŹА-ЯЁІЇЄ"
 _LETTER = r"[\w'’′ʼ‐‑-]"
 _PARTICLES = rf"(?:(?i:{_PARTICLE.pattern}|vande[rn]?)\s){{0,3}}"
 _SECOND = rf"(?:\s(?!et\b|and\b|[{_UPPER}]{{2,3}}\b){_PARTICLES}[{_UPPER}]{_LETTER}{{1,40}})"

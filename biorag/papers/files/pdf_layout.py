@@ -189,7 +189,7 @@ def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line
                 lines.append(line)
             elif _IMPRINT.match(line.text):
                 imprint.append(line.text)
-            elif not (LIST_HEADING.fullmatch(line.text) or _PAGE_NUMBER.match(line.text)):
+            elif line.text.endswith(".") or not (LIST_HEADING.fullmatch(line.text) or _PAGE_NUMBER.match(line.text)):
                 listed[-1].append(line)
         bodies.append(lines)
     return bodies, listed, imprint

@@ -14,6 +14,7 @@ from biorag.corpus.references import Record, parse_csl
 from biorag.corpus.sources import Source, reader_of
 from biorag.errors import BadInputError, MissingError
 from biorag.papers.files.documents import html_lines, of_word, web_page
+from biorag.papers.files.facts import cited_authors
 from biorag.papers.files.pdf_layout import laid_out, plain
 from biorag.papers.files.texts import text_lines, without_front
 from biorag.papers.manuscripts.citing import LATEX_CITE, Register, citing_sentences
@@ -381,7 +382,7 @@ def _whole_items(lines: Sequence[Paragraph]) -> Iterator[Paragraph]:
         begins = re.match(rf"\W{{0,2}}{number + 1}\b", line.text) if has_numbers else None
         is_dated = bool(re.search(r"(?:19|20)\d\d", " ".join(one.text for one in block)))
         ended = not block or (is_dated and re.search(r"[.\d]\s*\Z", block[-1].text))
-        if begins or (not has_numbers and ended and re.match(r"[A-ZÀ-Þ][\w'’-]+,? [A-Z]", line.text)):
+        if begins or (not has_numbers and ended and _begins_with_authors(line.text)):
             number += 1
             if block:
                 yield replace(block[0], text=_joined(block))
@@ -389,6 +390,12 @@ def _whole_items(lines: Sequence[Paragraph]) -> Iterator[Paragraph]:
         block.append(line)
     if block:
         yield replace(block[0], text=_joined(block))
+
+
+def _begins_with_authors(line: str) -> bool:
+    """Return whether a line begins with authors: a group, several, or one with initials, which no journal has."""
+    authors, _ = cited_authors(line)
+    return len(authors) > 1 or any(one.group or re.match(r"\w\.|\W*\w{1,3}\Z", one.given) for one in authors)
 
 
 def _joined(lines: Sequence[Paragraph]) -> str:
