@@ -7,15 +7,19 @@ heads, feet and notices; never in its text or its list of references, which are 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import unescape
+from itertools import groupby, pairwise
 from typing import Any
 
-from biorag.papers.files.pdf_layout import PLACES, Line
+from biorag.papers.files.pdf_layout import OPENING, OTHER_SIZE, PLACES, Line
 from biorag.references.reference import Author
 
 FRONT = 6000  # characters of the first page in which DOI, year and journal are looked for
 MOST_AUTHORS = 200
-TITLE_WORDS = 3  # of the text on the first page, at least
+AUTHOR_LINES, LONGEST_AUTHORS = 60, 20_000  # lines after a title in which authors are looked for; their characters
+TITLE_WORDS, MOST_TITLE_WORDS, MOST_RUNS = 3, 70, 12  # runs of lines in letters of one size that may be the title
 MOST_WORDS = 12  # of a journal's name
 CITED_LINES = 10  # over which a paper's own citation runs
 
@@ -24,7 +28,7 @@ _PMID = re.compile(r"\bPMID:?\s*([0-9]{1,9})\b")
 _ARXIV = re.compile(r"\barXiv:\s*([0-9]{4}\.[0-9]{4,5})", re.IGNORECASE)
 _JUNK = re.compile(
     r"^(?:microsoft (?:word|powerpoint)\b|word document|untitled|slide \d|pii:|doi:|10\.\d{4}|layout \d|print|title)|"
-    r"\.(?:docx?|indd|qxd|tex|dvi|pdf|ps|fm|rtf|pptx?)\b|^\W*\w*\d\w*\W*$|^\S+$|\d\.\.\d",
+    r"\.(?:docx?|indd|qxd|tex|dvi|pdf|ps|fm|rtf|pptx?)\b|^\W*\w*\d\w*\W*$|^\S+$|\d\.\.\d|#x[0-9a-f]{2,4};",
     re.IGNORECASE,
 )
 _YEAR = r"((?:19|20)[0-9]{2})"
@@ -42,6 +46,7 @@ _CITE = re.compile(
     r"^\W*(?:(?:please |how to )?cite this(?: article)?(?: as)?|to cite(?: this article)?|citation)\b\s*:?\s*",
     re.IGNORECASE,
 )
+_SIGNS = str.maketrans("", "", "®™")
 # Authors, and a title whose last word is in small letters; abbreviated names, as "Front. Immunol.", have capitals.
 _BEFORE_JOURNAL = re.compile(
     r"^.*(?:\bet al\b[.,]?\s*|\s/\s|\s[a-z][\w-]*\)?[.?!]\s+(?=[A-Z])|\s[A-Z][a-z]{7,}[.?!]\s+(?=[A-Z][^.]*$))"
@@ -62,27 +67,20 @@ _LONE_YEAR = re.compile(rf"(?<![\w/.-]){_YEAR}(?![\w/-]|\.\d)")
 _CREATED = re.compile(rf"D?:?{_YEAR}")
 _AFFILIATED = re.compile(
     r"\b(?:university|universit|department|institute|hospital|school|college|cent(?:er|re)|faculty|division|"
-    r"laborator|abstract|summary|background|introduction|correspond|e-?mail|received|accepted|keywords|doi|©|@|www|"
+    r"laborator|abstract|summary|background|introduction|correspond|e-?mail|received|accepted|keywords|doi\W{0,3}10|©|@|www|"
     r"https?|journal|volume|copyright)",
     re.IGNORECASE,
 )
 _MARKS = re.compile(r"(?<=[^\W\d]|[.,;])\s?[0-9*†‡§¶∥#]+(?:,\s?[0-9*†‡§¶∥#]+)*|[*†‡§¶∥#]+")
+_AFFILIATION_MARK = re.compile(r"[^\w,;]*\d{1,2}[\s.)]*[^\W\d]")
 _LETTERS = re.compile(r"(?<=\w)(?:[,\s]\s*[a-z]\b(?!\s+[A-Z][a-z]))+\s*(?=[,;*]|$|\band\b)")  # marks that stand level
 _GROUP = re.compile(
     r"(?:(?:on behalf of|for)\s+)?(?:the\s+)?(.{2,80}\b(?:investigators?|collaborat(?:ors?|ion)|groups?|"
     r"consorti(?:um|a)|networks?|committee|team|trialists|alliance|society|initiative|association|organi[sz]ation))",
     re.IGNORECASE,
 )
-_DEGREES = re.compile(
-    r",?\s*\b(?:M\.?D|(?:Ph|Pharm|Sc)\.?D|D\.?Phil|[MBD]\.?Sc|M\.?P\.?H|Dr\.?P\.?H|FRCP|M\.?B|B\.?(?:Ch|S)|MBB[Sh]|MBChB|"
-    r"RN|M\.?S|MA|BA|DO)\b\.?",
-    re.IGNORECASE,
-)
-_ROLE = re.compile(
-    r"(?:\s+[a-z-]+){0,5}\s+(?:professor|lecturer|fellow|student|researcher|physician|surgeon|consultant|director|"
-    r"epidemiologist|(?:bio)?statistician|scientist|registrar|nurse|specialist|practitioner|candidate|manager|analyst|"
-    r"economist)(?:\s+(?:of|in)(?:\s+[a-z-]+){1,4})?$"
-)
+_DEGREES = re.compile(r"[,\s]\s*(?:M\.?D|Ph\.?D|[MB]\.?Sc|M\.?P\.?H|FRCP|RN)\b\.?(?=\W|$)")
+_ROLE = re.compile(r"(?:\s+[a-z][a-z-]*)+$")  # as in "Mary Jones associate professor"; a particle is before a name
 _SUFFIX = re.compile(r",?\s((?:Jr|Sr)\b\.?|II|III|IV)(?=\s*(?:[,;·•|&*\d]|\band\b|$))")
 _SEPARATED = re.compile(r"[,;·•|&]|\band\b")
 _MARKED = re.compile(r"[\d*†‡§¶#]$")  # a line of authors whose last name is whole
@@ -117,8 +115,10 @@ _CITED_GROUP = re.compile(
     re.IGNORECASE,
 )
 # A date, an address or a page's number beside a journal's name in a head or a foot.
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}\.?"
 _BESIDE = re.compile(
-    rf"(?<!\S)\S+\.(?:com|org)\b\S*|\([A-Z][a-z]+\)|^[0-9]+\s|(?:[0-9]{{1,2}}\s+)?\b[A-Z][a-z]{{2,8}}\.?(?:\s[0-9]{{1,2}},)?\s{_YEAR}"
+    rf"(?<!\S)\S+\.(?:com|org)\b\S*|\([A-Z][a-z]+\)|^[0-9]+\s|(?:[0-9]{{1,2}}\s+)?\b(?:{_MONTH}\s?[-–/]\s?)?"
+    rf"{_MONTH}(?:(?:\s[0-9]{{1,2}},)?\s{_YEAR}|\W*$)|\b[peEo]?-?ISSN\b.*$"
 )
 _PREPRINTS = re.compile(r"\b((?:bio|med)Rxiv)\b")
 # The rest of a DOI that a narrow column breaks.
@@ -134,17 +134,22 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
     lines = [*(" ".join(line.text.split()) for line in front), *notices]
     opening = "\n".join(lines)
     places = (metadata.get("subject", ""), *lines)
-    title, after = _titled(front, metadata.get("journal") or _place(places, "")[0])
+    front = front[: next((n for n, line in enumerate(front) if n and OPENING.match(line.text)), len(front))]
+    known = " ".join(metadata.get("journal", "").split()) if re.search(r"\w{2}", metadata.get("journal", "")) else ""
+    title, after = _titled(front, known or _place(places, "")[0])
     own = printable(metadata.get("title", ""))
-    if own and (not title or _said(own, opening)):
+    if own and not _plain(title).startswith(_plain(own)) and (not title or _said(own, _text(front))):
         title, after = own, _lines_after(own, front) or after
     journal, numbers = _place(places, title)
+    published = _found(_CREATED, metadata.get("published", ""))
+    if published and numbers.get("year", published) != published:
+        numbers = {"year": published}
     cited = opening[: 2 * FRONT]
     return {
         "title": title,
-        "authors": own_authors(metadata.get("author", ""), cited) or _authors(after, cited),
-        "year": int(numbers["year"]) if numbers.get("year") else _year(metadata, opening),
-        "journal": " ".join((metadata.get("journal") or journal or _masthead(lines)).split()),
+        "authors": _agreed(own_authors(metadata.get("author", ""), cited), _authors(after, cited), opening),
+        "year": int(numbers.get("year") or published or 0) or _year(metadata, opening),
+        "journal": _expanded(known or journal or _masthead(lines) or _running(notices, title), places),
         "volume": numbers.get("volume") or "",
         "issue": numbers.get("issue") or "",
         "pages": re.sub(r"\s*[-–]\s*", "-", numbers.get("pages") or ""),
@@ -200,9 +205,11 @@ def _place(lines: Sequence[str], title: str) -> tuple[str, dict[str, str]]:
     """Return the journal that a line names and the numbers beside it: those of the most telling form."""
     texts = [" ".join(lines[n : n + CITED_LINES]) if _CITE.match(line) else line for n, line in enumerate(lines)]
     for form in PLACES:
-        for text in texts:
+        for number, text in enumerate(texts):
             match = form.search(text)
-            journal = _journal(text[: match.start()], title) if match else ""
+            before = text[: match.start()] if match else ""
+            before = before if before.strip() or not number else lines[number - 1]  # a name has a line of its own
+            journal = _journal(before, title) if match else ""
             if match and journal:
                 return journal, {name: value for name, value in match.groupdict().items() if value}
     return "", {}
@@ -210,13 +217,37 @@ def _place(lines: Sequence[str], title: str) -> tuple[str, dict[str, str]]:
 
 def _journal(text: str, title: str) -> str:
     """Return the journal's name at the end of a text, after a paper's authors and title; "" if it is none."""
-    text = " ".join(_CITE.sub("", text).split())
+    text = " ".join(_CITE.sub("", text.translate(_SIGNS)).split())
     start = text.lower().rfind(title.lower()) if title else -1
     text = text[start + len(title) :] if start >= 0 else text
-    parts = [_BESIDE.sub(" ", part) for part in _BEFORE_JOURNAL.sub("", text).split(" | ")]
-    name = next((stripped for part in parts[::-1] if (stripped := part.strip(" .,;:|/–-()"))), "")
+    parts = _BESIDE.sub(" | ", _BEFORE_JOURNAL.sub("", text)).split(" | ")
+    stripped = [part.strip(" .,;:|/–-()") for part in parts[::-1]]
+    name = next((part for part in stripped if part and not part.isdigit()), "")
     is_name = re.match(r"[A-Z][^\d@]*[A-Za-z.)]$", name) and len(name) > 2 and len(name.split()) <= MOST_WORDS
-    return name if is_name and not _MONTHS.search(name) and not _DOI.search(name) else ""
+    is_other = _MONTHS.search(name) or _DOI.search(name) or re.search(r"(?:://|www\.)\S*$", text)
+    return name if is_name and not is_other else ""
+
+
+def _running(notices: Sequence[str], title: str) -> str:
+    """Return the name in capitals that most heads and feet repeat; one word if it has a line above numbers or a DOI."""
+    names = [_journal(re.sub(r"^\W*\d+\s+|\s+\d+\W*$", "", notice), "") for notice in notices]
+    alone = {name for name, following in pairwise([*names, ""]) if not following}
+    for name, count in Counter(filter(None, names)).most_common():
+        words = re.findall(r"[^\W\d_]+", name)
+        is_title = 2 * len(set(_plain(title).split()) & set(_plain(name).split())) > len(words)
+        is_name = all(word[0].isupper() for word in words if len(word) > 3) and not re.search(r"\bet al\b", name)
+        if count > 1 and is_name and not is_title and (len(words) > 1 or name in alone):
+            return name
+    return ""
+
+
+def _expanded(name: str, texts: Sequence[str]) -> str:
+    """Return the name that a journal's abbreviation stands for, if one of a file's texts has it."""
+    words = re.findall(r"[^\W\d_]+", name)[:MOST_WORDS]
+    joint = r"\W+(?:(?:of|and|the|in|for|on)\W+){0,3}"
+    long = re.compile(r"\b(?:The\s)?" + joint.join(rf"{word}[^\W\d_]{{0,20}}" for word in words) + r"\b", re.IGNORECASE)
+    names = [match[0] for text in texts if (match := long.search(text))] if len(words) > 1 else []
+    return max([name, *names], key=lambda other: (len(other), not other.isupper()))
 
 
 def _masthead(lines: Sequence[str]) -> str:
@@ -227,22 +258,32 @@ def _masthead(lines: Sequence[str]) -> str:
 
 def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line]]:
     """Return the title that the first page's largest letters make, and the lines after it; "" if there is none."""
-    for size in sorted({line.size for line in front}, reverse=True)[:4]:
-        start = next(n for n, line in enumerate(front) if line.size == size)
-        end = start
-        while end < len(front) and front[end].size == size:
-            end += 1
-        title = " ".join(" ".join(line.text.split()) for line in front[start:end])
-        is_body = end - start > 6
-        is_masthead = _MASTHEAD.match(title) or (journal and _plain(title) == _plain(journal))
-        if len(title.split()) >= TITLE_WORDS and not is_body and not is_masthead and not _DOI.search(title):
-            return title, front[end:]
+    runs = [list(run) for _, run in groupby(front, lambda line: line.size)]
+    for number in sorted(range(len(runs)), key=lambda n: (-runs[n][0].size, n))[:MOST_RUNS]:
+        run, after = runs[number], [line for later in runs[number + 1 :] for line in later]
+        first = _text(run[:1])  # the kind of paper stands above some titles, in other letters of their size
+        is_label = _MASTHEAD.match(first) or (run[0].styled != run[-1].styled and not first.endswith(":"))
+        title = _text(run[len(first.split()) <= TITLE_WORDS and bool(is_label) :])
+        is_other = _MASTHEAD.match(title) or _plain(title) == _plain(journal) or list(_names(title))
+        is_place = any(form.search(title) for form in (_DOI, *PLACES))
+        if is_other or is_place or not TITLE_WORDS <= len(title.split()) <= MOST_TITLE_WORDS:
+            continue
+        below = runs[number + 1] if after else []
+        subtitle, following = _text(below), after[len(below) :]
+        is_between = following and following[0].size < below[0].size < run[0].size and _authors(following, "")
+        if is_between and not (_AFFILIATED.search(subtitle) or _MASTHEAD.match(subtitle) or list(_names(subtitle))):
+            return f"{title.rstrip(' :')}: {subtitle}", following
+        return title, after
     return "", front
+
+
+def _text(lines: Sequence[Line]) -> str:
+    return " ".join(" ".join(line.text.split()) for line in lines)
 
 
 def printable(title: str) -> str:
     """Return the title that a file's own field gives, in one line; "" if a program made it up."""
-    line = " ".join(title.split())
+    line = " ".join(unescape(title).split())
     return "" if _JUNK.search(line) else line
 
 
@@ -270,7 +311,7 @@ def _plain(text: str) -> str:
 def _doi(metadata: Mapping[str, str], opening: str) -> str:
     """Return the DOI that is the paper's own: from its metadata, else the first on its first page or in its imprint."""
     own = " ".join(metadata.get(name, "") for name in ("doi", "subject", "keywords", "title"))
-    for text in (own, opening):
+    for text in (own, re.sub("[\u2010\u2011]", "-", opening)):
         whole = _BROKEN_DOI.sub(r"\1\2", re.sub(r"(?<=/)\s+(?=\S)|(?<=doi\.org)\s+(?=/)", "", text))
         if match := _DOI.search(whole):
             return match[0].rstrip(".,;:)]'")
@@ -282,8 +323,9 @@ def _year(metadata: Mapping[str, str], opening: str) -> int | None:
     """Return the year in which a paper was published, as far as it is printed; the file's making tells nothing."""
     texts = (metadata.get("subject", ""), opening[:FRONT], opening[-FRONT // 3 :])
     years = (match[1] for pattern in _YEARS for text in texts if (match := pattern.search(text)))
-    heads = (_found(_LONE_YEAR, line) for line in opening.split("\n") if not _MONTHS.search(line))
-    year = _found(_CREATED, metadata.get("published", "")) or next(years, "") or next(filter(None, heads), "")
+    heads = [_found(_LONE_YEAR, line) for line in opening.split("\n") if not _MONTHS.search(line)]
+    pages = {head for head in filter(None, heads) if {str(int(head) + step) for step in (1, 2)} & set(heads)}
+    year = next(years, "") or next((head for head in heads if head and head not in pages), "")
     return int(year) if year else None
 
 
@@ -295,20 +337,38 @@ def own_authors(value: str, cited: str = "") -> list[str]:
     return inverted(names[:MOST_AUTHORS], cited) if names and all(map(_is_name, names)) else []
 
 
+def _agreed(own: list[str], printed: list[str], text: str) -> list[str]:
+    """Return a file's own authors or those printed: the longer list, if both have an author, else those in a text.
+
+    A file may name the first author alone, or who made it.
+    """
+    families, others = ({_plain(name.split(",")[0]).split(" ")[-1] for name in names} for names in (own, printed))
+    if families & others:
+        return own if len(own) >= len(printed) else printed
+    is_said = 2 * len(families & set(_plain(text).split())) > len(families)
+    return own if own and (is_said or not printed) else printed
+
+
 def _authors(lines: Sequence[Line], cited: str) -> list[str]:
     """Return the authors of the lines after a title, which end where affiliations or the text begin."""
     names: list[str] = []
-    text, is_open, size = "", False, 0.0
-    for line in lines[:8]:
-        added = " ".join((line.level or line.text).split())
-        if _AFFILIATED.search(added) or (text and abs(line.size - size) > 1):
-            break
-        if not added:
+    text, is_open, last = "", False, None
+    for line in lines[:AUTHOR_LINES]:
+        added = " ".join((line.level or line.text).split())[:LONGEST_AUTHORS]
+        if not re.search(r"[^\W\d_]{2}", added):  # marks of affiliations
+            text += ", " * bool(text)
             continue
-        text, size = f"{text}{' ' if is_open else ', '}{added}" if text else added, line.size
-        # A line may end within a name, unless a mark (raised, it is not in `added`) ends it or each name has a line.
-        is_open = bool(_SEPARATED.search(text)) and not _MARKED.search(line.text) and line.text[-1] == added[-1]
-        names = list(_names(text)) or names
+        is_affiliation = bool(_AFFILIATED.search(added))
+        is_other = _AFFILIATION_MARK.match(line.text) or (last and abs(line.size - last.size) > OTHER_SIZE)
+        if is_affiliation or (is_other and (not last or line.height < last.height - 1)):
+            if names:
+                break
+            text = ""
+        if not is_affiliation:
+            text, last = f"{text}{' ' if is_open else ', '}{added}" if text else added, line
+            # A line may end within a name, unless a mark (raised, it is not in `added`) ends it or each name has one.
+            is_open = bool(_SEPARATED.search(text)) and not _MARKED.search(line.text) and line.text[-1] == added[-1]
+            names = list(_names(text[:LONGEST_AUTHORS])) or names
     return inverted(names[:MOST_AUTHORS], cited)
 
 
@@ -318,12 +378,22 @@ def _names(text: str) -> Iterator[str]:
         return
     text = _SUFFIX.sub(r" \1", _LETTERS.sub(" ", _MARKS.sub("", _DEGREES.sub("", text))))
     text = re.sub(r"^by\s+", "", text.replace(" ,", ","), flags=re.IGNORECASE)
+    text = re.sub(r"(?<=\b[A-Z]\.)(?=[A-Z][^\W\d_.]{2})|(?<=\w-) (?=[A-Z])", lambda gap: "" if gap[0] else " ", text)
     parts = re.split(
-        r"\s*[,;·•|]\s*(?:and\s+|&\s*)?|\s+and(?:\s+|$)|^and\s+|\s*&\s*|\s+(?=(?:for|on behalf of)\s+the\b)", text
+        r"\s*[,;·•|]\s*(?:and\s+|&\s*)?|\sÆ\s|\s+and(?:\s+|$)|^and\s+|\s*&\s*|\s+(?=(?:for|on behalf of)\s+the\b)", text
     )
-    names = [_ROLE.sub("", part.strip(" .*")) for part in parts if part.strip(" .*")]
-    if names and all(_GROUP.fullmatch(name) or _is_name(name) for name in names):
-        yield from (group[1] if (group := _GROUP.fullmatch(name)) else name for name in names)
+    parts = [part if " " in part.strip() else re.sub(r"(?<=[a-z])(?=[A-Z])", " ", part) for part in parts]
+    names = [part.strip(" .*") for part in parts if re.search(r"\w{2}", part)]
+    names = [name if len(parts) == 1 or _GROUP.fullmatch(name) else _ROLE.sub("", name) for name in names]
+    names = [name for name in names if text.isupper() or not _is_degree(name)]
+    whole = [name for name in names if _GROUP.fullmatch(name) or _is_name(name)]
+    if whole and whole[0] == names[0] and len(whole) >= 0.8 * len(names):
+        yield from (group[1] if (group := _GROUP.fullmatch(name)) else name for name in whole)
+
+
+def _is_degree(text: str) -> bool:
+    """Whether a text has no word but such as "MD" or "PhD"."""
+    return all(len(word) <= 7 and sum(map(str.isupper, word)) >= 2 for word in text.replace(".", "").split())
 
 
 def _is_name(text: str) -> bool:

@@ -14,7 +14,7 @@ from biorag.corpus.joining import joined
 from biorag.corpus.readers import LONGEST_TEXT
 from biorag.corpus.sources import DamagedSourceError, Source, faults_named, opened
 from biorag.papers.files.facts import facts_of
-from biorag.papers.files.pdf_layout import Line, laid_out, plain
+from biorag.papers.files.pdf_layout import Line, composed, laid_out, plain
 from biorag.papers.files.pdf_pages import AVERAGE_SECONDS, LARGEST_FILE, MEMORY, PAGE_SECONDS
 from biorag.papers.files.texts import PaperPart, reader
 from biorag.utils.text import whole
@@ -75,11 +75,18 @@ def read_pdf(source: Source) -> PdfContent:
             values = _line(lines)
             if not values or size > LONGEST_PAPER:
                 break
-            pages.append([Line(" ".join(whole(line[0]).split()), *line[1:]) for line in values.get("lines", ())])
+            pages.append(_lines_of(values.get("lines", ())))
             size += sum(len(line.text) for line in pages[-1])
             if "fault" in values:
                 faults[number] = values["fault"]
     return PdfContent(head["metadata"], head["pages"], pages, faults)
+
+
+def _lines_of(values: Sequence[Sequence[Any]]) -> list[Line]:
+    """Return a page's lines, with accents on their letters."""
+    texts = [" ".join(whole(text).split()) for line in values for text in (line[0], line[4])]
+    texts = composed("\n".join(texts)).split("\n")
+    return [Line(*line)._replace(text=texts[2 * n], level=texts[2 * n + 1]) for n, line in enumerate(values)]
 
 
 @contextmanager

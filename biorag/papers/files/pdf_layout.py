@@ -6,6 +6,7 @@ Text is what a reader would quote: paragraphs, headings and tables apart from ea
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -22,6 +23,7 @@ LONGEST_HEADING = 100
 OTHER_SIZE = 0.4  # points by which letters are of another size
 GAP = 1.5  # distances of lines that part a paragraph from the next
 MOST_NOTICE = 12  # lines that continue a notice in small print
+TITLE_SIZE = 1.2  # of the size of most letters, at least
 LONGEST_MOVED = 1000  # characters of a sentence that move to the page where it begins
 YEAR = r"(?P<year>(?:19|20)[0-9]{2})"
 _VOLUME = r"(?P<volume>[0-9]{1,4})"
@@ -33,12 +35,14 @@ PLACES = tuple(
     re.compile(form)
     for form in (
         rf"\(?\b{YEAR}\)?{_MONTH}\s*[;,:.]?\s*{_VOLUME}(?:{_ISSUE})?\s*[:,]\s*{_PAGES}",
+        rf"\b{YEAR}(?:\s*[;:]\s*|,\s*(?=[0-9]+,?\s*\()){_VOLUME},?(?:{_ISSUE}|\s)\s*{_PAGES}",
         rf"\b{_VOLUME}(?:{_ISSUE})?\s*,?\s*\({YEAR}\)\s*[:,]?\s*{_PAGES}",
-        rf"\b[Vv]ol(?:ume|\.)?\s*{_VOLUME}\s*(?:[,|;]\s*(?:[Ii]ssue|[Nn]o\.?|[Nn]umber)\s*(?P<issue>[0-9]+))?"
+        rf"\b{_VOLUME}(?:{_ISSUE})?\s*[:,]\s*{_PAGES},\s*(?:[A-Z][a-z]+\s)?{YEAR}",
+        rf"\b[Vv]ol(?:ume|\.)?\s*(?:No\.?\s*)?(?:{_VOLUME}|[IVXLC]+\b)\.?\s*(?:[,|;]\s*(?:[Ii]ssue|[Nn]o\.?|[Nn]umber)\s*(?P<issue>[0-9]+))?"
         rf"(?:\s*[,|;]?\s*\(?(?:[0-9]{{1,2}}\s+)?(?:[A-Z][a-z]+\s+)?{YEAR}\)?)?"
         rf"(?:\s*[,|;:]\s*(?:[Pp]ages?|[Pp]p?\.|[Aa]rticle)?\s*{_PAGES})?",
         rf"\b{_VOLUME}{_ISSUE}\s*:\s*{_PAGES}",
-        rf"\b{_VOLUME}:{_PAGES}(?=\.?\s*(?:https?://)?doi)",
+        rf"\b{_VOLUME}:{_PAGES}(?=[.;,]?\s*(?:https?://)?(?i:doi))",
         rf"\b{_VOLUME}{_ISSUE}\s*,?\s*\(?{YEAR}\)?\s*$",
         rf"\b{_VOLUME}\s*\({YEAR}\)\s*$",
     )
@@ -66,7 +70,7 @@ _PAGE_NUMBER = re.compile(r"^\W*(?:[Pp]age\s*)?[0-9]{1,5}(?:\s*(?:/|of)\s*[0-9]{
 _AND_OTHERS = re.compile(r"^[\w.,'’& -]{2,60}\bet al\b", re.IGNORECASE)
 _SPACED = r"a\s*b\s*s\s*t\s*r\s*a\s*c\s*t"
 # What a paper's text begins with.
-_OPENING = re.compile(
+OPENING = re.compile(
     rf"^\W*(?:[0-9IVX]{{1,3}}\W{{1,2}})?(?:(?:{_SPACED}|summary|synopsis)\b(?!\s*[a-z])|"
     r"(?:background|introduction|objectives?|"
     r"purpose|aims?|importance|context|highlights|key points|what is (?:already )?known[\w ]*)\s*"
@@ -85,10 +89,17 @@ _AFTER = re.compile(
     r"^\W*(?:appendix|appendices|supplement\w*|supporting information|figure legends?)\b", re.IGNORECASE
 )
 _IMPRINT = re.compile(r"^\W*(?:copyright|©|\(c\)|how to cite|cite this)", re.IGNORECASE)
+_DOI_ALONE = re.compile(r"(?:doi:?\s*|https?://\S*)10\.\d{4,9}/\S+$", re.IGNORECASE)
 _ENDED = re.compile(r"[.?!:][\"'”’)\]]*(?:\s*\[?[0-9]{1,3}(?:[,–-]\s*[0-9]{1,3})*\]?)?\s*$")
 _OPEN = re.compile(r"(?:[,(]|\b(?:and|or|the|an?|of|in|to|with|by|for|from|than|that|was|were|is|are|had|no|not))$")
 _WORD = re.compile(r"\w+")
 _DIGITS = re.compile(r"[0-9]+")
+# Accents that stand beside their letters, as some fonts have them, what combines each, and letters often under it.
+_ACCENTS = "¨´`ˆ˜ˇ¸˚"
+_COMBINING = dict(zip(_ACCENTS, "\u0308\u0301\u0300\u0302\u0303\u030c\u0327\u030a", strict=True))
+_BEARERS = dict(zip(_ACCENTS, ("aoueiy", "aeiouy", "aeiou", "aeiou", "nao", "scrze", "c", "a"), strict=True))
+_ACCENT = re.compile(rf"([^\W\d_]?)( ?)([{_ACCENTS}])( ?)([^\W\d_]?)")
+_AFTER_LETTER = re.compile(rf"[a-zı][{_ACCENTS}][a-z]")
 # A word that was broken at the end of a line; "dose-\ndependent" loses its hyphen too.
 _BROKEN = re.compile(r"(?<=[a-z])[-\u00ad\u2010][^\S\n]*+\n\s*+(?=[a-z])")
 _UNSEEN = re.compile("[\0\u00ad]")
@@ -152,16 +163,49 @@ def laid_out(pages: Sequence[Sequence[Line]]) -> PageLayout:
         named = {word for line in front for word in _WORD.findall(line.text.lower())}
         aside = _edges(page, measures, shapes, named) | _notices(page, measures)
         rest = [line for n, line in enumerate(page) if n not in aside]
-        start = (_start(rest) or 0) if number == 0 else 0
         if number == 0:
-            front = rest[:start] or list(page)
+            front, rest = _front(rest, measures)
+            front = front or list(page)
         notices += [line.text for n, line in enumerate(page) if n in aside]
-        bodies.append(list(_paragraphs(rest[start:], measures)))
+        bodies.append(list(_paragraphs(rest, measures)))
     texts = [[plain("\n".join(line.text for line in paragraph.lines)) for paragraph in body] for body in bodies]
     for number in range(len(bodies) - 1):
         _join_sentence(bodies, texts, number)
     joined = ["\n\n".join(filter(None, paragraphs)) for paragraphs in texts]
     return PageLayout(front, [*notices, *imprint], joined, references)
+
+
+def composed(text: str) -> str:
+    """Return a text with its accents on their letters: on the one beside that is more often under such.
+
+    Of two such, it is the one after the accent, as TeX sets them, unless a space parts it from that.
+    """
+    is_spaced = not _AFTER_LETTER.search(text)  # all accents of a font may have a space after them
+
+    def compose(match: re.Match[str]) -> str:
+        before, gap, accent, space, after = match.groups()
+        first, last = _rank(before, accent), _rank(after, accent)
+        in_word = match.string[match.start() - 1 : match.start()].isalpha() or (after and not space)
+        if (gap and space) or (first and not in_word):  # a sign, as in "the point A´ and"
+            return match[0]
+        first *= not gap or before.islower()
+        last *= (not space or after.islower()) and (accent != "`" or bool(before))
+        if first > last or (first == last and first and space):
+            space = "" if is_spaced and after.islower() else space
+            return f"{_under(before, accent)}{space}{after}"
+        return f"{before}{gap}{_under(after, accent)}" if last else match[0]
+
+    return _ACCENT.sub(compose, text)
+
+
+def _rank(letter: str, accent: str) -> int:
+    """Return how likely a letter is under an accent: 3 for a dotless i, 2 if it often is, 1 if it may be, else 0."""
+    often = 3 if letter == "ı" else 2 * (letter.lower() in _BEARERS[accent])
+    return (often or len(_under(letter, accent)) == 1) if letter else 0
+
+
+def _under(letter: str, accent: str) -> str:
+    return unicodedata.normalize("NFC", letter.replace("ı", "i") + _COMBINING[accent])
 
 
 def plain(text: str) -> str:
@@ -188,6 +232,8 @@ def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line
             if not inside:
                 lines.append(line)
             elif _IMPRINT.match(line.text):
+                if listed[-1] and _DOI_ALONE.match(listed[-1][-1].text):
+                    imprint.append(listed[-1].pop().text)
                 imprint.append(line.text)
             elif line.text.endswith(".") or not (LIST_HEADING.fullmatch(line.text) or _PAGE_NUMBER.match(line.text)):
                 listed[-1].append(line)
@@ -282,7 +328,7 @@ def _notices(page: Sequence[Line], measures: _Measures) -> set[int]:
         numbers |= _continued(page, start, measures, 1, MOST_NOTICE if is_small else 0 if is_mail else 2)
         above = _continued(page, start, measures, -1, MOST_NOTICE if is_small else 0)
         first = min(above, default=start) - 1
-        if first < 0 or not (_OPENING.match(page[first].text) or _SECTION.match(page[first].text)):
+        if first < 0 or not (OPENING.match(page[first].text) or _SECTION.match(page[first].text)):
             numbers |= above
     return numbers
 
@@ -298,7 +344,7 @@ def _continued(page: Sequence[Line], start: int, measures: _Measures, step: int,
         is_other = abs(page[number].size - line.size) > OTHER_SIZE or lower.height > upper.height
         ended = not measures.is_small(line) and _ENDED.search(upper.text)
         text = page[number].text
-        begins = _OPENING.match(text) or _SECTION.match(text) or page[number].styled > line.styled
+        begins = OPENING.match(text) or _SECTION.match(text) or page[number].styled > line.styled
         if is_other or ended or begins or measures.is_gap(upper, lower):
             break
         numbers.add(number)
@@ -310,11 +356,23 @@ def _is_place(text: str) -> bool:
     return len(text) <= LONGEST_HEAD and any(form.search(text) for form in PLACES)
 
 
+def _front(lines: list[Line], measures: _Measures) -> tuple[list[Line], list[Line]]:
+    """Return the lines before a paper's text, and those of it, of its first page, whose title may be drawn last."""
+    start = _start(lines) or 0
+    large = TITLE_SIZE * measures.size
+    titles = [n for n, line in enumerate(lines) if line.size > large and len(line.text.split()) > 2]
+    title = max(titles, key=lambda n: (lines[n].size, -n), default=0)
+    if not titles or titles[0] < start:
+        return lines[:start], lines[start:]
+    length = _start(lines[title:])
+    return lines[title:][:length], lines if length is None else lines[:title] + lines[title + length :]
+
+
 def _start(lines: Sequence[Line]) -> int | None:
     """Return the number of the line of a first page with which its text begins; None if nothing tells."""
     largest = max((line.size for line in lines), default=0.0)
     for number, line in enumerate(lines):
-        if number and _OPENING.match(line.text) and line.size < largest:
+        if number and OPENING.match(line.text) and line.size < largest:
             return number
         run = lines[number : number + 3]
         is_run = len(run) == 3 and all(abs(other.size - line.size) <= OTHER_SIZE for other in run)

@@ -12,11 +12,12 @@ import re
 import resource
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from pypdf import PdfReader
+    from pypdf import PageObject, PdfReader
 
 LARGEST_FILE = 256 << 20
 MOST_PAGES = 10_000
@@ -25,8 +26,9 @@ PAGE_SECONDS, AVERAGE_SECONDS = 20, 0.5  # of computing: a page at most, and all
 LONGEST_FIELD = 4000  # characters
 RAISED = 0.9  # size of raised letters, at most, as a share of their line's
 _STYLED = re.compile(r"bold|black|heavy|demi|italic|oblique", re.IGNORECASE)
-_PARTING = re.compile("[,&]")
+_PARTING = re.compile("[,;&·•|]")
 HEADER = 1024  # bytes in which a PDF says that it is one
+GAP, WIDE = 120, 2000  # thousandths of the size of letters: between words at least; wider than any space
 
 
 def write_pages(path: Path) -> None:
@@ -58,8 +60,9 @@ def write_pages(path: Path) -> None:
             return None
         _allow(PAGE_SECONDS)
         try:
-            lines = Lines()
-            reader.pages[index].extract_text(visitor_text=lines.take)
+            lines, page = Lines(), reader.pages[index]
+            prepare(page)
+            page.extract_text(visitor_text=lines.take)
             _write(lines=lines.all())
         except Exception as error:
             _write(fault=f"a page that cannot be read ({_reason(error)})")
@@ -86,6 +89,41 @@ def own_metadata(reader: PdfReader) -> dict[str, str]:
         xmp = ""
     matches = {name: re.search(pattern, xmp) for name, pattern in _XMP.items()}
     return {**fields, **{name: match[1].strip()[:LONGEST_FIELD] for name, match in matches.items() if match}}
+
+
+def prepare(page: PageObject) -> None:
+    """Change how a page shows its text so that pypdf tells words apart, and letters of one size from others.
+
+    It takes for a space what is wide beside the font's own, which fonts that have none give at random: gaps between
+    words are widened, and stepped back from. It gives a visitor what one font shows: each size gets a font of its own.
+    """
+    from pypdf.generic import ContentStream, NameObject
+
+    if "/Contents" not in page:
+        return
+    content = ContentStream(page["/Contents"].get_object(), page.pdf, "bytes")
+    font, scale, operations = None, None, []
+    for operands, operator in content.operations:
+        if operator == b"TJ" and operands and isinstance(operands[0], list):
+            operands = [_parted(operands[0])]
+        operations.append((operands, operator))
+        if operator == b"Tf":
+            font, scale = operands, None
+        elif operator == b"Tm" and font and operands[:4] != scale:
+            scale = operands[:4]
+            operations.append((font, b"Tf"))
+    content.operations = operations
+    page[NameObject("/Contents")] = content
+
+
+def _parted(shown: list[Any]) -> list[Any]:
+    """Return what is shown with wide gaps between words; letters that are spaced out stay as they are."""
+    is_gap = [isinstance(part, int | float) and part <= -GAP for part in shown]
+    letters = sum(len(part) for part in shown if isinstance(part, str | bytes))
+    if letters < 2 * sum(is_gap):
+        return shown
+    parts = [[-WIDE, part + WIDE] if gap else [part] for part, gap in zip(shown, is_gap, strict=True)]
+    return type(shown)(chain.from_iterable(parts))
 
 
 class _Piece(NamedTuple):

@@ -399,7 +399,7 @@ def test_a_record_counts_that_lies_beside_a_paper(tmp_path):
 GOLD = [
     ("trials_16_1", "Lessons learned from recruiting", 12, 2015, "10.1186/1745-6215-16-1"),
     ("PMC4521097", "Conspecific recognition and aggression reduction", 6, 2015, "10.1007/s00265-015-1952-7"),
-    ("bmc_1471-2148-14-70", "Revealing the maternal demographic history", 9, 2014, ""),
+    ("bmc_1471-2148-14-70", "Revealing the maternal demographic history", 9, 2014, "10.1186/1471-2148-14-70"),
     ("plosone_0115884", "A Novel Reproductive Mode in Frogs", 3, 2014, "10.1371/journal.pone.0115884"),
     ("mdpi_metabolites_04-00932", "Volatile Metabolite Profiling of Durum", 7, 2014, "10.3390/metabo4040932"),
 ]
