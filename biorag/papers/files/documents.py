@@ -21,6 +21,11 @@ from biorag.papers.files.texts import PaperPart, passages_of, reader
 LARGEST = 64 << 20  # bytes of a file
 UNPACKED = 4 * LARGEST  # bytes that a Word document may unpack to
 MOST_TAGS = 1_000_000  # of a Word document, each of which takes python-docx some time and memory
+# Fields of a web page that have a date, that of publication first.
+DATES = (
+    *("citation_publication_date", "citation_date", "citation_year", "citation_online_date", "prism.publicationdate"),
+    *("dc.date", "dc.date.issued", "dc.issued", "article:published_time"),
+)
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 T = TypeVar("T")
 _DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
@@ -144,13 +149,15 @@ def _docx_rows(table: Any) -> Iterator[str]:
 
 
 def read_html(source: Source) -> Iterator[tuple[int, PaperPart]]:
-    """Yield the passages of a web page; its facts are the `citation_*` fields that publishers put there."""
+    """Yield the passages of a web page; its facts are those of its `meta` fields."""
     page = web_page(source)
     fields: dict[str, list[str]] = {}
     for meta in page.iter("meta"):
-        fields.setdefault((meta.get("name") or "").lower(), []).append(" ".join((meta.get("content") or "").split()))
-    title = fields.get("citation_title") or [" ".join((page.findtext(".//title") or "").split())]
-    yield from _passages(source, html_lines(page), title[0], _cited(fields))
+        name = (meta.get("name") or meta.get("property") or "").lower().replace("dcterms.", "dc.")
+        if content := " ".join((meta.get("content") or "").split()):
+            fields.setdefault(name, []).append(content)
+    titles = [*fields.get("citation_title", []), *fields.get("dc.title", []), page.findtext(".//title") or ""]
+    yield from _passages(source, html_lines(page), " ".join(titles[0].split()), _cited(fields))
 
 
 def web_page(source: Source) -> Any:
@@ -167,20 +174,24 @@ def _page(content: bytes) -> Any:
 
 
 def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Return the metadata of a page's citation fields, as Google Scholar asks publishers for them."""
+    """Return the facts of a page's fields: those that Google Scholar asks for, PRISM's, Dublin Core's, plain ones."""
 
     def first(*names: str) -> str:
         return next((fields[name][0] for name in names if fields.get(name)), "")
 
+    authors = fields.get("citation_author") or fields.get("citation_authors") or fields.get("dc.creator") or []
+    names = [name.strip() for author in authors for name in author.split(";")]
+    dois = " ".join([first("citation_doi", "prism.doi"), *fields.get("dc.identifier", [])])
     return {
-        "authors": inverted(fields.get("citation_author", [])),
-        "journal": first("citation_journal_title"),
+        "authors": inverted(names) or own_authors("; ".join(fields.get("author", []))),
+        "journal": first("citation_journal_title", "prism.publicationname", "dc.ispartof", "dc.relation.ispartof"),
         "journal_abbreviation": first("citation_journal_abbrev"),
-        "year": year_in(first("citation_publication_date", "citation_date", "citation_online_date", "dc.date")),
-        "volume": first("citation_volume"),
-        "issue": first("citation_issue"),
+        "year": year_in(first(*DATES)),
+        "volume": first("citation_volume", "prism.volume"),
+        "issue": first("citation_issue", "prism.number"),
         "pages": "-".join(filter(None, [first("citation_firstpage"), first("citation_lastpage")])),
-        "doi": first("citation_doi").removeprefix("https://doi.org/").removeprefix("doi:"),
+        "doi": match[0].rstrip(".,;") if (match := _DOI.search(dois)) else "",
+        "pmid": match[0] if (match := re.fullmatch("[0-9]{1,9}", first("citation_pmid"))) else "",
     }
 
 
