@@ -26,6 +26,7 @@ from biorag.types import Change, Deletion, OnProgress, Snippet
 from biorag.utils.progress import reported
 
 SAMPLE = 256  # snippets of a survey's sample
+NAMED = 20  # files that an error names
 
 # Changes of one id are ordered by a number: a PubMed record's version and date, 0 of another snippet.
 DELETED, UNDATED = 2**32 - 1, 0
@@ -149,7 +150,7 @@ def survey(
                 changes = reported(read_changes(source, rejects, split.check), on_progress)
                 records.append(tally.counted(record, changes, rejects))
     if not (tally.ids or skipped) or not (tally.snippets or taken):
-        raise BadInputError(f"the corpus {', '.join(source.name for source in sources)} holds no snippet")
+        raise BadInputError(_nothing_read(sources, rejects))
     texts = np.frombuffer(tally.texts, np.uint64)
     superseded, conflicts, revived = repeated(np.frombuffer(tally.ids, np.uint64), texts)
     remaining = tally.snippets - sum(int(texts[position]) >> 32 != DELETED for position in superseded)
@@ -168,6 +169,13 @@ def survey(
         known=sum(record.snippets for record in skipped.values()),
         ids=np.array(tally.ids, np.uint64),
     )
+
+
+def _nothing_read(sources: Sequence[Source], rejects: RejectsFile | None) -> str:
+    """Return why no file of a corpus gave a snippet, for each of the first `NAMED`."""
+    reasons = [(rejects.first if rejects else {}).get(source.name, f"{source.name}: no record") for source in sources]
+    others = [f"and {len(reasons) - NAMED:,} more files"] if len(reasons) > NAMED else []
+    return f"the corpus holds no snippet: {'; '.join([*reasons[:NAMED], *others])}"
 
 
 def _number(snippet: Snippet) -> int:
