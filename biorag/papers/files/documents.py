@@ -201,6 +201,8 @@ def html_lines(page: Any) -> Iterator[tuple[int, str]]:
         element.clear(keep_tail=True)  # dropping many of them joins their tails again and again
     body = page.find("body")
     for element in (body if body is not None else page).iter(*_BLOCKS):
+        if not len(element) and not element.text:
+            continue
         has_blocks = next(element.iterdescendants(*_BLOCKS), None) is not None
         text = " ".join(("" if has_blocks else element.text_content()).split() or (element.text or "").split())
         if text:

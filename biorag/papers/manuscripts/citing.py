@@ -337,7 +337,7 @@ def citing_sentences(paragraph: Paragraph, register: Register) -> Iterator[Citin
             bare(paragraph.text[slice(*span)]),
             paragraph,
             span,
-            tuple(_claims(plain.text[start:end], placed)),
+            tuple(dict.fromkeys(_claims(plain.text[start:end], placed))),
             tuple(text for n in numbers for text in marks[n].unlisted),
         )
 
@@ -398,25 +398,31 @@ def _claims(sentence: str, groups: Sequence[tuple[int, Mark]]) -> Iterator[Cited
     A mark after a name stands before its clause: "Smith et al. [1] found …".
     """
     bounds = [0, *(place for place, _ in groups), len(sentence)]
+    whole = _worded(sentence)
     for n, (place, mark) in enumerate(groups):
         before, after = sentence[bounds[n] : place], sentence[place : bounds[n + 2]]
         names = _NAMES_BEFORE.search(before[-120:])
-        claim = sentence
+        clause = ""
         is_aside = bool(names and place and _AS.search(before[: len(before) - len(names[0])]))
         if (mark.leads or (names and names[2])) and not is_aside:
             following = _NAMES_BEFORE.search(after[-120:]) if n + 1 < len(groups) else None
             clause = after[: len(after) - len(following[0])] if following else after
-            claim = clause if len(clause.split()) >= LEAST_CLAUSE else sentence
+            clause = clause if len(clause.split()) >= LEAST_CLAUSE else ""
         else:
             is_last = n + 1 == len(groups)
             is_apart = not is_last or bool(_NEW_CLAUSE.match(after) and len(after.split()) >= LEAST_CLAUSE)
-            clause = before if is_apart else sentence[bounds[n] :]
-            stripped = clause[len(_JOINT.match(clause)[0]) :]  # type: ignore[index]
-            if _is_clause(stripped, n == 0):
-                claim = stripped
-        claim = _LEFT_OVER.sub("", _reported(bare(claim))) or bare(sentence)
-        claim = claim if claim.endswith((".", "?", "!")) else f"{claim}."
-        yield from (CitedClaim(key, claim[0].upper() + claim[1:]) for key in mark.keys)
+            joined = before if is_apart else sentence[bounds[n] :]
+            stripped = joined[len(_JOINT.match(joined)[0]) :]  # type: ignore[index]
+            clause = stripped if _is_clause(stripped, n == 0) else ""
+        claim = _worded(clause) or whole
+        yield from (CitedClaim(key, claim) for key in mark.keys)
+
+
+def _worded(text: str) -> str:
+    """Return what a sentence or a clause says, as a sentence; "" if nothing is left of it."""
+    claim = _LEFT_OVER.sub("", _reported(bare(text))) or bare(text)
+    claim = claim if claim.endswith((".", "?", "!")) or not claim else f"{claim}."
+    return claim[:1].upper() + claim[1:]
 
 
 def _is_clause(text: str, is_first: bool) -> bool:

@@ -96,10 +96,8 @@ def parted(paragraphs: Sequence[Paragraph]) -> tuple[list[Paragraph], list[Parag
             (n for n in rest if paragraphs[n].is_heading or _AFTER.fullmatch(paragraphs[n].text)), len(paragraphs)
         )
         return [*paragraphs[:start], *paragraphs[end:]], list(paragraphs[start + 1 : end])
-    start = next(
-        (n for n, one in enumerate(paragraphs) if _number(one.text) == "1" and _are_numbered(paragraphs[n:])),
-        len(paragraphs),
-    )
+    start = next((n for n in range(len(paragraphs) - 1, -1, -1) if _number(paragraphs[n].text) == "1"), len(paragraphs))
+    start = start if _are_numbered(paragraphs[start:]) else len(paragraphs)
     return list(paragraphs[:start]), list(paragraphs[start:])
 
 

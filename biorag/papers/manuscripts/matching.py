@@ -111,8 +111,9 @@ def _of_titles(references: Sequence[ListedReference], index: Index) -> dict[str,
         for batch in batched(lacking, AT_ONCE):
             rankings = index.search([IndexQuery(words_of(reference), CANDIDATES) for reference in batch])
             snippets = index.fetch(sorted({scored.id for ranking in rankings for scored in ranking}))
+            read = {id: (reference_of(snippet), snippet) for id, snippet in snippets.items()}
             for reference, ranking in zip(batch, rankings, strict=True):
-                candidates = [snippets[scored.id] for scored in ranking if scored.id in snippets]
+                candidates = [read[scored.id] for scored in ranking if scored.id in read]
                 if record := _of_title(reference, candidates):
                     records[reference.key] = record
     return records
@@ -127,10 +128,9 @@ def _words(reference: ListedReference) -> str:
     return (reference.read.title or without_numbers(reference.text)) if reference.text != reference.key else ""
 
 
-def _of_title(reference: ListedReference, candidates: Sequence[Snippet]) -> Snippet | None:
+def _of_title(reference: ListedReference, candidates: Sequence[tuple[Reference, Snippet]]) -> Snippet | None:
     """Return the record that has a reference's title, of several the one that agrees most otherwise."""
-    records = [(reference_of(one), one) for one in candidates]
-    titled = [(record, one) for record, one in records if find_title(reference, record).likeness >= ALIKE]
+    titled = [(record, one) for record, one in candidates if find_title(reference, record).likeness >= ALIKE]
     alike = [(compared(reference, record), one) for record, one in titled]
     for same, snippet in sorted(alike, key=lambda pair: (-pair[0].likeness, len(pair[0].differences))):
         is_long = len(squeezed(snippet.title)) >= LEAST_LETTERS

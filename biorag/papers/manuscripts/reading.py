@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +53,7 @@ _BIBITEM = re.compile(r"\\bibitem(?:\[[^\]]{0,300}\])?\{([^{}]{1,200})\}")
 _BIBLIOGRAPHY = re.compile(r"\\(?:bibliography|addbibresource)(?:\[[^\]]{0,200}\])?\{([^{}]{1,400})\}")
 _INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]{1,200})\}")
 _RAISED_DIGITS = re.compile(r"(?<=[^\W\d_]|[.,;:)\]%”\"])\d{1,3}(?:\s?[,–-]\s?\d{1,3}){0,30}")
+MOST_SIGNS = 300_000  # of LaTeX in a file, "\\" and "$", beyond which commands are dropped
 LONGEST_LATEX = 20_000  # characters of a paragraph that is read as LaTeX; of a longer one commands are dropped
 
 
@@ -300,7 +302,12 @@ def _latex(source: Source) -> Content:
         for key, text in _bibitems(one.text)
         if text.strip()
     ]
-    body = [replace(one, text=_plain_latex(one.text)) for one in paragraphs if not _BIBITEM.search(one.text)]
+    texts = [one for one in paragraphs if not _BIBITEM.search(one.text)]
+    signs = accumulate(sum(map(one.text.count, "\\$")) for one in texts)
+    body = [
+        replace(one, text=_plain_latex(one.text, is_parsed=count <= MOST_SIGNS))
+        for one, count in zip(texts, signs, strict=True)
+    ]
     return Content(body, listed, named, notes)
 
 
@@ -324,8 +331,8 @@ def _bibitems(text: str) -> Iterator[tuple[str, str]]:
         yield key, _plain_latex(content)
 
 
-def _plain_latex(text: str) -> str:
-    """Return LaTeX as text, its citing commands in the signs of marks."""
+def _plain_latex(text: str, is_parsed: bool = True) -> str:
+    """Return LaTeX as text, its citing commands in the signs of marks; one that is not parsed loses its commands."""
     from pylatexenc.latex2text import LatexNodes2Text
 
     commands: list[str] = []
@@ -337,7 +344,11 @@ def _plain_latex(text: str) -> str:
     text = LATEX_CITE.sub(kept, _NOTHING.sub("", _without_signs(text)))
     text = _SECTION.sub(r"\1", text)
     try:
-        plain = LatexNodes2Text().latex_to_text(text) if len(text) <= LONGEST_LATEX else _COMMAND.sub("", text)
+        plain = (
+            LatexNodes2Text().latex_to_text(text)
+            if is_parsed and len(text) <= LONGEST_LATEX
+            else _COMMAND.sub("", text)
+        )
     except Exception:  # whatever pylatexenc raises at LaTeX that is none: the words stay
         plain = _COMMAND.sub("", text)
     return re.sub(rf"{OPEN}(\d+){CLOSE}", lambda match: commands[int(match[1])], plain)
@@ -375,18 +386,18 @@ def _with_signs(text: str, level: str) -> str:
 
 def _whole_items(lines: Sequence[Paragraph]) -> Iterator[Paragraph]:
     """Yield the items of a list in a PDF: a line begins one that has the next number, or authors after a full stop."""
-    number = 0
+    number, is_dated = 0, False
     block: list[Paragraph] = []
     has_numbers = sum(bool(re.match(r"\W?\d{1,4}\W", line.text)) for line in lines) * 6 > len(lines)
     for line in lines:
         begins = re.match(rf"\W{{0,2}}{number + 1}\b", line.text) if has_numbers else None
-        is_dated = bool(re.search(r"(?:19|20)\d\d", " ".join(one.text for one in block)))
+        is_dated = is_dated or bool(block and re.search(r"(?:19|20)\d\d", block[-1].text))
         ended = not block or (is_dated and re.search(r"[.\d]\s*\Z", block[-1].text))
         if begins or (not has_numbers and ended and _begins_with_authors(line.text)):
             number += 1
             if block:
                 yield replace(block[0], text=_joined(block))
-            block = []
+            block, is_dated = [], False
         block.append(line)
     if block:
         yield replace(block[0], text=_joined(block))
