@@ -67,8 +67,8 @@ def check(
     references: Annotated[
         list[Path] | None,
         Option(
-            help="Its references as BibTeX, RIS, CSL-JSON or .nbib. Repeatable. Default: the file beside it of its "
-            "name, or the only one."
+            help="Its references as BibTeX, RIS, CSL-JSON or .nbib. Repeatable. Default: those that it names, or, "
+            "if it has no list of its own, the file beside it of its name, or the only one."
         ),
     ] = None,
     enrich: Annotated[
@@ -85,9 +85,9 @@ def check(
 ) -> None:
     """Check whether a manuscript's citations hold: each reference, and what each sentence cites it for.
 
-    References are looked for in the index, by PMID, DOI and title. Findings are listed by the harm that they do: not
-    found, wrong identifier, retracted, contradicted, wrong metadata, unsupported. What the abstract does not decide is
-    listed as "not sure". Nothing is sent anywhere unless --enrich names a service.
+    References are looked for in the index, by PMID, DOI and title. Findings are listed by the harm that they do:
+    retracted, not found, wrong identifier, contradicted, wrong metadata, unsupported. What the abstract does not decide
+    is listed as "not sure". Nothing is sent anywhere unless --enrich names a service.
 
     Examples:
 

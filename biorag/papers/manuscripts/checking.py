@@ -32,9 +32,9 @@ DIGITS = 4  # of probabilities
 class FindingKind(StrEnum):
     """What is wrong, the most harmful first."""
 
+    RETRACTED = "retracted"
     NOT_FOUND = "not_found"
     WRONG_IDENTIFIER = "wrong_identifier"
-    RETRACTED = "retracted"
     CONTRADICTED = "contradicted"
     WRONG_METADATA = "wrong_metadata"
     UNSUPPORTED = "unsupported"
@@ -213,7 +213,7 @@ def _of_reference(match: Match, index: str) -> Iterator[Finding]:
         notices = ", ".join(f"PMID {one}" if one.isdigit() else one for one in texts(record.metadata, "retraction"))
         message = "the paper was retracted" + (f": {notices}" if notices else "")
         yield Finding(FindingKind.RETRACTED, reference, message, record=record)
-    elif has_concern(record):
+    elif any(map(has_concern, match.snippets)):
         yield Finding(FindingKind.RETRACTED, reference, "an expression of concern was published on it", record=record)
     if fields := tuple(one for one in match.differences if one not in numbers):
         message = "; ".join(f"{one.field}: “{one.manuscript}”, but “{one.record}” in the record" for one in fields)

@@ -36,6 +36,10 @@ _WITH_INITIALS = re.compile(r"(.+\S)\s+[A-Z]{1,3}(?:\s(?:Jr|Sr|II|III))?")  # of
 _NO_VOLUME = re.compile(
     r"\([^()]{0,60}\)|\bnos?\.?\s?\d+|(?::|\bpp?\.)\s?\w{1,8}|\w{1,8}\s?[-–—]+\s?\w{1,8}", re.IGNORECASE
 )
+_RETRACTED = re.compile(
+    r"\A\W*(?:retracted|withdrawn)(?:\s(?:article|paper|chapter))?\s*[:.\])–—-]\s*|\s*[\[(](?:retracted|withdrawn)[^()\[\]]{0,80}[)\]]\W*\Z",
+    re.IGNORECASE,
+)
 _FIRST_PAGE = re.compile(r"[A-Za-z]{0,2}\d+")
 _GREEK = {"α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "κ": "kappa", "ω": "omega", "μ": "mu", "µ": "mu"}
 
@@ -132,7 +136,13 @@ def _of_title(reference: ListedReference, candidates: Sequence[tuple[Reference, 
     """Return the record that has a reference's title, of several the one that agrees most otherwise."""
     titled = [(record, one) for record, one in candidates if find_title(reference, record).likeness >= ALIKE]
     alike = [(compared(reference, record), one) for record, one in titled]
-    for same, snippet in sorted(alike, key=lambda pair: (-pair[0].likeness, len(pair[0].differences))):
+
+    def rank(pair: tuple[Comparison, Snippet]) -> tuple[float, bool, int]:
+        """Put the nearest title first, of records of one paper that which says that it was retracted."""
+        same, snippet = pair
+        return -same.likeness, not (snippet.retracted and all(same.agreements)), len(same.differences)
+
+    for same, snippet in sorted(alike, key=rank):
         is_long = len(squeezed(snippet.title)) >= LEAST_LETTERS
         is_same = same.likeness == 1 or (same.likeness >= SAME and not same.agreements)
         if (is_long and (is_same or any(same.agreements))) or (same.agreements and all(same.agreements)):
@@ -158,8 +168,9 @@ def _match(
         return Match(reference, foreign=tuple(foreign))
     lacking = differences(reference, reference_of(record))
     fields = {one.field for one in foreign}
+    others = [of_title] if of_title and of_title.retracted and not record.retracted else []
     return Match(
-        reference, tuple(whole(record)), tuple(one for one in lacking if one.field not in fields), tuple(foreign)
+        reference, (*whole(record), *others), tuple(one for one in lacking if one.field not in fields), tuple(foreign)
     )
 
 
@@ -200,7 +211,8 @@ def _paper(snippet: Snippet) -> str:
 def _named(snippet: Snippet) -> str:
     """Return the title and the year of a record, for a message."""
     record = reference_of(snippet)
-    return f"{record.title or record.id}{f' ({record.year})' if record.year else ''}"
+    noted = ", ".join(filter(None, [record.year, "retracted" if record.retracted else ""]))
+    return f"{record.title or record.id}{f' ({noted})' if noted else ''}"
 
 
 # --- comparison
@@ -230,9 +242,15 @@ def _plain_title(text: str) -> str:
     return squeezed(text)
 
 
+def _unmarked(title: str) -> str:
+    """Return a title without what says that its paper was retracted, which few references repeat."""
+    return _RETRACTED.sub("", title) or title
+
+
 def find_title(reference: ListedReference, record: Reference) -> TitleMatch:
     """Return where a reference has a record's title: its letters in one piece, else the words that come nearest."""
-    own, wanted = _plain_title(reference.read.title), _plain_title(record.title)
+    record = replace(record, title=_unmarked(record.title))
+    own, wanted = _plain_title(_unmarked(reference.read.title)), _plain_title(record.title)
     text = "" if reference.is_record else without_numbers(reference.text)
     begins = len(own) >= LEAST_LETTERS and wanted.startswith(own)  # a subtitle may be left out
     likeness = 1.0 if wanted and (wanted == own or begins) else 0.0
@@ -350,7 +368,9 @@ def _compared_names(reference: ListedReference, record: Reference, titled: Title
     """Yield title, first author and identifiers."""
     read = reference.read
     if reference.text != reference.key and titled.title:
-        is_same = titled.likeness == 1 or (titled.likeness >= SAME and _same_words(titled.title, record.title))
+        is_same = titled.likeness == 1 or (
+            titled.likeness >= SAME and _same_words(titled.title, _unmarked(record.title))
+        )
         yield "title", titled.title, record.title, is_same
     if record.authors and (family := _family(record.authors[0])):
         own = _family(read.authors[0]) if read.authors else ""

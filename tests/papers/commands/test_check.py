@@ -26,7 +26,7 @@ SENTENCES = [
     "Bananas ripen in the dark of night [3].",
     "Invention is a benefit to all [4].",
 ]
-KINDS = ["not_found", "wrong_identifier", "retracted", "contradicted", "wrong_metadata"]
+KINDS = ["retracted", "not_found", "wrong_identifier", "contradicted", "wrong_metadata"]
 
 
 @pytest.fixture(autouse=True)
@@ -65,10 +65,10 @@ def test_findings_in_the_order_of_their_harm_and_what_is_not_sure_apart(home, tm
     report = done(invoke("check", file, "--json", home=home))
     assert (report["references"], report["citing_sentences"]) == (4, 4)
     assert [finding["kind"] for finding in report["findings"]] == KINDS
-    invented, foreign, retracted, contradicted, metadata = report["findings"]
+    retracted, invented, foreign, contradicted, metadata = report["findings"]
     assert (invented["key"], invented["sentence"], invented["place"]) == ("4", SENTENCES[3], "paragraph 1")
     assert "not in index 'small'" in invented["message"]
-    assert foreign["fields"][0] == {"field": "PMID", "manuscript": "12", "record": f"{RECORDS[1][0]} (2012)"}
+    assert foreign["fields"][0] == {"field": "PMID", "manuscript": "12", "record": f"{RECORDS[1][0]} (2012, retracted)"}
     assert (foreign["pmid"], foreign["id"]) == (13, "r13")
     assert (retracted["key"], contradicted["key"]) == ("2", "2")
     assert (contradicted["verdict"], contradicted["quote"]) == ("contradicted", RECORDS[1][1])
@@ -98,7 +98,10 @@ BIB = """@article{a, author={Smith, J}, title={Isoniazid neuropathy and pyridoxi
 @article{b, author={Smith, J}, title={Statins and hip fracture in older women}, year={2012}}
 @article{c, author={Roe, P}, title={Invented benefits of invented treatments}, year={2014}}
 """
-RIS = "".join(f"TY  - JOUR\nTI  - {one.split('. ')[1]}\nAU  - Smith, J\nER  - \n" for one in LIST)
+RIS = "".join(
+    f"TY  - JOUR\nTI  - {one.split('. ')[1]}\nAU  - {one.split()[0]}, J\nPY  - {2011 + n + (n > 1)}\nER  - \n"
+    for n, one in enumerate(LIST)
+)
 
 
 def cited(*marks: str) -> str:
@@ -136,7 +139,7 @@ MANUSCRIPTS = {
         "raised.html": f"<p>{cited(*(f'<sup>{n}</sup>' for n in (1, 2, 3)))}</p><h2>References</h2>"
         f"<ol>{listed('<li>{1}</li>')}</ol>"
     },
-    "ris.md": {"ris.md": cited(" [1]", " [2]", " [3]"), "library.ris": RIS},
+    "ris.md": {"ris.md": cited(" (Smith, 2011)", " (Smith, 2012)", " (Roe, 2014)"), "library.ris": RIS},
     "pmids.json": {
         "pmids.json": json.dumps(
             {"sentences": [{"text": f"{text}.", "citations": [n]} for text, n in zip(CITES, (11, 12, 99), strict=True)]}
@@ -151,8 +154,8 @@ def test_a_manuscript_of_each_format_and_style_of_marks(home, tmp_path, name):
         (tmp_path / file).write_text(content)
     report = done(invoke("check", tmp_path / name, "--json", home=home))
     assert (report["references"], report["citing_sentences"], report["unlisted"]) == (3, 3, [])
-    assert [one["kind"] for one in report["findings"]] == ["not_found", "retracted", "contradicted"]
-    for finding, sentence in zip(report["findings"], (CITES[2], CITES[1], CITES[1]), strict=True):
+    assert [one["kind"] for one in report["findings"]] == ["retracted", "not_found", "contradicted"]
+    for finding, sentence in zip(report["findings"], (CITES[1], CITES[2], CITES[1]), strict=True):
         assert finding["sentence"].startswith(sentence)
     assert report["findings"][2]["claim"] == f"{CITES[1]}."
     assert report["counts"]["supported"] == 1
@@ -164,7 +167,7 @@ def test_exit_codes_and_what_a_terminal_shows(home, tmp_path):
     assert shown.exit_code == 7
     assert shown.stdout.startswith("4 references, 4 citing sentences")
     assert (
-        shown.stdout.index("Not found (1)") < shown.stdout.index("Retracted (1)") < shown.stdout.index("Not sure (1)")
+        shown.stdout.index("Retracted (1)") < shown.stdout.index("Not found (1)") < shown.stdout.index("Not sure (1)")
     )
     clean = tmp_path / "clean.md"
     clean.write_text(f"{SENTENCES[0]}\n\n# References\n\n1. {LISTED[0]}\n")
@@ -220,5 +223,5 @@ def test_a_named_service_is_asked_for_what_the_index_lacks(home, tmp_path, monke
         "Seen elsewhere by nobody but a service",
         "Invented benefits of invented treatments",
     ]
-    assert [(one["kind"], one["key"]) for one in report["findings"]] == [("not_found", "2"), ("retracted", "1")]
-    assert "neither in index 'small' nor at pubmed" in report["findings"][0]["message"]
+    assert [(one["kind"], one["key"]) for one in report["findings"]] == [("retracted", "1"), ("not_found", "2")]
+    assert "neither in index 'small' nor at pubmed" in report["findings"][1]["message"]

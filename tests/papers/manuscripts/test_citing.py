@@ -138,6 +138,13 @@ def test_identifiers_and_keys_of_latex_and_pandoc():
     assert claims("It works [@1; @3, p. 2].") == [("1", "It works."), ("3", "It works.")]
 
 
+def test_a_sentence_of_many_marks_is_worded_once_for_each_clause(monkeypatch):
+    worded = []
+    monkeypatch.setattr(citing, "_reported", lambda text: worded.append(len(text)) or text)
+    (sentence,) = read("It works" + ", now [1]" * 400 + ".")
+    assert len(sentence.claims) == 1 and sum(worded) < 10_000
+
+
 @pytest.mark.parametrize(
     "piece", ["[", "(", "et al. ", "Smith et al. (2011 ", OPEN, "(Smith, ", "1,", "@", "\\cite{", "A"]
 )

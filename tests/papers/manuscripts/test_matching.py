@@ -5,6 +5,7 @@ import re
 import pytest
 
 from biorag.papers.files.facts import cited_authors
+from biorag.papers.manuscripts import listing
 from biorag.papers.manuscripts.listing import items, parted, place_in
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph
 from biorag.papers.manuscripts.matching import differences, matched, same_journal
@@ -179,6 +180,25 @@ def test_of_two_records_of_one_title_the_one_that_agrees_otherwise_is_it(year):
     for records in ((RECORD, earlier), (earlier, RECORD)):
         (match,) = matched([listed(text)], Stored(*records), 4)
         assert match.record.date[0] == year
+
+
+@pytest.mark.parametrize("title", [RECORD.title, f"RETRACTED: {RECORD.title}", f"{RECORD.title} [Retracted article]"])
+def test_a_record_that_says_that_its_paper_was_retracted_is_not_hidden_by_another(title):
+    earlier = Snippet("x_1", RECORD.title, "An abstract.", None, FACTS)
+    retracted = Snippet("x_2", title, "An abstract.", None, {**FACTS, "retracted": True, "volume": ""})
+    for records in ((earlier, retracted), (retracted, earlier)):
+        (match,) = matched([listed(STYLES[1])], Stored(*records), 4)
+        assert any(snippet.retracted for snippet in match.snippets)
+        assert match.differences == ()
+    (match,) = matched([listed(STYLES[0])], Stored(RECORD, retracted), 4)  # its PMID is of the other
+    assert [snippet.id for snippet in match.snippets] == ["pubmed_1", "x_2"]
+
+
+def test_of_repeated_numbers_one_start_of_a_list_is_tried(monkeypatch):
+    tried = []
+    monkeypatch.setattr(listing, "_are_numbered", lambda paragraphs: tried.append(len(paragraphs)))
+    parted([Paragraph("1. A title of 2001.", n, "") for n in range(500)])
+    assert tried == [1]
 
 
 def test_a_list_without_heading_is_what_is_numbered_at_the_end():

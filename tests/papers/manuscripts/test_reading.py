@@ -8,6 +8,7 @@ from docx import Document
 from fpdf import FPDF
 
 from biorag.errors import BadInputError
+from biorag.papers.manuscripts import reading
 from biorag.papers.manuscripts.manuscript import CLOSE, OPEN
 from biorag.papers.manuscripts.reading import _with_signs, read_manuscript
 
@@ -108,6 +109,13 @@ def test_a_manuscripts_own_list_comes_before_a_file_beside_it(front, own_list, t
     assert [one.read.title for one in manuscript.references] == titles
     claims = [claim.key for sentence in manuscript.sentences for claim in sentence.claims]
     assert claims == ["1"] * own_list + ["library.ris 1"] * bool(front or not own_list)
+
+
+def test_of_much_latex_some_is_parsed_and_of_the_rest_commands_are_dropped(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "MOST_SIGNS", 20)
+    (tmp_path / "a.tex").write_text(f"\\emph{{{TEXT}}} \\cite{{a}}.\n\n" * 30 + f"\\bibitem{{a}} {SMITH}\n")
+    manuscript = read_manuscript(tmp_path / "a.tex")
+    assert {claim.claim for sentence in manuscript.sentences for claim in sentence.claims} == {f"{TEXT}."}
 
 
 def test_references_in_front_matter(tmp_path):
