@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import unescape
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 from biorag.papers.files.pdf_layout import OPENING, OTHER_SIZE, PLACES, Line
@@ -20,6 +20,7 @@ FRONT = 6000  # characters of the first page in which DOI, year and journal are 
 MOST_AUTHORS = 200
 AUTHOR_LINES, LONGEST_AUTHORS = 60, 20_000  # lines after a title in which authors are looked for; their characters
 TITLE_WORDS, MOST_TITLE_WORDS, MOST_RUNS = 3, 70, 12  # runs of lines in letters of one size that may be the title
+FAR = 2.6  # sizes of letters between lines of a title, at most
 MOST_WORDS = 12  # of a journal's name
 CITED_LINES = 10  # over which a paper's own citation runs
 
@@ -73,6 +74,7 @@ _AFFILIATED = re.compile(
 )
 _MARKS = re.compile(r"(?<=[^\W\d]|[.,;])\s?[0-9*†‡§¶∥#]+(?:,\s?[0-9*†‡§¶∥#]+)*|[*†‡§¶∥#]+")
 _AFFILIATION_MARK = re.compile(r"[^\w,;]*\d{1,2}[\s.)]*[^\W\d]")
+_HAS_WORD = re.compile(r"[^\W\d_]{2}")  # of a word
 _LETTERS = re.compile(r"(?<=\w)(?:[,\s]\s*[a-z]\b(?!\s+[A-Z][a-z]))+\s*(?=[,;*]|$|\band\b)")  # marks that stand level
 _GROUP = re.compile(
     r"(?:(?:on behalf of|for)\s+)?(?:the\s+)?(.{2,80}\b(?:investigators?|collaborat(?:ors?|ion)|groups?|"
@@ -120,7 +122,7 @@ _BESIDE = re.compile(
     rf"(?<!\S)\S+\.(?:com|org)\b\S*|\([A-Z][a-z]+\)|^[0-9]+\s|(?:[0-9]{{1,2}}\s+)?\b(?:{_MONTH}\s?[-–/]\s?)?"
     rf"{_MONTH}(?:(?:\s[0-9]{{1,2}},)?\s{_YEAR}|\W*$)|\b[peEo]?-?ISSN\b.*$"
 )
-_PREPRINTS = re.compile(r"\b((?:bio|med)Rxiv)\b")
+_PREPRINTS = re.compile(r"\b((?:bio|med)Rxiv|arXiv(?=:))\b")
 # The rest of a DOI that a narrow column breaks.
 _BROKEN_DOI = re.compile(r"(10\.[0-9]{4,9}/\S{1,100})\n(?=[a-z\d.-]*\d)(?=[\d.]*[a-z-])([a-z\d.-]+)$", re.MULTILINE)
 
@@ -258,7 +260,13 @@ def _masthead(lines: Sequence[str]) -> str:
 
 def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line]]:
     """Return the title that the first page's largest letters make, and the lines after it; "" if there is none."""
-    runs = [list(run) for _, run in groupby(front, lambda line: line.size)]
+    runs: list[list[Line]] = []
+    for line in front:
+        last = runs[-1][-1] if runs else line
+        is_unlike = not runs or line.size != last.size or (runs[-1][0].styled and not line.styled)
+        if is_unlike or last.height - line.height > FAR * line.size:
+            runs.append([])
+        runs[-1].append(line)
     for number in sorted(range(len(runs)), key=lambda n: (-runs[n][0].size, n))[:MOST_RUNS]:
         run, after = runs[number], [line for later in runs[number + 1 :] for line in later]
         first = _text(run[:1])  # the kind of paper stands above some titles, in other letters of their size
@@ -270,8 +278,11 @@ def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line]]:
             continue
         below = runs[number + 1] if after else []
         subtitle, following = _text(below), after[len(below) :]
-        is_between = following and following[0].size < below[0].size < run[0].size and _authors(following, "")
-        if is_between and not (_AFFILIATED.search(subtitle) or _MASTHEAD.match(subtitle) or list(_names(subtitle))):
+        is_between = (
+            following and following[0].size < below[0].size < run[0].size and _HAS_WORD.search(following[0].text)
+        )
+        is_subtitle = is_between and not (_AFFILIATED.search(subtitle) or _MASTHEAD.match(subtitle))
+        if is_subtitle and len(list(_names(subtitle))) < 2 <= len(_authors(following, "")):
             return f"{title.rstrip(' :')}: {subtitle}", following
         return title, after
     return "", front
@@ -355,7 +366,7 @@ def _authors(lines: Sequence[Line], cited: str) -> list[str]:
     text, is_open, last = "", False, None
     for line in lines[:AUTHOR_LINES]:
         added = " ".join((line.level or line.text).split())[:LONGEST_AUTHORS]
-        if not re.search(r"[^\W\d_]{2}", added):  # marks of affiliations
+        if not _HAS_WORD.search(added):  # marks of affiliations
             text += ", " * bool(text)
             continue
         is_affiliation = bool(_AFFILIATED.search(added))
@@ -380,7 +391,8 @@ def _names(text: str) -> Iterator[str]:
     text = re.sub(r"^by\s+", "", text.replace(" ,", ","), flags=re.IGNORECASE)
     text = re.sub(r"(?<=\b[A-Z]\.)(?=[A-Z][^\W\d_.]{2})|(?<=\w-) (?=[A-Z])", lambda gap: "" if gap[0] else " ", text)
     parts = re.split(
-        r"\s*[,;·•|]\s*(?:and\s+|&\s*)?|\sÆ\s|\s+and(?:\s+|$)|^and\s+|\s*&\s*|\s+(?=(?:for|on behalf of)\s+the\b)", text
+        r"\s*[,;·•|]\s*(?:and\s+|&\s*)?|\s[.Æ]\s|\s+and(?:\s+|$)|^and\s+|\s*&\s*|\s+(?=(?:for|on behalf of)\s+the\b)",
+        text,
     )
     parts = [part if " " in part.strip() else re.sub(r"(?<=[a-z])(?=[A-Z])", " ", part) for part in parts]
     names = [part.strip(" .*") for part in parts if re.search(r"\w{2}", part)]
@@ -393,7 +405,8 @@ def _names(text: str) -> Iterator[str]:
 
 def _is_degree(text: str) -> bool:
     """Whether a text has no word but such as "MD" or "PhD"."""
-    return all(len(word) <= 7 and sum(map(str.isupper, word)) >= 2 for word in text.replace(".", "").split())
+    words = text.replace(".", "").split()
+    return all(sum(map(str.isupper, word)) >= 2 and len(word) <= (5 if word.isupper() else 7) for word in words)
 
 
 def _is_name(text: str) -> bool:

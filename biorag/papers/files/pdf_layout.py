@@ -24,6 +24,7 @@ OTHER_SIZE = 0.4  # points by which letters are of another size
 GAP = 1.5  # distances of lines that part a paragraph from the next
 MOST_NOTICE = 12  # lines that continue a notice in small print
 TITLE_SIZE = 1.2  # of the size of most letters, at least
+COVER = 25  # lines of a page before a paper, at most
 LONGEST_MOVED = 1000  # characters of a sentence that move to the page where it begins
 YEAR = r"(?P<year>(?:19|20)[0-9]{2})"
 _VOLUME = r"(?P<volume>[0-9]{1,4})"
@@ -36,7 +37,7 @@ PLACES = tuple(
     for form in (
         rf"\(?\b{YEAR}\)?{_MONTH}\s*[;,:.]?\s*{_VOLUME}(?:{_ISSUE})?\s*[:,]\s*{_PAGES}",
         rf"\b{YEAR}(?:\s*[;:]\s*|,\s*(?=[0-9]+,?\s*\()){_VOLUME},?(?:{_ISSUE}|\s)\s*{_PAGES}",
-        rf"\b{_VOLUME}(?:{_ISSUE})?\s*,?\s*\({YEAR}\)\s*[:,]?\s*{_PAGES}",
+        rf"\b{_VOLUME}(?:{_ISSUE})?\s*,?\s*\(?{YEAR}(?:\)\s*[:,]?|\s*,)\s*{_PAGES}",
         rf"\b{_VOLUME}(?:{_ISSUE})?\s*[:,]\s*{_PAGES},\s*(?:[A-Z][a-z]+\s)?{YEAR}",
         rf"\b[Vv]ol(?:ume|\.)?\s*(?:No\.?\s*)?(?:{_VOLUME}|[IVXLC]+\b)\.?\s*(?:[,|;]\s*(?:[Ii]ssue|[Nn]o\.?|[Nn]umber)\s*(?P<issue>[0-9]+))?"
         rf"(?:\s*[,|;]?\s*\(?(?:[0-9]{{1,2}}\s+)?(?:[A-Z][a-z]+\s+)?{YEAR}\)?)?"
@@ -67,6 +68,7 @@ _NOTICE = re.compile(
 )
 _MAIL = re.compile(r"\b[\w.+-]+@[\w-]+\.\w+")
 _PAGE_NUMBER = re.compile(r"^\W*(?:[Pp]age\s*)?[0-9]{1,5}(?:\s*(?:/|of)\s*[0-9]{1,5})?\W*$")
+_LINE_NUMBER = re.compile(r"\W*([0-9]{1,4})(?:\s+|$)")
 _AND_OTHERS = re.compile(r"^[\w.,'’& -]{2,60}\bet al\b", re.IGNORECASE)
 _SPACED = r"a\s*b\s*s\s*t\s*r\s*a\s*c\s*t"
 # What a paper's text begins with.
@@ -153,20 +155,21 @@ class _Paragraph(NamedTuple):
 
 def laid_out(pages: Sequence[Sequence[Line]]) -> PageLayout:
     """Return the parts of a paper's pages."""
-    kept, references, imprint = _without_references(pages)
+    kept, references, imprint = _without_references([_unnumbered(page) for page in pages])
     measures = _measured(kept)
     shapes = _repeated(kept)
     front: list[Line] = []
     notices: list[str] = []
     bodies: list[list[_Paragraph]] = []
+    first = 1 if _is_cover(kept, measures) else 0
     for number, page in enumerate(kept):
         named = {word for line in front for word in _WORD.findall(line.text.lower())}
         aside = _edges(page, measures, shapes, named) | _notices(page, measures)
         rest = [line for n, line in enumerate(page) if n not in aside]
-        if number == 0:
+        if number == first:
             front, rest = _front(rest, measures)
             front = front or list(page)
-        notices += [line.text for n, line in enumerate(page) if n in aside]
+        notices += [line.text for n, line in enumerate(page) if n in aside or number < first]
         bodies.append(list(_paragraphs(rest, measures)))
     texts = [[plain("\n".join(line.text for line in paragraph.lines)) for paragraph in body] for body in bodies]
     for number in range(len(bodies) - 1):
@@ -211,6 +214,21 @@ def _under(letter: str, accent: str) -> str:
 def plain(text: str) -> str:
     """Return lines in one, words that were broken at lines' ends in one."""
     return " ".join(_UNSEEN.sub("", _BROKEN.sub("", whole(text))).split())
+
+
+def _unnumbered(page: Sequence[Line]) -> Sequence[Line]:
+    """Return a page's lines without numbers, where most are numbered, as those of manuscripts."""
+    matches = [_LINE_NUMBER.match(line.text) for line in page]
+    numbers = [int(match[1]) if match else 0 for match in matches]
+    if 2 * sum(after == before + 1 for before, after in pairwise(numbers)) < max(len(page), 2 * EDGE):
+        return page
+    levels = [
+        _LINE_NUMBER.sub("", line.level) if match else line.level for line, match in zip(page, matches, strict=True)
+    ]
+    texts = [line.text[match.end() :] if match else line.text for line, match in zip(page, matches, strict=True)]
+    return [
+        line._replace(text=text, level=level) for line, text, level in zip(page, texts, levels, strict=True) if text
+    ]
 
 
 def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line]], list[list[Line]], list[str]]:
@@ -354,6 +372,13 @@ def _continued(page: Sequence[Line], start: int, measures: _Measures, step: int,
 def _is_place(text: str) -> bool:
     """Whether a line is a journal's name with volume and pages."""
     return len(text) <= LONGEST_HEAD and any(form.search(text) for form in PLACES)
+
+
+def _is_cover(pages: Sequence[Sequence[Line]], measures: _Measures) -> bool:
+    """Whether the first page is one that a repository puts before a paper: short, and the next one has a title."""
+    large = TITLE_SIZE * measures.size
+    front = _front(list(pages[1]), measures)[0] if len(pages) > 1 and len(pages[0]) < COVER else []
+    return any(line.size > large and len(line.text.split()) > 2 for line in front)
 
 
 def _front(lines: list[Line], measures: _Measures) -> tuple[list[Line], list[Line]]:

@@ -26,7 +26,6 @@ PAGE_SECONDS, AVERAGE_SECONDS = 20, 0.5  # of computing: a page at most, and all
 LONGEST_FIELD = 4000  # characters
 RAISED = 0.9  # size of raised letters, at most, as a share of their line's
 _STYLED = re.compile(r"bold|black|heavy|demi|italic|oblique", re.IGNORECASE)
-_PARTING = re.compile("[,;&·•|]")
 HEADER = 1024  # bytes in which a PDF says that it is one
 GAP, WIDE = 120, 2000  # thousandths of the size of letters: between words at least; wider than any space
 
@@ -165,9 +164,8 @@ class Lines:
 
 
 def _level(line: Sequence[_Piece], size: float) -> str:
-    """Return a line's text without raised letters; a comma or "&" among them parts names as others do."""
-    texts = (part.text if part.size > RAISED * size else "," * bool(_PARTING.search(part.text)) + " " for part in line)
-    return "".join(texts)
+    """Return a line's text without raised letters, which part names as commas do."""
+    return "".join(part.text if part.size > RAISED * size else ", " for part in line)
 
 
 def _write(**values: Any) -> None:
