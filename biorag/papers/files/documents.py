@@ -21,11 +21,6 @@ from biorag.papers.files.texts import PaperPart, passages_of, reader
 LARGEST = 64 << 20  # bytes of a file
 UNPACKED = 4 * LARGEST  # bytes that a Word document may unpack to
 MOST_TAGS = 1_000_000  # of a Word document, each of which takes python-docx some time and memory
-# Fields of a web page that have a date, that of publication first.
-DATES = (
-    *("citation_publication_date", "citation_date", "citation_year", "citation_online_date", "prism.publicationdate"),
-    *("dc.date", "dc.date.issued", "dc.issued", "article:published_time"),
-)
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 T = TypeVar("T")
 _DOI = re.compile(r"\b10\.[0-9]{4,9}/\S+")
@@ -181,12 +176,13 @@ def _cited(fields: Mapping[str, list[str]]) -> dict[str, Any]:
 
     authors = fields.get("citation_author") or fields.get("citation_authors") or fields.get("dc.creator") or []
     names = [name.strip() for author in authors for name in author.split(";")]
+    published = first("citation_publication_date", "citation_date", "citation_year", "prism.publicationdate")
     dois = " ".join([first("citation_doi", "prism.doi"), *fields.get("dc.identifier", [])])
     return {
         "authors": inverted(names) or own_authors("; ".join(fields.get("author", []))),
         "journal": first("citation_journal_title", "prism.publicationname", "dc.ispartof", "dc.relation.ispartof"),
         "journal_abbreviation": first("citation_journal_abbrev"),
-        "year": year_in(first(*DATES)),
+        "year": year_in(published or first("citation_online_date", "dc.date", "dc.date.issued", "dc.issued")),
         "volume": first("citation_volume", "prism.volume"),
         "issue": first("citation_issue", "prism.number"),
         "pages": "-".join(filter(None, [first("citation_firstpage"), first("citation_lastpage")])),

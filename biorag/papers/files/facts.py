@@ -74,6 +74,7 @@ _AFFILIATED = re.compile(
 )
 _MARKS = re.compile(r"(?<=[^\W\d]|[.,;])\s?[0-9*†‡§¶∥#]+(?:,\s?[0-9*†‡§¶∥#]+)*|[*†‡§¶∥#]+")
 _AFFILIATION_MARK = re.compile(r"[^\w,;]*\d{1,2}[\s.)]*[^\W\d]")
+_GLUED = re.compile(r"(?<=[a-z])(?=[A-Z][a-z.])|(?<=[A-Z]\.)(?=[A-Z][a-z]{2})")  # names without a space
 _HAS_WORD = re.compile(r"[^\W\d_]{2}")  # of a word
 _LETTERS = re.compile(r"(?<=\w)(?:[,\s]\s*[a-z]\b(?!\s+[A-Z][a-z]))+\s*(?=[,;*]|$|\band\b)")  # marks that stand level
 _GROUP = re.compile(
@@ -138,18 +139,20 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
     places = (metadata.get("subject", ""), *lines)
     front = front[: next((n for n, line in enumerate(front) if n and OPENING.match(line.text)), len(front))]
     known = " ".join(metadata.get("journal", "").split()) if re.search(r"\w{2}", metadata.get("journal", "")) else ""
-    title, after = _titled(front, known or _place(places, "")[0])
+    title, above, after = _titled(front, known or _place(places, "")[0])
     own = printable(metadata.get("title", ""))
     if own and not _plain(title).startswith(_plain(own)) and (not title or _said(own, _text(front))):
-        title, after = own, _lines_after(own, front) or after
+        ends = [n for n, line in enumerate(front, 1) if _HAS_WORD.search(line.text) and _said(line.text, own, 1.0)]
+        title, after = own, front[ends[-1] :] if ends else after
     journal, numbers = _place(places, title)
     published = _found(_CREATED, metadata.get("published", ""))
     if published and numbers.get("year", published) != published:
         numbers = {"year": published}
     cited = opening[: 2 * FRONT]
+    authors = _authors(after, cited) or _authors(above, cited)
     return {
         "title": title,
-        "authors": _agreed(own_authors(metadata.get("author", ""), cited), _authors(after, cited), opening),
+        "authors": _agreed(own_authors(metadata.get("author", ""), cited), authors, opening),
         "year": int(numbers.get("year") or published or 0) or _year(metadata, opening),
         "journal": _expanded(known or journal or _masthead(lines) or _running(notices, title), places),
         "volume": numbers.get("volume") or "",
@@ -236,9 +239,8 @@ def _running(notices: Sequence[str], title: str) -> str:
     alone = {name for name, following in pairwise([*names, ""]) if not following}
     for name, count in Counter(filter(None, names)).most_common():
         words = re.findall(r"[^\W\d_]+", name)
-        is_title = 2 * len(set(_plain(title).split()) & set(_plain(name).split())) > len(words)
         is_name = all(word[0].isupper() for word in words if len(word) > 3) and not re.search(r"\bet al\b", name)
-        if count > 1 and is_name and not is_title and (len(words) > 1 or name in alone):
+        if count > 1 and is_name and not _said(name, title) and (len(words) > 1 or name in alone):
             return name
     return ""
 
@@ -258,8 +260,8 @@ def _masthead(lines: Sequence[str]) -> str:
     return " ".join(word.capitalize() if word.isupper() else word for word in next(filter(None, names), "").split())
 
 
-def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line]]:
-    """Return the title that the first page's largest letters make, and the lines after it; "" if there is none."""
+def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line], Sequence[Line]]:
+    """Return the title that the first page's largest letters make, the lines next above it, and all below it."""
     runs: list[list[Line]] = []
     for line in front:
         last = runs[-1][-1] if runs else line
@@ -282,10 +284,11 @@ def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line]]:
             following and following[0].size < below[0].size < run[0].size and _HAS_WORD.search(following[0].text)
         )
         is_subtitle = is_between and not (_AFFILIATED.search(subtitle) or _MASTHEAD.match(subtitle))
-        if is_subtitle and len(list(_names(subtitle))) < 2 <= len(_authors(following, "")):
-            return f"{title.rstrip(' :')}: {subtitle}", following
-        return title, after
-    return "", front
+        people = len(list(_names(subtitle)))  # one of four words and more is a title
+        if is_subtitle and people < 2 and len(subtitle.split()) >= TITLE_WORDS + people and _authors(following, ""):
+            return f"{title.rstrip(' :')}: {subtitle}", (), following
+        return title, runs[number - 1] if number else (), after
+    return "", (), front
 
 
 def _text(lines: Sequence[Line]) -> str:
@@ -298,21 +301,10 @@ def printable(title: str) -> str:
     return "" if _JUNK.search(line) else line
 
 
-def _lines_after(title: str, front: Sequence[Line]) -> Sequence[Line]:
-    words = _plain(title)
-    for start in range(len(front)):
-        text = ""
-        for end in range(start, min(start + 6, len(front))):
-            text = f"{text} {_plain(front[end].text)}".strip()
-            if text == words:
-                return front[end + 1 :]
-    return ()
-
-
-def _said(title: str, text: str) -> bool:
+def _said(title: str, text: str, share: float = 0.6) -> bool:
     """Whether most words of a title stand in a text."""
     words = set(_plain(title).split())
-    return len(words & set(_plain(text).split())) >= 0.6 * len(words)
+    return len(words & set(_plain(text).split())) >= share * len(words)
 
 
 def _plain(text: str) -> str:
@@ -356,8 +348,7 @@ def _agreed(own: list[str], printed: list[str], text: str) -> list[str]:
     families, others = ({_plain(name.split(",")[0]).split(" ")[-1] for name in names} for names in (own, printed))
     if families & others:
         return own if len(own) >= len(printed) else printed
-    is_said = 2 * len(families & set(_plain(text).split())) > len(families)
-    return own if own and (is_said or not printed) else printed
+    return own if own and (not printed or _said(" ".join(families), text)) else printed
 
 
 def _authors(lines: Sequence[Line], cited: str) -> list[str]:
@@ -380,6 +371,9 @@ def _authors(lines: Sequence[Line], cited: str) -> list[str]:
             # A line may end within a name, unless a mark (raised, it is not in `added`) ends it or each name has one.
             is_open = bool(_SEPARATED.search(text)) and not _MARKED.search(line.text) and line.text[-1] == added[-1]
             names = list(_names(text[:LONGEST_AUTHORS])) or names
+    if last and len(names) == 1:  # others may stand beside it, each above an affiliation
+        row = [line.level or line.text for line in lines[:AUTHOR_LINES] if abs(line.height - last.height) < 1]
+        names = list(_names(", ".join(row)[:LONGEST_AUTHORS])) or names
     return inverted(names[:MOST_AUTHORS], cited)
 
 
@@ -394,7 +388,7 @@ def _names(text: str) -> Iterator[str]:
         r"\s*[,;·•|]\s*(?:and\s+|&\s*)?|\s[.Æ]\s|\s+and(?:\s+|$)|^and\s+|\s*&\s*|\s+(?=(?:for|on behalf of)\s+the\b)",
         text,
     )
-    parts = [part if " " in part.strip() else re.sub(r"(?<=[a-z])(?=[A-Z])", " ", part) for part in parts]
+    parts = [part if " " in part.strip() else _GLUED.sub(" ", part) for part in parts]
     names = [part.strip(" .*") for part in parts if re.search(r"\w{2}", part)]
     names = [name if len(parts) == 1 or _GROUP.fullmatch(name) else _ROLE.sub("", name) for name in names]
     names = [name for name in names if text.isupper() or not _is_degree(name)]

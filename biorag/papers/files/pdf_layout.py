@@ -222,12 +222,10 @@ def _unnumbered(page: Sequence[Line]) -> Sequence[Line]:
     numbers = [int(match[1]) if match else 0 for match in matches]
     if 2 * sum(after == before + 1 for before, after in pairwise(numbers)) < max(len(page), 2 * EDGE):
         return page
-    levels = [
-        _LINE_NUMBER.sub("", line.level) if match else line.level for line, match in zip(page, matches, strict=True)
-    ]
-    texts = [line.text[match.end() :] if match else line.text for line, match in zip(page, matches, strict=True)]
     return [
-        line._replace(text=text, level=level) for line, text, level in zip(page, texts, levels, strict=True) if text
+        line._replace(text=line.text[match.end() :], level=_LINE_NUMBER.sub("", line.level)) if match else line
+        for line, match in zip(page, matches, strict=True)
+        if not match or match.end() < len(line.text)
     ]
 
 

@@ -165,7 +165,7 @@ class Lines:
 
 def _level(line: Sequence[_Piece], size: float) -> str:
     """Return a line's text without raised letters, which part names as commas do."""
-    return "".join(part.text if part.size > RAISED * size else ", " for part in line)
+    return "".join(part.text if part.size > RAISED * size else ", " if part.text.strip() else " " for part in line)
 
 
 def _write(**values: Any) -> None:
