@@ -40,7 +40,9 @@ _DATE_AFTER = re.compile(r"[\s.,;:]*\(?((?:19|20)\d\d)[a-z]?(?:,\s[A-Za-z]+(?:\s
 _QUOTED = re.compile(r"[“\"]([^“”\"]{15,500})[”\"]")
 _END = re.compile(r"[.?!](?=[\s”\"]|\Z)")
 _NO_END = re.compile(r"(?:\b(?:vs|al|spp?|var|St|Dr|no|approx|cf|ca)|\b[A-Z])\Z")
-_JOURNAL = re.compile(r"[\s.,;:–-]*(?:In:?\s)?([^\d;:]{2,150}?)[\s.,;(]*(?=\d|;|:|\bvol\b|\Z)")
+_JOURNAL = re.compile(
+    r"[\s.,;:–”\"'»)-]*(?:In:?\s)?([^\d;:]{2,150}?)[\s.,;(]*(?=\d|;|:|\bvol(?:ume)?\b|\bpp?\b[.\s]|\Z)", re.IGNORECASE
+)
 _YEARS = tuple(
     re.compile(pattern)
     for pattern in (

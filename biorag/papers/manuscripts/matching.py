@@ -28,6 +28,7 @@ CANDIDATES = 10  # records found by the words of a reference, among which its ti
 AT_ONCE = 64  # searches
 MOST_OF_PAPER = 1000  # snippets of one paper
 SAME, ALIKE = 0.93, 0.8  # shares of letters that two titles have in common: the same, and another wording of it
+LEAST_WORDS = 3  # of a journal's name that is known before another word
 LEAST_LETTERS = 20  # of a title that is known without an author or a year that agrees
 _SMALL_WORDS = frozenset(("the", "of", "and", "in", "for", "on", "to", "de", "la", "et", "der", "und"))
 _OF_NAMES = frozenset(("volume", "edition", "ed", "series", "section", "online", "print", "international", "journal"))
@@ -41,7 +42,9 @@ _RETRACTED = re.compile(
     re.IGNORECASE,
 )
 _FIRST_PAGE = re.compile(r"[A-Za-z]{0,2}\d+")
-_GREEK = {"α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "κ": "kappa", "ω": "omega", "μ": "mu", "µ": "mu"}
+_GREEK = str.maketrans(
+    {"α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "κ": "kappa", "ω": "omega", "μ": "mu", "µ": "mu"}
+)
 
 
 class Difference(NamedTuple):
@@ -145,7 +148,9 @@ def _of_title(reference: ListedReference, candidates: Sequence[tuple[Reference, 
     for same, snippet in sorted(alike, key=rank):
         is_long = len(squeezed(snippet.title)) >= LEAST_LETTERS
         is_same = same.likeness == 1 or (same.likeness >= SAME and not same.agreements)
-        if (is_long and (is_same or any(same.agreements))) or (same.agreements and all(same.agreements)):
+        has_one_fault = same.likeness == 1 and len(same.agreements) > 1 and len(same.differences) == 1
+        agrees = any(same.agreements) if is_long or has_one_fault else same.agreements and all(same.agreements)
+        if agrees or (is_long and is_same):
             return snippet
     return None
 
@@ -237,9 +242,7 @@ class Comparison(NamedTuple):
 
 @lru_cache(4096)
 def _plain_title(text: str) -> str:
-    for letter, name in _GREEK.items():
-        text = text.replace(letter, name)
-    return squeezed(text)
+    return squeezed(text.lower().translate(_GREEK))
 
 
 def _unmarked(title: str) -> str:
@@ -406,7 +409,16 @@ def _compared_place(reference: ListedReference, record: Reference, titled: Title
 def _is_journal(name: str, record: Reference, text: str) -> bool:
     """Return whether a name may be of a record's journal, or a text has the journal's own."""
     names = [one for one in (record.journal, record.abbreviation) if one]
-    return any(same_journal(name, one) or squeezed(one) in squeezed(text) for one in names)
+    return any(same_journal(name, one) or _names_journal(text, one) for one in names)
+
+
+def _names_journal(text: str, name: str) -> bool:
+    """Return whether a text has a journal's name: one or two words, such as "Science", only before no other word."""
+    words = re.findall(r"\w+", name)
+    end = r"(?=\W*(?:\d|pp?\b|vol|\Z)|\s?[^\w\s])" if len(words) < LEAST_WORDS else r"(?!\w)"
+    written = r"\W+".join(map(re.escape, words))
+    pattern = rf"(?:\A|[^\w\s]|\d|\bin\b)\s*(?:the\s)?{written}{end}"
+    return bool(words and re.search(pattern, text, re.IGNORECASE))
 
 
 def _family(author: Author) -> str:
@@ -434,6 +446,7 @@ def same_journal(own: str, other: str) -> bool:
 
 def _journal_words(name: str) -> list[str]:
     plain = normalize("NFKD", re.sub(r"\([^()]*\)|:.*", " ", name))
+    plain = re.sub(r"(?<=\s)[A-Z]{2,4}\Z", lambda match: " ".join(match[0]), plain.rstrip(" ."))  # "… Sci USA"
     return [word for word in re.findall(r"[^\W_]+", plain.lower().replace("&", " ")) if word not in _SMALL_WORDS]
 
 
