@@ -228,7 +228,9 @@ def _journal(text: str, title: str) -> str:
     parts = _BESIDE.sub(" | ", _BEFORE_JOURNAL.sub("", text)).split(" | ")
     stripped = [part.strip(" .,;:|/–-()") for part in parts[::-1]]
     name = next((part for part in stripped if part and not part.isdigit()), "")
-    is_name = re.match(r"[A-Z][^\d@]*[A-Za-z.)]$", name) and len(name) > 2 and len(name.split()) <= MOST_WORDS
+    is_name = (
+        re.match(r"(?:[a-z]|npj )?[A-Z][^\d@]*[A-Za-z.)]$", name) and len(name) > 2 and len(name.split()) <= MOST_WORDS
+    )
     is_other = _MONTHS.search(name) or _DOI.search(name) or re.search(r"(?:://|www\.)\S*$", text)
     return name if is_name and not is_other else ""
 
@@ -327,7 +329,7 @@ def _year(metadata: Mapping[str, str], opening: str) -> int | None:
     texts = (metadata.get("subject", ""), opening[:FRONT], opening[-FRONT // 3 :])
     years = (match[1] for pattern in _YEARS for text in texts if (match := pattern.search(text)))
     heads = [_found(_LONE_YEAR, line) for line in opening.split("\n") if not _MONTHS.search(line)]
-    pages = {head for head in filter(None, heads) if {str(int(head) + step) for step in (1, 2)} & set(heads)}
+    pages = {head for head in filter(None, heads) if len({str(int(head) + n) for n in (-2, -1, 1, 2)} & set(heads)) > 1}
     year = next(years, "") or next((head for head in heads if head and head not in pages), "")
     return int(year) if year else None
 
@@ -385,13 +387,14 @@ def _names(text: str) -> Iterator[str]:
     text = re.sub(r"^by\s+", "", text.replace(" ,", ","), flags=re.IGNORECASE)
     text = re.sub(r"(?<=\b[A-Z]\.)(?=[A-Z][^\W\d_.]{2})|(?<=\w-) (?=[A-Z])", lambda gap: "" if gap[0] else " ", text)
     parts = re.split(
-        r"\s*[,;·•|]\s*(?:and\s+|&\s*)?|\s[.Æ]\s|\s+and(?:\s+|$)|^and\s+|\s*&\s*|\s+(?=(?:for|on behalf of)\s+the\b)",
+        r"\s*[,;·•|]\s*(?:and\b\s*|&\s*)?|\s[.Æ]\s|\s+and(?:\s+|$)|^and\s+|\s*&\s*|\s+(?=(?:for|on behalf of)\s+the\b)",
         text,
     )
     parts = [part if " " in part.strip() else _GLUED.sub(" ", part) for part in parts]
     names = [part.strip(" .*") for part in parts if re.search(r"\w{2}", part)]
     names = [name if len(parts) == 1 or _GROUP.fullmatch(name) else _ROLE.sub("", name) for name in names]
-    names = [name for name in names if text.isupper() or not _is_degree(name)]
+    is_capital = text.replace(" and ", "").isupper()
+    names = [name for name in names if is_capital or not _is_degree(name)]
     whole = [name for name in names if _GROUP.fullmatch(name) or _is_name(name)]
     if whole and whole[0] == names[0] and len(whole) >= 0.8 * len(names):
         yield from (group[1] if (group := _GROUP.fullmatch(name)) else name for name in whole)

@@ -123,6 +123,35 @@ def test_a_sentence_on_citations_is_text(tmp_path, text):
     assert snippet.content == text and "doi" not in snippet.metadata
 
 
+@pytest.mark.parametrize(
+    ("fields", "facts"),
+    [
+        (
+            {
+                "DC.Title": "Gout",
+                "DC.Creator": "Bo, Ann; Do, Cy",
+                "dcterms.issued": "2019-03-01",
+                "DC.Identifier": "doi:10.5555/g.1",
+                "prism.publicationName": "Gut Reports",
+            },
+            {"authors": ["Bo, Ann", "Do, Cy"], "year": 2019, "doi": "10.5555/g.1", "journal": "Gut Reports"},
+        ),
+        (
+            {"citation_doi": "https://doi.org/10.5555/g.2", "citation_pmid": "12", "citation_author": "Ann Bo"},
+            {"authors": ["Bo, Ann"], "doi": "10.5555/g.2"},
+        ),
+        ({"author": "Ann Bo, Cy Do"}, {"authors": ["Bo, Ann", "Do, Cy"]}),
+        ({"author": "admin", "citation_pmid": "9" * 5000}, {}),
+    ],
+)
+def test_what_the_fields_of_a_web_page_say(tmp_path, fields, facts):
+    metas = "".join(f'<meta name="{name}" content="{content}">' for name, content in fields.items())
+    (page,), _ = read(tmp_path / "a.html", f"<title>Gout</title>{metas}<p>Gout hurts.</p>".encode())
+    known = ("authors", "year", "doi", "journal")
+    assert (page.title, {name: page.metadata[name] for name in known if name in page.metadata}) == ("Gout", facts)
+    assert page.pmid == (12 if fields.get("citation_pmid") == "12" else None)
+
+
 # --- hostile and damaged files
 
 

@@ -18,8 +18,8 @@ from biorag.corpus.readers import read_changes
 from biorag.corpus.sentences import sentences
 from biorag.corpus.sources import Source, find_sources
 from biorag.papers.files.facts import facts_of
-from biorag.papers.files.pdf import plain
-from biorag.papers.files.pdf_layout import Line, laid_out
+from biorag.papers.files.pdf import read_pdf
+from biorag.papers.files.pdf_layout import Line, composed, laid_out, plain
 from biorag.references.formats import bibtex, vancouver
 from biorag.types import Hit, Snippet
 from tests.corpus.samples import RIS, read, searchable_pdf
@@ -153,6 +153,76 @@ def pages(folder: Path, pdf: FPDF) -> list[Snippet]:
 LAYOUTS = [elsevier, springer, plos, bmj, mdpi]
 
 
+def manuscript(pdf: Sheet) -> None:
+    """Lay out a preprint: every line has a number, and letters of one size."""
+    pdf.put(
+        40, 15, 7, "bioRxiv preprint doi: https://doi.org/10.1101/2020.03.03.975219; this version posted March 5, 2020"
+    )
+    authors = ["Claire Dubois^1^, Anil K. Raman^2,*^ and", "Yuki Sato^3", "", "^1^Institut du Diabete, Lyon, France"]
+    lines = [*TITLE, "", *authors, "", "Abstract", *BODY, *BODY, *BODY]
+    for number, line in enumerate(lines, 1):
+        pdf.put(30, 40 + 24 * number, 9, str(number))
+        pdf.put(70, 40 + 24 * number, 12, line, style="B" if line in TITLE else "")
+
+
+def tex(pdf: Sheet) -> None:
+    """Lay out an article of TeX: each author above an affiliation, beside the others."""
+    pdf.put(120, 120, 17, *TITLE)
+    for x, name in ((80, "Claire Dubois"), (250, "Anil K. Raman"), (420, "Yuki Sato")):
+        pdf.put(x, 180, 12, name)
+        pdf.put(x, 194, 10, "Institut du Diabete", "Lyon, France")
+    pdf.put(280, 270, 9, "Abstract", style="B")
+    pdf.put(120, 285, 9, *BODY, *BODY)
+
+
+def authors_above(pdf: Sheet) -> None:
+    pdf.put(50, 30, 8, "Diabetologia (2005) 48: 123-134", "DOI 10.5555/s00125-004-1234-5")
+    pdf.put(50, 70, 9, "ARTICLE")
+    pdf.put(50, 100, 10, "Claire Dubois . Anil K. Raman . Yuki Sato")
+    pdf.put(50, 130, 17, *TITLE, style="B")
+    pdf.put(50, 190, 8, "Received: 3 March 2004 / Accepted: 9 September 2004")
+    pdf.put(50, 230, 10, "Abstract Aims/hypothesis: Metformin", *BODY, *BODY)
+
+
+def title_last(pdf: Sheet) -> None:
+    pdf.put(50, 30, 8, "Journal of Ward Medicine")
+    pdf.put(50, 400, 11, "INTRODUCTION", style="B")
+    pdf.put(50, 420, 10, *BODY, *BODY)
+    pdf.put(50, 100, 24, *TITLE, style="B")
+    pdf.put(50, 160, 12, "Claire Dubois^1,2^, Anil K. Raman^3^, Yuki Sato^1")
+    pdf.put(50, 180, 9, "^1^Department of Medicine, Lyon, France")
+    pdf.put(50, 250, 9, "ABSTRACT", *BODY)
+
+
+def cover(pdf: Sheet) -> None:
+    pdf.put(50, 100, 14, "Since January 2020 a publisher has created a resource centre with", "free information.")
+    pdf.add_page()
+    springer(pdf)
+
+
+def kind_above(pdf: Sheet) -> None:
+    """Lay out a title below the kind of paper in letters of its size, and above a subtitle."""
+    pdf.put(50, 30, 8, "Case Reports in Endocrinology", "Volume 2018, Article ID 65458, 5 pages")
+    pdf.put(50, 80, 18, "Clinical Study")
+    pdf.put(50, 104, 18, TITLE[0], TITLE[1].split(":")[0], style="B")
+    pdf.put(50, 150, 14, "a trial of falls")
+    pdf.put(50, 180, 11, "Claire Dubois, MD, PhD; Anil K. Raman, MBBS, MPH; Yuki Sato, RDH")
+    pdf.put(50, 230, 10, "Abstract", *BODY, *BODY)
+
+
+@pytest.mark.parametrize("layout", [manuscript, tex, authors_above, title_last, cover, kind_above])
+def test_a_first_page_of_other_order(layout, tmp_path):
+    pdf = sheet()
+    layout(pdf)
+    page = pages(tmp_path, pdf)[-1]
+    assert page.title == " ".join(TITLE)
+    assert page.metadata["authors"] == ["Dubois, Claire", "Raman, Anil K.", "Sato, Yuki"]
+    if layout is kind_above:
+        assert page.metadata["journal"] == "Case Reports in Endocrinology"
+    if layout is manuscript:
+        assert page.content.endswith(" ".join(BODY)) and "14" not in page.content
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_first_page(layout, tmp_path):
     pdf = sheet()
@@ -240,6 +310,9 @@ def test_a_foot_that_is_set_wide_is_one(tmp_path):
     assert (page.metadata["journal"], page.metadata["pages"]) == ("Gout Care", "1-9")
 
 
+GOUT = [Line("A study of gout in men", 14.0)]
+
+
 @pytest.mark.parametrize(
     ("metadata", "front", "fact", "value"),
     [
@@ -259,6 +332,15 @@ def test_a_foot_that_is_set_wide_is_one(tmp_path):
         ({"created": "D:20150102"}, [], "year", None),
         ({"created": "D:20150102", "published": "2014-12-01"}, [], "year", 2014),
         ({"journal": "The  Lancet"}, [], "journal", "The Lancet"),
+        ({"journal": "???"}, [], "journal", ""),
+        ({"title": "Gout &#x02013; a study"}, [], "title", "Gout – a study"),
+        ({"title": "Gout#_#x2014;a study of men"}, [Line("Gout—a study of men", 14.0)], "title", "Gout—a study of men"),
+        ({"title": "A study of gout"}, [Line("A study of gout in men", 14.0)], "title", "A study of gout in men"),
+        ({"author": "Ann Bo"}, [*GOUT, Line("Ann Bo, Cy Do", 9.0)], "authors", ["Bo, Ann", "Do, Cy"]),
+        ({"author": "Type Setter"}, [*GOUT, Line("Ann Bo, Cy Do", 9.0)], "authors", ["Bo, Ann", "Do, Cy"]),
+        ({"author": "Ann Bø; Cy Do"}, [*GOUT, Line("Ann B?, Cy Do", 9.0)], "authors", ["Bø, Ann", "Do, Cy"]),
+        ({}, [*GOUT, Line("ANN BO and M.K.KHOSLA", 9.0)], "authors", ["BO, ANN", "KHOSLA, M.K."]),
+        ({}, [Line("doi:10.5555/a\u2011b.1", 9.0)], "doi", "10.5555/a-b.1"),
     ],
 )
 def test_a_fact(metadata, front, fact, value):
@@ -346,6 +428,13 @@ def test_the_names_of_authors(authors, notices, expected):
         ),
         ("The SMALL JOURNAL of GOUT\n© 2018", ("The Small Journal of Gout", 2018, "", "", "")),
         ("bioRxiv preprint; posted March 9, 2021", ("bioRxiv", 2021, "", "", "")),
+        ("EXPERIMENTAL MEDICINE 11: 832-840, 2016", ("EXPERIMENTAL MEDICINE", 2016, "11", "832-840", "")),
+        ("Bioinformatics, 34(12), 2018, 2077-2085", ("Bioinformatics", 2018, "34", "2077-2085", "")),
+        ("Access Publication 4 April 2007 eCAM 2008;5(1)95–101", ("eCAM", 2008, "5", "95-101", "")),
+        ("Drug Therapy 2015:9 123–131", ("Drug Therapy", 2015, "9", "123-131", "")),
+        ("J Gout Care 2019;3:4-9\nThe Journal of Gouty Care", ("The Journal of Gouty Care", 2019, "3", "4-9", "")),
+        ("2 Ward Medicine\n4 Ward Medicine\nOn gout in men 3\nOn gout in men 5", ("Ward Medicine", None, "", "", "")),
+        ("Bo et al. 1919\nBo et al. 1920\nBo et al. 1921", ("", None, "", "", "")),
     ],
 )
 def test_where_a_paper_stands(notices, expected):
@@ -414,6 +503,29 @@ def test_a_real_paper(shared_data, name, title, authors, year, doi):
 
 
 # --- damaged and hostile files
+
+
+@pytest.mark.parametrize(
+    ("apart", "together"),
+    [
+        ("M¨uller and Garc´ıa L´opez", "Müller and García López"),
+        ("Ju¨rges and Garcı´a, Jose´ Alvarez", "Jürges and García, José Alvarez"),
+        ("Gonza´ lez and Go¨ ker", "González and Göker"),
+        ("M¨ uller, A˚berg, ˇSt, Franc¸ois", "Müller, Åberg, Št, François"),
+        ("5´-ATG, the point A´ and `quoted'", "5´-ATG, the point A´ and `quoted'"),
+    ],
+)
+def test_accents_are_on_their_letters(apart, together):
+    assert composed(apart) == together
+
+
+def test_words_are_parted_by_gaps_and_letters_of_one_size_from_others(tmp_path):
+    shown = b"[(Case) -130 (R) 4 (eport) -250 (of) -240 (gout)] TJ 7 0 0 7 300 704 Tm (1,2) Tj"
+    spaced = b" 12 0 0 12 50 600 Tm [(G) -150 (O) -150 (U) -150 (T)] TJ"
+    (tmp_path / "a.pdf").write_bytes(bomb(b"BT /F1 1 Tf 12 0 0 12 50 700 Tm " + shown + spaced + b" ET"))
+    (first, second), *_ = read_pdf(Source("a.pdf", tmp_path / "a.pdf")).lines
+    assert (first.text, first.level.strip(" ,")) == ("Case Report of gout 1,2", "Case Report of gout")
+    assert second.text.replace(" ", "") == "GOUT"
 
 
 def test_lines_of_a_page_are_joined_and_broken_words_mended():
