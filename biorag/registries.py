@@ -129,7 +129,7 @@ class ReaderKind(Kind):
     """A format of corpus files: its target is a `FileReader` (biorag.corpus.readers)."""
 
     suffixes: tuple[str, ...]  # how the names of such files end, in lower case
-    beginnings: tuple[bytes, ...] = ()  # beginnings that tell such a file if its name does not
+    beginning: bytes | None = None  # pattern of the beginning that tells such a file if its name does not
     roots: tuple[str, ...] = ()  # the root elements that tell it from other XML
     incremental: bool = False  # whether later files change earlier ones: one taken in before changes nothing
     common: bool = False  # whether other files than corpora have the format, so that not all of a folder's are taken
@@ -150,15 +150,15 @@ READERS = Registry(
         ".corpus.readers:JSON_LINES",
         "a snippet a line",
         suffixes=or_gzipped(".jsonl", ".json", ".ndjson"),
-        beginnings=(b"{",),
+        beginning=rb"\{",
     ),
     ReaderKind(
         "PubMed XML",
         ".corpus.pubmed:READER",
         "baseline and update files",
         suffixes=or_gzipped(".xml"),
-        beginnings=(b"<",),
-        roots=("PubmedArticleSet", "PubmedArticle"),
+        beginning=b"<",
+        roots=("PubmedArticleSet", "PubmedArticle", "PubmedBookArticleSet", "PubmedBookArticle"),
         incremental=True,
     ),
     ReaderKind(
@@ -166,11 +166,16 @@ READERS = Registry(
         ".corpus.jats:READER",
         "full text in JATS, a snippet a paragraph",
         suffixes=or_gzipped(".xml", ".nxml"),
-        beginnings=(b"<",),
+        beginning=b"<",
         roots=("article", "pmc-articleset"),
     ),
     ReaderKind(
-        "CSV or TSV", ".corpus.tables:READER", "a snippet a row", suffixes=or_gzipped(".csv", ".tsv"), common=True
+        "CSV or TSV",
+        ".corpus.tables:READER",
+        "a snippet a row",
+        suffixes=or_gzipped(".csv", ".tsv"),
+        beginning=rb"PT\tAU\t",
+        common=True,
     ),
     ReaderKind(
         "text or Markdown",
@@ -184,7 +189,7 @@ READERS = Registry(
         ".papers.files.pdf:READER",
         "a snippet a page",
         suffixes=(".pdf",),
-        beginnings=(b"%PDF-",),
+        beginning=b"%PDF-",
         common=True,
         paper=True,
         unit="page",
@@ -209,17 +214,66 @@ READERS = Registry(
         ".papers.files.documents:HTML",
         "a snippet for some 300 words of a section",
         suffixes=or_gzipped(".html", ".htm", ".xhtml"),
-        beginnings=(b"<!DOCTYPE html", b"<!doctype html", b"<html"),
+        beginning=rb"(?i:<!DOCTYPE html|<html)",
         roots=("html",),
         common=True,
         paper=True,
     ),
     ReaderKind(
+        "MEDLINE XML",
+        ".corpus.pubmed:MEDLINE_READER",
+        "sets of citations as NLM had them before PubMed's",
+        suffixes=or_gzipped(".xml"),
+        beginning=b"<",
+        roots=("MedlineCitationSet", "MedlineCitation"),
+    ),
+    ReaderKind(
         "RIS",
-        ".corpus.references:RIS",
+        ".corpus.tagged:RIS",
         "references as Zotero and EndNote export them",
         suffixes=or_gzipped(".ris"),
-        beginnings=(b"TY  -",),
+        beginning=rb"TY\s{1,3}-",
+        joins=True,
+    ),
+    ReaderKind(
+        "Web of Science",
+        ".corpus.tagged:WEB_OF_SCIENCE",
+        "references as Web of Science exports them as plain text",
+        suffixes=or_gzipped(".ciw"),
+        beginning=rb"(?:FN [^\n]{1,80}\s+VR|PT) [A-Z0-9]",
+        joins=True,
+    ),
+    ReaderKind(
+        "EndNote",
+        ".corpus.tagged:ENDNOTE",
+        "references in EndNote's export style",
+        suffixes=or_gzipped(".enw"),
+        beginning=b"%0 ",
+        joins=True,
+    ),
+    ReaderKind(
+        "EndNote XML",
+        ".corpus.references:ENDNOTE_XML",
+        "references as EndNote exports its library",
+        suffixes=or_gzipped(".xml"),
+        beginning=b"<",
+        roots=("xml", "records"),
+        joins=True,
+    ),
+    ReaderKind(
+        "Ovid text",
+        ".corpus.tagged:OVID",
+        "references as Ovid exports them as text",
+        suffixes=(),
+        beginning=rb"<[0-9]{1,6}>\s",
+        joins=True,
+    ),
+    ReaderKind(
+        "PubMed text",
+        ".corpus.tagged:PUBMED_TEXT",
+        "PubMed's format 'Abstract (text)'",
+        suffixes=(),
+        beginning=rb"1\. [^.\n]{2,200}\. [12][0-9]{3}[^\n]{0,80};",
         joins=True,
     ),
     ReaderKind(
@@ -227,7 +281,7 @@ READERS = Registry(
         ".corpus.references:BIBTEX",
         "references as Zotero, Mendeley and JabRef export them",
         suffixes=or_gzipped(".bib"),
-        beginnings=(b"@",),
+        beginning=b"@",
         joins=True,
     ),
     ReaderKind(
@@ -235,16 +289,16 @@ READERS = Registry(
         ".corpus.references:CSL",
         "references as Zotero and pandoc export them",
         suffixes=or_gzipped(".json"),
-        beginnings=(b"[",),
+        beginning=rb"\[",
         unit="record",
         joins=True,
     ),
     ReaderKind(
         "MEDLINE",
-        ".corpus.references:MEDLINE",
+        ".corpus.tagged:MEDLINE",
         "references as PubMed exports them",
         suffixes=or_gzipped(".nbib"),
-        beginnings=(b"PMID- ",),
+        beginning=b"PMID- ",
         joins=True,
     ),
 )

@@ -20,7 +20,7 @@ PIECES = [
     ("<i>E. coli</i>", "E. coli"),
     ("<b>bold <i>and</i></b>", "bold and"),
     ("H<sub>2</sub>O", "H2O"),
-    ("10<sup>-3</sup>", "10-3"),
+    ("10<sup>-3</sup>", "10^-3"),
     ("labelled with <sup>14</sup>C", "labelled with 14C"),
     ("&#946;\n\t\t\t<sub>2</sub>-agonist", "β2-agonist"),
     ("<i>Ca</i>\n   <sup>2+</sup> ions", "Ca2+ ions"),

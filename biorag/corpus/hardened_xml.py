@@ -7,7 +7,7 @@ that a file names is loaded: its DOCTYPE line is ignored, and a file that declar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,3 +106,42 @@ def source_text(element: Any) -> str:
     """Return the XML of an element."""
     text: str = etree.tostring(element, encoding="unicode", with_tail=False)
     return text
+
+
+def flat_text(
+    element: Any, is_left_out: Callable[[Any], bool] = lambda child: False, spaced: Collection[str] = ()
+) -> str:
+    """Return an element's text without its markup, white space collapsed; an exponent keeps its sign: `10^6`.
+
+    Elements of `spaced` tags stand apart from the text around them.
+    """
+    if element is None:
+        return ""
+    pieces: list[str] = []
+    _collect(element, pieces, is_left_out, spaced)
+    return " ".join("".join(pieces).split())
+
+
+def _collect(element: Any, pieces: list[str], is_left_out: Callable[[Any], bool], spaced: Collection[str]) -> None:
+    if element.text:
+        pieces.append(element.text)
+    for child in element:
+        if not is_left_out(child):
+            if pieces and child.tag in ("sub", "sup"):
+                # A line break before these is a formatter's, since they belong to the word before them.
+                before = pieces[-1].rstrip()
+                pieces[-1] = before if pieces[-1].startswith("\n", len(before)) else pieces[-1]
+            is_exponent = pieces and pieces[-1][-1:].isdigit() and _is_raised(child)
+            pieces += ["^"] * bool(is_exponent and re.match(r"[-−–+]?\d", child.text or ""))
+            pieces += [" "] * (child.tag in spaced)
+            _collect(child, pieces, is_left_out, spaced)
+            pieces += [" "] * (child.tag in spaced)
+        if child.tail:
+            pieces.append(child.tail)
+
+
+def _is_raised(element: Any) -> bool:
+    """Return whether an element is raised: in HTML and JATS, in EndNote's styles, in MathML the second of a pair."""
+    parent = element.getparent()
+    is_second = str(parent.tag).endswith("}msup") and element is not parent[0]
+    return element.tag == "sup" or element.get("face") == "superscript" or is_second

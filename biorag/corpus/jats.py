@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
-from biorag.corpus.hardened_xml import XmlFormat, check_entities, read_elements, source_text
+from biorag.corpus.hardened_xml import XmlFormat, check_entities, flat_text, read_elements, source_text
 from biorag.corpus.pubmed import date_of
-from biorag.corpus.readers import FileReader, as_id, with_values
+from biorag.corpus.readers import FileReader, as_id, notices_in, with_values
 from biorag.corpus.sources import DamagedSourceError, Source
 from biorag.types import Snippet
 
@@ -58,6 +58,7 @@ class Article:
         self.id = self.pmcid or ids.get("doi") or file
         self.title = plain_text(meta.find("title-group/article-title")) if meta is not None else ""
         self.metadata = with_values(_metadata(element, meta, journal, ids)) if meta is not None else {}
+        self.metadata |= notices_in(self.title)
         if self.pmcid:
             self.metadata["pmcid"] = self.pmcid
         self.repeated = len(self.title) + len(json.dumps(self.metadata))
@@ -82,7 +83,8 @@ def read_blocks(source: Source) -> Iterator[tuple[int, Block]]:
 
 
 def _parts(article: Article, element: Any) -> Iterator[Block]:
-    abstract = element.find("front/article-meta/abstract")
+    abstracts = element.findall("front/article-meta/abstract")
+    abstract = next((one for one in abstracts if not one.get("abstract-type")), next(iter(abstracts), None))
     if abstract is not None:
         yield Block(article, "abstract", ("Abstract",), abstract.get("id", ""), abstract)
     body = element.find("body")
@@ -191,22 +193,9 @@ def _date(meta: Any) -> str:
 
 def plain_text(element: Any, without_title: bool = False) -> str:
     """Return an element's text without markup, marks of references, floats and TeX, white space collapsed."""
-    if element is None:
-        return ""
-    pieces: list[str] = []
-    _collect(element, pieces, element.find("title") if without_title else None)
-    return _EMPTY_MARK.sub("", " ".join("".join(pieces).split()))
-
-
-def _collect(element: Any, pieces: list[str], skipped: Any) -> None:
-    pieces.append(element.text or "")
-    for child in element:
-        if not (child.tag in LEFT_OUT or child is skipped or _is_mark(child)):
-            between = " " if child.tag in SPACED else ""
-            pieces.append(between)
-            _collect(child, pieces, skipped)
-            pieces.append(between)
-        pieces.append(child.tail or "")
+    skipped = element.find("title") if without_title and element is not None else None
+    text = flat_text(element, lambda child: child.tag in LEFT_OUT or child is skipped or _is_mark(child), SPACED)
+    return _EMPTY_MARK.sub("", text)
 
 
 def _is_mark(element: Any) -> bool:

@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from biorag.corpus.hardened_xml import XmlFormat, check_entities, read_elements, source_text
-from biorag.corpus.readers import FileReader, with_values
+from biorag.corpus.hardened_xml import XmlFormat, check_entities, flat_text, read_elements, source_text
+from biorag.corpus.readers import FileReader, notices_in, with_values
 from biorag.corpus.sources import Source
 from biorag.types import Deletion, Snippet
 
-SETS, ARTICLE, BOOK, DELETIONS = "PubmedArticleSet", "PubmedArticle", "PubmedBookArticle", "DeleteCitation"
+ARTICLE, BOOK, DELETIONS = "PubmedArticle", "PubmedBookArticle", "DeleteCitation"
+CITATION = "MedlineCitation"  # of itself a record in sets of before 2006
 NOT_AVAILABLE = "[Not Available]."  # NLM's title of a paper without one in English
 NO_LABELS = ("", "UNLABELLED", "UNASSIGNED")
 RETRACTED = "Retracted Publication"
@@ -25,15 +26,26 @@ NOTICES = {
     "ExpressionOfConcernIn": "concern",
 }
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-DATE = re.compile(r"([12][0-9]{3})(?:[/-]([0-9]{1,2}))?(?:[/-]([0-9]{1,2}))?")
 _DOI = re.compile(r"10\.[0-9.]{4,}/\S+")
 _PMCID = re.compile(r"PMC[0-9]+(?=\.[0-9]+\Z|\Z)")
 PUBMED = XmlFormat(
-    "PubMed", (SETS, ARTICLE), (ARTICLE, BOOK, DELETIONS), record_end=re.compile(rb"(?<=</PubmedArticle>)")
+    "PubMed",
+    ("PubmedArticleSet", ARTICLE, "PubmedBookArticleSet", BOOK),
+    (ARTICLE, BOOK, DELETIONS),
+    record_end=re.compile(rb"(?<=</PubmedArticle>)"),
+)
+MEDLINE = XmlFormat(
+    "MEDLINE", ("MedlineCitationSet", CITATION), (CITATION,), record_end=re.compile(rb"(?<=</MedlineCitation>)")
 )
 _ESCAPE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-_MEDLINE_DATE = re.compile(
-    r"\b(?P<year>[12][0-9]{3})\b(?:\s+(?P<month>[A-Za-z]{3})[a-z]*\b(?:\s+(?P<day>[0-9]{1,2})\b)?)?"
+# A date as far as it is given, the year first or last: "2014/07/03", "2019 May-Jun", "14 July 2014", "July 14, 2014".
+_DATES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?<!\d)(?P<year>[12]\d{3})(?!\d)"
+        r"(?:[\s/-]{1,2}(?P<month>\d{1,2}\b|[A-Za-z]{3,9})(?:[-/][A-Za-z]{3,9})?(?:[\s/.,-]{1,2}(?P<day>\d{1,2})(?!\d))?)?",
+        r"(?:\b(?P<day>\d{1,2})\s)?\b(?P<month>[A-Za-z]{3,9})\.?(?:\s(?P<after>\d{1,2}),)?\s(?P<year>[12]\d{3})(?!\d)",
+    )
 )
 
 
@@ -49,15 +61,15 @@ def parse_record(element: Any) -> Snippet | Deletion:
     check_entities(element)
     if element.tag == "PMID":
         return Deletion(str(_pmid(element)))
-    citation = element.find("MedlineCitation")
-    article = citation.find("Article") if citation is not None else None
+    citation = element if element.tag == CITATION else element.find("BookDocument" if element.tag == BOOK else CITATION)
+    article = citation.find("Article") if citation is not None and element.tag != BOOK else citation
     if citation is None or article is None:
         raise ValueError(f"{element.tag} has no MedlineCitation with an Article")
     pmid, title, abstract = _pmid(citation.find("PMID")), _title(article), _abstract(article, citation)
     if not title and not abstract:
         raise ValueError(f"PMID {pmid} has neither title nor abstract")
     metadata = _metadata(element, citation, article)
-    return Snippet(str(pmid), title, abstract, pmid, {**metadata, "abstract": bool(abstract)})
+    return Snippet(str(pmid), title, abstract, pmid, {**metadata, **notices_in(title), "abstract": bool(abstract)})
 
 
 def read_references(element: Any) -> tuple[int, list[int]]:
@@ -76,13 +88,16 @@ def _references(element: Any, citation: Any) -> list[int]:
 
 def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
     """Return the fields that can be filtered on; those that the record does not have are left out."""
-    types = _texts(article.iterfind("PublicationTypeList/PublicationType"))
+    types = _texts([*article.iterfind("PublicationTypeList/PublicationType"), *article.iterfind("PublicationType")])
     notices = _notices(citation)
-    date = _date(article.find("Journal/JournalIssue/PubDate")) or _date(article.find("ArticleDate"))
+    dates = map(article.find, ("Journal/JournalIssue/PubDate", "ArticleDate", "ContributionDate", "Book/PubDate"))
+    date = next(filter(None, map(_date, dates)), "")
     fields = {
         "version": _positive(citation.find("PMID").get("Version", "1"), "PMID version"),
         "revised": _date(citation.find("DateRevised")),
-        "journal": _text(article.find("Journal/Title")) or _text(citation.find("MedlineJournalInfo/MedlineTA")),
+        "journal": _text(article.find("Journal/Title"))
+        or _text(citation.find("MedlineJournalInfo/MedlineTA"))
+        or _text(article.find("Book/BookTitle")),
         **_printed(article, citation),
         **_authors(article),
         "doi": _doi(element, article),
@@ -126,7 +141,8 @@ def _authors(article: Any) -> dict[str, list[str]]:
     """Return the authors in their order, and which of them are groups; those that were corrected are left out."""
     authors: list[str] = []
     groups: list[str] = []
-    for author in article.iterfind("AuthorList/Author"):
+    own = [*article.iterfind("AuthorList"), *article.iterfind("Book/AuthorList")]
+    for author in own[0].iterfind("Author") if own else ():
         if author.get("ValidYN") == "N":
             continue
         if group := _text(author.find("CollectiveName")):
@@ -146,7 +162,7 @@ def _name(author: Any) -> str:
 
 def _doi(element: Any, article: Any) -> str:
     """Return the first identifier that has a DOI's form."""
-    listed = element.iterfind("PubmedData/ArticleIdList/ArticleId[@IdType='doi']")
+    listed = _ids(element, "doi")
     located = (element for element in article.iterfind("ELocationID[@EIdType='doi']") if element.get("ValidYN") != "N")
     texts = map(_text, [*listed, *located])
     return next((text for text in texts if _DOI.fullmatch(text)), "")
@@ -154,8 +170,13 @@ def _doi(element: Any, article: Any) -> str:
 
 def _pmcid(element: Any) -> str:
     """Return the PMCID without its version."""
-    texts = map(_text, element.iterfind("PubmedData/ArticleIdList/ArticleId[@IdType='pmc']"))
+    texts = map(_text, _ids(element, "pmc"))
     return next((match[0] for match in map(_PMCID.match, texts) if match), "")
+
+
+def _ids(element: Any, kind: str) -> Iterator[Any]:
+    for path in ("PubmedData/ArticleIdList", "BookDocument/ArticleIdList"):
+        yield from element.iterfind(f"{path}/ArticleId[@IdType='{kind}']")
 
 
 def _notices(citation: Any) -> dict[str, list[int | str]]:
@@ -169,7 +190,7 @@ def _notices(citation: Any) -> dict[str, list[int | str]]:
 
 
 def _title(article: Any) -> str:
-    title = _text(article.find("ArticleTitle"))
+    title = _text(article.find("ArticleTitle")) or _text(article.find("Book/BookTitle"))
     return title if title not in ("", NOT_AVAILABLE) else _text(article.find("VernacularTitle")) or title
 
 
@@ -193,23 +214,7 @@ def _section(section: Any) -> str:
 
 def _text(element: Any) -> str:
     """Return an element's text without its markup, white space collapsed, double escapes undone."""
-    if element is None:
-        return ""
-    pieces: list[str] = []
-    _collect(element, pieces)
-    return " ".join(_ESCAPE.sub(lambda escape: html.unescape(escape[0]), "".join(pieces)).split())
-
-
-def _collect(element: Any, pieces: list[str]) -> None:
-    pieces.append(element.text or "")
-    for child in element:
-        if child.tag in ("sub", "sup"):
-            # A line break before these is a formatter's, since they belong to the word before them.
-            before = pieces[-1].rstrip()
-            if pieces[-1].startswith("\n", len(before)):
-                pieces[-1] = before
-        _collect(child, pieces)
-        pieces.append(child.tail or "")
+    return " ".join(_ESCAPE.sub(lambda escape: html.unescape(escape[0]), flat_text(element)).split())
 
 
 def _texts(elements: Iterable[Any]) -> list[str]:
@@ -241,13 +246,17 @@ def _date(element: Any) -> str:
     if element is None:
         return ""
     parts = (_text(element.find(name)) for name in ("Year", "Month", "Day"))
-    return medline_date(_text(element.find("MedlineDate"))) or date_of(*parts)
+    return date_in(_text(element.find("MedlineDate"))) or date_of(*parts)
 
 
-def medline_date(text: str) -> str:
-    """Return the beginning of a span as MEDLINE writes it, `1998 Dec-1999 Jan`, as far as it is given; "" for none."""
-    span = _MEDLINE_DATE.search(text)
-    return date_of(*span.group("year", "month", "day")) if span else ""
+def date_in(text: str) -> str:
+    """Return the first date of a text as `date_of` does, of a span the beginning: `1998 Dec-1999 Jan`."""
+    dates = (
+        date_of(match["year"], match["month"], match["day"] or match.groupdict().get("after"))
+        for form in _DATES
+        if (match := form.search(text[:200]))
+    )
+    return max(dates, key=len, default="")
 
 
 def date_of(year: str, month: str | None = None, day: str | None = None) -> str:
@@ -269,3 +278,6 @@ def _month(text: str) -> int:
 
 
 READER = FileReader(read_records, parse_record, source_text)
+MEDLINE_READER = FileReader(
+    lambda source: ((one.sourceline, one) for one in read_elements(source, MEDLINE)), parse_record, source_text
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, cast
@@ -19,6 +20,13 @@ LONGEST_ID = 1024
 LONGEST_TEXT = 2**20
 LARGEST_TEXT = 64 << 20  # bytes of a file that is read as a whole
 SHOWN = 2000  # bytes or characters of a bad record in the rejects file
+# What publishers and databases put before a title, or in brackets behind it, when they take a paper back.
+_NOTICE = re.compile(
+    r"\W{0,3}(?:retracted|withdrawn|temporary removal|removed)(?:\s(?:article|chapter|paper))?\W{0,2}[\]):.–—-](?=\W)"
+    r"|.{0,2000}[(\[]\s?(?:retracted|withdrawn)(?:\s(?:article|paper)\b[^()\[\]]{0,200})?\s?[)\]]\W{0,3}\Z",
+    re.IGNORECASE,
+)
+_CONCERN = re.compile(r"\W{0,3}(?:editorial\s)?expressions?\sof\sconcern\b", re.IGNORECASE)
 
 
 class Reject(NamedTuple):
@@ -137,10 +145,16 @@ def _snippet(id: str, title: str, content: str, others: Mapping[str, Any]) -> Sn
         raise ValueError(f"snippet {id!r} has no text")
     metadata = {key: value for key, value in others.items() if key not in PMID_KEYS}
     _check_values(metadata, MAX_DEPTH)
-    snippet = Snippet(id=id, title=title, content=content, pmid=_pmid(others), metadata=metadata)
+    snippet = Snippet(id, title, content, _pmid(others), metadata | notices_in(title))
     if snippet.document != id:
         raise ValueError(f"'document' and 'block' make snippet {id!r} a block, which biorag makes itself")
     return snippet
+
+
+def notices_in(title: str) -> dict[str, Any]:
+    """Return the fields that say of a paper what its title does: that it was retracted, or is under suspicion."""
+    concern = {"concern": ["Expression of Concern"]} if _CONCERN.match(title) else {}
+    return {**concern, **({"retracted": True} if _NOTICE.match(title) else {})}
 
 
 def _check_values(value: Any, levels: int) -> None:

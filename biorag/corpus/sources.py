@@ -314,7 +314,7 @@ def reader_of(source: Source) -> ReaderKind:
     with faults_named(source, lambda: 1), opened(source) as stream:
         content = stream.read1(CHUNK)
     beginning = content.removeprefix(BOM_UTF8).lstrip()
-    begun = [kind for kind in READERS.values() if beginning.startswith(kind.beginnings)]
+    begun = [kind for kind in READERS.values() if kind.beginning and re.match(kind.beginning, beginning)]
     root = _root_of(content)
     first = [kind for kind in begun if not kind.roots or root in kind.roots]
     kinds = first + named if by_content else [kind for kind in first if kind in named] + named or begun
@@ -324,7 +324,7 @@ def reader_of(source: Source) -> ReaderKind:
         return next(iter(READERS.values()))
     because = next((f" ({why})" for mark, why in FOREIGN.items() if content.startswith(mark)), "")
     plain = {kind.name: [name for name in kind.suffixes if not name.endswith(".gz")] for kind in READERS.values()}
-    known = "; ".join(f"{name} ({', '.join(suffixes)})" for name, suffixes in plain.items())
+    known = "; ".join(f"{name} ({', '.join(suffixes) or '.txt'})" for name, suffixes in plain.items())
     raise BadInputError(f"{source.name} is of no kind that biorag reads{because}: name files of {known}")
 
 

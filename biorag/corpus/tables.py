@@ -6,11 +6,12 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from biorag.corpus.pubmed import DATE, date_of
+from biorag.corpus import fields
+from biorag.corpus.publications import abstract_in, described, listed, names_in, plain
 from biorag.corpus.readers import (
     LONGEST_TEXT,
     PMID_KEYS,
@@ -21,7 +22,6 @@ from biorag.corpus.readers import (
     text_of,
     with_values,
 )
-from biorag.corpus.references import noted_pmid, publication_types
 from biorag.corpus.sources import Columns, DamagedSourceError, Source, read_lines
 from biorag.errors import UsageError
 from biorag.settings.section import ONCE
@@ -31,36 +31,12 @@ logger = logging.getLogger(__name__)
 
 SEPARATORS = ",;\t"
 ID, TITLE, CONTENT, PMID = "id", "title", "content", "PMID"
-LISTS = ("authors", "mesh", "type", "keywords")  # fields whose values are separated by semicolons
-# Headers by which a column is known, in small letters and digits alone, best first.
-KNOWN = {
-    ID: ("id", "docid", "documentid", "snippetid", "recordid", "pmid", "pubmedid", "doi"),
-    TITLE: ("title", "articletitle", "documenttitle", "papertitle"),
-    CONTENT: ("content", "contents", "abstract", "abstracttext", "text", "body", "passage", "abstractnote", "summary"),
-    PMID: ("pmid", "pubmedid", "pubmed"),
-    "authors": ("authors", "author", "authorfullnames"),
-    "journal": ("journal", "journalbook", "journaltitle", "publicationtitle", "sourcetitle"),
-    "journal_abbreviation": ("journalabbreviation", "abbreviatedsourcetitle", "shortjournal"),
-    "year": ("year", "publicationyear", "pubyear"),
-    "date": ("date", "publicationdate"),
-    "keywords": ("keywords", "authorkeywords", "manualtags"),
-    "doi": ("doi",),
-    "pmcid": ("pmcid",),
-    "volume": ("volume",),
-    "issue": ("issue",),
-    "pages": ("pages",),
-    "issn": ("issn",),
-    "language": ("language",),
-    "type": ("publicationtype", "itemtype", "documenttype", "type"),
-}
-# Zotero's columns that tell of its library and not of the paper, and one whose values join those of a field.
-ZOTERO: dict[str, list[str]] = {
-    **{name: [] for name in ("key", "dateadded", "datemodified", "accessdate", "librarycatalog")},
-    **{name: [] for name in ("fileattachments", "linkattachments")},
-    "automatictags": ["keywords"],
-}
+LISTS = ("mesh", "type", "keywords")  # fields of several values in a cell
+DESCRIBED = {*fields.COLUMNS, "group_authors", "short_authors", "article_number", "mesh", "retracted", ""} - {ID, PMID}
 NOTES = ("Extra", "Notes", "Note")  # columns that may have a note "PMID: 123"
-_YEAR = re.compile(r"([12][0-9]{3})(?:\.0)?")  # pandas writes a column of years with a gap as floats
+PREAMBLE = "About the data"  # begins the line that Dimensions puts before its header
+_WHOLE = re.compile(r"\A([0-9]+)\.0\Z")  # pandas writes a column of numbers with a gap as floats
+_MARKUP = re.compile(r"</?[A-Za-z]|&#?\w")
 _FACTS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -100,6 +76,8 @@ def read_rows(source: Source) -> Iterator[tuple[int, CsvRow]]:
     rows = csv.reader(chain([header], lines), delimiter=separator, strict=True)
     try:
         columns = [_checked(name.strip()) for name in next(rows, [])]
+        if len([name for name in columns if name]) == 1 and PREAMBLE in columns[0]:
+            columns = [_checked(name.strip()) for name in next(rows, [])]
     except (csv.Error, ValueError) as error:
         raise DamagedSourceError(source.name, 1, f"a header that cannot be read ({error})") from None
     names = _fields(source, columns)
@@ -119,32 +97,26 @@ def read_rows(source: Source) -> Iterator[tuple[int, CsvRow]]:
 
 def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
     """Return the fields that each column gives, and say so."""
-    plain = [re.sub(r"[^a-z0-9]", "", name.lower()) for name in columns]
-    chosen = _chosen(source, columns, plain)
+    chosen = _chosen(source, columns)
     if CONTENT not in chosen and TITLE not in chosen:
         named = ", ".join(map(repr, columns)) or "none"
         reason = f"no column that is known to hold text, of {named}: name them, as in "
         raise DamagedSourceError(source.name, 1, f"{reason}--columns id=PMID,title=Title,content=Abstract")
-    named = ", ".join(f"{field}={columns[column]}" for field, column in chosen.items())
+    named = ", ".join(f"{field}={columns[numbers[0]]}" for field, numbers in chosen.items() if field)
     numbered = "" if ID in chosen else ", ids by row"
     logger.info("%s: columns %s%s; --columns names others", source.name, named, numbered, extra=ONCE)
-    is_zotero = {"key", "itemtype"} <= set(plain)
     taken = {"", *chosen, *RECORD_KEYS, *PMID_KEYS}
-    fields: list[list[str]] = []
+    names_of_columns: list[list[str]] = []
     for index, name in enumerate(columns):
-        names = [field for field, column in chosen.items() if column == index]
-        if not names and is_zotero and plain[index] in ZOTERO:
-            names = ZOTERO[plain[index]]
-        elif not names:
-            names = [f"column {index + 1}" if name in taken else name]
-        fields.append(names)
+        names = [field for field, numbers in chosen.items() if index in numbers]
+        names_of_columns.append(names or [f"column {index + 1}" if name in taken else name])
         taken.add(name)
-    return fields
+    return names_of_columns
 
 
-def _chosen(source: Source, columns: Sequence[str], plain: Sequence[str]) -> dict[str, int]:
-    """Return the column of each field, as the user named it, else as the header does."""
-    chosen = {field: columns.index(column) for field, column in source.columns if column in columns}
+def _chosen(source: Source, columns: Sequence[str]) -> dict[str, list[int]]:
+    """Return the columns of each field, as the user named them, else as the header of a known export or others do."""
+    chosen = {field: [columns.index(column)] for field, column in source.columns if column in columns}
     if source.columns and not chosen:
         wanted = ", ".join(column for _, column in source.columns)
         logger.warning("%s: none of the columns of --columns (%s): read by its own header", source.name, wanted)
@@ -152,12 +124,17 @@ def _chosen(source: Source, columns: Sequence[str], plain: Sequence[str]) -> dic
         among = ", ".join(map(repr, columns))
         reason = f"no column {lacking[0]!r}, which --columns names, among {among}"
         raise DamagedSourceError(source.name, 1, reason)
-    taken = set(chosen.values())
-    for field, known in KNOWN.items():
-        guess = next((plain.index(name) for name in known if name in plain), None)
-        # A column that the user gave a field may be a PMID besides, and the id may be any other field.
-        if field not in chosen and guess is not None and (guess not in taken or field in (ID, PMID)):
-            chosen[field] = guess
+    plain_names = [re.sub(r"[^a-z0-9]", "", name.lower()) for name in columns]
+    exports = [export for told_by, export in fields.EXPORTS if set(told_by.split()) <= set(plain_names)]
+    taken = {number for numbers in chosen.values() for number in numbers}
+    for known, most in [*((export, None) for export in exports), (fields.COLUMNS, 1)]:
+        for field, names in known.items():
+            numbers = [plain_names.index(name) for name in names.split() if name in plain_names][:most]
+            # A column that the user gave a field may be a PMID besides, and the id may be any other field.
+            free = [number for number in numbers if number not in taken or field in (ID, PMID)]
+            if field not in chosen and free:
+                chosen[field] = free
+        taken |= {number for numbers in chosen.values() for number in numbers}
     return chosen
 
 
@@ -167,35 +144,44 @@ def parse_row(row: CsvRow) -> Snippet:
         raise ValueError(row.fault)
     if len(row.values) != len(row.names):
         raise ValueError(f"{len(row.values)} values, where the header has {len(row.names)} columns")
-    record: dict[str, Any] = {}
-    for fields, value in zip(row.names, row.values, strict=True):
-        text = _checked(value.strip())
-        for field in fields:
-            kept = _value(field, text)
-            record[field] = [*record[field], *kept] if field in LISTS and field in record else kept
+    texts: dict[str, list[str]] = {}
+    for names, value in zip(row.names, row.values, strict=True):
+        for name in names:
+            texts.setdefault(name, []).append(_checked(value.strip()))
+    cells = {name: next(filter(None, values), "") for name, values in texts.items() if name}
+    record = {name: cell for name, cell in cells.items() if name not in DESCRIBED} | _described(texts, cells)
     # A DOI or a PMID that numbers the rows may be lacking.
-    is_guessed = not any(ID in fields and len(fields) == 1 for fields in row.names)
+    is_guessed = not any(ID in names and len(names) == 1 for names in row.names)
     if is_guessed and not record.get(ID):
         record[ID] = f"{row.file}#row={row.number}"
-    if not any(record.get(key) for key in PMID_KEYS):
-        record[PMID] = noted_pmid(" ".join(str(record.get(name, "")) for name in NOTES))
-    record = with_values(record)
     title, content = record.pop(TITLE, ""), record.pop(CONTENT, "")
-    return entry_of(record, title, content)
+    return entry_of(with_values(record), title, content)
 
 
-def _value(field: str, text: str) -> Any:
-    if field == "year" and (year := _YEAR.fullmatch(text)):
-        return int(year[1])
-    if field == "date" and (parts := DATE.match(text)):
-        return date_of(*parts.groups())
-    if field == "retracted":
-        return _FACTS.get(text.lower(), text)
-    if field == "type" and (types := publication_types(text)):
-        return types
-    if field in LISTS:
-        return [part.strip() for part in text.split(";") if part.strip()]
-    return text
+def _described(texts: Mapping[str, Sequence[str]], cells: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of a row that are a publication's; of those that cannot be read so the cell."""
+    parted = {name: [item for cell in texts.get(name, ()) for item in listed(cell)] for name in LISTS}
+    persons = texts.get("authors", ())
+    values = described(
+        {
+            **{name: values for name, values in texts.items() if name in DESCRIBED},
+            **parted,
+            "authors": names_in(persons[0]) if len(persons) == 1 else persons,
+            "notes": [cells.get(name, "") for name in NOTES],
+            "pmid": [_WHOLE.sub(r"\1", cells.get(PMID, ""))],
+        }
+    )
+    if values.get("date") == str(values.get("year")) and not cells.get("date"):
+        del values["date"]
+    values[PMID] = values.pop("pmid", "") or cells.get(PMID, "")
+    readable = {
+        name: plain(cell) if _MARKUP.search(cell) else cell for name in (TITLE, CONTENT) if (cell := cells.get(name))
+    }
+    if not abstract_in([readable.get(CONTENT, "")]):
+        readable.pop(CONTENT, None)
+    unread = {name: cells[name] for name in ("year", "date", "doi") if cells.get(name) and name not in values}
+    facts = {"retracted": _FACTS.get(cells["retracted"].lower(), cells["retracted"])} if cells.get("retracted") else {}
+    return {**unread, **values, **readable, **facts}
 
 
 def _checked(text: str) -> str:

@@ -20,6 +20,11 @@ _DATE = re.compile(r"(?P<year>[0-9]{4})(?:-(?P<month>0[1-9]|1[0-2])(?:-(?P<day>0
 MOST_INITIALS = 2  # as NLM's Citing Medicine has it
 _PART = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _INITIALS = re.compile(r"[A-Z]{1,4}")  # given names that are initials already
+# "Smith JA", "Eloubeidi M.A.", "de la Cruz J-P Jr": a person as MEDLINE, Embase and Scopus write one, without a comma.
+_SHORT_NAME = re.compile(
+    r"(?P<family>(?:[a-z'’][^\s,]{0,5}\s){0,3}(?:[A-Z][^\s,]+\s)?[^\W\d_][\w'’ʼ′-]+)\s"
+    r"(?P<given>[A-Z]\.?(?:[\s-]?[A-Z]\.?){0,2})(?:\s(?P<suffix>Jr|Sr|I{2,3}|IV)\.?)?"
+)
 
 
 class Genre(StrEnum):
@@ -67,9 +72,11 @@ class Author(NamedTuple):
 
 
 def author_of(name: str, groups: Collection[str] = ()) -> Author:
-    """Return the author of a name as metadata has it; one without a comma, or among `groups`, is a group's."""
+    """Return the author of a name as metadata has it; one without comma or initials, or of `groups`, is a group's."""
     text = " ".join(name.split())
     parts = [part.strip() for part in text.split(",")]
+    if name not in groups and (person := _SHORT_NAME.fullmatch(text)):
+        return Author(person["family"], person["given"], person["suffix"] or "")
     if name in groups or len(parts) not in (2, 3) or not all(parts):
         return Author(text, group=True)
     family, given, *suffix = parts

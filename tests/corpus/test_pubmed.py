@@ -70,7 +70,7 @@ BAD = {
     article(1, "a &nbsp; b"): "the entity '&nbsp;' is not declared",
     "<PubmedArticle/>": NO_CITATION,
     "<PubmedArticle><MedlineCitation/></PubmedArticle>": NO_CITATION,
-    "<PubmedBookArticle><BookDocument/></PubmedBookArticle>": NO_CITATION.replace("Article ", "BookArticle ", 1),
+    "<PubmedBookArticle><BookDocument/></PubmedBookArticle>": "PMID '' is not a positive whole number",
     deletions(0): "PMID '0' is not a positive whole number",
 }
 

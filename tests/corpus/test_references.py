@@ -86,7 +86,11 @@ phrases = st.lists(words, min_size=1, max_size=5).map(" ".join)
 @given(
     entries=st.lists(
         st.fixed_dictionaries(
-            {"title": phrases, "abstract": phrases, "authors": st.lists(phrases, max_size=3, unique=True)}
+            {
+                "title": phrases,
+                "abstract": phrases.map("Of {}".format),
+                "authors": st.lists(phrases, max_size=3, unique=True),
+            }
         ),
         min_size=1,
         max_size=4,

@@ -51,8 +51,8 @@ def test_zoteros_table_tells_of_papers_alone(tmp_path):
         "Q2,book,U,,Words,,2021-01-01,en,,,,\n"
     )
     (first, second), rejects = read(tmp_path / "zotero.csv", content.encode())
-    facts = {"doi": "10.5555/x", "type": ["Book Chapter"], "keywords": ["asthma", "Cardiology"], "language": "en"}
-    facts |= {"date": "2019-03-04"}
+    facts = {"doi": "10.5555/x", "type": ["Book Chapter"], "keywords": ["asthma", "Cardiology"], "language": ["en"]}
+    facts |= {"date": "2019-03-04", "year": 2019}
     assert (first.pmid, rejects) == (31000001, [])
     assert {name: value for name, value in first.metadata.items() if name != "Extra"} == facts
     assert (second.id, second.metadata["type"]) == ("zotero.csv#row=2", ["Book"]), "one without a DOI"
@@ -68,7 +68,7 @@ def test_no_column_takes_the_place_of_another(tmp_path):
 def test_years_and_retractions_are_read_as_spreadsheets_write_them(tmp_path):
     rows = "a,Text,2019.0,TRUE\nb,Text,2019,yes\nc,Text,2019.5,False\nd,Text,,in part\n"
     found, _ = read(tmp_path / "a.csv", f"id,text,year,retracted\n{rows}".encode())
-    assert [one.metadata.get("year") for one in found] == [2019, 2019, "2019.5", None]
+    assert [one.metadata.get("year") for one in found] == [2019, 2019, 2019, None]
     assert [one.metadata["retracted"] for one in found] == [True, True, False, "in part"]
 
 
