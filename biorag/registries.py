@@ -174,7 +174,7 @@ READERS = Registry(
         ".corpus.tables:READER",
         "a snippet a row",
         suffixes=or_gzipped(".csv", ".tsv"),
-        beginning=rb"PT\tAU\t",
+        beginning=rb"(?i:(?=[^\n]{0,800}\b(?:title|TI)\b)[^\n\t]{1,60}\t[^\n\t]{1,60}\t[^\n\t])",
         common=True,
     ),
     ReaderKind(
@@ -248,7 +248,7 @@ READERS = Registry(
         ".corpus.tagged:ENDNOTE",
         "references in EndNote's export style",
         suffixes=or_gzipped(".enw"),
-        beginning=b"%0 ",
+        beginning=rb"%[0AT] ",
         joins=True,
     ),
     ReaderKind(
@@ -263,9 +263,9 @@ READERS = Registry(
     ReaderKind(
         "Ovid text",
         ".corpus.tagged:OVID",
-        "references as Ovid exports them as text",
+        "references as Ovid and Embase export them as text",
         suffixes=(),
-        beginning=rb"<[0-9]{1,6}>\s",
+        beginning=rb"(?:<[0-9]{1,6}\s?\.?\s?>|RECORD [0-9]{1,6})\s",
         joins=True,
     ),
     ReaderKind(

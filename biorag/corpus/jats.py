@@ -125,7 +125,11 @@ def parse_block(part: Block) -> Snippet:
     """Return the snippet of a block; raises `ValueError` if it has no text, or an undeclared entity."""
     article, element = part.article, part.element
     if element is None:
-        raise ValueError(f"article {article.id!r:.100} has neither abstract nor body")
+        if not article.title:
+            raise ValueError(f"article {article.id!r:.100} has neither title nor abstract nor body")
+        return Snippet(
+            as_id(article.id, "id"), article.title, "", article.pmid, {**article.metadata, "abstract": False}
+        )
     check_entities(element)
     content = _caption(element) if element.tag in FLOATS else _sections(element)
     if not content:
@@ -178,7 +182,8 @@ def _authors(meta: Any) -> list[str]:
     for author in meta.iterfind("contrib-group/contrib[@contrib-type='author']"):
         family, given = plain_text(author.find(".//name/surname")), plain_text(author.find(".//name/given-names"))
         group = plain_text(author.find("collab")) or plain_text(author.find(".//string-name"))
-        authors.append(f"{family}, {given}" if family and given else family or group)
+        suffix = plain_text(author.find(".//name/suffix"))
+        authors.append(", ".join(filter(None, (family, given, suffix))) if family else group)
     return [author for author in authors if author]
 
 

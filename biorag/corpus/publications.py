@@ -26,7 +26,7 @@ _TYPES = {
         "Book": "book ebook edbook monograph editedbook",
         "Book Chapter": "chap echap chapter bookchapter incollection inbook booksection",
         "Congress": "conf cpaper inproceedings proceedings paperconference proceedingsarticle conferencepaper "
-        "proceedingspaper conferenceproceedings meetingabstract",
+        "proceedingspaper conferenceproceedings meetingabstract conference",
         "Academic Dissertation": "thes thesis phdthesis mastersthesis dissertation",
         "Dataset": "data dataset",
         "Technical Report": "rprt report techreport",
@@ -37,7 +37,7 @@ _TYPES = {
 }
 _NO_TYPE = re.compile(r"[\[\]&0-9/]")  # a classification or an identifier in the place of a type
 _PUBMED_URL = re.compile(r"pubmed(?:\.ncbi\.nlm\.nih\.gov|/|\.gov/)\D{0,20}?([0-9]{1,9})\b")
-_PMID_NOTE = re.compile(r"\b(?:PMID|MEDLINE):?\s*([0-9]{1,9})\b")
+_PMID_NOTE = re.compile(r"\b(?:PMID|PUBMED|MEDLINE):?\s*([0-9]{1,9})\b|\b([0-9]{1,9})\s?\[pmid\]", re.IGNORECASE)
 _PMCID = re.compile(r"\b(PMC[0-9]{1,9})\b")
 _DOI = re.compile(r"\b(10\.[0-9]{4,9}/[^\s\"]+)")
 _ISSN = re.compile(r"\b([0-9]{4})-?([0-9]{3}[0-9Xx])\b")
@@ -50,8 +50,9 @@ _ABSENT = re.compile(
 _SOURCES = tuple(
     re.compile(pattern)
     for pattern in (
-        r"(?P<journal>[^;]{2,200}?)\. (?P<date>[12]\d{3}[^;:.]{0,20})"
-        r"(?:;(?P<volume>[^:(.]{0,20})(?:\((?P<issue>[^)]{0,30})\))?(?::(?P<pages>[^.\s]{1,40}))?)?\.(?:\s.*)?",
+        r"(?P<journal>(?:\d{1,3} )?[^;:\d]{2,200}?)\.? "
+        r"(?P<date>(?:[A-Z][a-z]{2,8}(?:/[A-Z][a-z]{2,8})? )?[12]\d{3}[^;:.]{0,20})"
+        r"(?:;(?P<volume>[^:(.]{0,20})(?:\((?P<issue>[^)]{0,30})\))?(?::(?P<pages>[^.\s]{1,40}))?)?(?:\.|\Z)(?:\s.*)?",
         r"(?P<journal>.{2,200}?)\.\s*(?:(?P<volume>\d{1,5})?(?:\((?P<issue>[^)]{0,30})\))?(?::\s?(?P<pages>[\w.-]{1,30}))?"
         r"(?:[,.]\s*(?P<date>[^;]{4,40}?)\.?)?)?\s*",
         r"(?P<journal>.{2,200}?) \((?P<date>[12]\d{3})\)(?: (?P<volume>\w{1,9})(?::(?P<issue>[^\s()]{1,20}))?)?"
@@ -59,7 +60,7 @@ _SOURCES = tuple(
     )
 )
 _HEADING = re.compile(r"<jats:title>\s*([^<>]{0,200}?)[\s:.]*</jats:title>", re.IGNORECASE)
-_RAISED = re.compile(r"(?<=[0-9])<sup>\s*([-−–+]?[0-9])", re.IGNORECASE)
+_RAISED = re.compile(r"(?<=[0-9])<(?:jats:)?sup>\s*([-−–+]?[0-9])", re.IGNORECASE)
 _BLOCK = re.compile(r"</?(?:jats:)?(?:p|br|div|li|list|list-item|sec|title|[uo]l|h[1-6]|tr|td)\b[^<>]{0,200}>", re.I)
 _INLINE = re.compile(
     r"</?(?:[a-z]{2,5}:[a-z-]{1,20}|su[bp]|inf|[biua]|em|strong|italic|bold|sc|scp|small|span|font|underline|tt|math)"
@@ -69,7 +70,14 @@ _INLINE = re.compile(
 _INITIALS = r"[A-Z]\.?(?:[\s-]?[A-Z]\.?){0,3}"
 _SHORT_NAME = re.compile(rf"[^\s,].{{0,60}}\s{_INITIALS}(?:\s(?:Jr|Sr|I{{2,3}})\.?)?")
 _GIVEN = re.compile(rf"{_INITIALS}(?:\s(?:Jr|Sr)\.?)?|[^\W\d_]\w*\s{_INITIALS}")
-_NOBODY = re.compile(r"\W*(?:others|et\W{0,3}al|null|anonymous|no authors? listed)?\W*", re.IGNORECASE)
+_NOBODY = re.compile(r"\W*(?:others|et\W{0,3}al|null|anonymous|no authors?\b.{0,40})?\W*", re.IGNORECASE)
+_ID = re.compile(r"\s?\((?:[0-9]{5,}|[^()\s]{1,100}@[^()\s]{1,100})\)")  # Scopus's of an author, or an address
+# What notes of reference managers say of a paper, and the fields of their notices.
+_NOTED = {
+    "retraction": re.compile(r"\W*(?:retracted\W*\Z|retract(?:ion|ed) in\b)", re.IGNORECASE),
+    "concern": re.compile(r"\W*expression of concern in\b", re.IGNORECASE),
+    "errata": re.compile(r"\W*(?:erratum|correction) in\b", re.IGNORECASE),
+}
 _NO_GIVEN = re.compile(r"(?:,\s*|\s)null\Z")
 
 
@@ -104,11 +112,13 @@ def described(texts: Texts) -> dict[str, Any]:
     types, retraction = _types(texts), _notices(texts, "retraction")
     journals = list(dict.fromkeys(map(plain, _all(texts, "journal", "journal_abbreviation"))))
     abbreviations = map(plain, _all(texts, "journal_abbreviation"))
-    persons = texts.get("authors") or texts.get("short_authors", ())
     groups = names_of(texts.get("group_authors", ()))
+    persons = next(
+        (names for name in ("authors", "short_authors") if set(names := names_of(texts.get(name, ()))) - {*groups}), []
+    )
     return with_values(
         {
-            "authors": list(dict.fromkeys([*names_of(persons), *groups])),
+            "authors": list(dict.fromkeys([*persons, *groups])),
             "group_authors": groups,
             "journal": journals[0] if journals else "",
             "journal_abbreviation": next((name for name in abbreviations if name != journals[0]), ""),
@@ -162,12 +172,14 @@ def doi_in(*texts: str) -> str:
 
 def noted_pmid(text: str) -> str:
     """Return the PMID of a note such as `PMID: 123`; "" if there is none."""
-    return _first_match(_PMID_NOTE, text)
+    match = _PMID_NOTE.search(text)
+    return match[1] or match[2] if match else ""
 
 
 def names_of(texts: Sequence[str]) -> list[str]:
     """Return the names of authors, each a text or parted from others by semicolons; "others" and marks are none."""
-    names = (_NO_GIVEN.sub("", " ".join(name.split())) for text in texts for name in re.split(r"\s*;\s*", plain(text)))
+    parts = (name for text in texts for name in re.split(r"\s*;\s*", _ID.sub("", plain(text))))
+    names = (_NO_GIVEN.sub("", name.removeprefix("and ")) for name in parts)
     return list(dict.fromkeys(name for name in names if not _NOBODY.fullmatch(name)))
 
 
@@ -217,8 +229,11 @@ def _with_source(texts: Texts) -> Texts:
 def _types(texts: Texts) -> list[str]:
     """Return PubMed's types: those that the record names, else that of its kind of reference."""
     named = [name for text in texts.get("type", ()) for name in listed(text, ";") if not _NO_TYPE.search(name)]
-    types = [kind for name in named for kind in publication_types(name) or [name]]
-    return list(dict.fromkeys(types)) or publication_types(_first(texts, "genre"))
+    genre = publication_types(_first(texts, "genre"))
+    known = [kind for name in named for kind in publication_types(name)]
+    unknown = [name for name in named if not publication_types(name)]
+    # What is no type of PubMed's may be a journal's own, but no degree of a thesis.
+    return list(dict.fromkeys([*known, *(unknown if genre in ([], ["Journal Article"]) else [])])) or genre
 
 
 def _date(texts: Texts) -> str:
@@ -232,7 +247,7 @@ def _pages(texts: Texts) -> str:
     pages, first, last = (_first(texts, name) for name in ("pages", "first_page", "last_page"))
     first = first or _first(texts, "article_number")
     span = pages or (f"{first}-{last}" if last and last != first and "-" not in first else first)
-    span = re.sub(r"\s*[-–—−]+\s*", "-", span)
+    span = re.sub(r"\s*[-–—−]+\s*", "-", re.sub(r"\App?\.?\s+", "", span))
     return span if _PAGES.fullmatch(span) else ""
 
 
@@ -240,7 +255,7 @@ def _pmid(texts: Texts) -> str:
     """Return the PMID where a record says that it is one: a field of its own, an address, a note, or a database."""
     stated = [text for text in _all(texts, "pmid") if text.isdecimal() and text.isascii()]
     database = " ".join(_all(texts, "database")).lower()
-    is_pubmed = any(name in database for name in ("pubmed", "medline", "nlm")) and "embase" not in database
+    is_pubmed = re.search(r"\b(?:pubmed|med|medline|nlm)", database) and "embase" not in database
     numbers = [text for text in _all(texts, "accession")[:1] if text.isdecimal() and is_pubmed]
     notes = " ".join(_all(texts, "accession", "notes"))
     pmid = next(iter([*stated, *numbers]), "") or _first_match(_PUBMED_URL, " ".join(_all(texts, "urls")))
@@ -248,8 +263,10 @@ def _pmid(texts: Texts) -> str:
 
 
 def _notices(texts: Texts, name: str) -> list[int | str]:
-    """Return the notices of a kind: each one's PMID, else where it was published."""
-    return [int(pmid) if (pmid := noted_pmid(text)) else text for text in dict.fromkeys(texts.get(name, ()))]
+    """Return the notices of a kind, also those that notes tell of: each one's PMID, else where it was published."""
+    noted = [text for text in texts.get("notes", ()) if _NOTED[name].match(text)]
+    notices = dict.fromkeys([*texts.get(name, ()), *noted])
+    return [int(pmid) if (pmid := noted_pmid(text)) else text for text in notices]
 
 
 def _first(texts: Texts, *names: str) -> str:

@@ -89,6 +89,8 @@ def _references(element: Any, citation: Any) -> list[int]:
 def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
     """Return the fields that can be filtered on; those that the record does not have are left out."""
     types = _texts([*article.iterfind("PublicationTypeList/PublicationType"), *article.iterfind("PublicationType")])
+    if element.tag == BOOK:
+        types.append("Book Chapter" if _text(article.find("ArticleTitle")) else "Book")
     notices = _notices(citation)
     dates = map(article.find, ("Journal/JournalIssue/PubDate", "ArticleDate", "ContributionDate", "Book/PubDate"))
     date = next(filter(None, map(_date, dates)), "")

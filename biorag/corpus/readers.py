@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, cast
@@ -26,7 +27,7 @@ _NOTICE = re.compile(
     r"|.{0,2000}[(\[]\s?(?:retracted|withdrawn)(?:\s(?:article|paper)\b[^()\[\]]{0,200})?\s?[)\]]\W{0,3}\Z",
     re.IGNORECASE,
 )
-_CONCERN = re.compile(r"\W{0,3}(?:editorial\s)?expressions?\sof\sconcern\b", re.IGNORECASE)
+_CONCERN = re.compile(r"\W{0,3}(?:editorial\s)?expression\sof\sconcern\s?[:.–—-]", re.IGNORECASE)
 
 
 class Reject(NamedTuple):
@@ -203,6 +204,8 @@ def read_text(source: Source) -> str:
         if len(content) > LARGEST_TEXT:
             raise DamagedSourceError(source.name, 1, f"more than {LARGEST_TEXT >> 20} MiB: split it")
     try:
+        if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            return content.decode("utf-16", "replace")
         return text_of(bytes(content))
     except ValueError as error:
         raise DamagedSourceError(source.name, 1, str(error)) from None

@@ -28,9 +28,13 @@ LONGEST_LATEX = 20_000  # characters of a field that is read as LaTeX; of a long
 # What LaTeX takes for a comment or a table's mark, and texts have as it stands; a comma that is missing after a field.
 _BARE_SIGN = re.compile(r"(?<!\\)[%&#]")
 _NO_COMMA = re.compile(r"([}\"])([ \t]*\n[ \t]*[A-Za-z][\w-]{0,40}[ \t]*=[ \t]*[{\"])")
+_JOINED = re.compile(
+    r'(?:"[^"]{0,300}"|[A-Za-z][\w-]{0,60})(?:\s{0,9}#\s{0,9}(?:"[^"]{0,300}"|[A-Za-z][\w-]{0,60})){1,20}'
+)
 _SHOWN = re.compile(r"\\(?:mbox|hbox|text|textrm|mathrm|mathit)\b\*?(?=\s?\{)")  # commands that show what they hold
 _EXPONENT = re.compile(r"(?<=\d)(?:\\textsuperscript\{|\$\^\{?)([-−–+]?\d{1,4})\}?\$?")
 _INDEX = re.compile(r"\$([_^])\{?([\w+−-]{1,12})\}?\$")  # alone in mathematics, as in CO$_2$
+_MARKED_UP = re.compile(r"[\\${}%~#&^_]|``|''|--|[?!]`")
 _SIGNS = {"textless": "<", "textgreater": ">", "textbar": "|", "textquotedbl": '"', "textquotesinglbase": "‚"}
 
 
@@ -41,6 +45,8 @@ def _bibtex(source: Source) -> Iterator[tuple[int, Record]]:
 
     library = bibtexparser.parse_string(_NO_COMMA.sub(r"\1,\2", read_text(source)))
     keys: Counter[str] = Counter()
+    strings = {string.key: string.value for string in library.strings}
+    parents = {entry.key: entry for entry in library.entries}
     for block in library.blocks:
         line, raw = (block.start_line or 0) + 1, block.raw or ""
         entry = block
@@ -49,9 +55,13 @@ def _bibtex(source: Source) -> Iterator[tuple[int, Record]]:
         if isinstance(entry, Entry):
             texts: dict[str, list[str]] = {"ENTRYTYPE": [entry.entry_type.lower()]}
             for field in entry.fields:
-                value = str(field.value).strip()
+                value = _joined(str(field.value).strip(), strings)
                 is_enclosed = entry is not block and value[:1] + value[-1:] in ("{}", '""')  # the parser left it so
                 texts.setdefault(field.key.lower(), []).append(value[1:-1] if is_enclosed else value)
+            parent = parents.get(next(iter(texts.get("crossref", ())), ""))
+            for field in parent.fields if parent else ():
+                name = field.key.lower()
+                texts.setdefault("booktitle" if name == "title" else name, [str(field.value)])
             keys[entry.key] += 1
             number = f"-{keys[entry.key]}" if keys[entry.key] > 1 else ""
             yield line, Record(f"{source.label}#{entry.key}{number}", texts, raw, entry.key)
@@ -60,6 +70,14 @@ def _bibtex(source: Source) -> Iterator[tuple[int, Record]]:
             yield line, Record(source.label, {}, raw, fault=fault)
     if not library.blocks:
         raise DamagedSourceError(source.name, 1, "no BibTeX entry in it")
+
+
+def _joined(value: str, strings: Mapping[str, str]) -> str:
+    """Return a value with the parts that `#` joins: texts, and names of strings."""
+    if not _JOINED.fullmatch(value[:1000]):
+        return value
+    parts = re.findall(r'"([^"]*)"|([A-Za-z][\w-]*)', value)
+    return "".join(text or strings.get(name, "").strip('{}"') for text, name in parts)
 
 
 def parse_bibtex(record: Record) -> Snippet:
@@ -117,7 +135,7 @@ def _latex() -> Any:
 
 def decoded(latex: str) -> str:
     """Return LaTeX as text in one line; what is none stays as it stands. Raises `RecursionError` at deep nesting."""
-    if len(latex) > LONGEST_LATEX:
+    if len(latex) > LONGEST_LATEX or not _MARKED_UP.search(latex):
         return _without_commands(latex)
     text = _BARE_SIGN.sub(lambda match: f"\\{match[0]}", _SHOWN.sub("", _EXPONENT.sub(r"^\1", latex)))
     text = _INDEX.sub(r"\2", text)

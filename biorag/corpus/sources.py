@@ -290,14 +290,14 @@ def read_lines(source: Source, blank: bool = False) -> Iterator[tuple[int, bytes
     """
     number = 0
     with faults_named(source, lambda: number + 1), opened(source) as stream:
-        while line := stream.readline(MAX_LINE + 1):
+        is_utf16 = stream.peek(2).startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+        recoded = io.TextIOWrapper(stream, "utf-16", "replace", newline="\n") if is_utf16 else None
+        while line := recoded.readline(MAX_LINE + 1).encode() if recoded else stream.readline(MAX_LINE + 1):
             number += 1
             if len(line) > MAX_LINE:
                 raise DamagedSourceError(source.name, number, f"longer than {MAX_LINE >> 20} MiB")
             if number == 1:
                 line = _beginning(source, line)
-                if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-                    raise DamagedSourceError(source.name, 1, "UTF-16: convert it to UTF-8")
             if blank or line.strip():
                 yield number, line.rstrip(b"\r\n")
 
@@ -313,7 +313,9 @@ def reader_of(source: Source) -> ReaderKind:
         return named[0]
     with faults_named(source, lambda: 1), opened(source) as stream:
         content = stream.read1(CHUNK)
-    beginning = content.removeprefix(BOM_UTF8).lstrip()
+    is_utf16 = content.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+    text = content.decode("utf-16", "replace").encode() if is_utf16 else content
+    beginning = text.removeprefix(BOM_UTF8).lstrip()
     begun = [kind for kind in READERS.values() if kind.beginning and re.match(kind.beginning, beginning)]
     root = _root_of(content)
     first = [kind for kind in begun if not kind.roots or root in kind.roots]

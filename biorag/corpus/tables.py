@@ -7,7 +7,7 @@ import io
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from biorag.corpus import fields
@@ -32,10 +32,12 @@ logger = logging.getLogger(__name__)
 SEPARATORS = ",;\t"
 ID, TITLE, CONTENT, PMID = "id", "title", "content", "PMID"
 LISTS = ("mesh", "type", "keywords")  # fields of several values in a cell
-DESCRIBED = {*fields.COLUMNS, "group_authors", "short_authors", "article_number", "mesh", "retracted", ""} - {ID, PMID}
+DESCRIBED = {*fields.COLUMNS, "short_authors", "mesh", "accession", "database", ""} - {ID, PMID}
 NOTES = ("Extra", "Notes", "Note")  # columns that may have a note "PMID: 123"
-PREAMBLE = "About the data"  # begins the line that Dimensions puts before its header
-_WHOLE = re.compile(r"\A([0-9]+)\.0\Z")  # pandas writes a column of numbers with a gap as floats
+MOST_BEFORE = 12  # lines before a header, which tell of a search or an export
+# A PMID as spreadsheets have one: pandas writes a column of numbers with a gap as floats; 0 and "NA" are none.
+_PMID = re.compile(r"0+(?:\.0)?|\D{0,30}|(?:\D{0,40}\b)?([1-9][0-9]{0,8})(?:\.0)?/?")
+_FORMULA = re.compile(r'="([^"]*)"')  # keeps a spreadsheet from reading a number
 _MARKUP = re.compile(r"</?[A-Za-z]|&#?\w")
 _FACTS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -65,25 +67,23 @@ def parse_columns(text: str) -> Columns:
 def read_rows(source: Source) -> Iterator[tuple[int, CsvRow]]:
     """Yield the rows of a table with a header, each with its first line.
 
-    The separator is a tab in TSV, else whichever of `, ;` and tab the header has most of. Raises `DamagedSourceError`
-    if the header lacks a column that the user named, or one that is known to hold text.
+    The header is the first of the lines at the beginning that has a known column of text, else the first line. Raises
+    `DamagedSourceError` if it lacks a column that the user named, or one that is known to hold text.
     """
     csv.field_size_limit(LONGEST_TEXT)
     lines = (content.decode("utf-8", "surrogateescape") + "\n" for _, content in read_lines(source, blank=True))
-    header = next(lines, "")
-    is_tsv = source.path.name.lower().endswith((".tsv", ".tsv.gz"))
-    separator = "\t" if is_tsv else max(SEPARATORS, key=header.count)
-    rows = csv.reader(chain([header], lines), delimiter=separator, strict=True)
+    first = list(islice(lines, MOST_BEFORE))
+    before = next((n for n, line in enumerate(first) if _is_header(source, line)), 0)
+    header = first[before] if first else ""
+    rows = csv.reader(chain(first[before:], lines), delimiter=_separator(source, header), strict=True)
     try:
         columns = [_checked(name.strip()) for name in next(rows, [])]
-        if len([name for name in columns if name]) == 1 and PREAMBLE in columns[0]:
-            columns = [_checked(name.strip()) for name in next(rows, [])]
     except (csv.Error, ValueError) as error:
         raise DamagedSourceError(source.name, 1, f"a header that cannot be read ({error})") from None
     names = _fields(source, columns)
     number = 0
     while True:
-        line, fault, values = rows.line_num + 1, "", list[str]()
+        line, fault, values = before + rows.line_num + 1, "", list[str]()
         try:
             values = next(rows)
         except StopIteration:
@@ -93,6 +93,19 @@ def read_rows(source: Source) -> Iterator[tuple[int, CsvRow]]:
         if values or fault:
             number += 1
             yield line, CsvRow(source.label, number, names, values, fault)
+
+
+def _separator(source: Source, header: str) -> str:
+    """Return the separator of a table: a tab in TSV, else whichever of `, ;` and tab its header has most of."""
+    is_tsv = source.path.name.lower().endswith((".tsv", ".tsv.gz"))
+    return "\t" if is_tsv else max(SEPARATORS, key=header.count)
+
+
+def _is_header(source: Source, line: str) -> bool:
+    """Return whether a line names a column that the user named, or a title and something else, or a text."""
+    names = [name.strip().strip('"') for name in line.split(_separator(source, line))]
+    known = _known([_plain_name(name) for name in names], {})
+    return any(column in names for _, column in source.columns) or not {TITLE, CONTENT}.isdisjoint(known)
 
 
 def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
@@ -124,18 +137,26 @@ def _chosen(source: Source, columns: Sequence[str]) -> dict[str, list[int]]:
         among = ", ".join(map(repr, columns))
         reason = f"no column {lacking[0]!r}, which --columns names, among {among}"
         raise DamagedSourceError(source.name, 1, reason)
-    plain_names = [re.sub(r"[^a-z0-9]", "", name.lower()) for name in columns]
+    return _known(list(map(_plain_name, columns)), chosen)
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _known(plain_names: Sequence[str], chosen: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """Return the columns of each field, those chosen first, then as the header of a known export or others do."""
+    columns = dict(chosen)
     exports = [export for told_by, export in fields.EXPORTS if set(told_by.split()) <= set(plain_names)]
-    taken = {number for numbers in chosen.values() for number in numbers}
     for known, most in [*((export, None) for export in exports), (fields.COLUMNS, 1)]:
+        taken = {number for numbers in columns.values() for number in numbers}
         for field, names in known.items():
             numbers = [plain_names.index(name) for name in names.split() if name in plain_names][:most]
             # A column that the user gave a field may be a PMID besides, and the id may be any other field.
             free = [number for number in numbers if number not in taken or field in (ID, PMID)]
-            if field not in chosen and free:
-                chosen[field] = free
-        taken |= {number for numbers in chosen.values() for number in numbers}
-    return chosen
+            if field not in columns and free:
+                columns[field] = free
+    return columns
 
 
 def parse_row(row: CsvRow) -> Snippet:
@@ -147,7 +168,7 @@ def parse_row(row: CsvRow) -> Snippet:
     texts: dict[str, list[str]] = {}
     for names, value in zip(row.names, row.values, strict=True):
         for name in names:
-            texts.setdefault(name, []).append(_checked(value.strip()))
+            texts.setdefault(name, []).append(_FORMULA.sub(r"\1", _checked(value.strip())))
     cells = {name: next(filter(None, values), "") for name, values in texts.items() if name}
     record = {name: cell for name, cell in cells.items() if name not in DESCRIBED} | _described(texts, cells)
     # A DOI or a PMID that numbers the rows may be lacking.
@@ -168,12 +189,12 @@ def _described(texts: Mapping[str, Sequence[str]], cells: Mapping[str, str]) -> 
             **parted,
             "authors": names_in(persons[0]) if len(persons) == 1 else persons,
             "notes": [cells.get(name, "") for name in NOTES],
-            "pmid": [_WHOLE.sub(r"\1", cells.get(PMID, ""))],
+            "pmid": [pmid[1] or ""] if (pmid := _PMID.fullmatch(cells.get(PMID, ""))) else [],
         }
     )
     if values.get("date") == str(values.get("year")) and not cells.get("date"):
         del values["date"]
-    values[PMID] = values.pop("pmid", "") or cells.get(PMID, "")
+    values[PMID] = values.pop("pmid", "") or ("" if pmid else cells.get(PMID, ""))
     readable = {
         name: plain(cell) if _MARKUP.search(cell) else cell for name in (TITLE, CONTENT) if (cell := cells.get(name))
     }

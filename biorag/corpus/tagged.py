@@ -14,6 +14,9 @@ from biorag.corpus.readers import FileReader, shown_bytes, text_of
 from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
 from biorag.types import Snippet
 
+NEVER = re.compile(rb"(?!)")
+AUTHORS = ("authors", "short_authors")
+
 
 class Tagged(NamedTuple):
     """A format of tagged lines.
@@ -29,40 +32,46 @@ class Tagged(NamedTuple):
     more: re.Pattern[str]
     fields: fields.Fields
     apart: frozenset[str] = frozenset()
-    last: str = ""  # the line without which a record is cut off
+    first: str = ""  # how a record begins, for messages
+    last: str = ""  # the line without which a file is cut off
+    spaced: bool = False  # whether a record begins after a blank line alone
 
-    def values(self, text: str) -> dict[str, list[str]]:
-        """Return the values of each tag of a record, in order."""
-        values: dict[str, list[list[str]]] = {}  # of each value its lines
-        tag = ""
+    def values(self, text: str) -> list[tuple[str, str]]:
+        """Return the tags of a record with their values, in order."""
+        values: list[tuple[str, list[str]]] = []  # of each value its lines
         for line in text.split("\n"):
             if match := self.tag.match(line):
-                tag = match[1].strip()
-                values.setdefault(tag, []).append([line[match.end() :]])
-            elif tag and (more := self.more.match(line)):
-                if tag in self.apart:
-                    values[tag].append([])
-                values[tag][-1].append(line[more.end() :])
-        return {tag: [" ".join(" ".join(lines).split()) for lines in of_tag] for tag, of_tag in values.items()}
+                values.append((match[1].strip(), [line[match.end() :]]))
+            elif values and (more := self.more.match(line)):
+                if values[-1][0] in self.apart:
+                    values.append((values[-1][0], []))
+                values[-1][1].append(line[more.end() :])
+        return [(tag, value) for tag, lines in values if (value := " ".join(" ".join(lines).split()))]
 
     def texts(self, text: str) -> dict[str, list[str]]:
-        """Return the texts of each field of a record."""
+        """Return the texts of each field of a record, those of its best tag first; authors in their order."""
         values = self.values(text)
         separator = "|" if "|" in "".join(self.fields.values()) else None
+        ranks = {field: {tag: n for n, tag in enumerate(tags.split(separator))} for field, tags in self.fields.items()}
+        texts = {field: [pair for pair in values if pair[0] in tags] for field, tags in ranks.items()}
         return {
-            field: [text for tag in tags.split(separator) for text in values.get(tag, ()) if text]
-            for field, tags in self.fields.items()
+            field: [
+                text
+                for _, text in (pairs if field in AUTHORS else sorted(pairs, key=lambda pair: ranks[field][pair[0]]))
+            ]
+            for field, pairs in texts.items()
         }
 
 
 RIS_FORMAT = Tagged(
     "RIS",
-    re.compile(rb"TY\s{1,3}-"),
-    re.compile(rb"ER\s{1,3}-"),
-    re.compile(r"\s{0,3}([A-Z][A-Z0-9])\s{1,3}-(?:\s|\Z)"),
-    re.compile(r""),
+    re.compile(rb"TY\s{1,3}-", re.IGNORECASE),
+    re.compile(rb"ER\s{1,3}-", re.IGNORECASE),
+    re.compile(r"\s{0,3}(PMID|[A-Z][A-Z0-9])\s{1,3}-(?:\s|\Z)"),
+    re.compile(""),
     fields.RIS,
     frozenset({"KW", "AU", "A1", "UR"}),
+    "TY  -",
     "ER  -",
 )
 MEDLINE_FORMAT = Tagged(
@@ -72,43 +81,62 @@ MEDLINE_FORMAT = Tagged(
     re.compile(r"([A-Z][A-Z0-9 ]{3})- "),
     re.compile(r" {6}"),
     fields.MEDLINE,
+    first="PMID- ",
 )
 WOS_FORMAT = Tagged(
     "Web of Science",
     re.compile(rb"PT "),
     re.compile(rb"ER\b"),
     re.compile(r"([A-Z][A-Z0-9])(?: |\Z)"),
-    re.compile(r"   "),
+    re.compile(""),
     fields.WEB_OF_SCIENCE,
     frozenset({"AF", "AU", "CA"}),
+    "PT ",
     "ER",
 )
 ENDNOTE_FORMAT = Tagged(
     "EndNote",
-    re.compile(rb"%0 "),
-    re.compile(rb"\s*\Z"),
+    re.compile(rb"%[0AT] "),
+    NEVER,
     re.compile(r"(%\S)(?: |\Z)"),
     re.compile(r"(?!%)"),
     fields.ENDNOTE,
     frozenset({"%K", "%U"}),
+    "%0 ",
+    spaced=True,
 )
 OVID_FORMAT = Tagged(
     "Ovid",
-    re.compile(rb"<[0-9]{1,6}>"),
-    re.compile(rb"(?!)"),
-    re.compile(r"([A-Z][A-Za-z()/ -]{2,50})\Z"),
-    re.compile(r"\s{1,4}(?=\S)"),
+    re.compile(rb"<[0-9]{1,6}\s?\.?\s?>|RECORD [0-9]{1,6}\s*\Z"),
+    NEVER,
+    re.compile(r"([A-Z][A-Z0-9](?=\s{1,2}-\s)|[A-Z][A-Za-z()/ -]{2,50}(?=\Z))(?:\s{1,2}-\s)?"),
+    re.compile(r"\s{1,6}(?=\S)"),
     fields.OVID,
+    frozenset({"AUTHOR NAMES"}),
+    "<1>",
 )
 PUBMED_TEXT_FORMAT = Tagged(  # its records are paragraphs, of which the last has the PMID
-    "PubMed text", re.compile(rb"[0-9]{1,6}\. \S"), re.compile(rb"PMID: "), re.compile("(?!)"), re.compile(""), {}
+    "PubMed text",
+    re.compile(rb"[0-9]{1,6}\. \S"),
+    re.compile(rb"PMID: "),
+    re.compile("(?!)"),
+    re.compile(""),
+    {},
+    first="1. ",
+    spaced=True,
 )
 _APART = re.compile(  # paragraphs of a record of PubMed's text that are not of the abstract
     r"(?:Author information|Collaborators|Comment (?:in|on)|Erratum (?:in|for)|Update (?:in|of)|Conflict of|Retract|"
     r"Republished|Expression of|Copyright|©|DOI:|PMC?ID:|\([0-9]{1,3}\))"
 )
-_MARKS = re.compile(r"\s*(?:\([0-9]{1,3}\)|\s[0-9]{1,3})+\s*\Z")  # of affiliations, behind a name
+_MARKS = re.compile(r"\s*(?:\([0-9]{1,3}\)|\s[0-9][0-9,+*]{0,20}|\s[*+])+\s*\Z")  # of affiliations, behind a name
+_SMALL_TAG = re.compile(r"^[a-z][a-z0-9](?=\s{1,3}-(?:\s|\Z))", re.MULTILINE)
 _KIND = re.compile(r"(?<=\.)\s?\[[^\[\]]{3,60}\]\.?\Z")  # behind Ovid's titles
+
+
+def _lines(source: Source) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers; a carriage return alone ends one too, as in old files."""
+    return ((number, line) for number, lines in read_lines(source, blank=True) for line in lines.split(b"\r"))
 
 
 def _records(source: Source, form: Tagged) -> Iterator[tuple[int, Record]]:
@@ -122,10 +150,11 @@ def _records(source: Source, form: Tagged) -> Iterator[tuple[int, Record]]:
         return Record(f"{source.label}#record={number}", content, shown_bytes(content), fault=fault)
 
     cut = f"a record without its last line, '{form.last}'" if form.last else ""
-    for line_number, line in read_lines(source, blank=True):
-        if form.begins.match(line):
+    ended = 0
+    for line_number, line in _lines(source):
+        if form.begins.match(line) and not (form.spaced and lines and lines[-1].strip()):
             if lines:
-                yield start, record(cut)
+                yield start, record()
             start, size, number = line_number, 0, number + 1
         elif not lines:
             continue
@@ -134,21 +163,26 @@ def _records(source: Source, form: Tagged) -> Iterator[tuple[int, Record]]:
         if size > MAX_LINE:
             raise DamagedSourceError(source.name, start, f"a record of more than {MAX_LINE >> 20} MiB")
         if form.ends.match(line):
+            ended += 1
             yield start, record()
     if lines:
-        yield start, record(cut)
+        yield start, record(cut if ended or number == 1 else "")
     if not number:
-        raise DamagedSourceError(source.name, 1, f"no {form.name} record in it")
+        raise DamagedSourceError(source.name, 1, f"no {form.name} record in it: none begins with {form.first!r}")
 
 
 Texts = dict[str, list[str]]
 
 
-def _reader(form: Tagged, adapt: Callable[[Texts, str], Texts] = lambda texts, _: texts) -> FileReader:
-    """Return the reader of a format; `adapt` makes of a record's texts and its text the fields that it has."""
+def _reader(
+    form: Tagged,
+    adapt: Callable[[Texts, str], Texts] = lambda texts, _: texts,
+    plain: Callable[[str], str] = str,
+) -> FileReader:
+    """Return the reader of a format; `adapt` makes of a record's texts and its `plain` text the fields that it has."""
 
     def parse(record: Record) -> Snippet:
-        text = text_of(record.content)
+        text = plain(text_of(record.content))
         if record.fault:
             raise ValueError(record.fault)
         return publication(record.place, adapt(form.texts(text), text))
@@ -159,13 +193,13 @@ def _reader(form: Tagged, adapt: Callable[[Texts, str], Texts] = lambda texts, _
 def _medline(record: Record) -> Snippet:
     """Return the snippet of a MEDLINE record, with the fields of PubMed's XML; raises `ValueError` without a PMID."""
     text = text_of(record.content)
-    values, texts = MEDLINE_FORMAT.values(text), MEDLINE_FORMAT.texts(text)
+    values, texts = dict(MEDLINE_FORMAT.values(text)), MEDLINE_FORMAT.texts(text)
     pmid = next(iter(texts["pmid"]), "")
     if not (pmid.isascii() and pmid.isdigit() and int(pmid)):
         raise ValueError(f"PMID {pmid!r:.60} is not a positive whole number")
     texts["doi"] = [id for id in texts["doi"] if id.endswith("[doi]")]
     snippet = publication(record.place, texts)
-    revised = next(iter(values.get("LR", ())), "")
+    revised = values.get("LR", "")
     dates = {"revised": date_of(revised[:4], revised[4:6], revised[6:8])} if revised else {}
     return replace(snippet, metadata={"version": 1, **dates, "retracted": False, **snippet.metadata})
 
@@ -180,6 +214,7 @@ def _pubmed_text(_: Texts, text: str) -> Texts:
     """Return the fields of a record of PubMed's "Abstract (text)": paragraphs of source, title, authors, …, ids."""
     paragraphs = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text) if paragraph.strip()]
     source, title, *others = [*paragraphs, "", ""][: max(2, len(paragraphs))]
+    others = [paragraph for paragraph in others if not paragraph.startswith("[Article in")]
     has_authors = len(others) > 1 and not _APART.match(others[0])
     names = [_MARKS.sub("", name.rstrip(".")) for name in others[0].split(", ")] if has_authors else []
     ids = [paragraph for paragraph in others if paragraph.startswith(("DOI:", "PMID:", "PMCID:"))]
@@ -196,7 +231,13 @@ def _pubmed_text(_: Texts, text: str) -> Texts:
     }
 
 
-RIS = _reader(RIS_FORMAT)
+def _ris(text: str) -> str:
+    """Return a record of RIS with its tags in capitals."""
+    is_small = text[:1].islower()
+    return _SMALL_TAG.sub(lambda match: match[0].upper(), text) if is_small else text
+
+
+RIS = _reader(RIS_FORMAT, plain=_ris)
 MEDLINE = FileReader(lambda source: _records(source, MEDLINE_FORMAT), _medline, lambda record: record.source)
 WEB_OF_SCIENCE = _reader(WOS_FORMAT)
 ENDNOTE = _reader(ENDNOTE_FORMAT)

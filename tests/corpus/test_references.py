@@ -36,7 +36,7 @@ GOOD_RIS, GOOD_BIB = "TY  - JOUR\nTI  - Good\nER  - \n", "@article{l, title = {G
 NO_TEXT = "a record with neither title nor abstract"
 BOLD, DEEP = r"\textbf{" * 1500, "an entry whose braces or commands are nested too deeply"
 BAD = [
-    ("a.ris", b"\nTY  - JOUR\nTI  - No end\n" + GOOD_RIS.encode(), [(2, "a record without its last line, 'ER  -'")]),
+    ("a.ris", GOOD_RIS.encode() + b"\nTY  - JOUR\nTI  - No end\n", [(5, "a record without its last line, 'ER  -'")]),
     ("a.ris", b"\nTY  - JOUR\nAU  - A\nER  - \n" + GOOD_RIS.encode(), [(2, NO_TEXT)]),
     ("a.ris", b"TY  - JOUR\nTI  - na\xefve\nER  - \n" + GOOD_RIS.encode(), [(1, "not UTF-8 (byte 19): convert it")]),
     ("a.ris", b"TY  - JOUR\nTI  - a\0b\nER  - \n" + GOOD_RIS.encode(), [(1, "a NUL character: it is not text")]),
