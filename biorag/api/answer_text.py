@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from biorag.types import EXTRACT, LABEL_OF, MAY, Answer, CheckedSentence, Reader
 
 CERTAIN = 0.95  # a reader's probability of a verdict, from which on marks leave it out
 CHOSEN = "Chosen, not confirmed: no sentence states it"
+_OWN_MARK = re.compile(r"\s?\[\d{1,4}(?:\s?[,;–-]\s?\d{1,4}){0,40}\](?![\w-])")  # of a source: "[1,2]", not "[18]F"
 LEADS = {"yes": "Yes.", "no": "No."}
 
 
@@ -104,6 +106,11 @@ def paragraphs(answer: Answer) -> list[list[CheckedSentence]]:
     if answer.kind != "list" or answer.answerer != EXTRACT:
         return [list(answer.sentences)] if answer.sentences else []
     return [list(group) for _, group in itertools.groupby(answer.sentences, lambda sentence: sentence.citations)]
+
+
+def words_of(sentence: CheckedSentence) -> str:
+    """Return a sentence without the marks of the paper it is from, which would look like citations of the answer."""
+    return _OWN_MARK.sub("", sentence.text)
 
 
 def mark_of(sentence: CheckedSentence) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from biorag.api.answer_text import cited_numbers, lead_of, mark_of, paragraphs
+from biorag.api.answer_text import cited_numbers, lead_of, mark_of, paragraphs, words_of
 from biorag.corpus.sentences import matches, terms
 from biorag.errors import MissingError, unknown_name
 from biorag.references.facts import Facts, facts_of
@@ -143,7 +143,7 @@ class AnswerResult(Answer):
 
     def __str__(self) -> str:
         texts = [
-            " ".join(sentence.text + mark_of(sentence) + cited_numbers(sentence) for sentence in group)
+            " ".join(words_of(sentence) + mark_of(sentence) + cited_numbers(sentence) for sentence in group)
             for group in paragraphs(self)
         ]
         lead = f"{self.choice}." if self.choice else lead_of(self)

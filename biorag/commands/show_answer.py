@@ -11,12 +11,21 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from biorag.api.answer_text import Tone, cited_numbers, lead_of, mark_of, otherwise_line, paragraphs, verdict_line
+from biorag.api.answer_text import (
+    Tone,
+    cited_numbers,
+    lead_of,
+    mark_of,
+    otherwise_line,
+    paragraphs,
+    verdict_line,
+    words_of,
+)
 from biorag.api.results import SnippetResult
 from biorag.commands import show
 from biorag.corpus.sentences import best_sentence, matches, terms
 from biorag.references.facts import Facts
-from biorag.references.reference import PUBMED, has_concern, reference_of, source_line
+from biorag.references.reference import PUBMED, cited_as, has_concern, reference_of, source_line
 from biorag.types import EXTRACT, Answer, CheckedSentence, Hit, Snippet, Verdict
 from biorag.utils.text import showable
 
@@ -125,7 +134,7 @@ def marked(sentences: Sequence[CheckedSentence]) -> Text:
     for sentence in sentences:
         if text:
             text.append(" ")
-        text.append(showable(sentence.text), style=STYLES[sentence.verdict])
+        text.append(showable(words_of(sentence)), style=STYLES[sentence.verdict])
         text.append(mark_of(sentence), style="bold " + STYLES[sentence.verdict].removesuffix(" strike"))
         text.append(cited_numbers(sentence), style="bold")
     return text
@@ -147,8 +156,11 @@ def _contradictions(answer: Answer) -> Iterator[Text]:
 def _sources(answer: Answer) -> Iterator[Text]:
     """Yield a line for each citation; without its quote where the answer itself is one."""
     shown = set()
+    by_rank = {hit.rank: reference_of(hit.snippet) for hit in answer.hits}
     for citation in answer.citations:
-        source = ", ".join(filter(None, [f"PMID {citation.pmid}" if citation.pmid else citation.id, citation.location]))
+        named = cited_as(by_rank[citation.n]) if citation.n in by_rank else ""
+        number = f"PMID {citation.pmid}" if citation.pmid else "" if named and citation.location else citation.id
+        source = ", ".join(filter(None, [named, citation.location, number]))
         mark = (f" {RETRACTED}" if citation.retracted else "", "bold red")
         verbatim = answer.answerer == EXTRACT and not answer.choice
         quote = showable(citation.title) + " " if verbatim else f"“{showable(citation.quote)}” "
@@ -171,12 +183,17 @@ def evidence(query: str, hits: Sequence[Hit], cited: frozenset[int] = frozenset(
 
 
 def _hit(hit: Hit, star: str) -> None:
-    """Print a hit in one or two lines that fit the terminal."""
-    title = showable(hit.snippet.title or hit.snippet.content)
-    location = (f", {showable(hit.snippet.location)}" if hit.snippet.location else "", "dim")
-    score = (f" {hit.score:.3f}", "dim")
-    lines = [Text.assemble(f"{hit.rank:>3}{star} ", _pmid(hit), " ", _warnings(hit.snippet), title, location, score)]
-    if origin := _source(hit.snippet):
+    """Print a hit in one or two lines that fit the terminal; a title is cut before the place in it and the score."""
+    snippet = hit.snippet
+    title = Text.assemble(
+        f"{hit.rank:>3}{star} ", _pmid(hit), " ", _warnings(snippet), showable(snippet.title or snippet.content)
+    )
+    location = f", {showable(snippet.location)}" if snippet.location else ""
+    end = Text(f"{location} {hit.score:.3f}", "dim")
+    end.truncate(show.out.width // 2, overflow="ellipsis")
+    title.truncate(show.out.width - end.cell_len, overflow="ellipsis")
+    lines = [title.append_text(end)]
+    if origin := _source(snippet):
         lines.append(Text("     ").append_text(origin))
     for line in lines:
         line.truncate(show.out.width, overflow="ellipsis")

@@ -203,6 +203,12 @@ def has_concern(snippet: Snippet) -> bool:
     return bool(snippet.metadata.get("concern"))
 
 
+def cited_as(reference: Reference) -> str:
+    """Return "Hallqvist 2019", as a text cites the publication; "" without an author or a year."""
+    family = reference.authors[0].family if reference.authors else ""
+    return f"{family} {reference.year}" if family and reference.year else ""
+
+
 def source_line(reference: Reference) -> str:
     """Return "Smith J, et al. · 2019 · Lancet · RCT", as far as it is known."""
     first = ", ".join([author.name for author in reference.authors[:1]] + ["et al."] * (len(reference.authors) > 1))

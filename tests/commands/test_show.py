@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import stat
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from biorag.commands import show, show_answer
 from biorag.lab.citation_graph.building import build, find_citations
 from biorag.settings.settings import Settings
-from biorag.types import Snippet
+from biorag.types import EXTRACT, Answer, CheckedSentence, Citation, Hit, Question, Snippet, Verdict
 from tests.cli import done, failed, invoke, succeeded
 from tests.conftest import write_medrag
 from tests.pubmed_records import article, file_of
@@ -152,3 +155,31 @@ def test_search_and_ask_write_references(home):
     asked = ["ask", "Does budesonide lower exacerbations?", "--answer-anyway", "--name", "papers", *BARE]
     for words, format, part in ((found, "md", "Budesonide in asthma. | O'Byrne PM"), (asked, "ris", "TY  - JOUR")):
         assert part in succeeded(run(home, *words, "--format", format)).stdout
+
+
+def of_paper(text: str, title: str) -> tuple[Answer, Hit]:
+    """Return an extract of one sentence of a paper's page, and its hit."""
+    fields = {"authors": ["Hallqvist, Johan", "Roe, Pat"], "year": 2019, "page": 3, "file": "gout.pdf"}
+    hit = Hit(1, Snippet("gout.pdf#page=3", title, text, None, fields), 1.5)
+    citation = Citation(1, hit.snippet.id, None, title, text, 1.0, location=hit.snippet.location)
+    sentence = CheckedSentence(text, Verdict.SUPPORTED, (1,))
+    question = Question("q", "Does it?")
+    return Answer(question, text=text, hits=(hit,), citations=(citation,), sentences=(sentence,), answerer=EXTRACT), hit
+
+
+def test_a_source_is_named_by_author_year_and_page_and_its_own_marks_are_not_shown(capsys):
+    answer, _ = of_paper("Colchicine eases gout [1,2], and [18]F shows it [3].", "Gout")
+    show_answer.answer(answer)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "Colchicine eases gout, and [18]F shows it. [1]"
+    assert lines[2] == "[1] Gout Hallqvist 2019, p. 3"
+
+
+def test_a_long_title_leaves_the_page_and_the_score(monkeypatch):
+    _, hit = of_paper("Text.", "Colchicine " * 20)
+    console = Console(width=60, force_terminal=True, file=io.StringIO(), color_system=None)
+    monkeypatch.setattr(show, "out", console)
+    show_answer.evidence("colchicine", [hit], quoted=False)
+    first, second = console.file.getvalue().splitlines()
+    assert first.endswith("…, p. 3 1.500") and len(first) == 60
+    assert second.strip() == "Hallqvist J, et al. · 2019"

@@ -28,6 +28,7 @@ ASPIRIN = "Aspirin lowers fever. It blocks cyclooxygenase in platelets. Bleeding
         ("It fell by 5.2 mg. Then it rose.", ["It fell by 5.2 mg.", "Then it rose."]),
         ("See e.g. aspirin. (It works.)", ["See e.g. aspirin.", "(It works.)"]),
         ("Two lines.\nNext one.", ["Two lines.", "Next one."]),
+        ("Colds fell.[1,2] Zinc helped.", ["Colds fell.", "Zinc helped."]),
         ("A dose was given. 5 mg sufficed.", ["A dose was given.", "5 mg sufficed."]),
     ],
 )

@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import BaseRoute, Route
 
 from biorag.answering.weighing import Weighing
-from biorag.api.answer_text import lead_of, mark_of, otherwise_line, paragraphs, said_of
+from biorag.api.answer_text import lead_of, mark_of, otherwise_line, paragraphs, said_of, words_of
 from biorag.api.results import AnswerResult
 from biorag.api.session import Session
 from biorag.api.weighings import HEADINGS, counts_line, probability_line, stated_line
@@ -101,6 +101,7 @@ TEMPLATES.globals |= {
     "sectioned": sectioned,
     "formats": [OUTPUTS[name] for name in reversed(FORMATS)],
     "mark_of": mark_of,
+    "words_of": words_of,
     "otherwise_line": otherwise_line,
     "headings": HEADINGS,
     "counts_line": counts_line,
