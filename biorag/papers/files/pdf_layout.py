@@ -25,6 +25,7 @@ GAP = 1.5  # distances of lines that part a paragraph from the next
 MOST_NOTICE = 12  # lines that continue a notice in small print
 TITLE_SIZE = 1.2  # of the size of most letters, at least
 COVER = 25  # lines of a page before a paper, at most
+EARLY = 0.4  # of a paper, where a heading of references may be one of a table of contents
 LONGEST_MOVED = 1000  # characters of a sentence that move to the page where it begins
 YEAR = r"(?P<year>(?:19|20)[0-9]{2})"
 _VOLUME = r"(?P<volume>[0-9]{1,4})"
@@ -231,20 +232,18 @@ def _unnumbered(page: Sequence[Line]) -> Sequence[Line]:
 
 def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line]], list[list[Line]], list[str]]:
     """Return the pages' lines without the list of references, those of the list, and the imprint within or after it."""
-    total = sum(len(line.text) + 1 for page in pages for line in page)
     bodies: list[list[Line]] = []
     listed: list[list[Line]] = []
     imprint: list[str] = []
-    before, inside = 0, False
+    heading, inside = _list_heading(pages), False
     for page in pages:
         lines = []
         listed.append([])
         for line in page:
-            if not inside and before > total * 0.4 and LIST_HEADING.fullmatch(line.text):
+            if line is heading:
                 inside = True
             elif inside and _AFTER.match(line.text):
                 inside = False
-            before += len(line.text) + 1
             if not inside:
                 lines.append(line)
             elif _IMPRINT.match(line.text):
@@ -255,6 +254,19 @@ def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line
                 listed[-1].append(line)
         bodies.append(lines)
     return bodies, listed, imprint
+
+
+def _list_heading(pages: Sequence[Sequence[Line]]) -> Line | None:
+    """Return the heading of the list of references: the first in the later part of a paper, else its last one."""
+    total = sum(len(line.text) + 1 for page in pages for line in page)
+    before, last = 0, None
+    for line in (line for page in pages for line in page):
+        if LIST_HEADING.fullmatch(line.text):
+            last = line
+            if before > total * EARLY:
+                break
+        before += len(line.text) + 1
+    return last
 
 
 def _measured(pages: Sequence[Sequence[Line]]) -> _Measures:

@@ -10,8 +10,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from biorag.corpus.publications import Record
 from biorag.corpus.readers import FileReader, read_text
-from biorag.corpus.references import Record, parse_csl
+from biorag.corpus.references import parse_csl
 from biorag.corpus.sources import Source, reader_of
 from biorag.errors import BadInputError, MissingError
 from biorag.papers.files.documents import html_lines, of_word, web_page
