@@ -25,7 +25,7 @@ from biorag.errors import BadInputError, MismatchError, ServiceError
 from biorag.indexes.manifest import SourceRecord
 from biorag.indexes.records import IndexingProgress, write_progress
 from biorag.indexes.store import Store
-from biorag.indexes.surveying import Survey, survey
+from biorag.indexes.surveying import NAMED, Survey, survey
 from biorag.indexes.updating import PendingChange
 from biorag.indexes.writing import EncodeSnippets, Incoming, IndexReport, _still_fits, surveyed_changes, write_index
 from biorag.types import Deletion, Snippet
@@ -334,6 +334,20 @@ rows = st.builds(
     content=st.sampled_from(["liver disease", "the of", "β cells of the heart, heart", "5.5 mg"]),
     pmid=st.sampled_from([None, None, 1]),
 )
+
+
+def test_a_corpus_without_a_snippet_says_why_of_each_file(tmp_path):
+    sources = []
+    for number in range(NAMED + 2):
+        path = tmp_path / f"{number}.jsonl"
+        path.write_bytes(b"" if number == 0 else b"{not json}\n")
+        sources.append(Source(path.name, path))
+    with pytest.raises(BadInputError) as raised:
+        survey(sources, RejectsFile(None), lambda n: None)
+    message = str(raised.value)
+    assert "0.jsonl: no record; 1.jsonl, line 1: " in message
+    assert f"{NAMED - 1}.jsonl, line 1: " in message and f"{NAMED}.jsonl" not in message
+    assert message.endswith("; and 2 more files")
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)

@@ -20,6 +20,7 @@ FRONT = 6000  # characters of the first page in which DOI, year and journal are 
 MOST_AUTHORS = 200
 AUTHOR_LINES, LONGEST_AUTHORS = 60, 20_000  # lines after a title in which authors are looked for; their characters
 TITLE_WORDS, MOST_TITLE_WORDS, MOST_RUNS = 3, 70, 12  # runs of lines in letters of one size that may be the title
+NAME_SIZE = 0.8  # by which letters of what may be a name count as those of a title
 FAR = 2.6  # sizes of letters between lines of a title, at most
 MOST_WORDS = 12  # of a journal's name
 CITED_LINES = 10  # over which a paper's own citation runs
@@ -271,14 +272,17 @@ def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line], S
         if is_unlike or last.height - line.height > FAR * line.size:
             runs.append([])
         runs[-1].append(line)
-    for number in sorted(range(len(runs)), key=lambda n: (-runs[n][0].size, n))[:MOST_RUNS]:
+    # What may be a name, such as a masthead's, comes after what is not, in letters about as large.
+    sizes = [run[0].size * (NAME_SIZE if list(_names(_text(run[:MOST_WORDS]))) else 1) for run in runs]
+    for number in sorted(range(len(runs)), key=lambda n: (-sizes[n], n))[:MOST_RUNS]:
         run, after = runs[number], [line for later in runs[number + 1 :] for line in later]
         first = _text(run[:1])  # the kind of paper stands above some titles, in other letters of their size
         is_label = _MASTHEAD.match(first) or (run[0].styled != run[-1].styled and not first.endswith(":"))
         title = _text(run[len(first.split()) <= TITLE_WORDS and bool(is_label) :])
-        is_other = _MASTHEAD.match(title) or _plain(title) == _plain(journal) or list(_names(title))
-        is_place = any(form.search(title) for form in (_DOI, *PLACES))
-        if is_other or is_place or not TITLE_WORDS <= len(title.split()) <= MOST_TITLE_WORDS:
+        is_other = _MASTHEAD.match(title) or _plain(title) == _plain(journal)
+        if is_other or not TITLE_WORDS <= len(title.split()) <= MOST_TITLE_WORDS:
+            continue
+        if any(form.search(title) for form in (_DOI, *PLACES)):
             continue
         below = runs[number + 1] if after else []
         subtitle, following = _text(below), after[len(below) :]

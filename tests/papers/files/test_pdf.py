@@ -310,7 +310,7 @@ def test_a_foot_that_is_set_wide_is_one(tmp_path):
     assert (page.metadata["journal"], page.metadata["pages"]) == ("Gout Care", "1-9")
 
 
-GOUT = [Line("A study of gout in men", 14.0)]
+GOUT, GOUT_LARGE = [Line("A study of gout in men", 14.0)], [Line("A study of gout in men", 16.0)]
 
 
 @pytest.mark.parametrize(
@@ -335,6 +335,13 @@ GOUT = [Line("A study of gout in men", 14.0)]
         ({"journal": "???"}, [], "journal", ""),
         ({"title": "Gout &#x02013; a study"}, [], "title", "Gout – a study"),
         ({"title": "Gout#_#x2014;a study of men"}, [Line("Gout—a study of men", 14.0)], "title", "Gout—a study of men"),
+        ({}, [Line("The Gout Journal", 18.0), *GOUT_LARGE], "title", "A study of gout in men"),
+        (
+            {},
+            [Line("Metabolic Syndrome and Heart Disease", 18.0), Line("Ann Bo, Cy Do", 9.0)],
+            "title",
+            "Metabolic Syndrome and Heart Disease",
+        ),
         ({"title": "A study of gout"}, [Line("A study of gout in men", 14.0)], "title", "A study of gout in men"),
         ({"author": "Ann Bo"}, [*GOUT, Line("Ann Bo, Cy Do", 9.0)], "authors", ["Bo, Ann", "Do, Cy"]),
         ({"author": "Type Setter"}, [*GOUT, Line("Ann Bo, Cy Do", 9.0)], "authors", ["Bo, Ann", "Do, Cy"]),
