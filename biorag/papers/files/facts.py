@@ -253,7 +253,8 @@ def _expanded(name: str, texts: Sequence[str]) -> str:
     words = re.findall(r"[^\W\d_]+", name)[:MOST_WORDS]
     joint = r"\W+(?:(?:of|and|the|in|for|on)\W+){0,3}"
     long = re.compile(r"\b(?:The\s)?" + joint.join(rf"{word}[^\W\d_]{{0,20}}" for word in words) + r"\b", re.IGNORECASE)
-    names = [match[0] for text in texts if (match := long.search(text))] if len(words) > 1 else []
+    is_short = len(words) > 1 and not any(map(str.islower, words))  # no "of" is in an abbreviation
+    names = [match[0] for text in texts if (match := long.search(text))] if is_short else []
     return max([name, *names], key=lambda other: (len(other), not other.isupper()))
 
 
