@@ -115,7 +115,7 @@ _NAME_FORMS = (_AUTHOR, _GIVEN_FIRST, _FULL_NAME, _IN_FULL)
 _ET_AL = re.compile(r"[\s,;.]*\bet\s+al\b\.?", re.IGNORECASE)
 _CITED_GROUP = re.compile(
     r"([^.]{3,100}\b(?:collaborat\w+|groups?|organi[sz]ation|consorti\w+|investigators|committee|network|team|society|"
-    r"association|agency|institutes?|cent(?:er|re)s?|administration|ministry|trialists)\b[^.]{0,40})\.(?=\s)",
+    r"association|agency|institutes?|cent(?:er|re)s?|administration|ministry|trialists)\b[^.]{0,40})\.(?=\s|\Z)",
     re.IGNORECASE,
 )
 # A date, an address or a page's number beside a journal's name in a head or a foot.
@@ -191,6 +191,9 @@ def cited_authors(text: str) -> tuple[list[Author], int]:
     """Return the authors that a reference begins with, and where they end; none and 0 where it begins otherwise."""
     authors: list[Author] = []
     end = position = 0
+    group = _CITED_GROUP.match(text)
+    if group and not any(form.match(text) for form in _NAME_FORMS[:-1]):
+        return [Author(group[1].strip(), group=True)], group.end()
     while match := next(filter(None, (form.match(text, position) for form in _NAME_FORMS)), None):
         is_inverted = match.re in (_AUTHOR, _FULL_NAME)
         family, given = (match[1], match[2]) if is_inverted else (match[2], match[1])
@@ -202,8 +205,6 @@ def cited_authors(text: str) -> tuple[list[Author], int]:
         position = between.end()
     if authors and (others := _ET_AL.match(text, end)):
         end = others.end()
-    if not authors and (group := _CITED_GROUP.match(text)):
-        return [Author(group[1].strip(), group=True)], group.end()
     return authors, end
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from biorag.papers.files.facts import cited_authors
@@ -16,6 +17,8 @@ from biorag.papers.files.headings import LIST_HEADING
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph, bare
 from biorag.references.reference import Genre, Reference
 
+LONGEST_ITEM = 6  # lines of the items of a list, on average
+MOST_LEFT_OUT = 2  # numbers that a list may leave out
 LONGEST = 3000  # characters of an item that are read
 _AFTER = re.compile(
     r"\W*(?:acknowledge?ments?|appendix|appendices|supplement\w*|supporting information|figures?|tables?|"
@@ -26,7 +29,8 @@ _AFTER = re.compile(
 _NUMBER = re.compile(
     r"\s*(?:\[\^([\w.-]{1,60})\]:|\[(\d{1,5})\]|\(?(\d{1,5})[.)](?=\s|[^\W\d_])|(\d{1,5})\t|(\d{1,5})\s+(?=[^\W\d_]))\s*"
 )
-_WORDS = re.compile(r"[^\W_]{2,}\W+[^\W_]{2,}|\d{4}")
+_ENDED = re.compile(r"(?:[.\d)\]]|\S/\S{1,200})\s*\Z")  # of a reference: by a stop, a number, an identifier
+_WORDS = re.compile(r"[^\W_]{2}.{0,99}?\W[^\W_]{2}|\d{4}")
 _BULLET = re.compile(r"\s*[-*+•]\s+")
 _HAS_YEAR = re.compile(r"\b(?:19|20)\d\d[a-z]?\b")
 DOI = re.compile(r"\b10\.[0-9]{4,9}/[^\s\"<>{}|\\^`]+")
@@ -117,38 +121,61 @@ def _number(text: str) -> str:
 
 
 def items(paragraphs: Sequence[Paragraph]) -> list[ListedReference]:
-    """Return the references of a list: an item a paragraph, or a line where lines are numbered or each has a year.
+    """Return the references of a list: an item a number or a bullet, else a paragraph, or lines from authors on.
 
     The key of one without a number is its place in the list.
     """
-    joined: list[tuple[str, str, Paragraph]] = []
-    lines = list(_lines(paragraphs))
-    has_numbers = sum(bool(_number(text)) for text, _ in lines) * 2 > len(lines)
-    for text, paragraph in lines:
-        number = _number(text) if has_numbers else ""
-        if has_numbers and not number and joined:  # the rest of the item before
-            key, before, first = joined[-1]
-            joined[-1] = key, f"{before} {text.strip()}", first
-            continue
-        start = _NUMBER.match(text) if number else _BULLET.match(text)
-        joined.append((number or str(len(joined) + 1), text[start.end() if start else 0 :], paragraph))
-    references = []
-    for key, text, paragraph in joined:
-        plain = bare(text)
+    lines = [line for paragraph in paragraphs for line in _lines(paragraph)]
+    starts = beginnings([text for text, _, _ in lines], [is_first for _, _, is_first in lines])
+    references: list[ListedReference] = []
+    for start, end in pairwise([*starts, len(lines)]):
+        text, paragraph, _ = lines[start]
+        number = starts[start]
+        opening = _NUMBER.match(text) if number else _BULLET.match(text)
+        whole = " ".join([text[opening.end() if opening else 0 :], *(text for text, _, _ in lines[start + 1 : end])])
+        key, plain = number or str(len(references) + 1), bare(whole)
         references.append(ListedReference(key, plain, read_reference(plain), paragraph.number, paragraph.place))
     return references
 
 
-def _lines(paragraphs: Sequence[Paragraph]) -> Iterator[tuple[str, Paragraph]]:
-    """Yield the lines of a list that may begin an item, with their paragraphs."""
-    for paragraph in paragraphs:
-        lines = [line for line in paragraph.text.splitlines() if _WORDS.search(line)]
-        begins = [bool(_number(line) or _BULLET.match(line)) for line in lines]
-        if any(begins) or all(map(_HAS_YEAR.search, lines)):
-            places = (n for n, line in enumerate(paragraph.text.splitlines()) if _WORDS.search(line))
-            yield from ((line, _at_line(paragraph, n)) for line, n in zip(lines, places, strict=True))
-        elif lines:
-            yield " ".join(lines), paragraph
+def beginnings(lines: Sequence[str], are_first: Sequence[bool]) -> dict[int, str]:
+    """Return which lines of a list begin its items, with their numbers, "" where there are none."""
+    numbers = {n: number for n, line in enumerate(lines) if (number := _number(line))}
+    ordered: dict[int, str] = {}
+    last = 0
+    for n, number in numbers.items():
+        if number.isdecimal() and last < int(number) <= last + MOST_LEFT_OUT + 1:
+            ordered[n], last = number, int(number)
+    if 2 * len(numbers) > len(lines) and 2 * len(ordered) < len(numbers):
+        return numbers
+    if LONGEST_ITEM * len(ordered) > len(lines):
+        return ordered
+    bullets = {n: "" for n, line in enumerate(lines) if _BULLET.match(line)}
+    if LONGEST_ITEM * len(bullets) > len(lines):
+        return bullets
+    is_a_line = all(_ENDED.search(line) and _HAS_YEAR.search(line) for line in lines)
+    starts, is_dated = {}, False
+    for n, line in enumerate(lines):
+        is_ended = is_dated and _ENDED.search(lines[n - 1]) and not line[0].isspace()
+        if are_first[n] or is_a_line or (is_ended and _begins_with_authors(line)):
+            starts[n], is_dated = "", False
+        is_dated = is_dated or bool(_HAS_YEAR.search(line))
+    return starts
+
+
+def _lines(paragraph: Paragraph) -> Iterator[tuple[str, Paragraph, bool]]:
+    """Yield the lines of a paragraph of a list, at their places, and whether each is its first."""
+    is_first = True
+    for offset, line in enumerate(paragraph.text.splitlines()):
+        if _WORDS.search(line) or (not is_first and re.search(r"[^\W_]", line)):
+            yield line, _at_line(paragraph, offset), is_first
+            is_first = False
+
+
+def _begins_with_authors(line: str) -> bool:
+    """Return whether a line begins with authors: a group, several, or one with initials, which no journal has."""
+    authors, _ = cited_authors(line)
+    return len(authors) > 1 or any(one.group or re.match(r"\w\.|\W*\w{1,3}\Z", one.given) for one in authors)
 
 
 def _at_line(paragraph: Paragraph, offset: int) -> Paragraph:

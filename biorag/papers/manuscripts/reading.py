@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +16,10 @@ from biorag.corpus.references import parse_csl
 from biorag.corpus.sources import Source, reader_of
 from biorag.errors import BadInputError, MissingError
 from biorag.papers.files.documents import html_lines, of_word, web_page
-from biorag.papers.files.facts import cited_authors
 from biorag.papers.files.pdf_layout import laid_out, plain
 from biorag.papers.files.texts import text_lines, without_front
 from biorag.papers.manuscripts.citing import LATEX_CITE, Register, citing_sentences
-from biorag.papers.manuscripts.listing import items, parted
+from biorag.papers.manuscripts.listing import beginnings, items, parted
 from biorag.papers.manuscripts.manuscript import (
     CLOSE,
     OPEN,
@@ -386,28 +385,10 @@ def _with_signs(text: str, level: str) -> str:
 
 
 def _whole_items(lines: Sequence[Paragraph]) -> Iterator[Paragraph]:
-    """Yield the items of a list in a PDF: a line begins one that has the next number, or authors after a full stop."""
-    number, is_dated = 0, False
-    block: list[Paragraph] = []
-    has_numbers = sum(bool(re.match(r"\W?\d{1,4}\W", line.text)) for line in lines) * 6 > len(lines)
-    for line in lines:
-        begins = re.match(rf"\W{{0,2}}{number + 1}\b", line.text) if has_numbers else None
-        is_dated = is_dated or bool(block and re.search(r"(?:19|20)\d\d", block[-1].text))
-        ended = not block or (is_dated and re.search(r"[.\d]\s*\Z", block[-1].text))
-        if begins or (not has_numbers and ended and _begins_with_authors(line.text)):
-            number += 1
-            if block:
-                yield replace(block[0], text=_joined(block))
-            block, is_dated = [], False
-        block.append(line)
-    if block:
-        yield replace(block[0], text=_joined(block))
-
-
-def _begins_with_authors(line: str) -> bool:
-    """Return whether a line begins with authors: a group, several, or one with initials, which no journal has."""
-    authors, _ = cited_authors(line)
-    return len(authors) > 1 or any(one.group or re.match(r"\w\.|\W*\w{1,3}\Z", one.given) for one in authors)
+    """Yield the items of a list in a PDF."""
+    starts = beginnings([line.text for line in lines], [n == 0 for n in range(len(lines))])
+    for start, end in pairwise([*starts, len(lines)]):
+        yield replace(lines[start], text=_joined(lines[start:end]))
 
 
 def _joined(lines: Sequence[Paragraph]) -> str:

@@ -194,6 +194,36 @@ def test_a_record_that_says_that_its_paper_was_retracted_is_not_hidden_by_anothe
     assert [snippet.id for snippet in match.snippets] == ["pubmed_1", "x_2"]
 
 
+WRAPPED = [
+    (
+        "Smith, J. A., Doe, B. C., & Roe, D. E.",
+        "(2019). Aspirin in the prevention of fever. The Lancet, 380(3),",
+        "245–250.",
+    ),
+    (
+        "Van der Berg, C. & Doe, A.",
+        "(2018) Ibuprofen in the relief of pain. Lancet, 12, pp.",
+        "2001. https://doi.org/10.1000/x",
+    ),
+    ("World Health Organization.", "(2020). Report on the fevers of the world. Geneva:", "WHO, 2020."),
+]
+
+
+@pytest.mark.parametrize(
+    ("start", "continued", "end"),
+    [
+        ("{n}. ", "", "\n"), ("[{n}] ", "    ", "\n"), ("{n}\t", "", "\n\n"), ("- ", "  ", "\n"), ("", "    ", "\n"),
+        ("", "", "\n\n"), ("", "", "\n"), ("(iii) ", "", "\n\n"),
+    ],
+)  # fmt: skip
+def test_a_list_whose_items_run_over_lines_is_parted_where_they_begin(start, continued, end):
+    text = end.join(start.format(n=n) + f"\n{continued}".join(lines) for n, lines in enumerate(WRAPPED, 1))
+    references = items([Paragraph(part, n, "") for n, part in enumerate(text.split("\n\n"))])
+    assert [one.key for one in references] == ["1", "2", "3"]
+    for reference, lines in zip(references, WRAPPED, strict=True):
+        assert reference.text.removeprefix("(iii) ") == " ".join(lines)
+
+
 def test_of_repeated_numbers_one_start_of_a_list_is_tried(monkeypatch):
     tried = []
     monkeypatch.setattr(listing, "_are_numbered", lambda paragraphs: tried.append(len(paragraphs)))
