@@ -160,7 +160,8 @@ def _sources(answer: Answer) -> Iterator[Text]:
     for citation in answer.citations:
         named = cited_as(by_rank[citation.n]) if citation.n in by_rank else ""
         number = f"PMID {citation.pmid}" if citation.pmid else "" if named and citation.location else citation.id
-        source = ", ".join(filter(None, [named, citation.location, number]))
+        places = [named, citation.location, number] if named else [number, citation.location]
+        source = ", ".join(filter(None, places))
         mark = (f" {RETRACTED}" if citation.retracted else "", "bold red")
         verbatim = answer.answerer == EXTRACT and not answer.choice
         quote = showable(citation.title) + " " if verbatim else f"“{showable(citation.quote)}” "
