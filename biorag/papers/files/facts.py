@@ -18,6 +18,7 @@ from biorag.references.reference import Author
 
 FRONT = 6000  # characters of the first page in which DOI, year and journal are looked for
 MOST_AUTHORS = 200
+MASTHEAD_LINES = 4
 AUTHOR_LINES, LONGEST_AUTHORS = 60, 20_000  # lines after a title in which authors are looked for; their characters
 TITLE_WORDS, MOST_TITLE_WORDS, MOST_RUNS = 3, 70, 12  # runs of lines in letters of one size that may be the title
 NAME_SIZE = 0.8  # by which letters of what may be a name count as those of a title
@@ -84,13 +85,14 @@ _GROUP = re.compile(
     re.IGNORECASE,
 )
 _DEGREES = re.compile(r"[,\s]\s*(?:M\.?D|Ph\.?D|[MB]\.?Sc|M\.?P\.?H|FRCP|RN)\b\.?(?=\W|$)")
+_ABBREVIATED = re.compile(r"(?:[A-Z]{1,2}\.?){2,5}")  # a degree among names in capitals
 _ROLE = re.compile(r"(?:\s+[a-z][a-z-]*)+$")  # as in "Mary Jones associate professor"; a particle is before a name
-_SUFFIX = re.compile(r",?\s((?:Jr|Sr)\b\.?|II|III|IV)(?=\s*(?:[,;·•|&*\d]|\band\b|$))")
+_SUFFIX = re.compile(r",?\s((?:[JS][Rr])\b\.?|II|III|IV)(?=\s*(?:[,;·•|&*\d]|\band\b|$))")
 _SEPARATED = re.compile(r"[,;·•|&]|\band\b")
 _MARKED = re.compile(r"[\d*†‡§¶#]$")  # a line of authors whose last name is whole
 _PARTICLE = re.compile(
     r"van(?:'t)?|'t|von|de[rnl]?|dell[ao]|dall?a?|degli|d[aiu]|das|dos?|l[aeo]s?|el|al|i?bin|ibn|te[nr]?|und|zu[rm]?|vom|a[fv]|"
-    r"st\.?|ní|ó|mac",
+    r"de'|ben|abd|y|e|st\.?|ní|ó|mac",
     re.IGNORECASE,
 )
 # Authors as references have them: family and initials or given names, in either order; or a group.
@@ -126,7 +128,9 @@ _BESIDE = re.compile(
 )
 _PREPRINTS = re.compile(r"\b((?:bio|med)Rxiv|arXiv(?=:))\b")
 # The rest of a DOI that a narrow column breaks.
-_BROKEN_DOI = re.compile(r"(10\.[0-9]{4,9}/\S{1,100})\n(?=[a-z\d.-]*\d)(?=[\d.]*[a-z-])([a-z\d.-]+)$", re.MULTILINE)
+_BROKEN_DOI = re.compile(
+    r"(10\.[0-9]{4,9}/\S{1,100})\n(?=[a-z\d.-]*\d)(?:(?<=[._-]\n)|(?=[\d.]*[a-z-]))([a-z\d.-]+)$", re.MULTILINE
+)
 
 
 def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequence[str]) -> dict[str, Any]:
@@ -137,10 +141,11 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
     """
     lines = [*(" ".join(line.text.split()) for line in front), *notices]
     opening = "\n".join(lines)
+    mastheads = [*lines, *(" ".join(pair).partition("©")[0] for pair in pairwise(lines[:MASTHEAD_LINES]))]
     places = (metadata.get("subject", ""), *lines)
     front = front[: next((n for n, line in enumerate(front) if n and OPENING.match(line.text)), len(front))]
     known = " ".join(metadata.get("journal", "").split()) if re.search(r"\w{2}", metadata.get("journal", "")) else ""
-    title, above, after = _titled(front, known or _place(places, "")[0])
+    title, above, after = _titled(front, known or _place(places, "")[0] or _masthead(mastheads))
     own = printable(metadata.get("title", ""))
     if own and not _plain(title).startswith(_plain(own)) and (not title or _said(own, _text(front))):
         ends = [n for n, line in enumerate(front, 1) if _HAS_WORD.search(line.text) and _said(line.text, own, 1.0)]
@@ -155,7 +160,9 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
         "title": title,
         "authors": _agreed(own_authors(metadata.get("author", ""), cited), authors, opening),
         "year": int(numbers.get("year") or published or 0) or _year(metadata, opening),
-        "journal": _expanded(known or journal or _masthead(lines) or _running(notices, title), places),
+        "journal": _expanded(
+            known or journal or _masthead(mastheads) or _running(notices, title), (*places, *mastheads)
+        ),
         "volume": numbers.get("volume") or "",
         "issue": numbers.get("issue") or "",
         "pages": re.sub(r"\s*[-–]\s*", "-", numbers.get("pages") or ""),
@@ -281,7 +288,7 @@ def _titled(front: Sequence[Line], journal: str) -> tuple[str, Sequence[Line], S
         first = _text(run[:1])  # the kind of paper stands above some titles, in other letters of their size
         is_label = _MASTHEAD.match(first) or (run[0].styled != run[-1].styled and not first.endswith(":"))
         title = _text(run[len(first.split()) <= TITLE_WORDS and bool(is_label) :])
-        is_other = _MASTHEAD.match(title) or _plain(title) == _plain(journal)
+        is_other = _MASTHEAD.match(title) or (journal and _plain(journal).startswith(_plain(title)))
         if is_other or not TITLE_WORDS <= len(title.split()) <= MOST_TITLE_WORDS:
             continue
         if any(form.search(title) for form in (_DOI, *PLACES)):
@@ -393,14 +400,15 @@ def _names(text: str) -> Iterator[str]:
     text = re.sub(r"^by\s+", "", text.replace(" ,", ","), flags=re.IGNORECASE)
     text = re.sub(r"(?<=\b[A-Z]\.)(?=[A-Z][^\W\d_.]{2})|(?<=\w-) (?=[A-Z])", lambda gap: "" if gap[0] else " ", text)
     parts = re.split(
-        r"\s*[,;·•|]\s*(?:and\b\s*|&\s*)?|\s[.Æ]\s|\s+and(?:\s+|$)|^and\s+|\s*&\s*|\s+(?=(?:for|on behalf of)\s+the\b)",
+        r"\s*[,;·•|]\s*(?:(?:and|AND)\b\s*|&\s*)?|\s[.Æ]\s|\s+(?:and|AND)(?:\s+|$)|^and\s+|\s*&\s*|"
+        r"\s+(?=(?i:(?:for|on behalf of)\s+the)\b)",
         text,
     )
     parts = [part if " " in part.strip() else _GLUED.sub(" ", part) for part in parts]
     names = [part.strip(" .*") for part in parts if re.search(r"\w{2}", part)]
     names = [name if len(parts) == 1 or _GROUP.fullmatch(name) else _ROLE.sub("", name) for name in names]
     is_capital = text.replace(" and ", "").isupper()
-    names = [name for name in names if is_capital or not _is_degree(name)]
+    names = [name for name in names if not (_ABBREVIATED.fullmatch(name) if is_capital else _is_degree(name))]
     whole = [name for name in names if _GROUP.fullmatch(name) or _is_name(name)]
     if whole and whole[0] == names[0] and len(whole) >= 0.8 * len(names):
         yield from (group[1] if (group := _GROUP.fullmatch(name)) else name for name in whole)
@@ -443,6 +451,8 @@ def inverted(names: Sequence[str], cited: str = "") -> list[str]:
             inverted.append(name)
             continue
         start = next((n for n, word in enumerate(words[1:], 1) if _PARTICLE.fullmatch(word)), len(words) - 1)
+        # "García y Robles", "Jansen van Vuuren": what such a particle joins begins before it.
+        start -= start > 1 and (words[start] in ("y", "e") or words[start - 1] == "Jansen")
         start = next((n for n in range(1, len(words) - 1) if _is_cited(words, n, cited)), start)
         initials_last = re.fullmatch(r"[A-Z]{1,3}", words[-1]) and not re.fullmatch(r"[A-Z]\.?|[A-Z]{1,3}", words[0])
         family, given = (words[:-1], words[-1:]) if initials_last else (words[start:], words[:start])

@@ -19,6 +19,7 @@ from biorag.papers.files.pdf_pages import AVERAGE_SECONDS, LARGEST_FILE, MEMORY,
 from biorag.papers.files.texts import PaperPart, reader
 from biorag.utils.text import whole
 
+LIGATURES = {ord(mark): letters for mark, letters in zip("ﬀﬁﬂﬃﬄﬆ", ("ff", "fi", "fl", "ffi", "ffl", "st"), strict=True)}
 LONGEST_TITLE = 1000  # characters; every page repeats it
 LONGEST_PAPER = 64 << 20  # characters
 LONGEST_LINE = 16 * LONGEST_TEXT  # bytes of a page as JSON
@@ -84,7 +85,7 @@ def read_pdf(source: Source) -> PdfContent:
 
 def _lines_of(values: Sequence[Sequence[Any]]) -> list[Line]:
     """Return a page's lines, with accents on their letters."""
-    texts = [" ".join(whole(text).split()) for line in values for text in (line[0], line[4])]
+    texts = [" ".join(whole(text).translate(LIGATURES).split()) for line in values for text in (line[0], line[4])]
     texts = composed("\n".join(texts)).split("\n")
     return [Line(*line)._replace(text=texts[2 * n], level=texts[2 * n + 1]) for n, line in enumerate(values)]
 

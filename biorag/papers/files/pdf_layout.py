@@ -37,6 +37,7 @@ PLACES = tuple(
     re.compile(form)
     for form in (
         rf"\(?\b{YEAR}\)?{_MONTH}\s*[;,:.]?\s*{_VOLUME}(?:{_ISSUE})?\s*[:,]\s*{_PAGES}",
+        rf"\b{YEAR},\s*[Vv]ol\.\s*{_VOLUME},\s*[Nn]o\.\s*(?P<issue>[0-9]+),?\s+{_PAGES}",
         rf"\b{YEAR}(?:\s*[;:]\s*|,\s*(?=[0-9]+,?\s*\()){_VOLUME},?(?:{_ISSUE}|\s)\s*{_PAGES}",
         rf"\b{_VOLUME}(?:{_ISSUE})?\s*,?\s*\(?{YEAR}(?:\)\s*[:,]?|\s*,)\s*{_PAGES}",
         rf"\b{_VOLUME}(?:{_ISSUE})?\s*[:,]\s*{_PAGES},\s*(?:[A-Z][a-z]+\s)?{YEAR}",
@@ -98,9 +99,9 @@ _OPEN = re.compile(r"(?:[,(]|\b(?:and|or|the|an?|of|in|to|with|by|for|from|than|
 _WORD = re.compile(r"\w+")
 _DIGITS = re.compile(r"[0-9]+")
 # Accents that stand beside their letters, as some fonts have them, what combines each, and letters often under it.
-_ACCENTS = "¨´`ˆ˜ˇ¸˚"
-_COMBINING = dict(zip(_ACCENTS, "\u0308\u0301\u0300\u0302\u0303\u030c\u0327\u030a", strict=True))
-_BEARERS = dict(zip(_ACCENTS, ("aoueiy", "aeiouy", "aeiou", "aeiou", "nao", "scrze", "c", "a"), strict=True))
+_ACCENTS = "¨´`ˆ˜ˇ¸˚¯"
+_COMBINING = dict(zip(_ACCENTS, "\u0308\u0301\u0300\u0302\u0303\u030c\u0327\u030a\u0304", strict=True))
+_BEARERS = dict(zip(_ACCENTS, ("aoueiy", "aeiouy", "aeiou", "aeiou", "nao", "scrze", "c", "a", "aeiou"), strict=True))
 _ACCENT = re.compile(rf"([^\W\d_]?)( ?)([{_ACCENTS}])( ?)([^\W\d_]?)")
 _AFTER_LETTER = re.compile(rf"[a-zı][{_ACCENTS}][a-z]")
 # A word that was broken at the end of a line; "dose-\ndependent" loses its hyphen too.
