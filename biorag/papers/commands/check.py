@@ -67,8 +67,8 @@ def check(
     references: Annotated[
         list[Path] | None,
         Option(
-            help="Its references as BibTeX, RIS, CSL-JSON or .nbib. Repeatable. Default: those that it names, or, "
-            "if it has no list of its own, the file beside it of its name, or the only one."
+            help="Its references as BibTeX, RIS, CSL-JSON or .nbib. Repeatable. Default: files that it names or, "
+            "if it has no list, that of its name, or the only one beside it."
         ),
     ] = None,
     enrich: Annotated[

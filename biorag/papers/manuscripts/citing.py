@@ -27,8 +27,7 @@ from biorag.references.reference import Genre, Reference
 
 MOST_IN_RANGE = 100  # references that "[1-9]" may stand for
 LEAST_WORDS = 3  # of what others are said to have found
-LEAST_LETTERS = 4  # of a name by which texts are looked for that begin with it
-MOST_NAMESAKES = 100  # first authors of one name and year that a second name is looked for in
+LEAST_LETTERS, MOST_NAMESAKES = 4, 100  # of a name with which texts begin; texts of one name and year
 LEAST_CLAUSE = 5  # words of a clause that is judged without the rest of its sentence
 _YEAR = r"(?:19|20)\d\d[a-z]?"
 _ITEM = r"\^?\d{1,4}(?:\s{0,2}[-–—−]\s{0,2}\d{1,4})?"

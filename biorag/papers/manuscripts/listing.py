@@ -168,7 +168,9 @@ def _lines(paragraph: Paragraph) -> Iterator[tuple[str, Paragraph, bool]]:
     is_first = True
     for offset, line in enumerate(paragraph.text.splitlines()):
         if _WORDS.search(line) or (not is_first and re.search(r"[^\W_]", line)):
-            yield line, _at_line(paragraph, offset), is_first
+            number = paragraph.line + offset
+            at_line = replace(paragraph, line=number, place=f"line {number}") if paragraph.line else paragraph
+            yield line, at_line, is_first
             is_first = False
 
 
@@ -176,13 +178,6 @@ def _begins_with_authors(line: str) -> bool:
     """Return whether a line begins with authors: a group, several, or one with initials, which no journal has."""
     authors, _ = cited_authors(line)
     return len(authors) > 1 or any(one.group or re.match(r"\w\.|\W*\w{1,3}\Z", one.given) for one in authors)
-
-
-def _at_line(paragraph: Paragraph, offset: int) -> Paragraph:
-    if not paragraph.line or not offset:
-        return paragraph
-    line = paragraph.line + offset
-    return replace(paragraph, line=line, place=f"line {line}")
 
 
 def read_reference(text: str) -> Reference:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 from unicodedata import normalize
 
@@ -28,8 +29,7 @@ CANDIDATES = 10  # records found by the words of a reference, among which its ti
 AT_ONCE = 64  # searches
 MOST_OF_PAPER = 1000  # snippets of one paper
 SAME, ALIKE = 0.93, 0.8  # shares of letters that two titles have in common: the same, and another wording of it
-LEAST_WORDS = 3  # of a journal's name that is known before another word
-LEAST_LETTERS = 20  # of a title that is known without an author or a year that agrees
+LEAST_LETTERS, LEAST_WORDS = 20, 3  # of a title that is known without an author or a year; of a journal's name
 _SMALL_WORDS = frozenset(("the", "of", "and", "in", "for", "on", "to", "de", "la", "et", "der", "und"))
 _OF_NAMES = frozenset(("volume", "edition", "ed", "series", "section", "online", "print", "international", "journal"))
 _WITH_INITIALS = re.compile(r"(.+\S)\s+[A-Z]{1,3}(?:\s(?:Jr|Sr|II|III))?")  # of a corpus that writes "Smith JA"
@@ -139,13 +139,11 @@ def _of_title(reference: ListedReference, candidates: Sequence[tuple[Reference, 
     """Return the record that has a reference's title, of several the one that agrees most otherwise."""
     titled = [(record, one) for record, one in candidates if find_title(reference, record).likeness >= ALIKE]
     alike = [(compared(reference, record), one) for record, one in titled]
-
-    def rank(pair: tuple[Comparison, Snippet]) -> tuple[float, bool, int]:
-        """Put the nearest title first, of records of one paper that which says that it was retracted."""
-        same, snippet = pair
-        return -same.likeness, not (snippet.retracted and all(same.agreements)), len(same.differences)
-
-    for same, snippet in sorted(alike, key=rank):
+    # The nearest title comes first; of records of one paper, that which says that it was retracted.
+    ranks = [
+        (-same.likeness, not (one.retracted and all(same.agreements)), len(same.differences)) for same, one in alike
+    ]
+    for _, (same, snippet) in sorted(zip(ranks, alike, strict=True), key=itemgetter(0)):
         is_long = len(squeezed(snippet.title)) >= LEAST_LETTERS
         is_same = same.likeness == 1 or (same.likeness >= SAME and not same.agreements)
         has_one_fault = same.likeness == 1 and len(same.agreements) > 1 and len(same.differences) == 1
@@ -171,7 +169,7 @@ def _match(
     ]
     if record is None:
         return Match(reference, foreign=tuple(foreign))
-    lacking = differences(reference, reference_of(record))
+    lacking = compared(reference, reference_of(record)).differences
     fields = {one.field for one in foreign}
     others = [of_title] if of_title and of_title.retracted and not record.retracted else []
     return Match(
@@ -262,16 +260,15 @@ def find_title(reference: ListedReference, record: Reference) -> TitleMatch:
         return TitleMatch(likeness or ratio, reference.read.title, text, text)
     if span := _piece(text, wanted):
         return _whole_title(text, span, record)
-    shorter = _piece(text, own) if begins else None
-    if shorter and _is_journal(place_in(text[shorter[1] :]).journal, record, ""):
-        return TitleMatch(1.0, text[slice(*shorter)], text[: shorter[0]], text[shorter[1] :])
-    start, end = _nearest_words(text, record.title)
-    likeness = SequenceMatcher(None, wanted[:400], _plain_title(text[start:end])[:400], autojunk=False).ratio()
-    if likeness >= ALIKE:
-        return TitleMatch(likeness, text[start:end], text[:start], text[end:])
-    if shorter:
-        return TitleMatch(1.0, text[slice(*shorter)], text[: shorter[0]], text[shorter[1] :])
-    return TitleMatch(likeness, reference.read.title, text, text)
+    start, end = (begins and _piece(text, own)) or (0, 0)
+    if not end or not _is_journal(place_in(text[end:]).journal, record, ""):
+        nearest = _nearest_words(text, record.title)
+        ratio = SequenceMatcher(None, wanted[:400], _plain_title(text[slice(*nearest)])[:400], autojunk=False).ratio()
+        if ratio >= ALIKE or not end:
+            likeness, (start, end) = ratio, nearest
+    if likeness < ALIKE:
+        return TitleMatch(likeness, reference.read.title, text, text)
+    return TitleMatch(likeness, text[start:end], text[:start], text[end:])
 
 
 @lru_cache(AT_ONCE)
@@ -357,11 +354,6 @@ def compared(reference: ListedReference, record: Reference) -> Comparison:
         tuple(Difference(field, own, other) for field, own, other, agrees in stated if not agrees),
         tuple(agrees for field, _, _, agrees in stated if field in ("first author", "year")),
     )
-
-
-def differences(reference: ListedReference, record: Reference) -> list[Difference]:
-    """Return the fields that a reference and a record both state, and not alike."""
-    return list(compared(reference, record).differences)
 
 
 Compared: TypeAlias = tuple[str, str, str, bool]  # a field, what a reference and a record state, and whether both agree

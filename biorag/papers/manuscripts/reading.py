@@ -35,7 +35,7 @@ from biorag.references.reference import Genre, Reference, reference_of
 from biorag.types import Snippet
 from biorag.utils.parsing import parse_json
 
-MOST_IN_FRONT, LONGEST_KEY = 1000, 200  # references in front matter, and letters of the key of one
+MOST_IN_FRONT = 1000  # references in front matter
 BESIDE = (".bib", ".ris", ".nbib")  # files of references beside a manuscript that are read
 _SUP = re.compile(r"<sup>([^<]{1,200})</sup>|\^([\d,;–\- ]{1,60})\^")
 _SETEXT = re.compile(r"=+|-+")
@@ -116,10 +116,7 @@ def _listed(content: Content) -> tuple[list[Paragraph], list[ListedReference], l
 
 
 def _beside(path: Path, named: Sequence[str], alone: bool) -> list[Path]:
-    """Return the files of references beside a manuscript: those that it names.
-
-    Where they are `alone`, since it lists none itself, that of its own name, else the only one.
-    """
+    """Return the files of references that a manuscript names; if `alone`, else that of its name, or the only one."""
     folder = path.parent
     asked = [folder / Path(name).name for name in named]
     asked = [file if file.suffix else file.with_suffix(".bib") for file in asked]
@@ -222,12 +219,13 @@ def _of_front(references: Any) -> tuple[list[ListedReference], list[str]]:
     for number, item in enumerate(references[:MOST_IN_FRONT] if isinstance(references, list) else [], 1):
         place = f"front matter, reference {number}"
         try:
-            issued = item.get("issued") if isinstance(item, dict) else None
+            fields = dict(item) if isinstance(item, dict) else {}
+            issued = fields.get("issued")
             issued = issued[0] if isinstance(issued, list) and issued else issued
             year = issued.get("year") if isinstance(issued, dict) else issued
-            fields = {**item, "issued": {"raw": str(year)}} if isinstance(year, str | int | date) else item
-            key = str(item.get("id") or "")[:LONGEST_KEY] if isinstance(item, dict) else ""
-            records.append(_of_record(Record(place, fields, "", key), parse_csl, place, place))
+            fields |= {"issued": {"raw": str(year)}} if isinstance(year, str | int | date) else {}
+            record = Record(place, fields, "", str(fields.get("id") or ""))
+            records.append(_of_record(record, parse_csl, place, place))
         except ValueError as error:
             faults.append(f"{place}: {error}")
     return records, faults
@@ -370,7 +368,10 @@ def _pdf(source: Source) -> Content:
 
     body = of_pages(page.split("\n\n") for page in layout.texts)
     listed = of_pages([line.text for line in page] for page in layout.references)
-    return Content(body, items(list(_whole_items(listed))), (), notes)
+    starts = beginnings([line.text for line in listed], [n == 0 for n in range(len(listed))])
+    pieces = (listed[start:end] for start, end in pairwise([*starts, len(listed)]))
+    whole = [replace(lines[0], text=plain("\n".join(line.text for line in lines))) for lines in pieces if lines]
+    return Content(body, items(whole), (), notes)
 
 
 def _with_signs(text: str, level: str) -> str:
@@ -382,17 +383,6 @@ def _with_signs(text: str, level: str) -> str:
         return match[0] if around in bare_level else f"{OPEN}{match[0]}{CLOSE}"
 
     return text if "".join(text.split()) == bare_level else _RAISED_DIGITS.sub(signed, text)
-
-
-def _whole_items(lines: Sequence[Paragraph]) -> Iterator[Paragraph]:
-    """Yield the items of a list in a PDF."""
-    starts = beginnings([line.text for line in lines], [n == 0 for n in range(len(lines))])
-    for start, end in pairwise([*starts, len(lines)]):
-        yield replace(lines[start], text=_joined(lines[start:end]))
-
-
-def _joined(lines: Sequence[Paragraph]) -> str:
-    return plain("\n".join(line.text for line in lines))
 
 
 FORMATS: Mapping[str, Callable[[Source], Content]] = {

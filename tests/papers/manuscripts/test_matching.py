@@ -8,8 +8,8 @@ from biorag.papers.files.facts import cited_authors
 from biorag.papers.manuscripts import listing
 from biorag.papers.manuscripts.listing import items, parted, place_in
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph
-from biorag.papers.manuscripts.matching import differences, matched, same_journal
-from biorag.references.reference import reference_of
+from biorag.papers.manuscripts.matching import compared, matched, same_journal
+from biorag.references.reference import Reference, reference_of
 from biorag.types import Snippet
 
 AUTHORS = ["Smith, Jane", "Doe, A B"]
@@ -34,6 +34,10 @@ STYLES = [
     f"{TITLE}. Smith J, Doe AB. N Engl J Med. 2019;380:245.",
     f"Smith, J. (2019) ‘{TITLE}’, New England Journal of Medicine, 380(3), pp. 245–250. Available at: https://x.org/1.",
 ]
+
+
+def differences(reference: ListedReference, record: Reference):
+    return list(compared(reference, record).differences)
 
 
 def listed(text: str) -> ListedReference:
