@@ -208,7 +208,7 @@ def read_reference(text: str) -> Reference:
 def without_numbers(text: str) -> str:
     """Return an item's text without identifiers, addresses and emphasis."""
     plain = _URL.sub(" ", PMID.sub(" ", _DOI_LINK.sub(" ", text[:LONGEST])))
-    return " ".join(re.sub(r"[*_]{1,3}", "", plain).split())
+    return " ".join(re.sub(r"[*_]{1,3}|</?\w{1,9}>", "", plain).split())
 
 
 def place_in(tail: str) -> Place:

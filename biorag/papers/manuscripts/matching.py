@@ -41,7 +41,7 @@ _RETRACTED = re.compile(
     r"\A\W*(?:retracted|withdrawn)(?:\s(?:article|paper|chapter))?\s*[:.\])–—-]\s*|\s*[\[(](?:retracted|withdrawn)[^()\[\]]{0,80}[)\]]\W*\Z",
     re.IGNORECASE,
 )
-_FIRST_PAGE = re.compile(r"[A-Za-z]{0,2}\d+")
+_FIRST_PAGE = re.compile(r"[A-Za-z]{0,8}\d+")
 _GREEK = str.maketrans(
     {"α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "κ": "kappa", "ω": "omega", "μ": "mu", "µ": "mu"}
 )
@@ -244,8 +244,8 @@ def _plain_title(text: str) -> str:
 
 
 def _unmarked(title: str) -> str:
-    """Return a title without what says that its paper was retracted, which few references repeat."""
-    return _RETRACTED.sub("", title) or title
+    """Return a title without tags, and without what says that its paper was retracted: few references repeat them."""
+    return _RETRACTED.sub("", re.sub(r"</?\w{1,9}>", "", title)) or title
 
 
 def find_title(reference: ListedReference, record: Reference) -> TitleMatch:
@@ -390,12 +390,12 @@ def _compared_place(reference: ListedReference, record: Reference, titled: Title
     yield "year", year, record.year, year == record.year
     journal = own.journal or read.journal
     yield "journal", journal, record.journal or record.abbreviation, _is_journal(journal, record, titled.after)
-    volume, volumes = own.volume or read.volume, {record.volume, *re.findall(r"\d+", record.volume)}
-    others = re.findall(r"\d+", _NO_VOLUME.sub(" ", titled.after))
-    yield "volume", volume, record.volume, not volumes.isdisjoint((volume, *others))
+    volume, volumes = own.volume or read.volume, {*map(int, re.findall(r"\d{1,9}", record.volume))}
+    others = re.findall(r"\d{1,9}", f"{volume} {_NO_VOLUME.sub(' ', titled.after)}")
+    yield "volume", volume if volumes else "", record.volume, not volumes.isdisjoint(map(int, others))
     pages, numbers = own.pages or read.pages, _FIRST_PAGE.findall(titled.after)
-    first = (match[0].lower() for match in map(_FIRST_PAGE.match, (record.pages, pages)) if match)
-    yield "pages", pages, record.pages, next(first, "") in (*map(str.lower, numbers), *first)
+    first, stated = ((_FIRST_PAGE.findall(one) or [one])[0].lower() for one in (record.pages, pages))
+    yield "pages", pages, record.pages, first in (stated, *map(str.lower, numbers))
 
 
 def _is_journal(name: str, record: Reference, text: str) -> bool:

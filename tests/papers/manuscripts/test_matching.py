@@ -111,6 +111,12 @@ def test_authors_of_each_order_of_names(text, families):
     assert [author.family for author in cited_authors(text)[0]] == families
 
 
+def test_tags_in_a_records_title_and_letters_of_pages_are_no_difference():
+    record = Snippet("x", "Loss of CO<sub>2</sub> and <i>TP53</i> in fever", "", None, {**FACTS, "pages": "mcae033"})
+    text = "Smith J. Loss of CO2 and TP53 in fever. N Engl J Med. 2019;380:mcae033."
+    assert differences(listed(text), reference_of(record)) == []
+
+
 def test_a_longer_title_is_not_the_shorter_one_of_a_record():
     text = STYLES[0].replace(TITLE, "Aspirin in the prevention of fever: a randomised trial and its costs in Wales")
     assert [one.field for one in differences(listed(text), reference_of(RECORD))] == ["title"]
