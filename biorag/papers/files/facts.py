@@ -99,7 +99,7 @@ _PARTICLE = re.compile(
 _UPPER = "A-ZÀ-ÖØ-ÞĀČĆĐĘĚĞİŁŃŇŌŐÖŘŚŠŞȘŤŢȚŪŰŻŽŹА-ЯЁІЇЄ"
 _LETTER = r"[\w'’′ʼ‐‑-]"
 _PARTICLES = rf"(?:(?i:{_PARTICLE.pattern}|vande[rn]?)\s){{0,3}}"
-_SECOND = rf"(?:\s(?!et\b|and\b|[{_UPPER}]{{2,3}}\b){_PARTICLES}[{_UPPER}]{_LETTER}{{1,40}})"
+_SECOND = rf"(?:\s(?!et\b|and\b|und\b|[{_UPPER}]{{2,3}}\b){_PARTICLES}[{_UPPER}]{_LETTER}{{1,40}})"
 FAMILY = rf"{_PARTICLES}(?:[ODd]['’′ʼ])?[{_UPPER}]{_LETTER}{{1,40}}{_SECOND}{{0,2}}"
 _ENDS_NAME = r"(?=[\s,.;:&(]|\Z)"
 _SUFFIXED = r"(?:,?\s(Jr|Sr|II|III|IV|2nd|3rd)\b\.?)?"

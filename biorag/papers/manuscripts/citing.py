@@ -50,12 +50,13 @@ _KEYS = rf"{_NOTES}\{{[^{{}}]{{1,400}}\}}"
 LATEX_CITE = re.compile(rf"\\[A-Za-z]{{0,12}}cite(?:[A-Za-z]{{0,11}}s(?:{_KEYS}){{1,30}}|[A-Za-z]{{0,12}}\*?{_KEYS})")
 _SUBJECT = re.compile(r"\\(?:[Cc]itet|[Cc]itealt|[Tt]extcite|citeauthor|[Cc]iteA)\b")
 _PANDOC = re.compile(r"(?<![\w@])-?@\{?(\w[\w:.#$%&+?<>~/-]{0,100}\w|\w)")
+_AND, _ET_AL = r"(?:&|and|und|et|y|e|i|en|og|och|и)", r"\s(?:et\sal|[ye]\scols?|i\swsp|и\sдр|u\.\s?a)\b\.?"
 _NAMED = re.compile(
-    rf"({FAMILY})((?:,?\s(?:&|and|und)\s{FAMILY}|\set\sal\.?|,\s{FAMILY}){{0,6}}),?\s\(?({_YEAR}(?:\s?[,;]\s?{_YEAR}|\s?,\s?[a-z]\b(?!\.|\s?\d)){{0,6}})"
+    rf"({FAMILY})((?:{_ET_AL}|,?\s{_AND}\s{FAMILY}|,\s{FAMILY}){{0,6}}),?\s\(?({_YEAR}(?:\s?[,;]\s?{_YEAR}|\s?,\s?[a-z]\b(?!\.|\s?\d)){{0,6}})"
 )
 _DATED = re.compile(rf"\s?\(({_YEAR}(?:\s?[,;]\s?{_YEAR}){{0,6}})\)")
 _NAMES_BEFORE = re.compile(
-    rf"({FAMILY})(?:'s|’s)?((?:,?\s(?:&|and)\s(?:{FAMILY}|colleagues|co-?workers)|\set\sal\.?|,\s{FAMILY}){{0,6}})\Z"
+    rf"({FAMILY})(?:'s|’s)?((?:{_ET_AL}|,?\s{_AND}\s(?:{FAMILY}|colleagues|co-?workers)|,\s{FAMILY}){{0,6}})\Z"
 )
 _PMIDS = re.compile(
     r"[(\[]?\bPMIDs?\b\s?[:#]?\s?(\d{1,9}(?:\s?(?:,|;|and)\s?(?:PMID\s?:?\s?)?\d{1,9}){0,30})[)\]]?", re.IGNORECASE

@@ -407,7 +407,7 @@ def _is_journal(name: str, record: Reference, text: str) -> bool:
 def _names_journal(text: str, name: str) -> bool:
     """Return whether a text has a journal's name: one or two words, such as "Science", only before no other word."""
     words = re.findall(r"\w+", name)
-    end = r"(?=\W*(?:\d|pp?\b|vol|\Z)|\s?[^\w\s])" if len(words) < LEAST_WORDS else r"(?!\w)"
+    end = r"(?=\W*(?:\d|pp?\b|vol|suppl|doi|\Z)|\s?[^\w\s])" if len(words) < LEAST_WORDS else r"(?!\w)"
     written = r"\W+".join(map(re.escape, words))
     pattern = rf"(?:\A|[^\w\s]|\d|\bin\b)\s*(?:the\s)?{written}{end}"
     return bool(words and re.search(pattern, text, re.IGNORECASE))

@@ -42,6 +42,7 @@ def claims(text: str) -> list[tuple[str, str]]:
         ("Aspirin lowers fever (Smith 2011, p. 23; Jones 2012, Table 2).", "12"),
         ("Aspirin lowers fever (see Smith et al., 2011, p. 2, for details).", "1"),
         ("Aspirin lowers fever (World Health Organization and Partners, 2016; Smith, 2011a).", "61"),
+        ("Aspirin lowers fever (Smith et Doe, 2011; Jones y cols., 2012; García und Doe 2014, S. 3).", "124"),
         ("Aspirin lowers fever [1, Table 2].", "1"),
         ("Aspirin lowers fever [see 2, pp. 5–9; 3, Fig. 1a].", "23"),
         ("Aspirin lowers fever (ref. 3).", "3"),
