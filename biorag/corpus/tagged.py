@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from biorag.corpus import fields
 from biorag.corpus.publications import Record, publication
@@ -18,7 +18,8 @@ NEVER = re.compile(rb"(?!)")
 AUTHORS = ("authors", "short_authors")
 
 
-class Tagged(NamedTuple):
+@dataclass(frozen=True)
+class Tagged:
     """A format of tagged lines.
 
     A line that matches `tag` begins a value, (tag, value); one that matches `more` goes on with it, as a value of its
@@ -50,17 +51,24 @@ class Tagged(NamedTuple):
 
     def texts(self, text: str) -> dict[str, list[str]]:
         """Return the texts of each field of a record, those of its best tag first; authors in their order."""
-        values = self.values(text)
-        separator = "|" if "|" in "".join(self.fields.values()) else None
-        ranks = {field: {tag: n for n, tag in enumerate(tags.split(separator))} for field, tags in self.fields.items()}
-        texts = {field: [pair for pair in values if pair[0] in tags] for field, tags in ranks.items()}
+        ranked: dict[str, list[tuple[int, str]]] = {field: [] for field in self.fields}
+        for tag, value in self.values(text):
+            for field, rank in self._places.get(tag, ()):
+                ranked[field].append((rank, value))
         return {
-            field: [
-                text
-                for _, text in (pairs if field in AUTHORS else sorted(pairs, key=lambda pair: ranks[field][pair[0]]))
-            ]
-            for field, pairs in texts.items()
+            field: [value for _, value in (pairs if field in AUTHORS else sorted(pairs, key=lambda pair: pair[0]))]
+            for field, pairs in ranked.items()
         }
+
+    @cached_property
+    def _places(self) -> dict[str, list[tuple[str, int]]]:
+        """The fields that a tag gives, and how good it is for each, 0 the best."""
+        separator = "|" if "|" in "".join(self.fields.values()) else None
+        places: dict[str, list[tuple[str, int]]] = {}
+        for field, tags in self.fields.items():
+            for rank, tag in enumerate(tags.split(separator)):
+                places.setdefault(tag, []).append((field, rank))
+        return places
 
 
 RIS_FORMAT = Tagged(
