@@ -428,28 +428,46 @@ def _same_name(own: str, other: str) -> bool:
 
 
 def same_journal(own: str, other: str) -> bool:
-    """Return whether two names may be of one journal: alike, or one an abbreviation of the other."""
-    names = [_journal_words(own), _journal_words(other)]
-    if not all(names) or squeezed("".join(names[0])) == squeezed("".join(names[1])):
-        return True
-    short, long = sorted(names, key=lambda words: (len(words), sum(map(len, words))))
-    return _abbreviates(short, long) or (len(short) == 1 and _is_acronym(short[0], long))
+    """Return whether two names may be of one journal: alike, or one an abbreviation of the other.
+
+    A name may be stated without its subtitle, or in one of its languages.
+    """
+    pairs = [(one, two) for one in _journal_names(own) for two in _journal_names(other)]
+    return not pairs or any(_abbreviates(one, two) or _abbreviates(two, one) for one, two in pairs)
 
 
-def _journal_words(name: str) -> list[str]:
-    plain = normalize("NFKD", re.sub(r"\([^()]*\)|:.*", " ", name))
+def _journal_names(name: str) -> list[list[str]]:
+    """Return the words of a journal's name: all, without a subtitle, and in each of its languages."""
+    plain = normalize(
+        "NFKD", re.sub(r"\([^()]*\)|[.,]?\s*\b(?:published|epub|available) online\b.*", " ", name, flags=re.I)
+    )
     plain = re.sub(r"(?<=\s)[A-Z]{2,4}\Z", lambda match: " ".join(match[0]), plain.rstrip(" ."))  # "… Sci USA"
-    return [word for word in re.findall(r"[^\W_]+", plain.lower().replace("&", " ")) if word not in _SMALL_WORDS]
+    forms = dict.fromkeys([plain, *re.split(r"\s=\s", plain), re.split(r":|-(?=the\s)", plain, flags=re.IGNORECASE)[0]])
+    words = (re.findall(r"[^\W_]+", form.lower().replace("&", " ")) for form in forms)
+    return [found for found in words if found]
 
 
 def _abbreviates(short: Sequence[str], long: Sequence[str]) -> bool:
-    """Return whether each word of one name begins as the next word of the other and has letters of it, in order.
+    """Return whether the words of one name begin as those of the other and have letters of them, in order.
 
-    The longer may end in words such as "volume".
+    Small words may be left out, and the longer may end in words such as "volume".
     """
-    if len(short) > len(long) or not _OF_NAMES.issuperset(long[len(short) :]):
-        return False
-    return all(_shortens(one, other) or _shortens(other, one) for one, other in zip(short, long, strict=False))
+    if "".join(short) == "".join(long) or (len(short) == 1 and _is_acronym(short[0], long)):
+        return True
+    position = 0
+    for word in short:
+        while position < len(long) and not (_shortens(word, long[position]) or _shortens(long[position], word)):
+            if not _is_small(long[position]):
+                return False
+            position += 1
+        if position == len(long):
+            return False
+        position += 1
+    return all(_is_small(word) or word in _OF_NAMES for word in long[position:])
+
+
+def _is_small(word: str) -> bool:
+    return word in _SMALL_WORDS or len(word) < 3
 
 
 def _shortens(word: str, other: str) -> bool:
@@ -458,4 +476,4 @@ def _shortens(word: str, other: str) -> bool:
 
 
 def _is_acronym(word: str, words: Sequence[str]) -> bool:
-    return len(word) > 2 and "".join(one[0] for one in words).startswith(word)
+    return len(word) > 2 and "".join(one[0] for one in words if not _is_small(one)).startswith(word)
