@@ -54,7 +54,7 @@ _AND, _ET_AL = r"(?:&|and|und|et|y|e|i|en|og|och|и)", r"\s(?:et\sal|[ye]\scols?
 _NAMED = re.compile(
     rf"({FAMILY})((?:{_ET_AL}|,?\s{_AND}\s{FAMILY}|,\s{FAMILY}){{0,6}}),?\s\(?({_YEAR}(?:\s?[,;]\s?{_YEAR}|\s?,\s?[a-z]\b(?!\.|\s?\d)){{0,6}})"
 )
-_DATED = re.compile(rf"\s?\(({_YEAR}(?:\s?[,;]\s?{_YEAR}){{0,6}})\)")
+_DATED = re.compile(rf"\s?\(({_YEAR}(?:\s?[,;]\s?{_YEAR}){{0,6}})(?:[,:]\s?[^();]{{1,60}})?\)")
 _NAMES_BEFORE = re.compile(
     rf"({FAMILY})(?:'s|’s)?((?:{_ET_AL}|,?\s{_AND}\s(?:{FAMILY}|colleagues|co-?workers)|,\s{FAMILY}){{0,6}})\Z"
 )
@@ -259,7 +259,7 @@ class Register:
         """Yield the mark of brackets that hold authors with years, if they do."""
         keys: list[str] = []
         lacking: list[str] = []
-        for part in match[1].split(";"):
+        for part in re.sub(r"\s?\[[^\[\]]{1,20}\]", "", match[1]).split(";"):  # "Organization [WHO], 2012"
             for named in _NAMED.finditer(part):
                 is_mark = bool(named[2]) or named.end() == len(part.rstrip()) or part[named.end()] in ",:"
                 before = part[max(0, named.start(3) - 80) : named.start(3)]  # of a group, with small words
