@@ -19,6 +19,7 @@ from biorag.references.reference import Author
 FRONT = 6000  # characters of the first page in which DOI, year and journal are looked for
 MOST_AUTHORS = 200
 MASTHEAD_LINES = 4
+JOINING = ("y", "e")  # join the two names of a family
 AUTHOR_LINES, LONGEST_AUTHORS = 60, 20_000  # lines after a title in which authors are looked for; their characters
 TITLE_WORDS, MOST_TITLE_WORDS, MOST_RUNS = 3, 70, 12  # runs of lines in letters of one size that may be the title
 NAME_SIZE = 0.8  # by which letters of what may be a name count as those of a title
@@ -92,7 +93,7 @@ _SEPARATED = re.compile(r"[,;·•|&]|\band\b")
 _MARKED = re.compile(r"[\d*†‡§¶#]$")  # a line of authors whose last name is whole
 _PARTICLE = re.compile(
     r"van(?:'t)?|'t|von|de[rnl]?|dell[ao]|dall?a?|degli|d[aiu]|das|dos?|l[aeo]s?|el|al|i?bin|ibn|te[nr]?|und|zu[rm]?|vom|a[fv]|"
-    r"de'|ben|abd|y|e|st\.?|ní|ó|mac",
+    r"de'|ben|abd|st\.?|ní|ó|mac",
     re.IGNORECASE,
 )
 # Authors as references have them: family and initials or given names, in either order; or a group.
@@ -423,7 +424,7 @@ def _is_degree(text: str) -> bool:
 def _is_name(text: str) -> bool:
     """Whether a text can be a person's name: two to five words that begin with capitals, and particles."""
     words = text.replace(",", " ").replace("’", "'").split()
-    capitals = [word for word in words if not _PARTICLE.fullmatch(word)]
+    capitals = [word for word in words if not (_PARTICLE.fullmatch(word) or word in JOINING)]
     return (
         2 <= len(words) <= 7
         and 1 <= len(capitals) <= 5
@@ -450,9 +451,10 @@ def inverted(names: Sequence[str], cited: str = "") -> list[str]:
         if "," in " ".join(words) or len(words) < 2 or _GROUP.fullmatch(name):
             inverted.append(name)
             continue
-        start = next((n for n, word in enumerate(words[1:], 1) if _PARTICLE.fullmatch(word)), len(words) - 1)
+        particles = (n for n, word in enumerate(words[1:], 1) if _PARTICLE.fullmatch(word) or word in JOINING)
+        start = next(particles, len(words) - 1)
         # "García y Robles", "Jansen van Vuuren": what such a particle joins begins before it.
-        start -= start > 1 and (words[start] in ("y", "e") or words[start - 1] == "Jansen")
+        start -= start > 1 and (words[start] in JOINING or words[start - 1] == "Jansen")
         start = next((n for n in range(1, len(words) - 1) if _is_cited(words, n, cited)), start)
         initials_last = re.fullmatch(r"[A-Z]{1,3}", words[-1]) and not re.fullmatch(r"[A-Z]\.?|[A-Z]{1,3}", words[0])
         family, given = (words[:-1], words[-1:]) if initials_last else (words[start:], words[:start])
