@@ -25,16 +25,19 @@ from biorag.papers.manuscripts.manuscript import (
 )
 from biorag.references.reference import Genre, Reference
 
+MOST_BEYOND = 10  # by which a number in round brackets that is a mark may be beyond the list
 MOST_IN_RANGE = 100  # references that "[1-9]" may stand for
 LEAST_WORDS = 3  # of what others are said to have found
+LEAST_SHORT = 3  # letters of a group's short name
 LEAST_LETTERS, MOST_NAMESAKES = 4, 100  # of a name with which texts begin; texts of one name and year
 LEAST_CLAUSE = 5  # words of a clause that is judged without the rest of its sentence
-_YEAR = r"(?:19|20)\d\d[a-z]?"
+_YEAR = r"(?:(?:19|20)\d\d[a-z]?|n\.\s?d\.|in press|forthcoming)"
+_WIDE = str.maketrans("（）［］；，：", "()[];,:")
 _ITEM = r"\^?\d{1,4}(?:\s{0,2}[-–—−]\s{0,2}\d{1,4})?"
 NUMBERS = rf"{_ITEM}(?:\s{{0,2}}[,;]\s{{0,2}}{_ITEM}){{0,60}}"
 _NUMBER_LIST = re.compile(NUMBERS)
 _RAISED = re.compile(rf"{OPEN}([^{OPEN}{CLOSE}]{{1,400}}){CLOSE}")
-_SUPERSCRIPT = re.compile(r"[⁰¹²³⁴-⁹]{1,4}(?:[,˒⁻–-]\s?[⁰¹²³⁴-⁹]{1,4}){0,60}")
+_SUPERSCRIPT = re.compile(r"(?<![⁺⁻])[⁰¹²³⁴-⁹]{1,4}(?:[,˒⁻–-]\s?[⁰¹²³⁴-⁹]{1,4}){0,60}")
 _SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹˒⁻", "0123456789,-")
 _BRACKET = re.compile(r"\[([^\[\]]{1,400})\](?:\(#[^()\s]{0,100}\))?")
 _LOCATOR = r"(?:[,:]\s{0,2}[^\W\d_][^\[\]();,:]{0,40}?\d[\w–-]{0,20}){0,3}"  # "p. 5", "Table 2"
@@ -43,7 +46,9 @@ _LOCATED = rf"(?:{_SEE}\s){{0,2}}{NUMBERS}{_LOCATOR}"
 _NUMBERED = re.compile(rf"{_LOCATED}(?:;\s?{_LOCATED}){{0,20}}", re.IGNORECASE)
 _WITHOUT = re.compile(rf"(?<=\d){_LOCATOR}(?=;|\Z)|[^\W\d_][^;\d]{{0,20}}(?=\d)")
 _ROUND = re.compile(rf"(?<=[\s\w.,;])\(({_LOCATED})\)(?![\w%(])", re.IGNORECASE)
-_REFERRED = re.compile(rf"\(?\b(?:see\s)?(?:refs?\.|refs)\s?({NUMBERS})\)?", re.IGNORECASE)
+_REFERRED = re.compile(
+    rf"\(?\b(?:see\s)?(?:refs?\.|refs|references?)\s?({NUMBERS}(?:\sand\s{_ITEM})?)\)?", re.IGNORECASE
+)
 _PAREN = re.compile(r"\(([^()]{5,600})\)")
 _NOTES = r"(?:\[[^\[\]]{0,200}\]|\([^()]{0,200}\)){0,4}"  # before and after what is cited
 _KEYS = rf"{_NOTES}\{{[^{{}}]{{1,400}}\}}"
@@ -136,9 +141,11 @@ class Register:
         self._years: dict[str, dict[str, list[ListedReference]]] = {}
         self._begins: dict[str, list[tuple[str, ListedReference]]] = {}
         for reference in references:
-            years = re.findall(rf"\b{_YEAR}\b", reference.text) + [str(part) for part in reference.read.date[:1]]
+            years = re.findall(rf"\b{_YEAR}(?!\w)", reference.text) + [str(part) for part in reference.read.date[:1]]
             family = reference.read.authors[0].family.split() if reference.read.authors else []
             names = {squeezed(" ".join(family[n:])) for n in range(len(family))}  # but for particles
+            if len(short := "".join(word[0] for word in family if word[0].isupper())) >= LEAST_SHORT:
+                names.add(squeezed(short))  # of a group
             begins = squeezed(reference.text[:200])
             for year in dict.fromkeys(years):
                 for name in names:
@@ -154,6 +161,7 @@ class Register:
 
     def marks(self, text: str, of_numbers: bool = False) -> list[Mark]:
         """Return the marks of a text in their order; only numbers in brackets or raised, if asked for."""
+        text = text.translate(_WIDE)
         finders = [self._of_latex, self._raised, self._bracketed]
         if not of_numbers:
             finders += [self._referred, self._identified, self._parenthesised, self._narrative, self._of_pandoc]
@@ -167,13 +175,13 @@ class Register:
         return sorted(mark for mark in marks if not (of_numbers and text[mark.start] == "\\"))
 
     def _numbered(self, numbers: str) -> tuple[str, ...]:
-        """Return the keys that a list of numbers names; none if one names no reference."""
+        """Return the keys that a list of numbers may name."""
         keys: list[str] = []
-        for item in re.split(r"[,;]", numbers):
+        for item in re.split(r"[,;]|\sand\s", numbers):
             first, *last = (int(number) for number in re.findall(r"\d+", item)[:2])
             end = last[0] if last else first
             keys += map(str, range(first, end + 1 if 0 <= end - first < MOST_IN_RANGE else first))
-        return tuple(dict.fromkeys(keys)) if keys and self._numbers.issuperset(keys) else ()
+        return tuple(dict.fromkeys(keys))
 
     def _raised(self, text: str) -> Iterator[Mark]:
         for match in (*_RAISED.finditer(text), *_SUPERSCRIPT.finditer(text)):
@@ -185,10 +193,12 @@ class Register:
                 yield self._mark_of_numbers(match, content) if not is_power else Mark(*match.span(), ())
 
     def _mark_of_numbers(self, match: re.Match[str], content: str) -> Mark:
-        """Return the mark of a list of numbers, perhaps with locators; it names none if one is not listed."""
-        keys = self._numbered(_WITHOUT.sub("", content))
-        is_lacking = not keys and bool(self._order) and not content.startswith("0")
-        return Mark(match.start(), match.end(), keys, (bare(match[0]),) if is_lacking else ())
+        """Return the mark of a list of numbers, perhaps with locators; those that are not listed are told."""
+        named = self._numbered(_WITHOUT.sub("", content))
+        keys = tuple(key for key in named if key in self._numbers)
+        lacking = tuple(key for key in named if key not in self._numbers) if keys else (bare(match[0]),)
+        is_mark = bool(self._order) and not content.startswith("0")
+        return Mark(*match.span(), keys, lacking if is_mark else ())
 
     def _referred(self, text: str) -> Iterator[Mark]:
         for match in _REFERRED.finditer(text):
@@ -200,8 +210,9 @@ class Register:
             if _NUMBERED.fullmatch(content):
                 is_name = text[match.end() : match.end() + 1].isalpha()  # "[1,2,4]triazole"
                 yield Mark(*match.span(), ()) if is_name else self._mark_of_numbers(match, content)
-            elif content.startswith("^") and content[1:] in self._order:
-                yield Mark(match.start(), match.end(), (content[1:],))
+            elif content.startswith("^") and " " not in content:
+                is_listed = content[1:] in self._order
+                yield Mark(*match.span(), (content[1:],) if is_listed else (), () if is_listed else (match[0],))
             elif "@" in content:
                 keys = tuple(key for key in map(self._key, _PANDOC.findall(content)) if key)
                 lacking = [f"@{key}" for key in _PANDOC.findall(content) if not self._key(key)]
@@ -251,7 +262,8 @@ class Register:
     def _parenthesised(self, text: str) -> Iterator[Mark]:
         if self._round:
             for match in _ROUND.finditer(text):
-                yield Mark(match.start(), match.end(), self._numbered(_WITHOUT.sub("", match[1])))
+                if all(int(number) <= len(self._numbers) + MOST_BEYOND for number in re.findall(r"\d+", match[1])):
+                    yield self._mark_of_numbers(match, match[1])
         for match in _PAREN.finditer(text):
             yield from self._with_years(match)
 
@@ -279,7 +291,8 @@ class Register:
             can_name = last[:1].isupper() or last in ("al", "al.", "colleagues", "coworkers", "co-workers")
             if names := _NAMES_BEFORE.search(before) if can_name else None:
                 listed = [(year, self._named(names[1], names[2], year)) for year in _years(match[1])]
-                lacking = [f"{names[0]} ({year})" for year, key in listed if not key and names[2] and self._years]
+                is_mark = bool(names[2] or self._round) and bool(self._years)
+                lacking = [f"{names[0]} ({year})" for year, key in listed if not key and is_mark]
                 yield Mark(match.start(), match.end(), tuple(key for _, key in listed if key), tuple(lacking), True)
 
     def _named(self, name: str, others: str, year: str) -> str:

@@ -32,7 +32,7 @@ _NUMBER = re.compile(
 _ENDED = re.compile(r"(?:[.\d)\]]|\S/\S{1,200})\s*\Z")  # of a reference: by a stop, a number, an identifier
 _WORDS = re.compile(r"[^\W_]{2}.{0,99}?\W[^\W_]{2}|\d{4}")
 _BULLET = re.compile(r"\s*[-*+•]\s+")
-_HAS_YEAR = re.compile(r"\b(?:19|20)\d\d[a-z]?\b")
+_HAS_YEAR = re.compile(r"\b(?:(?:19|20)\d\d[a-z]?|in press)\b|\bn\.\s?d\.", re.IGNORECASE)
 DOI = re.compile(r"\b10\.[0-9]{4,9}/[^\s\"<>{}|\\^`]+")
 _DOI_LINK = re.compile(
     r"(?:https?://(?:dx\.|www\.)?doi\.org/|\bdoi:?\s*)?\b10\.[0-9]{4,9}/[^\s\"<>{}|\\^`]+", re.IGNORECASE
@@ -141,6 +141,8 @@ def items(paragraphs: Sequence[Paragraph]) -> list[ListedReference]:
 def beginnings(lines: Sequence[str], are_first: Sequence[bool]) -> dict[int, str]:
     """Return which lines of a list begin its items, with their numbers, "" where there are none."""
     numbers = {n: number for n, line in enumerate(lines) if (number := _number(line))}
+    if numbers and all(lines[n].lstrip().startswith("[^") for n in numbers):  # footnotes, whatever their keys
+        return numbers
     ordered: dict[int, str] = {}
     last = 0
     for n, number in numbers.items():
