@@ -57,7 +57,7 @@ _SUBJECT = re.compile(r"\\(?:[Cc]itet|[Cc]itealt|[Tt]extcite|citeauthor|[Cc]iteA
 _PANDOC = re.compile(r"(?<![\w@])-?@\{?(\w[\w:.#$%&+?<>~/-]{0,100}\w|\w)")
 _AND, _ET_AL = r"(?:&|and|und|et|y|e|i|en|og|och|и)", r"\s(?:et\sal|[ye]\scols?|i\swsp|и\sдр|u\.\s?a)\b\.?"
 _NAMED = re.compile(
-    rf"({FAMILY})((?:{_ET_AL}|,?\s{_AND}\s{FAMILY}|,\s{FAMILY}){{0,6}}),?\s\(?({_YEAR}(?:\s?[,;]\s?{_YEAR}|\s?,\s?[a-z]\b(?!\.|\s?\d)){{0,6}})"
+    rf"({FAMILY})((?:{_ET_AL}|,?\s{_AND}\s{FAMILY}|,\s{FAMILY}){{0,6}})(?:,\s?|\s)\(?({_YEAR}(?:\s?[,;]\s?{_YEAR}|\s?,\s?[a-z]\b(?!\.|\s?\d)){{0,6}})"
 )
 _DATED = re.compile(rf"\s?\(({_YEAR}(?:\s?[,;]\s?{_YEAR}){{0,6}})(?:[,:]\s?[^();]{{1,60}})?\)")
 _NAMES_BEFORE = re.compile(
@@ -144,8 +144,10 @@ class Register:
             years = re.findall(rf"\b{_YEAR}(?!\w)", reference.text) + [str(part) for part in reference.read.date[:1]]
             family = reference.read.authors[0].family.split() if reference.read.authors else []
             names = {squeezed(" ".join(family[n:])) for n in range(len(family))}  # but for particles
-            if len(short := "".join(word[0] for word in family if word[0].isupper())) >= LEAST_SHORT:
-                names.add(squeezed(short))  # of a group
+            is_group = not reference.read.authors or reference.read.authors[0].group
+            words = reference.text.partition(".")[0].split() if is_group else []
+            if len(short := "".join(word[0] for word in words if word[0].isupper())) >= LEAST_SHORT:
+                names.add(squeezed(short))
             begins = squeezed(reference.text[:200])
             for year in dict.fromkeys(years):
                 for name in names:
@@ -197,8 +199,8 @@ class Register:
         named = self._numbered(_WITHOUT.sub("", content))
         keys = tuple(key for key in named if key in self._numbers)
         lacking = tuple(key for key in named if key not in self._numbers) if keys else (bare(match[0]),)
-        is_mark = bool(self._order) and not content.startswith("0")
-        return Mark(*match.span(), keys, lacking if is_mark else ())
+        is_mark = bool(self._order) and "0" not in named  # "[0, 1]" is an interval
+        return Mark(*match.span(), keys if is_mark else (), lacking if is_mark else ())
 
     def _referred(self, text: str) -> Iterator[Mark]:
         for match in _REFERRED.finditer(text):
