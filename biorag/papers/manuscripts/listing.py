@@ -17,8 +17,7 @@ from biorag.papers.files.headings import LIST_HEADING
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph, bare
 from biorag.references.reference import Genre, Reference
 
-LONGEST_ITEM = 6  # lines of the items of a list, on average
-MOST_LEFT_OUT = 2  # numbers that a list may leave out
+LONGEST_ITEM, MOST_LEFT_OUT = 6, 2  # lines of the items of a list, on average; numbers left out between two
 LONGEST = 3000  # characters of an item that are read
 _AFTER = re.compile(
     r"\W*(?:acknowledge?ments?|appendix|appendices|supplement\w*|supporting information|figures?|tables?|"
