@@ -10,48 +10,58 @@ from collections.abc import Mapping
 
 Fields = Mapping[str, str]  # of each field the names, separated by spaces (of Ovid's: by bars)
 
-# RIS, MEDLINE, Web of Science, EndNote, BibTeX.
+# RIS, MEDLINE, Web of Science, EndNote, BibTeX, CSL-JSON, EndNote's XML.
 _TAGS = {
-    "title": ("TI T1 CT BT ST", "TI TT BTI", "TI", "%T", "title"),
-    "abstract": ("AB N2", "AB OAB", "AB", "%X", "abstract"),
-    "authors": ("AU A1", "FAU CN", "AF", "%A", ""),
-    "short_authors": ("", "AU CN", "AU", "", ""),
-    "group_authors": ("", "CN", "CA", "", ""),
-    "journal": ("JF T2 JO", "JT TA", "SO", "%J %B", "journal journaltitle booktitle"),
+    "title": ("TI T1 CT BT ST", "TI TT BTI", "TI", "%T", "title", "", "titles/title"),
+    "abstract": ("AB N2", "AB OAB", "AB", "%X", "abstract", "", "abstract"),
+    "authors": ("AU A1", "FAU CN", "AF", "%A", "", "", "contributors/authors/author"),
+    "short_authors": ("", "AU CN", "AU", "", "", "", ""),
+    "group_authors": ("", "CN", "CA", "", "", "", ""),
+    "journal": (
+        "JF T2 JO",
+        "JT TA",
+        "SO",
+        "%J %B",
+        "journal journaltitle booktitle",
+        "container-title",
+        "periodical/full-title titles/secondary-title",
+    ),
     "journal_abbreviation": (
         "J2 JA JO",
         "TA",
         "JI J9",
         "%O",
         "shortjournal journal-abbreviation abbrev_source_title journal-iso",
+        "container-title-short short-container-title journalAbbreviation",
+        "periodical/abbr-1 titles/alt-title",
     ),
-    "year": ("PY Y1 YR", "", "PY", "%D", ""),
-    "date": ("DA Y1 PY", "DP", "PD", "%8", "date year"),
-    "volume": ("VL", "VI", "VL", "%V", "volume"),
-    "issue": ("IS", "IP", "IS", "%N", "number issue"),
-    "pages": ("PG", "PG", "", "%P", "pages"),
-    "first_page": ("SP", "", "BP", "", ""),
-    "last_page": ("EP", "", "EP", "", ""),
-    "article_number": ("C7 AR", "", "AR", "", "art_number article-number"),
-    "doi": ("DO L3 M3 N1", "AID LID", "DI", "%R %U", "doi"),
-    "pmid": ("PM C5 PMID", "PMID", "PM", "", "pmid pubmed_id"),
-    "pmcid": ("C2 C7 C8 U1 U2 AN", "PMC", "", "%2", "pmcid pmc"),
-    "issn": ("SN", "IS", "SN EI", "%@", "issn"),
-    "language": ("LA", "LA", "LA", "%G", "langid language"),
-    "keywords": ("KW DE", "", "DE ID", "%K", ""),
-    "mesh": ("", "MH", "", "", ""),
-    "type": ("PT M3", "PT", "DT", "%9", "document_type"),
-    "genre": ("TY", "", "", "%0", "ENTRYTYPE"),
-    "urls": ("UR L1 L2 L3 LK", "", "", "%U", "url"),
-    "notes": ("N1 C2 C3 U1 U2", "", "", "%Z %M", "note"),
-    "accession": ("AN", "", "", "%M", ""),
-    "database": ("DB DP", "", "", "%W %~", ""),
-    "retraction": ("", "RIN", "", "", ""),
-    "errata": ("", "EIN CRI", "", "", ""),
-    "concern": ("", "ECI", "", "", ""),
+    "year": ("PY Y1 YR", "", "PY", "%D", "", "", "dates/year"),
+    "date": ("DA Y1 PY", "DP", "PD", "%8", "date year", "", "dates/pub-dates/date"),
+    "volume": ("VL", "VI", "VL", "%V", "volume", "volume", "volume"),
+    "issue": ("IS", "IP", "IS", "%N", "number issue", "issue", "number"),
+    "pages": ("PG", "PG", "", "%P", "pages", "page", "pages"),
+    "first_page": ("SP", "", "BP", "", "", "", ""),
+    "last_page": ("EP", "", "EP", "", "", "", ""),
+    "article_number": ("C7 AR", "", "AR", "", "art_number article-number", "number article-number", ""),
+    "doi": ("DO L3 M3 N1", "AID LID", "DI", "%R %U", "doi", "DOI", "electronic-resource-num"),
+    "pmid": ("PM C5 PMID", "PMID", "PM", "", "pmid pubmed_id", "PMID", ""),
+    "pmcid": ("C2 C7 C8 U1 U2 AN", "PMC", "", "%2", "pmcid pmc", "PMCID", "custom2"),
+    "issn": ("SN", "IS", "SN EI", "%@", "issn", "ISSN", "isbn"),
+    "language": ("LA", "LA", "LA", "%G", "langid language", "language", "language"),
+    "keywords": ("KW DE", "", "DE ID", "%K", "", "", "keywords/keyword"),
+    "mesh": ("", "MH", "", "", "", "", ""),
+    "type": ("PT M3", "PT", "DT", "%9", "document_type", "", "work-type"),
+    "genre": ("TY", "", "", "%0", "ENTRYTYPE", "type", ""),
+    "urls": ("UR L1 L2 L3 LK", "", "", "%U", "url", "URL", "urls//url"),
+    "notes": ("N1 C2 C3 U1 U2", "", "", "%Z %M", "note", "note", "notes custom1"),
+    "accession": ("AN", "", "", "%M", "", "", "accession-num"),
+    "database": ("DB DP", "", "", "%W %~", "", "", "remote-database-name remote-database-provider"),
+    "retraction": ("", "RIN", "", "", "", "", ""),
+    "errata": ("", "EIN CRI", "", "", "", "", ""),
+    "concern": ("", "ECI", "", "", "", "", ""),
 }
-RIS, MEDLINE, WEB_OF_SCIENCE, ENDNOTE, BIBTEX = (
-    {field: names[number] for field, names in _TAGS.items() if names[number]} for number in range(5)
+RIS, MEDLINE, WEB_OF_SCIENCE, ENDNOTE, BIBTEX, CSL, ENDNOTE_XML = (
+    {field: names[number] for field, names in _TAGS.items() if names[number]} for number in range(7)
 )
 OVID: Fields = {
     "title": "Title|TITLE|TI",
@@ -73,28 +83,6 @@ OVID: Fields = {
     "urls": "MEDLINE PMID",
     "accession": "Accession Number",
     "database": "Database",
-}
-ENDNOTE_XML: Fields = {
-    "title": "titles/title",
-    "abstract": "abstract",
-    "authors": "contributors/authors/author",
-    "journal": "periodical/full-title titles/secondary-title",
-    "journal_abbreviation": "periodical/abbr-1 titles/alt-title",
-    "year": "dates/year",
-    "date": "dates/pub-dates/date",
-    "volume": "volume",
-    "issue": "number",
-    "pages": "pages",
-    "doi": "electronic-resource-num",
-    "pmcid": "custom2",
-    "issn": "isbn",
-    "language": "language",
-    "keywords": "keywords/keyword",
-    "type": "work-type",
-    "urls": "urls//url",
-    "notes": "notes custom1",
-    "accession": "accession-num",
-    "database": "remote-database-name remote-database-provider",
 }
 # Headers by which a column is known, in small letters and digits alone.
 COLUMNS: Fields = {
@@ -126,42 +114,19 @@ COLUMNS: Fields = {
     "type": "publicationtype itemtype documenttype type",
     "genre": "referencetype typeofreference",
 }
+_ZOTERO = {
+    "keywords": "manualtags automatictags",
+    "": "key dateadded datemodified accessdate librarycatalog fileattachments linkattachments",
+}
+_NAMES = {"abstract": "content", "pmid": "PMID"}  # of fields of tables
+_TAB_DELIMITED = {_NAMES.get(field, field): tags.lower() for field, tags in WEB_OF_SCIENCE.items() if field != "date"}
 # Exports whose header is known: the columns that tell it, and what its columns are in place of what they seem to be;
 # one that is no field of the paper is named under "".
 EXPORTS: tuple[tuple[str, Fields], ...] = (
-    (
-        "key itemtype",  # Zotero
-        {
-            "keywords": "manualtags automatictags",
-            "": "key dateadded datemodified accessdate librarycatalog fileattachments linkattachments",
-        },
-    ),
+    ("key itemtype", _ZOTERO),
     ("key pubmedid pmcid", {"pmcid": "pmcid"}),  # Rayyan
     ("source id pageinfo", {"accession": "id", "database": "source"}),  # Europe PMC
     ("publicationtype utuniquewosid", {"type": "documenttype"}),  # Web of Science, as a spreadsheet
     ("citation firstauthor journalbook", {"source": "citation"}),  # PubMed
-    (
-        "pt ti so",  # Web of Science
-        {
-            "title": "ti",
-            "content": "ab",
-            "authors": "af",
-            "short_authors": "au",
-            "group_authors": "ca",
-            "journal": "so",
-            "journal_abbreviation": "ji j9",
-            "year": "py",
-            "volume": "vl",
-            "issue": "is",
-            "first_page": "bp",
-            "last_page": "ep",
-            "article_number": "ar",
-            "doi": "di",
-            "PMID": "pm",
-            "issn": "sn",
-            "language": "la",
-            "keywords": "de id",
-            "type": "dt",
-        },
-    ),
+    ("pt ti so", {**_TAB_DELIMITED, "issn": "sn"}),  # Web of Science
 )

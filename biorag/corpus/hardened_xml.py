@@ -24,8 +24,7 @@ class XmlFormat:
 
     owner: str  # whose XML it is, for messages: "PubMed"
     roots: tuple[str, ...]  # the root elements that such files have
-    tags: tuple[str, ...]  # the elements that are read, each whole
-    record_end: re.Pattern[bytes]  # where a file is cut, so that a fault loses no element before it
+    tags: tuple[str, ...]  # the elements that are read, each whole; after one of the first a file may be cut
 
 
 def read_elements(source: Source, kind: XmlFormat) -> Iterator[Any]:
@@ -39,12 +38,16 @@ def elements_of(chunks: Iterable[bytes], name: str, kind: XmlFormat) -> Iterator
     Raises `DamagedSourceError`, naming the source, if it is of another kind, is not well formed, declares entities, or
     has a record of more than 16 MiB. Elements before the fault have been yielded.
     """
-    parser = _parser(kind.tags)
+    # Loads nothing, expands no entity and, as by default, keeps libxml2's limits of depth and size.
+    parser: Any = etree.XMLPullParser(
+        ("end",), tag=kind.tags, resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True
+    )
+    record_end = re.compile(b"(?<=</%s>)" % kind.tags[0].encode())
     line, size, checked = 1, 0, False
     try:
         for chunk in chunks:
             # An error loses the piece it is in, so no record before it may be in the same one.
-            for piece in filter(None, kind.record_end.split(chunk)):
+            for piece in filter(None, record_end.split(chunk)):
                 size += len(piece)
                 parser.feed(piece)
                 for _, element in parser.read_events():
@@ -59,25 +62,8 @@ def elements_of(chunks: Iterable[bytes], name: str, kind: XmlFormat) -> Iterator
         _check_root(name, parser.close(), kind)
     except etree.XMLSyntaxError as error:
         reason = " ".join((error.msg or "").split()).rsplit(", line", 1)[0]
-        raise DamagedSourceError(
-            name, error.lineno or line, f"not well-formed XML ({reason}): fetch the file again"
-        ) from None
-
-
-def _parser(tags: tuple[str, ...]) -> Any:
-    """Return a parser that loads nothing, expands no entity, and keeps libxml2's limits of depth and size."""
-    return etree.XMLPullParser(
-        events=("end",),
-        tag=tags,
-        resolve_entities=False,
-        load_dtd=False,
-        dtd_validation=False,
-        attribute_defaults=False,
-        no_network=True,
-        huge_tree=False,
-        remove_comments=True,
-        remove_pis=True,
-    )
+        fault = f"not well-formed XML ({reason}): fetch the file again"
+        raise DamagedSourceError(name, error.lineno or line, fault) from None
 
 
 def _check_root(name: str, element: Any, kind: XmlFormat) -> None:
@@ -115,10 +101,9 @@ def flat_text(
 
     Elements of `spaced` tags stand apart from the text around them.
     """
-    if element is None:
-        return ""
     pieces: list[str] = []
-    _collect(element, pieces, is_left_out, spaced)
+    if element is not None:
+        _collect(element, pieces, is_left_out, spaced)
     return " ".join("".join(pieces).split())
 
 

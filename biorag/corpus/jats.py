@@ -15,7 +15,7 @@ from biorag.corpus.sources import DamagedSourceError, Source
 from biorag.types import Snippet
 
 ARTICLE = "article"
-JATS = XmlFormat("PMC", (ARTICLE, "pmc-articleset"), (ARTICLE,), record_end=re.compile(rb"(?<=</article>)"))
+JATS = XmlFormat("PMC", (ARTICLE, "pmc-articleset"), (ARTICLE,))
 # Elements of a body: containers of blocks, blocks, and floats, whose captions are blocks.
 SECTIONS = ("sec", "boxed-text")
 BLOCKS = ("p", "list", "def-list", "disp-quote", "statement", "verse-group")

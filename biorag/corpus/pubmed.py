@@ -28,15 +28,8 @@ NOTICES = {
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DOI = re.compile(r"10\.[0-9.]{4,}/\S+")
 _PMCID = re.compile(r"PMC[0-9]+(?=\.[0-9]+\Z|\Z)")
-PUBMED = XmlFormat(
-    "PubMed",
-    ("PubmedArticleSet", ARTICLE, "PubmedBookArticleSet", BOOK),
-    (ARTICLE, BOOK, DELETIONS),
-    record_end=re.compile(rb"(?<=</PubmedArticle>)"),
-)
-MEDLINE = XmlFormat(
-    "MEDLINE", ("MedlineCitationSet", CITATION), (CITATION,), record_end=re.compile(rb"(?<=</MedlineCitation>)")
-)
+PUBMED = XmlFormat("PubMed", ("PubmedArticleSet", ARTICLE, "PubmedBookArticleSet", BOOK), (ARTICLE, BOOK, DELETIONS))
+MEDLINE = XmlFormat("MEDLINE", ("MedlineCitationSet", CITATION), (CITATION,))
 _ESCAPE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 # A date as far as it is given, the year first or last: "2014/07/03", "2019 May-Jun", "14 July 2014", "July 14, 2014".
 _DATES = tuple(

@@ -285,7 +285,7 @@ def _csl_date(issued: Any) -> str:
 
 # --- EndNote's XML
 
-ENDNOTE = XmlFormat("EndNote", ("xml", "records"), ("record",), record_end=re.compile(rb"(?<=</record>)"))
+ENDNOTE = XmlFormat("EndNote", ("xml", "records"), ("record",))
 
 
 def _endnote(source: Source) -> Iterator[tuple[int, Record]]:
