@@ -91,17 +91,19 @@ class Record(NamedTuple):
     fault: str = ""
 
 
-def publication(place: str, texts: Texts) -> Snippet:
-    """Return the snippet of a record: by its PMID, else its DOI, else its place in a file.
+def publication(record: Record, texts: Texts) -> Snippet:
+    """Return the snippet of a record by its texts: under its PMID, else its DOI, else its place in a file.
 
-    Raises `ValueError` if it has neither title nor abstract.
+    Raises `ValueError` if it could not be read, or has neither title nor abstract.
     """
+    if record.fault:
+        raise ValueError(record.fault)
     title, content = plain(_first(texts, "title")), abstract_in(texts.get("abstract", ()))
     if not title and not content:
         raise ValueError(NO_TEXT)
     fields = described(texts)
     pmid = fields.pop("pmid", "")
-    id = pmid or fields.get("doi") or place
+    id = pmid or fields.get("doi") or record.place
     return entry_of({**fields, "abstract": bool(content), "id": id, "PMID": pmid}, title, content)
 
 

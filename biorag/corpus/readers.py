@@ -6,6 +6,7 @@ import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple, NoReturn, cast
 
 from biorag.corpus.sources import DamagedSourceError, Source, read_chunks, read_lines, reader_of
@@ -51,7 +52,8 @@ class FileReader(NamedTuple):
     records: Callable[[Source], Iterator[tuple[int, Any]]]
     # Returns the change that a record makes; raises `ValueError`, saying why, at a bad one
     parse: Callable[[Any], Change]
-    shown: Callable[[Any], str]  # returns the source of a record, whose beginning goes into the rejects file
+    # Returns the source of a record, whose beginning goes into the rejects file
+    shown: Callable[[Any], str] = attrgetter("source")
 
 
 def read_snippets(source: Source, on_reject: OnReject | None = None) -> Iterator[Snippet]:

@@ -45,23 +45,21 @@ def _bibtex(source: Source) -> Iterator[tuple[int, Record]]:
 
     library = bibtexparser.parse_string(_NO_COMMA.sub(r"\1,\2", read_text(source)))
     keys: Counter[str] = Counter()
-    strings = {string.key: string.value for string in library.strings}
-    parents = {entry.key: entry for entry in library.entries}
+    parents, strings = library.entries_dict, {key: string.value for key, string in library.strings_dict.items()}
     for block in library.blocks:
         line, raw = (block.start_line or 0) + 1, block.raw or ""
         entry = block
         while isinstance(entry, DuplicateBlockKeyBlock | DuplicateFieldKeyBlock):
             entry = entry.ignore_error_block
         if isinstance(entry, Entry):
-            texts: dict[str, list[str]] = {"ENTRYTYPE": [entry.entry_type.lower()]}
+            texts = {"ENTRYTYPE": [entry.entry_type.lower()]}
             for field in entry.fields:
                 value = _joined(str(field.value).strip(), strings)
                 is_enclosed = entry is not block and value[:1] + value[-1:] in ("{}", '""')  # the parser left it so
                 texts.setdefault(field.key.lower(), []).append(value[1:-1] if is_enclosed else value)
-            parent = parents.get(next(iter(texts.get("crossref", ())), ""))
-            for field in parent.fields if parent else ():
-                name = field.key.lower()
-                texts.setdefault("booktitle" if name == "title" else name, [str(field.value)])
+            if parent := parents.get(texts.get("crossref", [""])[0]):
+                for name, value in ((field.key.lower(), str(field.value)) for field in parent.fields):
+                    texts.setdefault("booktitle" if name == "title" else name, [value])
             keys[entry.key] += 1
             number = f"-{keys[entry.key]}" if keys[entry.key] > 1 else ""
             yield line, Record(f"{source.label}#{entry.key}{number}", texts, raw, entry.key)
@@ -82,38 +80,27 @@ def _joined(value: str, strings: Mapping[str, str]) -> str:
 
 def parse_bibtex(record: Record) -> Snippet:
     """Return the snippet of an entry; raises `ValueError` if it cannot be read, or has no text."""
-    if record.fault:
-        raise ValueError(record.fault)
     raw: Mapping[str, list[str]] = record.content
     if longest := next((name for name, values in raw.items() if sum(map(len, values)) > LONGEST_TEXT), None):
         raise ValueError(f"{longest!r} is longer than {LONGEST_TEXT:,} characters: split it")
-    kinds = [kind.lower() for name in ("eprinttype", "archiveprefix") for kind in raw.get(name, ())]
-    eprints = raw.get("eprint", []) if {"pubmed", "pmid"} & set(kinds) else []
+
+    def values(*names: str) -> list[str]:
+        return [value for name in names for value in raw.get(name, ())]
+
     try:
         texts = {
-            field: [
-                value if field in ("doi", "urls") else decoded(value)
-                for name in names.split()
-                for value in raw.get(name, ())
-            ]
+            field: [text if field == "urls" else decoded(text) for text in values(*names.split())]
             for field, names in fields.BIBTEX.items()
         }
-        texts["authors"] = [name for value in raw.get("author", ()) for name in _bibtex_names(value)]
-        texts["keywords"] = [
-            word
-            for name in ("keywords", "author_keywords")
-            for value in raw.get(name, ())
-            for word in listed(decoded(value))
-        ]
+        texts["authors"] = [name for value in values("author") for name in _bibtex_names(value)]
+        texts["keywords"] = [word for value in values("keywords", "author_keywords") for word in listed(decoded(value))]
+        parts = (decoded(value) for name in ("year", "month", "day") for value in values(name)[:1])
+        texts["year"] = [*texts["date"], " ".join(parts)]
     except RecursionError:
         raise ValueError("an entry whose braces or commands are nested too deeply") from None
-    dates = [" ".join(value for name in ("year", "month", "day") for value in map(decoded, raw.get(name, ())[:1]))]
-    ids = {
-        "pmid": [*texts["pmid"], *eprints],
-        "year": [*texts["date"], *dates],
-        "doi": [decoded(one) for one in texts["doi"]],
-    }
-    return publication(record.place, {**texts, **ids})
+    if {"pubmed", "pmid"} & {kind.lower() for kind in values("eprinttype", "archiveprefix")}:
+        texts["pmid"] += values("eprint")
+    return publication(record, texts)
 
 
 @cache
@@ -137,7 +124,7 @@ def decoded(latex: str) -> str:
     """Return LaTeX as text in one line; what is none stays as it stands. Raises `RecursionError` at deep nesting."""
     if len(latex) > LONGEST_LATEX or not _MARKED_UP.search(latex):
         return _without_commands(latex)
-    text = _BARE_SIGN.sub(lambda match: f"\\{match[0]}", _SHOWN.sub("", _EXPONENT.sub(r"^\1", latex)))
+    text = _BARE_SIGN.sub(r"\\\g<0>", _SHOWN.sub("", _EXPONENT.sub(r"^\1", latex)))
     text = _INDEX.sub(r"\2", text)
     if len(re.findall(r"(?<!\\)\$", text)) % 2:  # a sum of money
         text = re.sub(r"(?<!\\)\$", r"\\$", text)
@@ -155,23 +142,18 @@ def _without_commands(latex: str) -> str:
 
 def _bibtex_names(value: str) -> Iterator[str]:
     """Yield authors as "Family, Given"; a group in braces stays as it is."""
-    from bibtexparser.middlewares.names import (
-        InvalidNameError,
-        parse_single_name_into_parts,
-        split_multiple_persons_names,
-    )
+    from bibtexparser.middlewares import names
 
-    for name in split_multiple_persons_names(" ".join(value.split())):
+    for name in names.split_multiple_persons_names(" ".join(value.split())):
         if name.startswith("{") and name.endswith("}"):
             yield decoded(name).replace(",", " ").replace(";", " ")
             continue
         try:
-            parts = parse_single_name_into_parts(name)
-        except InvalidNameError:
-            yield decoded(name)
-            continue
-        family, given = " ".join([*parts.von, *parts.last]), " ".join(parts.first)
-        yield decoded(", ".join(filter(None, [family, given, " ".join(parts.jr)])))
+            parts = names.parse_single_name_into_parts(name)
+            name = ", ".join(filter(None, map(" ".join, ([*parts.von, *parts.last], parts.first, parts.jr))))
+        except names.InvalidNameError:
+            pass  # it stays as it is
+        yield decoded(name)
 
 
 # --- CSL-JSON
@@ -196,7 +178,7 @@ def parse_csl(record: Record) -> Snippet:
     if not isinstance(item, dict):
         raise ValueError(f"not a reference but {type(item).__name__}")
     texts = {**_csl_texts(item), "title": [csl_title(item)], "abstract": [csl_text(item, "abstract", LARGEST_TEXT)]}
-    return publication(record.place, texts)
+    return publication(record, texts)
 
 
 def csl_title(item: Mapping[str, Any]) -> str:
@@ -212,38 +194,16 @@ def csl_fields(item: Mapping[str, Any]) -> dict[str, Any]:
 
 def _csl_texts(item: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the texts of each field; Crossref's notices are those of a work's updates."""
-    names = {**{name: (name,) for name in ("volume", "issue", "language")}, **_CSL}
-    texts = {name: [text for key in keys if (text := csl_text(item, key))] for name, keys in names.items()}
-    keywords = listed(csl_text(item, "keyword"))
-    notices: dict[str, list[str]] = {}
-    updates = item.get("updated-by")
-    for update in updates if isinstance(updates, list) else []:
-        if not isinstance(update, dict):
-            continue
+    texts = {field: [csl_text(item, name) for name in names.split()] for field, names in fields.CSL.items()}
+    texts["keywords"] = listed(csl_text(item, "keyword"))
+    texts["authors"] = [_csl_name(author) for author in _objects(item.get("author"))]
+    texts["date"] = [_csl_date(item.get("issued"))]
+    for update in _objects(item.get("updated-by")):
         if kind := _UPDATES.get(csl_text(update, "type").lower().replace(" ", "_")):
-            notices.setdefault(kind, []).append(csl_text(update, "DOI") or "Crossref")
-    return {
-        **texts,
-        **notices,
-        "keywords": keywords,
-        "authors": _csl_authors(item.get("author")),
-        "date": [_csl_date(item.get("issued"))],
-    }
+            texts.setdefault(kind, []).append(csl_text(update, "DOI") or "Crossref")
+    return texts
 
 
-_CSL = {
-    "journal": ("container-title",),
-    "journal_abbreviation": ("container-title-short", "short-container-title", "journalAbbreviation"),
-    "pages": ("page",),
-    "article_number": ("number", "article-number"),
-    "doi": ("DOI",),
-    "pmid": ("PMID",),
-    "pmcid": ("PMCID",),
-    "issn": ("ISSN",),
-    "genre": ("type",),
-    "urls": ("URL",),
-    "notes": ("note",),
-}
 # Crossref's kinds of updates, and the fields of their notices.
 _UPDATES = {
     **dict.fromkeys(("retraction", "withdrawal", "removal", "partial_retraction"), "retraction"),
@@ -260,27 +220,26 @@ def csl_text(item: Mapping[str, Any], name: str, longest: int = LONGEST) -> str:
     return " ".join(str(value).split())[:longest] if is_text else ""
 
 
-def _csl_authors(authors: Any) -> list[str]:
-    """Return authors as "Family, Given, Suffix"; groups have a name alone."""
-    names = []
-    for author in authors if isinstance(authors, list) else []:
-        if not isinstance(author, dict):
-            continue
-        particles = [csl_text(author, name) for name in ("dropping-particle", "non-dropping-particle")]
-        family = " ".join(filter(None, [*particles, csl_text(author, "family")]))
-        name = ", ".join(filter(None, [family, csl_text(author, "given"), csl_text(author, "suffix")]))
-        names.append(name if family else csl_text(author, "literal") or csl_text(author, "name") or name)
-    return list(dict.fromkeys(filter(None, names)))
+def _objects(values: Any) -> list[dict[str, Any]]:
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+
+
+def _csl_name(author: Mapping[str, Any]) -> str:
+    """Return an author as "Family, Given, Suffix"; groups have a name alone."""
+    parts = (csl_text(author, name) for name in ("dropping-particle", "non-dropping-particle", "family"))
+    family = " ".join(filter(None, parts))
+    name = ", ".join(filter(None, [family, csl_text(author, "given"), csl_text(author, "suffix")]))
+    return name if family else csl_text(author, "literal") or csl_text(author, "name") or name
 
 
 def _csl_date(issued: Any) -> str:
     """Return a date by its parts, else as it was written; "" where there is none."""
     if not isinstance(issued, dict):
         return ""
-    parts = issued.get("date-parts")
-    first = parts[0] if isinstance(parts, list) and parts and isinstance(parts[0], list) else []
-    dated = date_of(*(str(part) for part in first[:3] if part)) if first else ""
-    return dated or date_in(csl_text(issued, "raw") or csl_text(issued, "literal"))
+    match issued.get("date-parts"):
+        case [[*parts], *_] if dated := date_of(*([str(part) for part in parts[:3] if part] or [""])):
+            return dated
+    return date_in(csl_text(issued, "raw") or csl_text(issued, "literal"))
 
 
 # --- EndNote's XML
@@ -298,14 +257,13 @@ def parse_endnote(record: Record) -> Snippet:
     element = record.content
     check_entities(element)
     texts = {
-        field: [text for path in paths.split() for one in element.iterfind(path) if (text := flat_text(one))]
+        field: [flat_text(one) for path in paths.split() for one in element.iterfind(path)]
         for field, paths in fields.ENDNOTE_XML.items()
     }
-    return publication(
-        record.place, {**texts, "genre": [kind.get("name", "") for kind in element.iterfind("ref-type")]}
-    )
+    texts["genre"] = [kind.get("name", "") for kind in element.iterfind("ref-type")]
+    return publication(record, texts)
 
 
-BIBTEX = FileReader(_bibtex, parse_bibtex, lambda record: record.source)
-CSL = FileReader(_csl, parse_csl, lambda record: record.source)
+BIBTEX = FileReader(_bibtex, parse_bibtex)
+CSL = FileReader(_csl, parse_csl)
 ENDNOTE_XML = FileReader(_endnote, parse_endnote, lambda record: source_text(record.content))
