@@ -49,18 +49,14 @@ class Article:
 
     def __init__(self, element: Any, file: str) -> None:
         meta = element.find("front/article-meta")
-        journal = element.find("front/journal-meta")
-        listed = meta.iterfind("article-id") if meta is not None else ()
-        ids = {id.get("pub-id-type", ""): plain_text(id) for id in listed}
+        ids = {id.get("pub-id-type", ""): plain_text(id) for id in element.iterfind("front/article-meta/article-id")}
         number = (ids.get("pmc") or ids.get("pmcid") or "").upper().removeprefix("PMC")
         self.pmcid = f"PMC{number}" if number else ""
         self.pmid = int(ids["pmid"]) if re.fullmatch("[1-9][0-9]{0,8}", ids.get("pmid", ""), re.ASCII) else None
         self.id = self.pmcid or ids.get("doi") or file
-        self.title = plain_text(meta.find("title-group/article-title")) if meta is not None else ""
-        self.metadata = with_values(_metadata(element, meta, journal, ids)) if meta is not None else {}
-        self.metadata |= notices_in(self.title)
-        if self.pmcid:
-            self.metadata["pmcid"] = self.pmcid
+        self.title = plain_text(element.find("front/article-meta/title-group/article-title"))
+        fields = _metadata(element, meta, ids) if meta is not None else {}
+        self.metadata = with_values({**fields, **notices_in(self.title), "pmcid": self.pmcid})
         self.repeated = len(self.title) + len(json.dumps(self.metadata))
 
 
@@ -109,13 +105,9 @@ def _blocks(section: Any, headings: tuple[str, ...], anchor: str) -> Iterator[tu
 
 def _block(element: Any, headings: tuple[str, ...], anchor: str) -> Iterator[tuple[tuple[str, ...], str, Any]]:
     """Yield a block, if the element is one, and the floats in it."""
-    if element.tag in BLOCKS:
-        if plain_text(element):
-            yield headings, element.get("id", anchor), element
-        floats = element.iter(*FLOATS)
-    else:
-        floats = element.iter(*FLOATS) if element.tag in (*FLOATS, *GROUPS) else iter(())
-    for item in floats:
+    if element.tag in BLOCKS and plain_text(element):
+        yield headings, element.get("id", anchor), element
+    for item in element.iter(*FLOATS) if element.tag in (*BLOCKS, *FLOATS, *GROUPS) else ():
         if plain_text(item.find("caption")):
             label = plain_text(item.find("label"))
             yield (*headings, label) if label else headings, item.get("id", anchor), item
@@ -123,20 +115,18 @@ def _block(element: Any, headings: tuple[str, ...], anchor: str) -> Iterator[tup
 
 def parse_block(part: Block) -> Snippet:
     """Return the snippet of a block; raises `ValueError` if it has no text, or an undeclared entity."""
-    article, element = part.article, part.element
-    if element is None:
-        if not article.title:
-            raise ValueError(f"article {article.id!r:.100} has neither title nor abstract nor body")
-        return Snippet(
-            as_id(article.id, "id"), article.title, "", article.pmid, {**article.metadata, "abstract": False}
-        )
-    check_entities(element)
-    content = _caption(element) if element.tag in FLOATS else _sections(element)
-    if not content:
-        raise ValueError(f"{part.position} of article {article.id!r:.100} has no text")
-    position = {"part": part.position, "section": " > ".join(part.headings), "anchor": part.anchor}
-    id = as_id(f"{article.id}#{part.position}", "id")
-    return Snippet(id, article.title, content, article.pmid, {**article.metadata, **with_values(position)})
+    article, element, id, content = part.article, part.element, part.article.id, ""
+    position: dict[str, Any] = {"abstract": False}
+    if element is not None:
+        check_entities(element)
+        id, content = f"{id}#{part.position}", _caption(element) if element.tag in FLOATS else _sections(element)
+        if not content:
+            raise ValueError(f"{part.position} of article {article.id!r:.100} has no text")
+        position = {"part": part.position, "section": " > ".join(part.headings), "anchor": part.anchor}
+    elif not article.title:
+        raise ValueError(f"article {id!r:.100} has neither title nor abstract nor body")
+    metadata = {**article.metadata, **with_values(position)}
+    return Snippet(as_id(id, "id"), article.title, content, article.pmid, metadata)
 
 
 def _caption(element: Any) -> str:
@@ -156,8 +146,8 @@ def _sections(element: Any) -> str:
     return " ".join(filter(None, pieces))
 
 
-def _metadata(element: Any, meta: Any, journal: Any, ids: Mapping[str, str]) -> dict[str, Any]:
-    date = _date(meta)
+def _metadata(element: Any, meta: Any, ids: Mapping[str, str]) -> dict[str, Any]:
+    date, journal = _date(meta), element.find("front/journal-meta")
     first, last = plain_text(meta.find("fpage")), plain_text(meta.find("lpage"))
     links = {link.get("related-article-type") for link in meta.iterfind("related-article")}
     return {

@@ -87,12 +87,15 @@ def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
     notices = _notices(citation)
     dates = map(article.find, ("Journal/JournalIssue/PubDate", "ArticleDate", "ContributionDate", "Book/PubDate"))
     date = next(filter(None, map(_date, dates)), "")
+    journals = (
+        article.find("Journal/Title"),
+        citation.find("MedlineJournalInfo/MedlineTA"),
+        article.find("Book/BookTitle"),
+    )
     fields = {
         "version": _positive(citation.find("PMID").get("Version", "1"), "PMID version"),
         "revised": _date(citation.find("DateRevised")),
-        "journal": _text(article.find("Journal/Title"))
-        or _text(citation.find("MedlineJournalInfo/MedlineTA"))
-        or _text(article.find("Book/BookTitle")),
+        "journal": next(iter(_texts(journals)), ""),
         **_printed(article, citation),
         **_authors(article),
         "doi": _doi(element, article),
@@ -110,41 +113,28 @@ def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
 
 
 def _printed(article: Any, citation: Any) -> dict[str, str]:
-    """Return where an article was published: the journal's abbreviation and ISSN, volume, issue and pages."""
+    """Return the journal's abbreviation and ISSN, volume, issue, and pages as MEDLINE has them ("284-7")."""
     journal = article.find("Journal")
     if journal is None:
         return {}
+    pages, first, last = (_text(article.find(f"Pagination/{name}")) for name in ("MedlinePgn", "StartPage", "EndPage"))
+    abbreviation = _text(journal.find("ISOAbbreviation")) or _text(citation.find("MedlineJournalInfo/MedlineTA"))
     return {
-        "journal_abbreviation": _text(journal.find("ISOAbbreviation"))
-        or _text(citation.find("MedlineJournalInfo/MedlineTA")),
+        "journal_abbreviation": abbreviation,
         "issn": _text(journal.find("ISSN")),
         "volume": _text(journal.find("JournalIssue/Volume")),
         "issue": _text(journal.find("JournalIssue/Issue")),
-        "pages": _pages(article.find("Pagination")),
+        "pages": pages or "-".join(filter(None, (first, last))),
     }
-
-
-def _pages(pagination: Any) -> str:
-    """Return pages as MEDLINE has them ("284-7"), else the first and the last."""
-    if pagination is None:
-        return ""
-    first, last = _text(pagination.find("StartPage")), _text(pagination.find("EndPage"))
-    return _text(pagination.find("MedlinePgn")) or "-".join(filter(None, (first, last)))
 
 
 def _authors(article: Any) -> dict[str, list[str]]:
     """Return the authors in their order, and which of them are groups; those that were corrected are left out."""
-    authors: list[str] = []
-    groups: list[str] = []
-    own = [*article.iterfind("AuthorList"), *article.iterfind("Book/AuthorList")]
-    for author in own[0].iterfind("Author") if own else ():
-        if author.get("ValidYN") == "N":
-            continue
-        if group := _text(author.find("CollectiveName")):
-            groups.append(group)
-        if name := group or _name(author):
-            authors.append(name)
-    return {"authors": authors, "group_authors": list(dict.fromkeys(groups))}
+    lists = [*article.iterfind("AuthorList"), *article.iterfind("Book/AuthorList")]
+    authors = [author for author in lists[0].iterfind("Author") if author.get("ValidYN") != "N"] if lists else []
+    names = [_text(author.find("CollectiveName")) or _name(author) for author in authors]
+    groups = _texts(author.find("CollectiveName") for author in authors)
+    return {"authors": list(filter(None, names)), "group_authors": groups}
 
 
 def _name(author: Any) -> str:
@@ -157,10 +147,8 @@ def _name(author: Any) -> str:
 
 def _doi(element: Any, article: Any) -> str:
     """Return the first identifier that has a DOI's form."""
-    listed = _ids(element, "doi")
-    located = (element for element in article.iterfind("ELocationID[@EIdType='doi']") if element.get("ValidYN") != "N")
-    texts = map(_text, [*listed, *located])
-    return next((text for text in texts if _DOI.fullmatch(text)), "")
+    located = (one for one in article.iterfind("ELocationID[@EIdType='doi']") if one.get("ValidYN") != "N")
+    return next(filter(_DOI.fullmatch, map(_text, [*_ids(element, "doi"), *located])), "")
 
 
 def _pmcid(element: Any) -> str:
@@ -240,8 +228,8 @@ def _date(element: Any) -> str:
     """Return a date as far as it is given, YYYY, YYYY-MM or YYYY-MM-DD; of a span its beginning; "" for none."""
     if element is None:
         return ""
-    parts = (_text(element.find(name)) for name in ("Year", "Month", "Day"))
-    return date_in(_text(element.find("MedlineDate"))) or date_of(*parts)
+    year, month, day, span = (_text(element.find(name)) for name in ("Year", "Month", "Day", "MedlineDate"))
+    return date_in(span) or date_of(year, month, day)
 
 
 def date_in(text: str) -> str:
@@ -259,10 +247,8 @@ def date_of(year: str, month: str | None = None, day: str | None = None) -> str:
     if not re.fullmatch("[12][0-9]{3}", year):
         return ""
     number = _month(month or "")
-    if not number:
-        return year
-    has_day = day is not None and _is_number(day) and int(day) <= 31
-    return f"{year}-{number:02}" + (f"-{int(day or 0):02}" if has_day else "")
+    is_day = bool(number and day and _is_number(day) and int(day) <= 31)
+    return year + (f"-{number:02}" if number else "") + (f"-{int(day or 0):02}" if is_day else "")
 
 
 def _month(text: str) -> int:

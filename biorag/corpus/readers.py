@@ -114,7 +114,7 @@ def snippet_of(record: Mapping[str, Any]) -> Snippet:
 
 def entry_of(fields: Mapping[str, Any], title: str, content: str) -> Snippet:
     """Return the snippet of an entry that may have a title alone, as PubMed's records may; raises as `snippet_of`."""
-    snippet = snippet_of({**fields, "title": title, "content": content or title})
+    snippet = snippet_of({**with_values(fields), "title": title, "content": content or title})
     return snippet if content else replace(snippet, content="")
 
 

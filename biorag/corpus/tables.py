@@ -12,16 +12,7 @@ from typing import Any, NamedTuple
 
 from biorag.corpus import fields
 from biorag.corpus.publications import abstract_in, described, listed, names_in, plain
-from biorag.corpus.readers import (
-    LONGEST_TEXT,
-    PMID_KEYS,
-    RECORD_KEYS,
-    SHOWN,
-    FileReader,
-    entry_of,
-    text_of,
-    with_values,
-)
+from biorag.corpus.readers import LONGEST_TEXT, PMID_KEYS, RECORD_KEYS, SHOWN, FileReader, entry_of, text_of
 from biorag.corpus.sources import Columns, DamagedSourceError, Source, read_lines
 from biorag.errors import UsageError
 from biorag.settings.section import ONCE
@@ -104,8 +95,7 @@ def _separator(source: Source, header: str) -> str:
 def _is_header(source: Source, line: str) -> bool:
     """Return whether a line names a column that the user named, or a title and something else, or a text."""
     names = [name.strip().strip('"') for name in line.split(_separator(source, line))]
-    known = _known([_plain_name(name) for name in names], {})
-    return any(column in names for _, column in source.columns) or not {TITLE, CONTENT}.isdisjoint(known)
+    return any(column in names for _, column in source.columns) or not {TITLE, CONTENT}.isdisjoint(_known(names, {}))
 
 
 def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
@@ -119,12 +109,12 @@ def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
     numbered = "" if ID in chosen else ", ids by row"
     logger.info("%s: columns %s%s; --columns names others", source.name, named, numbered, extra=ONCE)
     taken = {"", *chosen, *RECORD_KEYS, *PMID_KEYS}
-    names_of_columns: list[list[str]] = []
-    for index, name in enumerate(columns):
-        names = [field for field, numbers in chosen.items() if index in numbers]
-        names_of_columns.append(names or [f"column {index + 1}" if name in taken else name])
+    names: list[list[str]] = []
+    for number, name in enumerate(columns):
+        fields = [field for field, numbers in chosen.items() if number in numbers]
+        names.append(fields or [f"column {number + 1}" if name in taken else name])
         taken.add(name)
-    return names_of_columns
+    return names
 
 
 def _chosen(source: Source, columns: Sequence[str]) -> dict[str, list[int]]:
@@ -134,19 +124,14 @@ def _chosen(source: Source, columns: Sequence[str]) -> dict[str, list[int]]:
         wanted = ", ".join(column for _, column in source.columns)
         logger.warning("%s: none of the columns of --columns (%s): read by its own header", source.name, wanted)
     elif lacking := [column for _, column in source.columns if column not in columns]:
-        among = ", ".join(map(repr, columns))
-        reason = f"no column {lacking[0]!r}, which --columns names, among {among}"
+        reason = f"no column {lacking[0]!r}, which --columns names, among {', '.join(map(repr, columns))}"
         raise DamagedSourceError(source.name, 1, reason)
-    return _known(list(map(_plain_name, columns)), chosen)
+    return _known(columns, chosen)
 
 
-def _plain_name(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def _known(plain_names: Sequence[str], chosen: Mapping[str, list[int]]) -> dict[str, list[int]]:
+def _known(header: Sequence[str], chosen: Mapping[str, list[int]]) -> dict[str, list[int]]:
     """Return the columns of each field, those chosen first, then as the header of a known export or others do."""
-    columns = dict(chosen)
+    columns, plain_names = dict(chosen), [re.sub(r"[^a-z0-9]", "", name.lower()) for name in header]
     exports = [export for told_by, export in fields.EXPORTS if set(told_by.split()) <= set(plain_names)]
     for known, most in [*((export, None) for export in exports), (fields.COLUMNS, 1)]:
         taken = {number for numbers in columns.values() for number in numbers}
@@ -172,34 +157,28 @@ def parse_row(row: CsvRow) -> Snippet:
     cells = {name: next(filter(None, values), "") for name, values in texts.items() if name}
     record = {name: cell for name, cell in cells.items() if name not in DESCRIBED} | _described(texts, cells)
     # A DOI or a PMID that numbers the rows may be lacking.
-    is_guessed = not any(ID in names and len(names) == 1 for names in row.names)
-    if is_guessed and not record.get(ID):
+    if [ID] not in row.names and not record.get(ID):
         record[ID] = f"{row.file}#row={row.number}"
-    title, content = record.pop(TITLE, ""), record.pop(CONTENT, "")
-    return entry_of(with_values(record), title, content)
+    return entry_of(record, record.get(TITLE, ""), record.get(CONTENT, ""))
 
 
 def _described(texts: Mapping[str, Sequence[str]], cells: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of a row that are a publication's; of those that cannot be read so the cell."""
     parted = {name: [item for cell in texts.get(name, ()) for item in listed(cell)] for name in LISTS}
     persons = texts.get("authors", ())
-    values = described(
-        {
-            **{name: values for name, values in texts.items() if name in DESCRIBED},
-            **parted,
-            "authors": names_in(persons[0]) if len(persons) == 1 else persons,
-            "notes": [cells.get(name, "") for name in NOTES],
-            "pmid": [pmid[1] or ""] if (pmid := _PMID.fullmatch(cells.get(PMID, ""))) else [],
-        }
-    )
+    fields = {
+        **{name: values for name, values in texts.items() if name in DESCRIBED},
+        **parted,
+        "authors": names_in(persons[0]) if len(persons) == 1 else persons,
+        "notes": [cells.get(name, "") for name in NOTES],
+        "pmid": [pmid[1] or ""] if (pmid := _PMID.fullmatch(cells.get(PMID, ""))) else [],
+    }
+    values = described(fields)
     if values.get("date") == str(values.get("year")) and not cells.get("date"):
         del values["date"]
     values[PMID] = values.pop("pmid", "") or ("" if pmid else cells.get(PMID, ""))
-    readable = {
-        name: plain(cell) if _MARKUP.search(cell) else cell for name in (TITLE, CONTENT) if (cell := cells.get(name))
-    }
-    if not abstract_in([readable.get(CONTENT, "")]):
-        readable.pop(CONTENT, None)
+    title, content = (plain(text) if _MARKUP.search(text := cells.get(name, "")) else text for name in (TITLE, CONTENT))
+    readable = {TITLE: title, CONTENT: content if abstract_in([content]) else ""}
     unread = {name: cells[name] for name in ("year", "date", "doi") if cells.get(name) and name not in values}
     facts = {"retracted": _FACTS.get(cells["retracted"].lower(), cells["retracted"])} if cells.get("retracted") else {}
     return {**unread, **values, **readable, **facts}
