@@ -24,7 +24,8 @@ class XmlFormat:
 
     owner: str  # whose XML it is, for messages: "PubMed"
     roots: tuple[str, ...]  # the root elements that such files have
-    tags: tuple[str, ...]  # the elements that are read, each whole; after one of the first a file may be cut
+    # The elements that are read, each whole; a file is cut after those of the first, so that a fault loses none before
+    tags: tuple[str, ...]
 
 
 def read_elements(source: Source, kind: XmlFormat) -> Iterator[Any]:

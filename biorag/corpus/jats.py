@@ -160,7 +160,7 @@ def _metadata(element: Any, meta: Any, ids: Mapping[str, str]) -> dict[str, Any]
         "issue": plain_text(meta.find("issue")),
         "pages": f"{first}-{last}" if last and last != first else first or plain_text(meta.find("elocation-id")),
         "doi": ids.get("doi"),
-        "keywords": [text for text in map(plain_text, meta.iterfind("kwd-group/kwd")) if text],
+        "keywords": list(filter(None, map(plain_text, meta.iterfind("kwd-group/kwd")))),
         "article_type": element.get("article-type"),
         "retracted": True if RETRACTED_BY in links else None,
     }
@@ -170,11 +170,10 @@ def _authors(meta: Any) -> list[str]:
     """Return the authors, "Family, Given" each; a group by its name."""
     authors = []
     for author in meta.iterfind("contrib-group/contrib[@contrib-type='author']"):
-        family, given = plain_text(author.find(".//name/surname")), plain_text(author.find(".//name/given-names"))
+        parts = [plain_text(author.find(f".//name/{part}")) for part in ("surname", "given-names", "suffix")]
         group = plain_text(author.find("collab")) or plain_text(author.find(".//string-name"))
-        suffix = plain_text(author.find(".//name/suffix"))
-        authors.append(", ".join(filter(None, (family, given, suffix))) if family else group)
-    return [author for author in authors if author]
+        authors.append(", ".join(filter(None, parts)) if parts[0] else group)
+    return list(filter(None, authors))
 
 
 def _date(meta: Any) -> str:

@@ -131,7 +131,7 @@ def described(texts: Texts) -> dict[str, Any]:
             "pages": _pages(texts),
             "doi": doi_in(*_all(texts, "doi", "urls")),
             "pmid": _pmid(texts),
-            "pmcid": _first_match(_PMCID, " ".join(_all(texts, "pmcid", "urls"))),
+            "pmcid": _matched(_PMCID, " ".join(_all(texts, "pmcid", "urls"))),
             "issn": "-".join(match.groups()) if (match := _ISSN.search(_first(texts, "issn"))) else "",
             "language": _all(texts, "language"),
             "mesh": list(dict.fromkeys(heading.split("/")[0].lstrip("*") for heading in texts.get("mesh", ()))),
@@ -170,12 +170,6 @@ def doi_in(*texts: str) -> str:
     for opening, closing in ("()", "<>"):
         doi = doi.rstrip(closing) if doi.count(closing) > doi.count(opening) else doi
     return doi
-
-
-def noted_pmid(text: str) -> str:
-    """Return the PMID of a note such as `PMID: 123`; "" if there is none."""
-    match = _PMID_NOTE.search(text)
-    return match[1] or match[2] if match else ""
 
 
 def names_of(texts: Sequence[str]) -> list[str]:
@@ -260,15 +254,15 @@ def _pmid(texts: Texts) -> str:
     is_pubmed = re.search(r"\b(?:pubmed|med|medline|nlm)", database) and "embase" not in database
     numbers = [text for text in _all(texts, "accession")[:1] if text.isdecimal() and is_pubmed]
     notes = " ".join(_all(texts, "accession", "notes"))
-    pmid = next(iter([*stated, *numbers]), "") or _first_match(_PUBMED_URL, " ".join(_all(texts, "urls")))
-    return str(int(pmid or noted_pmid(notes) or 0) or "")
+    pmid = next(iter([*stated, *numbers]), "") or _matched(_PUBMED_URL, " ".join(_all(texts, "urls")))
+    return str(int(pmid or _matched(_PMID_NOTE, notes) or 0) or "")
 
 
 def _notices(texts: Texts, name: str) -> list[int | str]:
     """Return the notices of a kind, also those that notes tell of: each one's PMID, else where it was published."""
     noted = [text for text in texts.get("notes", ()) if _NOTED[name].match(text)]
     notices = dict.fromkeys([*texts.get(name, ()), *noted])
-    return [int(pmid) if (pmid := noted_pmid(text)) else text for text in notices]
+    return [int(pmid) if (pmid := _matched(_PMID_NOTE, text)) else text for text in notices]
 
 
 def _first(texts: Texts, *names: str) -> str:
@@ -281,6 +275,7 @@ def _all(texts: Texts, *names: str) -> list[str]:
     return list(dict.fromkeys(filter(None, values)))
 
 
-def _first_match(pattern: re.Pattern[str], text: str) -> str:
+def _matched(pattern: re.Pattern[str], text: str) -> str:
+    """Return the group of a pattern that a text has, as `123` of `PMID: 123`; "" if there is none."""
     match = pattern.search(text)
-    return match[1] if match else ""
+    return match[match.lastindex or 0] if match else ""

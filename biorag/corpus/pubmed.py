@@ -87,16 +87,12 @@ def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
     notices = _notices(citation)
     dates = map(article.find, ("Journal/JournalIssue/PubDate", "ArticleDate", "ContributionDate", "Book/PubDate"))
     date = next(filter(None, map(_date, dates)), "")
-    journals = (
-        article.find("Journal/Title"),
-        citation.find("MedlineJournalInfo/MedlineTA"),
-        article.find("Book/BookTitle"),
-    )
+    short_name = _text(citation.find("MedlineJournalInfo/MedlineTA"))
     fields = {
         "version": _positive(citation.find("PMID").get("Version", "1"), "PMID version"),
         "revised": _date(citation.find("DateRevised")),
-        "journal": next(iter(_texts(journals)), ""),
-        **_printed(article, citation),
+        "journal": _text(article.find("Journal/Title")) or short_name or _text(article.find("Book/BookTitle")),
+        **_printed(article, short_name),
         **_authors(article),
         "doi": _doi(element, article),
         "pmcid": _pmcid(element),
@@ -112,15 +108,14 @@ def _metadata(element: Any, citation: Any, article: Any) -> dict[str, Any]:
     return with_values(fields)
 
 
-def _printed(article: Any, citation: Any) -> dict[str, str]:
+def _printed(article: Any, short_name: str) -> dict[str, str]:
     """Return the journal's abbreviation and ISSN, volume, issue, and pages as MEDLINE has them ("284-7")."""
     journal = article.find("Journal")
     if journal is None:
         return {}
     pages, first, last = (_text(article.find(f"Pagination/{name}")) for name in ("MedlinePgn", "StartPage", "EndPage"))
-    abbreviation = _text(journal.find("ISOAbbreviation")) or _text(citation.find("MedlineJournalInfo/MedlineTA"))
     return {
-        "journal_abbreviation": abbreviation,
+        "journal_abbreviation": _text(journal.find("ISOAbbreviation")) or short_name,
         "issn": _text(journal.find("ISSN")),
         "volume": _text(journal.find("JournalIssue/Volume")),
         "issue": _text(journal.find("JournalIssue/Issue")),
@@ -148,18 +143,17 @@ def _name(author: Any) -> str:
 def _doi(element: Any, article: Any) -> str:
     """Return the first identifier that has a DOI's form."""
     located = (one for one in article.iterfind("ELocationID[@EIdType='doi']") if one.get("ValidYN") != "N")
-    return next(filter(_DOI.fullmatch, map(_text, [*_ids(element, "doi"), *located])), "")
+    return next(filter(_DOI.fullmatch, [*_ids(element, "doi"), *map(_text, located)]), "")
 
 
 def _pmcid(element: Any) -> str:
     """Return the PMCID without its version."""
-    texts = map(_text, _ids(element, "pmc"))
-    return next((match[0] for match in map(_PMCID.match, texts) if match), "")
+    return next((match[0] for match in map(_PMCID.match, _ids(element, "pmc")) if match), "")
 
 
-def _ids(element: Any, kind: str) -> Iterator[Any]:
-    for path in ("PubmedData/ArticleIdList", "BookDocument/ArticleIdList"):
-        yield from element.iterfind(f"{path}/ArticleId[@IdType='{kind}']")
+def _ids(element: Any, kind: str) -> list[str]:
+    paths = (f"{parent}/ArticleIdList/ArticleId[@IdType='{kind}']" for parent in ("PubmedData", "BookDocument"))
+    return [_text(id) for path in paths for id in element.iterfind(path)]
 
 
 def _notices(citation: Any) -> dict[str, list[int | str]]:
@@ -178,17 +172,14 @@ def _title(article: Any) -> str:
 
 
 def _abstract(article: Any, citation: Any) -> str:
-    """Return the abstract, else another one (`OtherAbstract`), English before other languages."""
+    """Return the abstract, else another one (`OtherAbstract`), English before other languages; of it the sections."""
     others = sorted(citation.iterfind("OtherAbstract"), key=lambda other: other.get("Language", "eng") != "eng")
-    return next(filter(None, map(_sections, [*article.iterfind("Abstract"), *others])), "")
-
-
-def _sections(abstract: Any) -> str:
-    """Return the sections in one text, each after its label as published; a copyright line is not one."""
-    return " ".join(filter(None, map(_section, abstract.iterfind("AbstractText"))))
+    abstracts = (map(_section, one.iterfind("AbstractText")) for one in [*article.iterfind("Abstract"), *others])
+    return next(filter(None, (" ".join(filter(None, sections)) for sections in abstracts)), "")
 
 
 def _section(section: Any) -> str:
+    """Return a section after its label as published; a copyright line is not one."""
     text = _text(section)
     labels = (" ".join(section.get(name, "").split()).rstrip(": ") for name in ("Label", "NlmCategory"))
     label = next((label for label in labels if label.upper() not in NO_LABELS), "")

@@ -49,8 +49,7 @@ def parse_columns(text: str) -> Columns:
     columns = tuple((field.strip(), column.strip()) for field, _, column in pairs)
     if not all(field and column for field, column in columns):
         raise UsageError(f"--columns {text!r} cannot be read: write field=column, as in id=PMID,content=Abstract")
-    fields = [field for field, _ in columns]
-    if len(set(fields)) < len(fields):
+    if len(dict(columns)) < len(columns):
         raise UsageError(f"--columns {text!r} names a field twice: give each field one column")
     return columns
 
