@@ -174,7 +174,7 @@ READERS = Registry(
         ".corpus.tables:READER",
         "a snippet a row",
         suffixes=or_gzipped(".csv", ".tsv"),
-        beginning=rb"(?i:(?=[^\n]{0,800}\b(?:title|TI)\b)[^\n\t]{1,60}\t[^\n\t]{1,60}\t[^\n\t])",
+        beginning=rb"(?i:PT\tAU\t|(?=(?:[^\n]{0,800}\t)?authors?\t)(?=(?:[^\n]{0,800}\t)?title\t))",
         common=True,
     ),
     ReaderKind(
@@ -240,7 +240,7 @@ READERS = Registry(
         ".corpus.tagged:WEB_OF_SCIENCE",
         "references as Web of Science exports them as plain text",
         suffixes=or_gzipped(".ciw"),
-        beginning=rb"(?:FN [^\n]{1,80}\s+VR|PT) [A-Z0-9]",
+        beginning=rb"FN [^\n]{1,80}\s+VR [0-9]|PT [A-Z]\s*\n[A-Z][A-Z0-9] ",
         joins=True,
     ),
     ReaderKind(
@@ -248,7 +248,7 @@ READERS = Registry(
         ".corpus.tagged:ENDNOTE",
         "references in EndNote's export style",
         suffixes=or_gzipped(".enw"),
-        beginning=rb"%[0AT] ",
+        beginning=rb"%[0AT] [^\n]{1,1000}\n%[A-Z0-9@] ",
         joins=True,
     ),
     ReaderKind(
@@ -265,7 +265,7 @@ READERS = Registry(
         ".corpus.tagged:OVID",
         "references as Ovid and Embase export them as text",
         suffixes=(),
-        beginning=rb"(?:<[0-9]{1,6}\s?\.?\s?>|RECORD [0-9]{1,6})\s",
+        beginning=rb"(?:<[0-9]{1,6}\s?\.?\s?>\s*\n(?:[A-Z][A-Za-z ]{2,50}|[A-Z]{2} ? -)|RECORD [0-9]{1,6}\s+TITLE)\s",
         joins=True,
     ),
     ReaderKind(
@@ -273,7 +273,7 @@ READERS = Registry(
         ".corpus.tagged:PUBMED_TEXT",
         "PubMed's format 'Abstract (text)'",
         suffixes=(),
-        beginning=rb"1\. [^.\n]{2,200}\. [12][0-9]{3}[^\n]{0,80};",
+        beginning=rb"1\. [^.\n]{2,200}\. [12][0-9]{3}[^\n]{0,80};(?=[\s\S]{0,60000}?\nPMID: [0-9])",
         joins=True,
     ),
     ReaderKind(

@@ -43,8 +43,9 @@ _TAGS = {
     "first_page": ("SP", "", "BP", "", "", "", ""),
     "last_page": ("EP", "", "EP", "", "", "", ""),
     "article_number": ("C7 AR", "", "AR", "", "art_number article-number", "number article-number", ""),
-    "doi": ("DO L3 M3 N1", "AID LID", "DI", "%R %U", "doi", "DOI", "electronic-resource-num"),
-    "pmid": ("PM C5 PMID", "PMID", "PM", "", "pmid pubmed_id", "PMID", ""),
+    "doi": ("DO L3 M3", "AID LID", "DI", "%R %U", "doi", "DOI", "electronic-resource-num"),
+    "pmid": ("PM PMID", "PMID", "PM", "", "pmid pubmed_id", "PMID", ""),
+    "embase_pmid": ("C5", "", "", "", "", "", ""),
     "pmcid": ("C2 C7 C8 U1 U2 AN", "PMC", "", "%2", "pmcid pmc", "PMCID", "custom2"),
     "issn": ("SN", "IS", "SN EI", "%@", "issn", "ISSN", "isbn"),
     "language": ("LA", "LA", "LA", "%G", "langid language", "language", "language"),
@@ -67,7 +68,7 @@ OVID: Fields = {
     "title": "Title|TITLE|TI",
     "abstract": "Abstract|ABSTRACT|AB",
     "authors": "Author|Authors|AUTHOR NAMES|AU",
-    "source": "Source|SOURCE|SO",
+    "published_in": "Source|SOURCE|SO",
     "journal": "Journal Name|JOURNAL NAME|JN",
     "year": "Year of Publication|Date of Publication|Publication Date|PUBLICATION YEAR|YR|Status",
     "volume": "Volume|VOLUME|VO",
@@ -93,10 +94,9 @@ COLUMNS: Fields = {
     "authors": "authorfullnames authors author authornames authorstring firstauthors authorsprimary "
     "authorshipsauthordisplayname",
     "group_authors": "groupauthors",
-    "journal": "journal journalbook journaltitle publicationtitle sourcetitle secondarytitle publicationname venue "
-    "periodicalfull primarylocationsourcedisplayname publication",
+    "journal": "journal journalbook journaltitle publicationtitle sourcetitle secondarytitle publicationname "
+    "periodicalfull primarylocationsourcedisplayname",
     "journal_abbreviation": "journalabbreviation abbreviatedsourcetitle shortjournal periodicalabbrev",
-    "source": "source",
     "year": "year publicationyear pubyear publishedyear",
     "date": "date publicationdate datepublished firstpublicationdate",
     "keywords": "keywords authorkeywords manualtags",
@@ -113,6 +113,7 @@ COLUMNS: Fields = {
     "language": "language",
     "type": "publicationtype itemtype documenttype type",
     "genre": "referencetype typeofreference",
+    "mesh": "mesh meshterms",
 }
 _ZOTERO = {
     "keywords": "manualtags automatictags",
@@ -127,6 +128,11 @@ EXPORTS: tuple[tuple[str, Fields], ...] = (
     ("key pubmedid pmcid", {"pmcid": "pmcid"}),  # Rayyan
     ("source id pageinfo", {"accession": "id", "database": "source"}),  # Europe PMC
     ("publicationtype utuniquewosid", {"type": "documenttype"}),  # Web of Science, as a spreadsheet
-    ("citation firstauthor journalbook", {"source": "citation"}),  # PubMed
+    ("authornames source", {"published_in": "source"}),  # Embase
+    ("source pubmedid", {"published_in": "source"}),  # CENTRAL
+    ("citationcount venue", {"journal": "venue"}),  # Semantic Scholar, Elicit
+    ("authors publication publisher volume", {"journal": "publication"}),  # Google Scholar
+    ("authors category publication", {"journal": "publication"}),  # IEEE Computer Society
+    ("citation firstauthor journalbook", {"published_in": "citation"}),  # PubMed
     ("pt ti so", {**_TAB_DELIMITED, "issn": "sn"}),  # Web of Science
 )

@@ -6,17 +6,17 @@ Field names are those of `biorag.corpus.fields`; names of persons stay as the so
 from __future__ import annotations
 
 import ast
-import html
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from biorag.corpus.pubmed import RETRACTED, date_in
+from biorag.corpus.pubmed import RETRACTED, date_in, unescaped
 from biorag.corpus.readers import entry_of, with_values
 from biorag.types import Snippet
 
 Texts = Mapping[str, Sequence[str]]  # of each field, in the order of a file
+LONGEST_LIST = 100_000  # characters of a list as Python writes it
 NO_TEXT = "a record with neither title nor abstract"
 # PubMed's publication types, and the types of reference of RIS, CSL, Crossref, BibTeX and Zotero in small letters.
 _TYPES = {
@@ -37,7 +37,11 @@ _TYPES = {
 }
 _NO_TYPE = re.compile(r"[\[\]&0-9/]")  # a classification or an identifier in the place of a type
 _PUBMED_URL = re.compile(r"pubmed(?:\.ncbi\.nlm\.nih\.gov|/|\.gov/)\D{0,20}?([0-9]{1,9})\b")
-_PMID_NOTE = re.compile(r"\b(?:PMID|PUBMED|MEDLINE):?\s*([0-9]{1,9})\b|\b([0-9]{1,9})\s?\[pmid\]", re.IGNORECASE)
+_PMID_NOTE = re.compile(
+    r"\b(?:PMID:?\s*(?=[0-9])|(?:PUBMED|MEDLINE):?\s*(?=[0-9]{6}))([0-9]{1,9})\b|\b([0-9]{1,9})\s?\[pmid\]",
+    re.IGNORECASE,
+)
+_PUBMED = re.compile(r"\b(?:pubmed|medline|nlm)\b|\Amed\Z", re.IGNORECASE)  # a database whose numbers are PMIDs
 _PMCID = re.compile(r"\b(PMC[0-9]{1,9})\b")
 _DOI = re.compile(r"\b(10\.[0-9]{4,9}/[^\s\"]+)")
 _ISSN = re.compile(r"\b([0-9]{4})-?([0-9]{3}[0-9Xx])\b")
@@ -59,24 +63,28 @@ _SOURCES = tuple(
         r"(?: \((?P<pages>[^()]{1,30})\))?\.?(?: Article Number: (?P<article_number>\w{1,20})\.?)?(?:\s.*)?",
     )
 )
-_HEADING = re.compile(r"<jats:title>\s*([^<>]{0,200}?)[\s:.]*</jats:title>", re.IGNORECASE)
+_HEADING = re.compile(r"<jats:title>\s?([^<>]{0,200}?)[\s:.]{0,4}</jats:title>", re.IGNORECASE)
+_VALUES = r"(?:\s[\w:-]{1,30}\s?=[^<>]{0,300})?\s?/?>"  # the end of a tag, which a comparison has not
 _RAISED = re.compile(r"(?<=[0-9])<(?:jats:)?sup>\s*([-−–+]?[0-9])", re.IGNORECASE)
-_BLOCK = re.compile(r"</?(?:jats:)?(?:p|br|div|li|list|list-item|sec|title|[uo]l|h[1-6]|tr|td)\b[^<>]{0,200}>", re.I)
+_BLOCK = re.compile(
+    r"</?(?:jats:)?(?:p|br|div|li|list|list-item|sec|title|[uo]l|h[1-6]|tr|td)" + _VALUES, re.IGNORECASE
+)
 _INLINE = re.compile(
     r"</?(?:[a-z]{2,5}:[a-z-]{1,20}|su[bp]|inf|[biua]|em|strong|italic|bold|sc|scp|small|span|font|underline|tt|math)"
-    r"(?:\s[^<>]{0,300})?/?>",
+    + _VALUES,
     re.IGNORECASE,
 )
 _INITIALS = r"[A-Z]\.?(?:[\s-]?[A-Z]\.?){0,3}"
 _SHORT_NAME = re.compile(rf"[^\s,].{{0,60}}\s{_INITIALS}(?:\s(?:Jr|Sr|I{{2,3}})\.?)?")
-_GIVEN = re.compile(rf"{_INITIALS}(?:\s(?:Jr|Sr)\.?)?|[^\W\d_]\w*\s{_INITIALS}")
-_NOBODY = re.compile(r"\W*(?:others|et\W{0,3}al|null|anonymous|no authors?\b.{0,40})?\W*", re.IGNORECASE)
+_GIVEN = re.compile(rf"{_INITIALS}(?:\s(?:Jr|Sr)\.?)?|[^\W\d_]\w*(?:\s{_INITIALS})?")
+_SUFFIX = re.compile(r"(?:Jr|Sr)\.?|I{2,3}")
+_NOBODY = re.compile(r"\W{0,9}(?:others|et\W{0,3}al|null|anonymous|no authors?\b.{0,40})?\W{0,9}", re.IGNORECASE)
 _ID = re.compile(r"\s?\((?:[0-9]{5,}|[^()\s]{1,100}@[^()\s]{1,100})\)")  # Scopus's of an author, or an address
 # What notes of reference managers say of a paper, and the fields of their notices.
 _NOTED = {
-    "retraction": re.compile(r"\W*(?:retracted\W*\Z|retract(?:ion|ed) in\b)", re.IGNORECASE),
-    "concern": re.compile(r"\W*expression of concern in\b", re.IGNORECASE),
-    "errata": re.compile(r"\W*(?:erratum|correction) in\b", re.IGNORECASE),
+    "retraction": re.compile(r"\W?(?:retracted(?: article)?\W?\Z|retract(?:ion|ed) in\b)", re.IGNORECASE),
+    "concern": re.compile(r"\W?expression of concern(?:\W?\Z| in\b)", re.IGNORECASE),
+    "errata": re.compile(r"\W?(?:erratum|correction) in\b", re.IGNORECASE),
 }
 _NO_GIVEN = re.compile(r"(?:,\s*|\s)null\Z")
 
@@ -114,7 +122,7 @@ def described(texts: Texts) -> dict[str, Any]:
     types, retraction = _types(texts), _notices(texts, "retraction")
     journals = list(dict.fromkeys(map(plain, _all(texts, "journal", "journal_abbreviation"))))
     abbreviations = map(plain, _all(texts, "journal_abbreviation"))
-    groups = names_of(texts.get("group_authors", ()))
+    groups = list(dict.fromkeys(filter(None, map(plain, texts.get("group_authors", ())))))
     persons = next(
         (names for name in ("authors", "short_authors") if set(names := names_of(texts.get(name, ()))) - {*groups}), []
     )
@@ -147,7 +155,7 @@ def described(texts: Texts) -> dict[str, Any]:
 
 def plain(text: str) -> str:
     """Return a text in one line without markup of HTML and JATS; an exponent keeps its sign: `10^6`."""
-    text = html.unescape(text)
+    text = " ".join(unescaped(text).split())
     if "<" in text:
         text = _HEADING.sub(lambda match: "" if match[1].lower() == "abstract" else f"{match[1]}: ", text)
         text = _INLINE.sub("", _BLOCK.sub(" ", _RAISED.sub(r"^\1", text)))
@@ -166,7 +174,8 @@ def publication_types(name: str) -> list[str]:
 
 def doi_in(*texts: str) -> str:
     """Return the first DOI in texts or addresses, without the punctuation behind it; "" if there is none."""
-    doi = next((match[1] for text in texts if (match := _DOI.search(unquote(text)))), "").rstrip(".,;")
+    forms = (form for text in texts for form in ([text, unquote(text)] if "%2f" in text.lower() else [text]))
+    doi = next((match[1] for form in forms if (match := _DOI.search(form))), "").rstrip(".,;")
     for opening, closing in ("()", "<>"):
         doi = doi.rstrip(closing) if doi.count(closing) > doi.count(opening) else doi
     return doi
@@ -183,8 +192,11 @@ def names_in(cell: str) -> list[str]:
     """Return the names in one text, parted by semicolons, bars, lines, "and", or commas where these part names."""
     if len(parts := listed(cell, ";|\n")) > 1:
         return names_of(parts)
+    cell = " ".join(cell.split())
     cell = cell.rstrip(". ") if cell.count(".") == 1 else cell  # "Smith J, Doe A."
-    parts = re.split(r",?\s+(?:and|&)\s+", cell)
+    parts = re.split(r",? (?:and|&) ", cell)
+    if not all(" " in part for part in parts):  # a group, as the Food and Drug Administration
+        parts = [cell]
     if not all(part.count(",") == 1 for part in parts) or len(parts) == 1:
         parts = [name for part in parts for name in _comma_parted(part)]
     return names_of(parts)
@@ -196,14 +208,20 @@ def _comma_parted(text: str) -> list[str]:
     pairs = list(zip(parts[::2], parts[1::2], strict=False))
     if all(_SHORT_NAME.fullmatch(part) for part in parts):
         return parts
-    if len(parts) % 2 == 0 and all(_GIVEN.fullmatch(given) for _, given in pairs):
+    if len(parts) == 3 and _SUFFIX.fullmatch(parts[2]):
+        return [text.strip()]
+    if (
+        len(parts) % 2 == 0
+        and not all(" " in family for family, _ in pairs)
+        and all(_GIVEN.fullmatch(given) for _, given in pairs)
+    ):
         return [f"{family}, {given}" for family, given in pairs]
     return parts if len(parts) > 2 or all(" " in part for part in parts) else [text.strip()]
 
 
 def listed(text: str, separators: str = "") -> list[str]:
     """Return the items of a list in one text: between separators, else semicolons, else commas; or one of Python's."""
-    if text.startswith("[") and text.endswith("]"):
+    if text.startswith("[") and text.endswith("]") and len(text) < LONGEST_LIST:
         try:
             return [str(item).strip() for item in ast.literal_eval(text)]
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -214,7 +232,7 @@ def listed(text: str, separators: str = "") -> list[str]:
 
 def _with_source(texts: Texts) -> Texts:
     """Return texts with what the one text says in which a publication stands; a text of no known form is a journal."""
-    for source in texts.get("source", ()):
+    for source in texts.get("published_in", ()):
         line = " ".join(source.split())
         matches = (match for form in _SOURCES if (match := form.fullmatch(line)))
         stated = next((match.groupdict() for match in matches), {"journal": line})
@@ -250,8 +268,9 @@ def _pages(texts: Texts) -> str:
 def _pmid(texts: Texts) -> str:
     """Return the PMID where a record says that it is one: a field of its own, an address, a note, or a database."""
     stated = [text for text in _all(texts, "pmid") if text.isdecimal() and text.isascii()]
-    database = " ".join(_all(texts, "database")).lower()
-    is_pubmed = re.search(r"\b(?:pubmed|med|medline|nlm)", database) and "embase" not in database
+    stated += [text for text in _all(texts, "embase_pmid") if re.fullmatch("[0-9]{6,9}", text)]
+    database = "; ".join(_all(texts, "database"))
+    is_pubmed = _PUBMED.search(database) and "embase" not in database.lower()
     numbers = [text for text in _all(texts, "accession")[:1] if text.isdecimal() and is_pubmed]
     notes = " ".join(_all(texts, "accession", "notes"))
     pmid = next(iter([*stated, *numbers]), "") or _matched(_PUBMED_URL, " ".join(_all(texts, "urls")))

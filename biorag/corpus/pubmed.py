@@ -188,7 +188,12 @@ def _section(section: Any) -> str:
 
 def _text(element: Any) -> str:
     """Return an element's text without its markup, white space collapsed, double escapes undone."""
-    return " ".join(_ESCAPE.sub(lambda escape: html.unescape(escape[0]), flat_text(element)).split())
+    return " ".join(unescaped(flat_text(element)).split())
+
+
+def unescaped(text: str) -> str:
+    """Return a text with its entities as characters; what lacks the semicolon of one, as "AKT&AMPK", is none."""
+    return _ESCAPE.sub(lambda escape: html.unescape(escape[0]), text) if "&" in text else text
 
 
 def _texts(elements: Iterable[Any]) -> list[str]:

@@ -22,11 +22,12 @@ LONGEST_ID = 1024
 LONGEST_TEXT = 2**20
 LARGEST_TEXT = 64 << 20  # bytes of a file that is read as a whole
 SHOWN = 2000  # bytes or characters of a bad record in the rejects file
-# What publishers and databases put before a title, or in brackets behind it, when they take a paper back.
+# What publishers and databases put before a title, or in brackets behind it, when they take a paper back; behind a
+# title in quotation marks it is of another paper.
 _NOTICE = re.compile(
-    r"\W{0,3}(?:retracted|withdrawn|temporary removal|removed)(?:\s(?:article|chapter|paper))?\W{0,2}[\]):.–—-](?=\W)"
-    r"|.{0,2000}[(\[]\s?(?:retracted|withdrawn)(?:\s(?:article|paper)\b[^()\[\]]{0,200})?\s?[)\]]\W{0,3}\Z",
-    re.IGNORECASE,
+    r"\W{0,3}(?:(?i:retracted)(?:\s(?i:article|chapter|paper))?|(?:WITHDRAWN|TEMPORARY REMOVAL)(?:\sARTICLE)?)\W{0,2}"
+    r"[\]):–—-](?=\W)|(?!(?i:reply|comment|corrig|erratum|correction|response|re:))[^'\"“”‘’«»]{0,2000}"
+    r"[(\[]\s?(?i:retracted)(?:\s(?i:article|paper)\b[^()\[\]]{0,200})?\s?[)\]]\W{0,3}\Z"
 )
 _CONCERN = re.compile(r"\W{0,3}(?:editorial\s)?expression\sof\sconcern\s?[:.–—-]", re.IGNORECASE)
 
@@ -148,7 +149,7 @@ def _snippet(id: str, title: str, content: str, others: Mapping[str, Any]) -> Sn
         raise ValueError(f"snippet {id!r} has no text")
     metadata = {key: value for key, value in others.items() if key not in PMID_KEYS}
     _check_values(metadata, MAX_DEPTH)
-    snippet = Snippet(id, title, content, _pmid(others), metadata | notices_in(title))
+    snippet = Snippet(id, title, content, _pmid(others), {**notices_in(title), **metadata})
     if snippet.document != id:
         raise ValueError(f"'document' and 'block' make snippet {id!r} a block, which biorag makes itself")
     return snippet

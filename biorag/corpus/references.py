@@ -20,7 +20,20 @@ from biorag.types import Snippet
 from biorag.utils.parsing import parse_json
 
 LONGEST = 2000  # characters of a field of CSL-JSON but for the abstract
-LONGEST_LATEX = 20_000  # characters of a field that is read as LaTeX; of a longer one commands are dropped
+INHERITED = (
+    "title",
+    "year",
+    "date",
+    "month",
+    "publisher",
+    "series",
+    "journal",
+    "journaltitle",
+    "volume",
+    "number",
+    "issn",
+)
+LONGEST_LATEX = 100_000  # characters of a field that is read as LaTeX; of a longer one commands are dropped
 
 
 # --- BibTeX and BibLaTeX
@@ -32,7 +45,9 @@ _JOINED = re.compile(
     r'(?:"[^"]{0,300}"|[A-Za-z][\w-]{0,60})(?:\s{0,9}#\s{0,9}(?:"[^"]{0,300}"|[A-Za-z][\w-]{0,60})){1,20}'
 )
 _SHOWN = re.compile(r"\\(?:mbox|hbox|text|textrm|mathrm|mathit)\b\*?(?=\s?\{)")  # commands that show what they hold
-_EXPONENT = re.compile(r"(?<=\d)(?:\\textsuperscript\{|\$\^\{?)([-−–+]?\d{1,4})\}?\$?")
+_EXPONENT = re.compile(
+    r"(?<=\d)(?:\\textsuperscript\{(?=[^{}]*\})|\$\^\{?(?=[^${}]*\}?\$))([-−–+]?\d{1,4})(?:\}\$?|\$)"
+)
 _INDEX = re.compile(r"\$([_^])\{?([\w+−-]{1,12})\}?\$")  # alone in mathematics, as in CO$_2$
 _MARKED_UP = re.compile(r"[\\${}%~#&^_]|``|''|--|[?!]`")
 _SIGNS = {"textless": "<", "textgreater": ">", "textbar": "|", "textquotedbl": '"', "textquotesinglbase": "‚"}
@@ -45,6 +60,7 @@ def _bibtex(source: Source) -> Iterator[tuple[int, Record]]:
 
     library = bibtexparser.parse_string(_NO_COMMA.sub(r"\1,\2", read_text(source)))
     keys: Counter[str] = Counter()
+    failed = set(map(id, library.failed_blocks))
     parents, strings = library.entries_dict, {key: string.value for key, string in library.strings_dict.items()}
     for block in library.blocks:
         line, raw = (block.start_line or 0) + 1, block.raw or ""
@@ -59,11 +75,12 @@ def _bibtex(source: Source) -> Iterator[tuple[int, Record]]:
                 texts.setdefault(field.key.lower(), []).append(value[1:-1] if is_enclosed else value)
             if parent := parents.get(texts.get("crossref", [""])[0]):
                 for name, value in ((field.key.lower(), str(field.value)) for field in parent.fields):
-                    texts.setdefault("booktitle" if name == "title" else name, [value])
+                    if name in INHERITED:
+                        texts.setdefault("booktitle" if name == "title" else name, [value])
             keys[entry.key] += 1
             number = f"-{keys[entry.key]}" if keys[entry.key] > 1 else ""
             yield line, Record(f"{source.label}#{entry.key}{number}", texts, raw, entry.key)
-        elif block in library.failed_blocks:
+        elif id(block) in failed:
             fault = "an entry that is not BibTeX: a brace or a quotation mark is missing"
             yield line, Record(source.label, {}, raw, fault=fault)
     if not library.blocks:
@@ -75,7 +92,9 @@ def _joined(value: str, strings: Mapping[str, str]) -> str:
     if not _JOINED.fullmatch(value[:1000]):
         return value
     parts = re.findall(r'"([^"]*)"|([A-Za-z][\w-]*)', value)
-    return "".join(text or strings.get(name, "").strip('{}"') for text, name in parts)
+    if any(name and name not in strings for _, name in parts):
+        return value
+    return "".join(text or strings[name].strip('{}"') for text, name in parts)
 
 
 def parse_bibtex(record: Record) -> Snippet:

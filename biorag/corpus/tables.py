@@ -6,7 +6,7 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -23,8 +23,9 @@ logger = logging.getLogger(__name__)
 SEPARATORS = ",;\t"
 ID, TITLE, CONTENT, PMID = "id", "title", "content", "PMID"
 LISTS = ("mesh", "type", "keywords")  # fields of several values in a cell
-DESCRIBED = {*fields.COLUMNS, "short_authors", "mesh", "accession", "database", ""} - {ID, PMID}
+DESCRIBED = {*fields.COLUMNS, "short_authors", "accession", "database", "published_in", ""} - {ID, PMID}
 NOTES = ("Extra", "Notes", "Note")  # columns that may have a note "PMID: 123"
+LEAST_FIELDS = 3  # that a header names which is not the first line
 MOST_BEFORE = 12  # lines before a header, which tell of a search or an export
 # A PMID as spreadsheets have one: pandas writes a column of numbers with a gap as floats; 0 and "NA" are none.
 _PMID = re.compile(r"0+(?:\.0)?|\D{0,30}|(?:\D{0,40}\b)?([1-9][0-9]{0,8})(?:\.0)?/?")
@@ -34,11 +35,15 @@ _FACTS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 
 class CsvRow(NamedTuple):
-    """A row, or its fault; `names` are the fields of each column, `number` counts rows from 1."""
+    """A row, or its fault; `names` are the fields of each column, `number` counts rows from 1.
+
+    Of the fields those `described` are a publication's; others stay as they are, whatever their names.
+    """
 
     file: str
     number: int
     names: Sequence[Sequence[str]]
+    described: Collection[str]
     values: Sequence[str]
     fault: str = ""
 
@@ -63,14 +68,15 @@ def read_rows(source: Source) -> Iterator[tuple[int, CsvRow]]:
     csv.field_size_limit(LONGEST_TEXT)
     lines = (content.decode("utf-8", "surrogateescape") + "\n" for _, content in read_lines(source, blank=True))
     first = list(islice(lines, MOST_BEFORE))
-    before = next((n for n, line in enumerate(first) if _is_header(source, line)), 0)
+    before = next((n for n, line in enumerate(first) if _is_header(source, line, is_first=not n)), 0)
     header = first[before] if first else ""
     rows = csv.reader(chain(first[before:], lines), delimiter=_separator(source, header), strict=True)
     try:
         columns = [_checked(name.strip()) for name in next(rows, [])]
     except (csv.Error, ValueError) as error:
         raise DamagedSourceError(source.name, 1, f"a header that cannot be read ({error})") from None
-    names = _fields(source, columns)
+    chosen = _chosen(source, columns)
+    names, described = _fields(source, columns, chosen), DESCRIBED & chosen.keys()
     number = 0
     while True:
         line, fault, values = before + rows.line_num + 1, "", list[str]()
@@ -82,7 +88,7 @@ def read_rows(source: Source) -> Iterator[tuple[int, CsvRow]]:
             fault = f"a row that cannot be read ({error})"
         if values or fault:
             number += 1
-            yield line, CsvRow(source.label, number, names, values, fault)
+            yield line, CsvRow(source.label, number, names, described, values, fault)
 
 
 def _separator(source: Source, header: str) -> str:
@@ -91,15 +97,16 @@ def _separator(source: Source, header: str) -> str:
     return "\t" if is_tsv else max(SEPARATORS, key=header.count)
 
 
-def _is_header(source: Source, line: str) -> bool:
-    """Return whether a line names a column that the user named, or a title and something else, or a text."""
+def _is_header(source: Source, line: str, is_first: bool) -> bool:
+    """Return whether a line names a column that the user named, or one of text; a later line other fields as well."""
     names = [name.strip().strip('"') for name in line.split(_separator(source, line))]
-    return any(column in names for _, column in source.columns) or not {TITLE, CONTENT}.isdisjoint(_known(names, {}))
+    known = _known(names, {})
+    has_text = not {TITLE, CONTENT}.isdisjoint(known) and (is_first or len(known) >= LEAST_FIELDS)
+    return has_text or any(column in names for _, column in source.columns)
 
 
-def _fields(source: Source, columns: Sequence[str]) -> list[list[str]]:
+def _fields(source: Source, columns: Sequence[str], chosen: Mapping[str, Sequence[int]]) -> list[list[str]]:
     """Return the fields that each column gives, and say so."""
-    chosen = _chosen(source, columns)
     if CONTENT not in chosen and TITLE not in chosen:
         named = ", ".join(map(repr, columns)) or "none"
         reason = f"no column that is known to hold text, of {named}: name them, as in "
@@ -154,7 +161,8 @@ def parse_row(row: CsvRow) -> Snippet:
         for name in names:
             texts.setdefault(name, []).append(_FORMULA.sub(r"\1", _checked(value.strip())))
     cells = {name: next(filter(None, values), "") for name, values in texts.items() if name}
-    record = {name: cell for name, cell in cells.items() if name not in DESCRIBED} | _described(texts, cells)
+    record = {name: cell for name, cell in cells.items() if name not in row.described}
+    record |= _described({name: texts[name] for name in row.described}, cells)
     # A DOI or a PMID that numbers the rows may be lacking.
     if [ID] not in row.names and not record.get(ID):
         record[ID] = f"{row.file}#row={row.number}"
@@ -166,7 +174,7 @@ def _described(texts: Mapping[str, Sequence[str]], cells: Mapping[str, str]) -> 
     parted = {name: [item for cell in texts.get(name, ()) for item in listed(cell)] for name in LISTS}
     persons = texts.get("authors", ())
     fields = {
-        **{name: values for name, values in texts.items() if name in DESCRIBED},
+        **texts,
         **parted,
         "authors": names_in(persons[0]) if len(persons) == 1 else persons,
         "notes": [cells.get(name, "") for name in NOTES],
@@ -177,9 +185,11 @@ def _described(texts: Mapping[str, Sequence[str]], cells: Mapping[str, str]) -> 
         del values["date"]
     values[PMID] = values.pop("pmid", "") or ("" if pmid else cells.get(PMID, ""))
     title, content = (plain(text) if _MARKUP.search(text := cells.get(name, "")) else text for name in (TITLE, CONTENT))
-    readable = {TITLE: title, CONTENT: content if abstract_in([content]) else ""}
-    unread = {name: cells[name] for name in ("year", "date", "doi") if cells.get(name) and name not in values}
-    facts = {"retracted": _FACTS.get(cells["retracted"].lower(), cells["retracted"])} if cells.get("retracted") else {}
+    readable = {TITLE: title, CONTENT: content if not title or abstract_in([content]) else ""}
+    stated = {name: next(filter(None, values), "") for name, values in texts.items()}
+    unread = {name: stated[name] for name in ("year", "date", "doi", "type") if stated.get(name) and name not in values}
+    retracted = stated.get("retracted", "")
+    facts = {"retracted": _FACTS.get(retracted.lower(), retracted)} if retracted else {}
     return {**unread, **values, **readable, **facts}
 
 

@@ -75,8 +75,10 @@ class Tagged:
         return text.split("|" if self.fields is fields.OVID else None)
 
 
-_RIS_TAG = r"\s{0,3}(PMID|[A-Z][A-Z0-9])\s{1,3}-(?:\s|\Z)"
-_RIS = Tagged("RIS", fields.RIS, _RIS_TAG, "TY  -", r"(?i)TY\s{1,3}-", "ER  -", r"(?i)ER\s{1,3}-", apart="KW AU A1 UR")
+_RIS_TAG = r"(PMID(?=\s{1,2}-)|[A-Z][A-Z0-9](?=  -))\s{1,2}-(?:\s|\Z)"
+_RIS = Tagged(
+    "RIS", fields.RIS, _RIS_TAG, "TY  -", r"(?i)TY\s{1,3}-", "ER  -", r"(?i)\s{0,3}ER\s{1,3}-\s*\Z", apart="KW AU A1 UR"
+)
 _MEDLINE = Tagged("MEDLINE", fields.MEDLINE, "([A-Z][A-Z0-9 ]{3})- ", "PMID- ", "PMID- ", ends=r"\s*\Z", more=" {6}")
 _WOS_TAG = r"([A-Z][A-Z0-9])(?: |\Z)"
 _WOS = Tagged("Web of Science", fields.WEB_OF_SCIENCE, _WOS_TAG, "PT ", "PT ", "ER", r"ER\b", apart="AF AU CA")
@@ -92,8 +94,9 @@ _APART = re.compile(  # paragraphs of a record of PubMed's text that are not of 
     r"(?:Author information|Collaborators|Comment (?:in|on)|Erratum (?:in|for)|Update (?:in|of)|Conflict of|Retract|"
     r"Republished|Expression of|Copyright|©|DOI:|PMC?ID:|\([0-9]{1,3}\))"
 )
+LONGEST_NAME = 300
 _MARKS = re.compile(r"\s*(?:\([0-9]{1,3}\)|\s[0-9][0-9,+*]{0,20}|\s[*+])+\s*\Z")  # of affiliations, behind a name
-_SMALL_TAG = re.compile(r"^[a-z][a-z0-9](?=\s{1,3}-(?:\s|\Z))", re.MULTILINE)
+_LOOSE_TAG = re.compile(r"^\s{0,3}([A-Za-z][A-Za-z0-9])\s{1,3}-(?=\s|\Z)", re.MULTILINE)
 _KIND = re.compile(r"(?<=\.)\s?\[[^\[\]]{3,60}\]\.?\Z")  # behind Ovid's titles
 
 
@@ -156,12 +159,13 @@ def _medline(record: Record, texts: Texts, text: str) -> Snippet:
     snippet = publication(record, {**texts, "doi": [id for id in texts["doi"] if id.endswith("[doi]")]})
     revised = dict(_MEDLINE.values(text)).get("LR", "")
     dates = {"revised": date_of(revised[:4], revised[4:6], revised[6:8])} if revised else {}
-    return replace(snippet, metadata={"version": 1, **dates, "retracted": False, **snippet.metadata})
+    types = {"type": list(dict.fromkeys(texts["type"]))} if texts["type"] else {}  # PubMed's own, whatever they are
+    return replace(snippet, metadata={"version": 1, **dates, "retracted": False, **snippet.metadata, **types})
 
 
 def _ovid(record: Record, texts: Texts, _: str) -> Snippet:
     plain = {name: [text.rstrip(".") for text in texts[name]] for name in ("language", "type", "keywords")}
-    names = [_MARKS.sub("", name) for text in texts["authors"] for name in text.split(";")]
+    names = [_MARKS.sub("", name[:LONGEST_NAME]) for text in texts["authors"] for name in text.split(";")]
     titles = [_KIND.sub("", title) for title in texts["title"]]
     return publication(record, {**texts, **plain, "authors": names, "title": titles})
 
@@ -172,10 +176,10 @@ def _pubmed_text(record: Record, _: Texts, text: str) -> Snippet:
     source, title, *others = [*paragraphs, "", ""][: max(2, len(paragraphs))]
     others = [paragraph for paragraph in others if not paragraph.startswith("[Article in")]
     has_authors = len(others) > 1 and not _APART.match(others[0])
-    names = [_MARKS.sub("", name.rstrip(".")) for name in others[0].split(", ")] if has_authors else []
+    names = [_MARKS.sub("", name[:LONGEST_NAME].rstrip(".")) for name in others[0].split(", ")] if has_authors else []
     ids = [paragraph for paragraph in others if paragraph.startswith(("DOI:", "PMID:", "PMCID:"))]
     texts = {
-        "source": [source.partition(". ")[2]],
+        "published_in": [source.partition(". ")[2]],
         "title": [title],
         "authors": names,
         "abstract": [" ".join(paragraph for paragraph in others[has_authors:] if not _APART.match(paragraph))],
@@ -189,8 +193,8 @@ def _pubmed_text(record: Record, _: Texts, text: str) -> Snippet:
 
 
 def _ris(text: str) -> str:
-    """Return a record of RIS with its tags in capitals."""
-    return _SMALL_TAG.sub(lambda match: match[0].upper(), text) if text[:1].islower() else text
+    """Return a record of RIS with its tags as the format has them; one that begins so is left as it is."""
+    return text if text.startswith("TY  -") else _LOOSE_TAG.sub(lambda match: f"{match[1].upper()}  -", text)
 
 
 RIS = _reader(_RIS, plain=_ris)

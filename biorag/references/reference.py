@@ -17,6 +17,7 @@ RETRACTED, CONCERN = "Retracted article", "Expression of concern"
 _RANGE = re.compile(r"(?P<first>\w+)\s*[-–]\s*(?P<last>\w+)")
 _RESOLVER = re.compile(r"\A(?:https?://(?:dx\.|www\.)?doi\.org/|doi:)\s*", re.IGNORECASE)  # may precede a DOI
 _DATE = re.compile(r"(?P<year>[0-9]{4})(?:-(?P<month>0[1-9]|1[0-2])(?:-(?P<day>0[1-9]|[12][0-9]|3[01]))?)?")
+NO_INITIALS = ("UK", "US", "USA", "EU", "UN", "AG", "SA", "II", "III")  # behind a group's name
 MOST_INITIALS = 2  # as NLM's Citing Medicine has it
 _PART = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _INITIALS = re.compile(r"[A-Z]{1,4}")  # given names that are initials already
@@ -75,7 +76,10 @@ def author_of(name: str, groups: Collection[str] = ()) -> Author:
     """Return the author of a name as metadata has it; one without comma or initials, or of `groups`, is a group's."""
     text = " ".join(name.split())
     parts = [part.strip() for part in text.split(",")]
-    if name not in groups and (person := _SHORT_NAME.fullmatch(text)):
+    person = _SHORT_NAME.fullmatch(text) if name not in groups else None
+    if person and not (
+        person["given"] in NO_INITIALS or (person["family"].isupper() and len(person["given"]) > MOST_INITIALS)
+    ):
         return Author(person["family"], person["given"], person["suffix"] or "")
     if name in groups or len(parts) not in (2, 3) or not all(parts):
         return Author(text, group=True)

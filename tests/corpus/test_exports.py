@@ -72,6 +72,7 @@ DIMENSIONS = (
     '"About the data: Exported on 1 May, 2024"\nRank,DOI,PMID,Title,Abstract,Source title,PubYear,Pagination,Authors\n'
 )
 DIMENSIONS += '1,10.1000/d,9.0,T,Text,J Tea,2020,3-9,"Doe, Jane; Roe, Pat"\n'
+WRAPPED = "Two kinds: ER - positive ones T1 - weighted"
 IN_ORDER = ["Doe, Jane", "The Group", "Roe, Pat"]
 RECORDS = [
     # Text that must not change its meaning
@@ -100,6 +101,9 @@ RECORDS = [
         "p < 0.05 & x <y",
     ),
     ("a.csv", "Title,Abstract\nT,10<sup>6</sup> <i>E. coli</i>\n", "content", "10^6 E. coli"),
+    ("a.ris", ris("TI  - AKT&AMPK in <B and >A", "AB  - x"), "title", "AKT&AMPK in <B and >A"),
+    ("a.ris", ris("TI  - T", "AB  - Two kinds:", "ER - positive ones", "T1 - weighted"), "content", WRAPPED),
+    ("a.bib", bib("journal={C#Journal}, volume={10$^6$}"), "journal", "C#Journal"),
     # Abstracts that there are not
     ("a.ris", ris("TI  - T", "AB  - NA"), "abstract", False),
     ("a.ris", ris("TI  - T", "AB  - [No abstract available]"), "abstract", False),
@@ -111,6 +115,9 @@ RECORDS = [
     ("a.ris", ris("TI  - Retraction notice to: Curcumin heals"), "retracted", None),
     ("a.ris", ris("TI  - Retracted articles: a survey"), "retracted", None),
     ("a.ris", ris("TI  - Expression of concern: Curcumin heals"), "concern", ["Expression of Concern"]),
+    ("a.ris", ris("TI  - Reply to 'Curcumin heals' (Retracted)"), "retracted", None),
+    ("a.ris", ris("TI  - Withdrawn: feeling alone in the ward"), "retracted", None),
+    ("a.jsonl", '{"id": "a", "title": "Retracted: T", "retracted": false, "content": "Text"}\n', "retracted", False),
     ("a.xml", pubmed("Text", "WITHDRAWN: Curcumin heals"), "retracted", True),
     ("a.jsonl", '{"id": "a", "title": "Retracted: Curcumin heals", "content": "Text"}\n', "retracted", True),
     ("a.json", '[{"title": "T", "updated-by": [{"type": "retraction", "DOI": "10.1000/n"}]}]', "retracted", True),
@@ -134,6 +141,10 @@ RECORDS = [
     ("a.csv", 'Title,Authors\nT,"Doe, J., Roe, P."\n', "authors", ["Doe, J.", "Roe, P."]),
     ("a.csv", "Title,Authors\nT,\"['Doe, Jane', 'Roe, Pat']\"\n", "authors", ["Doe, Jane", "Roe, Pat"]),
     ("a.csv", 'Title,Authors\nT,"Doe, Jane"\n', "authors", ["Doe, Jane"]),
+    ("a.csv", "Title,Authors\nT,Food and Drug Administration\n", "authors", ["Food and Drug Administration"]),
+    ("a.csv", 'Title,Authors\nT,"King, Martin, Jr"\n', "authors", ["King, Martin, Jr"]),
+    ("a.csv", "Title,source,accession\nT,trial register,7\n", "source", "trial register"),
+    ("a.txt", "1. Spin. 1000 g for 5 min; discard the rest.\n", "title", "a"),
     ("a.ris", ris("TI  - T", "AU  - Doe, null", "AU  - [No author name available]"), "authors", ["Doe"]),
     ("a.txt", OVID, "authors", ["Doe, Jane", "Roe, Pat"]),
     ("a.txt", TEXT, "authors", ["Doe J", "Roe P"]),
@@ -142,7 +153,9 @@ RECORDS = [
     # Identifiers
     ("a.bib", bib("eprint={30}, eprinttype={pubmed}"), "pmid", 30),
     ("a.bib", bib("url={https://pubmed.ncbi.nlm.nih.gov/31/}"), "pmid", 31),
-    ("a.ris", ris("TI  - T", "C5  - 32", "DB  - Embase"), "pmid", 32),
+    ("a.ris", ris("TI  - T", "C5  - 15368318", "DB  - Embase"), "pmid", 15368318),
+    ("a.ris", ris("TI  - T", "N1  - Database: Ovid MEDLINE 1946 to Present"), "pmid", None),
+    ("a.ris", ris("TI  - T", "AN  - 2212345678", "DB  - Health & Medical Collection"), "pmid", None),
     ("a.ris", ris("TI  - T", "L2  - https://www.ncbi.nlm.nih.gov/pmc/articles/PMC33"), "pmcid", "PMC33"),
     ("a.ris", ris("TI  - T", "U1  - 34[pmid]"), "pmid", 34),
     ("a.ris", ris("TI  - T", "L3  - 10.1000/(x)1(2)."), "doi", "10.1000/(x)1(2)"),
@@ -194,6 +207,7 @@ def test_records_of_one_key_stay_two(tmp_path):
         ("Eloubeidi M.A.", "Eloubeidi MA"),
         ("van der Berg J-P Jr", "van der Berg JP Jr"),
         ("O'Byrne PM", "O'Byrne PM"),
+        ("CDC USA", "CDC USA"),
         ("World Health Organization WHO", "World Health Organization WHO"),
         ("ZUMA Study Group", "ZUMA Study Group"),
     ],
@@ -271,3 +285,15 @@ def test_real_exports_have_the_counts_that_patterns_find(shared_data):
             assert [str(one.pmid) for one in records] == pmids[1].split(", ")[: len(records)], name
         checked += 1
     assert checked >= 12
+
+
+def test_chapters_inherit_a_book_but_not_its_identifiers(tmp_path):
+    child, parent = (
+        "@incollection{c, title={Chapter}, crossref={p}}\n",
+        "@book{p, title={Book}, year={2001}, doi={10.1000/b}}\n",
+    )
+    found, _ = read(tmp_path / "a.bib", (child + parent).encode())
+    assert [(one.id, one.metadata.get("journal"), one.metadata["year"]) for one in found] == [
+        ("a.bib#c", "Book", 2001),
+        ("10.1000/b", None, 2001),
+    ]

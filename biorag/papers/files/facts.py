@@ -153,7 +153,7 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
         title, after = own, front[ends[-1] :] if ends else after
     journal, numbers = _place(places, title)
     published = _found(_CREATED, metadata.get("published", ""))
-    if published and numbers.get("year", published) != published:
+    if published and abs(int(numbers.get("year", published)) - int(published)) > 1:
         numbers = {"year": published}
     cited = opening[: 2 * FRONT]
     authors = _authors(after, cited) or _authors(above, cited)

@@ -42,10 +42,14 @@ _SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹˒⁻", "0123456789,-")
 _BRACKET = re.compile(r"\[([^\[\]]{1,400})\](?:\(#[^()\s]{0,100}\))?")
 _LOCATOR = r"(?:[,:]\s{0,2}[^\W\d_][^\[\]();,:]{0,40}?\d[\w–-]{0,20}){0,3}"  # "p. 5", "Table 2"
 _SEE = r"(?:(?:but\s|also\s)?see(?:\salso)?|cf\.?|e\.g\.,?|refs?\.?|vgl\.|siehe|voir|véase)"
+# In round brackets stand numbers of other things too.
+_PLACE = (
+    r"(?:[,:]\s{0,2}(?:pp?|tables?|figs?|figures?|chap\w{0,5}|sect\w{0,5}|box|eq\w{0,6})\b\.?\s?\w[\w–-]{0,20}){0,3}"
+)
 _LOCATED = rf"(?:{_SEE}\s){{0,2}}{NUMBERS}{_LOCATOR}"
 _NUMBERED = re.compile(rf"{_LOCATED}(?:;\s?{_LOCATED}){{0,20}}", re.IGNORECASE)
 _WITHOUT = re.compile(rf"(?<=\d){_LOCATOR}(?=;|\Z)|[^\W\d_][^;\d]{{0,20}}(?=\d)")
-_ROUND = re.compile(rf"(?<=[\s\w.,;])\(({_LOCATED})\)(?![\w%(])", re.IGNORECASE)
+_ROUND = re.compile(rf"(?<=[\s\w.,;])\(((?:{_SEE}\s){{0,2}}{NUMBERS}{_PLACE})\)(?![\w%(])", re.IGNORECASE)
 _REFERRED = re.compile(
     rf"\(?\b(?:see\s)?(?:refs?\.|refs|references?)\s?({NUMBERS}(?:\sand\s{_ITEM})?)\)?", re.IGNORECASE
 )

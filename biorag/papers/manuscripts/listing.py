@@ -149,7 +149,7 @@ def beginnings(lines: Sequence[str], are_first: Sequence[bool]) -> dict[int, str
             ordered[n], last = number, int(number)
     if 2 * len(numbers) > len(lines) and 2 * len(ordered) < len(numbers):
         return numbers
-    if LONGEST_ITEM * len(ordered) > len(lines):
+    if ordered and min(ordered) < 2 and LONGEST_ITEM * len(ordered) > len(lines):  # a numbering begins with its list
         return ordered
     bullets = {n: "" for n, line in enumerate(lines) if _BULLET.match(line)}
     if LONGEST_ITEM * len(bullets) > len(lines):
