@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from biorag.corpus.sentences import sentence_spans
@@ -140,8 +140,9 @@ class Register:
         self._order = {reference.key: self._order[reference.key] for reference in references}
         self._has_records = any(reference.is_record for reference in references)
         self._numbers = {reference.key for reference in references if not reference.is_record}
-        self._pmids = {one.read.pmid: key for key, one in self._order.items() if one.read.pmid}
-        self._dois = {one.read.doi: key for key, one in self._order.items() if one.read.doi}
+        self._identifiers = {
+            identifier: key for key, one in self._order.items() for identifier in (one.read.pmid, one.read.doi)
+        }
         self._years: dict[str, dict[str, list[ListedReference]]] = {}
         self._begins: dict[str, list[tuple[str, ListedReference]]] = {}
         for reference in references:
@@ -217,51 +218,53 @@ class Register:
                 is_name = text[match.end() : match.end() + 1].isalpha()  # "[1,2,4]triazole"
                 yield Mark(*match.span(), ()) if is_name else self._mark_of_numbers(match, content)
             elif content.startswith("^") and " " not in content:
-                is_listed = content[1:] in self._order
-                yield Mark(*match.span(), (content[1:],) if is_listed else (), () if is_listed else (match[0],))
+                yield self._mark_of_keys(match, [content[1:]], "[^{}]")
             elif "@" in content:
-                keys = tuple(key for key in map(self._key, _PANDOC.findall(content)) if key)
-                lacking = [f"@{key}" for key in _PANDOC.findall(content) if not self._key(key)]
-                yield Mark(match.start(), match.end(), keys, tuple(lacking))
+                yield self._mark_of_keys(match, map(self._key, _PANDOC.findall(content)), "@{}")
             else:
                 yield from self._with_years(match)
 
+    def _mark_of_keys(self, match: re.Match[str], keys: Iterable[str], shown: str) -> Mark:
+        """Return the mark of keys; those that are not listed are told as `shown` has them."""
+        keys = list(filter(None, keys))
+        lacking = (shown.format(key) for key in keys if key not in self._order)
+        is_subject = bool(_SUBJECT.match(match[0]))
+        return Mark(*match.span(), tuple(filter(self._order.get, keys)), tuple(lacking), is_subject, is_subject)
+
     def _key(self, key: str) -> str:
-        return next((name for name in (key, key.rstrip(".,:;")) if name in self._order), "")
+        """Return a key of pandoc's, without the sentence's stop if it is listed so."""
+        stripped = key.rstrip(".,:;")
+        return stripped if key not in self._order and stripped in self._order else key
 
     def _of_latex(self, text: str) -> Iterator[Mark]:
         for match in LATEX_CITE.finditer(text):
             groups = re.findall(r"\{([^{}]+)\}", re.sub(r"\[[^\[\]]*\]", "", match[0]))
-            keys = [key.strip() for group in groups for key in group.split(",")]
-            listed = tuple(key for key in keys if key in self._order)
-            lacking = tuple(key for key in keys if key and key not in self._order)
-            is_subject = bool(_SUBJECT.match(match[0]))
-            yield Mark(match.start(), match.end(), listed, lacking, is_subject, is_subject)
+            yield self._mark_of_keys(match, [key.strip() for group in groups for key in group.split(",")], "{}")
 
     def _of_pandoc(self, text: str) -> Iterator[Mark]:
         for match in _PANDOC.finditer(text):
             key = self._key(match[1])
-            end = match.start() + match[0].rindex(key) + len(key) if key else match.end()
-            lacking = () if key or not self._has_records else (match[0],)
-            yield Mark(match.start(), end, (key,) if key else (), lacking, bool(key), bool(key))
+            is_listed = key in self._order
+            end = match.start() + match[0].rindex(key) + len(key) if is_listed else match.end()
+            lacking = () if is_listed or not self._has_records else (match[0],)
+            yield Mark(match.start(), end, (key,) if is_listed else (), lacking, is_listed, is_listed)
 
     def _identified(self, text: str) -> Iterator[Mark]:
         for match in _PMIDS.finditer(text):
-            pmids = [int(pmid) for pmid in re.findall(r"\d+", match[1])]
-            yield Mark(match.start(), match.end(), tuple(self._with_pmid(pmid) for pmid in pmids if pmid))
+            pmids = filter(None, map(int, re.findall(r"\d+", match[1])))
+            yield Mark(*match.span(), tuple(map(self._identified_by, pmids)))
         for match in _LINK.finditer(text):
             doi = (match[1] or "").rstrip(".,;:")
             cut = len(match[1] or "") - len(doi)
-            key = self._with_doi(doi.lower()) if doi else self._with_pmid(int(match[2]))
+            key = self._identified_by(doi.lower() or int(match[2]))
             yield Mark(match.start(), match.end() - cut, (key,))
 
-    def _with_pmid(self, pmid: int) -> str:
-        return self._pmids.get(pmid) or self._added(f"PMID {pmid}", pmid=pmid)
-
-    def _with_doi(self, doi: str) -> str:
-        return self._dois.get(doi) or self._added(f"doi:{doi}", doi=doi)
-
-    def _added(self, key: str, pmid: int | None = None, doi: str = "") -> str:
+    def _identified_by(self, identifier: int | str) -> str:
+        """Return the key of the reference that a PMID or a DOI names, which is added if it is not listed."""
+        if key := self._identifiers.get(identifier):
+            return key
+        pmid, doi = (identifier, "") if isinstance(identifier, int) else (None, identifier)
+        key = f"PMID {pmid}" if pmid else f"doi:{doi}"
         self._order.setdefault(key, ListedReference(key, key, Reference("", "", "", Genre.OTHER, pmid, doi=doi)))
         return key
 
