@@ -37,7 +37,6 @@ _DOI_LINK = re.compile(
     r"(?:https?://(?:dx\.|www\.)?doi\.org/|\bdoi:?\s*)?\b10\.[0-9]{4,9}/[^\s\"<>{}|\\^`]+", re.IGNORECASE
 )
 PMID = re.compile(r"\bPMID\s*:?\s*([0-9]{1,9})\b|pubmed\.ncbi\.nlm\.nih\.gov/([0-9]{1,9})\b", re.IGNORECASE)
-_PMCID = re.compile(r"\bPMC[0-9]{4,9}\b")
 _URL = re.compile(r"\bhttps?://\S+|\bPMCID\s*:?|\bEpub\b[^.;]{0,40}[.;]?")
 _DATE_AFTER = re.compile(r"[\s.,;:]*\(?((?:19|20)\d\d)[a-z]?(?:,\s[A-Za-z]+(?:\s\d{1,2})?)?\)?[\s.,;:]+")
 _QUOTED = re.compile(r"[“\"]([^“”\"]{15,500})[”\"]")
@@ -184,7 +183,7 @@ def _begins_with_authors(line: str) -> bool:
 def read_reference(text: str) -> Reference:
     """Return what an item of a list says of a publication; fields that cannot be read are empty."""
     text = text[:LONGEST]
-    doi, pmid, pmcid = DOI.search(text), PMID.search(text), _PMCID.search(text)
+    doi, pmid = DOI.search(text), PMID.search(text)
     plain = without_numbers(text)
     authors, end = cited_authors(plain)
     dated = _DATE_AFTER.match(plain, end)
@@ -202,7 +201,6 @@ def read_reference(text: str) -> Reference:
         volume=place.volume,
         pages=place.pages,
         doi=doi[0].rstrip(".,;)]'").lower() if doi else "",
-        pmcid=pmcid[0] if pmcid else "",
     )
 
 

@@ -21,7 +21,7 @@ from biorag.indexes.reading import snippets_where
 from biorag.papers.files.facts import cited_authors
 from biorag.papers.manuscripts.listing import Place, place_in, without_numbers
 from biorag.papers.manuscripts.manuscript import ListedReference, squeezed
-from biorag.references.reference import Author, Reference, reference_of
+from biorag.references.reference import Reference, reference_of
 from biorag.types import AnyOf, FieldFilter, Index, IndexQuery, Snippet
 from biorag.utils.progress import batched
 
@@ -29,10 +29,9 @@ CANDIDATES = 10  # records found by the words of a reference, among which its ti
 AT_ONCE = 64  # searches
 MOST_OF_PAPER = 1000  # snippets of one paper
 SAME, ALIKE = 0.93, 0.8  # shares of letters that two titles have in common: the same, and another wording of it
-LEAST_LETTERS, LEAST_WORDS = 20, 3  # of a title that is known without an author or a year; of a journal's name
-_SMALL_WORDS = frozenset(("the", "of", "and", "in", "for", "on", "to", "de", "la", "et", "der", "und"))
+LEAST_LETTERS = 20  # of a title that is known without an author or a year
 _OF_NAMES = frozenset(("volume", "edition", "ed", "series", "section", "online", "print", "international", "journal"))
-_WITH_INITIALS = re.compile(r"(.+\S)\s+[A-Z]{1,3}(?:\s(?:Jr|Sr|II|III))?")  # of a corpus that writes "Smith JA"
+_SMALL_WORDS = frozenset(("the", "of", "and", "in", "for", "on", "to", "de", "la", "et", "der", "und"))
 # Issues and pages, among which a volume is not looked for.
 _NO_VOLUME = re.compile(
     r"\([^()]{0,60}\)|\bnos?\.?\s?\d+|(?::|\bpp?\.)\s?\w{1,8}|\w{1,8}\s?[-–—]+\s?\w{1,8}", re.IGNORECASE
@@ -146,8 +145,7 @@ def _of_title(reference: ListedReference, candidates: Sequence[tuple[Reference, 
     for _, (same, snippet) in sorted(zip(ranks, alike, strict=True), key=itemgetter(0)):
         is_long = len(squeezed(snippet.title)) >= LEAST_LETTERS
         is_same = same.likeness == 1 or (same.likeness >= SAME and not same.agreements)
-        has_one_fault = same.likeness == 1 and len(same.agreements) > 1 and len(same.differences) == 1
-        agrees = any(same.agreements) if is_long or has_one_fault else same.agreements and all(same.agreements)
+        agrees = any(same.agreements) if is_long else same.agreements and all(same.agreements)
         if agrees or (is_long and is_same):
             return snippet
     return None
@@ -261,7 +259,7 @@ def find_title(reference: ListedReference, record: Reference) -> TitleMatch:
     if span := _piece(text, wanted):
         return _whole_title(text, span, record)
     start, end = (begins and _piece(text, own)) or (0, 0)
-    if not end or not _is_journal(place_in(text[end:]).journal, record, ""):
+    if not end or not _is_journal(place_in(text[end:]).journal, record):
         nearest = _nearest_words(text, record.title)
         ratio = SequenceMatcher(None, wanted[:400], _plain_title(text[slice(*nearest)])[:400], autojunk=False).ratio()
         if ratio >= ALIKE or not end:
@@ -291,9 +289,7 @@ def _whole_title(text: str, span: tuple[int, int], record: Reference) -> TitleMa
     before, after = text[:start], text[end:].lstrip("”\"'’)]»")
     is_first = not re.search(r"[^\W\d_]\s*\Z", before)
     is_last = len(after) < len(text) - end or bool(re.match(r"\s*(?:\Z|[.?!,(;]|(?:19|20)\d\d)", after))
-    if not (
-        is_last or record.title.rstrip().endswith(("?", "!")) or _is_journal(place_in(after).journal, record, after)
-    ):
+    if not (is_last or record.title.rstrip().endswith(("?", "!")) or _is_journal(place_in(after).journal, record)):
         rest = re.search(r"[.?!;,\d]", after)
         after = after[rest.start() :] if rest else ""
         return TitleMatch(SAME, text[start : len(text) - len(after)], before, after)
@@ -344,7 +340,7 @@ def compared(reference: ListedReference, record: Reference) -> Comparison:
     if titled.after and not re.search(r"[^\W\d_]", titled.before):  # the title may stand before the authors
         after = titled.after.lstrip(" .,:;")
         end = cited_authors(after)[1]
-        if end and not _is_journal(after[:end], record, ""):
+        if end and not _is_journal(after[:end], record):
             titled = titled._replace(before=after[:end], after=after[end:])
     names = list(_compared_names(reference, record, titled))
     places = list(_compared_place(reference, record, titled))
@@ -367,12 +363,12 @@ def _compared_names(reference: ListedReference, record: Reference, titled: Title
             titled.likeness >= SAME and _same_words(titled.title, _unmarked(record.title))
         )
         yield "title", titled.title, record.title, is_same
-    if record.authors and (family := _family(record.authors[0])):
-        own = _family(read.authors[0]) if read.authors else ""
+    if record.authors and not record.authors[0].group:
+        family, is_group = record.authors[0].family, bool(read.authors and read.authors[0].group)
+        own = read.authors[0].family if read.authors and not is_group else ""
         first, *_ = re.split(r"[,;&]|\b(?:and|et\sal)\b|\d", titled.before[:200])
         words = re.findall(r"[^\W\d_]+", first)
         names = {squeezed("".join(words[n:end])) for n in range(len(words)) for end in range(n + 1, len(words) + 1)}
-        is_group = bool(read.authors and read.authors[0].group)
         agrees = squeezed(family) in names or _same_name(own or " ".join(words), family)
         is_stated = reference.is_record or (words and not is_group)
         yield "first author", (own or " ".join(words)) if is_stated else "", family, agrees
@@ -389,7 +385,7 @@ def _compared_place(reference: ListedReference, record: Reference, titled: Title
     year = str(next(iter(years), ""))
     yield "year", year, record.year, year == record.year
     journal = own.journal or read.journal
-    yield "journal", journal, record.journal or record.abbreviation, _is_journal(journal, record, titled.after)
+    yield "journal", journal, record.journal or record.abbreviation, _is_journal(journal, record)
     volume, volumes = own.volume or read.volume, {*map(int, re.findall(r"\d{1,9}", record.volume))}
     others = re.findall(r"\d{1,9}", f"{volume} {_NO_VOLUME.sub(' ', titled.after)}")
     yield "volume", volume if volumes else "", record.volume, not volumes.isdisjoint(map(int, others))
@@ -398,33 +394,15 @@ def _compared_place(reference: ListedReference, record: Reference, titled: Title
     yield "pages", pages, record.pages, first in (stated, *map(str.lower, numbers))
 
 
-def _is_journal(name: str, record: Reference, text: str) -> bool:
-    """Return whether a name may be of a record's journal, or a text has the journal's own."""
-    names = [one for one in (record.journal, record.abbreviation) if one]
-    return any(same_journal(name, one) or _names_journal(text, one) for one in names)
-
-
-def _names_journal(text: str, name: str) -> bool:
-    """Return whether a text has a journal's name: one or two words, such as "Science", only before no other word."""
-    words = re.findall(r"\w+", name)
-    end = r"(?=\W*(?:\d|pp?\b|vol|suppl|doi|\Z)|\s?[^\w\s])" if len(words) < LEAST_WORDS else r"(?!\w)"
-    written = r"\W+".join(map(re.escape, words))
-    pattern = rf"(?:\A|[^\w\s]|\d|\bin\b)\s*(?:the\s)?{written}{end}"
-    return bool(words and re.search(pattern, text, re.IGNORECASE))
-
-
-def _family(author: Author) -> str:
-    """Return a person's family name; "" of a group."""
-    initials = _WITH_INITIALS.fullmatch(author.family) if author.group else None
-    return initials[1] if initials else "" if author.group else author.family
+def _is_journal(name: str, record: Reference) -> bool:
+    """Return whether a name may be of a record's journal."""
+    return any(same_journal(name, one) for one in (record.journal, record.abbreviation) if one)
 
 
 def _same_name(own: str, other: str) -> bool:
     """Return whether two family names are the same but for accents, particles and a second name."""
     parts = [set(filter(None, map(squeezed, re.split(r"[\s-]", name)))) for name in (own, other)]
-    return bool(parts[0] and parts[1] and (parts[0] <= parts[1] or parts[1] <= parts[0])) or squeezed(own) == squeezed(
-        other
-    )
+    return bool(parts[0] and parts[1] and (parts[0] <= parts[1] or parts[1] <= parts[0]))
 
 
 def same_journal(own: str, other: str) -> bool:
@@ -448,10 +426,7 @@ def _journal_names(name: str) -> list[list[str]]:
 
 
 def _abbreviates(short: Sequence[str], long: Sequence[str]) -> bool:
-    """Return whether the words of one name begin as those of the other and have letters of them, in order.
-
-    Small words may be left out, and the longer may end in words such as "volume".
-    """
+    """Return whether the words of one name begin as those of the other, but for small ones and a last "volume"."""
     if "".join(short) == "".join(long) or (len(short) == 1 and _is_acronym(short[0], long)):
         return True
     position = 0
