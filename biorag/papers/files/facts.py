@@ -68,7 +68,6 @@ _MASTHEAD = re.compile(
     re.IGNORECASE,
 )
 _LONE_YEAR = re.compile(rf"(?<![\w/.-]){_YEAR}(?![\w/-]|\.\d)")
-_CREATED = re.compile(rf"D?:?{_YEAR}")
 _AFFILIATED = re.compile(
     r"\b(?:university|universit|department|institute|hospital|school|college|cent(?:er|re)|faculty|division|"
     r"laborator|abstract|summary|background|introduction|correspond|e-?mail|received|accepted|keywords|doi\W{0,3}10|©|@|www|"
@@ -87,10 +86,8 @@ _GROUP = re.compile(
 )
 _DEGREES = re.compile(r"[,\s]\s*(?:M\.?D|Ph\.?D|[MB]\.?Sc|M\.?P\.?H|FRCP|RN)\b\.?(?=\W|$)")
 _ABBREVIATED = re.compile(r"(?:[A-Z]{1,2}\.?){2,5}")  # a degree among names in capitals
-_ROLE = re.compile(r"(?:\s+[a-z][a-z-]*)+$")  # as in "Mary Jones associate professor"; a particle is before a name
 _SUFFIX = re.compile(r",?\s((?:[JS][Rr])\b\.?|II|III|IV)(?=\s*(?:[,;·•|&*\d]|\band\b|$))")
 _SEPARATED = re.compile(r"[,;·•|&]|\band\b")
-_MARKED = re.compile(r"[\d*†‡§¶#]$")  # a line of authors whose last name is whole
 _PARTICLE = re.compile(
     r"van(?:'t)?|'t|von|de[rnl]?|dell[ao]|dall?a?|degli|d[aiu]|das|dos?|l[aeo]s?|el|al|i?bin|ibn|te[nr]?|und|zu[rm]?|vom|a[fv]|"
     r"de'|ben|abd|st\.?|ní|ó|mac",
@@ -152,9 +149,9 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
         ends = [n for n, line in enumerate(front, 1) if _HAS_WORD.search(line.text) and _said(line.text, own, 1.0)]
         title, after = own, front[ends[-1] :] if ends else after
     journal, numbers = _place(places, title)
-    published = _found(_CREATED, metadata.get("published", ""))
-    if published and abs(int(numbers.get("year", published)) - int(published)) > 1:
-        numbers = {"year": published}
+    published = year_in(metadata.get("published", ""))
+    if published and abs(int(numbers.get("year", published)) - published) > 1:
+        numbers = {"year": str(published)}
     cited = opening[: 2 * FRONT]
     authors = _authors(after, cited) or _authors(above, cited)
     return {
@@ -384,8 +381,7 @@ def _authors(lines: Sequence[Line], cited: str) -> list[str]:
             text = ""
         if not is_affiliation:
             text, last = f"{text}{' ' if is_open else ', '}{added}" if text else added, line
-            # A line may end within a name, unless a mark (raised, it is not in `added`) ends it or each name has one.
-            is_open = bool(_SEPARATED.search(text)) and not _MARKED.search(line.text) and line.text[-1] == added[-1]
+            is_open = bool(_SEPARATED.search(text))  # a line may end within a name, unless each has one
             names = list(_names(text[:LONGEST_AUTHORS])) or names
     if last and len(names) == 1:  # others may stand beside it, each above an affiliation
         row = [line.level or line.text for line in lines[:AUTHOR_LINES] if abs(line.height - last.height) < 1]
@@ -407,7 +403,6 @@ def _names(text: str) -> Iterator[str]:
     )
     parts = [part if " " in part.strip() else _GLUED.sub(" ", part) for part in parts]
     names = [part.strip(" .*") for part in parts if re.search(r"\w{2}", part)]
-    names = [name if len(parts) == 1 or _GROUP.fullmatch(name) else _ROLE.sub("", name) for name in names]
     is_capital = text.replace(" and ", "").isupper()
     names = [name for name in names if not (_ABBREVIATED.fullmatch(name) if is_capital else _is_degree(name))]
     whole = [name for name in names if _GROUP.fullmatch(name) or _is_name(name)]

@@ -71,7 +71,6 @@ _NOTICE = re.compile(
 _MAIL = re.compile(r"\b[\w.+-]+@[\w-]+\.\w+")
 _PAGE_NUMBER = re.compile(r"^\W*(?:[Pp]age\s*)?[0-9]{1,5}(?:\s*(?:/|of)\s*[0-9]{1,5})?\W*$")
 _LINE_NUMBER = re.compile(r"\W*([0-9]{1,4})(?:\s+|$)")
-_AND_OTHERS = re.compile(r"^[\w.,'’& -]{2,60}\bet al\b", re.IGNORECASE)
 _SPACED = r"a\s*b\s*s\s*t\s*r\s*a\s*c\s*t"
 # What a paper's text begins with.
 OPENING = re.compile(
@@ -96,7 +95,6 @@ _IMPRINT = re.compile(r"^\W*(?:copyright|©|\(c\)|how to cite|cite this)", re.IG
 _DOI_ALONE = re.compile(r"(?:doi:?\s*|https?://\S*)10\.\d{4,9}/\S+$", re.IGNORECASE)
 _ENDED = re.compile(r"[.?!:][\"'”’)\]]*(?:\s*\[?[0-9]{1,3}(?:[,–-]\s*[0-9]{1,3})*\]?)?\s*$")
 _OPEN = re.compile(r"(?:[,(]|\b(?:and|or|the|an?|of|in|to|with|by|for|from|than|that|was|were|is|are|had|no|not))$")
-_WORD = re.compile(r"\w+")
 _DIGITS = re.compile(r"[0-9]+")
 # Accents that stand beside their letters, as some fonts have them, what combines each, and letters often under it.
 _ACCENTS = "¨´`ˆ˜ˇ¸˚¯"
@@ -165,8 +163,7 @@ def laid_out(pages: Sequence[Sequence[Line]]) -> PageLayout:
     bodies: list[list[_Paragraph]] = []
     first = 1 if _is_cover(kept, measures) else 0
     for number, page in enumerate(kept):
-        named = {word for line in front for word in _WORD.findall(line.text.lower())}
-        aside = _edges(page, measures, shapes, named) | _notices(page, measures)
+        aside = _edges(page, measures, shapes) | _notices(page, measures)
         rest = [line for n, line in enumerate(page) if n not in aside]
         if number == first:
             front, rest = _front(rest, measures)
@@ -259,15 +256,10 @@ def _without_references(pages: Sequence[Sequence[Line]]) -> tuple[list[list[Line
 
 def _list_heading(pages: Sequence[Sequence[Line]]) -> Line | None:
     """Return the heading of the list of references: the first in the later part of a paper, else its last one."""
-    total = sum(len(line.text) + 1 for page in pages for line in page)
-    before, last = 0, None
-    for line in (line for page in pages for line in page):
-        if LIST_HEADING.fullmatch(line.text):
-            last = line
-            if before > total * EARLY:
-                break
-        before += len(line.text) + 1
-    return last
+    lines = [line for page in pages for line in page]
+    headings = {n: line for n, line in enumerate(lines) if LIST_HEADING.fullmatch(line.text)}
+    later = (line for n, line in headings.items() if n > len(lines) * EARLY)
+    return next(later, next(reversed(headings.values()), None))
 
 
 def _measured(pages: Sequence[Sequence[Line]]) -> _Measures:
@@ -310,11 +302,8 @@ def _shape(line: str) -> str:
     return _DIGITS.sub("#", " ".join(line.lower().split()))
 
 
-def _edges(page: Sequence[Line], measures: _Measures, shapes: set[str], named: set[str]) -> set[int]:
-    """Return the numbers of a page's lines that are its head or foot, or stand at its side.
-
-    `shapes` are those of lines that pages repeat, `named` the words of title and authors.
-    """
+def _edges(page: Sequence[Line], measures: _Measures, shapes: set[str]) -> set[int]:
+    """Return the numbers of a page's lines that are its head or foot, of `shapes` that pages repeat, or at its side."""
     turned = {n for n, line in enumerate(page) if line.turned}
     edges = turned if 2 * len(turned) < len(page) else set()
     has_body = any(map(measures.is_body, page))
@@ -324,10 +313,7 @@ def _edges(page: Sequence[Line], measures: _Measures, shapes: set[str], named: s
             gap = measures.is_gap(last, following) or measures.is_gap(following, last)
             outer = [n for row in rows[:count] for n in row]
             if (gap or abs(last.size - following.size) > OTHER_SIZE) and all(
-                _is_head(page[n].text, shapes)
-                or (gap and has_body and _is_apart(page[n], measures))
-                or (gap and set(_WORD.findall(page[n].text.lower())) <= named)
-                for n in outer
+                _is_head(page[n].text, shapes) or (gap and has_body and _is_apart(page[n], measures)) for n in outer
             ):
                 edges |= set(outer)
                 break
@@ -336,7 +322,7 @@ def _edges(page: Sequence[Line], measures: _Measures, shapes: set[str], named: s
 
 def _is_head(text: str, shapes: set[str]) -> bool:
     return len(text) <= 2 * LONGEST_HEAD and (
-        bool(_PAGE_NUMBER.match(text) or _NOTICE.match(text) or _AND_OTHERS.match(text))
+        bool(_PAGE_NUMBER.match(text) or _NOTICE.match(text))
         or (len(text) <= LONGEST_HEAD and (_shape(text) in shapes or _is_place(text)))
     )
 
@@ -346,7 +332,7 @@ def _is_apart(line: Line, measures: _Measures) -> bool:
 
 
 def _notices(page: Sequence[Line], measures: _Measures) -> set[int]:
-    """Return the numbers of lines that are notices, with what continues them; small print around one is of it."""
+    """Return the numbers of lines that are notices, with what continues them."""
     numbers: set[int] = set()
     for start, line in enumerate(page):
         is_small = measures.is_small(line)
@@ -354,26 +340,19 @@ def _notices(page: Sequence[Line], measures: _Measures) -> set[int]:
         if not (is_mail or _NOTICE.match(line.text) or (is_small and _is_place(line.text))):
             continue
         numbers.add(start)
-        numbers |= _continued(page, start, measures, 1, MOST_NOTICE if is_small else 0 if is_mail else 2)
-        above = _continued(page, start, measures, -1, MOST_NOTICE if is_small else 0)
-        first = min(above, default=start) - 1
-        if first < 0 or not (OPENING.match(page[first].text) or _SECTION.match(page[first].text)):
-            numbers |= above
+        numbers |= _continued(page, start, measures, MOST_NOTICE if is_small else 0 if is_mail else 2)
     return numbers
 
 
-def _continued(page: Sequence[Line], start: int, measures: _Measures, step: int, most: int) -> set[int]:
+def _continued(page: Sequence[Line], start: int, measures: _Measures, most: int) -> set[int]:
     """Return the numbers of up to `most` lines that follow one in letters of its size without a gap."""
     numbers: set[int] = set()
     line = page[start]
-    for number in range(start + step, start + step * (most + 1), step):
-        if not 0 <= number < len(page):
-            break
-        upper, lower = page[min(number, number - step)], page[max(number, number - step)]
-        is_other = abs(page[number].size - line.size) > OTHER_SIZE or lower.height > upper.height
+    for number in range(start + 1, min(start + 1 + most, len(page))):
+        upper, lower = page[number - 1], page[number]
+        is_other = abs(lower.size - line.size) > OTHER_SIZE or lower.height > upper.height
         ended = not measures.is_small(line) and _ENDED.search(upper.text)
-        text = page[number].text
-        begins = OPENING.match(text) or _SECTION.match(text) or page[number].styled > line.styled
+        begins = OPENING.match(lower.text) or _SECTION.match(lower.text) or lower.styled > line.styled
         if is_other or ended or begins or measures.is_gap(upper, lower):
             break
         numbers.add(number)
