@@ -145,7 +145,10 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
     known = " ".join(metadata.get("journal", "").split()) if re.search(r"\w{2}", metadata.get("journal", "")) else ""
     title, above, after = _titled(front, known or _place(places, "")[0] or _masthead(mastheads))
     own = printable(metadata.get("title", ""))
-    if own and not _plain(title).startswith(_plain(own)) and (not title or _said(own, _text(front))):
+    goes_on = (
+        _plain(title).startswith(_plain(own)) and title[len(own) : len(own) + 1] != "."
+    )  # with a subtitle, no text
+    if own and not goes_on and (not title or _said(own, _text(front))):
         ends = [n for n, line in enumerate(front, 1) if _HAS_WORD.search(line.text) and _said(line.text, own, 1.0)]
         title, after = own, front[ends[-1] :] if ends else after
     journal, numbers = _place(places, title)
