@@ -7,7 +7,6 @@ heads, feet and notices; never in its text or its list of references, which are 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import unescape
 from itertools import pairwise
@@ -161,9 +160,7 @@ def facts_of(metadata: Mapping[str, str], front: Sequence[Line], notices: Sequen
         "title": title,
         "authors": _agreed(own_authors(metadata.get("author", ""), cited), authors, opening),
         "year": int(numbers.get("year") or published or 0) or _year(metadata, opening),
-        "journal": _expanded(
-            known or journal or _masthead(mastheads) or _running(notices, title), (*places, *mastheads)
-        ),
+        "journal": _expanded(known or journal or _masthead(mastheads), (*places, *mastheads)),
         "volume": numbers.get("volume") or "",
         "issue": numbers.get("issue") or "",
         "pages": re.sub(r"\s*[-–]\s*", "-", numbers.get("pages") or ""),
@@ -243,18 +240,6 @@ def _journal(text: str, title: str) -> str:
     )
     is_other = _MONTHS.search(name) or _DOI.search(name) or re.search(r"(?:://|www\.)\S*$", text)
     return name if is_name and not is_other else ""
-
-
-def _running(notices: Sequence[str], title: str) -> str:
-    """Return the name in capitals that most heads and feet repeat; one word if it has a line above numbers or a DOI."""
-    names = [_journal(re.sub(r"^\W*\d+\s+|\s+\d+\W*$", "", notice), "") for notice in notices]
-    alone = {name for name, following in pairwise([*names, ""]) if not following}
-    for name, count in Counter(filter(None, names)).most_common():
-        words = re.findall(r"[^\W\d_]+", name)
-        is_name = all(word[0].isupper() for word in words if len(word) > 3) and not re.search(r"\bet al\b", name)
-        if count > 1 and is_name and not _said(name, title) and (len(words) > 1 or name in alone):
-            return name
-    return ""
 
 
 def _expanded(name: str, texts: Sequence[str]) -> str:

@@ -440,7 +440,7 @@ def test_the_names_of_authors(authors, notices, expected):
         ("Access Publication 4 April 2007 eCAM 2008;5(1)95–101", ("eCAM", 2008, "5", "95-101", "")),
         ("Drug Therapy 2015:9 123–131", ("Drug Therapy", 2015, "9", "123-131", "")),
         ("J Gout Care 2019;3:4-9\nThe Journal of Gouty Care", ("The Journal of Gouty Care", 2019, "3", "4-9", "")),
-        ("2 Ward Medicine\n4 Ward Medicine\nOn gout in men 3\nOn gout in men 5", ("Ward Medicine", None, "", "", "")),
+        ("2 Author Manuscript\n4 Author Manuscript\nOn gout in men 3\nOn gout in men 5", ("", None, "", "", "")),
         ("Bo et al. 1919\nBo et al. 1920\nBo et al. 1921", ("", None, "", "", "")),
     ],
 )
