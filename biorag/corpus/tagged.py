@@ -11,10 +11,11 @@ from biorag.corpus import fields
 from biorag.corpus.publications import Record, Texts, publication
 from biorag.corpus.pubmed import date_of
 from biorag.corpus.readers import FileReader, shown_bytes, text_of
-from biorag.corpus.sources import MAX_LINE, DamagedSourceError, Source, read_lines
+from biorag.corpus.sources import DamagedSourceError, Source, read_lines
 from biorag.types import Snippet
 
 NEVER = "(?!)"
+LARGEST_RECORD = 4 << 20  # bytes
 AUTHORS = ("authors", "short_authors")
 
 
@@ -125,8 +126,8 @@ def _records(source: Source, form: Tagged) -> Iterator[tuple[int, Record]]:
             continue
         lines.append(line)
         size += len(line)
-        if size > MAX_LINE:
-            raise DamagedSourceError(source.name, start, f"a record of more than {MAX_LINE >> 20} MiB")
+        if size > LARGEST_RECORD:
+            raise DamagedSourceError(source.name, start, f"a record of more than {LARGEST_RECORD >> 20} MiB")
         if ends.match(line):
             ended += 1
             yield record()
