@@ -383,7 +383,7 @@ doi: 10.5555/fimmu.2021.634512"""
             ["Bos, J.", "García López, María José", "Tanaka, J. R. R., III", "Gräfe, Anna-Lena"],
         ),
         (
-            "Anneke J van der Berg 1, Samuel Okonkwo 2,\n"
+            "Anneke J van der Berg associate professor 1, Samuel Okonkwo lecturer in public health 2,\n"
             "Tom W St John Jr 1, Vera van’t Hoff 2, Katharina von und zu Stein, Stefano D'Angelo",
             "",
             [
