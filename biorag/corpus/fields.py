@@ -57,6 +57,7 @@ _TAGS = {
     "notes": ("N1 C2 C3 U1 U2", "", "", "%Z %M", "note", "note", "notes custom1"),
     "accession": ("AN", "", "", "%M", "", "", "accession-num"),
     "database": ("DB DP", "", "", "%W %~", "", "", "remote-database-name remote-database-provider"),
+    "revised": ("", "LR", "", "", "", "", ""),
     "retraction": ("", "RIN", "", "", "", "", ""),
     "errata": ("", "EIN CRI", "", "", "", "", ""),
     "concern": ("", "ECI", "", "", "", "", ""),

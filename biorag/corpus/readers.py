@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple, NoReturn, cast
 
-from biorag.corpus.sources import DamagedSourceError, Source, read_chunks, read_lines, reader_of
+from biorag.corpus.sources import DamagedSourceError, Source, is_utf16, read_chunks, read_lines, reader_of
 from biorag.errors import BadInputError
 from biorag.types import Change, Deletion, Snippet
 from biorag.utils.parsing import parse_json
@@ -207,7 +206,7 @@ def read_text(source: Source) -> str:
         if len(content) > LARGEST_TEXT:
             raise DamagedSourceError(source.name, 1, f"more than {LARGEST_TEXT >> 20} MiB: split it")
     try:
-        if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        if is_utf16(content):
             return content.decode("utf-16", "replace")
         return text_of(bytes(content))
     except ValueError as error:

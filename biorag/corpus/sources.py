@@ -290,8 +290,7 @@ def read_lines(source: Source, blank: bool = False) -> Iterator[tuple[int, bytes
     """
     number = 0
     with faults_named(source, lambda: number + 1), opened(source) as stream:
-        is_utf16 = stream.peek(2).startswith((BOM_UTF16_LE, BOM_UTF16_BE))
-        recoded = io.TextIOWrapper(stream, "utf-16", "replace", newline="\n") if is_utf16 else None
+        recoded = io.TextIOWrapper(stream, "utf-16", "replace", newline="\n") if is_utf16(stream.peek(2)) else None
         while line := recoded.readline(MAX_LINE + 1).encode() if recoded else stream.readline(MAX_LINE + 1):
             number += 1
             if len(line) > MAX_LINE:
@@ -300,6 +299,11 @@ def read_lines(source: Source, blank: bool = False) -> Iterator[tuple[int, bytes
                 line = _beginning(source, line)
             if blank or line.strip():
                 yield number, line.rstrip(b"\r\n")
+
+
+def is_utf16(content: bytes | bytearray) -> bool:
+    """Return whether a file that begins so is UTF-16, by its byte order mark."""
+    return content.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
 
 
 def reader_of(source: Source) -> ReaderKind:
@@ -313,8 +317,7 @@ def reader_of(source: Source) -> ReaderKind:
         return named[0]
     with faults_named(source, lambda: 1), opened(source) as stream:
         content = stream.read1(CHUNK)
-    is_utf16 = content.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
-    text = content.decode("utf-16", "replace").encode() if is_utf16 else content
+    text = content.decode("utf-16", "replace").encode() if is_utf16(content) else content
     beginning = text.removeprefix(BOM_UTF8).lstrip()
     begun = [kind for kind in READERS.values() if kind.beginning and re.match(kind.beginning, beginning)]
     root = _root_of(content)
@@ -345,7 +348,7 @@ def _named(path: Path) -> list[ReaderKind]:
 
 def _root_of(content: bytes) -> str:
     """Return the name of the root element in the first bytes of a file; "" if they hold none."""
-    encoding = "utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8"
+    encoding = "utf-16" if is_utf16(content) else "utf-8"
     root = _ROOT.match(content.removeprefix(BOM_UTF8).decode(encoding, "replace"))
     return root[1] if root else ""
 

@@ -76,7 +76,7 @@ def read_rows(source: Source) -> Iterator[tuple[int, CsvRow]]:
     except (csv.Error, ValueError) as error:
         raise DamagedSourceError(source.name, 1, f"a header that cannot be read ({error})") from None
     chosen = _chosen(source, columns)
-    names, described = _fields(source, columns, chosen), DESCRIBED & chosen.keys()
+    names, of_publication = _fields(source, columns, chosen), DESCRIBED & chosen.keys()
     number = 0
     while True:
         line, fault, values = before + rows.line_num + 1, "", list[str]()
@@ -88,7 +88,7 @@ def read_rows(source: Source) -> Iterator[tuple[int, CsvRow]]:
             fault = f"a row that cannot be read ({error})"
         if values or fault:
             number += 1
-            yield line, CsvRow(source.label, number, names, described, values, fault)
+            yield line, CsvRow(source.label, number, names, of_publication, values, fault)
 
 
 def _separator(source: Source, header: str) -> str:
@@ -117,8 +117,8 @@ def _fields(source: Source, columns: Sequence[str], chosen: Mapping[str, Sequenc
     taken = {"", *chosen, *RECORD_KEYS, *PMID_KEYS}
     names: list[list[str]] = []
     for number, name in enumerate(columns):
-        fields = [field for field, numbers in chosen.items() if number in numbers]
-        names.append(fields or [f"column {number + 1}" if name in taken else name])
+        of_column = [field for field, numbers in chosen.items() if number in numbers]
+        names.append(of_column or [f"column {number + 1}" if name in taken else name])
         taken.add(name)
     return names
 
@@ -173,22 +173,26 @@ def _described(texts: Mapping[str, Sequence[str]], cells: Mapping[str, str]) -> 
     """Return the fields of a row that are a publication's; of those that cannot be read so the cell."""
     parted = {name: [item for cell in texts.get(name, ()) for item in listed(cell)] for name in LISTS}
     persons = texts.get("authors", ())
-    fields = {
+    stated = {
         **texts,
         **parted,
         "authors": names_in(persons[0]) if len(persons) == 1 else persons,
         "notes": [cells.get(name, "") for name in NOTES],
         "pmid": [pmid[1] or ""] if (pmid := _PMID.fullmatch(cells.get(PMID, ""))) else [],
     }
-    values = described(fields)
+    values = described(stated)
     if values.get("date") == str(values.get("year")) and not cells.get("date"):
         del values["date"]
     values[PMID] = values.pop("pmid", "") or ("" if pmid else cells.get(PMID, ""))
     title, content = (plain(text) if _MARKUP.search(text := cells.get(name, "")) else text for name in (TITLE, CONTENT))
     readable = {TITLE: title, CONTENT: content if not title or abstract_in([content]) else ""}
-    stated = {name: next(filter(None, values), "") for name, values in texts.items()}
-    unread = {name: stated[name] for name in ("year", "date", "doi", "type") if stated.get(name) and name not in values}
-    retracted = stated.get("retracted", "")
+    described_cells = {name: cells[name] for name in texts if name}
+    unread = {
+        name: described_cells[name]
+        for name in ("year", "date", "doi", "type")
+        if described_cells.get(name) and name not in values
+    }
+    retracted = described_cells.get("retracted", "")
     facts = {"retracted": _FACTS.get(retracted.lower(), retracted)} if retracted else {}
     return {**unread, **values, **readable, **facts}
 

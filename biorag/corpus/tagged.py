@@ -152,13 +152,13 @@ def _reader(
     return FileReader(lambda source: _records(source, form), parse)
 
 
-def _medline(record: Record, texts: Texts, text: str) -> Snippet:
+def _medline(record: Record, texts: Texts, _: str) -> Snippet:
     """Return the snippet of a MEDLINE record, with the fields of PubMed's XML; raises `ValueError` without a PMID."""
     pmid = next(iter(texts["pmid"]), "")
     if not (pmid.isascii() and pmid.isdigit() and int(pmid)):
         raise ValueError(f"PMID {pmid!r:.60} is not a positive whole number")
     snippet = publication(record, {**texts, "doi": [id for id in texts["doi"] if id.endswith("[doi]")]})
-    revised = dict(_MEDLINE.values(text)).get("LR", "")
+    revised = "".join(texts["revised"][-1:])
     dates = {"revised": date_of(revised[:4], revised[4:6], revised[6:8])} if revised else {}
     types = {"type": list(dict.fromkeys(texts["type"]))} if texts["type"] else {}  # PubMed's own, whatever they are
     return replace(snippet, metadata={"version": 1, **dates, "retracted": False, **snippet.metadata, **types})

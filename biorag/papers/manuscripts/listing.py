@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from biorag.papers.files.facts import cited_authors
-from biorag.papers.files.headings import LIST_HEADING
+from biorag.papers.files.headings import heads_list
 from biorag.papers.manuscripts.manuscript import ListedReference, Paragraph, bare
 from biorag.references.reference import Genre, Reference
 
@@ -92,7 +92,7 @@ def parted(paragraphs: Sequence[Paragraph]) -> tuple[list[Paragraph], list[Parag
 
     Without a heading it is the paragraphs at the end that are numbered from 1.
     """
-    headings = [n for n, one in enumerate(paragraphs) if len(one.text) < 60 and LIST_HEADING.fullmatch(one.text)]
+    headings = [n for n, one in enumerate(paragraphs) if heads_list(one.text)]
     if headings:
         start = headings[-1]
         rest = range(start + 1, len(paragraphs))

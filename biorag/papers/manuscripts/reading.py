@@ -16,7 +16,7 @@ from biorag.corpus.references import parse_csl
 from biorag.corpus.sources import Source, reader_of
 from biorag.errors import BadInputError, MissingError
 from biorag.papers.files.documents import html_lines, of_word, web_page
-from biorag.papers.files.headings import LIST_HEADING
+from biorag.papers.files.headings import heads_list
 from biorag.papers.files.pdf_layout import laid_out, plain
 from biorag.papers.files.texts import text_lines, without_front
 from biorag.papers.manuscripts.citing import LATEX_CITE, Register, citing_sentences
@@ -55,7 +55,6 @@ _BIBLIOGRAPHY = re.compile(r"\\(?:bibliography|addbibresource)(?:\[[^\]]{0,200}\
 _INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]{1,200})\}")
 _RAISED_DIGITS = re.compile(r"(?<=[^\W\d_]|[.,;:)\]%”\"])\d{1,3}(?:\s?[,–-]\s?\d{1,3}){0,30}")
 MOST_SIGNS = 300_000  # of LaTeX in a file, "\\" and "$", beyond which commands are dropped
-LONGEST_HEADING = 60
 LONGEST_LATEX = 20_000  # characters of a paragraph that is read as LaTeX; of a longer one commands are dropped
 
 
@@ -259,7 +258,7 @@ def _of_markdown(lines: Iterable[tuple[int, str]]) -> list[Paragraph]:
     blocks, in_code = _Blocks(_plain_markdown), False
     for number, line in lines:
         heading = _HEADING.fullmatch(line[:1000])
-        is_list = len(line) < LONGEST_HEADING and LIST_HEADING.fullmatch(line)  # its items may follow at once
+        is_list = heads_list(line)  # its items may follow at once
         if _FENCE.match(line):
             in_code = not in_code
         if in_code or _FENCE.match(line):
