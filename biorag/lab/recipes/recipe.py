@@ -212,6 +212,25 @@ class StepTemplate(_RecipePart):
     work: StepWork | None = None
 
 
+class ReportedItem(_RecipePart):
+    """A table, a figure, or a figure in the text of the paper: the tables, plots or steps that have it here.
+
+    `why` says what is done otherwise than there, or why there is nothing.
+    """
+
+    item: str
+    what: str
+    by: tuple[str, ...] = ()
+    how: Literal["as described", "ours", "cannot be had"]
+    why: str = ""
+
+    @model_validator(mode="after")
+    def _is_told(self) -> ReportedItem:
+        if not (self.why or (self.by and self.how == "as described")):
+            raise ValueError(f"{self.item} has no table, plot or step that fills it as described, and no reason")
+        return self
+
+
 class Figure(_RecipePart):
     """A number in a step's report; points of axes that `at` does not name are averaged."""
 
@@ -221,30 +240,51 @@ class Figure(_RecipePart):
 
 
 class Column(_RecipePart):
-    """A column of a table, and where its figure is in a report; `scales` restricts it to those that measure it."""
+    """A column of a table, and where its figure is in a report, or what fills `{}` in the path of rows that have one.
+
+    `scales` restricts it to those that measure it. A file may give a pair, title and value.
+    """
 
     title: str
     value: FigurePath
     scales: tuple[str, ...] = ()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_pair(cls, given: object) -> object:
+        return {"title": given[0], "value": given[1]} if isinstance(given, list) and len(given) == 2 else given
 
-class TableRow(Figure):
-    """A row of a table, with the paper's figures by column."""
+
+class TableRow(_RecipePart):
+    """A row of a table, with the paper's figures by column; without a step it has these alone."""
 
     title: str
+    step: str = ""
+    at: Mapping[str, AxisValue] = {}
+    path: str = ""
     paper: tuple[Known, ...] = ()
+
+    def figure(self, column: Column) -> Figure | None:
+        """Return where a cell's figure is; None for a row without a step."""
+        paths = (column.value,) if isinstance(column.value, str) else column.value
+        filled = tuple(self.path.replace("{}", path) if self.path else path for path in paths)
+        value = filled[0] if isinstance(column.value, str) else filled
+        return Figure(step=self.step, at=self.at, value=value) if self.step else None
 
 
 class PaperTable(_RecipePart):
     """A table of the paper, to be filled; `against` is the title of the row that the others are compared with.
 
-    `at` concerns all rows. `rows_of` is the title of a table before it whose rows it has, without the paper's figures.
+    `step`, `at` and `path` are those of rows that have none of their own. `rows_of` is the title of a table before it
+    whose rows it has, without the paper's figures.
     """
 
     title: str
     note: str = ""
     against: str = ""
+    step: str = ""
     at: Mapping[str, AxisValue] = {}
+    path: str = ""
     columns: tuple[Column, ...] = Field(min_length=1)
     rows: tuple[TableRow, ...] = ()
     rows_of: str = ""
@@ -259,6 +299,10 @@ class PaperTable(_RecipePart):
         if self.against and self.against not in [row.title for row in self.rows]:
             raise ValueError(f"table {self.title!r} has no row {self.against!r} to compare with")
         return self
+
+    def number(self, column: str) -> int:
+        """Return the place of a column."""
+        return [one.title for one in self.columns].index(column)
 
 
 class PlotColumn(_RecipePart):
@@ -286,7 +330,7 @@ class RecipePlot(_RecipePart):
 
 
 class RecipeFinding(_RecipePart):
-    """A comparison that the paper draws: `higher` is the larger figure in it.
+    """A comparison that the paper draws: `higher` is the larger figure in it, `paper` the difference that it prints.
 
     `not_tested` says why what a scale compares is not what the paper compares, by the scale's name.
     """
@@ -294,6 +338,7 @@ class RecipeFinding(_RecipePart):
     text: str
     higher: Figure
     lower: Figure
+    paper: float | None = None
     not_tested: Mapping[str, str] = {}
 
     @property
@@ -302,11 +347,24 @@ class RecipeFinding(_RecipePart):
         return self.higher, self.lower
 
 
+class TableFindings(_RecipePart):
+    """Comparisons of rows of a table by one of its columns: a text, and the titles of the higher and the lower row.
+
+    `at` takes the place of the table's.
+    """
+
+    of: tuple[str, str]
+    at: Mapping[str, AxisValue] | None = None
+    claims: tuple[tuple[str, str, str], ...]
+    not_tested: Mapping[str, str] = {}
+
+
 class ExperimentRecipe(_RecipePart):
     """A recipe file."""
 
     title: str
     paper: str = ""
+    reported: tuple[ReportedItem, ...] = Field((), description="What the paper reports, in its order.")
     inputs: Mapping[str, Input] = {}
     servers: Mapping[str, RecipeServer] = {}
     models: Mapping[str, NamedModel] = {}
@@ -321,7 +379,7 @@ class ExperimentRecipe(_RecipePart):
     scales: Mapping[str, Scale] = Field(min_length=1)
     steps: tuple[StepTemplate, ...] = Field(min_length=1)
     tables: tuple[PaperTable, ...] = ()
-    findings: tuple[RecipeFinding, ...] = ()
+    findings: tuple[TableFindings | RecipeFinding, ...] = ()
     plots: tuple[RecipePlot, ...] = ()
 
     @model_validator(mode="after")
@@ -334,11 +392,18 @@ class ExperimentRecipe(_RecipePart):
             "backbone": self.backbones,
             "input": self.inputs,
             "column": [(table.title, column.title) for table in self.tables for column in table.columns],
+            "row": [(table.title, row.title) for table in self.tables for row in table.rows],
+            "table, plot or step": [
+                *(table.title for table in self.tables),
+                *(plot.title for plot in self.plots),
+                *steps,
+            ],
         }
         for where, kind, names in self._references():
             for name in names:
                 if name not in named[kind]:
                     raise ValueError(f"{where}: there is no {kind} {name!r}")
+        self.compared()
         values = chain(self.values, self.servers, self.axes, self.rehearsal.values, *self.by.values())
         chosen = chain(
             *(scale.values for scale in self.scales.values()), *(base.values for base in self.backbones.values())
@@ -352,9 +417,7 @@ class ExperimentRecipe(_RecipePart):
         for number, table in enumerate(self.tables):
             if table.rows_of not in ("", *(earlier.title for earlier in self.tables[:number])):
                 raise ValueError(f"table {table.title!r}: there is no table {table.rows_of!r} before it")
-        for where, figure in self._figures():
-            yield where, "step", [figure.step]
-            yield where, "axis", figure.at
+        yield from self._references_of_figures()
         for step in self.steps:
             yield f"step {step.name!r}", "axis", [*step.axes, *chain(*step.when)]
             yield f"step {step.name!r}", "scale", step.scales
@@ -367,10 +430,26 @@ class ExperimentRecipe(_RecipePart):
             yield f"scale {name!r}", "backbone", [scale.backbone]
             yield f"scale {name!r}", "axis", scale.axes
             yield f"scale {name!r}", "input", scale.inputs
-        for finding in self.findings:
-            yield f"finding {finding.text!r}", "scale", finding.not_tested
         for plot in self.plots:
             yield f"plot {plot.title!r}", "column", [(column.table, column.title) for column in plot.columns]
+
+    def _references_of_figures(self) -> Iterator[tuple[str, str, Iterable[object]]]:
+        for item in self.reported:
+            yield item.item, "table, plot or step", item.by
+        for table in self.tables:
+            for row in self.rows(table):
+                yield f"table {table.title!r}", "step", [row.step] if row.step else []
+                yield f"table {table.title!r}", "axis", row.at
+        for group in self.findings:
+            if isinstance(group, TableFindings):
+                title, where = group.of[0], f"findings of {group.of[0]!r}"
+                yield where, "column", [group.of]
+                yield where, "row", [(title, row) for _, *rows in group.claims for row in rows]
+                yield where, "axis", group.at or {}
+            else:
+                yield f"finding {group.text!r}", "step", [figure.step for figure in group.both]
+                yield f"finding {group.text!r}", "axis", chain(*(figure.at for figure in group.both))
+            yield "findings", "scale", group.not_tested
 
     def profile_for(self, scale: str, memory: float = math.inf) -> str | None:
         """Return the hardware profile of a scale for a device with so many bytes: the largest one; None for none."""
@@ -384,17 +463,39 @@ class ExperimentRecipe(_RecipePart):
         return fitting[max(fitting)] if fitting else None
 
     def rows(self, table: PaperTable) -> list[TableRow]:
-        """Return a table's rows, at its own points, or those that it has of another."""
+        """Return a table's rows with its step, points and path, or those that it has of another."""
         if table.rows_of:
-            others = next(self.rows(other) for other in self.tables if other.title == table.rows_of)
+            others = self.rows(self._table(table.rows_of))
             return [row.model_copy(update={"at": {**row.at, **table.at}, "paper": ()}) for row in others]
-        return [row.model_copy(update={"at": {**table.at, **row.at}}) for row in table.rows]
+        return [self._of_table(row, table, table.at) for row in table.rows]
 
-    def _figures(self) -> Iterator[tuple[str, Figure]]:
-        for table in self.tables:
-            yield from ((f"table {table.title!r}", row) for row in self.rows(table))
-        for finding in self.findings:
-            yield from ((f"finding {finding.text!r}", figure) for figure in finding.both)
+    def compared(self) -> list[RecipeFinding]:
+        """Return all findings, those that compare rows of tables as comparisons of their figures."""
+        return list(chain.from_iterable(self._compared(group) for group in self.findings))
+
+    def _table(self, title: str) -> PaperTable:
+        return next(table for table in self.tables if table.title == title)
+
+    @staticmethod
+    def _of_table(row: TableRow, table: PaperTable, at: Point) -> TableRow:
+        values = {"step": row.step or table.step, "at": {**at, **row.at}, "path": row.path or table.path}
+        return row.model_copy(update=values)
+
+    def _compared(self, group: TableFindings | RecipeFinding) -> Iterator[RecipeFinding]:
+        if isinstance(group, RecipeFinding):
+            yield group
+            return
+        table = self._table(group.of[0])
+        number = table.number(group.of[1])
+        rows = {row.title: self._of_table(row, table, table.at if group.at is None else group.at) for row in table.rows}
+        for text, *titles in group.claims:
+            figures = [rows[title].figure(table.columns[number]) for title in titles]
+            printed = [rows[title].paper[number] if rows[title].paper else "" for title in titles]
+            paper = None if "" in printed else round(float(printed[0]) - float(printed[1]), 6)
+            higher, lower = figures
+            if not higher or not lower:
+                raise ValueError(f"finding {text!r}: a row of table {table.title!r} has no step")
+            yield RecipeFinding(text=text, higher=higher, lower=lower, paper=paper, not_tested=group.not_tested)
 
 
 def load_recipe(path: Path) -> ExperimentRecipe:

@@ -11,7 +11,10 @@ from biorag.lab.recipes.recipe import RecipePlot
 from biorag.utils.plots import Interval, IntervalPanel, Panel, PointPanel, write_both
 
 FOLDER = "plots"
-FINDING_COLUMNS = ("finding", "difference", "95 % interval", "questions", "p", "p, corrected", "verdict")
+FINDING_COLUMNS = (
+    *("finding", "paper", "difference", "95 % interval", "by seed"),
+    *("questions", "needed", "p, corrected", "verdict"),
+)
 
 
 def report_markdown(report: Mapping[str, Any]) -> str:
@@ -89,12 +92,21 @@ def markdown(table: Mapping[str, Any]) -> str:
 
 def finding_texts(finding: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the cells of a finding as tables show them."""
-    difference = "–" if finding["difference"] is None else f"{finding['difference']:+.3f}"
     interval = "–" if finding["low"] is None else f"{finding['low']:+.3f} – {finding['high']:+.3f}"
-    questions = "–" if finding["questions"] is None else f"{finding['questions']:,}"
-    p_values = ["–" if finding[key] is None else f"{finding[key]:.3f}" for key in ("p", "p_corrected")]
     verdict = f"{finding['verdict']} ({finding['reason']})" if finding["reason"] else finding["verdict"]
-    return (finding["text"], difference, interval, questions, *p_values, verdict)
+    return (
+        finding["text"],
+        *(_shown(finding[key], "+.3f") for key in ("paper", "difference")),
+        interval,
+        ", ".join(f"{difference:+.3f}" for difference in finding["by_seed"]) or "–",
+        *(_shown(finding[key], ",") for key in ("questions", "needed")),
+        _shown(finding["p_corrected"], ".3f"),
+        verdict,
+    )
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "–" if value is None else f"{value:{form}}"
 
 
 def findings_markdown(findings: Sequence[Mapping[str, Any]]) -> str:

@@ -104,7 +104,7 @@ def _report(plan: RecipePlan, runner: StepRunner, times: Mapping[str, Any]) -> d
         "freed_by": shlex.join(["biorag", "indexes", "clean", "--run", str(runner.folder)]),
         "steps": [{key: record[key] for key in ("name", "command", "seconds")} for record in records],
         "tables": [table for table in tables if table["rows"]],
-        "findings": figures.findings(plan.recipe.findings),
+        "findings": figures.findings(plan.recipe.compared()),
         "questions": questions,
         "measured": list(dict.fromkeys(filter(None, measured))),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -22,6 +23,8 @@ from biorag.lab.recipes.steps import METRICS, Step, StepRunner
 
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested"
 LEVEL = 0.05  # probability of one false verdict among a recipe's findings
+SEED = "seed"  # the axis of repetitions
+DECIDES = 2.80  # standard errors: a difference so large is found in 80 % of samples, at 0.05 on both sides
 CEILING = 0.95  # a mean above which little is left to gain
 
 
@@ -55,7 +58,7 @@ class Figures:
             for row, ours in zip(figures, rows, strict=True):
                 for column, cell, other in zip(columns, ours["cells"], beside, strict=True):
                     if row is not reference:
-                        cell["difference"] = self._difference(row, reference, column.value, cell, other)
+                        cell["difference"] = self._difference(row, reference, column, cell, other)
         known = [row for row in rows if any(cell["runs"] or cell["paper"] is not None for cell in row["cells"])]
         return {
             **table.model_dump(include={"title", "note", "against"}),
@@ -94,7 +97,7 @@ class Figures:
     def _finding(
         self, finding: RecipeFinding, pair: Paired | None, reason: str, corrected: float | None
     ) -> dict[str, Any]:
-        higher, lower = (self._figure(figure, figure.value) for figure in (finding.higher, finding.lower))
+        higher, lower = map(self._figure, finding.both)
         verdict = UNTESTED
         if pair and corrected is not None and corrected <= LEVEL:
             verdict = HOLDS if pair.difference > 0 else FAILS
@@ -103,10 +106,13 @@ class Figures:
             reason = f"ceiling: {lower:.3f}" if ceiling else f"{pair.questions:,} questions do not decide"
         return {
             "text": finding.text,
+            "paper": finding.paper,
             "difference": pair.difference if pair else _minus(higher, lower),
+            "by_seed": self._by_seed(finding),
             "low": pair.low if pair else None,
             "high": pair.high if pair else None,
             "questions": pair.questions if pair else None,
+            "needed": _needed(pair, finding.paper) if pair else None,
             "p": pair.p_value if pair else None,
             "p_corrected": corrected,
             "verdict": verdict,
@@ -115,25 +121,45 @@ class Figures:
 
     def _compared(self, finding: RecipeFinding) -> Paired | None:
         """Return the paired comparison; None without questions in common."""
-        sides = [self._by_question(figure, figure.value) for figure in (finding.higher, finding.lower)]
+        sides = [self._by_question(figure) for figure in finding.both]
         return sides[0].against(sides[1], self._seed) if sides[0] and sides[1] else None
+
+    def _by_seed(self, finding: RecipeFinding) -> list[float]:
+        """Return the difference at each seed; none unless the steps were run at several."""
+        if SEED not in self._plan.axes:
+            return []
+        differences = []
+        for seed in self._plan.axes[SEED]:
+            of_seed = [
+                figure.model_copy(update={"at": {**figure.at, SEED: seed}})
+                if any(SEED in dict(instance.at) for instance in self._plan.at(figure.step, figure.at))
+                else figure
+                for figure in finding.both
+            ]
+            higher, lower = (self._figure(figure) for figure in of_seed)
+            differences.append(_minus(higher, lower))
+        known = [difference for difference in differences if difference is not None]
+        return known if len(known) > 1 else []
 
     def _cells(self, columns: Sequence[Column], published: Sequence[Known], row: TableRow) -> list[dict[str, Any]]:
         """Return our figures, averaged over `runs` steps, their 95 % intervals over questions, and the paper's."""
         cells = []
         for column, paper in zip(columns, published or [""] * len(columns), strict=True):
-            values = self._by_question(row, column.value)
+            figure = row.figure(column)
+            values = self._by_question(figure) if figure else None
             low, high = values.interval(self._seed) if values else (None, None)
             known = None if paper == "" else paper
-            value, runs = self._figure(row, column.value), len(self._steps(row))
+            value, runs = (self._figure(figure), len(self._steps(figure))) if figure else (None, 0)
             cells.append({"value": value, "low": low, "high": high, "runs": runs, "paper": known})
         return cells
 
     def _difference(
-        self, row: TableRow, reference: TableRow, path: FigurePath, cell: Mapping[str, Any], other: Mapping[str, Any]
+        self, row: TableRow, reference: TableRow, column: Column, cell: Mapping[str, Any], other: Mapping[str, Any]
     ) -> dict[str, float | None]:
         """Return how far a cell is from that of the row to compare with: ours, its interval, and the paper's."""
-        ours, theirs = (self._by_question(figure, path) for figure in (row, reference))
+        ours, theirs = (
+            figure and self._by_question(figure) for figure in (row.figure(column), reference.figure(column))
+        )
         pair = ours.against(theirs, self._seed) if ours and theirs else None
         return {
             "value": _minus(cell["value"], other["value"]),
@@ -150,18 +176,18 @@ class Figures:
     def _steps(self, figure: Figure) -> list[Step]:
         return [instance.step for instance in self._plan.at(figure.step, figure.at)]
 
-    def _figure(self, figure: Figure, path: FigurePath) -> float | None:
+    def _figure(self, figure: Figure) -> float | None:
         """Return the mean of a figure, or of several, over the steps; None if there are none."""
-        steps = self._steps(figure)
-        return fmean(self._runner.reported(step, key) for step in steps for key in _paths(path)) if steps else None
+        reported = [self._runner.reported(step, key) for step in self._steps(figure) for key in _paths(figure.value)]
+        return fmean(reported) if reported else None
 
-    def _by_question(self, figure: Figure, path: FigurePath) -> QuestionValues | None:
+    def _by_question(self, figure: Figure) -> QuestionValues | None:
         """Return a figure by question, averaged over the steps that measured the same questions.
 
         Those of steps with other questions are sets of their own, which count alike. None where steps keep no figures
         of questions.
         """
-        names = [key.removeprefix(METRICS) for key in _paths(path)]
+        names = [key.removeprefix(METRICS) for key in _paths(figure.value)]
         of_steps = [values_of(self._rows_of(step), names) for step in self._steps(figure)]
         same: dict[tuple[tuple[str, ...], ...], list[QuestionValues]] = {}
         for values in of_steps:
@@ -177,3 +203,12 @@ def _paths(path: FigurePath) -> tuple[str, ...]:
 
 def _minus(ours: float | None, theirs: float | None) -> float | None:
     return None if ours is None or theirs is None else ours - theirs
+
+
+def _needed(pair: Paired, paper: float | None) -> int | None:
+    """Return how many such questions find a difference as large as the paper's, or as ours, in four samples of five.
+
+    By the standard error of a normal distribution that has this interval.
+    """
+    error, difference = (pair.high - pair.low) / (2 * 1.96), pair.difference if paper is None else paper
+    return math.ceil(pair.questions * (DECIDES * error / difference) ** 2) if difference else None

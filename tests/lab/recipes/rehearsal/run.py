@@ -13,7 +13,7 @@ from huggingface_hub import constants
 
 from biorag.errors import BadInputError, BioragError
 from biorag.lab.recipes.plan import Choices, RecipePlan
-from biorag.lab.recipes.recipe import ExperimentRecipe, Figure, FigurePath, models_of, named_in
+from biorag.lab.recipes.recipe import ExperimentRecipe, Figure, models_of, named_in
 from biorag.lab.recipes.steps import Step, StepRunner, unique
 from biorag.types import Progress
 from tests import cli
@@ -160,12 +160,14 @@ def _outcomes(plan: RecipePlan, rehearsal: Rehearsal) -> list[dict[str, Any]]:
 
 def _missing_figures(plan: RecipePlan, rehearsal: Rehearsal) -> Iterator[str]:
     """Yield what tables and findings ask for and reports do not have; each once."""
-    asked: list[tuple[str, Figure, FigurePath]] = []
+    asked: list[tuple[str, Figure]] = []
     for table in plan.recipe.tables:
-        asked += [(table.title, row, column.value) for row in table.rows for column in table.columns]
-    asked += [(finding.text, figure, figure.value) for finding in plan.recipe.findings for figure in finding.both]
+        cells = (row.figure(column) for row in plan.recipe.rows(table) for column in table.columns)
+        asked += [(table.title, figure) for figure in cells if figure]
+    asked += [(finding.text, figure) for finding in plan.recipe.compared() for figure in finding.both]
     told = set()
-    each = ((title, figure, path) for title, figure, of in asked for path in ([of] if isinstance(of, str) else of))
+    values = ((title, figure, figure.value) for title, figure in asked)
+    each = ((title, figure, path) for title, figure, of in values for path in ([of] if isinstance(of, str) else of))
     for title, figure, path in each:
         for instance in plan.at(figure.step, figure.at):
             if rehearsal.finished(instance.step):
