@@ -374,6 +374,9 @@ FORMATS = Registry(
         "pairs for fine-tuning",
         splits=("med-synth", "med-real", "search", "nlu"),
     ),
+    FormatKind(
+        "questions", ".lab.conversion.corpora:questions", "questions with their passages", options=("id_prefix",)
+    ),
     FormatKind("rows", ".lab.conversion.corpora:judged_rows", "training rows, as a BEIR folder"),
     FormatKind("claims", ".lab.conversion.corpora:claims", "claims with the texts that they are judged by"),
     FormatKind("conclusions", ".lab.conversion.corpora:conclusions", "last sentences of a corpus's abstracts"),

@@ -200,6 +200,23 @@ def test_rows_become_judged_questions(tmp_path):
     assert relevant == {"Why?": ["Because.", "Therefore."], "How?": ["So."]}
 
 
+def test_questions_are_judged_by_the_papers_of_their_passages(tmp_path):
+    cilia = {"pmid": "7", "title": "Cilia.", "text": "Cilia beat."}
+    records = [
+        {"id": "a", "question": "Do cilia\nbeat?", "passages": [cilia, {"pmid": None, "text": "They do."}]},
+        {"id": "b", "question": "Why?", "passages": [{**cilia, "text": "They clear mucus."}, cilia]},
+        {"id": "c", "question": "What is it?", "passages": [cilia], "boilerplate": True},
+        {"id": "d", "question": "And?", "passages": []},
+    ]
+    file = write_lines(tmp_path / "qa.jsonl", records)
+    counts = converted("questions", tmp_path / "out", file, id_prefix="pubmed_")
+    assert (counts["questions"], counts["judgements"], counts["snippets"]) == (2, 3, 2)
+    texts = {one.id: one.contents for one in snippets(tmp_path / "out")}
+    assert texts["pubmed_7"] == "Cilia. Cilia beat. They clear mucus."
+    relevant = {id: {texts[one] for one in judged} for id, judged in load_dataset(tmp_path / "out").qrels.items()}
+    assert relevant == {"a": {texts["pubmed_7"], "They do."}, "b": {texts["pubmed_7"]}}
+
+
 def test_records_with_a_title_alone_are_dropped(tmp_path):
     path = tmp_path / "pubmed20n0001.xml"
     path.write_bytes(file_of(article(7, "T", "C"), article(8, "Only a title")))

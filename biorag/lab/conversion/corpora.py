@@ -10,11 +10,11 @@ from pathlib import Path
 
 from biorag.corpus.claims import read_claims
 from biorag.corpus.datasets import first_file, read_qrels, read_queries
-from biorag.corpus.readers import OnReject, read_snippets
+from biorag.corpus.readers import OnReject, as_id, read_snippets
 from biorag.corpus.sentences import sentence_starts
 from biorag.corpus.sources import BEIR_CORPUS, BEIR_QUERIES, Source
 from biorag.errors import MissingError, unknown_name
-from biorag.lab.conversion.items import Item, JudgedQuestion, Request
+from biorag.lab.conversion.items import Entry, Item, JudgedQuestion, Request, read_array_or_lines
 from biorag.training.rows import normalised, parsed_rows, title_abstract_row
 from biorag.types import Snippet
 
@@ -122,6 +122,35 @@ def judged_rows(request: Request, on_reject: OnReject | None) -> Iterator[Judged
         written.update(texts)
         snippets = tuple(Snippet(_id_of(text), "", text) for text in texts)
         yield JudgedQuestion(_id_of(query), query, relevant=dict.fromkeys(map(_id_of, relevant), 1), snippets=snippets)
+
+
+def questions(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestion | Snippet]:
+    """Yield questions with the passages that answer them, the rows of `train reader`; then each paper as one snippet.
+
+    A paper is what has a PMID, or else the same text. All that questions quote of it is one snippet, each passage once.
+    A question without passages, or whose passages are `boilerplate`, is left out.
+    """
+    papers: dict[str, tuple[str, dict[str, None]]] = {}  # title and passages, by id
+
+    def parse(entry: Entry) -> JudgedQuestion:
+        record = entry.json_object()
+        passages = [] if record.get("boilerplate") else record.get("passages")
+        if not isinstance(passages, list) or not all(isinstance(passage, dict) for passage in passages):
+            raise ValueError("no 'passages'")
+        relevant = {}
+        for passage in passages:
+            text, pmid = str(passage.get("text") or "").strip(), passage.get("pmid")
+            if text:
+                id = f"{request.id_prefix}{pmid}" if pmid else _id_of(text)
+                papers.setdefault(id, (str(passage.get("title") or ""), {}))[1][text] = None
+                relevant[id] = 1
+        question = " ".join(str(record.get("question") or "").split())
+        if not question:
+            raise ValueError("no 'question'")
+        return JudgedQuestion(as_id(record.get("id"), "id"), question, relevant=relevant)
+
+    yield from (one for one in request.read(read_array_or_lines, parse, on_reject) if one.relevant)
+    yield from (Snippet(id, title, " ".join(texts)) for id, (title, texts) in papers.items())
 
 
 def _id_of(text: str) -> str:
