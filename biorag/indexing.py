@@ -67,10 +67,9 @@ def splitter(settings: Settings, files: ModelFiles, manifest: Manifest | None) -
 
 def length_counter(settings: Settings, files: ModelFiles) -> LengthCounter:
     """Return the counter of BM25's terms; a new index keeps their mean."""
-    from biorag.indexes.bm25 import LengthCounter, piece_speller
+    from biorag.indexes.bm25 import LengthCounter, speller
 
-    terms = settings.index.bm25_terms or WORDS
-    return LengthCounter() if terms == WORDS else LengthCounter(spell=piece_speller(files, terms))
+    return LengthCounter(spell=speller(settings.index.bm25_terms or WORDS, lambda: files))
 
 
 def snippet_encoders(

@@ -98,7 +98,7 @@ def settings_of(system: str, settings: RetrievalSettings) -> Mapping[str, Any]:
     """Return the settings of a system.
 
     "hybrid+cross" is the paper's HybridRerank (BioASQ 8, section 5.1): the best 10 of hybrid search, ordered by the
-    cross-encoder of the configured chain alone.
+    cross-encoder of the configured chain alone, which reads whole documents.
 
     Raises `UsageError` if the chain has no cross-encoder for "hybrid+cross".
     """
@@ -107,7 +107,11 @@ def settings_of(system: str, settings: RetrievalSettings) -> Mapping[str, Any]:
     stage = next((stage for stage in settings.stages if stage.kind.name == "cross-encoder"), None)
     if stage is None:
         raise UsageError(f"--system {CROSS} orders by a cross-encoder: name one with --reranker {RERANKER}")
-    alone = {"reranker": f"{stage.kind.prefix}{stage.name}@{REORDERED}", "cross_interpolation": 0.0}
+    alone = {
+        "reranker": f"{stage.kind.prefix}{stage.name}@{REORDERED}",
+        "cross_interpolation": 0.0,
+        "rerank_whole": True,
+    }
     return {"mode": "hybrid", "rerank": True, "k_init": max(settings.k_init, REORDERED), **alone}
 
 

@@ -50,6 +50,31 @@ class Splitter:
 
 
 WHOLE = Splitter()
+_OF_BLOCKS = ("document", "block", "blocks")  # what a block's metadata has besides its document's
+
+
+def ids_of_blocks(snippet: Snippet) -> list[str]:
+    """Return the ids of all blocks of the document that a snippet is a block of; its own where it is whole."""
+    if snippet.document == snippet.id:
+        return [snippet.id]
+    return [block_id(snippet.document, number) for number in range(int(snippet.metadata.get("blocks", 1)))]
+
+
+def joined(blocks: Sequence[Snippet]) -> Snippet:
+    """Return the document of its blocks, in order, with the words that two of them share once."""
+    content = ""
+    for block in blocks:
+        content = _continued(content, block.content)
+    metadata = {name: value for name, value in blocks[0].metadata.items() if name not in _OF_BLOCKS}
+    return replace(blocks[0], id=blocks[0].document, content=content, metadata=metadata)
+
+
+def _continued(text: str, block: str) -> str:
+    """Return a text and the block after it, which may begin with the words that the text ends with."""
+    for shared in range(min(len(text), len(block)), 0, -1):
+        if text.endswith(block[:shared]):
+            return text + block[shared:]
+    return f"{text} {block}".strip()
 
 
 def cut(text: str, starts: Sequence[int], most: int, overlap: int) -> list[tuple[int, int]]:

@@ -1,14 +1,16 @@
-"""BM25 sparse vectors, the same here and on a server, by Qdrant's tokenizer, stop words and stemmer, or by word pieces.
+"""BM25 sparse vectors, the same here and on a server, by Qdrant's tokenizer, stop words and stemmer, or by other terms.
 
 Texts are tokenized as they are compared, so that "Sjögren" is found whether it is composed or not.
 
-The BioASQ 8 hybrid paper calls its better BM25 "bigram BM25", with the tokenizer of its dual encoder (section 5.3).
-Here are the encoder's word pieces, alone or with each pair of neighbours. The paper does not say how it forms and
-weighs pairs; punctuation and frequent words are terms, for it mentions no stop words.
+The BioASQ 8 hybrid paper first takes words by BioASQ's script bioclean (section 5.1): lower case, without most
+punctuation. It calls its better BM25 "bigram BM25", with the tokenizer of its dual encoder (section 5.3). Here are the
+encoder's word pieces, alone or with each pair of neighbours. The paper does not say how it forms and weighs pairs; of
+all three, frequent words are terms, and of word pieces punctuation too, for it mentions no stop words.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -16,7 +18,7 @@ from typing import Any
 from qdrant_edge import Bm25, Bm25Config, DisabledStemmer, StopwordsSet, TokenizerType
 
 from biorag.errors import MismatchError
-from biorag.indexes.manifest import BIGRAMS, WORDS, Bm25Parameters, Manifest
+from biorag.indexes.manifest import BIGRAMS, BIOCLEAN, WORDS, Bm25Parameters, Manifest
 from biorag.models.finding import ModelFiles, find_encoder
 from biorag.models.formats.directory import TOKENIZER
 from biorag.types import SparseText
@@ -24,6 +26,18 @@ from biorag.utils.text import comparable
 
 Spell = Callable[[str], str]  # a text as Qdrant's tokenizer is to have it
 BETWEEN = "␟"  # the two pieces of a pair
+# What bioclean removes: its pattern has ":-[", which is a range with ";<=>?@" and, of lower-case text, no letter.
+REMOVED = re.compile(r"""["/\\'.,?;*!%^&_+():<=>@\[\]{}]""")
+
+
+def bioclean(text: str) -> str:
+    """Return a text's words as BioASQ's script of that name has them: lower case, without most punctuation."""
+    return " ".join(REMOVED.sub("", text.lower()).split())
+
+
+def speller(terms: str, files: Callable[[], ModelFiles]) -> Spell | None:
+    """Return how a text's terms are written, None for Qdrant's words; `files` gives the encoder of word pieces."""
+    return {WORDS: None, BIOCLEAN: bioclean}[terms] if terms in (WORDS, BIOCLEAN) else piece_speller(files(), terms)
 
 
 def piece_speller(files: ModelFiles, terms: str) -> Spell:
@@ -48,7 +62,7 @@ class Bm25Encoder:
 
     Raises `MismatchError` if the engine does not take the parameters.
 
-    `spell`: writes a text as its terms, as `piece_speller` does, where they are not words.
+    `spell`: writes a text as its terms, as `speller` gives it.
     """
 
     def __init__(self, parameters: Bm25Parameters, spell: Spell | None = None) -> None:
@@ -72,16 +86,18 @@ class Bm25Encoder:
 
         Raises `MissingError` if the encoder is not at hand; `MismatchError` if its tokenizer has changed.
         """
-        if manifest.bm25.terms == WORDS:
-            return cls(manifest.bm25)
-        made = manifest.encoder
-        files = find_encoder(made.id, made.revision or None, fetch=False)
-        if made.configuration.get(TOKENIZER) != files.configuration()[TOKENIZER]:
-            raise MismatchError(
-                f"index {manifest.name!r} has word pieces of {made.id!r}, whose tokenizer has changed: restore it, or "
-                "index under another --name"
-            )
-        return cls(manifest.bm25, piece_speller(files, manifest.bm25.terms))
+
+        def tokenizing_files() -> ModelFiles:
+            made = manifest.encoder
+            files = find_encoder(made.id, made.revision or None, fetch=False)
+            if made.configuration.get(TOKENIZER) != files.configuration()[TOKENIZER]:
+                raise MismatchError(
+                    f"index {manifest.name!r} has word pieces of {made.id!r}, whose tokenizer has changed: restore it, "
+                    "or index under another --name"
+                )
+            return files
+
+        return cls(manifest.bm25, speller(manifest.bm25.terms, tokenizing_files))
 
     def document(self, text: str) -> SparseText:
         """Return the term-frequency weights of a passage."""

@@ -17,6 +17,7 @@ from biorag.utils.parsing import parse_json, read_regular, validated
 
 FORMAT = 1
 WORDS: Final = "words"
+BIOCLEAN: Final = "bioclean"
 BIGRAMS: Final = "bigrams"
 FULL: Final = "full"
 COMPACT: Final = "compact"
@@ -29,8 +30,8 @@ AGAIN = "index the corpus again"
 class Bm25Parameters:
     """BM25 as Qdrant computes it: tokenizer, stop words and stemmer of `language`, IDF by the engine.
 
-    `avg_len` is the mean snippet length in BM25 tokens, measured when the index was created. `terms` are words, or word
-    pieces of the encoder's tokenizer, or these with bigrams, and no language then.
+    `avg_len` is the mean snippet length in BM25 tokens, measured when the index was created. `terms` are words, those
+    of BioASQ's bioclean, word pieces of the encoder's tokenizer, or these with bigrams; only the first have a language.
     """
 
     k: Annotated[float, Field(ge=0, le=1e9)]
@@ -38,7 +39,7 @@ class Bm25Parameters:
     avg_len: Annotated[float, Field(ge=0, le=1e9)]
     language: Label = "english"
     text: Literal["comparable"] = "comparable"
-    terms: Literal["words", "pieces", "bigrams"] = WORDS
+    terms: Literal["words", "bioclean", "pieces", "bigrams"] = WORDS
 
 
 @dataclass(frozen=True, slots=True)

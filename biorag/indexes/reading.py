@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from biorag.corpus.blocks import ids_of_blocks, joined
 from biorag.indexes.manifest import Manifest
 from biorag.indexes.records import read_progress
 from biorag.indexes.store import Store
@@ -23,7 +24,6 @@ MOST_FOLDERS = 32  # before a file's name
 OVERVIEWED = 4000  # snippets at most
 EXAMPLES, LONGEST_EXAMPLE = 3, 90  # questions, and characters of each
 MOST_TYPES = 12
-_OF_BLOCKS = ("document", "block", "blocks")
 
 
 def stored_snippets(index: Index) -> Iterator[Snippet]:
@@ -40,21 +40,9 @@ def document(index: Index, id: str) -> Snippet | None:
     first = index.fetch([block_id(id, 0)]).get(block_id(id, 0))
     if first is None or first.document != id:
         return None
-    ids = [block_id(id, number) for number in range(int(first.metadata.get("blocks", 1)))]
+    ids = ids_of_blocks(first)
     blocks = index.fetch(ids)
-    content = ""
-    for block in (blocks[id].content for id in ids if id in blocks):
-        content = _joined(content, block)
-    metadata = {name: value for name, value in first.metadata.items() if name not in _OF_BLOCKS}
-    return replace(first, id=id, content=content, metadata=metadata)
-
-
-def _joined(text: str, block: str) -> str:
-    """Return a text and the block after it, which may begin with the words that the text ends with."""
-    for shared in range(min(len(text), len(block)), 0, -1):
-        if text.endswith(block[:shared]):
-            return text + block[shared:]
-    return f"{text} {block}".strip()
+    return joined([blocks[id] for id in ids if id in blocks])
 
 
 def named_snippets(index: Index, name: str, dimension: int) -> list[Snippet]:

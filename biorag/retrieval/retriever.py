@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any
 
+from biorag.corpus.blocks import ids_of_blocks, joined
 from biorag.corpus.joining import record_keys
 from biorag.errors import UsageError
 from biorag.registries import FUSIONS
@@ -119,10 +120,13 @@ class Retriever:
         limit = limit or self._settings.k
         watch = Stopwatch()
         candidates, snippets = self._candidates(queries, limit, wheres or [()] * len(queries), retracted, watch)
-        rankings = [candidate.ranking for candidate in candidates]
+        rankings, read = [candidate.ranking for candidate in candidates], snippets
         if self._stages and any(rankings):
             with watch.stage("rerank"):
-                rankings = self._rerank(queries, rankings, snippets)
+                if self._settings.rerank_whole:
+                    rankings = [_by_document(ranking, snippets) for ranking in rankings]
+                    read = self._whole(rankings, snippets)
+                rankings = self._rerank(queries, rankings, read)
         times = {stage: round(ms / len(queries), 3) for stage, ms in watch.ms.items()}
         times["total"] = round(sum(times.values()), 3)
         hits = [_hits(_by_document(ranking, snippets)[:limit], snippets) for ranking in rankings]
@@ -211,6 +215,14 @@ class Retriever:
             ]
             before = stage
         return candidates
+
+    def _whole(self, rankings: Sequence[list[ScoredDoc]], snippets: Mapping[str, Snippet]) -> dict[str, Snippet]:
+        """Return the snippets to be reranked with the content of their documents, under their own ids."""
+        reranked = {scored.id for ranking in rankings for scored in ranking[: self._stages[0][0].depth]}
+        blocks = {id: ids_of_blocks(snippets[id]) for id in sorted(reranked)}
+        fetched = self._index.fetch(sorted({block for ids in blocks.values() for block in ids}))
+        whole = {id: joined([fetched[block] for block in ids if block in fetched]) for id, ids in blocks.items()}
+        return {id: replace(snippets[id], content=document.content) for id, document in whole.items()}
 
     def _comparable(self, top: list[ScoredDoc], before: Stage | None) -> list[float]:
         """Return the scores of the stage before, None for the first, on the scale of a cosine or mean MaxSim."""

@@ -73,10 +73,10 @@ class IndexSettings(Section):
         bounds=(0, 100_000),
     )
     block_overlap: int | None = option(None, "Tokens that two blocks share. Default: a fifth.", bounds=(0, 100_000))
-    bm25_terms: Literal["words", "pieces", "bigrams"] | None = option(
+    bm25_terms: Literal["words", "bioclean", "pieces", "bigrams"] | None = option(
         None,
-        "What BM25 counts: words (stems, no stop words), pieces (the encoder's word pieces) or bigrams (and their "
-        "pairs). Default: the index's own, for a new one words.",
+        "What BM25 counts: words (stems, no stop words), bioclean (BioASQ's words: lower case, no punctuation), pieces "
+        "(the encoder's word pieces) or bigrams (and their pairs). Default: the index's own, for a new one words.",
     )
     bm25_k: float = setting(0.9, "BM25 term-frequency saturation of a new index.", bounds=(0, 1000))
     bm25_b: float = setting(0.4, "BM25 length normalisation of a new index.", bounds=(0, 1))

@@ -90,6 +90,7 @@ class RetrievalSettings(FirstStageSettings):
         10.0, "Weight of the previous stage's score, added to a cross-encoder's log-odds.", bounds=(0, LARGEST)
     )
     k_init: int = _retrieval(20, "Candidates to rerank.", bounds=(1, DEEPEST), validate_default=True)
+    rerank_whole: bool = setting(False, "Rerank whole documents, each once, in place of the blocks that were found.")
     k: int = _retrieval(5, "Snippets to return.", short="-k", bounds=(1, 10_000))
     include_retracted: bool = _retrieval(False, "Also answer from retracted articles.")
 
@@ -112,8 +113,10 @@ class RetrievalSettings(FirstStageSettings):
         return parse_stages(self.reranker, self.k_init)
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity of a ranking, the weight of a cross-encoder only if there is one."""
+        """Return the identity of a ranking; a cross-encoder's weight and `rerank_whole` only where they count."""
         values = super().identity()
+        if not self.rerank_whole:
+            del values["rerank_whole"]
         weights = {stage.kind.weight for stage in self.stages} if self.rerank else set()
         if "cross_interpolation" not in weights:
             del values["cross_interpolation"]

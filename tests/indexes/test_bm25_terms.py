@@ -1,4 +1,4 @@
-"""BM25 over word pieces and their bigrams against a slow count of terms."""
+"""BM25 over bioclean's words, word pieces and their bigrams against a slow count of terms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from biorag.engine import open_index
-from biorag.indexes.bm25 import Bm25Encoder, LengthCounter, piece_speller
+from biorag.indexes.bm25 import Bm25Encoder, LengthCounter, bioclean, piece_speller
 from biorag.indexes.manifest import Bm25Parameters
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
@@ -30,8 +30,22 @@ TEXTS = [
 
 def terms_of(folder, text: str, terms: str) -> list[str]:
     """The slow, obvious terms: the tokenizer's own pieces, and each pair of neighbours."""
+    if terms == "bioclean":
+        return "".join(sign for sign in text.lower() if sign.isalnum() or sign in " -").split()
     pieces = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text.lower(), add_special_tokens=False).tokens
     return pieces + ([f"{one} {two}" for one, two in pairwise(pieces)] if terms == "bigrams" else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("What is IL-2's role (in vivo)?", "what is il-2s role in vivo"),
+        ('5-HT_{2A} and "TNF-α": 10% w/v;\n\tp<=0.05 @ 37\\C', "5-ht2a and tnf-α 10 wv p005 37c"),
+        ("[ ] ?!", ""),
+    ],
+)
+def test_bioclean_has_the_words_of_bioasq_s_script(text, words):
+    assert bioclean(text) == words
 
 
 @pytest.mark.parametrize("terms", ["pieces", "bigrams"])
@@ -63,8 +77,8 @@ def slow_scores(folder, texts: dict[str, str], query: str, terms: str) -> dict[s
     return dict(scores)
 
 
-def test_an_index_searches_by_the_terms_it_was_made_with(tiny_encoder, corpus_file, snippets, tmp_path):
-    terms = "bigrams"
+@pytest.mark.parametrize("terms", ["bioclean", "bigrams"])
+def test_an_index_searches_by_the_terms_it_was_made_with(tiny_encoder, corpus_file, snippets, tmp_path, terms):
     made = done(invoke("index", corpus_file, "--encoder", tiny_encoder, "--bm25-terms", terms, "--json"))
     assert made["snippets"] == len(snippets)
     manifest = done(invoke("info", "default", "--json"))

@@ -82,6 +82,23 @@ def test_reranking_sees_blocks_and_gives_documents(index, settings, mode):
     assert [hit.score for hit in ranking.hits] == pytest.approx(shares)
 
 
+def test_whole_documents_are_reranked_each_once(index, settings):
+    settings = settings.replace(mode="dense", k_init=12, k=12, interpolation=0, rerank_whole=True)
+    seen: list[list[Snippet]] = []
+
+    class Reading(OverlapReranker):
+        def score_all(self, queries, candidates):
+            seen.extend(candidates)
+            return super().score_all(queries, candidates)
+
+    ranking = Retriever(index, ENCODER, [Reading()], settings.retrieval).search(QUERY)
+    read = {f"d{snippet.pmid - 500}": snippet.content for snippet in seen[0]}
+    assert len(seen[0]) == len(read) == 12
+    assert all(block.content in read.get(block.document, block.content) for block in LIBRARY)
+    shown = dict(best_documents(index, retracted=True))
+    assert {hit.snippet.id: hit.snippet.content for hit in ranking.hits} == {id: shown[id] for id in read}
+
+
 @pytest.mark.parametrize("fusion", ["linear", "rrf"])
 def test_queries_beside_it_do_not_change_what_a_query_finds(index, settings, fusion):
     found = Retriever(index, ENCODER, None, settings.replace(mode="hybrid", fusion=fusion, k=4).retrieval)
