@@ -53,6 +53,7 @@ class EncoderChoice:
                 "--reranker and --token-pooling choose which token vectors are stored, and this index stores none: "
                 "leave them out, or index under another --name with --store-tokens compact"
             )
+        settings = options.published(settings)
         if self.instruct is not None:
             settings = options.instructed(settings, self.instruct)
         if self.query_encoder is None and self.passage_encoder is None and self.pooling is None:

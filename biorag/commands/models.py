@@ -52,7 +52,7 @@ def recommend(as_json: options.Json = False) -> None:
       biorag models recommend
       biorag models recommend --json
     """
-    from biorag.models.recommended import recommended
+    from biorag.models.published import recommended
 
     if as_json:
         show.print_json([model.model_dump() for model in recommended()])

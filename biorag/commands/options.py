@@ -299,3 +299,15 @@ def instructed(settings: Settings, instruct: str) -> Settings:
     prompts = read_instructions(instruct).prompts()
     files = prompted(find_encoder(settings.index.encoder, settings.index.revision), prompts, settings.encoders)
     return settings.replace(encoder=str(files.path), revision=None)
+
+
+def published(settings: Settings) -> Settings:
+    """Return the settings with the files of an encoder that is named as `biorag models recommend` lists it."""
+    from biorag.models.published import find_published, published
+
+    named = published().get(settings.index.encoder or "")
+    if named is None:
+        return settings
+    files = find_published(str(settings.index.encoder), settings.encoders)
+    similarity = settings.index.similarity or named.similarity
+    return settings.replace(encoder=str(files.path), revision=None, similarity=similarity)

@@ -9,6 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Router
 from sentence_transformers.sentence_transformer.modules import Pooling
+from tokenizers.processors import TemplateProcessing
 
 from biorag.errors import MissingError, UsageError, unknown_name
 from biorag.models.finding import ModelFiles
@@ -79,6 +80,29 @@ def with_pooling(model: SentenceTransformer, pooling: str) -> SentenceTransforme
     others = [module for module in list(model)[1:] if not isinstance(module, Pooling)]
     pool = Pooling(model[0].get_embedding_dimension(), POOLINGS[pooling])
     return _of_modules(model, [model[0], pool, *others])
+
+
+def append_eos(tokenizer: Any) -> None:
+    """Let a tokenizer append EOS to every text, also a cut one, and pad on the right; leading special tokens stay.
+
+    Raises MissingError if it cannot.
+    """
+    if tokenizer.eos_token is None or not tokenizer.is_fast:
+        raise MissingError("the base's tokenizer has no end-of-sequence token, or no tokenizer.json to keep it in")
+    plain = tokenizer("a", add_special_tokens=False).input_ids
+    marked = tokenizer("a").input_ids
+    start = next(start for start in range(len(marked)) if marked[start : start + len(plain)] == plain)
+    before = tokenizer.convert_ids_to_tokens(marked[:start])
+    first, eos = " ".join(before), tokenizer.eos_token
+    specials = [(token, tokenizer.convert_tokens_to_ids(token)) for token in {*before, eos}]
+    tokenizer.add_bos_token = tokenizer.bos_token in before  # where set, it wins over tokenizer.json
+    tokenizer.add_eos_token = True
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{first} $A {eos}".strip(), pair=f"{first} $A $B:1 {eos}:1".strip(), special_tokens=specials
+    )
+    tokenizer.padding_side = "right"
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = eos
 
 
 def with_projection(model: SentenceTransformer, dimension: int, seed: int) -> SentenceTransformer:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
-from tokenizers.processors import TemplateProcessing
 from transformers import AutoModel, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging as transformers_logging
@@ -26,7 +25,7 @@ from biorag.models.finding import ModelFiles, first_line
 from biorag.models.formats.directory import MODULE_LIST
 from biorag.models.late_interaction import is_late_interaction
 from biorag.models.loading import input_modules, load_model
-from biorag.models.pairing import with_pooling, with_projection
+from biorag.models.pairing import append_eos, with_pooling, with_projection
 from biorag.settings.settings import Settings
 from biorag.training.instructions import Instructions, read_instructions
 
@@ -225,32 +224,11 @@ def as_bi_encoder(model: SentenceTransformer, bare: bool, attention: str | None)
         module.auto_model.get_input_embeddings().padding_idx = None
     if not bare:
         return model
-    _append_eos(model)
+    append_eos(model.tokenizer)
     pooling = Pooling(model[0].get_embedding_dimension(), LAST_TOKEN)
     bi_encoder = SentenceTransformer(modules=[model[0], pooling], device=str(model.device))
     bi_encoder.max_seq_length = min(MAX_TOKENS, model.max_seq_length or MAX_TOKENS)
     return bi_encoder
-
-
-def _append_eos(model: SentenceTransformer) -> None:
-    """Let the tokenizer append EOS to every text, also a cut one, and pad on the right; leading special tokens stay."""
-    tokenizer = model.tokenizer
-    if tokenizer.eos_token is None or not tokenizer.is_fast:
-        raise MissingError("the base's tokenizer has no end-of-sequence token, or no tokenizer.json to keep it in")
-    plain = tokenizer("a", add_special_tokens=False).input_ids
-    marked = tokenizer("a").input_ids
-    start = next(start for start in range(len(marked)) if marked[start : start + len(plain)] == plain)
-    before = tokenizer.convert_ids_to_tokens(marked[:start])
-    first, eos = " ".join(before), tokenizer.eos_token
-    specials = [(token, tokenizer.convert_tokens_to_ids(token)) for token in {*before, eos}]
-    tokenizer.add_bos_token = tokenizer.bos_token in before  # where set, it wins over tokenizer.json
-    tokenizer.add_eos_token = True
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single=f"{first} $A {eos}".strip(), pair=f"{first} $A $B:1 {eos}:1".strip(), special_tokens=specials
-    )
-    tokenizer.padding_side = "right"
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = eos
 
 
 def _set_attention(backbone: Any, attention: str) -> None:

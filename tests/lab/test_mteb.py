@@ -9,7 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from biorag.corpus.sources import demo_file
+from biorag.benchmarks.per_question import PER_QUESTION, read_figures
+from biorag.corpus.datasets import load_dataset
+from biorag.corpus.readers import read_snippets
+from biorag.corpus.sources import Source, demo_file
 from biorag.errors import UsageError
 from biorag.training.instructions import dataset_key, read_tasks
 from tests.benchmarks.test_per_question import check_figures
@@ -101,8 +104,9 @@ def test_recommendation_is_map_and_ndcg_over_the_judged(tmp_path, snippets):
     encoder, by_id = HashEncoder(), {snippet.id: snippet.contents for snippet in snippets}
     precisions, gains = [], []
     for id, text in queries.items():
-        query = encoder.encode_queries([text])[0]
-        products = {other: float(query @ encoder.encode_snippets([by_id[other]])[0]) for other in judged[id]}
+        documents = encoder.encode_snippets([by_id[other] for other in judged[id]])
+        similar = model_of(Instructed()).similarity(encoder.encode_queries([text]), documents)[0].tolist()
+        products = dict(zip(judged[id], similar, strict=True))
         order = sorted(products, key=lambda other: (products[other], other), reverse=True)  # ties as in trec_eval
         grades = [judged[id][other] for other in order]
         relevant = [rank for rank, grade in enumerate(grades, 1) if grade]
@@ -150,7 +154,8 @@ def test_an_aggregate_is_the_mean_of_its_parts(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run, "_evaluated", evaluated)
     both = task("both", is_aggregate=True, tasks=[task(name, is_aggregate=False) for name in values])
-    result = run.measure_task(both, model_of(Instructed()), tmp_path, True)
+    model = run.MtebModel(model_of(Instructed()), {})
+    result = run.measure_task(both, model, tmp_path, True)
     assert result.row["measures"] == {"ndcg_at_10": pytest.approx(0.4), "ndcg_at_20": pytest.approx(0.4)}
     assert (result.row["subsets"], result.row["main"]) == (values, "ndcg_at_10")
     assert [row["set"] for row in result.questions] == ["both/one", "both/two"]
@@ -212,3 +217,32 @@ def test_result_files_are_mtebs_and_a_task_done_stays_done(demo_task, tmp_path, 
 def test_tasks_are_checked_first(demo_task, tmp_path, arguments, parts):
     words = [word.format(demo=demo_task) for word in arguments]
     failed(invoke("bench", "mteb", *words, "--out", tmp_path), 2, *parts)
+
+
+def test_baselines_are_measured_beside_an_encoder_by_their_names(demo_task, tmp_path, tiny_encoder):
+    words = ("bench", "mteb", "--local", demo_task, "--encoder", tiny_encoder, "--out", tmp_path / "out")
+    alone = report(*words)
+    both = report(*words, "--baseline", "bm25")
+    assert both["tasks"] == alone["tasks"] and both["average"] == alone["average"]
+    (bm25,) = both["beside"]
+    assert bm25["baseline"] == "bm25" and bm25["average"] == pytest.approx(_by_bm25s(demo_task), abs=1e-5)
+    assert len(read_figures(tmp_path / "out" / "bm25" / PER_QUESTION)) == len(load_dataset(demo_task, "test").questions)
+    failed(invoke(*words, "--baseline", "bm-25"), 2, "bm25")
+
+
+def _by_bm25s(folder):
+    """Return nDCG@10 of bm25s with English stop words and stems, by a loop over questions."""
+    bm25s, stemmer = pytest.importorskip("bm25s"), pytest.importorskip("Stemmer").Stemmer("english")
+    snippets = list(read_snippets(Source("corpus", folder / "corpus.jsonl")))
+    index = bm25s.BM25(k1=1.5, b=0.75, method="lucene")
+    asked = {"stopwords": "en", "stemmer": stemmer, "show_progress": False}
+    index.index(bm25s.tokenize([f"{one.title}\n{one.content}" for one in snippets], **asked), show_progress=False)
+    data, gains = load_dataset(folder, "test"), []
+    for question in data.questions:
+        places, _ = index.retrieve(bm25s.tokenize(question.text, **asked), k=10, show_progress=False)
+        grades = data.qrels[question.id]
+        found = [grades.get(snippets[place].id, 0) for place in places[0]]
+        best = sorted(grades.values(), reverse=True)[:10]
+        dcg, ideal = (sum(grade / math.log2(rank + 2) for rank, grade in enumerate(of)) for of in (found, best))
+        gains.append(dcg / ideal)
+    return sum(gains) / len(gains)

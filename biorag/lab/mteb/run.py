@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import redirect_stderr
+from dataclasses import dataclass, field
+from heapq import nlargest
+from io import StringIO
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -23,15 +27,18 @@ from biorag.benchmarks.per_question import NESTED, QuestionFigures, read_figures
 from biorag.engine import encoder_files, load_encoder
 from biorag.errors import MissingError, ServiceError
 from biorag.lab.mteb.tasks import TaskGroup
+from biorag.models.colbert import ColBERT
+from biorag.models.late_interaction import is_late_interaction, mean_maxsim
 from biorag.models.text_encoder import TextEncoder
 from biorag.settings.settings import Settings
 from biorag.training.instructions import dataset_key, parted
-from biorag.types import OnProgress, Snippet, Vectors
+from biorag.types import OnProgress, Snippet, TokenEncoder, Vectors
 from biorag.utils.files import sha256_of_json
 from biorag.utils.progress import batched
 from biorag.utils.versions import installed_versions
 
 BATCH = 256  # texts of a batch of mteb's loader
+BM25S = "mteb/baseline-bm25s"
 ENCODED = 1024  # texts encoded at once: the encoder makes its own batches of them, by length
 # The measures reported beside the main one, by the type of a task.
 MEASURES = {
@@ -52,6 +59,19 @@ def model_meta(name: str, identity: Mapping[str, Any]) -> ModelMeta:
     return ModelMeta.create_empty(
         {"name": shown, "revision": revision, "similarity_fn_name": ScoringFunction.DOT_PRODUCT}
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MtebModel:
+    """What mteb evaluates; its identity, everything that determines results; and the instructions of its tasks.
+
+    `kinds` are the types of tasks that it can do, all where there are none.
+    """
+
+    model: Any
+    identity: Mapping[str, Any]
+    instructions: Mapping[str, str] = field(default_factory=dict)
+    kinds: Sequence[str] = ()
 
 
 class EncoderModel(AbsEncoder):  # type: ignore[misc]
@@ -110,14 +130,81 @@ def _texts(batch: Mapping[str, Any], as_documents: bool) -> list[str]:
     return [Snippet("", (title or "").strip(), body.strip()).contents for title, body in rows]
 
 
-def model_of(
-    settings: Settings, on_progress: OnProgress, instructions: Mapping[str, str] | None
-) -> tuple[EncoderModel, dict[str, Any]]:
-    """Return the model to evaluate, and its identity: everything that determines results."""
+class LateInteractionModel:
+    """A ColBERT checkpoint as mteb's model: every document is compared with every query, token by token."""
+
+    def __init__(self, encoder: TokenEncoder, meta: ModelMeta, on_progress: OnProgress) -> None:
+        self.mteb_model_meta = meta
+        self._encoder = encoder
+        self._advance = on_progress
+        self._corpus: Any = ()
+
+    def index(self, corpus: Any, **_: Any) -> None:
+        """Keep the documents, which are encoded when they are searched: their token vectors may not fit into memory."""
+        self._corpus = corpus
+
+    def search(
+        self, queries: Any, *, top_k: int, top_ranked: Mapping[str, Sequence[str]] | None = None, **_: Any
+    ) -> dict[str, dict[str, float]]:
+        """Return the documents of each query with the highest mean MaxSim, among its candidates if there are some."""
+        asked = self._encoder.query_tokens(queries["text"])
+        among = [set(top_ranked[id]) if top_ranked else None for id in queries["id"]]
+        best: list[list[tuple[float, str]]] = [[] for _ in asked]
+        for documents in batched(self._corpus, ENCODED):
+            contents = [
+                Snippet("", (row.get("title") or "").strip(), row["text"].strip()).contents for row in documents
+            ]
+            tokens = self._encoder.snippet_tokens(contents)
+            for place, query in enumerate(asked):
+                scored = zip(mean_maxsim(query, tokens).tolist(), (row["id"] for row in documents), strict=True)
+                allowed = among[place]
+                found = (pair for pair in scored if allowed is None or pair[1] in allowed)
+                best[place] = nlargest(top_k, [*best[place], *found])
+            self._advance(len(contents))
+        return {id: {found: score for score, found in kept} for id, kept in zip(queries["id"], best, strict=True)}
+
+
+class Bm25Model:
+    """mteb's own BM25, by bm25s, with the stop words and the stemmer of a task's language; it draws no bars."""
+
+    def __init__(self, meta: ModelMeta) -> None:
+        self.mteb_model_meta = meta
+        self._search = mteb.get_model(BM25S)
+        logging.getLogger("bm25s").setLevel(logging.WARNING)
+
+    def index(self, corpus: Any, **options: Any) -> None:
+        """Index a corpus."""
+        with redirect_stderr(StringIO()):
+            self._search.index(corpus, **options)
+
+    def search(self, queries: Any, **options: Any) -> dict[str, dict[str, float]]:
+        """Return the documents of each query with the highest scores."""
+        with redirect_stderr(StringIO()):
+            found: dict[str, dict[str, float]] = self._search.search(queries, **options)
+        return found
+
+
+def bm25() -> MtebModel:
+    """Return BM25 as a model to evaluate."""
+    identity = {"encoder": {"id": BM25S}, "versions": installed_versions(("bm25s", "mteb"))}
+    return MtebModel(Bm25Model(model_meta(BM25S, identity)), identity, kinds=tuple(MEASURES))
+
+
+def model_of(settings: Settings, on_progress: OnProgress, instructions: Mapping[str, str] | None) -> MtebModel:
+    """Return the encoder to evaluate."""
     files = encoder_files(settings, None)
+    if is_late_interaction(files):
+        identity: dict[str, Any] = {
+            "encoder": {"id": files.id, "sha256": files.sha256},
+            "versions": installed_versions(),
+        }
+        colbert = ColBERT(files, settings.retrieval.precision)
+        return MtebModel(
+            LateInteractionModel(colbert, model_meta(files.id, identity), on_progress), identity, kinds=tuple(MEASURES)
+        )
     similarity = settings.index.similarity or files.similarity() or "cosine"
     encoder = load_encoder(files, similarity, settings.retrieval.precision, settings.exports)
-    identity: dict[str, Any] = {
+    identity = {
         "encoder": {"id": files.id, "sha256": files.sha256},
         "similarity": similarity,
         "precision": settings.retrieval.precision,
@@ -126,7 +213,8 @@ def model_of(
     }
     if instructions:
         identity["instructions"] = dict(instructions)
-    return EncoderModel(encoder, model_meta(files.id, identity), on_progress, instructions), identity
+    model = EncoderModel(encoder, model_meta(files.id, identity), on_progress, instructions)
+    return MtebModel(model, identity, instructions or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +229,21 @@ class MeasuredTask:
 
 
 def measure_task(
-    task: AbsTask, model: EncoderModel, out: Path, offline: bool, group: TaskGroup | None = None
+    task: AbsTask, evaluated: MtebModel, out: Path, offline: bool, group: TaskGroup | None = None
 ) -> MeasuredTask:
     """Return a task's measures, and those of its subsets or parts, if it has several.
 
-    A group's measure replaces the main measure of its tasks. A task with a result file in `out` is not run again.
+    A task that the model cannot do has None for its main measure. A group's measure replaces the main measure of its
+    tasks. A task with a result file in `out` is not run again.
 
     Raises `MissingError` or `ServiceError` if the task's data cannot be loaded.
     """
     name = task.metadata.name
     main = group.measure if group and group.measure and name in group.tasks else task.metadata.main_score
+    if evaluated.kinds and task.metadata.type not in evaluated.kinds:
+        return MeasuredTask({"task": name, "type": task.metadata.type, "main": main, "measures": {main: None}}, ())
     if task.is_aggregate:
-        parts = [measure_task(part, model, out, offline) for part in task.tasks]
+        parts = [measure_task(part, evaluated, out, offline) for part in task.tasks]
         subsets = {part.row["task"]: part.row["measures"] for part in parts}
         questions = [
             QuestionFigures(id=row["id"], set=f"{name}{NESTED}{row['set']}", metrics=row["metrics"])
@@ -160,11 +251,11 @@ def measure_task(
             for row in part.questions
         ]
     else:
-        result, questions = _evaluated(task, model, out, offline)
+        result, questions = _evaluated(task, evaluated.model, out, offline)
         subsets = _measures(task, result, tuple(dict.fromkeys((main, *MEASURES.get(task.metadata.type, ())))))
     means = {measure: fmean(part[measure] for part in subsets.values()) for measure in next(iter(subsets.values()))}
     row: dict[str, Any] = {"task": name, "type": task.metadata.type, "main": main, "measures": _rounded(means)}
-    if instruction := model.instruction(name):
+    if instruction := evaluated.instructions.get(dataset_key(name)):
         row["instruction"] = instruction
     if len(subsets) > 1:
         row["subsets"] = {subset: _rounded(part) for subset, part in subsets.items()}
@@ -174,9 +265,10 @@ def measure_task(
 def report(tasks: Sequence[MeasuredTask], identity: Mapping[str, Any], group: TaskGroup | None) -> dict[str, Any]:
     """Return the document of `--json`; the average is that of the main measures, as mteb has it."""
     rows = [task.row for task in tasks]
-    average = fmean(row["measures"][row["main"]] for row in rows)
+    known = [value for row in rows if (value := row["measures"][row["main"]]) is not None]
+    average = round(fmean(known), 6) if known else None
     averages = {"averages": group.means(rows)} if group else {}
-    return {"model": dict(identity), "tasks": rows, "average": round(average, 6), **averages}
+    return {"model": dict(identity), "tasks": rows, "average": average, **averages}
 
 
 def question_rows(tasks: Sequence[MeasuredTask], group: TaskGroup | None) -> Iterator[QuestionFigures]:
@@ -199,9 +291,7 @@ def question_rows(tasks: Sequence[MeasuredTask], group: TaskGroup | None) -> Ite
             yield {**question, "metrics": metrics}
 
 
-def _evaluated(
-    task: AbsTask, model: EncoderModel, out: Path, offline: bool
-) -> tuple[TaskResult, list[QuestionFigures]]:
+def _evaluated(task: AbsTask, model: Any, out: Path, offline: bool) -> tuple[TaskResult, list[QuestionFigures]]:
     """Evaluate the missing parts of a task and write its result file, `out/results/MODEL/REVISION/TASK.json`.
 
     The measures of its questions stand beside it, in TASK.jsonl.

@@ -41,8 +41,9 @@ class TaskGroup:
     def means(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
         """Return the averages of the main measures of rows; None if a task of an average was not measured."""
         main = {row["task"]: row["measures"][row["main"]] for row in rows}
+        known = {task for task, value in main.items() if value is not None}
         return {
-            name: round(math.fsum(main[task] for task in tasks) / len(tasks), 6) if main.keys() >= set(tasks) else None
+            name: round(math.fsum(main[task] for task in tasks) / len(tasks), 6) if known >= set(tasks) else None
             for name, tasks in self.averages.items()
         }
 

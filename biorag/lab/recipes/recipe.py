@@ -22,6 +22,7 @@ from pydantic import (
 
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.lab.recipes import papers
+from biorag.models.published import published
 from biorag.settings.settings import SECRETS, URLS, WITHOUT_EFFECT, checked
 from biorag.settings.sources import PREFIX
 from biorag.utils.network import is_server, login_apart
@@ -38,7 +39,9 @@ SettingValue = str | int | float | bool
 
 MODELS = Path(__file__).with_name("models.toml")
 SEQ2SEQ = "seq2seq:"  # before the id of a model that writes questions
-MODEL_OPTIONS = ("--base", "--encoder", "--query-encoder", "--passage-encoder", "--model", "--reranker")
+MODEL_OPTIONS = (
+    *("--base", "--encoder", "--query-encoder", "--passage-encoder", "--model", "--reranker", "--baseline"),
+)
 # Settings that change memory and time alone; which graph is used decides a result.
 MEMORY_ONLY = WITHOUT_EFFECT - {"graph"}
 
@@ -75,7 +78,7 @@ class NamedModel(_RecipePart):
 
     licence: str
     form: Literal["transformers", "sentence-transformers", "colbert"] = "transformers"
-    pooling: Literal["mean", "cls"] = "mean"
+    pooling: Literal["mean", "cls", "last", "weightedmean"] = "mean"
     pickled: bool = Field(False, description="Published without safetensors.")
     gated: bool = Field(False, description="Its licence is accepted on its page first.")
     config: Mapping[str, Any] = Field(min_length=1)
@@ -275,6 +278,8 @@ class TableRow(_RecipePart):
 class PaperTable(_RecipePart):
     """A table of the paper, to be filled; `against` is the title of the row that the others are compared with.
 
+    With a `ratio` that is by how many times they have its figures, else their difference.
+
     `step`, `at` and `path` are those of rows that have none of their own. `rows_of` is the title of a table before it
     whose rows it has, without the paper's figures.
     """
@@ -282,6 +287,7 @@ class PaperTable(_RecipePart):
     title: str
     note: str = ""
     against: str = ""
+    ratio: bool = False
     step: str = ""
     at: Mapping[str, AxisValue] = {}
     path: str = ""
@@ -318,6 +324,7 @@ class RecipePlot(_RecipePart):
     title: str
     kind: Literal["bars", "dots", "points"] = "bars"
     columns: tuple[PlotColumn, ...] = Field(min_length=1)
+    rows: tuple[str, ...] = Field((), description="Titles of the rows that are drawn, all by default.")
     log_x: bool = False
 
     @model_validator(mode="after")
@@ -541,8 +548,17 @@ def check_no_secrets(path: Path, settings: Mapping[str, SettingValue]) -> None:
 
 @cache
 def packaged() -> Mapping[str, NamedModel]:
-    """Return the models of `models.toml` by their ids."""
-    return TypeAdapter(dict[str, NamedModel]).validate_python(parse_toml(MODELS.read_bytes(), str(MODELS)))
+    """Return the models of `models.toml` by their ids, each with the `config` of its architecture."""
+    listed = parse_toml(MODELS.read_bytes(), str(MODELS))
+    configs = listed["architectures"]
+    described = {
+        id: {
+            **{name: value for name, value in model.items() if name != "architecture"},
+            "config": configs[model["architecture"]],
+        }
+        for id, model in listed["models"].items()
+    }
+    return TypeAdapter(dict[str, NamedModel]).validate_python(described)
 
 
 def models_of(recipe: ExperimentRecipe) -> Mapping[str, NamedModel]:
@@ -551,10 +567,12 @@ def models_of(recipe: ExperimentRecipe) -> Mapping[str, NamedModel]:
 
 
 def models_in(words: tuple[str, ...]) -> list[str]:
-    """Return the models that a command names: ids, or folders of steps."""
+    """Return the models that a command names: ids, those of published encoders that it names, or folders of steps."""
     if words[:2] == ("models", "convert"):
         return [words[2]]
-    return [value.removeprefix(SEQ2SEQ) for option, value in pairwise(words) if option in MODEL_OPTIONS]
+    named = [value.removeprefix(SEQ2SEQ) for option, value in pairwise(words) if option in MODEL_OPTIONS]
+    encoders = published()
+    return list(chain.from_iterable(encoders[name].models if name in encoders else [name] for name in named))
 
 
 def named_in(words: tuple[str, ...]) -> list[str]:

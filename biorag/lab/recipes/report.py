@@ -58,8 +58,9 @@ def _listed(title: str, items: Sequence[str]) -> list[str]:
 
 
 def columns_of(table: Mapping[str, Any]) -> list[str]:
-    """Return the titles of a table's columns, each followed by that of its difference if there is one."""
-    pairs = [(title, f"Δ {title}") if table["against"] else (title,) for title in table["columns"]]
+    """Return the titles of a table's columns, each followed by that of its difference or ratio if there is one."""
+    mark = "×" if table["ratio"] else "Δ"
+    pairs = [(title, f"{mark} {title}") if table["against"] else (title,) for title in table["columns"]]
     return list(chain.from_iterable(pairs))
 
 
@@ -69,7 +70,7 @@ def row_texts(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
     for cell in row["cells"]:
         texts.append(cell_text(cell))
         if table["against"]:
-            texts.append(cell_text(cell["difference"], "+") if "difference" in cell else "")
+            texts.append(cell_text(cell["difference"], "" if table["ratio"] else "+") if "difference" in cell else "")
     return texts
 
 
@@ -86,7 +87,8 @@ def markdown(table: Mapping[str, Any]) -> str:
     columns = columns_of(table)
     lines = [f"**{table['title']}**", "", f"| | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
     lines += [f"| {' | '.join([row['title'], *row_texts(table, row)])} |" for row in table["rows"]]
-    against = [f"Δ: against {table['against']}.", ""] if table["against"] else []
+    mark = "× as much as" if table["ratio"] else "Δ: against"
+    against = [f"{mark} {table['against']}.", ""] if table["against"] else []
     return "\n".join([*lines, "", *against, *([table["note"], ""] if table["note"] else [])])
 
 
@@ -139,7 +141,8 @@ def _panel(plot: RecipePlot, report: Mapping[str, Any]) -> Panel | None:
         points = {row: (x, y) for row, (x, y) in both.items() if x is not None and y is not None}
         x_title, y_title = (column.title for column in plot.columns)
         return PointPanel(plot.title, x_title, y_title, points, log_x=plot.log_x) if points else None
-    rows = [row for row in columns[0] if any(column[row].value is not None for column in columns)]
+    named_rows = plot.rows or tuple(columns[0])
+    rows = [row for row in named_rows if any(column[row].value is not None for column in columns if row in column)]
     series = {named.title: [column[row] for row in rows] for named, column in zip(plot.columns, columns, strict=True)}
     return IntervalPanel(plot.title, "", rows, series, bars=plot.kind == "bars") if rows else None
 

@@ -180,18 +180,24 @@ class StepRunner:
         assert record is not None, "a step is recorded when it ends"
         return record
 
-    def reported(self, step: Step, path: str) -> float:
-        """Return a number of a finished step's report; its path is keys joined by dots.
+    def reported(self, step: Step, path: str) -> float | None:
+        """Return a number of a finished step's report, or None where that says null; its path is keys joined by dots.
 
         Raises BadInputError if the report does not have it.
         """
         value: Any = self.record(step)["report"]
-        for key in path.split("."):
+        *folders, last = path.split(".")
+        for key in folders:
             if isinstance(value, list):  # rows of `bench mteb` by their task, and of `bench bioasq` by their batch
                 rows = [row for row in value if isinstance(row, dict)]
                 value = next((row for row in rows if key in (row.get("task"), row.get("batch"))), None)
             else:
                 value = value.get(key) if isinstance(value, dict) else None
+        if not isinstance(value, dict) or last not in value:
+            raise BadInputError(f"the report of step {step.name!r} has no number at {path!r}")
+        value = value[last]
+        if value is None:
+            return None
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise BadInputError(f"the report of step {step.name!r} has no number at {path!r}")
         return float(value)

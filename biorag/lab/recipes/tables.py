@@ -58,10 +58,14 @@ class Figures:
             for row, ours in zip(figures, rows, strict=True):
                 for column, cell, other in zip(columns, ours["cells"], beside, strict=True):
                     if row is not reference:
-                        cell["difference"] = self._difference(row, reference, column, cell, other)
+                        cell["difference"] = (
+                            _ratios(cell, other)
+                            if table.ratio
+                            else self._difference(row, reference, column, cell, other)
+                        )
         known = [row for row in rows if any(cell["runs"] or cell["paper"] is not None for cell in row["cells"])]
         return {
-            **table.model_dump(include={"title", "note", "against"}),
+            **table.model_dump(include={"title", "note", "against", "ratio"}),
             "columns": [column.title for column in columns],
             "rows": known,
         }
@@ -179,7 +183,8 @@ class Figures:
     def _figure(self, figure: Figure) -> float | None:
         """Return the mean of a figure, or of several, over the steps; None if there are none."""
         reported = [self._runner.reported(step, key) for step in self._steps(figure) for key in _paths(figure.value)]
-        return fmean(reported) if reported else None
+        known = [value for value in reported if value is not None]
+        return fmean(known) if known and len(known) == len(reported) else None
 
     def _by_question(self, figure: Figure) -> QuestionValues | None:
         """Return a figure by question, averaged over the steps that measured the same questions.
@@ -203,6 +208,13 @@ def _paths(path: FigurePath) -> tuple[str, ...]:
 
 def _minus(ours: float | None, theirs: float | None) -> float | None:
     return None if ours is None or theirs is None else ours - theirs
+
+
+def _ratios(cell: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return by how many times a cell has the figure of another, ours and the paper's."""
+    pairs = {name: (cell[name], other[name]) for name in ("value", "paper")}
+    ratios = {name: ours / theirs if ours is not None and theirs else None for name, (ours, theirs) in pairs.items()}
+    return {"low": None, "high": None, **ratios}
 
 
 def _needed(pair: Paired, paper: float | None) -> int | None:

@@ -30,6 +30,8 @@ SIZES = {
     **dict.fromkeys(("num_attention_heads", "n_heads", "num_heads"), HEADS),
     "num_key_value_heads": 1,
     **dict.fromkeys(("head_dim", "d_kv"), WIDTH // HEADS),
+    **{"n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "rotary_dim": WIDTH // HEADS},
+    "attention_types": [[["global", "local"], 1]],
 }
 
 
@@ -80,9 +82,12 @@ _ENDOFTEXT = "<|endoftext|>"
 _LLAMA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
 _GEMMA = {"pad": "<pad>", "eos": "<eos>", "bos": "<bos>", "unk": "<unk>"}
 _OF_IMAGES = {"boi": "<start_of_image>", "eoi": "<end_of_image>", "image": "<image_soft_token>"}
+POOLED = ("cls_token", "mean_tokens", "max_tokens", "weightedmean_tokens", "lasttoken")
 TOKENIZERS: Mapping[str, TokenizerKind] = {
     **dict.fromkeys(("bert", "distilbert"), TokenizerKind(_word_pieces, _BERT, "[CLS] $A [SEP]")),
     "modernbert": TokenizerKind(_byte_pairs, _BERT, "[CLS] $A [SEP]"),
+    "roberta": TokenizerKind(_byte_pairs, {"pad": "<pad>", **_LLAMA, "cls": "<s>", "sep": "</s>"}, "<s> $A </s>"),
+    **dict.fromkeys(("gpt_neo", "gptj"), TokenizerKind(_byte_pairs, dict.fromkeys(("eos", "bos", "pad"), _ENDOFTEXT))),
     "gpt_neox": TokenizerKind(_byte_pairs, dict.fromkeys(("eos", "bos", "unk"), _ENDOFTEXT)),
     "qwen3": TokenizerKind(_byte_pairs, dict.fromkeys(("eos", "pad"), _ENDOFTEXT)),
     "phi3": TokenizerKind(_byte_pairs, dict.fromkeys(("eos", "bos", "pad", "unk"), _ENDOFTEXT)),
@@ -107,6 +112,8 @@ def write_model(id: str, model: NamedModel, hub: Path, texts: Sequence[str]) -> 
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text(revision)
     tokenizer = _tokenizer(model.config["model_type"], texts)
+    if model.form == "sentence-transformers" and tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
     reads_images = "vision_config" in model.config
     (_processor(tokenizer) if reads_images else tokenizer).save_pretrained(snapshot)
     torch.manual_seed(int(revision[:8], 16))
@@ -208,7 +215,7 @@ def _write_modules(folder: Path, pooling: str) -> None:
     ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 512, "do_lower_case": False}))
-    modes = {f"pooling_mode_{name}": name.startswith(pooling) for name in ("cls_token", "mean_tokens", "max_tokens")}
+    modes = {f"pooling_mode_{name}": name.startswith(pooling) for name in POOLED}
     for name in list(kinds)[1:]:
         (folder / name).mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": WIDTH, **modes}))
