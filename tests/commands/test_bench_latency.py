@@ -38,7 +38,7 @@ def test_everything_is_measured_and_written(home, tmp_path):
     report = json.loads(result.stdout)
     assert json.loads((out / "latency.json").read_text()) == report
 
-    assert set(report) == {"machine", "index", "settings", "stages", "memory"}
+    assert set(report) == {"machine", "index", "settings", "stages", "systems", "memory"}
     assert (report["index"]["name"], report["index"]["snippets"]) == ("default", 263)
     assert report["index"]["bytes_per_snippet"] > 384 * 4
     settings = report["settings"]
@@ -58,6 +58,8 @@ def test_everything_is_measured_and_written(home, tmp_path):
     assert stages["rerank"]["k_init"] == 3
     assert set(stages["fetch"]) == set(stages["total_without_generator"]) == TIMING
     assert (stages["generation"], stages["total_with_generator"]) == (None, None)
+    ours = {"index": stages["index"]["encode"]["ms_per_snippet"], "query": stages["encode_queries"]["1"]["mean"]}
+    assert report["systems"] == {"biorag": {**ours, "total": stages["total_without_generator"]["mean"]}}
 
 
 @pytest.mark.slow
@@ -65,8 +67,11 @@ def test_baselines_are_rank_bm25_and_the_same_checkpoint_by_colbert_ai(home, tin
     checkpoint = write_published(tmp_path / "colbert", tiny_encoder)
     result = bench(*QUICK, "--baseline", "--mode", "bm25", "--reranker", checkpoint, "--json", **home)
     assert result.exit_code == 0, result.output
-    stages = json.loads(result.stdout)["stages"]
-    assert set(stages["first_stage"]["rank_bm25"]) == {"1"}
+    report = json.loads(result.stdout)
+    stages, searched = report["stages"], report["stages"]["first_stage"]["rank_bm25"]
+    assert set(searched) == {"1"}
+    of_bm25 = {"index": stages["index"]["rank_bm25"]["ms_per_snippet"], "query": searched["1"]["mean"]}
+    assert report["systems"]["rank_bm25"] == {**of_bm25, "total": searched["1"]["mean"]}
     assert stages["index"]["rank_bm25"]["ms_per_snippet"] > 0
     assert set(stages["rerank_colbert_ai"]) == TIMING
     shown = bench(*QUICK, "--baseline", "--no-rerank", **home).stdout
