@@ -67,6 +67,7 @@ TRAIN = Registry(
         question-generator | train:question_generator | Train a question generator.
         reader             | train:reader             | Train a reader of claims and answers.
         generator          | train:generator          | Train a generator that reads evidence.
+        language-model     | train:language_model     | Pre-train a BERT and its vocabulary on a corpus.
     """),
 )
 PROGRAM = Registry(

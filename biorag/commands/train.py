@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import typer
 from biorag.commands import options, show
 from biorag.commands.completion import choices
 from biorag.commands.groups import CommandLine, Flags, expanded
+from biorag.corpus.sources import STDIN_FILE, find_sources
 from biorag.engine import open_passages
 from biorag.errors import UsageError
 from biorag.models.finding import find_base, find_encoder
@@ -22,6 +24,7 @@ from biorag.settings.settings import Settings
 from biorag.settings.training import (
     CROSS_ENCODER,
     GENERATOR,
+    LANGUAGE_MODEL,
     QUESTION_GENERATOR,
     READER,
     RERANKER,
@@ -366,6 +369,45 @@ def generator(
     _run(GeneratorTraining(find_base(base), split, settings), facts, result)
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of a BERT; by default those of BERT's base model."""
+
+    vocabulary: Annotated[int, typer.Option(min=100, help="Word pieces of the vocabulary, at most.")] = 30_522
+    hidden: Annotated[int, typer.Option(min=8, help="Width: numbers of a token's vector.")] = 768
+    layers: Annotated[int, typer.Option(min=1, help="Layers.")] = 12
+    heads: Annotated[int, typer.Option(min=1, help="Heads of attention in each layer.")] = 12
+
+
+@expanded
+def language_model(
+    corpus: Annotated[
+        list[str], typer.Argument(help="Files or folders that 'biorag index' reads.", metavar="CORPUS...")
+    ],
+    result: Result,
+    settings: Annotated[Machine, Flags(TrainingSettings, model=LANGUAGE_MODEL)],
+    sizes: Sizes,
+) -> None:
+    """Pre-train a BERT and a vocabulary of its own on a corpus, for 'train retriever --base DIR' to start from.
+
+    It restores masked tokens and tells which of a batch's segments follows another, as in the BioASQ 8 hybrid system.
+    Both segments of a text together have --max-tokens at most.
+
+    Examples:
+
+      biorag train language-model pubmed/ --max-tokens 512 --batch-size 256 --max-steps 300000 --out models/bert
+      biorag train language-model corpus.jsonl --vocabulary 8000 --hidden 128 --layers 2 --heads 2 --out models/small
+    """
+    from biorag.training.language_model import Architecture, LanguageModelTraining, read_segments
+
+    architecture = Architecture(sizes.vocabulary, sizes.hidden, sizes.layers, sizes.heads)
+    with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
+        sources = find_sources(corpus, Path(spool) / STDIN_FILE)
+        split, counts = read_segments(sources, settings.training.validation, settings.seed)
+    facts = {"data": {"files": corpus, **counts}}
+    _run(LanguageModelTraining(architecture, split, settings), facts, result)
+
+
 def _shares(counts: Mapping[str, int], rows: int) -> str:
     """Return a source's share of the rows, and how many of them have each label."""
     labels = ", ".join(f"{label} {count}" for label, count in counts.items())
@@ -374,13 +416,12 @@ def _shares(counts: Mapping[str, int], rows: int) -> str:
 
 def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
     """Print what the run starts from and takes, train, and report; only the first of several processes prints."""
-    from biorag.training.bases import described
     from biorag.training.run_directory import is_first_process
 
     if not is_first_process():
         training.run(result.out, facts, lambda _: None)
         return
-    show.err.print(f"from {described(training.files)}: {training.estimate().sentence()}", soft_wrap=True)
+    show.err.print(f"from {training.described()}: {training.estimate().sentence()}", soft_wrap=True)
     with show.progress("Steps", training.steps) as advance:
         manifest = training.run(result.out, facts, advance)
     if result.as_json:

@@ -9,8 +9,8 @@ from pydantic import ConfigDict
 
 from biorag.settings.section import DATA, LARGEST, RUN, Effect, Section, option
 
-TRAINED = ("retriever", "reranker", "cross-encoder", "reader", "question-generator", "generator")
-RETRIEVER, RERANKER, CROSS_ENCODER, READER, QUESTION_GENERATOR, GENERATOR = TRAINED
+TRAINED = ("retriever", "reranker", "cross-encoder", "reader", "question-generator", "generator", "language-model")
+RETRIEVER, RERANKER, CROSS_ENCODER, READER, QUESTION_GENERATOR, GENERATOR, LANGUAGE_MODEL = TRAINED
 _run, _data = partial(option, panel=RUN), partial(option, panel=DATA)
 
 

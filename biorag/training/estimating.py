@@ -12,7 +12,7 @@ from biorag.errors import ServiceError
 from biorag.models import resources
 from biorag.models.loading import best_device, uses_bf16
 from biorag.models.resources import FORWARD, WEIGHT_BYTES, ModelShape, gib
-from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER, TrainingSettings
+from biorag.settings.training import CROSS_ENCODER, LANGUAGE_MODEL, QUESTION_GENERATOR, RERANKER, TrainingSettings
 from biorag.training.run_directory import process_count
 from biorag.types import TrainingRow
 
@@ -20,6 +20,7 @@ MOMENT_BYTES = 8  # AdamW's two moments of a trained weight, float32
 SCORE_BYTES = 12  # of attention that is not fused: the softmax, its dropout mask, and their product
 OUTER = 4  # hidden states that a token keeps outside the layers: embeddings, last norm, pooling
 COMPARED_BYTES = 12  # of what a loss compares: vectors or scores, their gradients, and one to work with
+MASKED = 0.15  # of the tokens that a language model learns from, which it restores
 TOKEN_VECTOR = 128  # numbers of a late-interaction reranker's vector
 LARGEST_SCORES = 100_000_000  # of pairs of tokens that sentence-transformers compares at once
 TOLERANCE = 1.25  # what the estimates exceed measured peaks by, at most: what may fit is not refused
@@ -176,6 +177,8 @@ def _compared(shape: ModelShape, batch: TrainingBatch, settings: TrainingSetting
     rows = settings.batch_size
     if batch.kind == QUESTION_GENERATOR:
         return COMPARED_BYTES * rows * batch.query * shape.vocabulary
+    if batch.kind == LANGUAGE_MODEL:
+        return COMPARED_BYTES * MASKED * rows * batch.passage * shape.vocabulary
     if batch.kind == RERANKER:
         vectors = TOKEN_VECTOR * rows * (batch.query + batch.passages * batch.passage)
         scores = min(settings.mini_batch_size or rows, rows) * rows * batch.query * batch.passage

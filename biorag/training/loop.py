@@ -26,6 +26,7 @@ from biorag.models.loading import best_device, uses_bf16
 from biorag.models.resources import ModelShape, model_shape
 from biorag.settings.settings import Settings
 from biorag.settings.training import TrainingSettings
+from biorag.training.bases import described
 from biorag.training.data import LABEL, Split, write_columns
 from biorag.training.estimating import (
     TrainingBatch,
@@ -99,13 +100,30 @@ class Training(ABC):
     def __init__(
         self, files: ModelFiles, split: Split[Any], settings: Settings, rows: Sequence[Any], **choices: Any
     ) -> None:
-        if not self.shares_batches and process_count() > 1:
-            raise UsageError(f"train {self.kind} trains in one process: start it without torchrun or accelerate launch")
         if files.has_towers:
             raise MissingError(f"base {files.id!r} has two towers: name one of them, such as {files.reads_passages()}")
-        self.files, self.split, self.settings, self.rows, self.choices = files, split, settings, rows, choices
+        self.files = files
+        self._hold(split, settings, rows, **choices)
+
+    def _hold(self, split: Split[Any], settings: Settings, rows: Sequence[Any], **choices: Any) -> None:
+        if not self.shares_batches and process_count() > 1:
+            raise UsageError(f"train {self.kind} trains in one process: start it without torchrun or accelerate launch")
+        self.split, self.settings, self.rows, self.choices = split, settings, rows, choices
         self.facts = {"rows": len(rows), "without_negatives": len(split.training) - len(rows)}
         self.passes: Sequence[int] = [len(rows)]  # rows of each pass of an epoch
+
+    @property
+    def origin(self) -> str:
+        """The base's name, or what training starts from without one."""
+        return self.files.id
+
+    def described(self) -> str:
+        """Return what training starts from in words."""
+        return described(self.files)
+
+    def origin_identity(self) -> dict[str, Any]:
+        """Return what identifies it."""
+        return {"base_sha256": self.files.sha256}
 
     @property
     def steps(self) -> int:
@@ -124,7 +142,7 @@ class Training(ABC):
         """Return about how much memory the run takes; raises ServiceError if it does not fit."""
         device = this_device(self.settings.retrieval.precision)
         estimated = estimate(self.shape(), self.batch(), self.settings.training, device)
-        estimated.admit(self.files.id, device.free)
+        estimated.admit(self.origin, device.free)
         return estimated
 
     @abstractmethod
@@ -138,10 +156,10 @@ class Training(ABC):
         fit the base, or each other; BadInputError if no row can be used; MismatchError if `out` holds something else;
         ServiceError if memory runs out, or the loss is not finite.
         """
-        facts = {**facts, "base": self.files.id, **self.facts}
+        facts = {**facts, "base": self.origin, **self.facts}
         identity = {
             "kind": self.kind,
-            "base_sha256": self.files.sha256,
+            **self.origin_identity(),
             **self.choices,
             **({"processes": process_count()} if process_count() > 1 else {}),
             "settings": self.settings.training_identity(),

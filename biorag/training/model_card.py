@@ -16,6 +16,7 @@ USES = {
     "cross-encoder": ("reads two texts together", "ask QUESTION --reranker"),
     "reader": ("reads evidence beside a claim or a question", "verify CLAIM --reader"),
     "generator": ("reads evidence and answers by it", "ask QUESTION --llm"),
+    "language-model": ("reads biomedical text, for a training to start from", "train retriever ROWS --base"),
     "question-generator": ("writes questions that a snippet answers", "generate queries CORPUS --model"),
 }
 
@@ -30,13 +31,15 @@ def model_card(name: str, identity: Mapping[str, Any], manifest: Mapping[str, An
     """
     kind = "reader" if identity.get("labels") else identity["kind"]
     (does, command), hardware, loss = USES[kind], manifest["hardware"], manifest["final_loss"]
-    keys = f"library_name: sentence-transformers\nbase_model: {manifest['base']}\ntags: [biorag, biomedical]"
+    keys, origin = "library_name: sentence-transformers\ntags: [biorag, biomedical]", "new weights"
+    if "base_sha256" in identity:
+        keys = keys.replace("tags", f"base_model: {manifest['base']}\ntags")
+        origin = f"`{manifest['base']}`, whose files have the SHA-256 `{identity['base_sha256']}`"
     choices = {key: value for key, value in identity.items() if key not in LEFT_OUT}
     sections = [
         f"---\n{keys}\n---",
         f"# {name}",
-        f"A {kind} that {does}. Trained by biorag {manifest['versions'].get('biorag', '')} from `{manifest['base']}`, "
-        f"whose files have the SHA-256 `{identity['base_sha256']}`.",
+        f"A {kind} that {does}. Trained by biorag {manifest['versions'].get('biorag', '')} from {origin}.",
         f"    biorag {command} {name}",
         "## How good it is",
         _result(manifest["best"], identity["data"]),

@@ -24,7 +24,7 @@ from biorag.models.resources import (
 )
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings, checked
-from biorag.settings.training import CROSS_ENCODER, QUESTION_GENERATOR, RERANKER
+from biorag.settings.training import CROSS_ENCODER, LANGUAGE_MODEL, QUESTION_GENERATOR, RERANKER
 from biorag.utils.cores import visible_gpus
 
 CHARACTERS = 4  # of a token, about
@@ -111,14 +111,26 @@ class Estimator:
         return replace(estimate, fault=fault)
 
     def _model(self, instance: Instance) -> str | None:
-        """Return the id of the model that a step trains or encodes with, also through the steps that made it."""
+        """Return the id of the model that a step trains or encodes with, also through the steps that made it.
+
+        One that is pre-trained has the name of its step.
+        """
+        if instance.use.name.endswith(LANGUAGE_MODEL):
+            return instance.step.name
         for value in models_in(instance.step.arguments):
             maker = self._by_key.get(value[1:-1])
             return self._model(maker) if maker else value
         return next((self._model(self._by_key[need.key]) for need in instance.step.needs), None)
 
     def _shape_of(self, id: str) -> ModelShape | None:
-        """Return the shape of a model: as described, or of a starter that is installed."""
+        """Return the shape of a model: as described, as a step pre-trains it, or of a starter that is installed."""
+        for pretraining in self._plan.instances:
+            if self._model(pretraining) == pretraining.step.name == id:
+                from biorag.training.language_model import Architecture
+
+                sizes = {name: pretraining.use.options[name] for name in Architecture.__dataclass_fields__}
+                longest = self._settings(pretraining).training.max_tokens
+                return architecture_shape(Architecture(**sizes).configuration(longest))
         if described := models_of(self._plan.recipe).get(id):
             return architecture_shape(described.config)
         installed = id == STARTER_LLM or (id in (STARTER, PLAIN_STARTER) and STARTER_ENCODER.folder() is not None)
@@ -149,7 +161,7 @@ class Estimator:
         longest, lora = training.max_tokens, bool(instance.use.options.get("lora"))
         rows, tokens = self._rows(work, work.of)
         query = training.query_tokens if kind == RERANKER else min(longest, QUERY_TOKENS)
-        if kind == CROSS_ENCODER:
+        if kind in (CROSS_ENCODER, LANGUAGE_MODEL):
             batch = TrainingBatch(kind, 0, longest)
         else:
             passages = 1 if kind == QUESTION_GENERATOR else 1 + min(training.hard_negatives, work.negatives)
