@@ -346,7 +346,7 @@ ENRICHERS = Registry(
 class FormatKind(Kind):
     """A format in which a set is published: its target is a `Format` (biorag.lab.conversion.items)."""
 
-    folder: bool = False  # whether it reads one folder as it is
+    folder: bool = False  # whether it reads one folder as it is, beside which corpora may be named
     splits: tuple[str, ...] | None = None  # the parts for `--split`; () if the files name them, None without parts
     options: tuple[str, ...] = ()  # its own options of 'biorag data convert', as the code names them
 
@@ -367,13 +367,20 @@ FORMATS = Registry(
         splits=("train", "dev"),
         options=("last", "id_prefix"),
     ),
-    FormatKind("beir", ".lab.conversion.corpora:beir", "BEIR's folders", folder=True, splits=()),
+    FormatKind(
+        "beir",
+        ".lab.conversion.corpora:beir",
+        "a BEIR folder, and its corpus behind it",
+        folder=True,
+        splits=(),
+    ),
     FormatKind(
         "bmretriever",
         ".lab.conversion.bmretriever:convert",
         "pairs for fine-tuning",
         splits=("med-synth", "med-real", "search", "nlu"),
     ),
+    FormatKind("medi", ".lab.conversion.bmretriever:medi", "InstructOR's pairs for fine-tuning"),
     FormatKind(
         "questions", ".lab.conversion.corpora:questions", "questions with their passages", options=("id_prefix",)
     ),
@@ -563,6 +570,7 @@ BENCHMARKS = Registry(
     Kind("answers", ".commands.bench_answers:answers", "Compare answers with those of experts."),
     Kind("mirage", ".commands.bench_mirage:mirage", "Answer the multiple-choice questions of MIRAGE."),
     Kind("latency", ".commands.bench_latency:latency", "Time each stage of a question."),
+    Kind("similarity", ".commands.bench_similarity:similarity", "Compare cosines of relevant and other snippets."),
     Kind("bioasq", ".commands.bench_bioasq:bioasq", "Score BioASQ's test batches by its own measures."),
     Kind("verification", ".commands.bench_answers:verification", "Judge claims that people labelled."),
     Kind("show", ".commands.bench_mirage:show_run", "Show the questions of a MIRAGE run."),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from biorag.benchmarks.similarity import EDGES
 from biorag.utils.plots import Interval, IntervalPanel, LinePanel, Panel, StackPanel, write_both
 
 Report = Mapping[str, Any]
@@ -65,11 +66,24 @@ def certainty(report: Report) -> list[Panel]:
     ]
 
 
+def distributions(report: Report) -> list[Panel]:
+    """Return how cosines of relevant and of other snippets are distributed, as shares of pairs."""
+    centres = (EDGES[1:] + EDGES[:-1]) / 2
+    lines = {
+        kind: [
+            (float(x), count / report[kind]["pairs"]) for x, count in zip(centres, report[kind]["bars"], strict=True)
+        ]
+        for kind in ("positive", "negative")
+    }
+    return [LinePanel(report["dataset"], "cosine of question and snippet", "share of pairs", lines)]
+
+
 PICTURES: Mapping[str, Callable[[Report], Sequence[Panel]]] = {
     "mirage": accuracies,
     "retrieval": measures,
     "latency": stages,
     "answers": certainty,
+    "similarity": distributions,
 }
 
 

@@ -41,7 +41,7 @@ QUESTIONS = "questions"
 Rows = Annotated[
     list[Path],
     typer.Argument(
-        help="JSONL of query, positive[, negative_1 ...], or BEIR folders; with --pairs title-abstract a corpus. For a "
+        help="JSONL of query, positive[, negative_1 ...], or BEIR folders; with other --pairs a corpus. For a "
         "retriever also one TOML file of a mixture of such sets.",
         metavar="TRAIN...",
         show_default=False,
@@ -63,7 +63,8 @@ Negatives = Annotated[
 Pairs = Annotated[
     str,
     typer.Option(
-        help="questions; or title-abstract, pre-training pairs from a corpus, of untitled texts two disjoint passages.",
+        help="questions; or pre-training pairs from a corpus: title-abstract, of untitled texts two disjoint passages, "
+        "or cropping, of all texts two such passages.",
         rich_help_panel=DATA,
     ),
 ]

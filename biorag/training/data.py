@@ -29,7 +29,7 @@ IN_BATCH = "in-batch"
 SYNTHETIC = "synthetic"  # written by a model
 WRITTEN = 1000  # rows at a time
 LABEL = "label"  # the column of numbers beside the texts: how many negatives a row has
-QUESTIONS, TITLE_ABSTRACT = PAIRS = ("questions", "title-abstract")
+QUESTIONS, TITLE_ABSTRACT, CROPPING = PAIRS = ("questions", "title-abstract", "cropping")
 SUFFIX = ".toml"
 ROUNDING = 1e-6
 
@@ -312,10 +312,10 @@ class Preparation:
             raise UsageError(f"{train[0]} is a mixture, which 'biorag train retriever' takes: give files of rows here")
         if pairs not in PAIRS:
             raise unknown_name("--pairs", pairs, PAIRS)
-        if pairs == TITLE_ABSTRACT:
+        if pairs != QUESTIONS:
             with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
                 sources = find_sources([str(path) for path in train], Path(spool) / "standard-input")
-                rows, counts = read_title_abstract(sources, self.seed)
+                rows, counts = read_title_abstract(sources, self.seed, pairs == CROPPING)
         else:
             rows, counts = read_rows(train, self.fetch)
         clean, matches = self.contamination.apply(rows)

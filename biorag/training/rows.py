@@ -118,15 +118,19 @@ def _rows_of(path: Path, fetch: Fetch | None) -> Iterator[TrainingRow | None]:
         raise MissingError(f"training data {path} is not there: name a JSON Lines file, or a folder in BEIR's layout")
 
 
-def read_title_abstract(sources: Sequence[Source], seed: int) -> tuple[list[TrainingRow], dict[str, int]]:
+def read_title_abstract(
+    sources: Sequence[Source], seed: int, cropping: bool = False
+) -> tuple[list[TrainingRow], dict[str, int]]:
     """Return the `title_abstract_row` of each snippet: the pairs of a first, unsupervised phase of training.
 
-    A snippet without a title and of one sentence is dropped and counted as empty.
+    With `cropping` every row has two passages of the text, whose title counts for nothing (BMRetriever's Figure 4a).
+    A snippet without a title, or any with `cropping`, of one sentence is dropped and counted as empty.
 
     Raises BadInputError naming file, line and reason; or if no row is left.
     """
     snippets = (snippet for source in sources for snippet in read_snippets(source, refuse))
-    return _kept((title_abstract_row(snippet, seed) for snippet in snippets), (source.name for source in sources))
+    rows = (title_abstract_row(replace(snippet, title="") if cropping else snippet, seed) for snippet in snippets)
+    return _kept(rows, (source.name for source in sources))
 
 
 def title_abstract_row(snippet: Snippet, seed: int = 0) -> TrainingRow:

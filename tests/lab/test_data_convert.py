@@ -22,7 +22,7 @@ from biorag.lab.conversion.items import read_array_or_lines, read_each, read_obj
 from biorag.lab.conversion.run import convert, request_of
 from biorag.registries import FORMATS
 from biorag.training.rows import read_rows, read_title_abstract
-from biorag.types import Snippet
+from biorag.types import Snippet, TrainingRow
 from tests.cli import done, failed, invoke
 from tests.lab.published import MEDRAG, PQAL, TEST_GROUND_TRUTH, bioasq, write_beir, write_lines
 from tests.pubmed_records import article, file_of
@@ -147,6 +147,30 @@ def test_a_beir_folder_keeps_its_parts_and_grades(tmp_path):
         plain.unlink()
     converted("beir", tmp_path / "dev", folder, split="dev")
     assert load_dataset(tmp_path / "dev").qrels == {"q1": {"d0": 1}, "q2": {"d3": 1}}
+
+
+def test_a_beir_folder_has_the_corpus_that_is_named_behind_it(tmp_path):
+    folder, corpus = write_beir(tmp_path / "bioasq"), write_lines(tmp_path / "pubmed.jsonl", MEDRAG)
+    (folder / "corpus.jsonl").unlink()
+    request = request_of(FORMATS["beir"], [str(folder), str(corpus)], tmp_path)
+    convert("beir", request, tmp_path / "out", None, lambda _: None)
+    assert [record["_id"] for record in lines(tmp_path / "out" / "corpus.jsonl")] == [row["id"] for row in MEDRAG]
+    assert read_qrels(tmp_path / "out" / "qrels" / "test.tsv", 0) == read_qrels(folder / "qrels" / "test.tsv", 0)
+    assert "pubmed.jsonl" in (tmp_path / "out" / "manifest.json").read_text()
+
+
+def test_records_of_medi_are_rows_under_their_querys_instruction(tmp_path):
+    medi = [
+        {"query": ["Represent the claim: ", "a b"], "pos": ["Represent: ", "c"], "neg": ["Represent: ", "d"]},
+        {"query": ["Classify: ", "e"], "pos": ["Represent: ", "Yes."], "neg": ["Represent: ", "yes"]},
+    ]
+    counts = converted("medi", tmp_path / "out", write(tmp_path / "medi-data.json", medi))
+    assert read_rows([tmp_path / "out" / "rows.jsonl"])[0] == [
+        TrainingRow("a b", "c", ("d",), instruction="Represent the claim:")
+    ]
+    assert (counts["rows"], counts["dropped"]) == (1, 1)
+    with pytest.raises(BadInputError, match="'pos' is not an instruction and a text"):
+        converted("medi", tmp_path / "bad", write(tmp_path / "bad.json", [{**medi[0], "pos": "c"}]))
 
 
 def test_titles_and_abstracts_are_the_rows_that_training_makes_of_them(tmp_path):
@@ -316,8 +340,8 @@ def test_what_a_format_does_not_take_is_refused(tmp_path, format, options, messa
     path = write_beir(tmp_path / "beir") if format == "beir" else write(tmp_path / "x.json", bioasq(6))
     with pytest.raises(UsageError, match=message):
         converted(format, tmp_path / "out", path, **options)
-    with pytest.raises(UsageError, match="reads one folder"):
-        converted("beir", tmp_path / "out", path, path)
+    with pytest.raises(UsageError, match="reads a folder"):
+        converted("beir", tmp_path / "out", write(tmp_path / "y.json", bioasq(6)))
     failed(invoke("data", "convert", "bioask", "x", "--out", "o"), 2, "unknown format 'bioask': use one of abstracts")
 
 

@@ -23,6 +23,7 @@ from biorag.training.rows import (
     read_rows,
     read_title_abstract,
     split,
+    title_abstract_row,
 )
 from biorag.types import Snippet, TrainingRow
 from tests.conftest import write_medrag
@@ -221,6 +222,16 @@ def test_titles_are_queries(corpus_file, snippets):
     titled = [snippet for snippet in snippets if snippet.title]
     assert rows == [TrainingRow(s.title, s.content, positive_id=s.id) for s in titled]
     assert cleaning == counted(11, 11, duplicates=11, empty=2)
+
+
+def test_cropping_takes_passages_of_all_texts_without_their_titles(tmp_path):
+    texts = {f"s{n}": Snippet(f"s{n}", "A title." * (n % 2), f"First {n}. Second {n}. Third {n}.") for n in range(9)}
+    file = write_medrag(tmp_path / "corpus.jsonl", list(texts.values()))
+    rows, _ = read_title_abstract([Source("corpus", file)], 3, cropping=True)
+    assert [row.positive_id for row in rows] == list(texts)
+    for row in rows:
+        assert row.query in texts[row.positive_id].content and row.positive in texts[row.positive_id].content
+        assert row == title_abstract_row(replace(texts[row.positive_id], title=""), 3)
 
 
 # splits

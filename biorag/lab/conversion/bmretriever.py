@@ -49,6 +49,32 @@ def convert(request: Request, on_reject: OnReject | None) -> Iterator[Mapping[st
             yield row
 
 
+def medi(request: Request, on_reject: OnReject | None) -> Iterator[Mapping[str, Any] | None]:
+    """Yield a row of each record of MEDI (Su et al., 2023), whose texts each follow their instruction.
+
+    The query's instruction is the row's. A record with an empty side, or whose negative has the positive's words, as
+    records of classification have, is dropped and counted.
+    """
+    yield from request.read(read_array_or_lines, _medi_row, on_reject)
+
+
+def _medi_row(entry: Entry) -> Mapping[str, Any] | None:
+    record = entry.json_object()
+    instruction, query = _instructed(record, "query")
+    (_, positive), (_, negative) = _instructed(record, "pos"), _instructed(record, "neg")
+    words = [normalised(text) for text in (query, positive, negative)]
+    if not all(words) or words[1] == words[2]:
+        return None
+    return {"query": query, "positive": positive, "negatives": [negative], "instruction": instruction.strip()}
+
+
+def _instructed(record: Mapping[str, Any], key: str) -> tuple[str, str]:
+    match record.get(key):
+        case [str(instruction), str(text)]:
+            return instruction, text
+    raise ValueError(f"{key!r} is not an instruction and a text")
+
+
 def _rows(entry: Entry) -> list[Mapping[str, Any] | None]:
     record = entry.json_object()
     (query,) = _texts(record, QUERY)[:1] or [""]

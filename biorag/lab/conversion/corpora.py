@@ -24,6 +24,7 @@ SHORTEST = 6  # words of a conclusion
 def beir(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestion | Snippet]:
     """Yield the questions of each part of a BEIR folder (Thakur et al., 2021) with their judgements, then the snippets.
 
+    These are the folder's own, or those of the corpora that are named after it, as BioASQ's documents are PubMed's.
     A bad line of the corpus can be skipped; a bad question or judgement cannot, since every figure would be another.
     """
     folder = request.paths[0]
@@ -38,8 +39,11 @@ def beir(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQuestio
         for question in questions:
             if question.id in qrels:
                 yield JudgedQuestion(question.id, question.text, part, qrels[question.id])
-    corpus = _file(folder, BEIR_CORPUS)
-    yield from read_snippets(Source(str(corpus), corpus), on_reject)
+    if request.sources:
+        yield from _snippets(request, on_reject)
+    else:
+        corpus = _file(folder, BEIR_CORPUS)
+        yield from read_snippets(Source(str(corpus), corpus), on_reject)
 
 
 def _file(folder: Path, names: tuple[str, ...]) -> Path:

@@ -109,7 +109,7 @@ class Request:
     """The set to convert."""
 
     paths: tuple[Path, ...] = ()  # the files or folders that the user named
-    sources: tuple[Source, ...] = ()  # the files behind them; none where they are a format's folder
+    sources: tuple[Source, ...] = ()  # the files behind them; beside a format's folder, corpora
     split: str | None = None  # the only part to write; None for all
     test_ids: Path | None = None  # file of the questions of the official test set
     last: int | None = None  # how many questions at the end are for development

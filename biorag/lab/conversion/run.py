@@ -152,13 +152,14 @@ def request_of(kind: FormatKind, names: Sequence[str], home: Path, **options: An
             raise UsageError(f"--{option.replace('_', '-')} is not for format {kind.name}: leave it out")
     if STDIN in names:
         raise UsageError("standard input is not read here: name files")
-    if kind.folder and (len(names) > 1 or not Path(names[0]).is_dir()):
-        raise UsageError(f"format {kind.name} reads one folder: name that alone")
+    if kind.folder and not Path(names[0]).is_dir():
+        raise UsageError(f"format {kind.name} reads a folder: name that first")
     if (split := options.get("split")) and kind.splits is None:
         raise UsageError(f"format {kind.name} has no parts: leave out --split")
     if split and kind.splits and split not in kind.splits:
         raise UsageError(f"--split {split} is not of format {kind.name}: use one of {', '.join(kind.splits)}")
-    sources = () if kind.folder else tuple(find_sources(names, Path(), home))
+    corpora = names[1:] if kind.folder else names
+    sources = tuple(find_sources(corpora, Path(), home)) if corpora else ()
     return Request(tuple(map(Path, names)), sources, **options)
 
 
@@ -170,8 +171,8 @@ def convert(
     Raises `BadInputError` at a bad record if there are no rejects, or if nothing is left.
     """
     # Of a folder that a format reads as it is, all files count.
-    inside = (file for path in request.paths for file in path.rglob("*") if file.is_file())
-    inputs = [source.path for source in request.sources] or sorted(inside)
+    inside = request.paths[0].rglob("*") if FORMATS[format].folder else ()
+    inputs = [source.path for source in request.sources] + sorted(file for file in inside if file.is_file())
     options = {name: getattr(request, name) for name in OPTIONS if getattr(request, name)}
     if request.test_ids:
         options["test_ids"] = sha256_of(request.test_ids)
