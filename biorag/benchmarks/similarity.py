@@ -78,7 +78,8 @@ def _cosines(
 def _unit(vectors: Vectors) -> Vectors:
     """Return vectors of unit length, (texts, dimension)."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32)
+    unit: Vectors = (vectors / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32)
+    return unit
 
 
 def auc(positive: Cosines, negative: Cosines) -> float:
