@@ -280,8 +280,8 @@ class PaperTable(_RecipePart):
 
     With a `ratio` that is by how many times they have its figures, else their difference.
 
-    `step`, `at` and `path` are those of rows that have none of their own. `rows_of` is the title of a table before it
-    whose rows it has, without the paper's figures.
+    `step`, `at` and `path` are those of rows that have none of their own; `step = ""` in a row stands for none.
+    `rows_of` is the title of a table before it whose rows it has, without the paper's figures.
     """
 
     title: str
@@ -485,7 +485,8 @@ class ExperimentRecipe(_RecipePart):
 
     @staticmethod
     def _of_table(row: TableRow, table: PaperTable, at: Point) -> TableRow:
-        values = {"step": row.step or table.step, "at": {**at, **row.at}, "path": row.path or table.path}
+        step = row.step if "step" in row.model_fields_set else table.step
+        values = {"step": step, "at": {**at, **row.at}, "path": row.path or table.path}
         return row.model_copy(update=values)
 
     def _compared(self, group: TableFindings | RecipeFinding) -> Iterator[RecipeFinding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import textwrap
@@ -351,6 +352,103 @@ def test_findings_are_decided_by_paired_intervals(figures):
     same = swapped.model_copy(update={"lower": swapped.higher})
     undecided = found.findings([same])[0]
     assert (undecided["verdict"], undecided["reason"]) == ("not tested", f"{QUESTIONS} questions do not decide")
+
+
+PAIRS = """
+reported = [
+  { item = "Table 1", what = "near and far", by = ["Table 1"], how = "as described" },
+  { item = "Figure 1", what = "a drawing", how = "cannot be had", why = "it has no figures" },
+]
+"""
+COMPARED = """
+[[tables]]
+title = "Table 2"
+step = "measured"
+at = { depth = 1 }
+path = "metrics.{}"
+columns = [["Recall", "recall"]]
+rows = [
+  { title = "near", at = { kind = "near" }, paper = [0.6] },
+  { title = "far", at = { kind = "far" }, paper = [0.5] },
+  { title = "far, twice as deep", at = { kind = "far", depth = 2 } },
+  { title = "the best of others", step = "", paper = [0.7] },
+]
+[[findings]]
+of = ["Table 2", "Recall"]
+claims = [["near finds more", "near", "far"], ["depth tells", "far, twice as deep", "far"]]
+[[findings]]
+of = ["Table 2", "Recall"]
+at = {}
+claims = [["near finds more at each depth", "near", "far"]]
+"""
+
+
+@pytest.fixture
+def compared(file):
+    file.write_text(PAIRS + HEAD + STEPS + COMPARED)
+    return file
+
+
+def test_findings_compare_rows_of_a_table(compared, figures):
+    found, made, values = figures
+    table = made.recipe.tables[-1]
+    near, deeper, both = found.findings(made.recipe.compared()[-3:])
+    ours, theirs = values["measured near, 1"], values["measured far, 1"]
+    pair = paired(ours.tolist(), theirs.tolist(), 0)
+    assert (near["difference"], near["paper"]) == (pair.difference, pytest.approx(0.1))
+    error = (pair.high - pair.low) / 3.92
+    assert near["needed"] == math.ceil(QUESTIONS * (2.8 * error / 0.1) ** 2), "for a difference as large as the paper's"
+    assert deeper["paper"] is None and deeper["difference"] == pytest.approx(
+        values["measured far, 2"].mean() - theirs.mean()
+    )
+    means = [np.mean([values[f"measured {kind}, {depth}"] for depth in (1, 2)]) for kind in ("near", "far")]
+    assert both["difference"] == pytest.approx(means[0] - means[1])
+    rows = {row["title"]: row["cells"][0] for row in found.table(table)["rows"]}
+    assert (rows["the best of others"]["value"], rows["the best of others"]["paper"]) == (None, 0.7)
+    assert rows["near"]["value"] == pytest.approx(ours.mean())
+
+
+def test_differences_of_seeds_and_ratios(compared, figures):
+    found, made, values = figures
+    made.axes = {**made.axes, "seed": (1, 2)}
+    made.recipe = made.recipe.model_copy(update={"axes": {**made.recipe.axes, "seed": (1, 2)}})
+    for place, instance in enumerate(made.instances):  # the depths as if they were seeds
+        at = tuple(("seed" if axis == "depth" else axis, value) for axis, value in instance.at)
+        made.instances[place] = replace(instance, at=at)
+    both = made.recipe.compared()[-1]
+    differences = [values[f"measured near, {seed}"].mean() - values[f"measured far, {seed}"].mean() for seed in (1, 2)]
+    assert found.findings([both])[0]["by_seed"] == pytest.approx(differences)
+    table = made.recipe.tables[-1].model_copy(update={"against": "far", "ratio": True, "at": {}})
+    near, far, *_, best = found.table(table)["rows"]
+    ratio = near["cells"][0]["difference"]
+    assert ratio["value"] == pytest.approx(near["cells"][0]["value"] / far["cells"][0]["value"])
+    assert (ratio["paper"], best["cells"][0]["difference"]["value"]) == (pytest.approx(1.2), None)
+    assert markdown(found.table(table)).splitlines()[2] == "| | Recall | × Recall |"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"near", "far"]]', '"near", "further"]]', "findings of 'Table 2': there is no row ('Table 2', 'further')"),
+        (
+            '"near", "far"]]',
+            '"near", "the best of others"]]',
+            "finding 'near finds more at each depth': a row of table",
+        ),
+        ('of = ["Table 2", "Recall"]', 'of = ["Table 2", "MAP"]', "there is no column ('Table 2', 'MAP')"),
+        ('by = ["Table 1"]', 'by = ["Table 3"]', "Table 1: there is no table, plot or step 'Table 3'"),
+        (
+            ', why = "it has no figures"',
+            "",
+            "Figure 1 has no table, plot or step that fills it as described, and no reason",
+        ),
+    ],
+)
+def test_what_is_reported_and_compared_is_there(compared, old, new, message):
+    compared.write_text(compared.read_text().replace(old, new))
+    with pytest.raises(BadInputError) as error:
+        plan(compared)
+    assert message in str(error.value)
 
 
 def test_what_is_not_tested_says_why_and_corrects_nothing(figures):
