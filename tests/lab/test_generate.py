@@ -210,7 +210,7 @@ def test_pairs_of_scenarios_that_the_model_lists(generate, invoke, server, tmp_p
 
 
 def test_a_papers_own_words_replace_the_prompts(generate, server, tmp_path, mined):
-    """Our fields in place of the paper's, braces of its JSON doubled: docs/reproduction.md."""
+    """Our fields in place of the paper's, braces of its JSON doubled: docs/prompts.md."""
     server.rule = beside
     model = ["--llm", server.url, "--llm-model", "m", "--no-cache"]
     template, tasks = tmp_path / "own.txt", tmp_path / "tasks.txt"
