@@ -154,6 +154,10 @@ class Form:
         int | None,
         typer.Option(min=1, max=65_536, help="Dimensions of a new linear layer after the pooling; by default none."),
     ] = None
+    window: Annotated[
+        int | None,
+        typer.Option(min=8, max=100_000, help="Tokens of a text that the trained model reads; by default the base's."),
+    ] = None
 
     def drawn(self, seed: int) -> tuple[str, ...]:
         """Return the generic tasks to draw from; refuse parts of an instruction without an instruction."""
@@ -206,7 +210,7 @@ def retriever(
     from biorag.training.bi_encoder import EncoderForm
     from biorag.training.retriever import RetrieverTraining
 
-    made = EncoderForm(form.attention, instructions, form.lora, form.pooling, form.projection)
+    made = EncoderForm(form.attention, instructions, form.lora, form.pooling, form.projection, form.window)
     _run(RetrieverTraining(files, split, settings, rows.negatives, made), facts, result)
 
 
@@ -275,6 +279,10 @@ def question_generator(
         str, typer.Option("--base", help="Sequence-to-sequence model: a directory, or a Hugging Face id such as T5's.")
     ],
     pairs: Pairs = QUESTIONS,
+    layers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Make both sides of the first N layers of an encoder, the base, with shared weights."),
+    ] = None,
 ) -> None:
     """Train a question generator, which 'generate queries --model seq2seq:DIR' writes questions with.
 
@@ -284,12 +292,13 @@ def question_generator(
 
       biorag train question-generator data/bioasq --name pubmed --base google-t5/t5-small --epochs 3 --out models/asker
       biorag train question-generator pubmed/ --pairs title-abstract --base google-t5/t5-small --out models/titles
+      biorag train question-generator answers.jsonl --base FacebookAI/roberta-base --layers 3 --out models/small
     """
     files = find_encoder(base)
     split, facts = limits.read(train, settings, line, pairs)
     from biorag.training.question_generator import QuestionGeneratorTraining
 
-    _run(QuestionGeneratorTraining(files, split, settings), facts, result)
+    _run(QuestionGeneratorTraining(files, split, settings, layers), facts, result)
 
 
 @expanded

@@ -40,7 +40,8 @@ class EncoderForm:
     """How a base becomes the bi-encoder that is trained; None keeps the base's own.
 
     A decoder that is not a bi-encoder yet gets BMRetriever's instructions. With `lora` its linear layers learn through
-    LoRA. `pooling` is a name of `POOLINGS`, `projection` the dimension of a linear layer after it.
+    LoRA. `pooling` is a name of `POOLINGS`, `projection` the dimension of a linear layer after it. The trained model
+    reads the first `window` tokens of a text.
     """
 
     attention: str | None = None
@@ -48,6 +49,7 @@ class EncoderForm:
     lora: bool = False
     pooling: str | None = None
     projection: int | None = None
+    window: int | None = None
 
     def __post_init__(self) -> None:
         if self.lora and self.projection:
@@ -58,7 +60,7 @@ class EncoderForm:
 
     def identity(self) -> dict[str, Any]:
         """Return the choices that are set, for the run's identity."""
-        choices = {name: getattr(self, name) for name in ("attention", "lora", "pooling", "projection")}
+        choices = {name: getattr(self, name) for name in ("attention", "lora", "pooling", "projection", "window")}
         if self.instructions:
             choices |= {"instructions": self.instructions.prompts(), "random_prompts": self.instructions.drawn}
         return {name: value for name, value in choices.items() if value}

@@ -95,7 +95,7 @@ class RetrieverTraining(Training):
 
         def save(out: Path) -> dict[str, Any]:
             for module, length in longest.items():
-                module.max_seq_length = length  # training cuts passages for speed; searching need not
+                module.max_seq_length = self.form.window or length  # training cuts passages; searching need not
             if adapter:
                 adapter.save(out / ADAPTER, self.files.id)
                 adapter.merge()

@@ -26,6 +26,7 @@ from biorag.utils.parsing import fault_of, parse_json
 from biorag.utils.progress import batched
 
 NEXT_STEP = "fix or remove the line"
+PAIR = ("query", "positive")  # of a line that is an array, as sentence-transformers publishes pairs
 FETCHED_AT_ONCE = 1000
 _NUMBERED = re.compile(r"negative_([0-9]{1,9})\Z")
 _SEPARATORS = re.compile(r"[\W_]+")
@@ -94,7 +95,8 @@ def read_rows(paths: Sequence[Path], fetch: Fetch | None = None) -> tuple[list[T
     """Return the training rows of JSON Lines files (gzip or not) and BEIR folders in their order, and `_kept`'s counts.
 
     A line has `query` (or `anchor`) and `positive`; negatives in `negative`, `negative_1`, `negative_2` …, or a
-    list of texts `negatives`; optionally `kind`, `query_id`, `positive_id` and `instruction`. Null counts as absent,
+    list of texts `negatives`; optionally `kind`, `query_id`, `positive_id` and `instruction`. Or it is an array of a
+    query and a positive. Null counts as absent,
     and so does a list `negatives` of objects, which mined files have beside the texts. Other keys are ignored.
 
     A folder gives one row for each question and relevant snippet of `qrels/train.tsv`, if it has that, or of
@@ -211,8 +213,10 @@ def _draw(seed: int, *texts: str) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
-def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_records(path: Path, columns: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield `(location, object)` for each line of a JSON Lines file, gzip or not; `location` names file and line.
+
+    A line that is an array of as many values as there are `columns` is an object of these.
 
     Raises BadInputError naming file, line and reason.
     """
@@ -222,6 +226,8 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             record = parse_json(line)
         except ValueError as error:
             raise BadInputError(f"{location}: not JSON ({error}); {NEXT_STEP}") from None
+        if columns and isinstance(record, list) and len(record) == len(columns):
+            record = dict(zip(columns, record, strict=True))
         if not isinstance(record, dict):
             raise BadInputError(f"{location}: not a JSON object but {type(record).__name__}; {NEXT_STEP}")
         yield location, record
@@ -257,7 +263,7 @@ def _passages(folder: Path, wanted: Mapping[str, None], fetch: Fetch | None) -> 
 
 def parsed_rows(path: Path) -> Iterator[tuple[TrainingRow, Mapping[str, Any]]]:
     """Yield each row of a JSON Lines file with its record; see `read_records`."""
-    for location, record in read_records(path):
+    for location, record in read_records(path, PAIR):
         try:
             yield parse_row(record), record
         except ValueError as error:

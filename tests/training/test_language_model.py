@@ -8,6 +8,7 @@ import random
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 
 from biorag.corpus.sources import Source
 from biorag.errors import BadInputError, UsageError
@@ -157,9 +158,10 @@ def test_a_retriever_starts_from_it(tmp_path, snippets):
     assert made["identity"]["kind"] == "language-model" and made["identity"]["hidden"] == 32
     assert done(invoke(*command, "--json")) == made, "a finished run is read"
     rows.write_text("".join(json.dumps({"query": text.split(".")[0], "positive": text}) + "\n" for text in TEXTS[:8]))
-    of_retriever = ("train", "retriever", rows, "--base", out, "--pooling", "cls", "--projection", 16)
+    of_retriever = ("train", "retriever", rows, "--base", out, "--pooling", "cls", "--projection", 16, "--window", 20)
     trained = done(invoke(*of_retriever, "--max-steps", 1, "--batch-size", 4, "--out", tmp_path / "r", "--json"))
     assert trained["base"] == str(out)
+    assert SentenceTransformer(str(tmp_path / "r"), device="cpu").max_seq_length == 20
     assert done(invoke("index", corpus, "--encoder", tmp_path / "r", "--json"))["snippets"] == 64
     failed(invoke(*command[:-2], "--heads", 3, "--out", tmp_path / "x"), 2, "--heads 3", "divisor")
     with pytest.raises(UsageError, match="divisor"):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from biorag.errors import BadInputError, MissingError, UsageError
 from biorag.generators.seq2seq import Seq2SeqGenerator
 from biorag.models.finding import find_encoder
 from biorag.settings.settings import Settings
 from biorag.training.data import Split
+from biorag.training.question_generator import QuestionGeneratorTraining, shared_sides
 from biorag.types import Sampling, TrainingRow
 from tests.cli import done, failed, invoke
 from tests.conftest import write_medrag
@@ -49,7 +52,6 @@ def test_it_writes_the_questions_it_was_trained_on(base, tmp_path):
 
 
 def test_the_reported_log_likelihood_is_that_of_the_question_s_tokens(base, tmp_path):
-    import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     settings = Settings.of(train_epochs=1, train_learning_rate=1e-9, **FAST)
@@ -61,6 +63,40 @@ def test_the_reported_log_likelihood_is_that_of_the_question_s_tokens(base, tmp_
         logits = model.eval()(input_ids=passage, decoder_input_ids=before).logits.log_softmax(-1)
     expected = logits[0, range(question.shape[1]), question[0]].mean().item()
     assert manifest["best"]["value"] == pytest.approx(expected, abs=1e-3)
+
+
+def test_both_sides_of_an_encoder_share_their_first_layers(tiny_encoder, tmp_path):
+    """It learns, resumes exactly with weights still shared, and writes by the saved copies what it was trained on."""
+    settings = Settings.of(train_epochs=60, train_learning_rate=0.01, **FAST)
+    base = find_encoder(str(tiny_encoder))
+
+    def train_shared(out, on_progress=lambda steps: None):
+        training = QuestionGeneratorTraining(base, Split(ROWS, ROWS[:2]), settings, layers=1)
+        return training.run(tmp_path / out, {}, on_progress)
+
+    done_steps = []
+
+    def kill(steps):
+        done_steps.append(steps)
+        if sum(done_steps) == 70:
+            raise KeyboardInterrupt
+
+    whole = train_shared("whole")
+    with pytest.raises(KeyboardInterrupt):
+        train_shared("killed", kill)
+    resumed = train_shared("killed")
+    assert resumed["resumed_from_step"] == 60
+    assert [resumed[name] for name in ("final_loss", "best")] == [whole[name] for name in ("final_loss", "best")]
+    weights = load_file(tmp_path / "whole" / "model.safetensors")
+    shared = [name for name in weights if name.startswith("encoder.")]
+    assert shared and {name.split(".")[3] for name in shared if ".layer." in name} == {"0"}
+    for name in shared:
+        assert torch.equal(weights[name], weights[name.replace("encoder.", "decoder.bert.", 1)]), name
+    generator = Seq2SeqGenerator(find_encoder(str(tmp_path / "killed")), "fp32")
+    written = generator.sample([passage for passage, _ in PAIRS], 1, 30, Sampling(0.0, 0))
+    assert [drafts[0].text.replace("?", " ?") for drafts in written] == [query for _, query in PAIRS]
+    with pytest.raises(BadInputError, match="--layers 9"):
+        shared_sides(base, 9, 0)
 
 
 def test_what_cannot_be_trained_is_refused(base, tmp_path, tiny_encoder, monkeypatch):

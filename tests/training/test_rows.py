@@ -76,6 +76,13 @@ def test_normalised(text, expected):
 # JSON Lines
 
 
+def test_a_line_may_be_an_array_of_query_and_positive(tmp_path):
+    rows, _ = read_rows(lines(tmp_path / "a.jsonl", ["Why?", "Because."], {"query": "a", "positive": "b"}))
+    assert rows == [TrainingRow("Why?", "Because."), TrainingRow("a", "b")]
+    with pytest.raises(BadInputError, match="line 1: not a JSON object but list"):
+        read_rows(lines(tmp_path / "b.jsonl", ["Why?", "Because.", "No."]))
+
+
 def test_every_key_of_a_line(tmp_path):
     paths = lines(
         tmp_path / "rows.jsonl",

@@ -172,6 +172,12 @@ def _write_rows(path: Path, instruction: Callable[[Text], str] = lambda _: INSTR
     _write_lines(path, rows)
 
 
+def _write_pairs(path: Path) -> None:
+    """Write gzipped pairs of a question and an answer, each a JSON array, as sentence-transformers publishes them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(b"".join(json_line([text.question, text.content]) for text in texts())))
+
+
 def _write_untitled(path: Path) -> None:
     """Write snippets without titles."""
     _write_lines(path, ({**_snippet(text), "title": "", "contents": text.content} for text in texts()))
@@ -195,6 +201,7 @@ FORMATS: Mapping[str, Callable[[Path], None]] = {
     "BEIR train": lambda path: _write_beir(path, "train"),
     "BEIR graded": lambda path: _write_beir(path, grades=(2, 1, 0)),
     "rows": _write_rows,
+    "pairs": _write_pairs,
     "BMRetriever": _write_bmretriever,
     "prompt": _write_prompt,
 }
