@@ -36,6 +36,9 @@ class _Timed:
     batch_sizes: Annotated[str, Option(help="Batch sizes for encoding and searching questions.")] = "1,10,2000"
     repetitions: Annotated[int, Option(min=1, help="Calls timed for each figure.")] = 100
     seconds: Annotated[float, Option(min=0, help="Seconds to time a figure for; at least three calls.")] = 20.0
+    exact: Annotated[
+        bool, Option("--exact", help="Also time encoding with an exact dense search, which compares with all vectors.")
+    ] = False
     baseline: Annotated[
         bool, Option("--baseline", help="Also time rank_bm25, and colbert-ai where --reranker is a ColBERT checkpoint.")
     ] = False
@@ -47,7 +50,9 @@ class _Timed:
 
         repetition = Repetition(self.repetitions, WARM_UP, self.seconds)
         sizes = _batch_sizes(self.batch_sizes)
-        return LatencyRequest(self.questions, self.limit, self.index_limit, sizes, repetition, self.baseline)
+        return LatencyRequest(
+            self.questions, self.limit, self.index_limit, sizes, repetition, self.exact, self.baseline
+        )
 
 
 @expanded

@@ -89,3 +89,9 @@ class TrainingSettings(Section):
         models=(RETRIEVER, RERANKER, CROSS_ENCODER),
         bounds=(1, 1000),
     )
+    stop_by: Literal["nDCG@10", "triplets"] | None = _run(
+        None,
+        "Metric of --patience and of the best checkpoint: nDCG@10, or triplets, the share of held-out mined negatives "
+        "further from the query than its positive. Default: nDCG@10.",
+        models=(RETRIEVER,),
+    )

@@ -14,6 +14,7 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.multi_vector_encoder.evaluation import MultiVectorRerankingEvaluator
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
+from biorag.errors import UsageError
 from biorag.models.loading import best_device, uses_bf16
 from biorag.training.instructions import Instructions
 from biorag.training.losses import SIMILARITIES
@@ -22,6 +23,7 @@ from biorag.types import LABELS, TrainingRow
 from biorag.utils.confusion import class_scores, confusion
 
 METRIC = "ndcg@10"
+TRIPLETS = "accuracy"  # of triplets
 MACRO_F1 = "macro-f1"
 KEPT = (METRIC, MACRO_F1, "mrr@10", "map@100", "map", "accuracy@5", "recall@10", "accuracy", *LABELS, "auroc")
 QUESTIONS = 200  # an evaluation is a small part of a run: enough to choose a checkpoint by
@@ -128,6 +130,53 @@ def retrieval_validation(
         corpus_prompt=instructions and instructions.passage,
         write_csv=False,
     )
+
+
+class TripletEvaluator(BaseEvaluator):  # type: ignore[misc]
+    """The share of triplets (query, positive, negative) whose positive is more similar to the query: BiCA stops by it.
+
+    A row is as many triplets as it has negatives.
+    """
+
+    def __init__(self, rows: Sequence[TrainingRow], similarity: str, instructions: Instructions | None) -> None:
+        super().__init__()
+        self._rows, self._similarity, self._instructions = rows, SIMILARITIES[similarity], instructions
+
+    def __call__(
+        self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Return the share."""
+        before = self._instructions.before(self._rows) if self._instructions else None
+        prompts = before or [""] * len(self._rows)
+        queries = [prompt + row.query for prompt, row in zip(prompts, self._rows, strict=True)]
+        texts = dict.fromkeys(text for row in self._rows for text in _passages(row))
+        number = {text: n for n, text in enumerate(texts)}
+        query_prompt = "" if before else self._instructions and self._instructions.query
+        encoded = {"convert_to_tensor": True, "show_progress_bar": False}
+        asked = model.encode_query(queries, prompt=query_prompt, **encoded)
+        read = model.encode_document(list(texts), prompt=self._instructions and self._instructions.passage, **encoded)
+        nearer = []
+        for row, query in zip(self._rows, asked, strict=True):
+            positive, *negatives = self._similarity(query[None], read[[number[text] for text in _passages(row)]])[0]
+            nearer += [bool(positive > negative) for negative in negatives]
+        return {TRIPLETS: fmean(nearer)}
+
+
+def _passages(row: TrainingRow) -> list[str]:
+    return [row.positive, *row.negatives]
+
+
+def triplet_validation(
+    validation: Sequence[TrainingRow], similarity: str, seed: int, instructions: Instructions | None = None
+) -> BaseEvaluator:
+    """Return the comparison of held-out positives with their rows' mined negatives; raises UsageError without any."""
+    rows = [row for row in _some_questions(validation, seed) if row.negatives]
+    if not rows:
+        raise UsageError(
+            "--stop-by triplets needs mined negatives of held-out questions, and there are none: train on rows of "
+            "'biorag mine', or raise --validation"
+        )
+    return TripletEvaluator(rows, similarity, instructions)
 
 
 def reranking_validation(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.evaluation import BaseEvaluator, SequentialEvaluator
 from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
@@ -26,7 +27,7 @@ from biorag.settings.settings import Settings
 from biorag.training.bi_encoder import EncoderForm, LoraLayers, write_base
 from biorag.training.data import IN_BATCH, Split, TrainingSet, check_negatives, columns, mixed, usable
 from biorag.training.estimating import TrainingBatch, batch_of_rows
-from biorag.training.evaluators import METRIC, Validation, retrieval_validation
+from biorag.training.evaluators import METRIC, TRIPLETS, Validation, retrieval_validation, triplet_validation
 from biorag.training.instructions import Instructions, form_of
 from biorag.training.loop import NoModelCard, TrainerJob, Training, batch_size, prompts_of
 from biorag.training.losses import SIMILARITIES, MaskedLoss, MaskedSimilarity, TokenLoss, mean_maxsim
@@ -107,7 +108,7 @@ class RetrieverTraining(Training):
             arguments=SentenceTransformerTrainingArguments,
             model=model,
             loss=self._loss(model),
-            metric=METRIC,
+            metric=TRIPLETS if self.settings.training.stop_by == "triplets" else METRIC,
             save=save,
             evaluator=self._validation(model),
             **self._data(model),
@@ -176,13 +177,18 @@ class RetrieverTraining(Training):
         """Return the mean over the sets, each searched with its own instructions, or its rows'."""
         sets = self.usable.sets or [TrainingSet("", self.usable.training, self.usable.validation)]
         seed, similarity = self.settings.seed, self.similarity
-        evaluators = [
-            retrieval_validation(
-                listed.validation, listed.training, similarity, seed, self._instructions(model, listed.instructions)
-            )
-            for listed in sets
-        ]
-        return Validation.of(self.settings.retrieval.precision, evaluators)
+        by_triplets = self.settings.training.stop_by == "triplets"
+        evaluators: list[BaseEvaluator | None] = []
+        for listed in sets:
+            told = self._instructions(model, listed.instructions)
+            evaluator = retrieval_validation(listed.validation, listed.training, similarity, seed, told)
+            if by_triplets and evaluator:
+                evaluator = SequentialEvaluator(
+                    [evaluator, triplet_validation(listed.validation, similarity, seed, told)]
+                )
+            evaluators.append(evaluator)
+        metric = TRIPLETS if by_triplets else METRIC
+        return Validation.of(self.settings.retrieval.precision, evaluators, metric)
 
     def _random_prompts(self, model: SentenceTransformer) -> partial[RandomPrompts] | None:
         """Return the collator that draws prompts, if there are any to draw from.

@@ -90,6 +90,21 @@ def test_indexing_costs_are_per_snippet_and_add_up(subject, snippets, tmp_path):
     index.close()
 
 
+def test_an_exact_search_is_timed_with_the_encoding_before_it(subject, monkeypatch):
+    """The time of both is the sum of each call's, and the store compares with all vectors."""
+    probes, search = [], subject.index.search
+    monkeypatch.setattr(subject.index, "search", lambda asked: probes.append(list(asked)) or search(asked))
+    timings = stages.exact(subject, 3, [1, 4], stages.Repetition(5, 1, 60))
+    assert {size: list(parts) for size, parts in timings.items()} == {
+        size: ["encode", "search", "total"] for size in (1, 4)
+    }
+    assert [len(asked) for asked in probes] == [1] * 6 + [4] * 6
+    assert {(probe.exact, probe.limit) for asked in probes for probe in asked} == {(True, 3)}
+    for parts in timings.values():
+        assert parts["total"].mean == pytest.approx(parts["encode"].mean + parts["search"].mean, abs=2e-3)
+        assert parts["total"].n == 5
+
+
 def test_the_baseline_searches_all_snippets_as_rank_bm25_scores_them(subject):
     ids = ["liver", "lung", "both"]
     texts = ["The liver, the liver.", "A lung.", "A lung and a liver are organs of the body and have many cells."]

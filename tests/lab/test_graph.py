@@ -203,6 +203,21 @@ def test_a_csv_with_quotes_spaces_and_blank_lines(tmp_path):
     assert read(written(tmp_path, HEADER)) == []
 
 
+def test_papers_judged_for_one_question_refer_to_each_other(tmp_path):
+    judged = {"a": [3, 7, 9], "b": [7, 12], "c": [5]}
+    rows = [f"{question}\tpubmed_{paper}\t1\n" for question, papers in judged.items() for paper in papers]
+    (tmp_path / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows) + "c\tpubmed_3\t0\n")
+    built = made(tmp_path / "g", tmp_path / "test.tsv")
+    pairs = [(one, other) for papers in judged.values() for one in papers for other in papers if one != other]
+    assert (built.papers, built.edges) == (4, len(set(pairs)))
+    graph = Graph(tmp_path / "g")
+    for paper in (3, 5, 7, 9, 12):
+        assert set(graph.neighbourhood(paper)[0].tolist()) == {other for one, other in pairs if one == paper}
+    (tmp_path / "bad.tsv").write_text("query-id\tcorpus-id\tscore\na\tb\t1\n")
+    with pytest.raises(BadInputError, match="end in a PMID"):
+        made(tmp_path / "h", tmp_path / "bad.tsv")
+
+
 @pytest.mark.parametrize("row", ["x,1", "1,2,3", "0,5", "5,4294967296", "1.5,2"])
 def test_a_bad_row_is_named(tmp_path, small, row):
     content = HEADER + b"1,2\n3,4\n5,6\n" + row.encode() + b"\n7,8\n"
@@ -214,7 +229,7 @@ def test_a_bad_row_is_named(tmp_path, small, row):
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=st.binary(), name=st.sampled_from(["x.csv", "x.xml", "x.csv.gz"]))
+@given(content=st.binary(), name=st.sampled_from(["x.csv", "x.xml", "x.csv.gz", "x.tsv"]))
 def test_no_file_raises_anything_but_our_errors(tmp_path, content, name):
     path = tmp_path / name
     path.write_bytes(HEADER + content if name == "x.csv" else content)

@@ -7,11 +7,20 @@ import numpy as np
 import pytest
 from ir_measures import AP, RR, R, Success, nDCG
 
+from biorag.errors import UsageError
 from biorag.models.colbert import ColBERT
 from biorag.models.finding import find_encoder
 from biorag.models.late_interaction import LateInteraction
 from biorag.training.colbert import Lengths, write_base
-from biorag.training.evaluators import METRIC, Validation, reranking_validation, retrieval_validation
+from biorag.training.evaluators import (
+    METRIC,
+    TRIPLETS,
+    Validation,
+    reranking_validation,
+    retrieval_validation,
+    triplet_validation,
+)
+from biorag.training.instructions import Instructions
 from biorag.types import TrainingRow
 from tests.conftest import WORDS
 from tests.fakes import scores_of
@@ -100,6 +109,28 @@ def test_retrieval_is_measured_as_ir_measures_measures_it(similarity, encoder):
     assert found["recall@10"] == pytest.approx(expected[R @ 10], abs=1e-6)
 
 
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("prompts", [None, ("ask ", "read ")])
+def test_triplets_are_counted_one_by_one(similarity, prompts, encoder):
+    """Each negative of a row is compared with the row's positive alone; in every second row they change places."""
+    swapped = [TrainingRow(row.query, row.negatives[0], (row.positive, row.negatives[1])) for row in HELD_OUT[::2]]
+    rows = [*swapped, *HELD_OUT[1::2]]
+    instructions = prompts and Instructions(*prompts)
+    shares = triplet_validation(rows, similarity, 0, instructions)(encoder)
+    asked, read = prompts or ("", "")
+    nearer = []
+    for row in rows:
+        query, *passages = (
+            encoder.encode(text).astype(float)
+            for text in (asked + row.query, *(read + text for text in (row.positive, *row.negatives)))
+        )
+        lengths = [np.linalg.norm(vector) if similarity == "cosine" else 1 for vector in passages]
+        positive, *negatives = (query @ vector / length for vector, length in zip(passages, lengths, strict=True))
+        nearer += [positive > negative for negative in negatives]
+    assert 0 < np.mean(nearer) < 1
+    assert shares == {TRIPLETS: pytest.approx(np.mean(nearer), abs=1e-9)}
+
+
 # --- reranking ----------------------------------------------------------------------------------------------
 
 
@@ -127,3 +158,5 @@ def test_without_held_out_rows_nothing_is_measured():
     assert retrieval_validation([], TRAINING, "cosine", 0) is None
     assert reranking_validation([], 0) is None
     assert reranking_validation([TrainingRow("q", "p")], 0) is None
+    with pytest.raises(UsageError, match="--stop-by triplets needs mined negatives"):
+        triplet_validation([TrainingRow("q", "p")], "cosine", 0)

@@ -116,6 +116,15 @@ def test_patience_ends_a_run_that_gets_no_better(base, tmp_path, monkeypatch):
         np.testing.assert_array_equal(load_file(tmp_path / "cut" / "model.safetensors")[name], value)
 
 
+def test_triplets_choose_the_checkpoint_and_stop(base, tmp_path):
+    settings = settings_of(train_eval_steps=2, train_patience=2, train_epochs=3, train_stop_by="triplets", **STILL)
+    manifest = train_retriever(base, SPLIT, settings, tmp_path / "m", {}, QUIET, "bm25")
+    shares = logged(tmp_path / "m", "eval_accuracy")
+    assert (manifest["steps"], manifest["stopped_by"]) == (6, "patience")
+    assert manifest["best"] == {"metric": "accuracy", "value": pytest.approx(shares[2]), "step": 2}
+    assert list(logged(tmp_path / "m", "eval_ndcg@10")) == [0, 2, 4, 6]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -39,6 +39,7 @@ class LatencyRequest:
     index_limit: int  # snippets that are indexed again
     batch_sizes: Sequence[int]  # questions encoded and searched at once
     repetition: Repetition
+    exact: bool = False  # whether a scan of all vectors is timed too
     baseline: bool = False  # whether rank_bm25 searches the same snippets too, and colbert-ai runs a ColBERT checkpoint
 
 
@@ -92,6 +93,9 @@ def _stages(
             searching = settings.replace(mode=mode, rerank=False)
             first[mode] = stages.first_stage(subject.index, known, searching, request.batch_sizes, repetition)
             advance(1)
+        scan = {}
+        if request.exact:
+            scan = stages.exact(subject, settings.retrieval.k_init, request.batch_sizes, repetition)
         colbert_ai = None
         if request.baseline:
             searched = stages.rank_bm25(subject.index, questions, settings.retrieval.k_init, repetition)
@@ -108,6 +112,7 @@ def _stages(
         "index": {stage: asdict(cost) for stage, cost in costs.items()},
         "encode_queries": _batched(encoding),
         "first_stage": {mode: _batched(timings) for mode, timings in first.items()},
+        "exact": {str(size): {part: asdict(timing) for part, timing in parts.items()} for size, parts in scan.items()},
         "rerank": {**asdict(rerank), "k_init": settings.retrieval.k_init} if rerank else None,
         "rerank_colbert_ai": asdict(colbert_ai) if colbert_ai else None,
         "fetch": asdict(single["fetch"]),
@@ -201,6 +206,11 @@ def tables(report: Mapping[str, Any]) -> Iterator[LatencyTable]:
         (name, size, *_times(timing), f"{timing['ms_per_query']:.3f}", str(timing["n"]))
         for name, timings in {"encode": stages["encode_queries"], **stages["first_stage"]}.items()
         for size, timing in timings.items()
+    ]
+    batches += [
+        (f"exact: {part}", size, *_times(timing), f"{timing['mean'] / int(size):.3f}", str(timing["n"]))
+        for size, parts in stages["exact"].items()
+        for part, timing in parts.items()
     ]
     columns = ["stage", "batch", *TIMES, "mean/query", "calls"]
     yield "Encoding questions, and the first stage: ms per batch", columns, batches

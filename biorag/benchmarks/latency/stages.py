@@ -22,7 +22,7 @@ from biorag.indexes.store import open_embedded
 from biorag.indexes.updating import EncodeSnippets
 from biorag.retrieval.retriever import Retriever, Stopwatch
 from biorag.settings.settings import Settings
-from biorag.types import Encoder, Generator, Index, OnProgress, Question, Reranker, Snippet, Vectors
+from biorag.types import Encoder, Generator, Index, IndexQuery, OnProgress, Question, Reranker, Snippet, Vectors
 from biorag.utils.progress import batched
 
 MODES = ("bm25", "dense", "hybrid")
@@ -230,6 +230,24 @@ def first_stage(
         return size * retriever.search_all(batch, settings.retrieval.k_init)[0].timings_ms["first_stage"]
 
     return {size: timed(partial(search, size), repetition) for size in sizes}
+
+
+def exact(subject: Subject, depth: int, sizes: Sequence[int], repetition: Repetition) -> dict[int, dict[str, Timing]]:
+    """Return the time to encode a batch of questions, to compare them with all vectors, and of both, by its size.
+
+    BiCA's Table 3 is of such a scan, by FAISS (IndexFlatIP) over 10,000 passages, for the first 1,000; here the store
+    scans.
+    """
+
+    def search(size: int, turn: int) -> dict[str, float]:
+        batch, watch = batch_of(subject.questions, size, turn), Stopwatch()
+        with watch.stage("encode"):
+            vectors = subject.encoder.encode_queries(batch)
+        with watch.stage("search"):
+            subject.index.search([IndexQuery(vector, depth, exact=True) for vector in vectors])
+        return {**watch.ms, "total": sum(watch.ms.values())}
+
+    return {size: collect(partial(search, size), repetition) for size in sizes}
 
 
 def rank_bm25_search(ids: Sequence[str], texts: Sequence[str], top: int) -> Callable[[str], list[str]]:

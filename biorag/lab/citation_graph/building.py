@@ -1,6 +1,7 @@
 """Building a graph: the citations of files, sorted some millions at a time, are merged into its SQLite file.
 
-Citations are published as PubMed's XML, and as the CSV of NIH's Open Citation Collection.
+Citations are published as PubMed's XML, and as the CSV of NIH's Open Citation Collection. Where there are none, BEIR's
+judgements stand in for them: papers that are relevant to one question refer to each other.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from biorag.corpus.citation_graph import (
     faults_named,
     size_of,
 )
+from biorag.corpus.datasets import read_qrels
 from biorag.corpus.pubmed import ARTICLE, read_records, read_references
 from biorag.corpus.sources import DamagedSourceError, Source, files_of, read_lines
 from biorag.errors import BadInputError, MissingError
@@ -40,8 +42,10 @@ from biorag.utils.progress import batched
 
 HEADER = b"citing,referenced"
 XML, CSV = READERS["PubMed XML"].suffixes, (".csv", ".csv.gz")  # ends of names
+QRELS = (".tsv", ".tsv.gz")
 EDGES = 50_000  # of one file, yielded at once
 _ROW = re.compile(rb'\s*"?\s*([0-9]{1,10})\s*"?\s*,\s*"?\s*([0-9]{1,10})\s*"?\s*')
+_LAST = re.compile(r"[0-9]{1,10}\Z")
 
 Pairs = NDArray[np.uint64]  # citing and cited PMID, (edges, 2)
 
@@ -62,12 +66,12 @@ def find_citations(names: Sequence[str]) -> list[Source]:
     Raises `MissingError` if nothing has a name, `BadInputError` at another suffix, or a folder without any of them.
     """
     sources: list[Source] = []
-    endings = (*XML, *CSV)
+    endings = (*XML, *CSV, *QRELS)
     for name in names:
         path = Path(name)
         if not path.exists():
             raise MissingError(
-                f"{name!r} is not there: name PubMed XML, the Open Citation Collection's CSV, or folders"
+                f"{name!r} is not there: name PubMed XML, the Open Citation Collection's CSV, qrels, or folders"
             )
         files = files_of(path, endings) if path.is_dir() else [path] * name.endswith(endings)
         if not files:
@@ -81,6 +85,8 @@ def read_edges(source: Source) -> Iterator[Pairs]:
 
     Raises `DamagedSourceError` at a record that cannot be read, or a CSV without its header.
     """
+    if source.path.name.endswith(QRELS):
+        return read_judgements(source)
     return read_csv(source) if source.path.name.endswith(CSV) else read_xml(source)
 
 
@@ -112,6 +118,21 @@ def read_csv(source: Source) -> Iterator[Pairs]:
         raise DamagedSourceError(source.name, 1, reason)
     for batch in batched(lines, EDGES):
         yield _parsed(source, batch)
+
+
+def read_judgements(source: Source) -> Iterator[Pairs]:
+    """Yield, for each question of a BEIR folder's qrels, its relevant papers in pairs, both ways.
+
+    A paper's id ends in its PMID. Raises `BadInputError` naming an id that does not.
+    """
+    for judged in read_qrels(source.path).values():
+        pmids = []
+        for id in judged:
+            match = _LAST.search(id)
+            if match is None or not 1 <= int(match[0]) <= LARGEST:
+                raise BadInputError(f"{source.name}: expected ids that end in a PMID, such as pubmed_123, not {id!r}")
+            pmids.append(int(match[0]))
+        yield pairs_of(list(itertools.permutations(pmids, 2)))
 
 
 def pairs_of(rows: Sequence[tuple[int, int]]) -> Pairs:

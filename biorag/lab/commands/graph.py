@@ -19,11 +19,16 @@ app = Application(help="The citation graph that 'biorag mine --negatives citatio
 @app.command()
 @expanded
 def build(
-    sources: Annotated[list[Path], Argument(help="PubMed XML, Open Citation Collection CSV (.gz too), or folders.")],
+    sources: Annotated[
+        list[Path],
+        Argument(help="PubMed XML, Open Citation Collection CSV, BEIR's qrels (.tsv), all .gz too, or folders."),
+    ],
     settings: Annotated[Settings, Flags("graph")],
     as_json: options.Json = False,
 ) -> None:
     """Build a citation graph from files, or add them to an existing one; a file is read only once.
+
+    Of qrels it links the papers that are relevant to one question, where no citations can be had.
 
     Examples:
 
