@@ -115,7 +115,7 @@ def measure_index(dataset: Dataset, ready: OpenIndex, where: Where, on_progress:
     """Measure an open index as `measure` does; raises as `check_judged`."""
     judged = judged_in(ready.index, ready.manifest.encoder.dimension, dataset.qrels)
     check_judged(judged, dataset.name, ready.manifest.name)
-    measured = measure(dataset, ready.retriever, ready.checked(where), on_progress)
+    measured = measure(dataset, ready.retriever.keeping_tokens(), ready.checked(where), on_progress)
     return replace(measured, judged=judged)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -13,23 +13,45 @@ from biorag.types import Index, IndexQuery, Snippet, TokenEncoder, Vectors
 
 # NumPy's BLAS: its threads spin for tens of milliseconds after a product, on the cores that the encoder wants next.
 BLAS = ThreadpoolController().select(user_api="blas")
+KEPT = 1 << 28  # bytes of token vectors
 MULTI_VECTOR = ("MultiVectorEncoder", "ColBERT")  # as sentence-transformers and PyLate save them
 
 
 class LateInteraction:
-    """Scores snippets by their mean MaxSim to the query's tokens, encoding both."""
+    """Scores snippets by their mean MaxSim to the query's tokens, encoding both.
 
-    def __init__(self, encoder: TokenEncoder) -> None:
-        self._encoder = encoder
+    The token vectors of the snippets scored last are kept, at most so many bytes, and not encoded again.
+    """
+
+    def __init__(self, encoder: TokenEncoder, keep: int = 0) -> None:
+        self._encoder, self._keep = encoder, keep
+        self._kept: dict[str, Vectors] = {}
+
+    def keeping(self, keep: int = KEPT) -> LateInteraction:
+        """Return one that keeps token vectors: for many questions over one index."""
+        return LateInteraction(self._encoder, keep)
 
     def score_all(self, queries: Sequence[str], candidates: Sequence[Sequence[Snippet]]) -> list[Vectors]:
         """Return each query's scores of its candidates; a snippet that several queries found is encoded once."""
         texts = sorted({snippet.contents for snippets in candidates for snippet in snippets})
-        tokens = dict(zip(texts, self._encoder.snippet_tokens(texts), strict=True))
+        tokens = {text: self._kept[text] for text in texts if text in self._kept}
+        if new := [text for text in texts if text not in tokens]:
+            tokens.update(zip(new, self._encoder.snippet_tokens(new), strict=True))
+        self._remember(tokens)
         return [
             mean_maxsim(query, [tokens[snippet.contents] for snippet in snippets])
             for query, snippets in zip(self._encoder.query_tokens(queries), candidates, strict=True)
         ]
+
+    def _remember(self, tokens: Mapping[str, Vectors]) -> None:
+        """Keep these token vectors, the last of all, in place of the oldest."""
+        kept = {text: vectors for text, vectors in self._kept.items() if text not in tokens} | dict(tokens)
+        held = sum(vectors.nbytes for vectors in kept.values())
+        for text in list(kept):
+            if held <= self._keep:
+                break
+            held -= kept.pop(text).nbytes
+        self._kept = kept
 
 
 class StoredLateInteraction:

@@ -83,6 +83,13 @@ class Retriever:
         rerankers = [CachedReranker(reranker) for reranker in self._rerankers]
         return Retriever(self._index, encoder, rerankers, self._settings, self._similarity)
 
+    def keeping_tokens(self) -> Retriever:
+        """Return a retriever that encodes no candidate of late interaction again that it scored lately."""
+        from biorag.models.late_interaction import LateInteraction
+
+        kept = [one.keeping() if isinstance(one, LateInteraction) else one for one in self._rerankers]
+        return Retriever(self._index, self._encoder, kept, self._settings, self._similarity)
+
     def variant(self, **changes: Any) -> Retriever:
         """Return a retriever over the same index and models, loading none, with some settings changed.
 

@@ -258,3 +258,18 @@ def test_queries_just_encoded_are_not_encoded_again(tiny, monkeypatch):
         assert [tokens.shape[1] for tokens in tiny.query_tokens(QUERIES)] == [32, 32, 32]
         np.testing.assert_array_equal(tiny.encode_queries(QUERIES), vectors)
     assert len(tiny.query_tokens(["fever"])) == 1
+
+
+def test_kept_token_vectors_are_not_encoded_again_and_score_alike(tiny, monkeypatch):
+    expected = LateInteraction(tiny).score_all(QUERIES, CANDIDATES)
+    asked: list[str] = []
+    encode = tiny.snippet_tokens
+    monkeypatch.setattr(tiny, "snippet_tokens", lambda texts: asked.extend(texts) or encode(texts))
+    keeping, forgetful = LateInteraction(tiny).keeping(), LateInteraction(tiny).keeping(1)
+    distinct = {snippet.contents for snippets in CANDIDATES for snippet in snippets}
+    for reranker, rounds in ((keeping, 1), (forgetful, 2)):
+        asked.clear()
+        for _ in range(2):
+            for scores, scored in zip(reranker.score_all(QUERIES, CANDIDATES), expected, strict=True):
+                np.testing.assert_allclose(scores, scored, atol=1e-6)
+        assert sorted(asked) == sorted([*distinct] * rounds)
