@@ -264,10 +264,17 @@ PAIRS = {
         "positive_passages": [{"docid": "1", "title": "", "text": "Because of it."}],
         "negative_passages": [{"title": "No", "text": "idea."}, {"title": "", "text": "because of IT"}],
     },
+    "passages": {
+        "question": "Why?",
+        "passages": [{"pmid": 1, "title": "Because", "text": "of it."}],
+        "negative": "No idea.",
+    },
 }
 
 
-@pytest.mark.parametrize(("layout", "as_array"), [("columns", True), ("templates", False), ("Tevatron", True)])
+@pytest.mark.parametrize(
+    ("layout", "as_array"), [("columns", True), ("templates", False), ("Tevatron", True), ("passages", False)]
+)
 def test_pairs_of_bmretriever_are_rows(tmp_path, layout, as_array):
     path = tmp_path / "ft_data.json"
     path.write_text(json.dumps([PAIRS[layout]]) if as_array else json.dumps(PAIRS[layout]) + "\n")

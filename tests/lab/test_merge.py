@@ -145,11 +145,11 @@ def test_the_full_grid_has_every_proportion_once_and_a_sample_is_drawn_with_the_
     assert len(grid) == len(proportions(grid)) == len(set(grid))
     for method, base, count in (("ties", True, 57 * 9), ("linear", True, 99), ("linear", False, 57)):
         recipe = MergeRecipe(method, (0.5, 0.5), 0.2, 1.0)
-        whole = WeightSearch([], "all", "nDCG@10", "fp32", full=True).candidates(recipe, base)
+        whole = WeightSearch([], "all", ["nDCG@10"], "fp32", full=True).candidates(recipe, base)
         densities = {candidate.density for candidate in whole}
         assert (len(whole), densities) == (count, {0.2} if method == "linear" else set(FULL_DENSITIES))
         one, same, other = (
-            WeightSearch([], "all", "nDCG@10", "fp32", True, 20, seed).candidates(recipe, base) for seed in (1, 1, 2)
+            WeightSearch([], "all", ["nDCG@10"], "fp32", True, 20, seed).candidates(recipe, base) for seed in (1, 1, 2)
         )
         assert one == same != other
         indices = [whole.index(candidate) for candidate in one]
@@ -332,6 +332,16 @@ def test_the_search_measures_what_bench_retrieval_does_and_a_killed_one_resumes(
         done(invoke("index", place / "corpus.jsonl", "--encoder", folder, "--name", name, "--json"))
         metrics = done(invoke(*bench, "--name", name))["metrics"]
         assert points[share] == pytest.approx(metrics["nDCG@10"], abs=1e-6)
+    recall = metrics["R@10"]
+    both = ("--measure", "nDCG@10", "--measure", "R@10", "--method", "linear", "--out", "both")
+    report_of_both = done(invoke(*searched(place, *both)))
+    for point, alone in zip(report_of_both["search"]["points"], report["search"]["points"], strict=True):
+        assert point["measures"]["nDCG@10"] == alone["mean"]
+        assert point["mean"] == pytest.approx(sum(point["measures"].values()) / 2)
+        if point["weights"] == report["weights"]:
+            assert point["measures"]["R@10"] == pytest.approx(recall, abs=1e-6)
+    best = max(report_of_both["search"]["points"], key=lambda point: point["mean"])
+    assert (report_of_both["weights"], report_of_both["search"]["best"]) == (best["weights"], best["measures"])
     assert {path.name for path in (tmp_path / "m").iterdir()}.isdisjoint({"candidate", "lock"})
     measures, calls = DevelopmentCorpus.measures, []
 

@@ -60,7 +60,9 @@ class SearchOptions:
     split: Annotated[str, Option(help="Use the judgements in qrels/NAME.tsv, such as dev.", metavar="NAME")] = "test"
     sample_questions: Annotated[int | None, Option(min=1, help="Questions drawn of each data set, with --seed.")] = None
     sample_passages: Annotated[int | None, Option(min=0, help="Passages drawn beside judged ones, with --seed.")] = None
-    measure: options.Measure = "nDCG@10"
+    measure: Annotated[
+        list[str] | None, Option(help="Measure to maximise. Repeatable: the mean counts. Default: nDCG@10.")
+    ] = None
     grid: Annotated[
         bool, Option("--grid", help="Measure every combination of weights 0 to 0.9, and of densities 0.1 to 0.9.")
     ] = False
@@ -131,14 +133,16 @@ def _search_of(
     if how.weights or len(recipe.weights) < 2:
         raise UsageError("--search chooses the weights of two experts or more: leave --weights out")
     split, folders = development.split(settings, line), search.search or []
-    check_measure(search.measure)
+    measured = search.measure or ["nDCG@10"]
+    for measure in measured:
+        check_measure(measure)
     datasets = [
         draw_questions(data, search.sample_questions, settings.seed)
         for data in load_development(folders, split, search.split)
     ]
     corpora = read_corpora(folders, datasets, search.corpus or (), search.sample_passages, settings)
     full, drawn = search.grid or search.grid_sample is not None, (search.grid_sample, settings.seed)
-    weights = WeightSearch(corpora, split.part, search.measure, settings.retrieval.precision, full, *drawn)
+    weights = WeightSearch(corpora, split.part, measured, settings.retrieval.precision, full, *drawn)
     number = len(weights.candidates(recipe, how.base is not None))
     show.err.print(f"{number:,} candidates, each of which encodes the passages once")
     return weights
@@ -150,7 +154,7 @@ def _print(report: Mapping[str, Any]) -> None:
     if report["base"]:
         rows.append((report["base"]["id"], "base"))
     if search := report["search"]:
-        best = max(point["mean"] for point in search["points"])
-        rows.append((search["measure"], f"{best:.4f}, the best of {len(search['points'])}"))
+        chosen = ", ".join(f"{measure} {value:.4f}" for measure, value in search["best"].items())
+        rows.append((f"best of {len(search['points'])}", chosen))
     show.table(f"{report['method']} merge {out}", ["", ""], rows)
     show.err.print(f"everything else: {out / 'merge.json'}; index with it: biorag index CORPUS --encoder {out}")

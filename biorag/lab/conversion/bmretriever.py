@@ -1,8 +1,9 @@
 r"""BMRetriever's instruction fine-tuning pairs (Xu et al., 2024, section 3.3): BMRetriever/biomed_retrieval_dataset.
 
 The set is one JSON file, `ft_data.json`, of a query with its positive and negative passages a record. The names of
-Tevatron (`positive_passages`) and FlagEmbedding (`pos`, `neg`) are read too. BMRetriever's templates ("Instruct:
-…\nQuery: …", "Represent this passage\npassage: …") are taken apart: `biorag train --instruct` puts them together again.
+Tevatron (`positive_passages`) and FlagEmbedding (`pos`, `neg`), and questions with their `passages`, are read too.
+BMRetriever's templates ("Instruct: …\nQuery: …", "Represent this passage\npassage: …") are taken apart: `biorag train
+--instruct` puts them together again.
 
 Synthesize-Train-Merge (Khattab et al. 2026, section 3.2.1) parts the set into four. It names some data sets of each, so
 the others are ours: by BMRetriever's Tables 8 and 9 their sizes come near those of its Table 2.
@@ -21,7 +22,7 @@ from biorag.training.instructions import dataset_key, read_tasks
 from biorag.training.rows import normalised
 
 QUERY = ("query", "question", "anchor")
-POSITIVE = ("positive", "pos", "positive_passages", "positives", "passage")
+POSITIVE = ("positive", "pos", "positive_passages", "positives", "passage", "passages")
 NEGATIVE = ("negative", "neg", "negative_passages", "negatives", "hard_negative")
 INSTRUCTION = ("instruction", "prompt", "task")
 _QUERY_TEMPLATE = re.compile(r"\s*(?:Instruct:\s*)?(?P<instruction>[^\n]*?)\s*\n\s*Query:\s*(?P<query>.*)", re.DOTALL)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -158,11 +159,15 @@ def read_corpora(
 
 
 class CandidateRow(TypedDict):
-    """A line of `CANDIDATES`: weights and TIES' density, and the measure of the merge on each data set."""
+    """A line of `CANDIDATES`: weights and TIES' density, and the means of the merge's measures.
+
+    `measures` has each over the data sets, `datasets` those of each set, `mean` all.
+    """
 
     weights: list[float]
     density: float
     mean: float
+    measures: dict[str, float]
     datasets: dict[str, float]
 
 
@@ -172,7 +177,7 @@ class WeightSearch:
 
     corpora: Sequence[DevelopmentCorpus]
     part: str  # of the questions
-    measure: str  # to maximise
+    measured: Sequence[str]  # their mean is to be maximised
     precision: str  # of the merged encoders
     full: bool = False  # measure `full_grid` instead of `shares`
     drawn: int | None = None  # so many of its candidates alone, drawn with the seed
@@ -184,7 +189,7 @@ class WeightSearch:
         datasets = [data for corpus in self.corpora for data in corpus.datasets]
         sources = [corpus.source for corpus in self.corpora]
         return {
-            "measure": self.measure,
+            "measure": self.measured[0] if len(self.measured) == 1 else list(self.measured),
             "side": self.part,
             "datasets": {data.name: dataset_hash(data) for data in datasets},
             "questions": {data.name: len(data.questions) for data in datasets},
@@ -204,11 +209,13 @@ class WeightSearch:
         def measured(candidates: Sequence[MergeRecipe]) -> Iterator[CandidateRow]:
             for candidate in candidates:
                 metrics = self._measures(run.path / CANDIDATE, experts, candidate, progress)
+                means = {measure: mean_of(metrics, measure) for measure in self.measured}
                 yield CandidateRow(
                     weights=list(candidate.weights),
                     density=candidate.density,
-                    mean=mean_of(metrics, self.measure),
-                    datasets={data: values[self.measure] for data, values in metrics.items()},
+                    mean=fmean(means.values()),
+                    measures=means,
+                    datasets={data: fmean(values[name] for name in means) for data, values in metrics.items()},
                 )
 
         rows = run.rows_in(CANDIDATES, CandidateRow, _is_row_of)
@@ -217,7 +224,7 @@ class WeightSearch:
         points = list(rows.read())
         best = max(points, key=lambda row: row["mean"])
         chosen = replace(recipe, weights=tuple(best["weights"]), density=best["density"])
-        return chosen, {**self.identity, "points": points}
+        return chosen, {**self.identity, "best": best["measures"], "points": points}
 
     def candidates(self, recipe: MergeRecipe, has_base: bool) -> list[MergeRecipe]:
         """Return the recipes to measure, which differ in weights, and in TIES' density."""

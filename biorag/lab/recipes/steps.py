@@ -188,9 +188,9 @@ class StepRunner:
         value: Any = self.record(step)["report"]
         *folders, last = path.split(".")
         for key in folders:
-            if isinstance(value, list):  # rows of `bench mteb` by their task, and of `bench bioasq` by their batch
-                rows = [row for row in value if isinstance(row, dict)]
-                value = next((row for row in rows if key in (row.get("task"), row.get("batch"))), None)
+            if isinstance(value, list):  # rows by their number, of `bench mteb` by task, of `bench bioasq` by batch
+                rows = [(str(number), row) for number, row in enumerate(value) if isinstance(row, dict)]
+                value = next((row for n, row in rows if key in (n, row.get("task"), row.get("batch"))), None)
             else:
                 value = value.get(key) if isinstance(value, dict) else None
         if not isinstance(value, dict) or last not in value:

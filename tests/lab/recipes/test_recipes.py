@@ -315,6 +315,7 @@ def test_paths_of_figures_and_rows_of_another_table(figures):
 
     assert column("tasks.NFCorpus.measures.ndcg_at_10") == [4 / 8, 6.5 / 8, None]
     assert column("batches.8B1.MAP") == [4 / 4, 6.5 / 4, None]
+    assert column("batches.0.MAP") == column("batches.8B1.MAP"), "a row by its number"
     assert column(("metrics.recall", "ms"))[0] == pytest.approx((values["measured near, 1"].mean() + 40) / 2)
     with pytest.raises(BadInputError, match=r"no number at 'tasks\.SciFact"):
         column("tasks.SciFact.measures.ndcg_at_10")
