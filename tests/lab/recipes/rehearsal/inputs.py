@@ -178,6 +178,19 @@ def _write_pairs(path: Path) -> None:
     path.write_bytes(gzip.compress(b"".join(json_line([text.question, text.content]) for text in texts())))
 
 
+def _write_medi(path: Path) -> None:
+    """Write MEDI's rows, whose texts each follow their instruction."""
+    records = (
+        {
+            "query": [f"{INSTRUCTION}: ", text.question],
+            "pos": ["Represent the passage: ", text.content],
+            "neg": ["Represent the passage: ", texts()[(text.number + 7) % ROWS].content],
+        }
+        for text in texts()
+    )
+    write_json(path, list(records))
+
+
 def _write_untitled(path: Path) -> None:
     """Write snippets without titles."""
     _write_lines(path, ({**_snippet(text), "title": "", "contents": text.content} for text in texts()))
@@ -203,6 +216,7 @@ FORMATS: Mapping[str, Callable[[Path], None]] = {
     "rows": _write_rows,
     "pairs": _write_pairs,
     "BMRetriever": _write_bmretriever,
+    "MEDI": _write_medi,
     "prompt": _write_prompt,
 }
 
