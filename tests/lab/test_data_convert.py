@@ -237,6 +237,7 @@ def test_questions_are_judged_by_the_papers_of_their_passages(tmp_path):
     assert (counts["questions"], counts["judgements"], counts["snippets"]) == (2, 3, 2)
     texts = {one.id: one.contents for one in snippets(tmp_path / "out")}
     assert texts["pubmed_7"] == "Cilia. Cilia beat. They clear mucus."
+    assert [one.pmid for one in snippets(tmp_path / "out")] == [7, None]
     relevant = {id: {texts[one] for one in judged} for id, judged in load_dataset(tmp_path / "out").qrels.items()}
     assert relevant == {"a": {texts["pubmed_7"], "They do."}, "b": {texts["pubmed_7"]}}
 

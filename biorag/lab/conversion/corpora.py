@@ -134,7 +134,7 @@ def questions(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQu
     A paper is what has a PMID, or else the same text. All that questions quote of it is one snippet, each passage once.
     A question without passages, or whose passages are `boilerplate`, is left out.
     """
-    papers: dict[str, tuple[str, dict[str, None]]] = {}  # title and passages, by id
+    papers: dict[str, tuple[str, int | None, dict[str, None]]] = {}  # title, PMID and passages, by id
 
     def parse(entry: Entry) -> JudgedQuestion:
         record = entry.json_object()
@@ -146,7 +146,8 @@ def questions(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQu
             text, pmid = str(passage.get("text") or "").strip(), passage.get("pmid")
             if text:
                 id = f"{request.id_prefix}{pmid}" if pmid else _id_of(text)
-                papers.setdefault(id, (str(passage.get("title") or ""), {}))[1][text] = None
+                number = int(pmid) if str(pmid).isascii() and str(pmid).isdigit() else None
+                papers.setdefault(id, (str(passage.get("title") or ""), number, {}))[2][text] = None
                 relevant[id] = 1
         question = " ".join(str(record.get("question") or "").split())
         if not question:
@@ -154,7 +155,7 @@ def questions(request: Request, on_reject: OnReject | None) -> Iterator[JudgedQu
         return JudgedQuestion(as_id(record.get("id"), "id"), question, relevant=relevant)
 
     yield from (one for one in request.read(read_array_or_lines, parse, on_reject) if one.relevant)
-    yield from (Snippet(id, title, " ".join(texts)) for id, (title, texts) in papers.items())
+    yield from (Snippet(id, title, " ".join(texts), number) for id, (title, number, texts) in papers.items())
 
 
 def _id_of(text: str) -> str:
