@@ -383,7 +383,9 @@ def generator(
 class Sizes:
     """The sizes of a BERT; by default those of BERT's base model."""
 
-    vocabulary: Annotated[int, typer.Option(min=100, help="Word pieces of the vocabulary, at most.")] = 30_522
+    word_pieces: Annotated[
+        int, typer.Option("--vocabulary", min=100, help="Word pieces of the vocabulary, at most.")
+    ] = 30_522
     hidden: Annotated[int, typer.Option(min=8, help="Width: numbers of a token's vector.")] = 768
     layers: Annotated[int, typer.Option(min=1, help="Layers.")] = 12
     heads: Annotated[int, typer.Option(min=1, help="Heads of attention in each layer.")] = 12
@@ -410,7 +412,7 @@ def language_model(
     """
     from biorag.training.language_model import Architecture, LanguageModelTraining, read_segments
 
-    architecture = Architecture(sizes.vocabulary, sizes.hidden, sizes.layers, sizes.heads)
+    architecture = Architecture(sizes.word_pieces, sizes.hidden, sizes.layers, sizes.heads)
     with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
         sources = find_sources(corpus, Path(spool) / STDIN_FILE)
         split, counts = read_segments(sources, settings.training.validation, settings.seed)

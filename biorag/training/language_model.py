@@ -48,10 +48,10 @@ IGNORED = -100  # of tokens that are read and not restored
 class Architecture:
     """The sizes of a BERT, and the word pieces of its vocabulary, at most.
 
-    Raises `UsageError` if its heads do not share its width equally, or the vocabulary has no room for letters.
+    Raises `UsageError` if its heads do not share its width equally.
     """
 
-    vocabulary: int
+    word_pieces: int
     hidden: int
     layers: int
     heads: int
@@ -64,7 +64,7 @@ class Architecture:
         """Return the settings of its config.json."""
         return {
             "model_type": "bert",
-            "vocab_size": vocabulary or self.vocabulary,
+            "vocab_size": vocabulary or self.word_pieces,
             "hidden_size": self.hidden,
             "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads,
@@ -212,7 +212,7 @@ class LanguageModelTraining(Training):
         folder.begin(facts)
         shutil.rmtree(folder.base, ignore_errors=True)
         tokenizer = learn_vocabulary(
-            lambda: (f"{row.first} {row.second}" for row in self.rows), self.architecture.vocabulary
+            lambda: (f"{row.first} {row.second}" for row in self.rows), self.architecture.word_pieces
         )
         tokenizer.save_pretrained(str(folder.base))
         return tokenizer

@@ -33,7 +33,7 @@ from tests.conftest import WORDS, write_medrag
 
 pytestmark = pytest.mark.models
 
-SMALL = Architecture(vocabulary=120, hidden=32, layers=1, heads=2)
+SMALL = Architecture(word_pieces=120, hidden=32, layers=1, heads=2)
 FAST = {"train_batch_size": 8, "train_max_tokens": 48, "train_evaluations": 2, "precision": "fp32"}
 
 
