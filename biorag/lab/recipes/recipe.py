@@ -245,7 +245,7 @@ class Figure(_RecipePart):
 class Column(_RecipePart):
     """A column of a table, and where its figure is in a report, or what fills `{}` in the path of rows that have one.
 
-    `scales` restricts it to those that measure it. A file may give a pair, title and value.
+    `scales` restricts it to those that measure it. A file may give a list: title, value, and such scales if any.
     """
 
     title: str
@@ -254,8 +254,10 @@ class Column(_RecipePart):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_pair(cls, given: object) -> object:
-        return {"title": given[0], "value": given[1]} if isinstance(given, list) and len(given) == 2 else given
+    def _of_list(cls, given: object) -> object:
+        if not isinstance(given, list) or len(given) < 2:
+            return given
+        return {"title": given[0], "value": given[1], "scales": given[2:]}
 
 
 class TableRow(_RecipePart):
