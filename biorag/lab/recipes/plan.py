@@ -285,7 +285,8 @@ class RecipePlan:
     def _points(self, template: StepTemplate) -> Iterator[Point]:
         for values in product(*(self.axes[axis] for axis in template.axes)):
             point = dict(zip(template.axes, values, strict=True))
-            if not template.when or any(_within(point, when) for when in template.when):
+            wanted = not template.when or any(_within(point, when) for when in template.when)
+            if wanted and not any(_within(point, without) for without in self.scale.without):
                 yield point
 
     def _instance(self, template: StepTemplate, point: Point) -> Instance:

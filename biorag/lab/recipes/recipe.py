@@ -160,7 +160,7 @@ class Rehearsal(_RecipePart):
 class Scale(_RecipePart):
     """A size to run the recipe at: paths of the inputs, values, settings, and the axes that differ.
 
-    `departures` say where it departs from the paper.
+    `departures` say where it departs from the paper. Steps at points of `without` are left out.
     """
 
     about: str
@@ -169,6 +169,7 @@ class Scale(_RecipePart):
     inputs: Mapping[str, str] = {}
     values: Mapping[str, Value] = {}
     axes: Mapping[str, tuple[AxisValue, ...]] = {}
+    without: tuple[Mapping[str, tuple[AxisValue, ...]], ...] = ()
     settings: SharedSettings = {}
 
     def paths(self, data: Path) -> dict[str, str]:
@@ -437,7 +438,7 @@ class ExperimentRecipe(_RecipePart):
             yield f"hardware profile {name!r}", "step", profile.steps
         for name, scale in self.scales.items():
             yield f"scale {name!r}", "backbone", [scale.backbone]
-            yield f"scale {name!r}", "axis", scale.axes
+            yield f"scale {name!r}", "axis", [*scale.axes, *chain(*scale.without)]
             yield f"scale {name!r}", "input", scale.inputs
         for plot in self.plots:
             yield f"plot {plot.title!r}", "column", [(column.table, column.title) for column in plot.columns]

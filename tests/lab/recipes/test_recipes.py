@@ -182,6 +182,16 @@ def test_a_step_is_another_when_its_input_its_settings_or_what_it_needs_changes(
     assert {name for name in after if again[name] != after[name]} == {name for name in after if "measured" in name}
 
 
+def test_a_scale_leaves_out_points(file):
+    before = set(by_name(plan(file)))
+    file.write_text(
+        file.read_text().replace(
+            'backbone = "one"\ninputs', 'backbone = "one"\nwithout = [{kind = ["far"], depth = [2]}]\ninputs', 1
+        )
+    )
+    assert before - set(by_name(plan(file))) == {"measured far, 2"}
+
+
 def test_the_backbone_stands_for_base(file):
     assert by_name(plan(file, backbone="two"))["index near"][-1] == "of other"
     file.write_text(
