@@ -162,7 +162,8 @@ def _missing_figures(plan: RecipePlan, rehearsal: Rehearsal) -> Iterator[str]:
     """Yield what tables and findings ask for and reports do not have; each once."""
     asked: list[tuple[str, Figure]] = []
     for table in plan.recipe.tables:
-        cells = (row.figure(column) for row in plan.recipe.rows(table) for column in table.columns)
+        columns = [column for column in table.columns if not column.scales or plan.scale_name in column.scales]
+        cells = (row.figure(column) for row in plan.recipe.rows(table) for column in columns)
         asked += [(table.title, figure) for figure in cells if figure]
     asked += [(finding.text, figure) for finding in plan.recipe.compared() for figure in finding.both]
     told = set()
