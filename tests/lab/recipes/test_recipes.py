@@ -30,6 +30,8 @@ from biorag.lab.recipes.run import recipe_of
 from biorag.lab.recipes.steps import StepRunner
 from biorag.lab.recipes.tables import Figures
 from biorag.lab.scale.planning import MachineKind
+from biorag.settings.settings import checked
+from biorag.training.loop import steps_of
 from biorag.utils.parsing import parse_toml
 from tests.cli import done, failed, invoke, start, wait_until
 from tests.conftest import write_medrag
@@ -739,3 +741,18 @@ def test_packages_that_are_not_installed_are_named_before_the_first_step(
 def test_every_command_of_a_packaged_recipe_is_one_that_the_program_reads(paper, tmp_path):
     recipe = load_recipe(recipe_of(paper))
     assert all(RecipePlan(recipe, scale, Choices(tmp_path, read=READER)).steps for scale in recipe.scales)
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_no_training_of_a_packaged_recipe_ends_before_its_warmup(paper, tmp_path):
+    recipe = load_recipe(recipe_of(paper))
+    for scale in recipe.scales.keys() - {"smoke", "cpu"}:
+        made = RecipePlan(recipe, scale, Choices(tmp_path, read=READER))
+        for instance in made.instances:
+            work, given = instance.template.work, instance.use.given
+            if work is None or work.kind != "train":
+                continue
+            rows = recipe.inputs[work.of].size[scale] if isinstance(work.of, str) else work.of
+            options = {name: value for name, value in given.items() if "{" not in str(value)}
+            training = checked({**made.settings, **dict(instance.step.settings), **options}).training
+            assert (training.warmup_steps or 0) < steps_of([rows], training), instance.step.name
