@@ -18,7 +18,7 @@ from biorag.benchmarks.per_question import (
 )
 from biorag.benchmarks.significance import Paired, holm
 from biorag.lab.recipes.plan import RecipePlan
-from biorag.lab.recipes.recipe import Column, Figure, FigurePath, Known, PaperTable, RecipeFinding, TableRow
+from biorag.lab.recipes.recipe import AxisValue, Column, Figure, FigurePath, Known, PaperTable, RecipeFinding, TableRow
 from biorag.lab.recipes.steps import METRICS, Step, StepRunner
 
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested"
@@ -129,21 +129,17 @@ class Figures:
         return sides[0].against(sides[1], self._seed) if sides[0] and sides[1] else None
 
     def _by_seed(self, finding: RecipeFinding) -> list[float]:
-        """Return the difference at each seed; none unless the steps were run at several."""
-        if SEED not in self._plan.axes:
-            return []
+        """Return the difference at each seed, a side of one seed alone being the same at each; none of one seed."""
         differences = []
-        for seed in self._plan.axes[SEED]:
-            of_seed = [
-                figure.model_copy(update={"at": {**figure.at, SEED: seed}})
-                if any(SEED in dict(instance.at) for instance in self._plan.at(figure.step, figure.at))
-                else figure
-                for figure in finding.both
-            ]
-            higher, lower = (self._figure(figure) for figure in of_seed)
+        for seed in self._plan.axes.get(SEED, ()):
+            higher, lower = (self._figure(self._at_seed(figure, seed)) for figure in finding.both)
             differences.append(_minus(higher, lower))
         known = [difference for difference in differences if difference is not None]
         return known if len(known) > 1 else []
+
+    def _at_seed(self, figure: Figure, seed: AxisValue) -> Figure:
+        seeds = {dict(instance.at).get(SEED, seed) for instance in self._plan.at(figure.step, figure.at)}
+        return figure if len(seeds) == 1 else figure.model_copy(update={"at": {**figure.at, SEED: seed}})
 
     def _cells(self, columns: Sequence[Column], published: Sequence[Known], row: TableRow) -> list[dict[str, Any]]:
         """Return our figures, averaged over `runs` steps, their 95 % intervals over questions, and the paper's."""
