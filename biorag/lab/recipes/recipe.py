@@ -236,11 +236,12 @@ class ReportedItem(_RecipePart):
 
 
 class Figure(_RecipePart):
-    """A number in a step's report; points of axes that `at` does not name are averaged."""
+    """A number in a step's report, at some scales or at all; points of axes that `at` does not name are averaged."""
 
     step: str
     at: Mapping[str, AxisValue] = {}
     value: FigurePath = ""
+    scales: tuple[str, ...] = ()
 
 
 class Column(_RecipePart):
@@ -275,7 +276,7 @@ class TableRow(_RecipePart):
         paths = (column.value,) if isinstance(column.value, str) else column.value
         filled = tuple(self.path.replace("{}", path) if self.path else path for path in paths)
         value = filled[0] if isinstance(column.value, str) else filled
-        return Figure(step=self.step, at=self.at, value=value) if self.step else None
+        return Figure(step=self.step, at=self.at, value=value, scales=column.scales) if self.step else None
 
 
 class PaperTable(_RecipePart):
@@ -284,10 +285,12 @@ class PaperTable(_RecipePart):
     With a `ratio` that is by how many times they have its figures, else their difference.
 
     `step`, `at` and `path` are those of rows that have none of their own; `step = ""` in a row stands for none.
-    `rows_of` is the title of a table before it whose rows it has, without the paper's figures.
+    `rows_of` is the title of a table before it whose rows it has, without the paper's figures. `scales` are those of
+    columns that have none of their own.
     """
 
     title: str
+    scales: tuple[str, ...] = ()
     note: str = ""
     against: str = ""
     ratio: bool = False
@@ -297,6 +300,17 @@ class PaperTable(_RecipePart):
     columns: tuple[Column, ...] = Field(min_length=1)
     rows: tuple[TableRow, ...] = ()
     rows_of: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_scales(cls, given: object) -> object:
+        if not isinstance(given, dict) or not given.get("scales"):
+            return given
+        columns = map(Column.model_validate, given.get("columns", ()))
+        return {
+            **given,
+            "columns": [{"scales": given["scales"], **one.model_dump(exclude_defaults=True)} for one in columns],
+        }
 
     @model_validator(mode="after")
     def _rows_fit(self) -> PaperTable:

@@ -119,7 +119,10 @@ def _measured(name: str, report: Mapping[str, Any], count: int) -> str:
         selected = f"{count:,}" if count == report["of"] else f"{count:,} of {report['of']:,} ({report['part']})"
         missing = f", {lacks:,} of whose judged snippets are not indexed" if lacks else ""
         return f"{selected} in {report['dataset']}{missing}"
-    counts = {task: values.get("n") for task, values in report.get("tasks", {}).items() if isinstance(values, dict)}
+    tasks = report.get("tasks", {})
+    if isinstance(tasks, list):  # of `bench mteb`
+        return f"{count:,} of {', '.join(task['task'] for task in tasks)}"
+    counts = {task: values.get("n") for task, values in tasks.items() if isinstance(values, dict)}
     return ", ".join(f"{total:,} of {task}" for task, total in counts.items() if total) or f"{count:,} in {name!r}"
 
 

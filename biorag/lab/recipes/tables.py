@@ -174,6 +174,8 @@ class Figures:
         return self._rows[step.key]
 
     def _steps(self, figure: Figure) -> list[Step]:
+        if figure.scales and self._plan.scale_name not in figure.scales:
+            return []
         return [instance.step for instance in self._plan.at(figure.step, figure.at)]
 
     def _figure(self, figure: Figure) -> float | None:
