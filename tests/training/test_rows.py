@@ -153,7 +153,7 @@ GOOD = {"query": "q", "positive": "p"}
         (b'{"query": "q", "positive": "p", "n": [NaN]}', "not JSON (expected value"),
         (b'{"query": "\xff"}', "not JSON (invalid unicode code point"),
         (b'{"query": ', "not JSON"),
-        (b'["q", "p"]', "not a JSON object but list"),
+        (b'["q", "p", "n"]', "not a JSON object but list"),
         (b'{"query": "q", "positive": "p", "n": 1%s}' % (b"0" * 5000), "not JSON"),
         (b"[" * 100_000, "not JSON (recursion limit exceeded"),
     ],
