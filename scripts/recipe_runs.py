@@ -3,7 +3,7 @@
     python -m scripts.recipe_runs RUNS     # RUNS/NAME/report.json, as `biorag reproduce NAME --out RUNS/NAME` writes it
 
 The page holds what is written into it between `<!-- run: NAME -->` and `<!-- end -->`; of a run that is not in RUNS it
-stays as it is. The blocks `times` and `findings` are those of all runs, so they are written if all are there.
+stays as it is. The blocks `times` and `findings` are those of the runs in RUNS.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ def main(folder: Path) -> None:
     found = {name: folder / name / "report.json" for name in PAPERS}
     reports = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in found.items() if path.is_file()}
     blocks = {name: _run(report) for name, report in reports.items()}
-    if reports.keys() == PAPERS.keys():
-        blocks |= {"times": _times(reports), "findings": _findings(reports)}
+    blocks |= {"times": _times(reports), "findings": _findings(reports)}
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(
         _BLOCK.sub(lambda block: f"{block[1]}{blocks[block[2]]}\n{block[3]}" if block[2] in blocks else block[0], page),
