@@ -130,9 +130,9 @@ def write_plots(report: Mapping[str, Any], plots: Sequence[RecipePlot], out: Pat
 
 
 def _panel(plot: RecipePlot, report: Mapping[str, Any]) -> Panel | None:
-    """Return a plot of a report's tables; None where they have no figures of ours."""
+    """Return a plot of a report's tables; None where the scale leaves out a column, or they have no figures of ours."""
     tables = {table["title"]: table for table in report["tables"]}
-    if any(column.table not in tables for column in plot.columns):
+    if any(column.title not in tables.get(column.table, {}).get("columns", ()) for column in plot.columns):
         return None
     columns = [_column(tables[column.table], column.title) for column in plot.columns]
     if plot.kind == "points":

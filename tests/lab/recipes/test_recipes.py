@@ -495,9 +495,12 @@ name = "measured"
 run = "bench retrieval {titles} --name {index.name} --mode bm25 --no-rerank --per-question {out}/per-question.jsonl"
 [[tables]]
 title = "Titles"
-columns = [{title = "nDCG", value = "metrics.nDCG@10"}]
-rows = [{title = "BM25", step = "measured", paper = [0.9]}]
+columns = [{title = "nDCG", value = "metrics.nDCG@10"}, {title = "Elsewhere", value = "no", scales = ["larger"]}]
+rows = [{title = "BM25", step = "measured", paper = [0.9, 0.8]}]
 
+[[plots]]
+title = "Of a column that this scale leaves out"
+columns = [{table = "Titles", title = "Elsewhere"}]
 [[plots]]
 title = "Found"
 columns = [{table = "Titles", title = "nDCG"}]
