@@ -9,13 +9,13 @@ stays as it is. The blocks `times` and `findings` are those of the runs in RUNS.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from biorag.lab.recipes.report import finding_texts, markdown
+from biorag.lab.recipes.report import FINDING_COLUMNS, finding_texts, markdown
+from scripts.blocks import with_blocks
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/experiments/reproduction.md"
@@ -26,18 +26,6 @@ PAPERS = {
     "bmretriever": "BMRetriever",
     "stm": "Synthesize-Train-Merge",
 }
-HEAD = (
-    "found there",
-    "paper",
-    "here",
-    "95 % interval",
-    "by seed",
-    "questions",
-    "would decide",
-    "p, corrected",
-    "verdict",
-)
-_BLOCK = re.compile(r"(<!-- run: ([a-z0-9-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main(folder: Path) -> None:
@@ -47,10 +35,7 @@ def main(folder: Path) -> None:
     blocks = {name: _run(report) for name, report in reports.items()}
     blocks |= {"times": _times(reports), "findings": _findings(reports)}
     page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(
-        _BLOCK.sub(lambda block: f"{block[1]}{blocks[block[2]]}\n{block[3]}" if block[2] in blocks else block[0], page),
-        encoding="utf-8",
-    )
+    PAGE.write_text(with_blocks(page, "run", blocks.get), encoding="utf-8")
 
 
 def _run(report: Mapping[str, Any]) -> str:
@@ -78,9 +63,9 @@ def _times(reports: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _findings(reports: Mapping[str, Mapping[str, Any]]) -> str:
-    lines = [f"| {' | '.join(HEAD)} |", "|---|" + "--:|" * (len(HEAD) - 2) + "---|"]
+    lines = [f"| {' | '.join(FINDING_COLUMNS)} |", "|---|" + "--:|" * (len(FINDING_COLUMNS) - 2) + "---|"]
     for name, report in reports.items():
-        lines.append(f"| **{PAPERS[name]}** |{' |' * (len(HEAD) - 1)}")
+        lines.append(f"| **{PAPERS[name]}** |{' |' * (len(FINDING_COLUMNS) - 1)}")
         measured = [finding for finding in report["findings"] if finding["difference"] is not None]
         lines += [f"| {' | '.join(finding_texts(finding))} |" for finding in measured]
     return "\n".join(lines)

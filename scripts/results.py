@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import statistics
 import sys
@@ -20,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scripts.blocks import with_blocks
 from scripts.measure.processes import Finished, run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +43,6 @@ COLD = {
     "`search --mode bm25 --no-rerank`": "search 'GDF15 and appetite' --name pubmed --mode bm25 --no-rerank",
 }
 LATENCY = "bench latency --name pubmed --questions {data}/bioasq --repetitions 60 --seconds 8 --index-limit 1500"
-_BLOCK = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Figures = Mapping[str, Any]
 
@@ -268,7 +267,7 @@ def stored_figures() -> dict[str, Any]:
 
 def written(text: str, stored: Figures) -> str:
     """Return a page with the stored figures in its blocks."""
-    return _BLOCK.sub(lambda block: f"{block[1]}{BLOCKS[block[2]](stored)}\n{block[3]}", text)
+    return with_blocks(text, "figures", lambda name: BLOCKS[name](stored))
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from biorag.corpus.datasets import Dataset
 from biorag.errors import BadInputError
 from biorag.models.text_encoder import TextEncoder
+from biorag.models.token_projection import unit
 from biorag.types import Index, OnProgress, Vectors
 from biorag.utils.progress import batched
 
@@ -35,7 +36,7 @@ def measure_similarity(
     positive, negative = pairs_of(data, ids, np.random.default_rng(seed))
     if not positive or not negative:
         raise BadInputError(f"the index has no relevant snippet of {data.name}, or no other one: index its corpus")
-    questions = _unit(encoder.encode_queries([question.text for question in data.questions]))
+    questions = unit(encoder.encode_queries([question.text for question in data.questions]))
     cosines = [
         np.concatenate([*_cosines(pairs, questions, index, encoder, on_progress)]) for pairs in (positive, negative)
     ]
@@ -68,18 +69,11 @@ def _cosines(
 ) -> Iterator[Cosines]:
     for batch in batched(pairs, BATCH):
         snippets = index.fetch([*dict.fromkeys(id for _, id in batch)])
-        vectors = _unit(encoder.encode_snippets([snippet.contents for snippet in snippets.values()]))
+        vectors = unit(encoder.encode_snippets([snippet.contents for snippet in snippets.values()]))
         row_of = {id: row for row, id in enumerate(snippets)}
         rows = [row_of[id] for _, id in batch]
         yield np.einsum("pd,pd->p", questions[[number for number, _ in batch]], vectors[rows]).astype(np.float64)
         on_progress(len(batch))
-
-
-def _unit(vectors: Vectors) -> Vectors:
-    """Return vectors of unit length, (texts, dimension)."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Vectors = (vectors / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32)
-    return unit
 
 
 def auc(positive: Cosines, negative: Cosines) -> float:

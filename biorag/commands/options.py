@@ -303,11 +303,11 @@ def instructed(settings: Settings, instruct: str) -> Settings:
 
 def published(settings: Settings) -> Settings:
     """Return the settings with the files of an encoder that is named as `biorag models recommend` lists it."""
-    from biorag.models.published import find_published, published
+    from biorag.models import published as listed
 
-    named = published().get(settings.index.encoder or "")
-    if named is None:
+    name = settings.index.encoder or ""
+    if (encoder := listed.published().get(name)) is None:
         return settings
-    files = find_published(str(settings.index.encoder), settings.encoders)
-    similarity = settings.index.similarity or named.similarity
+    files = listed.find_published(name, settings.encoders)
+    similarity = settings.index.similarity or encoder.similarity
     return settings.replace(encoder=str(files.path), revision=None, similarity=similarity)

@@ -112,10 +112,10 @@ def retrieval_validation(
     rows = _some_questions(validation, seed)
     if not rows:
         return None
-    before = instructions.before(rows) if instructions else None
+    queries, query_prompt = _asked(rows, instructions)
     relevant: dict[str, set[str]] = {}
-    for prompt, row in zip(before or [""] * len(rows), rows, strict=True):
-        relevant.setdefault(prompt + row.query, set()).add(row.positive)
+    for query, row in zip(queries, rows, strict=True):
+        relevant.setdefault(query, set()).add(row.positive)
     passages = dict.fromkeys([row.positive for row in rows] + [text for row in rows for text in row.negatives])
     others = sorted({row.positive for row in training} - passages.keys())
     random.Random(seed).shuffle(others)
@@ -126,10 +126,21 @@ def retrieval_validation(
         relevant_docs=relevant,
         main_score_function=similarity,
         score_functions={similarity: SIMILARITIES[similarity]},
-        query_prompt="" if before else instructions and instructions.query,
+        query_prompt=query_prompt,
         corpus_prompt=instructions and instructions.passage,
         write_csv=False,
     )
+
+
+def _asked(rows: Sequence[TrainingRow], instructions: Instructions | None) -> tuple[list[str], str | None]:
+    """Return the queries, each behind its row's own instruction if rows have some, and the prompt before all of them.
+
+    None is the model's own prompt.
+    """
+    before = instructions.before(rows) if instructions else None
+    prompts = before or [""] * len(rows)
+    queries = [prompt + row.query for prompt, row in zip(prompts, rows, strict=True)]
+    return queries, "" if before else instructions.query if instructions else None
 
 
 class TripletEvaluator(BaseEvaluator):  # type: ignore[misc]
@@ -146,12 +157,9 @@ class TripletEvaluator(BaseEvaluator):  # type: ignore[misc]
         self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
         """Return the share."""
-        before = self._instructions.before(self._rows) if self._instructions else None
-        prompts = before or [""] * len(self._rows)
-        queries = [prompt + row.query for prompt, row in zip(prompts, self._rows, strict=True)]
+        queries, query_prompt = _asked(self._rows, self._instructions)
         texts = dict.fromkeys(text for row in self._rows for text in _passages(row))
         number = {text: n for n, text in enumerate(texts)}
-        query_prompt = "" if before else self._instructions and self._instructions.query
         encoded = {"convert_to_tensor": True, "show_progress_bar": False}
         asked = model.encode_query(queries, prompt=query_prompt, **encoded)
         read = model.encode_document(list(texts), prompt=self._instructions and self._instructions.passage, **encoded)

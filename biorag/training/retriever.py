@@ -108,7 +108,7 @@ class RetrieverTraining(Training):
             arguments=SentenceTransformerTrainingArguments,
             model=model,
             loss=self._loss(model),
-            metric=TRIPLETS if self.settings.training.stop_by == "triplets" else METRIC,
+            metric=self._metric,
             save=save,
             evaluator=self._validation(model),
             **self._data(model),
@@ -177,18 +177,21 @@ class RetrieverTraining(Training):
         """Return the mean over the sets, each searched with its own instructions, or its rows'."""
         sets = self.usable.sets or [TrainingSet("", self.usable.training, self.usable.validation)]
         seed, similarity = self.settings.seed, self.similarity
-        by_triplets = self.settings.training.stop_by == "triplets"
         evaluators: list[BaseEvaluator | None] = []
         for listed in sets:
             told = self._instructions(model, listed.instructions)
             evaluator = retrieval_validation(listed.validation, listed.training, similarity, seed, told)
-            if by_triplets and evaluator:
+            if self._metric == TRIPLETS and evaluator:
                 evaluator = SequentialEvaluator(
                     [evaluator, triplet_validation(listed.validation, similarity, seed, told)]
                 )
             evaluators.append(evaluator)
-        metric = TRIPLETS if by_triplets else METRIC
-        return Validation.of(self.settings.retrieval.precision, evaluators, metric)
+        return Validation.of(self.settings.retrieval.precision, evaluators, self._metric)
+
+    @property
+    def _metric(self) -> str:
+        """What chooses the checkpoint."""
+        return TRIPLETS if self.settings.training.stop_by == "triplets" else METRIC
 
     def _random_prompts(self, model: SentenceTransformer) -> partial[RandomPrompts] | None:
         """Return the collator that draws prompts, if there are any to draw from.

@@ -75,10 +75,11 @@ def mteb(
     known = (BM25, STARTER, PLAIN_STARTER, *published())
     for name in baseline or ():
         check_name("baseline", name, known)
-    named = {name: settings.replace(encoder=name, similarity=None) for name in dict.fromkeys(baseline or ())}
-    own = {} if named and not settings.index.encoder else {"": options.published(settings)}
-    own = {"": options.instructed(own[""], instruct)} if own and instruct else own
-    show.result(_measured({**own, **named}, tasks, out), as_json, _print)
+    models = {name: settings.replace(encoder=name, similarity=None) for name in dict.fromkeys(baseline or ())}
+    if settings.index.encoder or not models:
+        own = options.instructed(options.published(settings), instruct) if instruct else settings
+        models = {"": own, **models}
+    show.result(_measured(models, tasks, out), as_json, _print)
 
 
 def _measured(models: Mapping[str, Settings], tasks: Tasks, out: Path) -> dict[str, Any]:

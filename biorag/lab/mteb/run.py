@@ -193,24 +193,19 @@ def bm25() -> MtebModel:
 def model_of(settings: Settings, on_progress: OnProgress, instructions: Mapping[str, str] | None) -> MtebModel:
     """Return the encoder to evaluate."""
     files = encoder_files(settings, None)
+    identity: dict[str, Any] = {
+        "encoder": {"id": files.id, "sha256": files.sha256},
+        "precision": settings.retrieval.precision,
+        "versions": installed_versions(),
+    }
     if is_late_interaction(files):
-        identity: dict[str, Any] = {
-            "encoder": {"id": files.id, "sha256": files.sha256},
-            "versions": installed_versions(),
-        }
         colbert = ColBERT(files, settings.retrieval.precision)
         return MtebModel(
             LateInteractionModel(colbert, model_meta(files.id, identity), on_progress), identity, kinds=tuple(MEASURES)
         )
     similarity = settings.index.similarity or files.similarity() or "cosine"
     encoder = load_encoder(files, similarity, settings.retrieval.precision, settings.exports)
-    identity = {
-        "encoder": {"id": files.id, "sha256": files.sha256},
-        "similarity": similarity,
-        "precision": settings.retrieval.precision,
-        "versions": installed_versions(),
-        "query_prompt": encoder.query_prompt,
-    }
+    identity |= {"similarity": similarity, "query_prompt": encoder.query_prompt}
     if instructions:
         identity["instructions"] = dict(instructions)
     model = EncoderModel(encoder, model_meta(files.id, identity), on_progress, instructions)
