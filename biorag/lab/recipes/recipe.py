@@ -263,12 +263,13 @@ class Column(_RecipePart):
 
 
 class TableRow(_RecipePart):
-    """A row of a table, with the paper's figures by column; without a step it has these alone."""
+    """A row of a table, with the paper's figures by column; without a step, or beyond its `scales`, it has these alone."""
 
     title: str
     step: str = ""
     at: Mapping[str, AxisValue] = {}
     path: str = ""
+    scales: tuple[str, ...] = ()
     paper: tuple[Known, ...] = ()
 
     def figure(self, column: Column) -> Figure | None:
@@ -276,7 +277,8 @@ class TableRow(_RecipePart):
         paths = (column.value,) if isinstance(column.value, str) else column.value
         filled = tuple(self.path.replace("{}", path) if self.path else path for path in paths)
         value = filled[0] if isinstance(column.value, str) else filled
-        return Figure(step=self.step, at=self.at, value=value, scales=column.scales) if self.step else None
+        scales = self.scales or column.scales
+        return Figure(step=self.step, at=self.at, value=value, scales=scales) if self.step else None
 
 
 class PaperTable(_RecipePart):
