@@ -52,7 +52,9 @@ class SearchResult(_Items[Hit]):
     timings_ms: dict[str, float]
 
     def __repr__(self) -> str:
-        lines = (f"{hit.rank:>3} {hit.score:.3f} {hit.snippet.id}: {hit.snippet.title}" for hit in self.hits)
+        lines = (
+            f"{hit.rank:>3} {hit.score:.3f} {hit.snippet.id}: {reference_of(hit.snippet).heading}" for hit in self.hits
+        )
         return showable("\n".join([f"<{len(self)} hits for {self.query!r}>", *lines]))
 
     def to_json(self) -> dict[str, Any]:
@@ -169,7 +171,7 @@ class SnippetResult(_Items[Snippet]):
     facts: tuple[Facts, ...]
 
     def __repr__(self) -> str:
-        return showable("\n\n".join(f"{one.id}: {one.title}\n{one.content}" for one in self.snippets))
+        return showable("\n\n".join(f"{one.id}: {reference_of(one).heading}\n{one.content}" for one in self.snippets))
 
     def to_json(self, mark: str = "") -> dict[str, Any]:
         """Return the JSON that `biorag show --json` prints, with the places of the words of `mark`."""
@@ -182,7 +184,7 @@ class SnippetResult(_Items[Snippet]):
         return written(format, [Hit(rank, snippet, 0.0) for rank, snippet in enumerate(self.snippets, 1)])
 
     def _repr_markdown_(self) -> str:
-        texts = [f"**{plain(snippet.title or snippet.id)}**\n\n{plain(snippet.content)}" for snippet in self.snippets]
+        texts = [f"**{plain(reference_of(snippet).heading)}**\n\n{plain(snippet.content)}" for snippet in self.snippets]
         return "\n\n".join(texts)
 
 

@@ -20,6 +20,7 @@ from biorag.errors import MissingError, UsageError, check_name
 from biorag.generators.source import generator_source, load_generator
 from biorag.indexes.reading import named_snippets
 from biorag.indexes.store import Store, check_settings
+from biorag.references.reference import reference_of
 from biorag.registries import generator_of
 from biorag.retrieval.filters import parse_filters
 from biorag.retrieval.retriever import Ranking, Stopwatch
@@ -418,7 +419,7 @@ class Session:
 
 def retracted_note(snippets: Sequence[Snippet]) -> str:
     """Return the note on retracted articles that would be evidence."""
-    named = "; ".join(f"{one.title or one.id}{f' (PMID {one.pmid})' if one.pmid else ''}" for one in snippets)
+    named = "; ".join(f"{reference_of(one).heading}{f' (PMID {one.pmid})' if one.pmid else ''}" for one in snippets)
     return f"left out, since retracted: {named} (--include-retracted takes them as evidence)"
 
 

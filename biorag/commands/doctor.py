@@ -19,6 +19,7 @@ from biorag.errors import BioragError
 from biorag.indexes.store import Store, index_names
 from biorag.indexing import index_corpus
 from biorag.models.finding import STARTER_ENCODER, STARTER_GENERATOR, TRAINED_STARTER
+from biorag.references.reference import reference_of
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.utils.cores import usable_cores
@@ -98,5 +99,5 @@ def _question(settings: Settings) -> str:
         report = index_corpus(scratch, [DEMO])
         with Session(scratch) as session:
             answer = session.ask("Why is pyridoxine given together with isoniazid?", answer_anyway=True)
-    top = answer.hits[0].snippet.title if answer.hits else "nothing"
+    top = reference_of(answer.hits[0].snippet).heading if answer.hits else "nothing"
     return f"found “{top}” in {report.snippets} snippets, answered in {time.perf_counter() - started:.1f} s"

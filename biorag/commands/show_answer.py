@@ -25,7 +25,7 @@ from biorag.api.results import SnippetResult
 from biorag.commands import show
 from biorag.corpus.sentences import best_sentence, matches, terms
 from biorag.references.facts import Facts
-from biorag.references.reference import PUBMED, cited_as, has_concern, reference_of, source_line
+from biorag.references.reference import PUBMED, has_concern, reference_line, reference_of, source_line
 from biorag.types import EXTRACT, Answer, CheckedSentence, Hit, Snippet, Verdict
 from biorag.utils.text import showable
 
@@ -156,18 +156,15 @@ def _contradictions(answer: Answer) -> Iterator[Text]:
 def _sources(answer: Answer) -> Iterator[Text]:
     """Yield a line for each citation; without its quote where the answer itself is one."""
     shown = set()
-    by_rank = {hit.rank: reference_of(hit.snippet) for hit in answer.hits}
+    by_rank = {hit.rank: hit.snippet for hit in answer.hits}
+    verbatim = answer.answerer == EXTRACT and not answer.choice
     for citation in answer.citations:
-        named = cited_as(by_rank[citation.n]) if citation.n in by_rank else ""
-        number = f"PMID {citation.pmid}" if citation.pmid else "" if named and citation.location else citation.id
-        places = [named, citation.location, number] if named else [number, citation.location]
-        source = ", ".join(filter(None, places))
-        mark = (f" {RETRACTED}" if citation.retracted else "", "bold red")
-        verbatim = answer.answerer == EXTRACT and not answer.choice
-        quote = showable(citation.title) + " " if verbatim else f"“{showable(citation.quote)}” "
+        quote = "" if verbatim else f"“{showable(citation.quote)}” "
         if (citation.n, quote) not in shown:
             shown.add((citation.n, quote))
-            yield Text.assemble((f"[{citation.n}] ", "bold"), quote, (showable(source), "dim"), mark)
+            source = showable(reference_line(by_rank[citation.n]))
+            mark = (f" {RETRACTED}" if citation.retracted else "", "bold red")
+            yield Text.assemble((f"[{citation.n}] ", "bold"), quote, (source, "" if verbatim else "dim"), mark)
 
 
 def evidence(query: str, hits: Sequence[Hit], cited: frozenset[int] = frozenset(), quoted: bool = True) -> None:
@@ -187,7 +184,7 @@ def _hit(hit: Hit, star: str) -> None:
     """Print a hit in one or two lines that fit the terminal; a title is cut before the place in it and the score."""
     snippet = hit.snippet
     title = Text.assemble(
-        f"{hit.rank:>3}{star} ", _pmid(hit), " ", _warnings(snippet), showable(snippet.title or snippet.content)
+        f"{hit.rank:>3}{star} ", _pmid(hit), " ", _warnings(snippet), showable(reference_of(snippet).heading)
     )
     location = f", {showable(snippet.location)}" if snippet.location else ""
     end = Text(f"{location} {hit.score:.3f}", "dim")
@@ -204,7 +201,7 @@ def _hit(hit: Hit, star: str) -> None:
 def _cells(hit: Hit, target: set[str], cited: frozenset[int]) -> list[object]:
     """Return a hit as a row of text."""
     snippet, star = hit.snippet, "*" if hit.rank in cited else ""
-    title = f"{_warnings(snippet)}{', '.join(filter(None, (snippet.title, snippet.location)))}"
+    title = f"{_warnings(snippet)}{', '.join(filter(None, (reference_of(snippet).heading, snippet.location)))}"
     sentence = best_sentence(snippet.content, target)
     return [f"{hit.rank}{star}", _pmid(hit), f"{hit.score:.3f}", title, _source(snippet), sentence]
 
@@ -235,7 +232,7 @@ def snippets(result: SnippetResult, words: set[str]) -> None:
     for snippet, facts in zip(result.snippets, result.facts, strict=True):
         if notes := _warnings(snippet):
             show.out.print(notes)
-        show.out.print(_marked(snippet.title or snippet.id, words, "bold"), soft_wrap=wraps)
+        show.out.print(_marked(reference_of(snippet).heading, words, "bold"), soft_wrap=wraps)
         show.out.print()
         for paragraph in snippet.content.splitlines():
             show.out.print(_marked(paragraph, words), soft_wrap=wraps)

@@ -69,7 +69,7 @@ def _markdown_row(hit: Hit) -> str:
     known = f"PMID {reference.pmid}" if reference.pmid else reference.doi and f"doi:{reference.doi}"
     source = f"[{plain(known)}](<{reference.url}>)" if known else plain(reference.id)
     notes = "".join(f"**{note}.** " for note in reference.notes)
-    cells = (notes + plain(reference.title), plain(authors(reference.authors)), reference.year)
+    cells = (notes + plain(reference.heading), plain(authors(reference.authors)), reference.year)
     others = (plain(reference.journal), plain(", ".join(reference.types)))
     return f"| {' | '.join([str(hit.rank), source, *cells, *others])} |"
 
@@ -290,7 +290,6 @@ def _csl_name(author: Author) -> dict[str, str]:
 # --- Vancouver, as NLM's Citing Medicine and the ICMJE's sample references have it
 
 MOST_AUTHORS = 6
-FIRST_WORDS = 12  # of a text without a title
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
@@ -305,9 +304,7 @@ def vancouver(hits: Sequence[Hit]) -> str:
 def citation(reference: Reference) -> str:
     """Return one reference: "Rose ME, … Schiding JK, et al. Title. Brain Res. 2002;935(1-2):40-6. PMID: …"."""
     # One without a title has its first words in brackets, as Citing Medicine has it.
-    words = reference.abstract.split()
-    first = f"[{' '.join(words[:FIRST_WORDS])}{' …' if len(words) > FIRST_WORDS else ''}]" if words else reference.id
-    title = reference.title or first
+    title = reference.title or (f"[{reference.opening}]" if reference.opening else reference.id)
     journal = reference.abbreviation or reference.journal
     within = f"In: {journal}" if reference.genre is Genre.CHAPTER and journal else journal
     doi = reference.doi and f"doi: {reference.doi}"

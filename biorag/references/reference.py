@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from biorag.types import Hit, Snippet
@@ -18,6 +19,7 @@ _RANGE = re.compile(r"(?P<first>\w+)\s*[-–]\s*(?P<last>\w+)")
 _RESOLVER = re.compile(r"\A(?:https?://(?:dx\.|www\.)?doi\.org/|doi:)\s*", re.IGNORECASE)  # may precede a DOI
 _DATE = re.compile(r"(?P<year>[0-9]{4})(?:-(?P<month>0[1-9]|1[0-2])(?:-(?P<day>0[1-9]|[12][0-9]|3[01]))?)?")
 NO_INITIALS = ("UK", "US", "USA", "EU", "UN", "AG", "SA", "II", "III")  # behind a group's name
+FIRST_WORDS, LONGEST_OPENING = 12, 400  # of a text without a title: words, and characters in which they stand
 MOST_INITIALS = 2  # as NLM's Citing Medicine has it
 _PART = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _INITIALS = re.compile(r"[A-Z]{1,4}")  # given names that are initials already
@@ -91,7 +93,8 @@ def author_of(name: str, groups: Collection[str] = ()) -> Author:
 class Reference:
     """A publication; fields that its record lacks are empty.
 
-    `date` is (year,), (year, month) or (year, month, day). `id` is the snippet's.
+    `date` is (year,), (year, month) or (year, month, day). `id` is the snippet's. A title that is the name of a record
+    or a file, such as "pubmed_34534708", is none; `opening` are the first words of the text.
     """
 
     id: str
@@ -115,6 +118,12 @@ class Reference:
     retracted: bool = False
     concern: bool = False
     file: str = ""
+    opening: str = ""
+
+    @property
+    def heading(self) -> str:
+        """What the publication is shown by: its title, else the first words of the text, else the snippet's id."""
+        return self.title or self.opening or self.id
 
     @property
     def key(self) -> str:
@@ -170,7 +179,7 @@ def reference_of(snippet: Snippet) -> Reference:
     genre = next((_GENRES[name] for name in types if name in _GENRES), None)
     return Reference(
         id=snippet.id,
-        title=one_line(snippet.title),
+        title="" if _is_name(snippet, text(fields, "file")) else one_line(snippet.title),
         abstract=one_line(snippet.content) if fields.get("abstract") is not False else "",
         genre=genre or (Genre.ARTICLE if journal or snippet.pmid or ARTICLE in types else Genre.OTHER),
         pmid=snippet.pmid,
@@ -190,7 +199,20 @@ def reference_of(snippet: Snippet) -> Reference:
         retracted=snippet.retracted,
         concern=has_concern(snippet),
         file=text(fields, "file"),
+        opening=_opening(snippet.content),
     )
+
+
+def _is_name(snippet: Snippet, file: str) -> bool:
+    """Return whether a title is the name of its record or file: one word, with an underscore or with digits."""
+    title = snippet.title.strip()
+    names = (snippet.id, snippet.document, str(snippet.pmid), PurePath(file).stem)
+    return len(title.split()) == 1 and ("_" in title or (title in names and any(map(str.isdigit, title))))
+
+
+def _opening(content: str) -> str:
+    words = one_line(content[:LONGEST_OPENING]).split()
+    return " ".join(words[:FIRST_WORDS]) + (" …" if len(words) > FIRST_WORDS else "")
 
 
 def references_of(hits: Iterable[Hit]) -> list[Reference]:
@@ -207,17 +229,31 @@ def has_concern(snippet: Snippet) -> bool:
     return bool(snippet.metadata.get("concern"))
 
 
-def cited_as(reference: Reference) -> str:
-    """Return "Hallqvist 2019", as a text cites the publication; "" without an author or a year."""
-    family = reference.authors[0].family if reference.authors else ""
-    return f"{family} {reference.year}" if family and reference.year else ""
+def reference_line(snippet: Snippet) -> str:
+    """Return "Smith J, et al. Title. Lancet 2019; p. 4. PMID 123", as far as it is known, of a source of an answer.
+
+    Without a PMID its DOI stands at the end, else its file, else its id.
+    """
+    reference = reference_of(snippet)
+    issued = " ".join(filter(None, (reference.abbreviation or reference.journal, reference.year)))
+    where = "; ".join(filter(None, (issued, one_line(snippet.location))))
+    parts = [part.rstrip(".") for part in (_first_author(reference), reference.heading, where) if part]
+    number = f"PMID {reference.pmid}" if reference.pmid else reference.doi and f"doi:{reference.doi}"
+    last = number or reference.file or (reference.id if reference.heading != reference.id else "")
+    sentences = [part if part.endswith(("?", "!", "…")) else f"{part}." for part in parts]
+    return " ".join(filter(None, (*sentences, last)))
+
+
+def _first_author(reference: Reference) -> str:
+    return ", ".join([author.name for author in reference.authors[:1]] + ["et al."] * (len(reference.authors) > 1))
 
 
 def source_line(reference: Reference) -> str:
     """Return "Smith J, et al. · 2019 · Lancet · RCT", as far as it is known."""
-    first = ", ".join([author.name for author in reference.authors[:1]] + ["et al."] * (len(reference.authors) > 1))
     journal = reference.abbreviation or reference.journal
-    return " · ".join(filter(None, (first, reference.year, journal, ", ".join(study_types(reference.types)))))
+    return " · ".join(
+        filter(None, (_first_author(reference), reference.year, journal, ", ".join(study_types(reference.types))))
+    )
 
 
 # Publication types that do not tell the kind of study.

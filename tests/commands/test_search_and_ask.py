@@ -139,7 +139,7 @@ def test_ask_without_json_shows_the_answer_then_the_evidence(ask, scripted):
     answer, _, evidence = result.stdout.partition("Evidence")
     assert "1 of 2 sentences stated by [1]" in answer
     assert f"{BLOCKS} [1] It cures [bold]colds[/bold]. [not stated in these words]" in answer
-    assert f"[1] “{BLOCKS}” PMID 1001" in answer
+    assert f"[1] “{BLOCKS}” Warfarin. 2001. PMID 1001" in answer
     assert "1*" in evidence, "a cited snippet is marked"
     assert "note: citation [9] was dropped: there is no document of that number" in result.stderr
 

@@ -172,7 +172,7 @@ def test_a_source_is_named_by_author_year_and_page_and_its_own_marks_are_not_sho
     show_answer.answer(answer)
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "Colchicine eases gout, and [18]F shows it. [1]"
-    assert lines[2] == "[1] Gout Hallqvist 2019, p. 3"
+    assert lines[2] == "[1] Hallqvist J, et al. Gout. 2019; p. 3. gout.pdf"
 
 
 def test_a_long_title_leaves_the_page_and_the_score(monkeypatch):

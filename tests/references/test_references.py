@@ -29,7 +29,15 @@ from biorag.references.formats import (
     tab_separated,
     vancouver,
 )
-from biorag.references.reference import Author, Genre, author_of, reference_of, references_of, source_line
+from biorag.references.reference import (
+    Author,
+    Genre,
+    author_of,
+    reference_line,
+    reference_of,
+    references_of,
+    source_line,
+)
 from biorag.types import Hit, Snippet
 
 FIELDS = "authors group_authors doi pmcid journal issn volume pages year date language type mesh retraction concern"
@@ -397,3 +405,31 @@ def test_a_reference_without_a_title_has_its_first_words():
     reference = vancouver(hits_of(Snippet("pubmed_83311", "", text, 83311)))
     first = "[Bleomycin is potentially capable of inducing a diffuse interstitial pneumonitis in humans …]"
     assert reference == f"1. {first}. PMID: 83311.\n"
+
+
+@pytest.mark.parametrize(
+    ("snippet", "line"),
+    [
+        (
+            Snippet(
+                "a#1",
+                "Does it work?",
+                "Text.",
+                12,
+                {"authors": ["Smith, John", "Roe, P"], "journal": "Lancet", "year": 2019, "page": 4},
+            ),
+            "Smith J, et al. Does it work? Lancet 2019; p. 4. PMID 12",
+        ),
+        (Snippet("pubmed_3", "", "One two three."), "One two three. pubmed_3"),
+        (Snippet("7", "pubmed_7", "w " * 13, 7), f"{'w ' * 12}… PMID 7"),
+        (Snippet("x7", "x7", "Of it.", None, {"doi": "10.1/x", "journal": "Gut"}), "Of it. Gut. doi:10.1/x"),
+        (Snippet("x7", "x7", ""), "x7."),
+        (
+            Snippet("d#0", "smith2019", "Text", None, {"file": "b/smith2019.pdf", "page": 2}),
+            "Text. p. 2. b/smith2019.pdf",
+        ),
+        (Snippet("demo_1", "TP53", "Text"), "TP53. demo_1"),
+    ],
+)
+def test_a_source_is_named_as_far_as_it_is_known(snippet, line):
+    assert reference_line(snippet) == line
