@@ -22,9 +22,12 @@ from biorag.utils.files import json_text
 from biorag.utils.text import showable, showable_json
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+
     from biorag.corpus.rejects import RejectsFile
 
 QUIET_SECONDS = 30.0
+SHORT_CELL, LEAST_WRAPPED = 14, 10  # characters: of a cell that is not wrapped, and of a column that is
 SHOWN_FILES = 10  # with bad lines
 HASH, HASH_SHOWN = re.compile("[0-9a-f]{64}"), 12  # characters
 
@@ -66,7 +69,11 @@ class ConsoleHandler(logging.Handler):
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; where there is no terminal, with tabs between its cells."""
+    """Print a table; where there is no terminal, with tabs between its cells.
+
+    Nothing is cut. Numbers and other short cells stay on one line, long ones wrap; a table that is too wide even so
+    is shown row by row, as headings and their values.
+    """
     texts = [[value.plain if isinstance(value, Text) else showable(str(value)) for value in row] for row in rows]
     if not out.is_terminal:
         for line in tab_separated(showable(title), [showable(column) for column in columns], texts):
@@ -74,13 +81,20 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
         out.file.flush()
         return
     shown = Table(title=title, title_justify="left", header_style="bold")
-    for number, column in enumerate(columns):
+    widths = [max(map(len, cells)) for cells in zip(columns, *texts, strict=True)]
+    for number, (column, width) in enumerate(zip(columns, widths, strict=True)):
         numeric = bool(rows) and all(isinstance(row[number], int | float) for row in rows)
-        shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        justify: JustifyMethod = "right" if numeric else "left"
+        shown.add_column(column, justify=justify, overflow="fold", no_wrap=width <= SHORT_CELL)
     for row, cells in zip(rows, texts, strict=True):
         shown.add_row(
             *(value if isinstance(value, Text) else Text(cell) for value, cell in zip(row, cells, strict=True))
         )
+    least = sum(width if width <= SHORT_CELL else LEAST_WRAPPED for width in widths) + 3 * len(columns) + 1  # borders
+    if len(columns) > 2 and least > out.width:
+        for number, row in enumerate(rows):
+            table("" if number else title, ["", ""], list(zip(columns, row, strict=True)))
+        return
     out.print(shown)
 
 

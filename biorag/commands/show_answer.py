@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
+from rich.table import Table
 from rich.text import Text
 
 from biorag.api.answer_text import (
@@ -174,28 +175,24 @@ def evidence(query: str, hits: Sequence[Hit], cited: frozenset[int] = frozenset(
         columns = ["#", "Source", "Score", "Title", "Reference", "Sentence"]
         show.table("Evidence", columns, [_cells(hit, target, cited) for hit in hits])
         return
+    shown = Table.grid(padding=(0, 1))
+    shown.add_column(no_wrap=True)
+    shown.add_column(no_wrap=True)
+    shown.add_column(overflow="fold")
     for hit in hits:
-        _hit(hit, "*" if hit.rank in cited else " ")
+        star, lines = "*" if hit.rank in cited else " ", _lines(hit)
         if quoted:
-            show.out.print(_marked(best_sentence(hit.snippet.content, target), target, mark="yellow"))
+            lines.append(_marked(best_sentence(hit.snippet.content, target), target, mark="yellow"))
+        shown.add_row(f"{hit.rank:>3}{star}", Text(f"{hit.score:.3f}", "dim"), Text("\n").join(lines))
+    show.out.print(shown)
 
 
-def _hit(hit: Hit, star: str) -> None:
-    """Print a hit in one or two lines that fit the terminal; a title is cut before the place in it and the score."""
+def _lines(hit: Hit) -> list[Text]:
+    """Return the title of a hit, and a line of what tells it from others of that title: PMID or id, place, source."""
     snippet = hit.snippet
-    title = Text.assemble(
-        f"{hit.rank:>3}{star} ", _pmid(hit), " ", _warnings(snippet), showable(reference_of(snippet).heading)
-    )
-    location = f", {showable(snippet.location)}" if snippet.location else ""
-    end = Text(f"{location} {hit.score:.3f}", "dim")
-    end.truncate(show.out.width // 2, overflow="ellipsis")
-    title.truncate(show.out.width - end.cell_len, overflow="ellipsis")
-    lines = [title.append_text(end)]
-    if origin := _source(snippet):
-        lines.append(Text("     ").append_text(origin))
-    for line in lines:
-        line.truncate(show.out.width, overflow="ellipsis")
-        show.out.print(line, no_wrap=True)
+    named = [_pmid(hit), Text(showable(snippet.location), "dim"), _source(snippet)]
+    title = Text.assemble(_warnings(snippet), showable(reference_of(snippet).heading))
+    return [title, Text(" · ", "dim").join(part for part in named if part)]
 
 
 def _cells(hit: Hit, target: set[str], cited: frozenset[int]) -> list[object]:

@@ -175,11 +175,14 @@ def test_a_source_is_named_by_author_year_and_page_and_its_own_marks_are_not_sho
     assert lines[2] == "[1] Hallqvist J, et al. Gout. 2019; p. 3. gout.pdf"
 
 
-def test_a_long_title_leaves_the_page_and_the_score(monkeypatch):
+def test_a_terminal_of_any_width_shows_a_hit_whole(monkeypatch):
     _, hit = of_paper("Text.", "Colchicine " * 20)
-    console = Console(width=60, force_terminal=True, file=io.StringIO(), color_system=None)
-    monkeypatch.setattr(show, "out", console)
-    show_answer.evidence("colchicine", [hit], quoted=False)
-    first, second = console.file.getvalue().splitlines()
-    assert first.endswith("…, p. 3 1.500") and len(first) == 60
-    assert second.strip() == "Hallqvist J, et al. · 2019"
+    for width in (80, 60, 40):
+        console = Console(width=width, force_terminal=True, file=io.StringIO(), color_system=None)
+        monkeypatch.setattr(show, "out", console)
+        show_answer.evidence("colchicine", [hit], quoted=False)
+        lines = console.file.getvalue().splitlines()
+        assert lines[0].startswith("  1  1.500 Colchicine Colchicine") and max(map(len, lines)) <= width
+        shown = " ".join(" ".join(lines).split())
+        assert shown.count("Colchicine") == 20
+        assert shown.endswith("gout.pdf#page=3 · p. 3 · Hallqvist J, et al. · 2019")
