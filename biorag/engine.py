@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from biorag.retrieval.retriever import Ranking, Retriever
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.types import Fetch, Generator, Index, Question, Reader, Reranker, Snippet, Where
+from biorag.utils.files import scratch_folder
 
 if TYPE_CHECKING:
     from biorag.answering.answerer import Answerer
@@ -203,8 +203,8 @@ def open_snippets(
         with open_stored(settings) as (manifest, index):
             yield {"index": manifest.fingerprint()}, stored_snippets(index)
         return
-    with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-        sources = find_sources(corpus, Path(spool) / "standard-input", settings.home)
+    with scratch_folder() as spool:
+        sources = find_sources(corpus, spool / "standard-input", settings.home)
         hashes = [source.sha256() for source in sources]
         yield {"corpus": hashes}, chain.from_iterable(read_snippets(source, refuse) for source in sources)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from biorag.registries import ENRICHERS, reranker_of
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.types import Encoded, Progress, Snippet, TokenEncoder
+from biorag.utils.files import scratch_folder
 from biorag.utils.progress import silent
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ def survey_corpus(
         encoders = snippet_encoders(settings, files, token_model, similarity, manifest, surveyed.sample)
         return PublishedEncoding(published, encoders, encoders.encoder, similarity) if published else encoders
 
-    with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-        corpus_files = find_files(corpus, Path(spool) / STDIN_FILE, settings.home, reading.columns)
+    with scratch_folder() as spool:
+        corpus_files = find_files(corpus, spool / STDIN_FILE, settings.home, reading.columns)
         check_kinds(corpus_files.sources)
         corpus_files = corpus_files._replace(sources=enriched(settings, corpus_files.sources, reading.enrich, progress))
         split = splitter(settings, files, manifest)

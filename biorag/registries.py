@@ -616,3 +616,14 @@ PARTS = Registry(
     Kind("leftovers", ".lab.recipes.cleaning:leftovers", "what indexes and runs leave on the disk"),
     Kind("remove leftovers", ".lab.recipes.cleaning:remove", "remove it"),
 )
+
+# What `biorag indexes clean` removes. Whoever writes it yields `(folder, paths)`: these of the folder may go; if none
+# are named, the whole of it.
+LEFTOVERS = Registry(
+    "leftover",
+    Kind("export", ".lab.recipes.cleaning:unused_exports", "exported models that no index uses, or torn"),
+    Kind("temporary", ".indexes.catalogue:left_temporary", "temporary files of processes that were killed"),
+    Kind("import", ".indexes.snapshot:left_imports", "imports that were killed"),
+    Kind("stage", ".lab.scale.stages:old_stages", "stages of an indexing run, untouched for 90 days"),
+    Kind("reply", ".generators.cache:old_replies", "replies of models, not asked for in 90 days"),
+)

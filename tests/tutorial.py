@@ -1,4 +1,4 @@
-"""The files of docs/tutorial.md: `python -m tests.tutorial papers/` writes a PDF and a RIS file, written for it."""
+"""The files of docs/clinician.md and docs/systematic-reviewer.md: `python -m tests.tutorial papers/ exports/` writes them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,46 @@ PY  - 2021
 DO  - 10.5555/ward.2021.17
 ER  -
 """  # noqa: E501
+NBIB = """PMID- 90000011
+OWN - NLM
+STAT- MEDLINE
+TI  - Home exercise and falls in adults over 70.
+AB  - We randomly assigned 240 adults over 70 to home exercise or usual care. Home exercise reduced falls in adults over 70 (rate ratio 0.71, 95% CI 0.58 to 0.87).
+FAU - Okafor, Ada
+AU  - Okafor A
+LA  - eng
+PT  - Randomized Controlled Trial
+DP  - 2021 May
+JT  - Journal of Ward Medicine
+AID - 10.5555/ward.2021.44 [doi]
+
+PMID- 90000012
+OWN - NLM
+STAT- MEDLINE
+TI  - Exercise for older adults: a narrative review.
+AB  - Falls are a common cause of injury in older adults. Exercise programmes differ in dose and supervision.
+FAU - Ito, Rin
+AU  - Ito R
+LA  - eng
+PT  - Review
+DP  - 2012
+JT  - Reviews of Ward Medicine
+
+"""  # noqa: E501
+EMBASE = """"Title","Author Names","Source","Publication Year","Publication Type","Abstract","DOI","Medline PMID"
+"Home exercise and falls in adults over 70","Okafor A.","Journal of Ward Medicine (2021) 3:1","2021","Article","We randomly assigned 240 adults over 70 to home exercise or usual care. Home exercise reduced falls in adults over 70 (rate ratio 0.71, 95% CI 0.58 to 0.87).","10.5555/ward.2021.44","90000011"
+"A home exercise programme in a rural district","Lindqvist P.","Rural Medicine (2023) 9:2","2023","Article","We randomly assigned 96 adults over 70 to home exercise or leaflets. Home exercise did not reduce falls in adults over 70.","10.5555/rural.2023.9",""
+"""  # noqa: E501
+DRAFT = """# Exercise and falls
+
+Home exercise reduced falls in adults over 70 [1]. The trial assigned 420 adults over 70 to home exercise or usual care
+[1]. Tai chi halves fractures [2].
+
+## References
+
+1. Okafor A. Home exercise and falls in adults over 70. Journal of Ward Medicine. 2021.
+2. Roe P. Tai chi and fractures of the hip. Lancet. 2014;12:34-9.
+"""
 RECORDS = {  # what the stand-in for PubMed finds: title, text, year
     90000001: (
         "Pyridoxine and the neuropathy of isoniazid",
@@ -46,6 +86,15 @@ def write_papers(folder: Path) -> None:
     (folder / "library.ris").write_text(RIS, encoding="utf-8")
 
 
+def write_exports(folder: Path) -> None:
+    """Write what a systematic reviewer has: exports of PubMed, Embase and Zotero, and beside the folder a manuscript."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pubmed.nbib").write_text(NBIB, encoding="utf-8")
+    (folder / "embase.csv").write_text(EMBASE, encoding="utf-8")
+    (folder / "zotero.ris").write_text(RIS, encoding="utf-8")
+    (folder.parent / "draft.md").write_text(DRAFT, encoding="utf-8")
+
+
 def pubmed(pmids: list[int]) -> bytes:
     """Return the records as efetch has them."""
     records = []
@@ -62,3 +111,4 @@ def pubmed(pmids: list[int]) -> bytes:
 
 if __name__ == "__main__":
     write_papers(Path(sys.argv[1]))
+    write_exports(Path(sys.argv[2]))

@@ -23,7 +23,7 @@ from biorag.references.reference import reference_of
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
 from biorag.utils.cores import usable_cores
-from biorag.utils.files import sha256_of
+from biorag.utils.files import scratch_folder, sha256_of
 from biorag.utils.versions import installed_versions
 
 
@@ -93,9 +93,9 @@ def _indexes(settings: Settings) -> str:
 def _question(settings: Settings) -> str:
     """Index the demonstration corpus in a scratch home and ask it a question."""
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="biorag-doctor-") as home:
+    with scratch_folder() as home:
         changes = {"name": "doctor", "qdrant": None, "store_tokens": "none", "max_tokens": 32}
-        scratch = settings.replace(home=Path(home), **changes)
+        scratch = settings.replace(home=home, **changes)
         report = index_corpus(scratch, [DEMO])
         with Session(scratch) as session:
             answer = session.ask("Why is pyridoxine given together with isoniazid?", answer_anyway=True)

@@ -60,17 +60,19 @@ def list_all(settings: Annotated[Settings, Flags()], as_json: options.Json = Fal
 
 def list_indexes(settings: Settings, as_json: bool) -> None:
     """Print the indexes under the home."""
-    from biorag.indexes.catalogue import summaries
+    from biorag.indexes.catalogue import home_bytes, summaries
 
-    listed = [asdict(summary) for summary in summaries(settings)]
+    listed, parts = [asdict(summary) for summary in summaries(settings)], home_bytes(settings)
     if as_json:
-        show.print_json({"home": str(settings.home), "indexes": listed})
+        show.print_json({"home": str(settings.home), "indexes": listed, "bytes": sum(parts.values()), "parts": parts})
     elif listed:
         columns = ["name", "snippets", "MB", "encoder", "store", "state", "changed"]
         for summary in listed:
             summary |= {"bytes": f"{summary['bytes'] / 1e6:,.1f}", "updated": (summary["updated"] or "")[:10] or None}
         rows = [["unknown" if value is None else value for value in summary.values()] for summary in listed]
         show.table(f"Indexes in {settings.indexes}", columns, rows)
+        shares = ", ".join(f"{name} {size / 1e6:,.1f}" for name, size in parts.items())
+        show.err.print(f"{sum(parts.values()) / 1e6:,.1f} MB in {settings.home}: {shares}", soft_wrap=True)
     else:
         show.err.print(f"No index in {settings.indexes} yet: try 'biorag index demo'.")
 
@@ -239,9 +241,9 @@ def clean(
     yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> None:
-    """Remove exported models that no index uses, and what the steps of a sweep or recipe made.
+    """Remove what is left over: unused exports, what killed commands left, old replies; of a sweep what its steps made.
 
-    Exports only save time: a reader's is made again when it is next used.
+    What goes only saves time and is made again when it is needed. What a process uses stays, and so do indexes.
 
     Examples:
 
@@ -251,13 +253,13 @@ def clean(
     leftovers = PARTS["leftovers"].load()(settings, run)
     size, removes = sum(leftover.bytes for leftover in leftovers), bool(leftovers) and not dry_run
     if not as_json:
-        rows = [(leftover.kind, f"{leftover.bytes / 1e6:,.1f}", leftover.path) for leftover in leftovers]
-        show.table(f"Left over: {size / 1e6:,.1f} MB", ["kind", "MB", "folder"], rows)
+        rows = [(one.what, len(one.files) or 1, f"{one.bytes / 1e6:,.1f}", one.path) for one in leftovers]
+        show.table(f"Left over: {size / 1e6:,.1f} MB", ["what", "number", "MB", "folder"], rows)
     if removes:
         options.confirm(f"Remove these {size / 1e6:,.1f} MB?", yes)
         PARTS["remove leftovers"].load()(settings, leftovers, run)
     if as_json:
-        folders = [asdict(leftover) | {"path": str(leftover.path)} for leftover in leftovers]
+        folders = [asdict(one) | {"path": str(one.path), "files": list(map(str, one.files))} for one in leftovers]
         show.print_json({"home": str(settings.home), "folders": folders, "bytes": size, "removed": removes})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from biorag.settings.training import (
     RETRIEVER,
     TrainingSettings,
 )
+from biorag.utils.files import disk_bytes, scratch_folder
 
 if TYPE_CHECKING:
     from biorag.training.data import Preparation, Split
@@ -413,8 +413,8 @@ def language_model(
     from biorag.training.language_model import Architecture, LanguageModelTraining, read_segments
 
     architecture = Architecture(sizes.word_pieces, sizes.hidden, sizes.layers, sizes.heads)
-    with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-        sources = find_sources(corpus, Path(spool) / STDIN_FILE)
+    with scratch_folder() as spool:
+        sources = find_sources(corpus, spool / STDIN_FILE)
         split, counts = read_segments(sources, settings.training.validation, settings.seed)
     facts = {"data": {"files": corpus, **counts}}
     _run(LanguageModelTraining(architecture, split, settings), facts, result)
@@ -436,8 +436,9 @@ def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
     show.err.print(f"from {training.described()}: {training.estimate().sentence()}", soft_wrap=True)
     with show.progress("Steps", training.steps) as advance:
         manifest = training.run(result.out, facts, advance)
+    size = disk_bytes(result.out)
     if result.as_json:
-        show.print_json({"out": str(result.out), **manifest})
+        show.print_json({"out": str(result.out), "bytes": size, **manifest})
         return
     best, final_loss, sources = manifest["best"], manifest["final_loss"], manifest.get("data", {}).get("sources", {})
     rows = [
@@ -450,6 +451,7 @@ def _run(training: Training, facts: Mapping[str, Any], result: Result) -> None:
         ("final loss", "-" if final_loss is None else f"{final_loss:.4f}"),
         (f"best {best['metric']}", f"{best['value']:.4f} at step {best['step']}" if best["value"] is not None else "-"),
         ("seconds", manifest["seconds"]),
+        ("MB on disk", f"{size / 1e6:,.1f}"),
     ]
     show.table(f"{manifest['identity']['kind'].capitalize()} {result.out}", ["", ""], rows)
     show.err.print(f"curves: {result.out / 'curves.png'} and curves.csv; the rest: {result.out / 'training.json'}")

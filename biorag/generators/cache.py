@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,15 @@ from pydantic import NonNegativeInt
 
 from biorag.errors import BioragError
 from biorag.prompts.parse import parse_reply
+from biorag.settings.settings import Settings
 from biorag.types import Generation, GenerationRequest, Generator, Prompt, Scores
-from biorag.utils.files import write_text
+from biorag.utils.files import is_old, write_text
 from biorag.utils.parsing import parsed, read_regular
 
 logger = logging.getLogger(__name__)
 
 LARGEST = 16 << 20  # bytes of an entry
+REPLIES = "replies"  # the folder of the entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +95,22 @@ class CachedGenerator:
 def _read(entry: Path, kind: type[Any]) -> Any:
     """Return the content of an entry; None if it is missing or damaged."""
     try:
-        return parsed(kind, read_regular(entry, LARGEST))
+        cached = parsed(kind, read_regular(entry, LARGEST))
     except FileNotFoundError:
         return None
     except (BioragError, OSError, ValueError) as error:
         logger.warning("the cached reply %s cannot be read (%s): the model is asked again", entry, error)
         return None
+    with suppress(OSError):
+        os.utime(entry)  # by which `old_replies` tells that it is in use
+    return cached
+
+
+def old_replies(settings: Settings) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield the folder of the replies, and those for which nobody has asked for `OLD_DAYS`."""
+    folder = settings.cache / REPLIES
+    if old := [path for path in sorted(folder.glob("*/*.json")) if is_old(path)]:
+        yield folder, old
 
 
 def _write(entry: Path, content: _CachedReply | _CachedScores) -> None:

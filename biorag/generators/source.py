@@ -54,9 +54,9 @@ def cached(generator: Generator, settings: Settings) -> Generator:
     """Return a generator whose replies are kept, unless the settings say otherwise."""
     if not settings.generation.cache:
         return generator
-    from biorag.generators.cache import CachedGenerator
+    from biorag.generators.cache import REPLIES, CachedGenerator
 
-    return CachedGenerator(generator, settings.cache / "replies", generator_identity(settings, generator))
+    return CachedGenerator(generator, settings.cache / REPLIES, generator_identity(settings, generator))
 
 
 def generator_identity(settings: Settings, generator: Generator) -> dict[str, Any]:

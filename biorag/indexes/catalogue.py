@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,18 +11,17 @@ from pathlib import Path
 from biorag.errors import BioragError, MismatchError, MissingError, UsageError
 from biorag.indexes.manifest import MANIFEST, Manifest, read_manifest
 from biorag.indexes.records import HOLDINGS, PROGRESS, read_ledger, write_ledger
-from biorag.indexes.shard_files import CHECKSUMS, SHARD
+from biorag.indexes.shard_files import CHECKSUMS, MEMORY, SHARD
 from biorag.indexes.store import Store, index_names
 from biorag.settings.settings import Settings
 from biorag.types import Index, OnProgress
-from biorag.utils.files import disk_bytes, sync_folder, write_json
+from biorag.utils.files import TEMPORARY, disk_bytes, left_behind, remove_path, scratch_folder, sync_folder, write_json
 from biorag.utils.locks import LOCK, DirectoryLock, is_written
 from biorag.utils.progress import batched
 
 COMPLETE, INCOMPLETE, WRITTEN, DAMAGED = "complete", "incomplete", "being written", "damaged"
 FILES = (MANIFEST, CHECKSUMS, PROGRESS, HOLDINGS, LOCK, SHARD)  # what an index's folder has
 COPIED = 256  # snippets that are read and written at once
-REMOVED = ".removed-"  # begins the folders of what is being removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +44,14 @@ class IndexSummary:
 def summaries(settings: Settings) -> list[IndexSummary]:
     """Return a summary of each index under the home, sorted by name; no index is opened."""
     return [_summary(settings, name) for name in index_names(settings)]
+
+
+def home_bytes(settings: Settings) -> dict[str, int]:
+    """Return the bytes on disk of each folder of the home that holds anything, and of its files; the largest first."""
+    entries = [*settings.home.iterdir()] if settings.home.is_dir() else []
+    sizes = {path.name: disk_bytes(path) for path in entries if path.is_dir()}
+    sizes["files"] = sum(disk_bytes(path) for path in entries if not path.is_dir())
+    return dict(sorted(((name, size) for name, size in sizes.items() if size), key=lambda item: -item[1]))
 
 
 def _summary(settings: Settings, name: str) -> IndexSummary:
@@ -100,17 +106,22 @@ def remove_index(settings: Settings) -> list[Path]:
     with DirectoryLock(folder, exclusive=True):
         if manifest is not None and (collection := Store(settings).collection(manifest.store)):
             collection.remove()
-        for left in settings.home.glob(f"{REMOVED}*"):
-            shutil.rmtree(left, ignore_errors=True)
-        grave = Path(tempfile.mkdtemp(prefix=REMOVED, dir=settings.home))
-        folder.rename(grave / "index")
-        kept = [path for path in (grave / "index").iterdir() if path.name not in FILES]
-        for path in kept:
-            folder.mkdir(exist_ok=True)
-            path.rename(folder / path.name)
-        sync_folder(settings.indexes)
-        shutil.rmtree(grave)
-    return [folder / path.name for path in kept]
+        for left in left_behind(settings.home, deep=False):
+            remove_path(left)
+        ours = [path for path in folder.iterdir() if path.name in FILES or TEMPORARY.fullmatch(path.name)]
+        kept = sorted({*folder.iterdir()} - {*ours})
+        with scratch_folder(settings.home, "removed") as grave:
+            for path in ours if kept else [folder]:
+                path.rename(grave / path.name)
+            sync_folder(settings.indexes)
+    return kept
+
+
+def left_temporary(settings: Settings) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield the folders in which killed processes left temporary files and folders of biorag's, and these."""
+    for folder in (settings.home, Path(tempfile.gettempdir()), MEMORY):
+        if left := left_behind(folder, deep=folder == settings.home):
+            yield folder, left
 
 
 def rename_index(settings: Settings, new: str) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import resource
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 from biorag.errors import BadInputError
 from biorag.indexes.bm25 import Bm25Encoder
@@ -20,6 +18,7 @@ from biorag.indexes.store import open_embedded
 from biorag.indexes.surveying import Survey
 from biorag.indexes.updating import EncodeSnippets
 from biorag.types import Snippet
+from biorag.utils.files import scratch_folder
 
 OPTIMIZE_SECONDS = 5e-4  # of one snippet
 TERM_BYTES, OVERHEAD_BYTES = 16, 120  # of a BM25 term, and of a point's ids and links
@@ -60,8 +59,8 @@ def estimate(manifest: Manifest, survey: Survey, encode: EncodeSnippets) -> Inde
     started = time.perf_counter()
     vectors, tokens, _ = encode(survey.sample)
     with (
-        tempfile.TemporaryDirectory(prefix="biorag-estimate-") as folder,
-        closing(open_embedded(Path(folder), manifest, writable=True)) as scratch,
+        scratch_folder() as folder,
+        closing(open_embedded(folder, manifest, writable=True)) as scratch,
     ):
         scratch.upsert(survey.sample, vectors, tokens)
     seconds = (time.perf_counter() - started) / size + OPTIMIZE_SECONDS

@@ -12,7 +12,6 @@ import re
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -22,7 +21,15 @@ from typing import Any
 
 from biorag.errors import BadInputError, BioragError, MismatchError, MissingError
 from biorag.indexes.manifest import MANIFEST, read_manifest
-from biorag.utils.files import copy_sparse, require_room, sha256_of, try_lock, write_json
+from biorag.utils.files import (
+    copy_sparse,
+    left_behind,
+    remove_path,
+    require_room,
+    scratch_folder,
+    sha256_of,
+    write_json,
+)
 from biorag.utils.parsing import parse_json, parsed, read_regular
 from biorag.utils.versions import installed_versions
 
@@ -34,8 +41,6 @@ BLOCK = 4096
 BLOCKS = 64  # read of a file that is larger
 MEMORY = Path("/dev/shm")
 IN_MEMORY = 64 << 20  # bytes of copies at most
-PREFIX = "biorag-"  # of the names of views
-LEFT_SECONDS = 60  # age of a view from which it may be one that was left; a younger one may not be locked yet
 SMALL = 4 << 20  # bytes of a folder that is always copied
 # What the engine only reads; it takes links for these, but not for files that it finds by listing a folder.
 _READ = re.compile(r"matrix\.dat|quantized\.data|inverted_index\.dat|graph\.bin|links.*\.bin|.*\.mappings")
@@ -175,7 +180,7 @@ def reading_view(shard: Path, files: list[Path]) -> Iterator[Path]:
     """
     linked = {folder for folder, paths in _by_folder(files) if folder != shard and _is_linked(folder, paths)}
     copied = [path for path in files if path.parent not in linked and not _READ.fullmatch(path.name)]
-    with tempfile.TemporaryDirectory(dir=_room(copied), prefix=PREFIX) as name, _locked(Path(name)) as view:
+    with scratch_folder(_room(copied)) as view:
         for folder, paths in _by_folder(files):
             target = view / folder.relative_to(shard)
             if folder in linked:
@@ -189,32 +194,6 @@ def reading_view(shard: Path, files: list[Path]) -> Iterator[Path]:
                 else:
                     copy_sparse(path, target / path.name)
         yield view
-
-
-@contextmanager
-def _locked(view: Path) -> Iterator[Path]:
-    """Hold a view's lock, by which `_sweep` tells it from one that a killed process has left."""
-    handle = os.open(view, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try_lock(handle)
-        yield view
-    finally:
-        os.close(handle)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove this user's views that killed processes have left: old ones that nobody has locked."""
-    for view in folder.glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            facts = view.lstat()
-            if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < LEFT_SECONDS:
-                continue
-            handle = os.open(view, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                if try_lock(handle):
-                    shutil.rmtree(view, ignore_errors=True)
-            finally:
-                os.close(handle)
 
 
 def empty(view: Path) -> None:
@@ -248,7 +227,8 @@ def _bytes(files: Iterable[Path]) -> int:
 
 def _room(copied: list[Path]) -> Path:
     """Return the folder for the copies: in memory if they are small, else where temporary files go."""
-    _sweep(MEMORY)
+    for left in left_behind(MEMORY, deep=False):
+        remove_path(left)
     needed = _bytes(copied)
     if needed <= IN_MEMORY and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2 * needed:
         return MEMORY

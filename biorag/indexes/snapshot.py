@@ -41,11 +41,12 @@ from biorag.utils.files import (
     sync_folder,
     write_json,
 )
-from biorag.utils.locks import LOCK, DirectoryLock
+from biorag.utils.locks import LOCK, DirectoryLock, is_written
 from biorag.utils.parsing import parsed
 from biorag.utils.versions import installed_versions
 
 CONTENTS = "snapshot.json"
+LOADING = "loading"  # the folder under the home in which an import is written until it is whole
 RECORDS = (MANIFEST, CHECKSUMS, HOLDINGS)  # beside the shard; older snapshots lack the last
 GZIP_WINDOW = zlib.MAX_WBITS | 16  # of zlib, for gzip's header
 FORMAT = 2
@@ -185,7 +186,7 @@ def load(settings: Settings, name: str | None, file: Path, on_progress: OnProgre
 @contextmanager
 def _placed(settings: Settings) -> Iterator[Path]:
     """Give an empty folder that becomes the configured index when this is left, and is removed after an error."""
-    target, folder = Store(settings).folder, settings.home / "loading" / settings.index.name
+    target, folder = Store(settings).folder, settings.home / LOADING / settings.index.name
     if target.exists():
         name = settings.index.name
         raise UsageError(f"index {name!r} exists already: give another --name, or run 'biorag indexes delete {name}'")
@@ -202,6 +203,11 @@ def _placed(settings: Settings) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+
+
+def left_imports(settings: Settings) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield the folders of imports that were killed, each to go as a whole."""
+    yield from ((path, []) for path in sorted((settings.home / LOADING).glob("*/")) if not is_written(path))
 
 
 @contextmanager

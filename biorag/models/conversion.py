@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import resource
 import shutil
-import tempfile
 import warnings
 from collections.abc import Mapping
 from fnmatch import fnmatch
@@ -22,7 +21,7 @@ from biorag.models.formats.directory import INDEX, check_folder, read_tensors
 from biorag.models.resources import Need, admit
 from biorag.types import OnProgress
 from biorag.utils.apart import ApartError, limit_data, run_in_subprocess
-from biorag.utils.files import make_folder, write_json
+from biorag.utils.files import make_folder, scratch_folder, write_json
 
 # pytorch_model.bin, or its parts; sentence-transformers' modules have theirs in folders of their own.
 _PART = re.compile(r"pytorch_model(?:-(\d{5})-of-(\d{5}))?\.bin")
@@ -53,8 +52,8 @@ def convert(model: str, out: Path, on_progress: OnProgress) -> dict[str, Any]:
     if not any(path.parent == source for path in pickled):
         raise MissingError(f"model {model} has no pytorch_model.bin to convert in {source}")
     make_folder(out.parent)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
-        draft = Path(scratch) / "model"
+    with scratch_folder(out.parent, out.name) as scratch:
+        draft = scratch / "model"
         _copy_settings(source, draft)
         for path in pickled:
             largest = COPIES * path.stat().st_size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from biorag.errors import MismatchError, MissingError
 from biorag.models.adapter import write_adapted
 from biorag.models.finding import ADAPTED, WEIGHTS, ModelFiles, find_encoder
 from biorag.models.formats.directory import MODULE_LIST, READING
-from biorag.utils.files import make_folder, sha256_of, sha256_of_json, write_json
+from biorag.utils.files import make_folder, scratch_folder, sha256_of, sha256_of_json, write_json
 from biorag.utils.parsing import parsed_file
 
 SETTINGS = "config_sentence_transformers.json"
@@ -28,8 +27,8 @@ def written_once(home: Path, sources: Sequence[ModelFiles], changes: Any, write:
     folder = home / f"{names[:150]}-{sha256_of_json(changes)[:12]}"
     if not folder.is_dir():
         make_folder(home)
-        with tempfile.TemporaryDirectory(dir=home, prefix=".") as scratch:
-            draft = Path(scratch) / "model"
+        with scratch_folder(home) as scratch:
+            draft = scratch / "model"
             write(draft)
             if not folder.is_dir():  # another process may have been faster
                 draft.rename(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
@@ -21,6 +20,7 @@ from biorag.training.contamination import ContaminationPolicy
 from biorag.training.instructions import TASK, Instructions, read_instructions
 from biorag.training.rows import cap_positives, read_rows, read_title_abstract, sha256_of, split
 from biorag.types import Fetch, TrainingRow
+from biorag.utils.files import scratch_folder
 from biorag.utils.parsing import parse_toml
 
 Row = TypeVar("Row", default=TrainingRow)
@@ -313,8 +313,8 @@ class Preparation:
         if pairs not in PAIRS:
             raise unknown_name("--pairs", pairs, PAIRS)
         if pairs != QUESTIONS:
-            with tempfile.TemporaryDirectory(prefix="biorag-") as spool:
-                sources = find_sources([str(path) for path in train], Path(spool) / "standard-input")
+            with scratch_folder() as spool:
+                sources = find_sources([str(path) for path in train], spool / "standard-input")
                 rows, counts = read_title_abstract(sources, self.seed, pairs == CROPPING)
         else:
             rows, counts = read_rows(train, self.fetch)

@@ -16,6 +16,7 @@ from biorag.settings.training import CROSS_ENCODER, LANGUAGE_MODEL, QUESTION_GEN
 from biorag.training.run_directory import process_count
 from biorag.types import TrainingRow
 
+CHECKPOINTS_KEPT = 2  # of a run, the last and the best
 MOMENT_BYTES = 8  # AdamW's two moments of a trained weight, float32
 SCORE_BYTES = 12  # of attention that is not fused: the softmax, its dropout mask, and their product
 OUTER = 4  # hidden states that a token keeps outside the layers: embeddings, last norm, pooling
@@ -78,11 +79,17 @@ class TrainingEstimate:
         """The bytes of a step's peak."""
         return self.bytes + self.batch_bytes
 
+    @property
+    def disk(self) -> int:
+        """The bytes of checkpoints on disk while it runs: a third is whole before the oldest goes."""
+        return (CHECKPOINTS_KEPT + 1) * (WEIGHT_BYTES + MOMENT_BYTES) * self.trained
+
     def sentence(self) -> str:
         """Return the estimate as a user reads it."""
         return (
             f"{self.parameters / 1e6:,.1f} M parameters, {self.trained / 1e6:,.1f} M trained: {gib(self.bytes)} of "
-            f"memory and about {gib(self.batch_bytes)} for a batch"
+            f"memory and about {gib(self.batch_bytes)} for a batch; checkpoints take up to {gib(self.disk)} of disk "
+            "until it ends"
         )
 
     def fits(self, free: int) -> bool:

@@ -29,6 +29,7 @@ from biorag.settings.training import TrainingSettings
 from biorag.training.bases import described
 from biorag.training.data import LABEL, Split, write_columns
 from biorag.training.estimating import (
+    CHECKPOINTS_KEPT,
     TrainingBatch,
     TrainingEstimate,
     batch_of_rows,
@@ -330,7 +331,7 @@ def _arguments(job: TrainerJob, training: Training, out: Path, resumes: bool) ->
         "logging_nan_inf_filter": False,  # else a loss that is not finite is shown as the mean of those before
         "save_strategy": "steps",
         "save_steps": saving_steps,
-        "save_total_limit": 2,
+        "save_total_limit": CHECKPOINTS_KEPT,
         "eval_strategy": "steps" if evaluated else "no",
         "eval_steps": saving_steps if evaluated else None,
         "eval_on_start": evaluated and not resumes,

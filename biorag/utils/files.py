@@ -10,8 +10,11 @@ import math
 import os
 import re
 import shutil
+import stat
+import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
@@ -25,7 +28,9 @@ from biorag.utils.text import escaped, is_whole
 BEGINNING = 64 << 10  # bytes of a file that tell its kind
 PIECE = 64 << 10  # bytes read and written at once
 RESERVE = 32 << 20  # bytes left free: the engine extends memory-mapped files, and a full disk then kills the process
-TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}")  # names of the files that `replacing` writes
+TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}")  # names of what `replacing` and `scratch_folder` write
+OLD_DAYS = 90  # without a change, after which what only saves time may go
+LEFT_SECONDS = 60  # age from which such a file or folder may be one that was left; a younger one may not be locked yet
 
 _home: tuple[Path, ...] = ()  # the configuration and the folder of indexes, which no output of a user's may touch
 
@@ -88,9 +93,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     _refuse_link(path)
     make_folder(path.parent)
     mode = path.stat().st_mode & 0o777 if path.is_file() else 0o666
-    temporary = path.with_name(f".{path.name}.{token_hex(8)}")
+    temporary = _temporary(path)
     try:
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
+            _hold(stream)
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -99,6 +105,68 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def scratch_folder(folder: Path | None = None, name: str = "biorag") -> Iterator[Path]:
+    """Give a new folder, below that of the system's temporary files or another, that is removed afterwards."""
+    path = _temporary((folder or Path(tempfile.gettempdir())) / name)
+    path.mkdir(mode=0o700)
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _hold(handle)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(handle)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{token_hex(8)}")
+
+
+def _hold(file: IO[Any] | int) -> None:
+    """Lock what `left_behind` must not take; a file system without locks has the age alone."""
+    with suppress(OSError):
+        try_lock(file)
+
+
+def left_behind(folder: Path, deep: bool = True) -> list[Path]:
+    """Return what killed processes of this user left of `replacing` and `scratch_folder`: old, and locked by nobody."""
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder):
+        temporary = [Path(place, name) for name in (*folders, *names) if TEMPORARY.fullmatch(name)]
+        found += filter(_is_left, temporary)
+        folders[:] = [name for name in folders if deep and not TEMPORARY.fullmatch(name)]
+    return found
+
+
+def _is_left(path: Path) -> bool:
+    with suppress(OSError):
+        facts = path.lstat()
+        if facts.st_uid == os.getuid() and time.time() - facts.st_mtime >= LEFT_SECONDS:
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                return try_lock(handle)
+            finally:
+                os.close(handle)
+    return False
+
+
+def is_old(path: Path) -> bool:
+    """Return whether a file has not changed for `OLD_DAYS`; False if it is gone."""
+    with suppress(OSError):
+        return time.time() - path.lstat().st_mtime > OLD_DAYS * 86_400
+    return False
+
+
+def remove_path(path: Path) -> None:
+    """Remove a file or folder; what cannot be removed, or is gone already, stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def remove_left(folder: Path, names: re.Pattern[str]) -> None:
@@ -206,9 +274,17 @@ def timestamp(separator: str = "T") -> str:
     return f"{datetime.now(UTC):%Y-%m-%d{separator}%H:%M:%SZ}"
 
 
-def disk_bytes(folder: Path) -> int:
-    """Return the bytes a folder takes on disk, where the engine's files are sparse."""
-    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
+def disk_bytes(path: Path) -> int:
+    """Return the bytes that a file, or all files of a folder, take on disk, where the engine's are sparse.
+
+    A file that goes meanwhile counts for nothing.
+    """
+    size = 0
+    for file in (path, *path.rglob("*")):
+        with suppress(OSError):
+            facts = file.stat()
+            size += facts.st_blocks * 512 if stat.S_ISREG(facts.st_mode) else 0
+    return size
 
 
 def make_folder(path: Path) -> None:

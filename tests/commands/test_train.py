@@ -15,7 +15,19 @@ from tests.conftest import WORDS
 pytestmark = pytest.mark.models
 
 REPORTED = {
-    *("out", "stopped_by", "complete", "identity", "base", "data", "command", "rows", "without_negatives", "processes"),
+    *(
+        "out",
+        "bytes",
+        "stopped_by",
+        "complete",
+        "identity",
+        "base",
+        "data",
+        "command",
+        "rows",
+        "without_negatives",
+        "processes",
+    ),
     *("batch_size", "steps", "resumed_from_step", "final_loss", "best", "seconds", "hardware", "versions"),
 }
 COUPLES = [(one, other) for one in WORDS for other in WORDS if one != other][::3]
@@ -78,7 +90,8 @@ def test_json_is_the_manifest_and_nothing_else(models, stage, mined, tiny_encode
     rows, _ = read_rows([mined])
     training, validation = split(rows, 0.2, 0)
     assert found.keys() == REPORTED
-    assert {"out": str(out), **json.loads((out / "training.json").read_text())} == found
+    size = sum(path.stat().st_blocks * 512 for path in out.rglob("*") if path.is_file())
+    assert {"out": str(out), "bytes": size, **json.loads((out / "training.json").read_text())} == found
     identity = found["identity"]
     assert (identity["kind"], identity["negatives"]) == (stage, "in-batch")
     assert found["base"] == str(tiny_encoder.resolve())

@@ -63,7 +63,7 @@ def test_an_index_is_deleted(indexed, settings):
     failed(indexed("indexes", "delete", "test"), 2, "--yes")
     assert done(indexed("indexes", "delete", "test", "--yes", "--json"))["name"] == "test"
     assert not Store(settings).folder.exists()
-    assert list(settings.home.glob(".removed-*")) == []
+    assert [path.name for path in settings.home.iterdir() if path.name.startswith(".")] == []
     failed(indexed("indexes", "delete", "test", "--yes"), 4, "'test' is not there")
 
 

@@ -155,7 +155,7 @@ def test_what_killed_processes_left_in_memory_is_removed(tmp_path, monkeypatch, 
     memory = tmp_path / "memory"
     memory.mkdir()
     monkeypatch.setattr(shard_files, "MEMORY", memory)
-    left, young, held = (memory / f"{shard_files.PREFIX}{name}" for name in ("left", "young", "held"))
+    left, young, held = (memory / f".biorag.{digit * 16}" for digit in "abc")
     other = memory / "other"
     for folder in (left, young, held, other):
         folder.mkdir()
@@ -168,4 +168,4 @@ def test_what_killed_processes_left_in_memory_is_removed(tmp_path, monkeypatch, 
         read(viewed)
     finally:
         os.close(handle)
-    assert sorted(path.name for path in memory.iterdir()) == [held.name, young.name, "other"]
+    assert sorted(path.name for path in memory.iterdir()) == [young.name, held.name, "other"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from biorag.registries import STORES
 from biorag.retrieval.retriever import Retriever
 from biorag.settings.settings import Settings
 from biorag.types import Progress, Snippet
-from biorag.utils.files import disk_bytes
+from biorag.utils.files import disk_bytes, scratch_folder
 
 MEGABYTE = 1 << 20
 TIMES = ("mean", "p50", "p95", "p99")
@@ -83,8 +82,8 @@ def _stages(
     """Time the stages; those that take batches by size of batch, the others for one question at a time."""
     settings, questions, repetition = subject.settings, subject.questions, request.repetition
     known = KnownVectors(subject.encoder, questions)
-    with progress("Indexing", len(sample)) as advance, tempfile.TemporaryDirectory(prefix="biorag-latency-") as folder:
-        costs = stages.indexing(subject, sample, Path(folder) / "index", advance)
+    with progress("Indexing", len(sample)) as advance, scratch_folder() as folder:
+        costs = stages.indexing(subject, sample, folder / "index", advance)
     with progress("Stages", len(stages.MODES) + 3) as advance:
         encoding = stages.encoding(subject.encoder, questions, request.batch_sizes, repetition)
         advance(1)

@@ -1,9 +1,9 @@
-"""What indexes and runs of steps leave on the disk: exports that no index uses; indexes and models of a run's steps."""
+"""What may go from the disk: what `LEFTOVERS` finds under the home, and what the steps of a run made."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,33 +13,46 @@ from biorag.indexes.catalogue import remove_index
 from biorag.indexes.manifest import MANIFEST, read_manifest
 from biorag.indexes.store import index_names
 from biorag.lab.recipes.steps import HOME, WORK, StepsRun
-from biorag.models.exported import Role, export_folder
+from biorag.models.exported import Role, export_folder, is_settled
 from biorag.models.finding import ModelFiles, find_encoder
+from biorag.registries import LEFTOVERS
 from biorag.settings.section import STARTER
 from biorag.settings.settings import Settings
-from biorag.utils.files import disk_bytes
+from biorag.utils.files import TEMPORARY, disk_bytes, left_behind, remove_path
 from biorag.utils.locks import DirectoryLock, is_written
 
-EXPORT, INDEX, MODEL = "export", "index", "model"
+EXPORT, INDEX, MODEL, LEFT = "export", "index", "model", "temporary"
+MADE = {INDEX: "indexes of the run", MODEL: "models of the run"}  # and what `LEFTOVERS` says
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A folder that may go, and its bytes on disk."""
+    """What may go: a folder, or these of its files; and the bytes on disk that this frees."""
 
     kind: str
     path: Path
     bytes: int
+    files: Sequence[Path] = ()
+
+    @property
+    def what(self) -> str:
+        """What it is, in words."""
+        return MADE.get(self.kind) or LEFTOVERS[self.kind].summary
 
 
 def leftovers(settings: Settings, run: Path | None = None) -> list[Leftover]:
-    """Return the exports that no index under the home uses, and of a `run` the indexes, exports and models.
+    """Return what the registered kinds find under the home, and of a `run` the indexes, exports and models.
 
     Raises `MissingError` if `run` is not a run's folder, or the model of an index is not there; `MismatchError` if the
     manifest of an index is damaged.
     """
-    folders = [*_unused(settings), *(_made(run) if run else ())]
-    return [Leftover(kind, path, disk_bytes(path)) for kind, path in folders]
+    kinds = ((name, kind.load()(settings)) for name, kind in LEFTOVERS.items())
+    listed = [(name, *entry) for name, entries in kinds for entry in entries]
+    measured = (
+        Leftover(kind, path, sum(map(disk_bytes, files or [path])), tuple(files))
+        for kind, path, files in [*listed, *(_made(run) if run else ())]
+    )
+    return list(measured)
 
 
 def remove(settings: Settings, found: Iterable[Leftover], run: Path | None = None) -> None:
@@ -50,11 +63,13 @@ def remove(settings: Settings, found: Iterable[Leftover], run: Path | None = Non
     with StepsRun(run, {}).locked() if run else nullcontext():
         for leftover in found:
             path = leftover.path
-            if run and leftover.kind != EXPORT:
+            for file in leftover.files:
+                remove_path(file)
+            if run and leftover.kind in MADE:
                 _forget(run, path.name)
             if run and leftover.kind == INDEX:
                 remove_index(settings.replace(home=run / HOME, name=path.name))
-            else:
+            elif not leftover.files:
                 with DirectoryLock(path, exclusive=True, what=leftover.kind):
                     shutil.rmtree(path)
 
@@ -66,21 +81,23 @@ def _forget(run: Path, name: str) -> None:
             record.unlink()
 
 
-def _made(run: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the indexes and exports of a run's own home, and the folders of its steps that hold weights."""
+def _made(run: Path) -> Iterator[tuple[str, Path, Sequence[Path]]]:
+    """Yield the indexes, exports and temporary files of a run, and the folders of its steps that hold weights."""
     if not (run / StepsRun.manifest_name).is_dir():
         raise MissingError(f"{run} is not the folder of a sweep or recipe: name the --out of 'biorag ablate' or 'run'")
     inner = Settings(home=run / HOME)
-    yield from ((INDEX, inner.indexes / name) for name in index_names(inner))
-    yield from ((EXPORT, path) for path in sorted(inner.exports.glob("*/")))
-    yield from ((MODEL, path) for path in sorted((run / WORK).glob("*/")) if any(path.rglob("*.safetensors")))
+    yield from ((INDEX, inner.indexes / name, ()) for name in index_names(inner))
+    yield from ((EXPORT, path, ()) for path in sorted(inner.exports.glob("*/")))
+    yield from ((MODEL, path, ()) for path in sorted((run / WORK).glob("*/")) if any(path.rglob("*.safetensors")))
+    if left := left_behind(run):
+        yield LEFT, run, left
 
 
-def _unused(settings: Settings) -> Iterator[tuple[str, Path]]:
-    """Yield the exports under the home that no index uses, and no process is writing."""
-    if folders := sorted(settings.exports.glob("*/")):
+def unused_exports(settings: Settings) -> Iterator[tuple[Path, Sequence[Path]]]:
+    """Yield the exports under the home that no index uses, or that are torn, and no process is writing."""
+    if folders := [path for path in sorted(settings.exports.glob("*/")) if not TEMPORARY.fullmatch(path.name)]:
         used = {export_folder(settings.exports, files, role) for files, role in _models(settings)}
-        yield from ((EXPORT, path) for path in folders if path not in used and not is_written(path))
+        yield from ((path, ()) for path in folders if not (path in used and is_settled(path)) and not is_written(path))
 
 
 def _models(settings: Settings) -> Iterator[tuple[ModelFiles, Role]]:

@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,7 @@ from biorag.models.finding import ModelFiles
 from biorag.settings.settings import Settings
 from biorag.types import Deletion, Encoded, Progress, Snippet
 from biorag.utils.cores import usable_cores
+from biorag.utils.files import is_old, scratch_folder
 from biorag.utils.progress import batched, silent
 from biorag.utils.versions import require
 
@@ -90,8 +90,8 @@ def export(
         files = engine.encoder_files(settings, manifest)
         form, split = replace(form, encoder=files.sha256), indexing.splitter(settings, files, manifest)
         length_of = indexing.length_counter(settings.replace(bm25_terms=terms), files)
-    with TemporaryDirectory(prefix="biorag-") as spool:
-        files_found = find_files(corpus, Path(spool) / "standard-input", settings.home, columns)
+    with scratch_folder() as spool:
+        files_found = find_files(corpus, spool / "standard-input", settings.home, columns)
         check_kinds(files_found.sources)
         with progress("Checking", None) as advance:
             surveyed = survey(files_found.sources, rejects, advance, split, (), length_of)
@@ -245,6 +245,13 @@ def index_in_stages(
     if folder is None:
         shutil.rmtree(between, ignore_errors=True)
     return report
+
+
+def old_stages(settings: Settings) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield the folders between the stages that no run has written to for `OLD_DAYS`, each to go as a whole."""
+    for path in sorted((settings.home / STAGES).glob("*/")):
+        if all(is_old(file) for file in path.rglob("*") if file.is_file()):
+            yield path, []
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
+import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from biorag.lab.recipes.steps import Step, StepsRun
-from biorag.models.exported import export_folder
+from biorag.models.exported import PACKAGES, RECORD, ExportRecord, export_folder
 from biorag.models.finding import find_encoder
-from biorag.utils.files import copy_sparse
+from biorag.utils.files import copy_sparse, try_lock
 from biorag.utils.locks import DirectoryLock
+from biorag.utils.versions import installed_versions
 from tests.cli import done, failed, invoke, succeeded
 
 pytestmark = pytest.mark.models
 MADE, MEASURED = Step("index in-batch, cosine 0", ("index",)), Step("measured", ("bench",))
 TRAINED = Step("retriever", ("train",))
+HEX = "0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +41,9 @@ def home(made, tmp_path, own_exports) -> Path:
     shutil.copytree(made / "indexes", tmp_path / "home" / "indexes", copy_function=copied)
     for name in exports_of(made, "a-deleted-index", "being-written"):
         write(tmp_path / "home" / "exports" / name / "model.onnx")
+    for name in exports_of(made):  # not torn: no export could be made
+        record = ExportRecord(installed_versions(PACKAGES), reason="tiny")
+        (tmp_path / "home" / "exports" / name / RECORD).write_text(json.dumps(asdict(record)))
     return tmp_path / "home"
 
 
@@ -82,6 +91,59 @@ def test_exports_that_no_index_and_no_process_uses_go(home, made):
     assert (listed["removed"], gone["removed"]) == (False, True)
     assert names(home / "exports") == set(exports_of(made, "being-written"))
     assert "fever" in succeeded(invoke("search", "fever", "--name", "one", home=home)).stdout
+
+
+def test_what_killed_commands_left_and_old_replies_go(home, tmp_path, monkeypatch):
+    temporary, memory = tmp_path / "tmp", tmp_path / "memory"
+    monkeypatch.setattr("biorag.indexes.catalogue.MEMORY", memory)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    left = [
+        home / "indexes" / "one" / f".manifest.json.{HEX}",
+        home / "encoders" / f".biorag.{HEX}" / "model" / "weights",
+        home / "loading" / "two" / "manifest.json",
+        home / "stages" / "three" / "snippets" / "part.parquet",
+        home / "cache" / "replies" / "ab" / "abc.json",
+        temporary / f".biorag.{HEX}" / "standard-input",
+        memory / f".biorag.{HEX}" / "segments" / "payload",
+    ]
+    held, young = temporary / f".biorag.{HEX[::-1]}" / "standard-input", home / f".biorag.{HEX}" / "file"
+    kept = [
+        *(held, young, temporary / "biorag-thesis" / "text", temporary / f".mine.{HEX[:8]}", home / "notes.txt"),
+        *(home / "cache" / "replies" / "ab" / "asked.json", home / "records" / "paper.json"),
+        *(home / "stages" / "begun" / "snippets" / "part.parquet", home / "loading" / "loads" / "manifest.json"),
+    ]
+    for path in (*left, *kept):
+        write(path)
+    long_ago = time.time() - 91 * 86_400
+    for path in left:
+        os.utime(path, (long_ago, long_ago))
+    for folder in (left[1].parents[1], left[5].parent, left[6].parents[1], held.parent):
+        os.utime(folder, (long_ago, long_ago))
+    handle = os.open(held.parent, os.O_RDONLY)
+    assert try_lock(handle)
+    with DirectoryLock(kept[-1].parent, exclusive=True):
+        listed = done(invoke("indexes", "clean", "--dry-run", "--json", home=home))["folders"]
+        assert all(path.exists() for path in left)
+        gone = done(invoke("indexes", "clean", "--yes", "--json", home=home))
+    os.close(handle)
+    assert gone["folders"] == listed
+    kinds = [(folder["kind"], len(folder["files"]), folder["bytes"] // (256 * 64)) for folder in listed]
+    assert kinds == [
+        *(("export", 0, 1), ("export", 0, 1)),
+        *(("temporary", 2, 2), ("temporary", 1, 1), ("temporary", 1, 1), ("import", 0, 1), ("stage", 0, 1)),
+        ("reply", 1, 1),
+    ]
+    assert [path for path in left if path.exists()] == [path for path in kept if not path.exists()] == []
+    assert names(home / "indexes") == {"one"}
+
+
+def test_a_torn_export_goes_though_an_index_uses_it(home, made):
+    (torn, *_) = exports_of(made)
+    (home / "exports" / torn / RECORD).unlink()
+    assert torn in [
+        Path(folder["path"]).name
+        for folder in done(invoke("indexes", "clean", "--dry-run", "--json", home=home))["folders"]
+    ]
 
 
 def test_an_index_whose_model_is_gone_is_named(home, made, tmp_path):
