@@ -1,7 +1,8 @@
-"""The files of docs/clinician.md and docs/systematic-reviewer.md: `python -m tests.tutorial papers/ exports/` writes them."""
+"""The files of the pages for four people: `python -m tests.tutorial papers/ exports/ own/` writes them."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -38,33 +39,39 @@ DP  - 2021 May
 JT  - Journal of Ward Medicine
 AID - 10.5555/ward.2021.44 [doi]
 
-PMID- 90000012
-OWN - NLM
-STAT- MEDLINE
-TI  - Exercise for older adults: a narrative review.
-AB  - Falls are a common cause of injury in older adults. Exercise programmes differ in dose and supervision.
-FAU - Ito, Rin
-AU  - Ito R
-LA  - eng
-PT  - Review
-DP  - 2012
-JT  - Reviews of Ward Medicine
-
 """  # noqa: E501
 EMBASE = """"Title","Author Names","Source","Publication Year","Publication Type","Abstract","DOI","Medline PMID"
 "Home exercise and falls in adults over 70","Okafor A.","Journal of Ward Medicine (2021) 3:1","2021","Article","We randomly assigned 240 adults over 70 to home exercise or usual care. Home exercise reduced falls in adults over 70 (rate ratio 0.71, 95% CI 0.58 to 0.87).","10.5555/ward.2021.44","90000011"
 "A home exercise programme in a rural district","Lindqvist P.","Rural Medicine (2023) 9:2","2023","Article","We randomly assigned 96 adults over 70 to home exercise or leaflets. Home exercise did not reduce falls in adults over 70.","10.5555/rural.2023.9",""
 """  # noqa: E501
+ZOTERO = """TY  - JOUR
+AU  - Ito, Rin
+TI  - Supervised exercise and falls: a narrative review
+AB  - Falls are a common cause of injury in older adults. Exercise programmes differ in dose and supervision.
+JF  - Reviews of Ward Medicine
+PY  - 2012
+ER  -
+"""
 DRAFT = """# Exercise and falls
 
-Home exercise reduced falls in adults over 70 [1]. The trial assigned 420 adults over 70 to home exercise or usual care
-[1]. Tai chi halves fractures [2].
+Home exercise did not reduce falls in adults over 70 [1,2]. Tai chi halves fractures [3].
 
 ## References
 
 1. Okafor A. Home exercise and falls in adults over 70. Journal of Ward Medicine. 2021.
-2. Roe P. Tai chi and fractures of the hip. Lancet. 2014;12:34-9.
+2. Lindqvist P. A home exercise programme in a rural district. Rural Medicine. 2023;9(2).
+3. Roe P. Tai chi and fractures of the hip. Lancet. 2014;12:34-9.
 """
+JUDGED = [  # a question of one's own, the title of the abstract that answers it, and that
+    ("Which vitamin prevents numb feet during tuberculosis treatment?", "Pyridoxine and isoniazid", "Isoniazid depletes pyridoxine. Supplements prevent peripheral neuropathy."),
+    ("Why do ACE inhibitors make people cough?", "Bradykinin and enalapril", "Enalapril blocks the breakdown of bradykinin, which irritates the airways."),
+    ("What should be measured in the blood of people on metformin?", "Cobalamin in type 2 diabetes", "Metformin lowers the absorption of cobalamin in the ileum. Serum levels should be checked every year."),
+    ("Does aspirin help against pre-eclampsia?", "Acetylsalicylic acid in pregnancy", "Acetylsalicylic acid begun before 16 weeks lowered the incidence of pre-eclampsia."),
+    ("How is a heart attack told from reflux?", "Troponin in chest pain", "Troponin rises in myocardial infarction and stays low in reflux."),
+    ("What causes heartburn at night?", "Reflux and sleep", "Acid reflux is worse when lying down after a late meal."),
+    ("Can high blood pressure damage the kidneys?", "Hypertension and renal failure", "Hypertension thickens the renal arterioles, and filtration declines."),
+    ("Which drug lowers blood pressure without a cough?", "Losartan", "Losartan blocks the angiotensin receptor and leaves bradykinin alone."),
+]  # fmt: skip  # noqa: E501
 RECORDS = {  # what the stand-in for PubMed finds: title, text, year
     90000001: (
         "Pyridoxine and the neuropathy of isoniazid",
@@ -87,12 +94,24 @@ def write_papers(folder: Path) -> None:
 
 
 def write_exports(folder: Path) -> None:
-    """Write what a systematic reviewer has: exports of PubMed, Embase and Zotero, and beside the folder a manuscript."""
+    """Write a systematic reviewer's exports of PubMed, Embase and Zotero, and a manuscript beside the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pubmed.nbib").write_text(NBIB, encoding="utf-8")
     (folder / "embase.csv").write_text(EMBASE, encoding="utf-8")
-    (folder / "zotero.ris").write_text(RIS, encoding="utf-8")
+    (folder / "zotero.ris").write_text(ZOTERO, encoding="utf-8")
     (folder.parent / "draft.md").write_text(DRAFT, encoding="utf-8")
+
+
+def write_judged(folder: Path) -> None:
+    """Write judged questions and their corpus in BEIR's layout."""
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    rows = list(enumerate(JUDGED, 1))
+    documents = [{"_id": f"d{n}", "title": title, "text": text} for n, (_, title, text) in rows]
+    questions = [{"_id": f"q{n}", "text": question} for n, (question, *_) in rows]
+    for name, values in (("corpus.jsonl", documents), ("queries.jsonl", questions)):
+        (folder / name).write_text("".join(json.dumps(value) + "\n" for value in values), encoding="utf-8")
+    judged = "".join(f"q{n}\td{n}\t1\n" for n, _ in rows)
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}", encoding="utf-8")
 
 
 def pubmed(pmids: list[int]) -> bytes:
@@ -112,3 +131,4 @@ def pubmed(pmids: list[int]) -> bytes:
 if __name__ == "__main__":
     write_papers(Path(sys.argv[1]))
     write_exports(Path(sys.argv[2]))
+    write_judged(Path(sys.argv[3]))

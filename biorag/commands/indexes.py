@@ -252,7 +252,9 @@ def clean(
     """
     leftovers = PARTS["leftovers"].load()(settings, run)
     size, removes = sum(leftover.bytes for leftover in leftovers), bool(leftovers) and not dry_run
-    if not as_json:
+    if not as_json and not leftovers:
+        show.err.print(f"Nothing is left over in {settings.home}", soft_wrap=True)
+    elif not as_json:
         rows = [(one.what, len(one.files) or 1, f"{one.bytes / 1e6:,.1f}", one.path) for one in leftovers]
         show.table(f"Left over: {size / 1e6:,.1f} MB", ["what", "number", "MB", "folder"], rows)
     if removes:
